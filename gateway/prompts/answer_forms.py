@@ -1,4 +1,4 @@
-"""How this model's answers are read, and which grammar makes them what a request asks for.
+"""The reading of this model's answers, and the grammars that make them what requests ask.
 
 The formats are the model's: chosen once, from its chat template or by the operator.
 
@@ -49,7 +49,7 @@ class AnswerForms:
     def of(
         cls, template: ChatTemplate | None, tokenizer: Tokenizer, tool_format_name: str | None
     ) -> AnswerForms:
-        """Those of a model's template; UnknownToolFormat for a name that is none."""
+        """Choose those of a model's template; raise UnknownToolFormat for a name that is none."""
         shown = None if template is None else template.shown
         tokens = tokenizer.grammar_tokens()
         tools = tool_format(shown, tool_format_name, tokens)
@@ -64,7 +64,7 @@ class AnswerForms:
         return frozenset(marker for one in formats for marker in one.markers)
 
     def check(self, form: AnswerForm) -> None:
-        """BadRequest for tools that nobody knows how this model calls, or that it never sees."""
+        """Raise BadRequest for tools that this model never sees, or calls in no known format."""
         if form.may_call and self.tools is None:
             raise unsupported("tools", unless='`tool_choice` is "none" with this model')
         if form.may_call and not self.are_tools_shown:
@@ -78,7 +78,7 @@ class AnswerForms:
     def parser(
         self, form: AnswerForm, prompt: str, prefill: str = ""
     ) -> Callable[[], TurnParser] | None:
-        """What makes a parser for each answer to a chat whose rendered text ends as `prompt`.
+        """Return a maker of parsers for answers to a chat whose rendered text ends as `prompt`.
 
         `prefill` followed it, which the answer continues. None where the answer is text and
         nothing else.
@@ -92,7 +92,7 @@ class AnswerForms:
     def _turn_parser(
         self, form: AnswerForm, prompt: str, prefill: str
     ) -> Callable[[], TurnParser] | None:
-        """Likewise, of any number of calls."""
+        """Return the same, for any number of calls."""
         reasoning, answer = self.reasoning, self._answer_parser(form, prompt)
         if reasoning is None:
             return answer
@@ -101,7 +101,7 @@ class AnswerForms:
         return lambda: reasoning.parser(make, is_open=is_open, calls=marks)
 
     def _answer_parser(self, form: AnswerForm, prompt: str) -> Callable[[], TurnParser] | None:
-        """What makes a parser of what follows the reasoning; None where that is text."""
+        """Return a maker of parsers of what follows the reasoning; None where that is text."""
         tools = self.tools
         if tools is None or not (form.may_call or tools.reads_reasoning):
             return None
@@ -124,7 +124,7 @@ class AnswerForms:
         return grammar
 
     def _whole(self, form: AnswerForm, prompt: str | None, prefill: str) -> Grammar | None:
-        """The grammar with the reasoning before it."""
+        """Write the grammar with the reasoning before it."""
         grammar = self._of_turn(form, None if prompt is None else prompt + prefill)
         if grammar is None or prompt is None:
             return grammar
@@ -136,7 +136,7 @@ class AnswerForms:
         return Grammar("lark", lark)
 
     def _resumed(self, grammar: Grammar, prompt: str) -> Grammar:
-        """The grammar of what follows the end of a `prompt`, which may be within a thought."""
+        """Write the grammar of what follows the end of `prompt`, which may be within a thought."""
         if self.tools is None:
             return grammar
         turn = _as_lark(grammar)
@@ -144,7 +144,7 @@ class AnswerForms:
         return grammar if rest == turn else Grammar("lark", rest)
 
     def grammar_param(self, form: AnswerForm) -> str | None:
-        """The field of the request from which the grammar comes."""
+        """Name the field of the request from which the grammar comes."""
         calls_alone = form.may_call and form.least_calls
         return "tools" if calls_alone or form.text is None else form.text_param
 
@@ -182,7 +182,7 @@ def _having_read(make: Callable[[], TurnParser], text: str) -> TurnParser:
 
 
 def _loose(tool: ToolSpec) -> ToolSpec:
-    """`tool` with as much of its schema as a call needs to be written and read."""
+    """Reduce `tool` to as much of its schema as a call needs to be written and read."""
     named = properties_of(tool)
     if named is None:
         return msgspec.structs.replace(tool, parameters={"type": "object"})
@@ -191,19 +191,19 @@ def _loose(tool: ToolSpec) -> ToolSpec:
 
 
 def _kinds(properties: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
-    """The type of each property; None where it is none that is known."""
+    """Yield the type of each property; None where it is none that is known."""
     for name, schema in properties.items():
         kind = schema.get("type") if isinstance(schema, dict) else None
         yield name, kind if isinstance(kind, str) and kind in _TYPES else None
 
 
 def _either(text: str, calls: str) -> str:
-    """What one of two grammars has."""
+    """Join two grammars as alternatives."""
     return f"start: text | calls\n{_START.sub('text:', text)}\n{_START.sub('calls:', calls)}"
 
 
 def _as_lark(grammar: Grammar) -> str:
-    """`grammar` with a rule `start`, so that it can be a part of others."""
+    """Give `grammar` a rule `start`, so that it can be a part of others."""
     if grammar.kind == "lark":
         return grammar.text
     return f"start: %grammar {msgspec.json.encode(grammar).decode()}\n"

@@ -18,17 +18,17 @@ class CallLimit:
     """
 
     def __init__(self, parser: TurnParser, most: int) -> None:
-        """`most` >= 1."""
+        """Limit calls to `most` >= 1."""
         self.is_over = False
         self._parser = parser
         self._left = most
 
     def feed(self, text: str) -> list[Piece]:
-        """As much as is certain."""
+        """Return as much as is certain."""
         return self._kept(self._parser.feed(text))
 
     def end(self, *, is_cut: bool = False) -> list[Piece]:
-        """What was held back."""
+        """Return what was held back."""
         return self._kept(self._parser.end(is_cut=is_cut))
 
     def _kept(self, pieces: list[Piece]) -> list[Piece]:

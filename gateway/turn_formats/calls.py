@@ -31,15 +31,15 @@ _NOTHING = ("", "null", "None", "[]")
 
 
 class CallReader(TurnReader):
-    """Reads calls for a format."""
+    """The reading of calls for a format."""
 
     def known(self, name: str) -> str | None:
-        """The name of the tool that is meant; None where there is none."""
+        """Return the name of the tool that is meant; None where there is none."""
         bare = name.removeprefix(_NAMESPACE)
         return next((one for one in (name, bare) if one in self.tools), None)
 
     def started(self, name: str) -> bool:
-        """Begins a call, if there is such a tool. What is held is dropped then."""
+        """Begin a call, if there is such a tool, and drop what is held then."""
         known = self.known(name)
         if known is None:
             return False
@@ -48,12 +48,12 @@ class CallReader(TurnReader):
         return True
 
     def whole_call(self, name: str, arguments: str) -> None:
-        """A call of which all is there."""
+        """Send a call of which all is there."""
         if self.started(name):
             self.pieces.append(CallArguments(arguments))
 
     def call_of(self, name: str, ends: Markers) -> Read[bool]:
-        """Reads the arguments of a call; False, and what was read is held, where none stand here.
+        """Read a call's arguments; return False, and hold what was read, where there are none.
 
         Nothing before one of `ends`, or at the end of the turn, is arguments, too.
         """
@@ -77,7 +77,7 @@ class CallReader(TurnReader):
         return arguments is not None
 
     def arguments(self, ends: Markers) -> Read[bool]:
-        """Sends the object that stands here as the started call's arguments; whether it is whole.
+        """Send the object here as the started call's arguments; return whether it is whole.
 
         From where it is no JSON any more, all before one of `ends` is text.
         """
@@ -89,7 +89,7 @@ class CallReader(TurnReader):
         return False
 
     def broken_arguments(self, closes: str, ends: Markers, rest: str = "") -> Read[None]:
-        """Ends the arguments with `closes`. `rest`, what is held, and all before `ends` is text.
+        """End the arguments with `closes`. `rest`, what is held, and all before `ends` is text.
 
         Where the turn ends, `rest` and what is held belong to a member that is not whole.
         """
@@ -110,7 +110,7 @@ class CallReader(TurnReader):
         self.drop()
 
     def next_block(self, opens: Markers, closes: Markers | None = None) -> Read[str]:
-        """Reads what closes a block of calls, if it must, and opens another; empty for none.
+        """Read what closes a block of calls, if it must, and opens another; empty for none.
 
         A comma between them is passed over, and one before text belongs to that.
         """
@@ -127,7 +127,7 @@ class CallReader(TurnReader):
         return found
 
     def call_objects(self, ends: Markers) -> Read[bool]:
-        """Reads call objects, as a list or one after the other; False where text follows.
+        """Read call objects, as a list or one after the other; return False where text follows.
 
         That is sent as `call_object` sends it. A comma after the last one is held.
         """
@@ -142,7 +142,7 @@ class CallReader(TurnReader):
         return False
 
     def call_object(self, ends: Markers) -> Read[bool]:
-        """Reads a call object; False if none stands here.
+        """Read a call object; return False if none stands here.
 
         Then what is held, and as much as was read of an object, is sent as text. What is broken
         within arguments is passed on up to one of `ends`.
@@ -168,7 +168,7 @@ class _CallObject:
         self._early: str | None = None  # arguments that came before the name
 
     def read(self) -> Read[bool]:
-        """What follows the opening brace."""
+        """Read what follows the opening brace."""
         while True:
             key = yield from self._string()
             if key is None:
@@ -198,7 +198,7 @@ class _CallObject:
         return key in _PASSED_OVER or (key in _NAMES and self._name is None)
 
     def _inner(self) -> Read[bool]:
-        """The name and the arguments are in an object of their own."""
+        """Read the name and the arguments from an object of their own."""
         if not (yield from _CallObject(self._reader, self._ends, is_inner=True).read()):
             return False
         yield from self._rest()
@@ -209,7 +209,7 @@ class _CallObject:
         return _text_of((yield from self._reader.json_value(_MAX_NAME)))
 
     def _value(self, key: str) -> Read[bool]:
-        """Reads the value of any member but arguments that can be sent as they come."""
+        """Read the value of any member but arguments that can be sent as they come."""
         if key in _NAMES:
             self._name = yield from self._string()
             return self._name is not None
@@ -220,7 +220,7 @@ class _CallObject:
         return bool(value)
 
     def _arguments(self) -> Read[bool]:
-        """The name is known: the arguments are sent as they come."""
+        """Send the arguments as they come: the name is known."""
         assert self._name is not None
         if (yield from self._reader.peek()) == "{":
             self._reader.started(self._name)
@@ -236,13 +236,13 @@ class _CallObject:
         return True
 
     def _rest(self) -> Read[None]:
-        """Passes over what follows the arguments within the object."""
+        """Pass over what follows the arguments within the object."""
         if not (yield from self._reader.scan(JsonScanner.after_value(), None)):
             self._reader.send_unless_space()
         self._reader.drop()
 
     def _ended(self) -> Read[bool]:
-        """No member follows: a call if it has a name, with arguments or without."""
+        """End the object, in which no member follows: a call if it has a name."""
         if self._name is None or not (yield from self._reader.literal(_CLOSE)):
             return self._none()
         self._reader.whole_call(self._name, self._early or "{}")
@@ -253,19 +253,19 @@ class _CallObject:
         return False
 
     def _as_text(self, scanner: JsonScanner) -> Read[bool]:
-        """The rest of the object is text, so that no marker within its strings is one."""
+        """Send the rest of the object as text, so that no marker within its strings is one."""
         self._reader.send(TextPiece)
         yield from self._reader.as_text(scanner)
         return False
 
 
 def _text_of(value: str) -> str | None:
-    """The text of a JSON string; None if it is none."""
+    """Decode a JSON string; None if it is none."""
     return msgspec.json.decode(value, type=str) if value.startswith('"') else None
 
 
 def _object_of(value: str) -> str | None:
-    """The object that `value` is, or that a string holds: some models write it so.
+    """Return the object that `value` is, or that a string holds: some models write it so.
 
     No arguments, `null`, an empty text or list are an empty one.
     """

@@ -1,4 +1,4 @@
-"""Which formats a model's chat template is of.
+"""The choice of formats by a model's chat template.
 
 A template shows turns as the model writes them, so a turn that it shows tells the formats, and
 where it shows none its source does. Where calls are shown as JSON without any mark, the tokenizer
@@ -49,7 +49,7 @@ class UnknownToolFormat(ValueError):
 
 
 class ShownTurns(Struct, frozen=True):
-    """What a chat template writes, its source and turns from the assistant's beginning on.
+    """The turns that a chat template writes, from the assistant's beginning on, and its source.
 
     `call` has a call of `tool`, `thought` has reasoning that is `thinks`, too. None: not shown.
     """
@@ -62,7 +62,7 @@ class ShownTurns(Struct, frozen=True):
 
 
 def tool_format_names() -> tuple[str, ...]:
-    """What `--tool-format` takes."""
+    """List the values of `--tool-format`."""
     return tuple(one.name for one in _FORMATS)
 
 
@@ -71,7 +71,7 @@ def tool_format(
     name: str | None = None,
     special_tokens: Mapping[str, int] | None = None,
 ) -> ToolFormat | None:
-    """The format named, or else the one of the turns that a template shows; None for none of these.
+    """Choose the format named, or else that of the turns a template shows; None for none.
 
     Raises UnknownToolFormat.
     """
@@ -93,7 +93,7 @@ def tool_format(
 
 
 def _reads(format_: ToolFormat, shown: ShownTurns) -> bool:
-    """Whether the turn is written as the format has it, and its parser finds the call."""
+    """Tell whether the turn is written as the format has it, and its parser finds the call."""
     if shown.call is None or shown.tool is None or not format_.is_in(shown.call):
         return False
     parser = format_.parser([shown.tool])
@@ -103,7 +103,7 @@ def _reads(format_: ToolFormat, shown: ShownTurns) -> bool:
 
 
 def reasoning_format(shown: ShownTurns | None) -> ReasoningFormat | None:
-    """The marks of reasoning that a template knows; None for none of these, and for Harmony."""
+    """Find the tags of reasoning that a template knows; None for none of these, and for Harmony."""
     if shown is None:
         return None
     known = next((one for one in _REASONING if one.is_in(shown.source)), None)

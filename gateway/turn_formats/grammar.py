@@ -36,7 +36,7 @@ class GrammarText:
     """A grammar that is being written. Whatever adds a rule raises GrammarTooLong."""
 
     def __init__(self, special_tokens: Mapping[str, int], *, prefix: str = "") -> None:
-        """`special_tokens`: ids of the loaded tokenizer's, by text. `prefix`: of rules' names."""
+        """Take `special_tokens`, ids of the loaded tokenizer by text. `prefix`: of rules' names."""
         self._prefix = prefix
         self._ids = dict(special_tokens)
         tokens = sorted(map(re.escape, self._ids), key=len, reverse=True)
@@ -47,7 +47,7 @@ class GrammarText:
         self._chars = 0
 
     def spelled(self, text: str, quote: Callable[[str], str] | None = None) -> str:
-        """Exactly `text`, in which markers are tokens where the tokenizer has them so."""
+        """Write exactly `text`, in which markers are tokens where the tokenizer has them so."""
         parts = [part for part in self._tokens.split(text) if part]
         return " ".join(self._token(part) or (quote or quoted)(part) for part in parts)
 
@@ -55,14 +55,14 @@ class GrammarText:
         return f"<[{self._ids[text]}]>" if text in self._ids else ""
 
     def rule(self, name: str, body: str, *, lazy: bool = False) -> str:
-        """Adds a rule, and gives its name, which gets a number. Capitals: a terminal's."""
+        """Add a rule, and return its name, which gets a number. Capitals: a terminal's."""
         name = f"{self._prefix}{name}_{len(self._rules)}"
         self._rules.append("")
         self._write(len(self._rules) - 1, f"{name}{'[lazy]' if lazy else ''}: {body}")
         return name
 
     def rule_once(self, name: str, key: str, write: Callable[[], str]) -> str:
-        """Adds a rule the first time that there is this `key`; gives the name of that rule.
+        """Add a rule the first time that there is this `key`; return the name of that rule.
 
         `write` gives its body, which may have the rule itself in it.
         """
@@ -80,11 +80,11 @@ class GrammarText:
             raise GrammarTooLong(f"the grammar has more than {MAX_CHARS} characters")
 
     def one_of(self, name: str, bodies: Iterable[str]) -> str:
-        """Adds a rule with several ways."""
+        """Add a rule with several ways."""
         return self.rule(name, " | ".join(bodies))
 
     def up_to(self, marker: str, bounds: Sequence[str] = ()) -> str:
-        """Any text up to the first `marker`, and that.
+        """Write any text up to the first `marker`, and that.
 
         `bounds` are terminals, of all of which the text must be.
         """
@@ -98,16 +98,16 @@ class GrammarText:
         return self.rule("up_to", f"({' & '.join(bodies)}) {quoted(marker)}", lazy=True)
 
     def text_without(self, beginning: str) -> str:
-        """Any text that does not begin as `beginning`, a regular expression, says."""
+        """Write any text that does not begin as `beginning`, a regular expression, says."""
         return self.rule("TEXT", f"{ANY_TEXT} & ~/(?s:{beginning}.*)/")
 
     def arguments(self, tool: ToolSpec) -> str:
-        """A JSON object that follows the tool's schema."""
+        """Write a JSON object that follows the tool's schema."""
         schema = _NO_ARGUMENTS if tool.parameters is None else {"type": "object", **tool.parameters}
         return self.json(_of_tool(tool, schema), strict=tool.strict)
 
     def value(self, tool: ToolSpec, schema: Schema) -> str:
-        """A JSON value of one of the tool's parameters; it may refer to what the tool defines."""
+        """Write a JSON value of one tool parameter; it may refer to what the tool defines."""
         root: Mapping[str, Any] = tool.parameters or {}
         if tool.name not in self._roots:
             self._roots[tool.name] = _rebased(root) if _refers_elsewhere(root) else None
@@ -119,23 +119,23 @@ class GrammarText:
         return self.json(_of_tool(tool, whole), strict=tool.strict)
 
     def json(self, schema: Schema, *, strict: bool) -> str:
-        """A JSON value that follows `schema`; unless `strict`, as far as llguidance knows it."""
+        """Write a JSON value that follows `schema`; not `strict`: as far as llguidance can."""
         options = {"whitespace_pattern": _SPACE, "lenient": not strict}
         spelled = json.dumps({**schema, "x-guidance": options}, ensure_ascii=False)
         return self.rule("json", f"%json {spelled}")
 
     def source(self, start: str) -> str:
-        """The grammar, of which `start` is the whole."""
+        """Write the grammar, of which `start` is the whole."""
         return "\n".join([f"start: {start}", *self._rules, ""])
 
 
 def _of_tool(tool: ToolSpec, schema: Schema) -> dict[str, Any]:
-    """The schema with the tool's name, by which an error can say whose it is."""
+    """Add the tool's name to the schema, so that an error can say whose it is."""
     return {**schema, "$comment": f"tool {tool.name}"}
 
 
 def _refers_elsewhere(schema: object) -> bool:
-    """Whether it has a reference within the tool's schema to what is not in its definitions."""
+    """Tell whether it refers to a part of the tool's schema outside its definitions."""
     if isinstance(schema, list):
         return any(map(_refers_elsewhere, schema))
     if not isinstance(schema, Mapping):
@@ -147,7 +147,7 @@ def _refers_elsewhere(schema: object) -> bool:
 
 
 def _rebased(schema: Any) -> Any:
-    """`schema` with its references into the tool's schema as that is found in `_ROOT`."""
+    """Rewrite references into the tool's schema, now found in `_ROOT`."""
     if isinstance(schema, list):
         return [_rebased(one) for one in schema]
     if not isinstance(schema, Mapping):
@@ -160,23 +160,23 @@ def _rebased(schema: Any) -> Any:
 
 
 def quoted(text: str) -> str:
-    """`text` as a literal."""
+    """Write `text` as a literal."""
     return json.dumps(text, ensure_ascii=False)
 
 
 def quoted_in_gbnf(text: str) -> str:
-    """`text` as a literal of GBNF."""
+    """Write `text` as a literal of GBNF."""
     escaped = re.sub(r'[\x00-\x1f"\\]', lambda found: f"\\x{ord(found[0]):02x}", text)
     return f'"{escaped}"'
 
 
 def _exactly(text: str) -> str:
-    """A regular expression of `text` alone."""
+    """Write a regular expression of `text` alone."""
     return re.escape(text).replace("\\\n", "\\n").replace("/", "\\/")
 
 
 def repeated(call: str, separator: str, at_least: int, at_most: int | None) -> str:
-    """`call` so many times, with `separator` between; both are rules or literals."""
+    """Repeat `call`, with `separator` between; both are rules or literals."""
     if at_most == 1:
         return call
     most = "" if at_most is None else at_most - 1
@@ -184,13 +184,13 @@ def repeated(call: str, separator: str, at_least: int, at_most: int | None) -> s
 
 
 def checked(tools: Sequence[ToolSpec], at_least: int, at_most: int | None) -> None:
-    """ValueError for calls that cannot be: of no tool, none at all, or fewer than at least."""
+    """Raise ValueError for calls that cannot be: of no tool, none, or fewer than at least."""
     if not tools or at_least < 1 or (at_most is not None and at_most < at_least):
         raise ValueError("a turn of calls needs a tool and at least one call")
 
 
 def in_order(parts: Sequence[tuple[str, bool]], separator: str, grammar: GrammarText) -> str:
-    """The parts that are written, in their order; each is a body, and whether it must be there."""
+    """Write the parts in their order; each is a body, and whether it must be there."""
     first, others = '""', '""'
     for body, is_required in reversed(parts):
         others = grammar.rule("rest", others)

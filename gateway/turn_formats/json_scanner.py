@@ -1,4 +1,4 @@
-"""Finds where a JSON value ends in a text that comes piece by piece, and passes it on as JSON.
+"""A scanner that finds where a JSON value ends in a text that comes in pieces, and mends it.
 
 An object, an array or a string: these show their end themselves. Linear, and nothing is kept but
 the open brackets, a key or a number that is being read, and an escape.
@@ -31,7 +31,7 @@ _CLOSES = {"{": "}", "[": "]"}
 
 
 class JsonScanner:
-    """Reads one value. After `is_whole` or `is_broken` there is nothing more to feed."""
+    """A scanner of one value. After `is_whole` or `is_broken` there is nothing more to feed."""
 
     def __init__(self) -> None:
         self.is_whole = False
@@ -48,26 +48,26 @@ class JsonScanner:
 
     @classmethod
     def after_key(cls) -> JsonScanner:
-        """A scanner of the rest of an object, of which a key was read."""
+        """Make a scanner of the rest of an object, of which a key was read."""
         scanner = cls()
         scanner._open, scanner._expects = ["{"], cls._colon
         return scanner
 
     @classmethod
     def after_value(cls) -> JsonScanner:
-        """A scanner of the rest of an object, of which a key and its value were read."""
+        """Make a scanner of the rest of an object, of which a key and its value were read."""
         scanner = cls()
         scanner._open, scanner._expects = ["{"], cls._comma
         return scanner
 
     def feed(self, text: str, at: int = 0) -> tuple[str, int]:
-        """What is certain of the value from `at` on, as it is passed on, and where it ends."""
+        """Read `text` from `at` on; return what is certain of the value, and where it ends."""
         while at < len(text) and not (self.is_whole or self.is_broken):
             at = self._expects(self, text, at)
         return self._taken(), at
 
     def close(self) -> str:
-        """What makes a whole value of all that was passed on, when no more comes."""
+        """Return what makes all that was passed on a whole value, when no more comes."""
         if self._quote and not self._is_key:
             self._show(_NO_CHARACTER if self._high else "", self._quoted())
         elif self._expects is JsonScanner._atom_part and self._atom.strip():
@@ -78,7 +78,7 @@ class JsonScanner:
 
     @property
     def rest(self) -> str:
-        """What was read and not passed on: it belongs to a member that is not whole."""
+        """The text that was read and not passed on, of a member that is not whole."""
         return "".join(self._pending).lstrip(", \t\r\n") + self._atom * self.is_broken
 
     def _taken(self) -> str:
@@ -89,7 +89,7 @@ class JsonScanner:
         (self._pending if self._is_key else self._shown).extend(parts)
 
     def _show_value(self, text: str) -> None:
-        """The first characters of a value: what stands before it is shown with it."""
+        """Show the first characters of a value, and what stands before it."""
         self._shown += [*self._pending, text]
         self._pending = []
 
@@ -144,7 +144,7 @@ class JsonScanner:
         return at + len(char)
 
     def _bare_key(self, text: str, at: int) -> int:
-        """A key without quotes."""
+        """Read a key without quotes."""
         end = _end(_KEY_PART, text, at)
         self._atom += text[at:end]
         if not self._atom or len(self._atom) >= _MAX_ATOM:
@@ -194,7 +194,7 @@ class JsonScanner:
         return end + len(char)
 
     def _quoted(self) -> str:
-        """The end of a string."""
+        """End a string."""
         self._quote, self._high = "", ""
         return '"'
 
@@ -222,7 +222,7 @@ class JsonScanner:
         return at
 
     def _escaped(self, escape: str) -> None:
-        """Shows an escape; one of half a surrogate pair when the other half has come."""
+        """Show an escape; one of half a surrogate pair when the other half has come."""
         is_low = _LOW.fullmatch(escape)
         if self._high:
             escape = self._high + escape if is_low else _NO_CHARACTER + escape
@@ -232,7 +232,7 @@ class JsonScanner:
         self._show(escape.removesuffix(self._high) if self._high else escape)
 
     def _atom_part(self, text: str, at: int) -> int:
-        """A number or a word; a text, if the quotes around it were forgotten."""
+        """Read a number or a word; a text, if the quotes around it were forgotten."""
         end = _end(_ATOM_PART, text, at)
         self._atom += text[at : min(end, at + _MAX_ATOM)]
         atom = self._atom.rstrip()
@@ -244,7 +244,7 @@ class JsonScanner:
         return end
 
     def _close_after_comma(self, at: int) -> int:
-        """A comma after the last member is left out."""
+        """Leave out a comma after the last member."""
         self._pending = [part for part in self._pending if part != ","]
         return self._close(at, _CLOSES[self._open[-1]])
 
@@ -267,19 +267,19 @@ _State = Callable[[JsonScanner, str, int], int]
 
 
 def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
-    """Where the run of `pattern`, which may be empty, ends."""
+    """Return where the run of `pattern`, which may be empty, ends."""
     found = pattern.match(text, at)
     return at if found is None else found.end()
 
 
 def _finished(atom: str) -> str:
-    """The word that `atom` is the beginning of, if there is one, or else `atom`."""
+    """Complete `atom` to the word that it begins, if there is one."""
     words = (*PYTHON_WORDS, *PYTHON_WORDS.values())
     return next((word for word in words if word.startswith(atom)), atom)
 
 
 def _json_of(atom: str) -> str:
-    """The number or the word that `atom` is; else a text."""
+    """Return the number or the word that `atom` is; else a text."""
     atom = PYTHON_WORDS.get(atom, atom)
     is_number = _ATOM.fullmatch(atom) and (atom in PYTHON_WORDS.values() or isfinite(float(atom)))
     return atom if is_number else json.dumps(atom, ensure_ascii=False)

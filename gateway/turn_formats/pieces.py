@@ -1,4 +1,4 @@
-"""What a model's turn is made of, in the order in which it was written.
+"""The pieces of a model's turn, in the order in which they were written.
 
 The ids and numbers of calls are given by the layer above.
 """
@@ -15,7 +15,7 @@ class TextPiece(Struct, frozen=True):
 
 
 class ReasoningPiece(Struct, frozen=True):
-    """What the model thought."""
+    """A piece of the model's reasoning."""
 
     text: str
 

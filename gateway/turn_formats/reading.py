@@ -35,7 +35,7 @@ class Markers:
         self._any = re.compile("|".join(map(re.escape, self._markers)))
 
     def find(self, text: str, at: int) -> tuple[int, int]:
-        """(begin, end) of the first; without one, of what may become one, at the end of `text`."""
+        """Find (begin, end) of the first; without one, of what may become one, at the end."""
         found = self._any.search(text, at)
         if found is not None and not self._may_grow(text, found.start()):
             return found.span()
@@ -49,16 +49,16 @@ class Markers:
         return len(text)
 
     def _may_grow(self, text: str, begin: int) -> bool:
-        """Whether more text could complete a (longer) marker at `begin`."""
+        """Tell whether more text could complete a (longer) marker at `begin`."""
         rest = text[begin : begin + self._longest]
         return any(len(rest) < len(one) and one.startswith(rest) for one in self._markers)
 
     def at(self, text: str, at: int) -> str:
-        """The longest one that stands at `at`; empty where none does."""
+        """Return the longest one that stands at `at`; empty where none does."""
         return next((one for one in self._markers if text.startswith(one, at)), "")
 
     def may_grow(self, text: str, at: int) -> bool:
-        """Whether `text`, of which `at` is read, could still become a longer one there."""
+        """Tell whether `text`, of which `at` is read, could still become a longer one there."""
         return self._may_grow(text, at)
 
 
@@ -78,7 +78,7 @@ class TurnReader:
         self._steps = self.turn()
 
     def turn(self) -> Read[None]:
-        """Reads all of a turn. Without a format all of it is text."""
+        """Read all of a turn. Without a format all of it is text."""
         while True:
             self._take(len(self._text))
             self.send(TextPiece)
@@ -86,12 +86,12 @@ class TurnReader:
                 return
 
     def feed(self, text: str) -> list[Piece]:
-        """As much as is certain."""
+        """Return as much as is certain."""
         self._text, self._at = self._text[self._at :] + text, 0
         return self._go_on()
 
     def end(self, *, is_cut: bool = False) -> list[Piece]:
-        """What was held back; of a turn that was cut off only space."""
+        """Return what was held back; of a turn that was cut off only space."""
         self._is_over, self.is_cut = True, is_cut
         if is_cut and self.held().strip(SPACE) + self._text[self._at :].strip(SPACE):
             self._held, self._text, self._at = [], "", 0
@@ -105,7 +105,7 @@ class TurnReader:
     # What was read
 
     def send(self, kind: Kind) -> None:
-        """Sends what is held as a piece."""
+        """Send what is held as a piece."""
         text = "".join(self._held)
         self._held = []
         piece = kind(text) if text else None
@@ -113,29 +113,29 @@ class TurnReader:
             self.pieces.append(piece)
 
     def send_unless_space(self) -> None:
-        """Sends what is held as text, if it is more than whitespace."""
+        """Send what is held as text, if it is more than whitespace."""
         if "".join(self._held).strip(SPACE):
             self.send(TextPiece)
 
     def drop(self) -> None:
-        """Drops what is held: it was a marker, or space around one."""
+        """Drop what is held: it was a marker, or space around one."""
         self._held = []
 
     def hold(self, text: str) -> None:
-        """Holds `text` before what is held."""
+        """Hold `text` before what is held."""
         self._held.insert(0, text)
 
     def held(self) -> str:
-        """What was read, and neither sent nor dropped."""
+        """Return what was read, and neither sent nor dropped."""
         return "".join(self._held)
 
     def unread(self, marker: str) -> None:
-        """Puts back the marker that was read last."""
+        """Put back the marker that was read last."""
         self._held.pop()
         self._at -= len(marker)
 
     def take_all(self) -> str:
-        """What is held and all that has come, as read and not held any more."""
+        """Return what is held and all that has come, as read and not held any more."""
         self._take(len(self._text))
         text, self._held = "".join(self._held), []
         return text
@@ -148,7 +148,7 @@ class TurnReader:
     # Reading
 
     def more(self) -> Read[bool]:
-        """Waits for more text; False when none comes any more."""
+        """Wait for more text; return False when none comes any more."""
         unread = len(self._text) - self._at
         while len(self._text) - self._at == unread:
             if self._is_over:
@@ -157,18 +157,18 @@ class TurnReader:
         return True
 
     def peek(self) -> Read[str]:
-        """The next character, unread; empty at the end."""
+        """Return the next character, unread; empty at the end."""
         if self._at == len(self._text) and not (yield from self.more()):
             return ""
         return self._text[self._at]
 
     def character(self) -> Read[None]:
-        """Reads one character, if there is one."""
+        """Read one character, if there is one."""
         if (yield from self.peek()):
             self._take(self._at + 1)
 
     def literal(self, markers: Markers) -> Read[str]:
-        """Reads the marker that stands here; empty, and nothing is read, where none does."""
+        """Read the marker that stands here; empty, and nothing is read, where none does."""
         while markers.may_grow(self._text, self._at):
             if not (yield from self.more()):
                 break
@@ -177,14 +177,14 @@ class TurnReader:
         return found
 
     def closing(self, markers: Markers) -> Read[str]:
-        """As `literal`; at the end also what was written of one that was cut off."""
+        """Read like `literal`; at the end also what was written of a marker that was cut off."""
         found = yield from self.literal(markers)
         if not found and self._is_over and markers.may_grow(self._text, self._at):
             self._take(len(self._text))
         return found
 
     def run(self, chars: re.Pattern[str], limit: int | None = None) -> Read[str]:
-        """Reads characters as long as `chars`, a pattern that may match nothing, goes on.
+        """Read characters as long as `chars`, a pattern that may match nothing, goes on.
 
         Of more than `limit` some are left unread.
         """
@@ -202,11 +202,11 @@ class TurnReader:
         return "".join(parts)
 
     def spaces(self) -> Read[str]:
-        """Reads whitespace."""
+        """Read whitespace."""
         return (yield from self.run(_SPACES))
 
     def until(self, markers: Markers, kind: Kind, *, strips: bool = True) -> Read[str]:
-        """Sends all before the first of `markers`, which is read, and held; empty at the end.
+        """Send all before the first of `markers`, which is read, and held; empty at the end.
 
         With `strips` the whitespace before it is held with it, to be dropped or sent. At the end
         what may be whitespace before a marker is held, too.
@@ -221,7 +221,7 @@ class TurnReader:
                 return (yield from self._last_of(markers, kind, strips=strips))
 
     def _last_of(self, markers: Markers, kind: Kind, *, strips: bool) -> Read[str]:
-        """At the end of the turn: no marker grows any more."""
+        """Read on at the end of the turn: no marker grows any more."""
         found = markers.at(self._text, self._at)
         if found:
             self._take(self._at + len(found))
@@ -240,7 +240,7 @@ class TurnReader:
         self._take(end)
 
     def json_value(self, limit: int) -> Read[str]:
-        """Reads a JSON value; empty if it is none or longer than `limit`.
+        """Read a JSON value; empty if it is none or longer than `limit`.
 
         A number or a word may be any: what follows says whether it is whole.
         """
@@ -259,7 +259,7 @@ class TurnReader:
         return ""
 
     def as_text(self, scanner: JsonScanner) -> Read[None]:
-        """Reads as far as `scanner` does, and sends it as text, as it was written."""
+        """Read as far as `scanner` does, and send it as text, as it was written."""
         while True:
             _, end = scanner.feed(self._text, self._at)
             self._take(end)
@@ -268,7 +268,7 @@ class TurnReader:
                 return
 
     def scan(self, scanner: JsonScanner, kind: Kind | None) -> Read[bool]:
-        """Reads as far as `scanner` does; True if that is a whole value.
+        """Read as far as `scanner` does; return True if that is a whole value.
 
         Sends it as `kind`, as it comes; without a kind it is held.
         """

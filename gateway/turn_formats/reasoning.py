@@ -1,4 +1,4 @@
-"""How a family of models marks off what it thinks before it answers.
+"""The ways in which families of models delimit their reasoning before an answer.
 
 Where the prompt already opened the reasoning, the turn begins within it. What follows is another
 parser's: the tool format's, or plain text. Harmony's reasoning is read with its calls
@@ -38,33 +38,33 @@ class ReasoningFormat(Struct, frozen=True):
         return (self.opens if found is None else found[0], self.closes)
 
     def is_in(self, template: str) -> bool:
-        """Whether a chat template's source knows these marks."""
+        """Tell whether a chat template's source has these tags."""
         return self.closes in template
 
     def is_open(self, prompt: str, prefill: str = "") -> bool:
-        """Whether a rendered prompt, and what of the answer was sent with it, is in reasoning."""
+        """Tell whether a rendered prompt, with what was sent of the answer, is in reasoning."""
         opened, closed = prefill.rfind(self.opens), prefill.rfind(self.closes)
         if opened != closed:
             return opened > closed
         return prompt.rstrip(SPACE).endswith(self.opens)
 
     def begins(self, text: str) -> bool:
-        """Whether `text` begins with reasoning."""
+        """Tell whether `text` begins with reasoning."""
         return text.lstrip(SPACE).startswith(self.opens)
 
     def opened(self, prompt: str) -> str:
-        """`prompt` with the reasoning opened at its end, if it does not do that itself."""
+        """Open the reasoning at the end of `prompt`, if it does not do that itself."""
         return prompt if self.is_open(prompt) else f"{self.unopened(prompt)}{self.opens}\n"
 
     def unopened(self, prompt: str) -> str:
-        """`prompt` without the reasoning that it opens at its end, or closes there."""
+        """Cut off the reasoning that `prompt` opens at its end, or closes there."""
         opens, closes = (f"(?:{re.escape(mark)}[{SPACE}]*)?" for mark in (self.opens, self.closes))
         return re.sub(f"{opens}{closes}$", "", prompt)
 
     def parser(
         self, make: Callable[[], TurnParser], *, is_open: bool, calls: Sequence[str] = ()
     ) -> TurnParser:
-        """Reads the reasoning, and gives what follows to a parser that `make` makes.
+        """Read the reasoning, and give what follows to a parser that `make` makes.
 
         `calls` are marks with which calls begin. Calls with which reasoning ends, and the turn, are
         calls: nothing else was meant.
@@ -72,7 +72,7 @@ class ReasoningFormat(Struct, frozen=True):
         return _ReasoningReader(self, make, calls, is_open=is_open)
 
     def before(self, grammar: str, special_tokens: Mapping[str, int], *, is_open: bool) -> str:
-        """The turns of which what follows the reasoning is a turn of `grammar`.
+        """Put reasoning before the turns of `grammar`.
 
         Reasoning that is not open yet may be left out.
         """
@@ -140,11 +140,11 @@ class _Doubt:
         self._has_text = False  # among the pieces
 
     def begin(self) -> None:
-        """A mark comes with which calls begin; what was read as calls before it stays so."""
+        """Begin a doubt: calls may begin here; what was read as calls before it stays so."""
         self._answer = self._answer or self._make()
 
     def add(self, text: str) -> Piece | None:
-        """More of the reasoning; what is thought for certain."""
+        """Add more of the reasoning; return what is reasoning for certain."""
         if self._answer is None:
             return ReasoningPiece(text)
         self._held.append(text)
@@ -155,13 +155,13 @@ class _Doubt:
         return thought
 
     def thought(self) -> list[Piece]:
-        """What is held, as reasoning; nothing is in doubt then."""
+        """Return what is held, as reasoning; nothing is in doubt then."""
         held, self._held = "".join(self._held), []
         self._answer, self._pieces, self._has_text = None, [], False
         return [ReasoningPiece(held)] if held else []
 
     def at_end(self, *, is_cut: bool) -> list[Piece]:
-        """What is held, at the end of the turn: calls, if it is nothing else."""
+        """Return what is held at the end of the turn: calls, if it is nothing else."""
         if self._answer is None or is_cut:
             return self.thought()
         self._take(self._answer.end())
@@ -173,7 +173,7 @@ class _Doubt:
 
 
 def marks_around(thought: str, turn: str) -> ReasoningFormat | None:
-    """The marks around a thought in a turn, if they are a pair such as `<x>` and `</x>`."""
+    """Find the tags around a thought in a turn, if they are a pair such as `<x>` and `</x>`."""
     before, _, after = turn.partition(thought)
     opens, closes = _LAST_MARK.search(before), _FIRST_MARK.match(after)
     if opens is None or closes is None or not _are_pair(opens[1], closes[1]):

@@ -121,14 +121,14 @@ class StructuralTag(Struct, frozen=True):
     triggers: list[str] = field(default_factory=list)
 
     def problem(self) -> str | None:
-        """Why it cannot be followed; None where it can."""
+        """Say why it cannot be followed; None where it can."""
         tree = self._tree()
         if _count(tree) > MAX_PARTS:
             return f"it has more than {MAX_PARTS} parts and triggers"
         return _problem(tree)
 
     def lark(self, special_tokens: Mapping[str, int]) -> str:
-        """The grammar; `special_tokens` are as in `grammar.py`."""
+        """Write the grammar; `special_tokens` are as in `grammar.py`."""
         grammar = GrammarText(special_tokens, prefix="tag_")
         return grammar.source(_body(grammar, self._tree()))
 
@@ -200,14 +200,14 @@ def _body(grammar: GrammarText, part: Format) -> str:
 
 
 def _rest(grammar: GrammarText, tag: Tag) -> str:
-    """What follows the beginning of a tag."""
+    """Write what follows the beginning of a tag."""
     if isinstance(tag.content, AnyText):
         return grammar.up_to(tag.end)
     return _in_order(grammar, [tag.content, ConstString(tag.end)])
 
 
 def _in_order(grammar: GrammarText, parts: Sequence[Format]) -> str:
-    """One after the other; a part of many lengths ends where the next begins, as in GBNF.
+    """Write parts in order; one of many lengths ends where the next begins, as in GBNF.
 
     Any text before a constant, with more than texts behind that, ends where the constant first is.
     """
@@ -236,7 +236,7 @@ def _bodies(grammar: GrammarText, parts: Sequence[Format]) -> list[str]:
 
 
 def _is_of(part: Format, kinds: tuple[type[_Part], ...]) -> bool:
-    """Whether there is nothing else in it, however it is put together."""
+    """Tell whether there is nothing else in it, however it is put together."""
     match part:
         case Sequence_(elements) | Or(elements):
             return all(_is_of(one, kinds) for one in elements)
@@ -244,7 +244,7 @@ def _is_of(part: Format, kinds: tuple[type[_Part], ...]) -> bool:
 
 
 def _may_be_longer(part: Format) -> bool:
-    """Whether the part's texts may have several lengths, and end where the part does not say."""
+    """Tell whether texts of a part may vary in length, and end where the part does not say."""
     match part:
         case Regex() | Ebnf() | AnyText():
             return True
@@ -254,7 +254,7 @@ def _may_be_longer(part: Format) -> bool:
 
 
 def _gbnf(grammar: GrammarText, part: Format) -> str:
-    """The part, which is of texts and JSON alone, in GBNF."""
+    """Write the part, which is of texts and JSON alone, in GBNF."""
     match part:
         case ConstString(value):
             return grammar.spelled(value, quoted_in_gbnf) or '""'
@@ -285,7 +285,7 @@ def _triggered(grammar: GrammarText, part: TriggeredTags) -> str:
 
 
 def _after(grammar: GrammarText, trigger: str, tags: Sequence[Tag]) -> str:
-    """What follows a trigger: the rest of one of the tags that begin with it."""
+    """Write what follows a trigger: the rest of one of the tags that begin with it."""
     rests = [
         f"{grammar.spelled(tag.begin.removeprefix(trigger))} {_rest(grammar, tag)}"
         for tag in tags

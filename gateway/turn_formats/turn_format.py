@@ -1,4 +1,4 @@
-"""What a tool format and a format of reasoning are, and the parser that both give.
+"""The interface of tool formats and formats of reasoning, and of the parser that both give.
 
 Rules of parsing:
 
@@ -41,17 +41,17 @@ class ToolSpec(Struct, frozen=True):
 
 
 class TurnParser(Protocol):
-    """Reads one turn. `end` is called once, after the last `feed`."""
+    """A reader of one turn. `end` is called once, after the last `feed`."""
 
     @property
     def is_over(self) -> bool:
-        """Whether the turn ended before the text did: what follows is dropped, whatever it is."""
+        """True if the turn ended before the text did: what follows is dropped, whatever it is."""
 
     def feed(self, text: str) -> list[Piece]:
-        """As much as is certain; what may be the beginning of a marker is held back."""
+        """Return as much as is certain; what may be the beginning of a marker is held back."""
 
     def end(self, *, is_cut: bool = False) -> list[Piece]:
-        """What was held back, when no more text comes.
+        """Return what was held back, when no more text comes.
 
         With `is_cut` the turn would have gone on: what could have become a mark, or the head of
         a call, is dropped, and arguments that are not whole stay so.
@@ -59,7 +59,7 @@ class TurnParser(Protocol):
 
 
 class ToolFormat(Protocol):
-    """How a family of models writes calls.
+    """The form in which a family of models writes calls.
 
     The grammars are in llguidance's Lark dialect, with the rule `start`. They are of what follows
     the reasoning (`ReasoningFormat.before`).
@@ -72,27 +72,27 @@ class ToolFormat(Protocol):
 
     @property
     def tools_text(self) -> ToolsText | None:
-        """For models whose template shows no tools, as they are documented; None: nobody did."""
+        """The text of tools for templates that show none, as documented; None: nobody did."""
 
     def is_in(self, template: str) -> bool:
-        """Whether a chat template's source, or a turn that it shows, writes calls this way."""
+        """Tell whether a chat template's source, or a turn that it shows, writes calls this way."""
 
     def parser(self, tools: Sequence[ToolSpec]) -> TurnParser:
-        """Reads a turn in which these tools may be called."""
+        """Make a reader of a turn in which these tools may be called."""
 
     def opened(self, prompt: str) -> str:
-        """The beginning of the turn in a rendered prompt, which the parser must have read first."""
+        """Return the beginning of the turn in a rendered prompt; the parser must read it first."""
 
     def resumed(self, turn: str, prompt: str) -> str:
-        """The rest of turns of the grammar `turn`, where a prompt ends within a thought."""
+        """Write the rest of turns of the grammar `turn`, where a prompt ends within a thought."""
 
     def call_grammar(
         self, tools: Sequence[ToolSpec], *, at_least: int = 1, at_most: int | None = None
     ) -> str:
-        """The whole turn is calls of these tools; 1 <= `at_least` <= `at_most`."""
+        """Write the grammar of turns that call these tools; 1 <= `at_least` <= `at_most`."""
 
     def text_grammar(self, tools: Sequence[ToolSpec]) -> str:
-        """Any text, with calls anywhere that follow their tools' schemas."""
+        """Write the grammar of any text, with calls anywhere that follow their tools' schemas."""
 
     def around(self, text: str, prompt: str) -> str:
-        """The turns that say what the grammar `text` has, after a rendered `prompt`'s end."""
+        """Write turns whose answer is of the grammar `text`, after a rendered `prompt`'s end."""

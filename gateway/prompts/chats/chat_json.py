@@ -55,14 +55,14 @@ class TextPart(Struct, frozen=True):
 
 
 class SaidFunction(Struct, frozen=True, kw_only=True):
-    """What was called. Some clients send the arguments as an object, not as JSON of one."""
+    """The called function. Some clients send the arguments as an object, not as JSON of one."""
 
     name: Annotated[str, Meta(min_length=1)]
     arguments: str | dict[str, Any] | None = None
 
 
 class SaidText(Struct, frozen=True, kw_only=True):
-    """What was called of the tools that take text, and with which."""
+    """The call of a tool that takes text."""
 
     name: Annotated[str, Meta(min_length=1)]
     input: str
@@ -122,7 +122,7 @@ SaidMessage = Annotated[ChatMessage, Meta(extra_json_schema=_SAID)]
 
 
 def check_arguments(messages: Sequence[ChatMessage]) -> None:
-    """BadRequest where the calls' arguments, which are JSON in strings, have too many values."""
+    """Raise BadRequest where the calls' arguments, JSON in strings, have too many values."""
     calls = (call.function for message in messages for call in message.tool_calls or ())
     spelled = [function.arguments for function in calls if function is not None]
     texts = [one.encode() for one in spelled if isinstance(one, str)]
@@ -131,7 +131,7 @@ def check_arguments(messages: Sequence[ChatMessage]) -> None:
 
 
 def message_of(message: ChatMessage, place: int) -> Message:
-    """Message number `place`; BadRequest for one that says nothing, or calls what it must not."""
+    """Read message `place`; raise BadRequest for an empty one, or one with forbidden calls."""
     where = f"messages[{place}]"
     calls = _calls_of(message, where)
     content = message.content
@@ -169,7 +169,7 @@ def _call_of(call: SaidCall, where: str) -> ToolCall:
 
 
 def arguments_of(given: str | dict[str, Any] | None, param: str) -> dict[str, Any]:
-    """Arguments as an object; none at all are an empty one."""
+    """Read arguments as an object; none at all are an empty one."""
     if isinstance(given, dict):
         return given
     try:
@@ -188,19 +188,19 @@ def arguments_of(given: str | dict[str, Any] | None, param: str) -> dict[str, An
 
 
 def refuse_unsupported(wire: Struct, where: str = "") -> None:
-    """BadRequest that names the first unsupported (`Raw`) field with a value."""
+    """Raise BadRequest that names the first unsupported (`Raw`) field with a value."""
     for name in _unsupported_fields(type(wire)):
         if asks_something(getattr(wire, name)):
             raise unsupported(f"{where}{name}")
 
 
 def asks_something(raw: Raw) -> bool:
-    """Whether a field that is not supported has a value that asks for anything."""
+    """Tell whether a field that is not supported has a value that asks for anything."""
     return bytes(raw).strip() not in _ASKS_NOTHING
 
 
 def unsupported(param: str, unless: str = "") -> BadRequest:
-    """The error for a field that is known but not supported, `unless` something."""
+    """Make the error for a field that is known but not supported, `unless` something."""
     message = f"`{param}` is not supported{unless and f' unless {unless}'}"
     return BadRequest(message, code="unsupported_parameter", param=param)
 

@@ -80,7 +80,7 @@ _PLAIN = msgspec.json.Decoder(dict[str, Any])
 
 
 def _schema() -> dict[str, Any]:
-    """Written out whole, since a reference would not resolve where a `Raw` field is described."""
+    """Write the schema whole: a reference would not resolve where a `Raw` field is described."""
     kinds = {_FunctionTool: "Tool", _CustomTool: "CustomTool"}
     items, named = msgspec.json.schema_components([*kinds], ref_template="{name}")
     titles = {"_Function": "Function", "_Custom": "Custom", "CacheControl": "CacheControl"}
@@ -118,7 +118,7 @@ class SentTools:
 
     @classmethod
     def of(cls, raw: Raw) -> SentTools:
-        """Those in a field of a body that `parse` has seen.
+        """Read the tools in a field of a body that `parse` has seen.
 
         BadRequest that names the first field that is wrong, such as `tools[3].function.name`.
         """
@@ -140,7 +140,7 @@ class SentTools:
         )
 
     def up_to(self, place: int) -> list[Tool]:
-        """Those that the model is shown of the first ones, up to the one at `place`."""
+        """List the tools that the model is shown of the first ones, up to the one at `place`."""
         return [*self.forms[: sum(one <= place for one in self.places)]]
 
 
@@ -186,7 +186,7 @@ def _free(sent: _CustomTool, where: str) -> _Shown:
 
 
 def specs_of(tools: Sequence[Tool]) -> tuple[ToolSpec, ...]:
-    """What may be called, of tools as `SentTools` has them."""
+    """Specify what may be called, of tools as `SentTools` has them."""
     functions = [tool["function"] for tool in tools]
     return tuple(
         ToolSpec(one["name"], one.get("parameters"), bool(one.get("strict"))) for one in functions

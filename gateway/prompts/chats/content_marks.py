@@ -1,4 +1,4 @@
-"""Keeps what comes with a request apart from what a chat template writes.
+"""The sentinels that keep a request's strings apart from what a chat template writes.
 
 A template renders messages and tools into one text, in which a control token that a user wrote
 looks like one of the template's. So before rendering every such token in the request's strings is
@@ -33,7 +33,7 @@ Given = dict[str, Any]  # what a template is given of a request: `messages`, `to
 
 
 class ContentMarks:
-    """Marks strings that contain control tokens, or are near one. Immutable; for any thread."""
+    """The sentinels in strings with control tokens, or near one. Immutable; for any thread."""
 
     def __init__(self, control: ControlTokens) -> None:
         self._any = control.pattern
@@ -41,7 +41,7 @@ class ContentMarks:
         self._near = _near(control)
 
     def mark_for(self, given: Given) -> str:
-        """A character to mark with; empty if nothing in `given` is a control token or near one.
+        """Choose a sentinel character; "" if `given` has no control token, nor nearly one.
 
         BadRequest where no character is left, which takes a text made for that.
         """
@@ -51,11 +51,11 @@ class ContentMarks:
         return _free(strings)
 
     def free(self, given: Given) -> str:
-        """A character that nothing in `given` has; BadRequest as above."""
+        """Choose a character that nothing in `given` has; raise BadRequest as above."""
         return _free([*_said(given["messages"]), *_strings(_rest(given))])
 
     def marked(self, given: Given, mark: str, *, near: bool) -> Given:
-        """`given` with its control tokens marked; with `near`, also what is near one."""
+        """Put sentinels into control tokens in `given`; with `near`, also into nearly such."""
         messages = [self._message(message, mark, near=near) for message in given["messages"]]
         rest = _rest(given).items()
         return {
@@ -64,7 +64,7 @@ class ContentMarks:
         }
 
     def _message(self, message: Message, mark: str, *, near: bool) -> Message:
-        """Each part marked; the role is one of a few words, and fields are named here."""
+        """Put sentinels into each part; the role is one of a few words, fields are named here."""
         parts = []
         for part in message.parts:
             markup = message.role == "assistant" and isinstance(part, Text)

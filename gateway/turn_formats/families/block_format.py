@@ -1,4 +1,4 @@
-"""What formats share whose calls stand in a block that begins with a marker.
+"""The base of formats whose calls stand in a block that begins with a marker.
 
 A block is the marker, `opens`, calls with `between_calls` between them, and `closes`. Where
 `between_calls` is None a block has one call, and blocks follow each other.
@@ -15,12 +15,12 @@ from gateway.turn_formats.turn_format import ToolSpec, ToolsText
 
 
 class UnmarkedText:
-    """What a `ToolFormat` has in which nothing marks off what is said."""
+    """The part of a `ToolFormat` in which nothing delimits the answer's text."""
 
     reads_reasoning: ClassVar[bool] = False
 
     def __init__(self, special_tokens: Mapping[str, int] | None = None) -> None:
-        """`special_tokens`: of the loaded tokenizer, ids by text; see `grammar.py`."""
+        """Take `special_tokens` of the loaded tokenizer, ids by text; see `grammar.py`."""
         self.special_tokens = special_tokens or {}
 
     @property
@@ -29,17 +29,17 @@ class UnmarkedText:
         return None
 
     def opened(self, prompt: str) -> str:
-        """Nothing that a parser must know."""
+        """Return "": a parser must know nothing."""
         del prompt
         return ""
 
     def resumed(self, turn: str, prompt: str) -> str:
-        """`turn` itself: reasoning is not this format's."""
+        """Return `turn` itself: reasoning is not this format's."""
         del prompt
         return turn
 
     def around(self, text: str, prompt: str) -> str:
-        """`text` itself: nothing marks off what is said."""
+        """Return `text` itself: nothing delimits the answer's text."""
         del prompt
         return text
 
@@ -54,21 +54,21 @@ class BlockFormat(UnmarkedText):
     between_blocks: ClassVar[str] = ""
 
     def opening(self, grammar: GrammarText) -> str:
-        """What follows the marker with which a block begins."""
+        """Write what follows the marker with which a block begins."""
         return grammar.spelled(self.opens)
 
     def opening_after_text(self, grammar: GrammarText) -> str:
-        """Any text up to a block, and what opens that."""
+        """Write any text up to a block, and what opens that."""
         return f"{grammar.up_to(self.trigger)} {self.opening(grammar)}"
 
     def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
-        """One call within a block."""
+        """Write one call within a block."""
         raise NotImplementedError
 
     def call_grammar(
         self, tools: Sequence[ToolSpec], *, at_least: int = 1, at_most: int | None = None
     ) -> str:
-        """The whole turn is calls of these tools; 1 <= `at_least` <= `at_most`."""
+        """Write the grammar of turns that call these tools; 1 <= `at_least` <= `at_most`."""
         checked(tools, at_least, at_most)
         grammar = GrammarText(self.special_tokens)
         opens = f"{grammar.spelled(self.trigger)} {self.opening(grammar)}"
@@ -81,7 +81,7 @@ class BlockFormat(UnmarkedText):
         return grammar.source(repeated(block, between, at_least, at_most))
 
     def text_grammar(self, tools: Sequence[ToolSpec]) -> str:
-        """Any text, with calls anywhere that follow their tools' schemas."""
+        """Write the grammar of any text, with calls anywhere that follow their tools' schemas."""
         grammar = GrammarText(self.special_tokens)
         if not tools:
             return grammar.source(ANY_TEXT)
@@ -97,7 +97,7 @@ class BlockFormat(UnmarkedText):
 
 
 def call_object(grammar: GrammarText, tool: ToolSpec, arguments: str = "arguments") -> str:
-    """`{"name": ..., "arguments": {...}}`, spaced as templates show it to models."""
+    """Write `{"name": ..., "arguments": {...}}`, spaced as templates show it to models."""
     name = json.dumps(tool.name, ensure_ascii=False)
     head = grammar.spelled(f'{{"name": {name}, "{arguments}": ')
     return f"{head} {grammar.arguments(tool)} {grammar.spelled('}')}"

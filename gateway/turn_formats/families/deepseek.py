@@ -82,7 +82,7 @@ Where:
 
 
 def _tools_text_v3(tools: Sequence[Mapping[str, Any]]) -> str:
-    """Each tool as JSON, in a fence like the arguments of a call."""
+    """Write each tool as JSON, in a fence like the arguments of a call."""
     fences = (f"{_JSON}\n{_spelled(tool)}\n{_JSON_END}" for tool in tools)
     return _TOLD_V3.format(tools="\n\n".join(fences))
 
@@ -113,19 +113,19 @@ class DeepSeekV3Format(BlockFormat):
 
     @property
     def tools_text(self) -> ToolsText | None:
-        """For the message of the system: no template of these shows tools."""
+        """The text of tools for the system message: no template of these shows tools."""
         return _tools_text_v3
 
     def is_in(self, template: str) -> bool:
-        """Whether a chat template, or a turn that it shows, writes calls this way."""
+        """Tell whether a chat template, or a turn that it shows, writes calls this way."""
         return _CALLS in template and _JSON in template
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
-        """Reads a turn in which these tools may be called."""
+        """Make a reader of a turn in which these tools may be called."""
         return _DeepSeekReader(tools)
 
     def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
-        """One call within a block."""
+        """Write one call within a block."""
         head = grammar.spelled(f"{_CALL}function{_SEPARATOR}{tool.name}\n{_JSON}\n")
         tail = grammar.spelled(f"\n{_JSON_END}{_CALL_END}")
         return f"{head} {grammar.arguments(tool)} {tail}"
@@ -143,19 +143,19 @@ class DeepSeekV31Format(BlockFormat):
 
     @property
     def tools_text(self) -> ToolsText | None:
-        """Tell of tools in the text that the model has learned, by DeepSeek's page on V3.1."""
+        """The text of tools that the model has learned, by DeepSeek's page on V3.1."""
         return _tools_text_v31
 
     def is_in(self, template: str) -> bool:
-        """Whether a chat template, or a turn that it shows, writes calls this way."""
+        """Tell whether a chat template, or a turn that it shows, writes calls this way."""
         return _CALLS in template and _JSON not in template
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
-        """Reads a turn in which these tools may be called."""
+        """Make a reader of a turn in which these tools may be called."""
         return _DeepSeekReader(tools)
 
     def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
-        """One call within a block."""
+        """Write one call within a block."""
         head = grammar.spelled(f"{_CALL}{tool.name}{_SEPARATOR}")
         return f"{head} {grammar.arguments(tool)} {grammar.spelled(_CALL_END)}"
 
@@ -173,7 +173,7 @@ class _DeepSeekReader(CallReader):
         self.send(TextPiece)
 
     def _calls(self) -> Read[None]:
-        """What follows the marker of the first call."""
+        """Read what follows the marker of the first call."""
         while (yield from self._call()):
             if not (yield from self.next_block(_CALL_BEGINS, _CALL_ENDS)):
                 yield from self.closing(_CALLS_ENDS)

@@ -57,15 +57,15 @@ class FunctionGemmaFormat(BlockFormat):
     closes = markers[1]
 
     def is_in(self, template: str) -> bool:
-        """Whether a chat template, or a turn that it shows, writes calls this way."""
+        """Tell whether a chat template, or a turn that it shows, writes calls this way."""
         return self.trigger in template
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
-        """Reads a turn in which these tools may be called."""
+        """Make a reader of a turn in which these tools may be called."""
         return _GemmaReader(tools, *self.markers)
 
     def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
-        """One call within a block."""
+        """Write one call within a block."""
         schema = tool.parameters or {"properties": {}}
         written = _Values(grammar, tool, self.markers[2])
         return f"{grammar.spelled(tool.name)} {written.object(schema, _MAX_DEPTH)}"
@@ -82,7 +82,7 @@ class Gemma4Format(FunctionGemmaFormat):
 
 
 class _Values:
-    """Writes the grammars of values that follow a schema."""
+    """The grammars of values that follow a schema."""
 
     def __init__(self, grammar: GrammarText, tool: ToolSpec, quote: str) -> None:
         self._grammar = grammar
@@ -90,7 +90,7 @@ class _Values:
         self._quote = quote
 
     def object(self, schema: Schema, depth: int) -> str:
-        """Members in the order in which templates write them: by name."""
+        """Write members in the order in which templates write them: by name."""
         whole = resolved(schema, self._tool.parameters)
         if depth <= 0 or not isinstance(whole.get("properties"), dict):
             return self._any_object()
@@ -171,7 +171,7 @@ class _GemmaReader(CallReader):
         self.send(TextPiece)
 
     def _call(self) -> Read[bool]:
-        """What follows the mark; False where that is text, which is sent."""
+        """Read what follows the marker; return False where that is text, which is sent."""
         yield from self.spaces()
         yield from self.literal(_CALL)
         yield from self.spaces()
@@ -187,7 +187,7 @@ class _GemmaReader(CallReader):
         return is_call
 
     def _object(self, depth: int) -> Read[bool]:
-        """Sends an object; False where it is cut off or none, and closed even so."""
+        """Send an object; return False where it is cut off or none, and closed even so."""
         before = "{"
         yield from self.literal(_OBJECT)
         self.drop()
@@ -212,7 +212,7 @@ class _GemmaReader(CallReader):
         return True
 
     def _broken(self, written: str) -> bool:
-        """Ends what is not whole; what is held stays so."""
+        """End what is not whole; what is held stays so."""
         if not self.is_cut:
             self.pieces.append(CallArguments(written))
         return False

@@ -60,7 +60,7 @@ class HarmonyFormat:
     call_marks: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, special_tokens: Mapping[str, int] | None = None) -> None:
-        """`special_tokens`: of the loaded tokenizer, ids by text; see `grammar.py`."""
+        """Take `special_tokens` of the loaded tokenizer, ids by text; see `grammar.py`."""
         self._special_tokens = special_tokens or {}
 
     @property
@@ -69,20 +69,20 @@ class HarmonyFormat:
         return None
 
     def is_in(self, template: str) -> bool:
-        """Whether a chat template, or a turn that it shows, writes calls this way."""
+        """Tell whether a chat template, or a turn that it shows, writes calls this way."""
         return all(mark in template for mark in (_CHANNEL, _MESSAGE, "to=", "functions."))
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
-        """Reads a turn in which these tools may be called."""
+        """Make a reader of a turn in which these tools may be called."""
         return _HarmonyReader(tools)
 
     def opened(self, prompt: str) -> str:
-        """The head of the message within which a prompt ends."""
+        """Return the head of the message within which a prompt ends."""
         found = _OPENED.search(prompt)
         return "" if found is None else found[1]
 
     def resumed(self, turn: str, prompt: str) -> str:
-        """The end of a thought, and then turns of `turn`; that itself where no thought is open."""
+        """Write the end of a thought, then turns of `turn`; only these where no thought is open."""
         if not _is_in_thought(prompt):
             return turn
         grammar = GrammarText(self._special_tokens, prefix="resumed")
@@ -92,7 +92,7 @@ class HarmonyFormat:
     def call_grammar(
         self, tools: Sequence[ToolSpec], *, at_least: int = 1, at_most: int | None = None
     ) -> str:
-        """Reasoning, if any, and calls; 1 <= `at_least` <= `at_most`."""
+        """Write the grammar of reasoning, if any, and calls; 1 <= `at_least` <= `at_most`."""
         checked(tools, at_least, at_most)
         grammar = GrammarText(self._special_tokens)
         between = grammar.spelled(f"{_CALL}{_BETWEEN}")
@@ -100,7 +100,7 @@ class HarmonyFormat:
         return grammar.source(f"{_thoughts(grammar)} {calls} ({grammar.spelled(_CALL)})?")
 
     def text_grammar(self, tools: Sequence[ToolSpec]) -> str:
-        """Messages on all channels, and calls that follow their tools' schemas."""
+        """Write the grammar of messages on all channels, and calls that follow tools' schemas."""
         grammar = GrammarText(self._special_tokens)
         text = f"({grammar.up_to(_END)} | {ANY_TEXT})"
         ways = [f"{_said(grammar, channel)} {text}" for channel in _CHANNELS]
@@ -110,7 +110,7 @@ class HarmonyFormat:
         return grammar.source(repeated(message, grammar.spelled(_BETWEEN), 1, None))
 
     def around(self, text: str, prompt: str) -> str:
-        """Reasoning, if any, and `text` on the channel `final`; within a message `text` itself."""
+        """Write reasoning, if any, and `text` on channel `final`; inside a message, `text`."""
         if not (prompt.endswith(_BETWEEN) or _is_in_thought(prompt)):
             return text
         grammar = GrammarText(self._special_tokens, prefix="final")
@@ -125,7 +125,7 @@ def _is_in_thought(prompt: str) -> bool:
 
 
 def _thoughts(grammar: GrammarText) -> str:
-    """Any number of messages of reasoning, each with what begins the next message."""
+    """Write any number of messages of reasoning, each with what begins the next message."""
     thought = f"{_said(grammar, 'analysis')} {grammar.up_to(_END)} {grammar.spelled(_BETWEEN)}"
     return f"({thought})*"
 
@@ -135,7 +135,7 @@ def _said(grammar: GrammarText, channel: str) -> str:
 
 
 def _call(grammar: GrammarText, tools: Sequence[ToolSpec]) -> str:
-    """A call, but for the mark that ends it: a model stops at that."""
+    """Write a call without the control token that ends it: a model stops at that."""
     ways = []
     for tool in tools:
         recipient, json_follows = f"to=functions.{tool.name}", f" {_CONSTRAIN}json{_MESSAGE}"
@@ -171,7 +171,7 @@ class _HarmonyReader(CallReader):
                 yield from self._body(kind or TextPiece)
 
     def _head(self) -> Read[tuple[str, str]]:
-        """Reads a head, and the mark that ends it; an empty one where none does."""
+        """Read a head, and the control token that ends it; an empty one where none does."""
         parts = [self.held()]
         if parts == [_MESSAGE]:
             return "", _MESSAGE
@@ -184,20 +184,20 @@ class _HarmonyReader(CallReader):
         return "".join(parts), ""
 
     def _body(self, kind: Kind) -> Read[None]:
-        """Sends a message, whose end is dropped."""
+        """Send a message, whose end is dropped."""
         found = yield from self.until(_BREAKS, kind, strips=False)
         if found in (_START, _CHANNEL):
             self.unread(found)
         self.drop() if found else self.send(kind)
 
     def _as_text(self) -> Read[None]:
-        """Sends a message with its head and its end: what it is, is not known."""
+        """Send a message with its head and its end: what it is, is not known."""
         self.send(TextPiece)
         yield from self.until(_ENDS, TextPiece, strips=False)
         self.send(TextPiece)
 
     def _call(self, name: str, mark: str) -> Read[None]:
-        """Arguments are an object, or nothing at all: then the head may be all."""
+        """Read the arguments: an object, or nothing at all, when the head may be all."""
         if mark != _MESSAGE:
             if not self.is_cut:
                 self.whole_call(name, "{}")

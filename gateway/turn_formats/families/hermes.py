@@ -55,20 +55,20 @@ class HermesFormat(BlockFormat):
 
     @property
     def tools_text(self) -> ToolsText | None:
-        """Tell of tools in the text of Qwen2.5's template."""
+        """The text of tools in Qwen2.5's template."""
         return _tools_text
 
     def is_in(self, template: str) -> bool:
-        """Whether a chat template, or a turn that it shows, writes calls this way."""
+        """Tell whether a chat template, or a turn that it shows, writes calls this way."""
         is_other = any(other in template for other in _OTHER_FORMATS)
         return _OPEN in template and "arguments" in template and not is_other
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
-        """Reads a turn in which these tools may be called."""
+        """Make a reader of a turn in which these tools may be called."""
         return _HermesReader(tools)
 
     def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
-        """One call within a block."""
+        """Write one call within a block."""
         return call_object(grammar, tool)
 
 
@@ -79,7 +79,7 @@ class _HermesReader(CallReader):
         self.send(TextPiece)
 
     def _calls(self) -> Read[None]:
-        """What follows the opening marker: a call; some models write several."""
+        """Read what follows the opening marker: a call; some models write several."""
         yield from self.spaces()
         while (yield from self.call_objects(_EITHER)):
             if not (yield from self.next_block(_OPENS, _CLOSES)):

@@ -35,24 +35,24 @@ class LlamaFormat(UnmarkedText):
     call_marks: ClassVar[tuple[str, ...]] = (_TAG,)
 
     def is_in(self, template: str) -> bool:
-        """Whether a chat template, or a turn that it shows, writes calls this way."""
+        """Tell whether a chat template, or a turn that it shows, writes calls this way."""
         plain = template.replace('\\"', '"')
         return '{"name": ' in plain and '"parameters": ' in plain
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
-        """Reads a turn in which these tools may be called."""
+        """Make a reader of a turn in which these tools may be called."""
         return _LlamaReader(tools)
 
     def call_grammar(
         self, tools: Sequence[ToolSpec], *, at_least: int = 1, at_most: int | None = None
     ) -> str:
-        """The whole turn is calls of these tools; 1 <= `at_least` <= `at_most`."""
+        """Write the grammar of turns that call these tools; 1 <= `at_least` <= `at_most`."""
         checked(tools, at_least, at_most)
         grammar = GrammarText(self.special_tokens)
         return grammar.source(repeated(_call(grammar, tools), _BETWEEN, at_least, at_most))
 
     def text_grammar(self, tools: Sequence[ToolSpec]) -> str:
-        """Calls, or any text, which may end with the tag, if that is a token, and calls."""
+        """Write the grammar of calls or any text; calls may follow the tag, if it is a token."""
         grammar = GrammarText(self.special_tokens)
         if not tools:
             return grammar.source(ANY_TEXT)
@@ -80,7 +80,7 @@ class _LlamaReader(CallReader):
         self.send(TextPiece)
 
     def _calls(self, *, is_fenced: bool = False) -> Read[None]:
-        """What follows the tag, or begins the turn."""
+        """Read what follows the tag, or begins the turn."""
         yield from self.spaces()
         while (yield from self.call_objects(_TAGS)):
             if not (yield from self.next_block(_TAGS, _FENCE_ENDS if is_fenced else None)):

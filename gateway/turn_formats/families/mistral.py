@@ -36,19 +36,19 @@ class MistralFormat(BlockFormat):
     between_calls = ", "
 
     def is_in(self, template: str) -> bool:
-        """Whether a chat template, or a turn that it shows, writes calls this way."""
+        """Tell whether a chat template, or a turn that it shows, writes calls this way."""
         return _CALLS in template and _ARGS not in template
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
-        """Reads a turn in which these tools may be called."""
+        """Make a reader of a turn in which these tools may be called."""
         return _MistralReader(tools)
 
     def opening(self, grammar: GrammarText) -> str:
-        """What follows the marker: some templates write a space."""
+        """Write what follows the marker: some templates write a space."""
         return f"{grammar.spelled(' ')}? {grammar.spelled('[')}"
 
     def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
-        """One call within a block."""
+        """Write one call within a block."""
         return call_object(grammar, tool)
 
 
@@ -61,15 +61,15 @@ class MistralV11Format(BlockFormat):
     trigger = _CALLS
 
     def is_in(self, template: str) -> bool:
-        """Whether a chat template, or a turn that it shows, writes calls this way."""
+        """Tell whether a chat template, or a turn that it shows, writes calls this way."""
         return _CALLS in template and _ARGS in template
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
-        """Reads a turn in which these tools may be called."""
+        """Make a reader of a turn in which these tools may be called."""
         return _MistralReader(tools)
 
     def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
-        """One call within a block."""
+        """Write one call within a block."""
         return f"{grammar.spelled(tool.name + _ARGS)} {grammar.arguments(tool)}"
 
 
@@ -81,7 +81,7 @@ class _MistralReader(CallReader):
         self.send(TextPiece)
 
     def _calls(self) -> Read[bool]:
-        """What follows the mark; False where that is text, which is sent."""
+        """Read what follows the marker; return False where that is text, which is sent."""
         yield from self.spaces()
         if (yield from self.peek()) in ("[", "{"):
             return (yield from self.call_objects(_BEGINS))

@@ -15,7 +15,7 @@ from gateway.turn_formats.turn_format import Schema, ToolSpec
 
 
 def plain_value(grammar: GrammarText, tool: ToolSpec, schema: Schema, tail: str) -> str:
-    """A value of one of the tool's parameters, and `tail`, with which it ends."""
+    """Write a value of one of the tool's parameters, and `tail`, with which it ends."""
     types = types_of(schema, tool.parameters)
     if types and "string" not in types:
         return f"{grammar.value(tool, schema)} {grammar.spelled(tail)}"

@@ -26,7 +26,7 @@ _LETTERS = dict(zip("\\'\"abfnrtv", "\\'\"\a\b\f\n\r\t\v", strict=True))
 
 
 def as_json(literal: str) -> str | None:
-    """The JSON of a literal; None where it is none."""
+    """Turn a literal into JSON; None where it is none."""
     parts: list[str] = []
     at = 0
     while at < len(literal):

@@ -53,24 +53,24 @@ class PythonicFormat(UnmarkedText):
     call_marks: ClassVar[tuple[str, ...]] = ()
 
     def is_in(self, template: str) -> bool:
-        """Whether a chat template, or a turn that it shows, writes calls this way."""
+        """Tell whether a chat template, or a turn that it shows, writes calls this way."""
         return "[func_name1(" in template or bool(_TURN.match(template))
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
-        """Reads a turn in which these tools may be called."""
+        """Make a reader of a turn in which these tools may be called."""
         return _PythonicReader(tools)
 
     def call_grammar(
         self, tools: Sequence[ToolSpec], *, at_least: int = 1, at_most: int | None = None
     ) -> str:
-        """The whole turn is calls of these tools; 1 <= `at_least` <= `at_most`."""
+        """Write the grammar of turns that call these tools; 1 <= `at_least` <= `at_most`."""
         checked(tools, at_least, at_most)
         grammar = GrammarText(self.special_tokens)
         call = _call(grammar, tools)
         return grammar.source(f'"[" {repeated(call, _BETWEEN, at_least, at_most)} "]"')
 
     def text_grammar(self, tools: Sequence[ToolSpec]) -> str:
-        """Calls, or text that does not begin like a call of one of the tools."""
+        """Write the grammar of calls, or of text that does not begin like a call of one tool."""
         grammar = GrammarText(self.special_tokens)
         if not tools:
             return grammar.source(ANY_TEXT)
@@ -89,7 +89,7 @@ def _call(grammar: GrammarText, tools: Sequence[ToolSpec], opens: str = "") -> s
 
 
 def _arguments(grammar: GrammarText, tool: ToolSpec) -> str:
-    """The arguments in the order of the schema; any, where it names none and allows others."""
+    """Write the arguments in schema order; any, where the schema names none and allows others."""
     properties = properties_of(tool)
     if properties is None:
         one = grammar.rule("any", f"{_ANY_PARAMETER} {grammar.json({}, strict=False)}")
@@ -103,7 +103,7 @@ def _arguments(grammar: GrammarText, tool: ToolSpec) -> str:
 
 
 def _value(grammar: GrammarText, tool: ToolSpec, schema: Schema) -> str:
-    """JSON, which the parser takes as well; but a boolean as Python writes it."""
+    """Write JSON, which the parser takes as well; but a boolean as Python writes it."""
     if schema.get("type") == "boolean" and words_of(schema) is None:
         return '("True" | "False")'
     return grammar.value(tool, schema)
@@ -123,7 +123,7 @@ class _PythonicReader(CallReader):
         yield from super().turn()
 
     def _calls(self) -> Read[None]:
-        """What follows the opening bracket."""
+        """Read what follows the opening bracket."""
         while (yield from self._call()):
             yield from self.spaces()
             if (yield from self.literal(_COMMA)):
@@ -151,7 +151,7 @@ class _PythonicReader(CallReader):
         return True
 
     def _arguments(self, parameters: ParameterTypes) -> Read[str]:
-        """Sends the arguments; what closes them where they are cut off or no literals."""
+        """Send the arguments; return what closes them where they are cut off or no literals."""
         before = "{"
         while True:
             yield from self.spaces()
@@ -172,7 +172,7 @@ class _PythonicReader(CallReader):
             before = ", "
 
     def _value(self, parameters: ParameterTypes, name: str) -> Read[str | None]:
-        """A value as JSON, and the comma after it; None where it is cut off.
+        """Read a value, as JSON, and the comma after it; None where it is cut off.
 
         What is no literal is a text, as it was written.
         """
@@ -189,7 +189,7 @@ class _PythonicReader(CallReader):
         return value
 
     def _literal(self) -> Read[bool]:
-        """Reads up to the comma or the bracket after a value."""
+        """Read up to the comma or the bracket after a value."""
         depth = 0
         while True:
             yield from self.run(_PLAIN_VALUE)

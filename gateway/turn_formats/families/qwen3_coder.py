@@ -60,20 +60,20 @@ class Qwen3CoderFormat(BlockFormat):
     between_blocks = "\n"
 
     def is_in(self, template: str) -> bool:
-        """Whether a chat template, or a turn that it shows, writes calls this way."""
+        """Tell whether a chat template, or a turn that it shows, writes calls this way."""
         return _CALL in template and _FUNCTION in template and _PARAMETER in template
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
-        """Reads a turn in which these tools may be called."""
+        """Make a reader of a turn in which these tools may be called."""
         return _Qwen3CoderReader(tools)
 
     def opening_after_text(self, grammar: GrammarText) -> str:
-        """Any text up to a block, also to one without the outer marker."""
+        """Write any text up to a block, also to one without the outer marker."""
         outer = super().opening_after_text(grammar)
         return f"({outer} | {grammar.up_to(_FUNCTION)})"
 
     def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
-        """One call within a block, from the tool's name on."""
+        """Write one call within a block, from the tool's name on."""
         return f"{grammar.spelled(f'{tool.name}>')} {_line(grammar)} {_parameters(grammar, tool)}"
 
 
@@ -82,7 +82,7 @@ def _line(grammar: GrammarText) -> str:
 
 
 def _parameters(grammar: GrammarText, tool: ToolSpec) -> str:
-    """The parameters in the order of the schema; any, where it names none and allows others."""
+    """Write the parameters in schema order; any, where it names none and allows others."""
     properties = properties_of(tool)
     if properties is None:
         value = grammar.up_to(f"\n{_PARAMETER_END}\n")
@@ -109,7 +109,7 @@ class _Qwen3CoderReader(CallReader):
         self.send(TextPiece)
 
     def _block(self) -> Read[bool]:
-        """What follows a mark with which calls begin; False where that is text, which is sent."""
+        """Read what follows a marker of calls; return False where that is text, which is sent."""
         if self.held().endswith(_CALL):
             yield from self.spaces()
             if not (yield from self.literal(_FUNCTIONS)):
@@ -146,7 +146,7 @@ class _Qwen3CoderReader(CallReader):
         self.drop()
 
     def _tag(self) -> Read[_Tag]:
-        """Reads the tag between parameters; one that ends the call stays unread."""
+        """Read the tag between parameters; one that ends the call stays unread."""
         yield from self.spaces()
         tag = yield from self.closing(_WITHIN)
         if tag == _PARAMETER:
@@ -156,12 +156,12 @@ class _Qwen3CoderReader(CallReader):
         return tag, None
 
     def _name(self) -> Read[str | None]:
-        """Reads a parameter's name and the end of its tag."""
+        """Read a parameter's name and the end of its tag."""
         name = yield from self.run(_NAME, _MAX_NAME)
         return name.strip() if (yield from self.literal(_TAG_ENDS)) else None
 
     def _parameter(self, parameters: ParameterTypes, name: str, given: set[str]) -> Read[_Tag]:
-        """Sends a parameter, and reads the tag after it."""
+        """Send a parameter, and read the tag after it."""
         self.pieces.append(CallArguments(f"{', ' if given else '{'}{string(name)}: "))
         given.add(name)
         yield from self.literal(_LINE)
@@ -188,7 +188,7 @@ class _Qwen3CoderReader(CallReader):
     def _tag_after(
         self, found: str, parameters: ParameterTypes, given: Collection[str]
     ) -> Read[_Tag]:
-        """The tag, where the value before it was not closed; an empty one where it is of the value.
+        """Read the tag after a value that was not closed; return "" where it is the value's own.
 
         So it is a parameter that was not given yet, or the end of all, after which nothing but
         another call follows.
@@ -217,11 +217,11 @@ class _Value:
         self._parts: list[str] = []  # of a text the last line's end alone
 
     def begin(self) -> list[Piece]:
-        """The beginning of a text."""
+        """Begin a text."""
         return [CallArguments('"')] if self._is_text else []
 
     def add(self, text: str) -> Piece | None:
-        """More of the value."""
+        """Add more of the value."""
         self._parts.append(text)
         if not self._is_text:
             return None
@@ -231,7 +231,7 @@ class _Value:
         return CallArguments(inner(solid)) if solid else None
 
     def end(self, *, strips: bool = False) -> list[Piece]:
-        """The rest of the value; `strips`: without a line's end."""
+        """End the value; `strips`: without a line's end."""
         rest = "".join(self._parts)
         rest = rest.removesuffix("\n") if strips else rest
         if self._is_text:

@@ -1,4 +1,4 @@
-"""What a tool's schema says of its parameters, also behind `$ref`, `allOf` and `anyOf`.
+"""The meaning of a tool's schema for its parameters, also behind `$ref`, `allOf` and `anyOf`.
 
 Knows: JSON schemas. Does not know: how values are written.
 """
@@ -25,7 +25,7 @@ _OF_TYPE = {  # keywords that only say something of one type
 
 
 def properties_of(tool: ToolSpec) -> dict[str, Schema] | None:
-    """The parameters that the tool's schema names; None where it names none, and takes any."""
+    """Return the parameters that the schema names; None where it names none, and takes any."""
     if tool.parameters is None:
         return {}
     properties = resolved(tool.parameters, tool.parameters).get("properties")
@@ -33,7 +33,7 @@ def properties_of(tool: ToolSpec) -> dict[str, Schema] | None:
 
 
 def required_of(tool: ToolSpec) -> frozenset[str]:
-    """The parameters that must be there."""
+    """Return the parameters that must be there."""
     return names(resolved(tool.parameters or {}, tool.parameters).get("required"))
 
 
@@ -48,7 +48,7 @@ class ParameterTypes:
         return name in self._named
 
     def types(self, name: str) -> frozenset[str]:
-        """The JSON types of a parameter; empty where the schema does not say."""
+        """Return the JSON types of a parameter; empty where the schema does not say."""
         known = name if name in self else None
         if known not in self._types:
             other = self._whole.get("additionalProperties")
@@ -68,23 +68,23 @@ class ParameterTypes:
 
 
 def resolved(schema: Schema, root: Schema | None) -> Schema:
-    """`schema` with what its `$ref` and all of its `allOf` say, as one schema."""
+    """Merge `schema` with what its `$ref` and all of its `allOf` say, into one schema."""
     return _Resolver(root).resolved(schema)
 
 
 def alternatives(schema: Schema, root: Schema | None) -> Sequence[Schema]:
-    """The schemas of one of which a value must be."""
+    """List the schemas of which a value must follow one."""
     return list(_Resolver(root).alternatives(schema))
 
 
 def types_of(schema: Schema | None, root: Schema | None = None) -> frozenset[str]:
-    """The JSON types that a schema allows; empty where it does not say."""
+    """Return the JSON types that a schema allows; empty where it does not say."""
     found = _Resolver(root, _types_alone).alternatives(schema or {})
     return frozenset[str]().union(*(_types(one) for one in found))
 
 
 def words_of(schema: Schema) -> Sequence[Any] | None:
-    """The only values that a schema allows; None where these are not listed."""
+    """List the only values that a schema allows; None where these are not listed."""
     if "const" in schema:
         return [schema["const"]]
     words = schema.get("enum")
@@ -92,7 +92,7 @@ def words_of(schema: Schema) -> Sequence[Any] | None:
 
 
 def type_names(value: Any) -> tuple[str, ...]:
-    """The names that JSON schemas have for the type of `value`."""
+    """Return the names that JSON schemas have for the type of `value`."""
     match value:
         case bool():
             return ("boolean",)
@@ -122,13 +122,13 @@ def _types(schema: Schema) -> frozenset[str]:
 
 
 def names(value: object) -> frozenset[str]:
-    """The texts in a list, of names or of types; of anything else none."""
+    """Return the texts in a list, of names or of types; of anything else none."""
     named = value if isinstance(value, list) else []
     return frozenset(one for one in named if isinstance(one, str))
 
 
 def _types_alone(schema: Schema) -> Schema:
-    """The keywords of a schema that say a value's type, however many others it has."""
+    """Select the keywords of a schema that say a value's type, however many others it has."""
     said = {name: schema[name] for name in ("const", *_PARTS, *_UNION) if name in schema}
     said |= {name: True for name in chain(*_OF_TYPE.values()) if name in schema}
     kind, words = schema.get("type"), schema.get("enum")
@@ -140,7 +140,7 @@ def _types_alone(schema: Schema) -> Schema:
 
 
 class _Resolver:
-    """Looks at so many parts of a schema, and passes over the others.
+    """The resolver of so many parts of a schema, which passes over the others.
 
     `view` says what of each part is looked at.
     """
@@ -169,7 +169,7 @@ class _Resolver:
             yield from self.alternatives({**common, **self._viewed(one)})
 
     def _collect(self, schema: Schema, parts: dict[int, Schema]) -> None:
-        """Adds `schema` and all that must hold with it, each once."""
+        """Add `schema` and all that must hold with it, each once."""
         if id(schema) in parts:
             return
         parts[id(schema)] = schema
@@ -192,7 +192,7 @@ class _Resolver:
         return self._targets[reference]
 
     def _dicts(self, parts: Iterable[Any], keys: int = 0) -> Iterator[Schema]:
-        """The parts that are schemas; `keys` more are copied with each."""
+        """Yield the parts that are schemas; `keys` more are copied with each."""
         for part in parts:
             if self._left <= 0:
                 return
@@ -203,7 +203,7 @@ class _Resolver:
 
 
 def _merged(parts: Sequence[Schema]) -> dict[str, Any]:
-    """All that these say; of two that say different things, the first."""
+    """Merge schemas; where two say different things, the first wins."""
     whole: dict[str, Any] = {}
     for name, value in chain.from_iterable(part.items() for part in parts):
         if name not in _PARTS:
@@ -218,7 +218,7 @@ def _merged(parts: Sequence[Schema]) -> dict[str, Any]:
 
 
 def _target(reference: object, root: Schema) -> Any:
-    """What a reference within the schema names."""
+    """Follow a reference within the schema."""
     if not isinstance(reference, str) or not reference.startswith("#"):
         return None
     found: Any = root

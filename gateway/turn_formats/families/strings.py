@@ -6,12 +6,12 @@ import json
 
 
 def string(text: str) -> str:
-    """`text` as a JSON string."""
+    """Write `text` as a JSON string."""
     return f'"{inner(text)}"'
 
 
 def inner(text: str) -> str:
-    """`text` as it stands within a JSON string. A part of a text gives a part of the string.
+    """Write `text` as within a JSON string. A part of a text gives a part of the string.
 
     Halves of a surrogate pair become a character, or are replaced.
     """

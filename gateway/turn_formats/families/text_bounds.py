@@ -1,4 +1,4 @@
-"""What a schema says of a text, as terminals in Lark of all of which it must be.
+"""The bounds that a schema sets on a text, as terminals in Lark: it must be of all of them.
 
 The `format`s are those that llguidance knows in JSON. Others describe, and bind nothing.
 """
@@ -49,7 +49,7 @@ _FORMATS = {
 
 
 def bounds_of(schema: Schema) -> list[str]:
-    """Terminals of the whole text; none for any text."""
+    """Write terminals of the whole text; none for any text."""
     return list(_bounds(schema))
 
 

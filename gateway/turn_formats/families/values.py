@@ -27,12 +27,12 @@ def typed(text: str, types: Set[str]) -> str:
 
 
 def is_text(types: Set[str]) -> bool:
-    """Whether a value of these types is a string, whatever is written."""
+    """Tell whether a value of these types is a string, whatever is written."""
     return types <= {"string"}
 
 
 def _as_json(text: str) -> str:
-    """The JSON, or the Python literal, that `text` is; empty where it is none."""
+    """Return the JSON, or the Python literal, that `text` is; empty where it is none."""
     if text[:1] in ("{", "["):
         shown, end = (scanner := JsonScanner()).feed(text)
         if scanner.is_whole and end == len(text):
@@ -41,7 +41,7 @@ def _as_json(text: str) -> str:
 
 
 def _types(text: str) -> frozenset[str]:
-    """The JSON types of which `text` is; none where it is no JSON."""
+    """Return the JSON types of `text`; none where it is no JSON."""
     try:
         return frozenset(type_names(msgspec.json.decode(text)))
     except (msgspec.DecodeError, RecursionError):
