@@ -11,7 +11,7 @@ from gateway.page.files import PageFiles
 
 
 def api_docs_router(files: PageFiles) -> APIRouter:
-    """`/docs` and what is below it, without a key, as `/openapi.json` is."""
+    """Serve `/docs` and what is below it, without a key, as `/openapi.json` is."""
     router = APIRouter(include_in_schema=False)
 
     @router.get("/docs")

@@ -54,7 +54,7 @@ class PageFiles:
     """All files of a folder, by their paths in it. They are few, and read once."""
 
     def __init__(self, folder: Path = STATIC) -> None:
-        """Raises OSError for a file that cannot be read."""
+        """Read all files. Raises OSError for one that cannot be read."""
         self._files = {
             path.relative_to(folder).as_posix().removesuffix(_GZIP): _read(path)
             for path in folder.rglob("*")
@@ -62,7 +62,7 @@ class PageFiles:
         }
 
     def answer(self, name: str, request: Request) -> Response:
-        """The file of that path, or that the client has it already; NotFound if there is none."""
+        """Answer with the file, or that the client has it already; NotFound if there is none."""
         found = self._files.get(name)
         if found is None:
             raise NotFound("there is no such route", code="unknown_url")
@@ -78,7 +78,7 @@ class PageFiles:
 
 
 async def _pieces(content: bytes) -> AsyncIterator[bytes]:
-    """As the client reads them, so that one that does not read holds one piece in memory."""
+    """Yield pieces as the client reads them: one that does not read holds one in memory."""
     for start in range(0, len(content), _PIECE):
         yield content[start : start + _PIECE]
 

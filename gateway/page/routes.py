@@ -34,7 +34,7 @@ from gateway.usage.routes import days_of
 
 
 class SignedIn(msgspec.Struct, frozen=True):
-    """That somebody is signed in: the token against CSRF, and when it ends (seconds since 1970)."""
+    """The sign that somebody is signed in: the token against CSRF, and its end (since 1970)."""
 
     csrf: str
     expires_at: float
@@ -43,7 +43,7 @@ class SignedIn(msgspec.Struct, frozen=True):
 def operator_page_router(
     parts: SignInParts, operator: AdminAuthenticator, sessions: Sessions
 ) -> APIRouter:
-    """`/admin/ui` and `/admin/session`."""
+    """Serve `/admin/ui` and `/admin/session`."""
     router = APIRouter(include_in_schema=False)
 
     @router.post("/admin/session")
@@ -79,7 +79,7 @@ def usage_page_router(
     reports: Reports,
     clock: Callable[[], float] = time.time,
 ) -> APIRouter:
-    """`/usage` and what is below it. A session is good for as long as its key is."""
+    """Serve `/usage` and what is below it. A session is good for as long as its key is."""
     router = APIRouter(include_in_schema=False)
 
     async def caller_of(request: Request) -> Caller:
@@ -129,7 +129,7 @@ def usage_page_router(
 
 
 def _add_files(router: APIRouter, path: str, first: str, files: PageFiles) -> None:
-    """The page at `path`, and the files that it names. Added last: it takes all that is below."""
+    """Add the page at `path`, and its files. Call it last: it takes all that is below."""
 
     @router.get(path)
     async def page(request: Request) -> Response:

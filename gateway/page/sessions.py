@@ -1,4 +1,4 @@
-"""Who is signed in to a page: a signed cookie that scripts cannot read, and a token against CSRF.
+"""The sessions of a page: a signed cookie that scripts cannot read, and a token against CSRF.
 
 The cookie bears what the signer was given, signed with a key of this server, so that every worker
 accepts it and none keeps anything. It is for one path, for the page's own origin (SameSite=Strict),
@@ -44,7 +44,7 @@ class Sessions:
     def __init__(
         self, name: str, path: str, secret: bytes, clock: Callable[[], float] = time.time
     ) -> None:
-        """`name` is the cookie's, which browsers send to `path` and below."""
+        """Take `name` of the cookie, which browsers send to `path` and below."""
         self._name = name
         self._path = path
         self._secret = secret
@@ -59,7 +59,7 @@ class Sessions:
     def begin(
         self, subject: str, request: Request, answer: Callable[[Session], Response]
     ) -> Response:
-        """`answer` with a cookie for `subject`; over HTTPS it is never sent without."""
+        """Add a cookie for `subject` to `answer`; over HTTPS it is never sent without."""
         cookie = self._signer.dumps(subject)
         response = answer(Session(subject, self._csrf(cookie), self._clock() + SESSION_S))
         response.set_cookie(
@@ -74,16 +74,16 @@ class Sessions:
         return response
 
     def end(self, response: Response) -> Response:
-        """`response` with which the browser forgets the cookie."""
+        """Let the browser forget the cookie with `response`."""
         response.delete_cookie(self._name, path=self._path, httponly=True, samesite="strict")
         return response
 
     def is_given(self, request: Request) -> bool:
-        """Whether the request has a cookie of this name, good or not."""
+        """Tell whether the request has a cookie of this name, good or not."""
         return self._name in request.cookies
 
     def of(self, request: Request) -> Session:
-        """The request's session.
+        """Return the request's session.
 
         Raises Unauthenticated for none, Forbidden for a change without the token.
         """
@@ -123,7 +123,7 @@ def check_origin(request: Request) -> None:
 
 
 def secret_of(pepper: bytes, *parts: bytes) -> bytes:
-    """The key of a page's sessions, 32 bytes: another for each page, and for each of `parts`."""
+    """Derive the key of a page's sessions, 32 bytes: another for each page, and for each part."""
     return hmac.digest(pepper, b"\0".join((b"page sessions", *parts)), hashlib.sha256)
 
 

@@ -1,4 +1,4 @@
-"""How a page is signed in to: with a key, in JSON, from the page itself, at once.
+"""The sign-in to a page: with a key, in JSON, from the page itself, at once.
 
 A sign-in is read before anything is known of who sends it. So it takes nothing of the room that
 the operator's and the tenants' bodies have, nor of other sign-ins': it may be as long as a key
@@ -36,14 +36,14 @@ class SignIn(AdminBody):
 
 @dataclass(frozen=True, slots=True)
 class SignInParts:
-    """What both pages sign in with."""
+    """The parts with which both pages sign in."""
 
     files: PageFiles
     throttle: RefusalThrottle
     deadline_s: float = DEADLINE_S
 
     async def key(self, request: Request) -> str:
-        """The key that a sign-in bears.
+        """Read the key that a sign-in bears.
 
         Raises Forbidden for one of another site, by which a browser would be signed in as somebody
         else; UnsupportedType for what is not JSON; RequestTimeout, BodyTooLarge or BadRequest.
@@ -66,7 +66,7 @@ class SignInParts:
 
 
 def _check_json(request: Request) -> None:
-    """No form of another page can send this type, and no script without asking first (CORS)."""
+    """Check the type, which no form of another page can send, and no script unasked (CORS)."""
     given = request.headers.get("content-type", "")
     if given.partition(";")[0].strip().lower() != "application/json":
         raise UnsupportedType("a sign-in is JSON: send Content-Type: application/json")

@@ -1,4 +1,4 @@
-"""What a tenant's page shows: its own use by day, its last misses and its limits."""
+"""The data of a tenant's page: its own use by day, its last misses and its limits."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def usage_data(
     misses: list[Miss],
     limits: Limits,
 ) -> UsageData:
-    """The page's data of the `rows` of one tenant on `days`, the first and the last."""
+    """Sum up the `rows` of one tenant on `days`, the first and the last."""
     total, by_day = Counters(), dict.fromkeys(_all_days(*days), Counters())
     for row in rows:
         total = total.plus(row.counters)

@@ -11,13 +11,13 @@ from gateway.turn_formats.grammar import MAX_CHARS
 
 
 def bounded(param: str, text: str) -> str:
-    """`text`, which the field `param` has; BadRequest where it is too long."""
+    """Return `text` of the field `param`; raise BadRequest where it is too long."""
     check_length(f"`{param}`", len(text), param)
     return text
 
 
 def check_length(what: str, characters: int, param: str | None) -> None:
-    """BadRequest where there are more than MAX_CHARS."""
+    """Raise BadRequest for more than MAX_CHARS."""
     if characters > MAX_CHARS:
         message = f"{what} has more than {MAX_CHARS} characters"
         raise BadRequest(message, code="invalid_grammar", param=param)

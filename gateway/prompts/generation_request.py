@@ -48,7 +48,7 @@ Prompt = ChatPrompt | str | TokenIds
 
 
 def size_of(prompt: Prompt) -> int:
-    """How much work it is to admit a prompt, in characters."""
+    """Count the work of admitting a prompt, in characters."""
     if isinstance(prompt, ChatPrompt):
         said = sum(map(_said, prompt.messages)) + prompt.tools_size
         later = len(msgspec.json.encode(prompt.later_tools))
@@ -75,7 +75,7 @@ TextGrammar = Grammar | StructuralTag
 
 @dataclass(frozen=True, slots=True)
 class TextRules:
-    """How tokens become the text that is shown."""
+    """The rules by which tokens become the text that is shown."""
 
     stops: tuple[str, ...] = ()
     include_stop: bool = False
@@ -86,7 +86,7 @@ class TextRules:
 
 @dataclass(frozen=True, slots=True)
 class AnswerForm:
-    """What an answer may be: calls of tools, or a text that may have to follow a grammar.
+    """The form of an answer: calls of tools, or a text that may have to follow a grammar.
 
     It has no part in the prompt, which is rendered from all tools whichever may be called.
     """
@@ -99,12 +99,12 @@ class AnswerForm:
 
     @property
     def may_call(self) -> bool:
-        """Whether there is a tool that may be called."""
+        """True if there is a tool that may be called."""
         return bool(self.tools) and self.most_calls != 0
 
     @property
     def text_size(self) -> int:
-        """Count the work of writing `text` as the engine takes it, in characters."""
+        """The work of writing `text` as the engine takes it, in characters."""
         match self.text:
             case None:
                 return 0
@@ -116,7 +116,7 @@ class AnswerForm:
 
 @dataclass(frozen=True, slots=True)
 class CacheMark:
-    """What of a prompt is to be retained in the cache: all up to the mark, in any dialect."""
+    """A cache breakpoint: the prompt is retained up to it, in any dialect."""
 
     seconds: float  # from each use on
     chat: ChatPrompt | None = None  # what the mark covers; None: the whole prompt
@@ -124,7 +124,7 @@ class CacheMark:
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """What a dialect has understood of one request."""
+    """The meaning of one request, as its dialect has read it."""
 
     request_id: str
     prompts: tuple[Prompt, ...]
@@ -141,19 +141,19 @@ class GenerationRequest:
 
     @property
     def has_output(self) -> bool:
-        """Whether anything is generated, and not just the prompt computed into the cache."""
+        """True if anything is generated, and not just the prompt computed into the cache."""
         return self.sampling.max_tokens > 0
 
     @property
     def size(self) -> int:
-        """How much work it is to admit, in characters: what is marked is rendered again."""
+        """The work of admission, in characters: the chats up to breakpoints are rendered too."""
         marked = sum(size_of(mark.chat) for mark in self.marks if mark.chat is not None)
         return sum(map(size_of, self.prompts)) + marked + self.form.text_size
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where in which chat an answer is generated, so that a following request can have it as it is.
+    """The chat and place in it of an answer, so that a later request can have its tokens.
 
     `opened` are the prompt's last tokens, if they open the answer's reasoning.
     """
@@ -170,7 +170,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class AdmittedRequest:
-    """What may run. Choice number i is `generates[i]`; the choices of a prompt are adjacent."""
+    """The admitted work. Choice i is `generates[i]`; the choices of a prompt are adjacent."""
 
     generates: tuple[Generate, ...]
     choices: int
@@ -195,7 +195,7 @@ class AdmittedRequest:
         return self.prompt_tokens * self.sharing
 
     def shortened(self, most: int) -> AdmittedRequest:
-        """The same with answers of `most` tokens at most."""
+        """Return the same with answers of `most` tokens at most."""
         return replace(self, generates=tuple(_shortened(one, most) for one in self.generates))
 
 

@@ -1,4 +1,4 @@
-"""From a published source to the tokens with which every prompt that continues it begins.
+"""The tokens of a published source, with which every prompt that continues it begins.
 
 How a text is split into tokens depends on what follows it, and a template may write something
 between messages. So the source is rendered with several continuations, and the tokens that all of
@@ -33,17 +33,17 @@ class PrefixTokens:
         self._template = template
 
     def of(self, source: PrefixSource) -> TokenIds:
-        """int32 token ids of a source; BadRequest if the model's template refuses it."""
+        """Tokenise a source, as int32; raise BadRequest if the model's template refuses it."""
         if source.text is not None:
             return self._common([source.text + more for more in _CONTINUATIONS], special=True)
         return self._common(self._rendered(source), special=False)
 
     def text(self, token_ids: TokenIds) -> str:
-        """What these tokens say, special ones too."""
+        """Decode these tokens, special ones too."""
         return self._tokenizer.decode(token_ids.tolist(), skip_special_tokens=False)
 
     def _rendered(self, source: PrefixSource) -> list[Rendered]:
-        """The chat with each continuation, by all roles that the template accepts next."""
+        """Render the chat with each continuation, by all roles that the template accepts next."""
         if self._template is None:
             raise BadRequest("the model has no chat template; publish a text", param="messages")
         messages = [stored_message(form) for form in source.messages or []]

@@ -1,4 +1,4 @@
-"""How a model wants to be sampled where a request does not say: generation_config.json.
+"""The sampling defaults of a model, where a request does not say: generation_config.json.
 
 Makers publish it with their models; a request's own fields always count first. Which fields it has,
 and that `do_sample` has no effect, is as vLLM's `--generation-config auto` has it.
@@ -22,7 +22,7 @@ class GenerationConfigBroken(ValueError):
 
 
 class SamplingDefaults(msgspec.Struct, frozen=True):
-    """What holds where a request does not say; as in `SamplingParams`."""
+    """The values where a request does not say; as in `SamplingParams`."""
 
     temperature: float = 1.0
     top_p: float = 1.0
@@ -36,7 +36,7 @@ DIALECT_DEFAULTS = SamplingDefaults()
 
 
 class _File(msgspec.Struct):
-    """Bounds are those of the dialects' own fields."""
+    """The fields of the file. Bounds are those of the dialects' own fields."""
 
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
@@ -49,7 +49,7 @@ class _File(msgspec.Struct):
 def read_sampling_defaults(
     model_dir: Path, source: GenerationConfigSource = "auto"
 ) -> SamplingDefaults:
-    """Of the model's directory; those of the dialects for `none`, and where there is no file.
+    """Read those of a model directory; those of the dialects for `none`, or without a file.
 
     Raises GenerationConfigBroken for a value out of bounds or of another type.
     """
@@ -73,7 +73,7 @@ def read_sampling_defaults(
 
 
 def in_words(defaults: SamplingDefaults) -> str:
-    """Those that are not the dialects' own; empty where all are."""
+    """Describe those that are not the dialects' own; empty where all are."""
     plain = msgspec.structs.asdict(DIALECT_DEFAULTS)
     given = msgspec.structs.asdict(defaults).items()
     return ", ".join(f"{name} {value:g}" for name, value in given if value != plain[name])

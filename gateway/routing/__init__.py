@@ -1,4 +1,4 @@
-"""Which of several equal engines a request is sent to: what is cached where, what each has to do.
+"""The choice of one of several equal engines for a request: what is cached where, and loads.
 
 Callers ask `route.py`, which asks a router. What a replica fetches from another one rather than
 computing it is said in `fetching.py`, which prompts are computed on an engine of their own in

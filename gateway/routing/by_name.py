@@ -23,7 +23,7 @@ def router_by_name(
     seed: int = 0,
     session_blocks: int = SESSION_BLOCKS,
 ) -> Router:
-    """A new router. `clock`: seconds, monotonic; `seed`: of the random one."""
+    """Make a router. `clock`: seconds, monotonic; `seed`: of the random one."""
     kinds: Mapping[RouterName, Callable[[], Router]] = {
         "first-token": lambda: FirstTokenRouter(clock),
         "cached-share": CachedShareRouter,

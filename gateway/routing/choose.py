@@ -26,7 +26,7 @@ import msgspec
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """How even replicas are kept."""
+    """The bounds on how uneven replicas may be."""
 
     spread: float = 1.5  # times the mean of running requests that a replica may have
     slack: int = 4  # requests more, so that few are not spread for their number's sake
@@ -56,7 +56,7 @@ def choose_replica(
     balance: Balance,
     load_s: Callable[[str], float],
 ) -> str:
-    """The replica's name; the same candidates give the same answer, in whichever order.
+    """Choose a replica, by name; equal candidates give the same answer, in whichever order.
 
     `cache_tokens` is about what a replica's cache holds. `load_s`, seconds, is asked only of those
     that load and would be chosen if that took no time: it makes each dearer, and none cheaper.
@@ -83,7 +83,7 @@ def _alike(
     balance: Balance,
     load_s: Callable[[str], float],
 ) -> list[Candidate]:
-    """Those that are about as cheap as the cheapest, with their loads; `prices` are without."""
+    """Select those about as cheap as the cheapest, with loads; `prices` are without."""
     least = min(prices)
     wait_s = min([one.first_token_s - one.compute_s for one in candidates])
     cheapest = candidates[prices.index(least)]
@@ -98,7 +98,7 @@ def _alike(
 
 
 def _limit(price: float, wait_s: float, balance: Balance) -> float:
-    """The highest price that is about as low as this one, where all wait for `wait_s` at least.
+    """Return the highest price that is about as low as this one; all wait for `wait_s` or more.
 
     What all wait is no difference: a part of a long queue may be more than a prefix is worth.
     """

@@ -1,4 +1,4 @@
-"""What a replica will have in its cache once it has computed what is on its way to it.
+"""The expected cache of a replica, once it has computed what is on its way to it.
 
 Requests that begin alike come in swarms, sooner than the first of them is computed. A prompt that
 was sent counts as if it were cached there, from the moment it was sent to its first token; from
@@ -28,12 +28,12 @@ class Expected:
         return bool(self._prompts)
 
     def add(self, marks: Marks) -> None:
-        """A prompt was sent."""
+        """Note that a prompt was sent."""
         for _, key in marks:
             self._prompts[key] = self._prompts.get(key, 0) + 1
 
     def remove(self, marks: Marks) -> None:
-        """A prompt that was added has begun to answer, or never will."""
+        """Note that a prompt that was added has begun to answer, or never will."""
         for _, key in marks:
             if self._prompts[key] > 1:
                 self._prompts[key] -= 1
@@ -41,7 +41,7 @@ class Expected:
                 del self._prompts[key]
 
     def blocks(self, marks: Marks) -> int:
-        """How many of a prompt's first blocks will be there."""
+        """Count how many of a prompt's first blocks will be there."""
         if not marks or marks[0][1] not in self._prompts:
             return 0
         known = bisect_left(marks, True, key=lambda mark: mark[1] not in self._prompts)

@@ -1,4 +1,4 @@
-"""Whether a replica is to fetch the beginning of a prompt from another one, and from which.
+"""The choice whether a replica fetches the beginning of a prompt, and from which other one.
 
     set up + what the other one has to load from its slower tiers
            + tokens x seconds a token by that way x (1 + fetches under way from there)
@@ -30,7 +30,7 @@ Lacking: TypeAlias = tuple[str, ReplicaLoad, int]
 
 @dataclass(frozen=True, slots=True)
 class FetchLimits:
-    """When it pays."""
+    """The limits of when a fetch pays."""
 
     setup_s: float = 0.003  # before the first byte
     margin: float = 1.25  # times the fetch that computing must take
@@ -49,7 +49,7 @@ class Offer(NamedTuple):
 
 
 class ChosenFetch(msgspec.Struct, frozen=True, gc=False):
-    """What is to be fetched, and how long that takes."""
+    """The fetch that was chosen, and how long it takes."""
 
     source: FetchSource
     tokens: int  # that are not computed therefore
@@ -57,7 +57,7 @@ class ChosenFetch(msgspec.Struct, frozen=True, gc=False):
 
 
 class FetchChooser:
-    """Compares fetching with computing."""
+    """The comparison of fetching with computing."""
 
     def __init__(self, limits: FetchLimits) -> None:
         self._limits = limits
@@ -70,7 +70,7 @@ class FetchChooser:
         loads: Loads,
         load_s: Callable[[str], float],
     ) -> Sequence[Offer]:
-        """The two that have most, so that each replica has one beside itself; the idler of equals.
+        """Find the two that have most, so that each replica has one beside itself; idlers first.
 
         `found`: what each replica has of the prompt; `load_s`: the seconds that it takes to load
         what of this lies in its slower tiers.
@@ -89,7 +89,7 @@ class FetchChooser:
     def chosen(
         self, lacking: Sequence[Lacking], offers: Sequence[Offer], namespace: bytes, now: float
     ) -> dict[str, ChosenFetch]:
-        """What replicas are to fetch, by their names; the others compute what they lack.
+        """Choose what replicas fetch, by their names; the others compute what they lack.
 
         `namespace` is the prompt's own. `now`: seconds, monotonic.
         """

@@ -34,7 +34,7 @@ class FirstTokenRouter:
         balance: Balance | None = None,
         fetches: FetchLimits | None = None,
     ) -> None:
-        """`clock`: seconds, monotonic."""
+        """Take `clock`, in seconds, monotonic."""
         self._clock = clock
         self._balance = balance or Balance()
         self._fetching = FetchChooser(fetches or FetchLimits())
@@ -85,7 +85,7 @@ class FirstTokenRouter:
         return self._index.blocks(replica)
 
     def _prompt(self, request: RoutingRequest) -> Prompt:
-        """The request's prompt, which is made once for the calls that follow each other."""
+        """Return the request's prompt, made once for the calls that follow each other."""
         if self._last is not None:
             last, prompt = self._last
             if (
@@ -101,7 +101,7 @@ class FirstTokenRouter:
     def _lacking(
         self, prompt: Prompt, ready: Sequence[str], found: Mapping[str, FoundBlocks]
     ) -> list[Lacking]:
-        """What each replica will have to compute or fetch that has what was found."""
+        """List what each replica will have to compute or fetch, given what was found."""
         load_of, lacking = self._loads.of, list[Lacking]()
         for replica in ready:
             load, here = load_of(replica), found.get(replica)
@@ -113,13 +113,13 @@ class FirstTokenRouter:
         return lacking
 
     def _cache_tokens(self, prompt: Prompt, ready: Sequence[str]) -> float:
-        """About what the cache of a replica holds."""
+        """Estimate the tokens that a replica's cache holds."""
         blocks = sum(map(self._index.blocks, ready))
         held = prompt.tokens_of(blocks) / len(ready) if prompt.blocks else 0.0
         return max(held, self._balance.least_prompts * prompt.tokens)
 
     def _load_s(self, prompt: Prompt, found: Mapping[str, FoundBlocks], replica: str) -> float:
-        """How long the replica loads what it has of the prompt in slower tiers."""
+        """Estimate the seconds that the replica loads what it has of the prompt in slower tiers."""
         here, rates = found.get(replica, NOTHING), self._loads.of(replica).rates
         if not here.is_lower:
             return 0.0
@@ -138,7 +138,7 @@ def _candidates(
     found: Mapping[str, FoundBlocks],
     fetches: Mapping[str, ChosenFetch],
 ) -> dict[str, Candidate]:
-    """The replicas by their names, with what each would take, but for loads."""
+    """Name each replica with what it would take, but for loads."""
     candidates: dict[str, Candidate] = {}
     for replica, load, uncached in lacking:
         per_token, copied_s = load.rates.compute.per_token, 0.0

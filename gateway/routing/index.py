@@ -1,4 +1,4 @@
-"""Which replica has which blocks, and in which tier: what their engines say, and nothing else.
+"""The index of which replica has which blocks, and in which tier, as its engine says.
 
 A replica that has a block has all blocks before it, and none before it in a slower tier. So how
 much of a prompt it has is found by a binary search over the prompt's block keys:
@@ -33,14 +33,14 @@ _FEW_BYTES = 32 * KEY_BYTES  # of keys that are shortened sooner one by one
 
 
 class FoundBlocks(msgspec.Struct, frozen=True, gc=False):
-    """What a replica has of a prompt: its first `blocks` blocks, in whichever tiers."""
+    """The part of a prompt that a replica has: its first `blocks` blocks, in whichever tiers."""
 
     blocks: int = 0
     is_lower: bool = False  # some lie in slower tiers than the device: `CacheIndex.lower`
 
 
 class Lower(NamedTuple):
-    """Of the blocks that were found, how many are in slower tiers; they are the last ones."""
+    """The counts of found blocks that are in slower tiers; they are the last ones."""
 
     host: int
     disk: int
@@ -63,7 +63,7 @@ class CacheIndex:
         self._levels: dict[str, Levels] = {}  # by replica and block
 
     def blocks(self, replica: str) -> int:
-        """How many blocks it has, as far as is known."""
+        """Count the blocks that it has, as far as is known."""
         return len(self._levels.get(replica, ()))
 
     def apply(self, replica: str, events: CacheEvents) -> None:
@@ -79,11 +79,11 @@ class CacheIndex:
                 levels.update(dict.fromkeys(_shortened(change.keys), _LEVEL[change.tier]))
 
     def forget(self, replica: str) -> None:
-        """Nothing is known of it any more."""
+        """Forget all of it."""
         self._levels.pop(replica, None)
 
     def find(self, keys: Keys, replicas: Iterable[str]) -> dict[str, FoundBlocks]:
-        """What each of the replicas has of a prompt; those that have nothing are left out.
+        """Find what each of the replicas has of a prompt; those that have nothing are left out.
 
         The answer of the replica before is tried first: they often have the same.
         """
@@ -96,7 +96,7 @@ class CacheIndex:
         return _found(keys, having) if having else {}
 
     def lower(self, replica: str, keys: Keys, blocks: int) -> Lower:
-        """How many of the first `blocks` blocks, which `find` has found, are in slower tiers.
+        """Count those of the first `blocks` blocks, which `find` has found, in slower tiers.
 
         Told to a 64th of the prompt, since it makes a small part of a small difference, and asked
         of few replicas. A part is in the slowest tier of its blocks.
@@ -113,7 +113,7 @@ class CacheIndex:
 
 
 def _found(keys: Keys, having: Sequence[tuple[str, Levels]]) -> dict[str, FoundBlocks]:
-    """What these replicas have of a prompt, all of which have its first block.
+    """Find what these replicas have of a prompt; all of them have its first block.
 
     In one function, and with what `bisect` does by itself: there is a turn for each replica, and
     calls would take as long as the search.

@@ -1,4 +1,4 @@
-"""What each replica has to do: the requests that were sent to it and are not over.
+"""The load of each replica: the requests that were sent to it and are not over.
 
 Knows: requests by their ids, tokens, rates. Does not know: what is cached (`index`).
 """
@@ -29,7 +29,7 @@ class Sent:
 
 @dataclass(slots=True)
 class ReplicaLoad:
-    """Of one replica."""
+    """The load of one replica."""
 
     rates: ReplicaRates
     given: int  # prompt tokens to compute or fetch so far, also of requests that are over
@@ -39,7 +39,7 @@ class ReplicaLoad:
 
 
 class Loads:
-    """Of all replicas. Belongs to one event loop."""
+    """The loads of all replicas. Belongs to one event loop."""
 
     def __init__(self) -> None:
         self._loads: dict[str, ReplicaLoad] = {}
@@ -47,11 +47,11 @@ class Loads:
         self._fetches: Counter[str] = Counter()  # of requests that have not begun, by address
 
     def fetches_from(self, address: str) -> int:
-        """How many requests fetch from there, or are about to."""
+        """Count the requests that fetch from there, or are about to."""
         return self._fetches.get(address, 0)
 
     def of(self, replica: str) -> ReplicaLoad:
-        """What is known of it. A new one is taken to be like the others."""
+        """Return what is known of it. A new one is taken to be like the others."""
         load = self._loads.get(replica)
         if load is None:
             load = self._loads[replica] = self._new()
@@ -65,7 +65,7 @@ class Loads:
         cached: int,
         source: FetchSource | None = None,
     ) -> None:
-        """A request is on its way, of whose prompt `cached` blocks will be there.
+        """Note that a request is on its way; `cached` blocks of its prompt will be there.
 
         What it fetches is not computed, but has to be kept as if it were.
         """
@@ -90,7 +90,7 @@ class Loads:
         timing: Timing | None,
         now: float,
     ) -> None:
-        """Its first token has come."""
+        """Note that its first token has come."""
         sent = self._sent.get(request_id)
         if sent is None or sent.replica != replica or sent.has_begun:
             return
@@ -101,13 +101,13 @@ class Loads:
                 self._expect_alike()
 
     def ended(self, replica: str, request_id: str) -> None:
-        """It is over."""
+        """Note that it is over."""
         sent = self._sent.get(request_id)
         if sent is not None and sent.replica == replica:
             self._end(request_id)
 
     def forget(self, replica: str) -> None:
-        """It has nothing to do any more, and nothing is known of it."""
+        """Forget it: it has nothing to do any more."""
         for request_id, sent in list(self._sent.items()):
             if sent.replica == replica:
                 self._end(request_id)
@@ -131,7 +131,7 @@ class Loads:
                 del self._fetches[sent.source.address]  # an engine that starts anew has another
 
     def _expect_alike(self) -> None:
-        """A replica of which little is known yet computes as all of them do.
+        """Expect a replica of which little is known yet to compute as all of them do.
 
         Before a long queue a rate that is wrong in one place weighs more than any prefix.
         """

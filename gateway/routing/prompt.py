@@ -27,7 +27,7 @@ Keys = Sequence[int]  # of blocks, cut to `SHORT`
 
 
 def keys_of(block_keys: bytes) -> Keys:
-    """The keys as they are looked up; a last one that is cut off is none.
+    """Read the keys as they are looked up; a last one that is cut off is none.
 
     They lie as integers of the machine, and become Python's where they are looked at.
     """
@@ -37,7 +37,7 @@ def keys_of(block_keys: bytes) -> Keys:
 
 
 class RoutingRequest(msgspec.Struct, frozen=True, array_like=True):
-    """What of a `Generate` a router is given: neither tokens nor a tenant's name."""
+    """The part of a `Generate` that a router is given: neither tokens nor a tenant's name."""
 
     request_id: str
     tokens: Annotated[int, Meta(ge=0)]  # of its prompt
@@ -48,7 +48,7 @@ class RoutingRequest(msgspec.Struct, frozen=True, array_like=True):
 
 
 def routing_request(request: Generate) -> RoutingRequest:
-    """The part of a request that routers see."""
+    """Select the part of a request that routers see."""
     return RoutingRequest(
         request.request_id,
         len(request.token_ids) // TOKEN_BYTES,
@@ -72,16 +72,16 @@ class Prompt:
     )  # once they are asked for
 
     def tokens_of(self, blocks: int) -> int:
-        """How many tokens so many of its blocks have, about."""
+        """Estimate the tokens of so many of its blocks."""
         return self.tokens * blocks // self.blocks if blocks else 0
 
     def uncached(self, cached: int) -> int:
-        """How many tokens are to be computed, at least one, if `cached` blocks are there."""
+        """Count the tokens to compute, at least one, if `cached` blocks are there."""
         left = self.tokens - self.tokens * cached // self.blocks if cached else self.tokens
         return left if left > 1 else 1  # for each replica, and calls take longer
 
     def marks(self) -> list[tuple[int, int]]:
-        """Some beginnings of the prompt, in blocks, and the key of the last block of each.
+        """Return some beginnings of the prompt, in blocks, and each one's last block key.
 
         1, 2, 4, 8, 16, 32, 64, 96, 128, 160, ... blocks.
         """
@@ -98,6 +98,6 @@ class Prompt:
 
 
 def prompt_of(request: RoutingRequest) -> Prompt:
-    """The prompt of a request; one that does without the cache has no keys."""
+    """Make the prompt of a request; one that does without the cache has no keys."""
     keys = keys_of(request.block_keys if request.use_cache else b"")
     return Prompt(request.tokens, len(keys), keys, request.namespace)

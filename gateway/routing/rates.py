@@ -1,4 +1,4 @@
-"""How fast a replica computes, loads and fetches tokens, by the first tokens that it has sent.
+"""The rates at which a replica computes, loads and fetches, by the first tokens that it sent.
 
 A replica computes several prompts at a time, so their times overlap; a second of it counts once:
 
@@ -43,20 +43,20 @@ class Rate:
     """Seconds a token, of late."""
 
     def __init__(self, seconds_per_token: float, worth: float = PRIOR_TOKENS) -> None:
-        """What to expect before the first measurement, and how many tokens that is worth."""
+        """Expect `seconds_per_token` until measured, with the weight of `worth` tokens."""
         self.is_measured = False
         self.tokens = self.seconds = 0.0  # measured
         self._worth = float(worth)
         self.expect(seconds_per_token)
 
     def expect(self, seconds_per_token: float) -> None:
-        """Another guess; it counts the less the more has been measured."""
+        """Change the guess; it counts the less the more has been measured."""
         guessed = self._worth * seconds_per_token
         self.per_token = (guessed + self.seconds) / (self._worth + self.tokens)
         self._expected = seconds_per_token
 
     def measured(self, tokens: int, seconds: float) -> None:
-        """So many tokens took so long."""
+        """Add a measurement of so many tokens that took so long."""
         self.is_measured = True
         self._worth *= KEPT
         self.tokens = KEPT * self.tokens + tokens
@@ -65,10 +65,10 @@ class Rate:
 
 
 class ReplicaRates:
-    """Of one replica. `now` is seconds, monotonic."""
+    """The rates of one replica. `now` is seconds, monotonic."""
 
     def __init__(self, compute_s: float = COMPUTE_S) -> None:
-        """`compute_s` is what to expect of computing a token: as others take, where they do."""
+        """Expect `compute_s` to compute a token: as others take, where they do."""
         self.compute = Rate(compute_s, PRIOR_COMPUTED)
         self.host, self.disk = Rate(HOST_S), Rate(DISK_S)
         # By whether it is over TCP.
@@ -86,7 +86,7 @@ class ReplicaRates:
         source: FetchSource | None = None,
         namespace: bytes = b"",
     ) -> bool:
-        """A prompt's first token has just come; `source` is where it was to fetch from.
+        """Learn from a prompt's first token; `source` is where it was to fetch from.
 
         `namespace` is the prompt's own, the last one of its path. Returns whether `compute` has
         learned of it.
@@ -109,17 +109,17 @@ class ReplicaRates:
         return computed >= LEAST_TOKENS
 
     def expect(self, compute_s: float) -> None:
-        """Another guess of what computing a token takes: as all replicas take."""
+        """Change the guess of a token's computing: as all replicas take."""
         self.compute.expect(compute_s)
         if not self.compute.is_measured:  # else its next measurement does so: this is called often
             self._expect_of_fetches()
 
     def may_fetch(self, namespace: bytes, now: float) -> bool:
-        """Whether the last fetch for a prompt of this namespace brought something, or is old."""
+        """Tell whether the last fetch for this namespace brought something, or is old."""
         return now >= self._no_fetch_until.get(namespace, now)
 
     def _counted_once(self, timing: Timing, now: float) -> float:
-        """The seconds of a prompt's prefill that no prompt before was measured by."""
+        """Return the seconds of a prompt's prefill that measured no prompt before."""
         at = now if timing.at is None else timing.at
         seconds = min(timing.prefill, max(at - self._counted_until, 0.0))
         # Of several gateways one may be heard late: what is before the mark has been counted.

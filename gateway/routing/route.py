@@ -34,7 +34,7 @@ class RouteQuestion(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Route(msgspec.Struct, frozen=True, array_like=True):
-    """Where a request goes, and its prompt, if that is computed elsewhere."""
+    """The engine that a request goes to, and its prompt's, if that is computed elsewhere."""
 
     answer: RoutingChoice
     prompt: RoutingChoice | None = None
@@ -61,7 +61,7 @@ def decide(router: Router, question: RouteQuestion, limits: RemotePrefillLimits)
 
 
 def sent_by(request: RoutingRequest, route: Route) -> Iterator[tuple[str, RoutingRequest]]:
-    """What is on its way then, and to which replica: the prompt first, if it is apart."""
+    """Yield what is on its way, and to which replica: the prompt first, if it is apart."""
     prompt, answer = route.prompt, route.answer
     if prompt is not None:
         name = prefill_id(request.request_id)
@@ -70,23 +70,23 @@ def sent_by(request: RoutingRequest, route: Route) -> Iterator[tuple[str, Routin
 
 
 class Routing(RouterEvents, Protocol):
-    """What a set of replicas asks of whoever decides. Belongs to one event loop.
+    """The questions of a set of replicas to whoever decides. Belongs to one event loop.
 
     What is said besides questions is as in `Router`, and does not wait.
     """
 
     @property
     def hears_itself(self) -> bool:
-        """Whether it knows what is cached without being told by `heard`."""
+        """True if it knows what is cached without being told by `heard`."""
         ...
 
     @property
     def router_answers(self) -> bool | None:
-        """Whether the process that is asked does; None where no other process is asked."""
+        """True if the process that is asked answers; None where no other process is asked."""
         ...
 
     async def route(self, question: RouteQuestion) -> Route:
-        """Where a request goes; it counts as sent from then on. Never fails.
+        """Choose where a request goes; it counts as sent from then on. Never fails.
 
         Nothing is sent if this is cancelled.
         """
@@ -95,7 +95,7 @@ class Routing(RouterEvents, Protocol):
     async def source(
         self, request: RoutingRequest, replica: str, sources: Sources
     ) -> FetchSource | None:
-        """Where `replica` should fetch a prompt from; None: from nowhere. Nothing is noted."""
+        """Choose where `replica` fetches a prompt from; None: from nowhere. Notes nothing."""
         ...
 
 
@@ -106,7 +106,7 @@ class OwnRouting:
     router_answers = None
 
     def __init__(self, router: Router, limits: RemotePrefillLimits | None = None) -> None:
-        """`limits`: of prompts that are computed for others."""
+        """Take `limits` of prompts that are computed for others."""
         self._router = router
         self._limits = limits or RemotePrefillLimits()
         self.began, self.ended = router.began, router.ended

@@ -1,4 +1,4 @@
-"""What a set of replicas asks of a router, and what it tells it.
+"""The interface of routers: what replicas ask, and what routers are told.
 
     choose -> sent -> began -> ended         a request; `began` only if it had a first token
               heard ... heard                what a replica's cache holds, at any time
@@ -27,7 +27,7 @@ NO_SOURCES: Sources = MappingProxyType({})
 
 
 class RoutingChoice(NamedTuple):
-    """Where a request goes; what a router does not predict is None."""
+    """The choice of where a request goes; None for what a router does not predict."""
 
     replica: str
     source: FetchSource | None = None  # what it is to fetch before it computes, where that pays
@@ -36,7 +36,7 @@ class RoutingChoice(NamedTuple):
 
 
 class RouterEvents(Protocol):
-    """What whoever routes is told. Belongs to one event loop.
+    """The events that whoever routes is told. Belongs to one event loop.
 
     No call waits, and none raises for what an engine said.
     """
@@ -44,23 +44,23 @@ class RouterEvents(Protocol):
     def began(
         self, replica: str, request_id: str, reused: Reused | None, timing: Timing | None
     ) -> None:
-        """Its first tokens came, with what they tell of it."""
+        """Note that its first tokens came, with what they tell of it."""
         ...
 
     def ended(self, replica: str, request_id: str) -> None:
-        """It is over, however it ended, and whether it began or not."""
+        """Note that it is over, however it ended, and whether it began or not."""
         ...
 
     def heard(self, replica: str, events: CacheEvents) -> None:
-        """What has changed in the replica's cache, in order and without gaps."""
+        """Note what has changed in the replica's cache, in order and without gaps."""
         ...
 
     def gone(self, replica: str) -> None:
-        """The replica died or was replaced: what it held, did and was to do is void."""
+        """Forget a replica that died or was replaced: what it held, did and was to do is void."""
         ...
 
     def known_blocks(self, replica: str) -> int:
-        """How many blocks it is known to have; 0 where the router does not listen."""
+        """Count the blocks that it is known to have; 0 where the router does not listen."""
         ...
 
 
@@ -70,7 +70,7 @@ class Router(RouterEvents, Protocol):
     def choose(
         self, request: RoutingRequest, ready: Sequence[str], sources: Sources = NO_SOURCES
     ) -> RoutingChoice:
-        """The replica to send `request` to: one of `ready`, which is not empty.
+        """Choose the replica for `request`: one of `ready`, which is not empty.
 
         It may be told to fetch from one of `sources`, which need not be ready. Notes nothing: the
         same call again gives the same answer, except from a router that draws or takes turns.
@@ -78,5 +78,5 @@ class Router(RouterEvents, Protocol):
         ...
 
     def sent(self, replica: str, request: RoutingRequest) -> None:
-        """`request` is on its way to `replica`, with the `source` that was chosen, if any."""
+        """Note that `request` is on its way to `replica`, with the `source` chosen, if any."""
         ...

@@ -19,7 +19,7 @@ from prefix_cache.hashing import KEY_BYTES
 
 
 class Unaware:
-    """What is done without: all that a router is told."""
+    """The part of a router that hears nothing of what it is told."""
 
     def sent(self, replica: str, request: RoutingRequest) -> None:
         pass
@@ -80,7 +80,7 @@ class SessionRouter(Unaware):
     """
 
     def __init__(self, blocks: int) -> None:
-        """Prompts that have their first `blocks` blocks in common are a session."""
+        """Take prompts that have their first `blocks` blocks in common as a session."""
         self._bytes = blocks * KEY_BYTES
 
     def choose(

@@ -1,1 +1,1 @@
-"""Which requests share cached blocks: namespaces, published prefixes, partitions. And flushes."""
+"""The sharing of cached blocks: namespaces, published prefixes, partitions. And flushes."""

@@ -1,4 +1,4 @@
-"""Which records of flushes need not be kept: those of deleted tenants, once they are old.
+"""The folding of old flushes' records: those of deleted tenants need not be kept.
 
 A deleted tenant's record would stay for good, in case an engine comes back that was away. Instead
 
@@ -35,7 +35,7 @@ class Folding(NamedTuple):
 def folding(
     flushes: Sequence[CacheFlush], tenant_ids: Collection[str], now: float
 ) -> Folding | None:
-    """What can be folded of these, the oldest first; None: nothing. `tenant_ids`: of all tenants.
+    """Choose what can be folded, the oldest first; None: nothing. `tenant_ids`: of all tenants.
 
     `now` is seconds since the epoch.
     """

@@ -32,12 +32,12 @@ ALONE = "0"  # the name of an engine that is the only one
 
 
 class FlushState(FlushLog, Records, Protocol):
-    """What of the state is used here; tenants are those that are not deleted."""
+    """The state that is used here; tenants are those that are not deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlushResult:
-    """How many blocks were dropped, None where no engine has answered.
+    """The number of blocks that were dropped, None where no engine has answered.
 
     `awaited`: the names of the engines that forget when they are back.
     """
@@ -50,7 +50,7 @@ class Flushing(Renewed):
     """The flushes of one gateway process. For one event loop."""
 
     def __init__(self, state: FlushState, engine: Engine, clock: Callable[[], float]) -> None:
-        """`clock`: seconds since the epoch."""
+        """Take `clock`, in seconds since the epoch."""
         super().__init__()
         self._state = state
         self._engine = engine

@@ -1,4 +1,4 @@
-"""Which requests share blocks: the namespaces along a prompt, decided once.
+"""The namespaces along a prompt, which decide once which requests share blocks.
 
     [published for everyone, or for the group]     as many whole blocks as are published
      `- after it, without a salt: the group if the tenant is in one, else the tenant
@@ -53,7 +53,7 @@ class _ScopeIndex:
 
 
 class PublishedIndex:
-    """How many leading blocks of a prompt are published; nothing at first.
+    """An index of published prefixes: how many leading blocks of a prompt are published.
 
     The prefixes of a scope are sorted by their bytes. The one with the most leading bytes in common
     with a prompt is a neighbour of the prompt's own place in that order, so a lookup is a binary
@@ -79,7 +79,7 @@ class PublishedIndex:
         self._indexes = (block_size, indexes)
 
     def match(self, token_ids: TokenIds, group_id: str | None, block_size: int) -> Match | None:
-        """The longest run of leading blocks that is published for everyone or for this group.
+        """Find the longest run of leading blocks published for everyone or for this group.
 
         None if there is none, or if the index was made for another block size.
         """
@@ -110,7 +110,7 @@ class ScopeMissing(ValueError):
 
 
 class Namespaces:
-    """Derives namespaces and paths. `share_all`: all tenants share one namespace."""
+    """The deriving of namespaces and paths. `share_all`: all tenants share one namespace."""
 
     def __init__(
         self, secret: bytes, *, share_all: bool = False, published: PublishedIndex | None = None
@@ -127,7 +127,7 @@ class Namespaces:
         fingerprint: bytes,
         block_size: int,
     ) -> NamespacePath:
-        """The namespaces along a prompt; ScopeMissing if the caller's scope is incomplete."""
+        """Derive the namespaces along a prompt; ScopeMissing if the caller's scope has gaps."""
         own = self.own(caller, salt, fingerprint)
         return self.path_to(own, caller, token_ids, fingerprint, block_size)
 
@@ -139,28 +139,28 @@ class Namespaces:
         fingerprint: bytes,
         block_size: int,
     ) -> NamespacePath:
-        """The namespaces along a prompt of `caller`, of which `own` is the last."""
+        """Derive the namespaces along a prompt of `caller`, of which `own` is the last."""
         match = self._published.match(token_ids, caller.group_id, block_size)
         if match is None:
             return NamespacePath.single(own)
         return NamespacePath(((0, self.published(match.scope, fingerprint)), (match.blocks, own)))
 
     def own(self, caller: Caller, salt: str | None, fingerprint: bytes) -> Namespace:
-        """The namespace of everything that is not published."""
+        """Derive the namespace of everything that is not published."""
         return derive_namespace(self._secret, fingerprint, self._scope(caller, salt))
 
     def published(self, scope: str, fingerprint: bytes) -> Namespace:
-        """The namespace of what is published for everyone, or for one group."""
+        """Derive the namespace of what is published for everyone, or for one group."""
         whose = () if scope == EVERYONE else ("group", scope)
         return derive_namespace(self._secret, fingerprint, ("published", *whose))
 
     def of_tenant(self, tenant_id: str, fingerprint: bytes) -> Namespace:
-        """A tenant's own namespace, without a salt and as if it were in no group."""
+        """Derive a tenant's own namespace, without a salt and as if it were in no group."""
         scope = ("all",) if self._share_all else ("tenant", tenant_id)
         return derive_namespace(self._secret, fingerprint, scope)
 
     def of_group(self, group_id: str, fingerprint: bytes) -> Namespace:
-        """The namespace that the tenants of a group share."""
+        """Derive the namespace that the tenants of a group share."""
         return derive_namespace(self._secret, fingerprint, ("group", group_id))
 
     def _scope(self, caller: Caller, salt: str | None) -> tuple[str, ...]:

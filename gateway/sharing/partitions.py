@@ -50,7 +50,7 @@ class Partitions(Renewed):
 
 
 def divided(tenants: Iterable[Tenant]) -> dict[str, FlowQuota]:
-    """The quotas of the tenants that may ask; none where there is no second one."""
+    """Compute the quotas of the tenants that may ask; none where there is no second one."""
     flows = {
         tenant.id: FlowQuota(tenant.cache.floor, tenant.cache.ceiling, tenant.weight)
         for tenant in tenants

@@ -1,4 +1,4 @@
-"""Keeps the pins of an engine the same as what is published.
+"""The pinning of what is published in an engine.
 
 Each gateway, and each of its workers, requests all pins from the engine; requesting one twice does
 no harm. A new engine gets all requests again. A pin that is refused, or fails in any other way, is
@@ -36,7 +36,7 @@ class Pinning:
         self._letting_go: dict[str, asyncio.Task[None]] = {}
 
     def refusal(self, pin_id: str) -> str | None:
-        """Why the engine refused to pin it; None if it did not."""
+        """Say why the engine refused to pin it; None if it did not."""
         refused = self._refused.get(pin_id)
         return None if refused is None else refused[1]
 

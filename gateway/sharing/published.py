@@ -1,4 +1,4 @@
-"""What is published, as this gateway knows it: read from the state, indexed, pinned.
+"""The published prefixes, as this gateway knows them: read from the state, indexed, pinned.
 
     store --renewed on news, every REFRESH_S, and for a new engine--> tokens --> index (admission)
                                                                             `--> pins (engine)
@@ -65,7 +65,7 @@ class Published:
         self._in_force: tuple[object, ...] = ()  # what the index was made of
 
     def forget(self, changed_id: str) -> None:
-        """A prefix may have changed."""
+        """Reload: a prefix may have changed."""
         del changed_id
         self.reload()
 
@@ -74,25 +74,25 @@ class Published:
         self._news.set()
 
     def refusal(self, prefix_id: str) -> str | None:
-        """Why a published prefix cannot be used or pinned; None if no reason is known."""
+        """Say why a published prefix cannot be used or pinned; None if no reason is known."""
         return self._unusable.get(prefix_id) or self._pinning.refusal(prefix_id)
 
     async def tokens_of(self, source: PrefixSource) -> TokenIds:
-        """The tokens of a source; BadRequest if the model's template refuses it."""
+        """Tokenise a source; raise BadRequest if the model's template refuses it."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._parts.pool, self._parts.tokens_of, source)
 
     @property
     def namespaces(self) -> Namespaces:
-        """Which namespace is whose."""
+        """The namespaces, and whose each is."""
         return self._parts.namespaces
 
     def record(self, prefix_id: str) -> PublishedPrefix | None:
-        """What is published under this id; None: nothing is, any more or yet."""
+        """Return what is published under this id; None: nothing is, any more or yet."""
         return self._live.get(prefix_id)
 
     def text(self, prefix_id: str, start: int, end: int) -> str:
-        """What the tokens [start, end) of a published prefix say; "" where there are none."""
+        """Decode the tokens [start, end) of a published prefix; "" where there are none."""
         return self._parts.text_of(self._tokens.get(prefix_id, _NONE)[start:end])
 
     @asynccontextmanager
@@ -145,7 +145,7 @@ class Published:
         return None if welcome is None else welcome.engine_id
 
     async def _is_usable(self, record: PublishedPrefix) -> bool:
-        """Whether it has tokens; they are computed once."""
+        """Tell whether it has tokens; they are computed once."""
         if record.id in self._tokens:
             return True
         if record.id in self._unusable:
@@ -181,7 +181,7 @@ class Published:
 
 
 def filled_up(token_ids: TokenIds, block_size: int) -> TokenIds:
-    """The tokens, with as many FILLING ids appended as complete the last block.
+    """Append as many FILLING ids as complete the last block.
 
     The block is pinned whole, so that a request can copy the leading, published part of it.
     """
@@ -190,7 +190,7 @@ def filled_up(token_ids: TokenIds, block_size: int) -> TokenIds:
 
 
 def in_force(records: Iterable[PublishedPrefix]) -> list[PublishedPrefix]:
-    """The latest version of every name that is not deleted."""
+    """Select the latest version of every name that is not deleted."""
     latest: dict[str, PublishedPrefix] = {}
     for record in records:
         known = latest.get(record.name)

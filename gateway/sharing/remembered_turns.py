@@ -1,4 +1,4 @@
-"""Keeps the memory of tenants clean: what is too old goes, and what no tenant may ask for.
+"""The cleaning of tenants' memory: what is too old, and what no tenant may ask for, goes.
 
 Every worker of every gateway looks at the tenants itself, so a tenant that another one disabled or
 deleted is forgotten here, too.

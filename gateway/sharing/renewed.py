@@ -1,4 +1,4 @@
-"""What is passed on to engines from the state, and looked at again on news and every REFRESH_S.
+"""The state that is passed on to engines, read again on news and every REFRESH_S.
 
 Knows: when to look. Does not know: at what.
 """
@@ -22,7 +22,7 @@ class Renewed(ABC):
         self._news = asyncio.Event()
 
     def forget(self, changed_id: str) -> None:
-        """Something may have changed."""
+        """Reload: something may have changed."""
         del changed_id
         self.reload()
 

@@ -64,7 +64,7 @@ class AccessLogEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class AccessLog:
-    """Writes lines of `form` to `write`, standard output if none is given."""
+    """A log in lines of `form`, written to `write` or standard output."""
 
     def __init__(self, form: Form, write: Callable[[bytes], object] | None = None) -> None:
         self._render = _json if form == "json" else _line
@@ -91,7 +91,7 @@ class AccessLog:
             self._due.set()
 
     def _fails_anew(self, check: AccessLogEntry) -> bool:
-        """Whether a health check fails, and the one before did not so: they come every second."""
+        """Tell whether a health check fails that did not fail before: they come every second."""
         before = self._checked.get(check.route)
         self._checked[check.route] = check.status
         return check.status >= 400 and check.status != before
@@ -130,7 +130,7 @@ class AccessLog:
 
 
 def pieces(lines: Sequence[bytes], size: int = _AT_ONCE) -> Iterator[bytes]:
-    """Whole lines together, up to `size` bytes."""
+    """Yield whole lines together, up to `size` bytes."""
     piece = b""
     for line in lines:
         if piece and len(piece) + len(line) > size:
@@ -156,7 +156,7 @@ _NAMES = tuple(name for name in AccessLogEntry.__struct_fields__ if name != "tim
 
 
 def _spelled(value: str | int) -> str:
-    """A value as it is, or in quotes if it could be taken for more than one."""
+    """Spell a value as it is, or in quotes if it could be taken for more than one."""
     if isinstance(value, int):
         return str(value)
     return msgspec.json.encode(value).decode() if _AMBIGUOUS.search(value) else value

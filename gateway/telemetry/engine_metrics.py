@@ -35,7 +35,7 @@ class ReplicaCollector(Collector):
         self._counted = counted
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics of all replicas; none where there is one engine."""
+        """Yield all metrics of all replicas; none where there is one engine."""
         if not self._replicas:
             return
         up = GaugeMetricFamily(
@@ -79,7 +79,7 @@ class EngineCollector(Collector):
         self._stats = stats
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics; without an engine only `ratoon_engine_up`."""
+        """Yield all metrics; without an engine only `ratoon_engine_up`."""
         yield _gauge("ratoon_engine_up", "1 while an engine is connected", self._stats is not None)
         if self._stats is not None:
             yield from _counted(self._stats)

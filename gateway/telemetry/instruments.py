@@ -46,11 +46,11 @@ class BulkHistogram(Histogram):
         return tuple(self._upper_bounds)
 
     def counts(self) -> tuple[float, ...]:
-        """What this process has observed, by bucket."""
+        """Return this process's counts, by bucket."""
         return tuple(bucket.get() for bucket in self._buckets)
 
     def observe_all(self, amounts: Sequence[float]) -> None:
-        """What `observe` of each amount does."""
+        """Observe each of the amounts."""
         self._sum.inc(sum(amounts))
         buckets = (bisect_left(self._upper_bounds, amount) for amount in amounts)
         for bucket, count in collections.Counter(buckets).items():
@@ -59,7 +59,7 @@ class BulkHistogram(Histogram):
 
 @dataclass(frozen=True, slots=True)
 class RequestCounters:
-    """How many requests there are and were, and what became of them."""
+    """The counters of requests, and of what became of them."""
 
     running: Gauge
     ended: Counter
@@ -77,7 +77,7 @@ class TokenCounters:
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """How long requests took, and each part of them."""
+    """The histograms of requests' times, and of each part of them."""
 
     queue: Histogram
     first_token: BulkHistogram
@@ -86,7 +86,7 @@ class Timings:
 
 
 def request_counters(registry: CollectorRegistry) -> RequestCounters:
-    """New ones, on `registry`."""
+    """Create the counters on `registry`."""
     return RequestCounters(
         running=Gauge(
             "ratoon_requests_running",
@@ -110,7 +110,7 @@ def request_counters(registry: CollectorRegistry) -> RequestCounters:
 
 
 def token_counters(registry: CollectorRegistry) -> TokenCounters:
-    """New ones, on `registry`."""
+    """Create the counters on `registry`."""
 
     def counter(name: str, words: str) -> Counter:
         return Counter(name, words, registry=registry)
@@ -123,7 +123,7 @@ def token_counters(registry: CollectorRegistry) -> TokenCounters:
 
 
 def timings(registry: CollectorRegistry) -> Timings:
-    """New ones, on `registry`."""
+    """Create the histograms on `registry`."""
     return Timings(
         queue=Histogram(
             "ratoon_queue_seconds",
@@ -154,7 +154,7 @@ def timings(registry: CollectorRegistry) -> Timings:
 
 
 def fault_gauge(registry: CollectorRegistry) -> Gauge:
-    """1 while there is a fault of that status, on `registry`."""
+    """Create on `registry` a gauge that is 1 while there is a fault of that status."""
     return Gauge(
         "ratoon_fault",
         "1 while there is a fault of what the gateway keeps, by its status at /readyz",

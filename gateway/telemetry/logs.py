@@ -16,10 +16,10 @@ ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tupl
 
 
 class QuietFormatter(logging.Formatter):
-    """Formats exceptions without their messages and without source lines."""
+    """A formatter of exceptions without their messages and without source lines."""
 
     def formatException(self, ei: ExcInfo) -> str:
-        """Types and places of an exception and of its causes, the first cause first."""
+        """List types and places of an exception and of its causes, the first cause first."""
         chain: list[str] = []
         error = ei[1]
         while error is not None:

@@ -36,7 +36,7 @@ from gateway.telemetry.vllm_names import VllmNames
 
 
 class Latencies(NamedTuple):
-    """What this gateway has counted by bucket, whose upper bounds are in seconds."""
+    """The counts of this gateway by bucket, whose upper bounds are in seconds."""
 
     first_token_bounds: tuple[float, ...]
     first_token: tuple[float, ...]
@@ -71,20 +71,20 @@ class GatewayMetrics:
         self.faults(set())
 
     def started(self, route: str) -> None:
-        """A request was admitted on `route`."""
+        """Count a request that was admitted on `route`."""
         self._times.request.labels(route)  # shows the route with zeros before its first end
         self._requests.running.inc()
 
     def queued(self, seconds: float) -> None:
-        """A sequence left the engine's queue after `seconds`."""
+        """Observe that a sequence left the engine's queue after `seconds`."""
         self._times.queue.observe(seconds)
 
     def first_token(self, seconds: float) -> None:
-        """The first token of a request came `seconds` after the request."""
+        """Observe that the first token of a request came `seconds` after it."""
         self._times.first_token.observe(seconds)
 
     def gaps(self, seconds: Sequence[float]) -> None:
-        """Tokens came `seconds` after the ones before them."""
+        """Observe that tokens came `seconds` after the ones before them."""
         if seconds:
             self._times.gap.observe_all(seconds)
 
@@ -98,7 +98,7 @@ class GatewayMetrics:
         generated_tokens: int,
         seconds: float,
     ) -> None:
-        """A started request ended; `outcome` is a finish reason or an error's code."""
+        """Count the end of a started request; `outcome` is a finish reason or an error's code."""
         self._requests.running.dec()
         self._requests.ended.labels(route, outcome).inc()
         self._tokens.prompt.inc(prompt_tokens)
@@ -107,11 +107,11 @@ class GatewayMetrics:
         self._times.request.labels(route).observe(seconds)
 
     def refused(self, route: str, code: str) -> None:
-        """A request was refused before it started."""
+        """Count a request that was refused before it started."""
         self._requests.refused.labels(route, code).inc()
 
     def latencies(self) -> Latencies:
-        """Times to the first token and between tokens; of all processes that count together.
+        """Return times to the first token and between tokens; of all processes that count together.
 
         Then it takes some milliseconds, and may be called in a thread.
         """
@@ -122,14 +122,14 @@ class GatewayMetrics:
         return Latencies(first.bounds, counts[0], gap.bounds, counts[1])
 
     def faults(self, statuses: set[str]) -> None:
-        """The faults there are now."""
+        """Set the faults there are now."""
         for status in STATUSES:
             self._faults.labels(status).set(status in statuses)
 
     def render(
         self, stats: EngineStats | None, replicas: Mapping[str, ReplicaHealth] | None = None
     ) -> bytes:
-        """The exposition in Prometheus' text format; `stats` is None while no engine answers.
+        """Write the exposition in Prometheus' text format; `stats` is None without an engine.
 
         `replicas` are the engines where there are several, of which the stats are joined.
         """
@@ -148,7 +148,7 @@ class GatewayMetrics:
 
 
 def _counts_of_all(shared: Path, histograms: Sequence[BulkHistogram]) -> list[tuple[float, ...]]:
-    """What all processes have observed, by bucket of each of the `histograms`."""
+    """Add up the counts of all processes, by bucket of each of the `histograms`."""
     files = [str(path) for path in shared.glob("histogram_*.db")]
     merged = MultiProcessCollector.merge(files, accumulate=False)  # type: ignore[no-untyped-call]
     found = {
@@ -161,7 +161,7 @@ def _counts_of_all(shared: Path, histograms: Sequence[BulkHistogram]) -> list[tu
 
 
 def _added_up(shared: Path) -> CollectorRegistry:
-    """What all processes have counted in the directory `shared`."""
+    """Add up what all processes have counted in the directory `shared`."""
     registry = CollectorRegistry()
     MultiProcessCollector(registry, str(shared))  # type: ignore[no-untyped-call]
     return registry

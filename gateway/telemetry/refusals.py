@@ -45,12 +45,12 @@ class LastRefusals:
         (self._of_strangers if refusal.stranger else self._of_others).append(refusal)
 
     def listed(self) -> list[Refusal]:
-        """The newest first."""
+        """List the refusals, the newest first."""
         return newest([*self._of_strangers, *self._of_others])
 
 
 def newest(refusals: Iterable[Refusal]) -> list[Refusal]:
-    """The newest first: KEPT, and OF_STRANGERS of strangers."""
+    """Select the newest, first: KEPT, and OF_STRANGERS of unauthenticated peers."""
     found = sorted(refusals, key=attrgetter("at"), reverse=True)
     strangers = islice((one for one in found if one.stranger), OF_STRANGERS)
     others = islice((one for one in found if not one.stranger), KEPT)

@@ -1,4 +1,4 @@
-"""What a gateway counts of routing among several engines: `RoutingNotes`.
+"""The counters of a gateway's routing among several engines: `RoutingNotes`.
 
 How many blocks each engine is known to have is a gauge of the scrape (`engine_metrics`).
 """

@@ -1,4 +1,4 @@
-"""Sends spans to a collector: OTLP over HTTP, from a thread of its own.
+"""The export of spans to a collector: OTLP over HTTP, from a thread of its own.
 
 A collector that is slow, hangs or is down delays no request: spans wait in a bounded queue, which
 drops the oldest when it is full, and shutdown waits for at most `_SHUTDOWN_S`. Besides the
@@ -32,7 +32,7 @@ _MAX_ATTRIBUTE_CHARS = 256
 
 @contextmanager
 def exporting(exporter: SpanExporter, service: str = "ratoon-gateway") -> Iterator[Tracer]:
-    """A tracer whose spans go to `exporter`. Shuts it down at the end, within two seconds."""
+    """Yield a tracer whose spans go to `exporter`; shut that down at the end, within 2 s."""
     provider = TracerProvider(
         resource=Resource({"service.name": service}).merge(OTELResourceDetector().detect()),
         shutdown_on_exit=False,
@@ -57,7 +57,7 @@ def exporting(exporter: SpanExporter, service: str = "ratoon-gateway") -> Iterat
 
 
 def collector(endpoint: str) -> SpanExporter:
-    """An exporter to the collector at `endpoint`, a URL with or without `/v1/traces`."""
+    """Make an exporter to the collector at `endpoint`, a URL with or without `/v1/traces`."""
     base = endpoint.rstrip("/")
     url = base if base.endswith(_PATH) else base + _PATH
     return OTLPSpanExporter(endpoint=url, timeout=_EXPORT_S)

@@ -41,7 +41,7 @@ class VllmNames(Collector):
         self._model = {"model_name": model}
 
     def collect(self) -> Iterator[Metric]:
-        """All of them."""
+        """Yield all of them."""
         for family in self._collected:
             if family.name == _POOL:
                 yield self._usage(family)
@@ -67,7 +67,7 @@ class VllmNames(Collector):
         return labels | self._model
 
     def _usage(self, pool: Metric) -> Metric:
-        """The share of the pool's blocks that running requests hold."""
+        """Compute the share of the pool's blocks that running requests hold."""
         blocks = {sample.labels["state"]: sample.value for sample in pool.samples}
         total = sum(blocks.values())
         usage = GaugeMetricFamily(

@@ -107,7 +107,7 @@ class _Near:
         )
 
     def marked(self, text: str, mark: str) -> str:
-        """`text`, in which no end of it can become part of a token."""
+        """Break `text` with sentinels so that no end of it can become part of a token."""
         begin, end = len(text) - len(text.lstrip()), len(text.rstrip())
         at = set()
         if text.strip() in self.wholes or text.startswith(self.heads, begin):
@@ -142,12 +142,12 @@ def _free(strings: Iterable[str]) -> str:
 
 
 def escaped(mark: str) -> str:
-    """How JSON in plain ASCII spells a mark."""
+    """Spell a sentinel as JSON in plain ASCII does."""
     return json.dumps(mark)[1:-1]
 
 
 def _private_use(strings: Iterable[str]) -> set[str]:
-    """The private characters in `strings`, plain or as JSON in plain ASCII spells them."""
+    """Collect the private characters in `strings`, plain or spelled as JSON in plain ASCII."""
     plain, spelled = set[str](), set[str]()
     for text in strings:
         for found in _PLAIN.finditer(text):
@@ -161,7 +161,7 @@ def _rest(given: Given) -> Given:
 
 
 def _said(messages: Iterable[Message]) -> Iterator[str]:
-    """All strings of messages but their roles, which are never marked."""
+    """Yield all strings of messages but their roles, which get no sentinel."""
     for message in messages:
         if message.name is not None:
             yield message.name

@@ -1,4 +1,4 @@
-"""Move what an agent's system prompt says of where it runs: directory, date, state of git.
+"""The move of what an agent's system prompt says of its environment: directory, date, git.
 
 Agents write it between tags of its own, in the middle of instructions that are the same for
 everybody: `<env>` (opencode, Continue, Claude Code), `<cwd>` (pi), `<context name="gitStatus">`.
@@ -20,7 +20,7 @@ _OPENING = re.compile(
 
 
 def split_environment(system: str) -> tuple[str, str]:
-    """`system` without what stands in such tags, and that, tags included; each with its order."""
+    """Cut what stands in such tags out of `system`; return it too, tags included, in order."""
     kept, moved, cursor = list[str](), list[str](), 0
     unclosed = set[str]()
     for opening in _OPENING.finditer(system):
@@ -40,7 +40,7 @@ def split_environment(system: str) -> tuple[str, str]:
 
 
 def environment_of(messages: Sequence[Message]) -> str:
-    """What the system says of the environment, if a user's text follows; else nothing."""
+    """Return what the system says of the environment, if a user's text follows; else ""."""
     place = _first_turn(messages)
     is_text = place < len(messages) and messages[place].role == "user"
     if not is_text or not any(isinstance(part, Text) for part in messages[place].parts):
@@ -50,7 +50,7 @@ def environment_of(messages: Sequence[Message]) -> str:
 
 
 def environment_last(messages: Sequence[Message], environment: str) -> tuple[Message, ...]:
-    """The same messages, or the first of them; the `environment` begins the first user's turn."""
+    """Move the `environment` to the beginning of the first user's turn, in all or in the first."""
     if not environment:
         return tuple(messages)
     place = _first_turn(messages)
@@ -63,12 +63,12 @@ def environment_last(messages: Sequence[Message], environment: str) -> tuple[Mes
 
 
 def _first_turn(messages: Sequence[Message]) -> int:
-    """The place of the first message that is not the system's."""
+    """Return the place of the first message that is not the system's."""
     return next((at for at, one in enumerate(messages) if one.role != "system"), len(messages))
 
 
 def _split(message: Message) -> tuple[Message, str]:
-    """A system message without the environment, and what it says of that."""
+    """Split a system message into the rest and what it says of the environment."""
     texts = [part.text for part in message.parts if isinstance(part, Text)]
     kept, moved = split_environment("".join(texts))
     if not moved:

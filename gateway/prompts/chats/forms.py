@@ -13,7 +13,7 @@ Tool = dict[str, Any]  # as it was sent
 
 
 def form_of(message: Message, traits: TemplateTraits) -> dict[str, Any]:
-    """`message` as a template with these traits takes it."""
+    """Write `message` as a template with these traits takes it."""
     form = template_form(message)
     calls = form.get("tool_calls", ())
     if traits.arguments == "text":
@@ -39,7 +39,7 @@ def _part(text: str) -> dict[str, str]:
 
 
 def tools_of(tools: Sequence[Tool] | None, traits: TemplateTraits) -> list[Tool] | None:
-    """The tools, each with what a template with these traits cannot do without."""
+    """Complete the tools with what a template with these traits cannot do without."""
     if not tools:
         return None if traits.no_tools == "null" else []
     if traits.completed_tools == "as_sent":
@@ -48,7 +48,7 @@ def tools_of(tools: Sequence[Tool] | None, traits: TemplateTraits) -> list[Tool]
 
 
 def _completed(tool: Tool, *, with_parameters: bool) -> Tool:
-    """`tool` with what it lacks, each in its place."""
+    """Complete `tool` with what it lacks, each in its place."""
     function = tool["function"]
     empty: dict[str, Any] = {"name": function["name"], "description": ""}
     if with_parameters:
@@ -64,7 +64,7 @@ def given_of(
     *,
     add_generation_prompt: bool,
 ) -> dict[str, Any]:
-    """What a template is given of a chat that was fitted to it."""
+    """Compose what a template is given of a chat that was fitted to it."""
     return {
         "messages": [form_of(message, traits) for message in messages],
         "tools": tools_of(tools, traits),

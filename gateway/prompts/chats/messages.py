@@ -1,4 +1,4 @@
-"""What a chat says, message by message, and the form in which chat templates take it.
+"""The messages of a chat, and the form in which chat templates take them.
 
 A message has parts. Each is a Struct whose fields are strings, or JSON of them, and all of it
 came with the request: a control token in it is plain text, whichever part it is in
@@ -18,13 +18,13 @@ _SHORT = 9  # characters of an id
 
 
 class Text(Struct, frozen=True):
-    """What everyone may say."""
+    """A text, which every role may have."""
 
     text: str
 
 
 class Reasoning(Struct, frozen=True):
-    """What the assistant thought before it answered. Templates may leave it out."""
+    """The assistant's reasoning before its answer. Templates may leave it out."""
 
     text: str
 
@@ -38,7 +38,7 @@ class ToolCall(Struct, frozen=True):
 
 
 class ToolResult(Struct, frozen=True):
-    """What a call returned. It is alone in its message."""
+    """The result of a call. It is alone in its message."""
 
     text: str
     call_id: str
@@ -65,7 +65,7 @@ class Message(Struct, frozen=True):
 
 
 def template_form(message: Message) -> dict[str, Any]:
-    """`message` as chat templates take it."""
+    """Write `message` as chat templates take it."""
     form: dict[str, Any] = {"role": message.role, "content": ""}
     if message.name is not None:
         form["name"] = message.name
@@ -89,7 +89,7 @@ def _call_form(call: ToolCall) -> dict[str, Any]:
 
 
 def with_short_ids(message: Message) -> Message:
-    """`message` with ids of calls that have nine letters or digits; one id always becomes one."""
+    """Give calls ids of nine letters or digits; equal ids stay equal."""
     parts: list[Part] = []
     for part in message.parts:
         match part:
@@ -109,7 +109,7 @@ def _short(call_id: str) -> str:
 
 
 def stored_message(form: Mapping[str, Any]) -> Message:
-    """The message of which `form` is the template's."""
+    """Read the message of which `form` is the template's."""
     call_id, name = form.get("tool_call_id"), form.get("name")
     content, thought = form["content"], form.get("reasoning_content")
     part = Text(content) if call_id is None else ToolResult(content, call_id)

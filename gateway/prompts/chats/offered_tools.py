@@ -65,7 +65,7 @@ class FreeFormat(Struct, frozen=True, kw_only=True):
             yield PassedOver(f"{where}.format", "grammar", NOT_HELD + why)
 
     def _pattern(self) -> tuple[str | None, str]:
-        """The pattern, or why there is none.
+        """Return the pattern, or why there is none.
 
         The library has no other grammar of a text within a JSON string.
         """
@@ -80,7 +80,7 @@ class FreeFormat(Struct, frozen=True, kw_only=True):
 
 
 def free_function(name: str, description: str | None, format_: FreeFormat | None) -> Tool:
-    """A tool that takes text, as a function; a strict one where its text has a pattern."""
+    """Write a tool that takes text as a function; a strict one where its text has a pattern."""
     pattern = None if format_ is None else format_.pattern
     held = {} if pattern is None else {"pattern": pattern}
     parameters = {
@@ -97,12 +97,12 @@ def free_function(name: str, description: str | None, format_: FreeFormat | None
 
 
 def free_arguments(text: str) -> dict[str, Any]:
-    """The arguments of a call whose input was `text`."""
+    """Write the arguments of a call whose input was `text`."""
     return {_INPUT: text}
 
 
 def added_text(tools: Sequence[Tool]) -> str:
-    """What the model is told of tools that come within a conversation."""
+    """Write what the model is told of tools that come within a conversation."""
     if not tools:
         return "No tool was added."
     described = [msgspec.json.encode(tool).decode() for tool in tools]
@@ -110,7 +110,7 @@ def added_text(tools: Sequence[Tool]) -> str:
 
 
 def free_input(arguments: str) -> str:
-    """The text in the arguments of a whole call."""
+    """Read the text in the arguments of a whole call."""
     reader = FreeInput()
     return reader.feed(arguments) + reader.end()
 
@@ -123,7 +123,7 @@ def _grammar_text(format_: FreeFormat | None) -> str | None:
 
 
 class FreeInput:
-    """Reads the JSON of a free call's arguments as it comes. Work is linear in it."""
+    """A reader of the JSON of a free call's arguments, as it comes. Work is linear in it."""
 
     def __init__(self) -> None:
         self._held = ""  # what was fed and not yet told
@@ -131,7 +131,7 @@ class FreeInput:
         self._state: Literal["start", "inside", "other", "over"] = "start"
 
     def feed(self, arguments: str) -> str:
-        """The text that is certain by now."""
+        """Return the text that is certain by now."""
         if self._state == "other":
             self._other.append(arguments)
             return ""
@@ -141,7 +141,7 @@ class FreeInput:
         return self._told() if self._state == "inside" else ""
 
     def end(self) -> str:
-        """The rest, when no more comes: of an object of another form all that it says."""
+        """Return the rest, when no more comes: of an object of another form all that it says."""
         if self._state in ("start", "other"):
             return _whole("".join((self._held, *self._other)))
         return ""
@@ -172,7 +172,7 @@ def _character(escape: re.Match[str]) -> str:
 
 
 def _whole(arguments: str) -> str:
-    """The only string in an object, or else the arguments as they are."""
+    """Return the only string in an object, or else the arguments as they are."""
     try:
         value = json.loads(arguments, strict=False)
     except (ValueError, RecursionError):
@@ -183,5 +183,5 @@ def _whole(arguments: str) -> str:
 
 
 def _replaced(text: str) -> str:
-    """Halves of surrogate pairs cannot be sent."""
+    """Replace halves of surrogate pairs, which cannot be sent."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -1,4 +1,4 @@
-"""What a chat template shows of the assistant's turns, by rendering small chats.
+"""The assistant's turns as a chat template shows them, found by rendering small chats.
 
 So a model's formats are known by what its template writes, however the template spells that.
 
@@ -44,7 +44,7 @@ Render = Callable[..., Rendered]  # as `ChatTemplate.render`
 
 
 def shown_turns(source: str, render: Render, *, shows_calls: bool = True) -> ShownTurns:
-    """The turns of small chats, as a template with this source shows them."""
+    """Render the turns of small chats, as a template with this source shows them."""
     return ShownTurns(
         source=source,
         tool=_TOOL,
@@ -55,7 +55,7 @@ def shown_turns(source: str, render: Render, *, shows_calls: bool = True) -> Sho
 
 
 def _turn(render: Render, parts: Sequence[Reasoning | ToolCall], said: str) -> str | None:
-    """What the template writes where it asks the assistant; None if it does not show `said`."""
+    """Render what follows the request to the assistant; None where that does not show `said`."""
     asks = _rendered(render, [_ASKED], asks=True)
     for after in ([_RESULT], []):
         text = _rendered(render, [_ASKED, Message("assistant", tuple(parts)), *after], asks=False)
@@ -66,7 +66,7 @@ def _turn(render: Render, parts: Sequence[Reasoning | ToolCall], said: str) -> s
 
 
 def _common(one: str, other: str) -> int:
-    """How far two texts are alike, but for a mark that has only begun."""
+    """Measure how far two texts are alike, but for a tag that has only begun."""
     pairs = enumerate(zip(one, other, strict=False))
     alike = next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
     least = max(0, alike - _LONGEST_MARK)
@@ -75,7 +75,7 @@ def _common(one: str, other: str) -> int:
 
 
 def _rendered(render: Render, messages: Sequence[Message], *, asks: bool) -> str:
-    """The chat's text; empty where the template refuses it."""
+    """Render the chat's text; empty where the template refuses it."""
     try:
         return render(messages, add_generation_prompt=asks, tools=[_OFFERED]).text
     except BadRequest:

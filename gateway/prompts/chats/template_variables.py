@@ -26,10 +26,10 @@ class ChatSettings(NamedTuple):
 
 
 def variables_in(spelled: str | None) -> dict[str, Scalar]:
-    """Variables for a template, of JSON; msgspec.DecodeError for what is no object of scalars."""
+    """Read a template's variables, of JSON; msgspec.DecodeError for all but objects of scalars."""
     return {} if spelled is None else msgspec.json.decode(spelled, type=dict[str, Scalar])
 
 
 def size_of_variables(variables: Mapping[str, Scalar]) -> int:
-    """Characters of their names and values."""
+    """Count the characters of their names and values."""
     return sum(len(name) + len(str(value)) for name, value in variables.items())

@@ -1,4 +1,4 @@
-"""How a chat template takes messages: what is found out once, by rendering small chats."""
+"""The traits by which a chat template takes messages, found once by rendering small chats."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ReasoningField = Literal[
 
 
 class TemplateTraits(Struct, frozen=True):
-    """What a chat must be like so that a template shows all of it, in order.
+    """The properties of chats of which a template shows all, in order.
 
     The defaults are those of a template that takes any chat as it is.
     """

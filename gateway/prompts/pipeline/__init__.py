@@ -1,1 +1,1 @@
-"""From a `GenerationRequest` to an `AdmittedRequest`; `admission.py` has the order of the steps."""
+"""The way from `GenerationRequest` to `AdmittedRequest`; `admission.py` orders the steps."""

@@ -82,7 +82,7 @@ class Admission:
         texts: TextMemory | None = None,
         misses: LastMisses | None = None,
     ) -> None:
-        """Without `turns` no answer is remembered, without `seen` no prompt, and so on.
+        """Admit; without `turns` no answer is remembered, without `seen` no prompt, and so on.
 
         Prompts of tenants that look at their `misses` are compared, too.
         """
@@ -99,7 +99,7 @@ class Admission:
         self._bounds = bounds
 
     async def engine(self) -> Welcome:
-        """What the engine allows; Unavailable if none is connected within a moment.
+        """Return the engine's limits; raise Unavailable if none is connected within a moment.
 
         Workers connect one after the other: the one that answered /readyz may have an engine a
         moment before this one.
@@ -153,7 +153,7 @@ class Admission:
         )
 
     def _with_hidden_stops(self, rules: TextRules) -> TextRules:
-        """The same; stop strings that are special tokens are told by these tokens."""
+        """Add the tokens of those stop strings that are special tokens."""
         if not rules.stops:
             return rules
         return replace(rules, hidden_stops=self.tokenizer.special_ids(rules.stops))
@@ -168,7 +168,7 @@ class Admission:
             self._turns.remember(origin, pieces, token_ids)
 
     def decoder(self, admitted: AdmittedRequest) -> Tokenizer | MarkerDecoder:
-        """What makes text of the answer's tokens: a parser must see its markers."""
+        """Choose what makes text of the answer's tokens: a parser must see its markers."""
         return self.tokenizer if admitted.parser is None else self._decoder
 
     async def tokenize(
@@ -180,7 +180,7 @@ class Admission:
         add_special_tokens: bool,
         salt: str | None = None,
     ) -> T:
-        """What `show` makes of a prompt's token ids; BadRequest for far more than a context holds.
+        """Show a prompt's token ids by `show`; raise BadRequest for far more than a context holds.
 
         By how much a prompt is too long can be seen up to twice the context.
         """
@@ -199,11 +199,11 @@ class Admission:
         return await self.off_the_loop(caller, work(), size_of(prompt))
 
     async def off_the_loop(self, caller: Caller, work: Steps[T], size: int) -> T:
-        """What `work` gives, from another thread where it would hold up the event loop."""
+        """Run `work`, in another thread where it would hold up the event loop."""
         return await self._pool.run(caller.tenant_id, work, size)
 
     async def spell(self, caller: Caller, work: Steps[T], size: int) -> T:
-        """The same of an answer, which was computed and charged: it is never refused.
+        """Run the work for an answer, which was computed and charged: it is never refused.
 
         Its steps are short and hold the interpreter. In a thread of low priority, where large work
         is done, they would keep the event loop from it for as long as the machine is busy.

@@ -36,7 +36,7 @@ _RANK = {key: place for place, key in enumerate(_FIRST)}
 
 
 def canonical_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """`tool` with its keys in one order: those that most tools have, then the others by name."""
+    """Order the keys of `tool`: those that most tools have, then the others by name."""
     return {key: _value(key, tool[key]) for key in sorted(tool, key=_rank)}
 
 
@@ -57,7 +57,7 @@ def _value(key: str, value: Any) -> Any:
 
 
 def canonical_prompt(prompt: Prompt) -> Prompt:
-    """`prompt` in this form; only chats have one."""
+    """Write `prompt` in this form; only chats have one."""
     if not isinstance(prompt, ChatPrompt):
         return prompt
     return _canonical_chat(prompt, environment_of(prompt.messages))
@@ -70,7 +70,7 @@ def _canonical_chat(prompt: ChatPrompt, environment: str) -> ChatPrompt:
 
 
 def canonical_request(wanted: GenerationRequest) -> GenerationRequest:
-    """`wanted` with all its prompts in this form, what explains them, and what is marked."""
+    """Write all prompts of `wanted` in this form, what explains them, and its breakpoints."""
     explain, environment = wanted.explain, ""
     for prompt in wanted.prompts:
         if isinstance(prompt, ChatPrompt):  # a request has one chat, or texts
@@ -92,7 +92,7 @@ def canonical_request(wanted: GenerationRequest) -> GenerationRequest:
 
 
 def _canonical_mark(mark: CacheMark, environment: str) -> CacheMark:
-    """What is marked is found in the prompt where both are rendered alike.
+    """Write a breakpoint's chat like the prompt, so that it is found where both are alike.
 
     `environment` is the prompt's: a mark may cover the system alone, which it is moved out of.
     """

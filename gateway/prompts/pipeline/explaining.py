@@ -27,7 +27,7 @@ from gateway.prompts.tokens.tokenizer import Tokenizer
 
 
 class Explaining:
-    """Compares a tenant's prompts with its earlier ones. For any thread."""
+    """A comparison of a tenant's prompts with its earlier ones. For any thread."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Explaining:
         tokenizer: Tokenizer,
         misses: LastMisses | None = None,
     ) -> None:
-        """Without a `memory` nothing is remembered. `misses` knows which tenants look."""
+        """Remember nothing without a `memory`. `misses` knows which tenants look."""
         self._memory = memory
         self._misses = misses
         self._decode = partial(tokenizer.decode, skip_special_tokens=False)
@@ -48,7 +48,7 @@ class Explaining:
         caller: Caller,
         block_size: int,
     ) -> Steps[Comparison | None]:
-        """`seen`, made of `prompt`, beside an earlier one.
+        """Compare `seen`, made of `prompt`, with an earlier prompt.
 
         None unless the request asks for that, or the tenant looks at its misses.
         """
@@ -79,7 +79,7 @@ def as_seen(
     welcome: Welcome,
     marks: tuple[Mark, ...],
 ) -> SeenPrompt:
-    """What is remembered of `prompt`, whose tokens are `packed`."""
+    """Select what is remembered of `prompt`, whose tokens are `packed`."""
     chat = prompt if isinstance(prompt, ChatPrompt) else ChatPrompt(messages=())
     effort = (chat.variables or {}).get("reasoning_effort")
     return SeenPrompt(
@@ -102,13 +102,13 @@ def _parts(prompt: Prompt) -> tuple[PromptPart, ...] | None:
 
 
 def tool_parts(tools: Sequence[Tool] | None) -> Iterator[PromptPart]:
-    """The tools of a chat, by their places in the request."""
+    """Yield the tools of a chat, by their places in the request."""
     for place, tool in enumerate(tools or ()):
         yield PromptPart(f"tools[{place}]", "tools", tool["function"]["name"])
 
 
 def message_parts(messages: Sequence[Message]) -> Iterator[PromptPart]:
-    """The messages of a chat, by their places in the request."""
+    """Yield the messages of a chat, by their places in the request."""
     for place, message in enumerate(messages):
         kind: PartKind = "system" if message.role == "system" else "messages"
         for part in message.parts:

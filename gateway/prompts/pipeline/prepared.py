@@ -48,7 +48,7 @@ def generates_of(
     max_model_len: int,
     writer: str,
 ) -> tuple[Generate, ...]:
-    """One for each choice of each prompt, in this order."""
+    """Make one for each choice of each prompt, in this order."""
     _check_scored(wanted, sum(len(prompt.token_ids) for prompt in prepared))
     generates: list[Generate] = []
     for prompt in prepared:
@@ -77,7 +77,7 @@ def generates_of(
 
 
 def _check_scored(wanted: GenerationRequest, prompt_tokens: int) -> None:
-    """BadRequest for more log-probabilities of prompts than may come at once."""
+    """Raise BadRequest for more log-probabilities of prompts than may come at once."""
     likeliest = wanted.sampling.prompt_logprobs
     if likeliest is None:
         return

@@ -33,7 +33,7 @@ _TAIL_CHARS = 256
 
 @dataclass(frozen=True, slots=True)
 class PromptContext:
-    """For whom, and for what context, a prompt is tokenised."""
+    """The tenant for whom, and the context for which, a prompt is tokenised."""
 
     tenant_id: str
     namespace: Namespace  # of what it does not share with everyone
@@ -44,7 +44,7 @@ class PromptContext:
 
     @classmethod
     def of(cls, welcome: Welcome, tenant_id: str, namespace: Namespace, room: int) -> PromptContext:
-        """For the whole context of an engine."""
+        """Ask for the whole context of an engine."""
         most, vocab, ends = welcome.max_model_len, welcome.vocab_size, welcome.eos_token_ids
         return cls(tenant_id, namespace, most, room, vocab, tuple(ends))
 
@@ -61,7 +61,7 @@ class Tokenised:
 
 
 class PromptTokens:
-    """Makes token ids of prompts. For any thread."""
+    """The maker of prompts' token ids. For any thread."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class PromptTokens:
         turns: VerbatimTurns | None,
         texts: TextMemory | None = None,
     ) -> None:
-        """Without `turns` every chat is as its template renders it.
+        """Render every chat as its template does if there are no `turns`.
 
         Without `texts` every text is tokenised whole.
         """
@@ -82,7 +82,7 @@ class PromptTokens:
     def tokenised(
         self, prompt: Prompt, asked: PromptContext, *, add_special_tokens: bool
     ) -> Steps[Tokenised]:
-        """BadRequest for a prompt that is too long, or cannot be rendered."""
+        """Tokenise a prompt; raise BadRequest if it is too long, or cannot be rendered."""
         special = add_special_tokens
         if isinstance(prompt, np.ndarray):
             return Tokenised(_checked(prompt, asked))
@@ -105,14 +105,14 @@ class PromptTokens:
     def _spliced(
         self, turns: VerbatimTurns, prompt: ChatPrompt, keys: ChatKeys, asked: PromptContext
     ) -> SplicedChat:
-        """The chat with the turns in it that may be put back."""
+        """Put back those turns of the chat that may be."""
         chat = None
         if self._keeps_thoughts(prompt):
             chat = turns.continued(prompt, keys, self._render, asked.ends)
         return chat or turns.spliced(prompt, keys, self._render, asked.ends)
 
     def _keeps_thoughts(self, chat: ChatPrompt) -> bool:
-        """Whether thoughts are to be kept, and the template does not do that itself."""
+        """Tell whether thoughts are to be kept, and the template does not do that itself."""
         variables = {**self._chats.variables, **self._variables(chat)}
         wants = variables.get(PRESERVE_THINKING) is True
         return wants and not self._chats.keeps_thoughts(variables)
@@ -120,7 +120,7 @@ class PromptTokens:
     def _with_turns(
         self, chat: SplicedChat, asked: PromptContext, *, add_special_tokens: bool
     ) -> Steps[tuple[SplicedChat, TokenIds] | None]:
-        """None where it has turns put back that make it too long."""
+        """Tokenise the chat with its turns put back; None where these make it too long."""
         special = add_special_tokens
         try:
             ids = yield from self._joined(chat, asked, add_special_tokens=special)
@@ -146,7 +146,7 @@ class PromptTokens:
     def _joined(
         self, chat: SplicedChat, asked: PromptContext, *, add_special_tokens: bool
     ) -> Steps[TokenIds]:
-        """The tokens of all parts of a chat."""
+        """Join the tokens of all parts of a chat."""
         special, found, size = add_special_tokens, list[TokenIds](), 0
         for place, part in enumerate(chat.parts()):
             if isinstance(part, Rendered):
@@ -188,7 +188,7 @@ class PromptTokens:
         return token_ids
 
     def _check(self, chat: ChatPrompt) -> None:
-        """BadRequest for a chat of which the template would not show all."""
+        """Raise BadRequest for a chat of which the template would not show all."""
         self._chats.check(
             chat.messages,
             add_generation_prompt=chat.add_generation_prompt,
@@ -197,7 +197,7 @@ class PromptTokens:
         )
 
     def _variables(self, chat: ChatPrompt) -> dict[str, Scalar]:
-        """A chat's own variables, and those of its dialect that the operator does not set."""
+        """Return a chat's variables, and those of its dialect that the operator does not set."""
         set_by_operator = self._chats.variables
         implied = chat.implied.items()
         others = {name: value for name, value in implied if name not in set_by_operator}
@@ -222,7 +222,7 @@ class PromptTokens:
 
 
 def _tail_of(rendered: Rendered) -> str:
-    """The end of a rendered chat, but for what was sent to be continued."""
+    """Return the end of a rendered chat, but for what was sent to be continued."""
     if not rendered.prefill:
         return "".join(rendered.pieces[-_TAIL:])
     return rendered.text.removesuffix(rendered.prefill)[-_TAIL_CHARS:]
@@ -236,25 +236,25 @@ def _checked(token_ids: TokenIds, asked: PromptContext) -> TokenIds:
 
 
 def _has_more_bytes(text: str | Rendered, most: int) -> bool:
-    """Whether `text` has more than `most` bytes of UTF-8, of which a character has up to four."""
+    """Tell whether `text` has more than `most` bytes of UTF-8; a character has up to four."""
     if len(text) > most or 4 * len(text) <= most:
         return len(text) > most
     return len((text if isinstance(text, str) else text.text).encode()) > most
 
 
 def check_ids(token_ids: TokenIds, vocab_size: int, param: str) -> None:
-    """BadRequest unless all of them are in the vocabulary."""
+    """Raise BadRequest unless all of them are in the vocabulary."""
     if len(token_ids) and not 0 <= token_ids.min() <= token_ids.max() < vocab_size:
         raise not_in_vocabulary(vocab_size, param)
 
 
 def not_in_vocabulary(vocab_size: int, param: str) -> BadRequest:
-    """The error for a token id that the model does not have."""
+    """Make the error for a token id that the model does not have."""
     return BadRequest(f"a token id is not in the vocabulary of {vocab_size}", param=param)
 
 
 def too_long(tokens: int | None, max_model_len: int, param: str) -> BadRequest:
-    """The error for a request of this many tokens, if known, in this context."""
+    """Make the error for a request of this many tokens, if known, in this context."""
     wanted = "far more" if tokens is None else f"{tokens} tokens with the answer"
     return BadRequest(
         f"the model's context is {max_model_len} tokens, the request needs {wanted}",

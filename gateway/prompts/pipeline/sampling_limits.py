@@ -1,4 +1,4 @@
-"""What of a request's sampling the model and its context allow.
+"""The bounds that the model and its context set on a request's sampling.
 
 Knows: vocabulary and context. Does not know: how a prompt becomes tokens.
 """
@@ -16,26 +16,26 @@ _SEEDS = 2**64
 
 
 def param_of(prompt: Prompt) -> str:
-    """The field of a request that has its prompt."""
+    """Name the field of a request that has its prompt."""
     return "messages" if isinstance(prompt, ChatPrompt) else "prompt"
 
 
 def check_vocabulary(sampling: SamplingParams, vocab_size: int) -> None:
-    """BadRequest for a token id that the model does not have."""
+    """Raise BadRequest for a token id that the model does not have."""
     check_ids(np.frombuffer(sampling.logit_bias.token_ids, "<i4"), vocab_size, "logit_bias")
     if not all(0 <= token_id < vocab_size for token_id in sampling.stop_token_ids):
         raise not_in_vocabulary(vocab_size, "stop_token_ids")
 
 
 def least_room(wanted: GenerationRequest) -> int:
-    """How many tokens of an answer there must be room for."""
+    """Return how many tokens of an answer there must be room for."""
     return 1 if wanted.max_tokens_may_shrink else max(1, wanted.sampling.max_tokens)
 
 
 def within_context(
     wanted: GenerationRequest, prompt_tokens: int, max_model_len: int
 ) -> SamplingParams:
-    """The request's sampling with a `max_tokens` that fits after the prompt."""
+    """Fit the request's `max_tokens` after the prompt."""
     left, sampling, least = max_model_len - prompt_tokens, wanted.sampling, least_room(wanted)
     if left < least:
         raise too_long(prompt_tokens + least, max_model_len, param_of(wanted.prompts[0]))
@@ -47,7 +47,7 @@ def within_context(
 
 
 def of_choice(sampling: SamplingParams, choice: int) -> SamplingParams:
-    """`sampling` with a seed of the choice's own, which is the same every time."""
+    """Give `sampling` a seed of the choice's own, which is the same every time."""
     if sampling.seed is None or choice == 0:
         return sampling
     wrapped = (sampling.seed + choice + _SEEDS // 2) % _SEEDS - _SEEDS // 2

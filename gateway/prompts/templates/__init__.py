@@ -1,4 +1,4 @@
-"""What a model's chat template is, how it takes messages, and what it made of them.
+"""The chat template of a model: its run, the messages it takes, and what it made of them.
 
 Published templates differ in what they take: one message of the system, turns that alternate, one
 call a turn. `compiled.py` runs a template within bounds; `probing.py` finds its traits by rendering

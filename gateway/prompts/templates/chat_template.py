@@ -1,4 +1,4 @@
-"""Renders a chat into the prompt's text with the chat template of the model directory.
+"""The renderer of chats into prompts, by the chat template of the model directory.
 
 Clients only supply values for a template, and the control tokens in these are text: what the
 template wrote itself is told apart (`content_marks.py`). How the template takes messages was found
@@ -37,7 +37,7 @@ class _Chat:
 
     @property
     def given(self) -> Given:
-        """What comes with the request."""
+        """The values that come with the request."""
         return {"variables": self.variables, "messages": self.messages, "tools": self.tools}
 
 
@@ -55,7 +55,7 @@ class ChatTemplate:
         control: ControlTokens | None = None,
         variables: Mapping[str, Scalar] | None = None,
     ) -> None:
-        """`tokens`: special tokens by name. `control`: those that only the template may write.
+        """Compile; `tokens`: special tokens by name. `control`: those only the template may write.
 
         `variables`: those of every chat that does not set them.
         """
@@ -77,7 +77,7 @@ class ChatTemplate:
         variables: Mapping[str, Scalar] | None = None,
         own: Path | None = None,
     ) -> ChatTemplate | None:
-        """The template of a model directory, or the operator's `own`; None if it has none.
+        """Load a model directory's template, or the operator's `own`; None if it has none.
 
         Raises ModelFileBroken.
         """
@@ -88,7 +88,7 @@ class ChatTemplate:
         return cls(sources[DEFAULT], tokens, sources.get(TOOL_USE), control, variables)
 
     def telling(self, tools_text: ToolsText | None) -> ChatTemplate:
-        """The same, which tells of tools by `tools_text` where the template shows none."""
+        """Let `tools_text` show the tools where the template shows none; return a copy."""
         told = copy(self)
         told._tool_use = self._tool_use.telling(tools_text)
         if self._plain is self._tool_use:
@@ -97,7 +97,7 @@ class ChatTemplate:
 
     @property
     def shows_tools(self) -> bool:
-        """Whether the model sees the tools of a chat."""
+        """True if the model sees the tools of a chat."""
         return self._tool_use.shows_tools
 
     def render(
@@ -109,7 +109,7 @@ class ChatTemplate:
         variables: Mapping[str, Scalar] | None = None,
         tools: Sequence[Tool] | None = None,
     ) -> Rendered:
-        """The chat as text and control tokens; BadRequest if the template refuses these messages.
+        """Render the chat as text and control tokens; raise BadRequest if the template refuses it.
 
         With `continue_final_message` the text ends with what the last message says, so that the
         model continues it. `variables` cannot replace what every template is given.
@@ -127,16 +127,16 @@ class ChatTemplate:
         variables: Mapping[str, Scalar] | None = None,
         tools: Sequence[Tool] | None = None,
     ) -> None:
-        """BadRequest that names the first message that would not be shown, or not in its place."""
+        """Raise BadRequest that names the first message that would not be shown in its place."""
         asked = {**self.variables, **(variables or {})}
         self._of(tools).check(messages, asked, has_tools=bool(tools), asks=add_generation_prompt)
 
     def keeps_thoughts(self, variables: Mapping[str, Scalar]) -> bool:
-        """Whether all thoughts that are sent back are shown, where chats have these variables."""
+        """Tell whether all thoughts sent back are shown, where chats have these variables."""
         return self._tool_use.keeps_thoughts(variables)
 
     def limits(self) -> dict[str, list[Limit]]:
-        """By the name of each template that is used, all that it cannot do."""
+        """List what each template that is used cannot do, by its name."""
         used = {DEFAULT: self._plain}
         if self._tool_use is not self._plain:
             used[TOOL_USE] = self._tool_use
@@ -150,7 +150,7 @@ class ChatTemplate:
         return self._control.split(text, mark)
 
     def _continued(self, chat: _Chat) -> Rendered:
-        """The chat up to what its last message says, and that to the letter."""
+        """Render the chat up to what its last message says, and that to the letter."""
         prefill = Prefill.of(chat.messages[-1])
         pieces = spelled(prefill.text or prefill.thought, self.reasoning)
         begun = self._begun(chat, prefill, opens=len(pieces) > 1)
@@ -160,7 +160,7 @@ class ChatTemplate:
         return Rendered(begun.pieces, prefill.text or prefill.thought)
 
     def _begun(self, chat: _Chat, prefill: Prefill, *, opens: bool) -> Rendered:
-        """What comes before a prefill, which `opens` its reasoning itself or does not."""
+        """Render what comes before a prefill, which `opens` its reasoning itself or does not."""
         asked = replace(chat, messages=chat.messages[:-1], asks=True)
         if opens and self.reasoning is not None:
             text, mark = self._text(asked)
@@ -179,7 +179,7 @@ class ChatTemplate:
         )
 
     def _said(self, text: str) -> Rendered:
-        """A text of the assistant, in which only markup is a control token."""
+        """Render a text of the assistant, in which only markup is a control token."""
         given: Given = {"messages": [Message("assistant", (Text(text),))]}
         mark = self._marks.mark_for(given)
         if not mark:
@@ -188,7 +188,7 @@ class ChatTemplate:
         return self._control.split(message.parts[0].text, mark)
 
     def _text(self, chat: _Chat) -> tuple[str, str]:
-        """The chat's text, and the mark in all of it that only looks like a control token.
+        """Render the chat's text; return the sentinel in all that only looks like a control token.
 
         The mark is empty where there is no such thing.
         """
@@ -207,7 +207,7 @@ class ChatTemplate:
             raise template.refusal(refused, **chat.given, asks=chat.asks) from None
 
     def _marked_text(self, given: Given, mark: str, text_of: Callable[[Given], str]) -> str:
-        """With marks in all that only looks like a control token, or could become part of one.
+        """Render with sentinels in all that only looks like a control token, or could become one.
 
         A template may compare a short string that is near a token, such as a mode named `think`;
         then that is left as it is.

@@ -50,14 +50,14 @@ class CompiledTemplate:
     def __init__(
         self, source: str, tokens: Mapping[str, str], most_steps: int = MOST_STEPS
     ) -> None:
-        """`tokens`: special tokens by name. Raises TemplateBroken."""
+        """Compile; `tokens`: special tokens by name. Raises TemplateBroken."""
         self.source = source
         self._template = _compiled(source)
         self._tokens = dict(tokens)
         self._most_steps = most_steps
 
     def render(self, given: Mapping[str, Any]) -> str:
-        """The text; CannotRender where the template raises, or takes too long.
+        """Render the text; raise CannotRender where the template raises, or takes too long.
 
         `given` cannot replace special tokens.
         """
@@ -74,7 +74,7 @@ class CompiledTemplate:
 
 
 class _Metered(NodeTransformer):
-    """Puts a step where loops and macros begin and things are compared, and bounds what is made."""
+    """A rewriter that adds steps to loops, macros and comparisons, and bounds what is made."""
 
     def visit_For(self, node: jinja2.nodes.For) -> jinja2.nodes.Node:
         if node.test is not None:

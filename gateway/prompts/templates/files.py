@@ -1,4 +1,4 @@
-"""Where a model's directory keeps its chat templates, and the special tokens that they name.
+"""The files of a model's directory that have its chat templates, and their special tokens.
 
 As `transformers` reads them: chat_template.jinja, and further ones by name in
 additional_chat_templates/; where there is no such file, what tokenizer_config.json says, or the
@@ -18,7 +18,7 @@ DEFAULT, TOOL_USE = "default", "tool_use"
 
 
 def template_sources(model_dir: Path, own: Path | None = None) -> dict[str, str]:
-    """The templates by name, or the operator's `own`; ModelFileBroken for one that is no text."""
+    """Read the templates by name, or the operator's `own`; ModelFileBroken for one without text."""
     if own is not None:
         return {DEFAULT: _text(own)}
     alone = {DEFAULT: model_dir / "chat_template.jinja"}
@@ -33,7 +33,7 @@ def template_sources(model_dir: Path, own: Path | None = None) -> dict[str, str]
 
 
 def special_tokens(model_dir: Path) -> dict[str, str]:
-    """The named special tokens (`bos_token` ...), which templates use."""
+    """Read the named special tokens (`bos_token` ...), which templates use."""
     named = {}
     for name, value in tokenizer_config(model_dir).items():
         content = value.get("content") if isinstance(value, dict) else value
@@ -43,12 +43,12 @@ def special_tokens(model_dir: Path) -> dict[str, str]:
 
 
 def tokenizer_config(model_dir: Path) -> dict[str, Any]:
-    """tokenizer_config.json as it is; empty when there is none. ModelFileBroken for no JSON."""
+    """Read tokenizer_config.json; empty when there is none. Raises ModelFileBroken for no JSON."""
     return _json(model_dir / "tokenizer_config.json")
 
 
 def _listed(config: dict[str, Any]) -> dict[str, str]:
-    """What a file of JSON has as `chat_template`: a text, or a list of names and texts."""
+    """Read `chat_template` in a file of JSON: a text, or a list of names and texts."""
     found = config.get("chat_template")
     named = found if isinstance(found, list) else [{"name": DEFAULT, "template": found}]
     return {

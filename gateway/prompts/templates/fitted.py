@@ -44,7 +44,7 @@ class FittedTemplate:
     """One template. For any thread."""
 
     def __init__(self, source: str, tokens: Mapping[str, str]) -> None:
-        """Raises TemplateBroken."""
+        """Compile, and find the traits. Raises TemplateBroken."""
         self._template = CompiledTemplate(source, tokens)
         self.source = source
         self.traits = find_traits(self._template)
@@ -53,7 +53,7 @@ class FittedTemplate:
         self._keeps = lru_cache(_VERDICTS)(self._keeps_all)
 
     def telling(self, tools_text: ToolsText | None) -> FittedTemplate:
-        """The same, which tells of tools by `tools_text` where the template shows none."""
+        """Let `tools_text` show the tools where the template shows none; return a copy."""
         told = copy(self)
         told._tools_text = None if self.traits.shows_tools else tools_text
         told._known = lru_cache(_VERDICTS)(told._missed)
@@ -61,11 +61,11 @@ class FittedTemplate:
 
     @property
     def shows_tools(self) -> bool:
-        """Whether the model sees the tools, in the template's way or in a message of the system."""
+        """True if the model sees the tools, in the template's way or in a system message."""
         return self.traits.shows_tools or self._tools_text is not None
 
     def fitted(self, messages: Sequence[Message]) -> list[Message]:
-        """The chat as the template takes it."""
+        """Fit the chat to what the template takes."""
         return fitted(messages, self.traits)
 
     def render(
@@ -76,14 +76,14 @@ class FittedTemplate:
         *,
         asks: bool,
     ) -> str:
-        """The text of a fitted chat, and what an answer begins with if `asks`; CannotRender."""
+        """Render a fitted chat, and what an answer begins with if `asks`; raise CannotRender."""
         if tools and self._tools_text is not None:
             messages = with_system(messages, self._tools_text(tools), self.traits)
         given = given_of(messages, tools, self.traits, add_generation_prompt=asks)
         return self._template.render({**variables, **given})
 
     def shows_thoughts(self, spelled: str, variables: Variables) -> bool:
-        """Whether a small chat, spelled as `probing.py` has it, is shown with all its thoughts."""
+        """Tell whether a small chat, spelled as in `probing.py`, is shown with all its thoughts."""
         said = chat_of(spelled)
         tools = ONE_TOOL if "c" in spelled else None
         try:
@@ -93,13 +93,13 @@ class FittedTemplate:
         return all(thought in text for thought in thoughts_of(said))
 
     def keeps_thoughts(self, variables: Variables) -> bool:
-        """Whether no thought is dropped, in a loop of calls or before it."""
+        """Tell whether no thought is dropped, in a loop of calls or before it."""
         return self._keeps(tuple(sorted(variables.items())))
 
     def check(
         self, messages: Sequence[Message], variables: Variables, *, has_tools: bool, asks: bool
     ) -> None:
-        """BadRequest that names the first message that would not be shown where it was sent.
+        """Raise BadRequest that names the first message that would not be shown where it was sent.
 
         Or the tools, where a template that shows them would not do so in this chat.
         """
@@ -126,7 +126,7 @@ class FittedTemplate:
     def _missed(
         self, kinds: Sequence[TurnKind], variables: _Items, has_tools: bool, asks: bool
     ) -> int | Literal["tools"] | None:
-        """The place of the first message of a shape that the template would not show, or tools.
+        """Find the first message of a shape that the template would not show, or tools.
 
         None where it shows all, and where it refuses the shape.
         """
@@ -151,7 +151,7 @@ class FittedTemplate:
         *,
         asks: bool,
     ) -> BadRequest:
-        """The error for a chat that cannot be rendered, with the field that this comes from."""
+        """Make the error for a chat that cannot be rendered, with the field that is its cause."""
         if refused.said is None:
             what = "cannot render these messages"
         else:
@@ -167,7 +167,7 @@ class FittedTemplate:
         *,
         asks: bool,
     ) -> str:
-        """The first message that the template refuses whatever it says, or `tools`."""
+        """Find the first message that the template refuses whatever it says, or `tools`."""
         shape = shape_of(kinds_of(messages))
         stand_in = ONE_TOOL if tools else None
 

@@ -1,4 +1,4 @@
-"""Fits a chat to what a template takes, so that nothing that was said is lost or moved.
+"""The fit of a chat to what a template takes, so that no text is lost or moved.
 
 A message that the template would refuse, drop or move becomes a turn of the user in its place;
 turns that must alternate are joined. Each message is fitted by those before it: a chat that goes on
@@ -33,7 +33,7 @@ _BETWEEN = "\n\n"  # texts of several messages that become one
 
 
 def fitted(messages: Sequence[Message], traits: TemplateTraits) -> list[Message]:
-    """The chat as a template with these traits takes it."""
+    """Fit the chat to what a template with these traits takes."""
     if traits.short_ids:
         messages = [with_short_ids(message) for message in messages]
     for fit in (_systems, _calls, _rows):
@@ -42,14 +42,14 @@ def fitted(messages: Sequence[Message], traits: TemplateTraits) -> list[Message]
 
 
 def with_system(messages: Sequence[Message], text: str, traits: TemplateTraits) -> list[Message]:
-    """A fitted chat with one more text of the system, behind those at the beginning."""
+    """Add one more text of the system to a fitted chat, behind those at the beginning."""
     leading = list(takewhile(lambda one: one.role == "system", messages))
     system = Message("system", (Text(text),))
     return list(_systems([*leading, system, *messages[len(leading) :]], traits))
 
 
 def _systems(messages: Sequence[Message], traits: TemplateTraits) -> Iterator[Message]:
-    """Messages of the system: at the beginning, and inside the conversation."""
+    """Fit messages of the system: at the beginning, and inside the conversation."""
     leading = list(takewhile(lambda one: one.role == "system", messages))
     rest = messages[len(leading) :]
     if traits.leading_system == "several":
@@ -69,7 +69,7 @@ def _systems(messages: Sequence[Message], traits: TemplateTraits) -> Iterator[Me
 def _led(
     system: Message, following: Sequence[Message], traits: TemplateTraits
 ) -> Iterator[Message]:
-    """The beginning of a chat: one message of the system, or a user's turn that begins with it."""
+    """Begin a chat with one message of the system, or with a user's turn that has its text."""
     if traits.leading_system == "one":
         yield system
     elif following and following[0].role == "user":
@@ -79,7 +79,7 @@ def _led(
 
 
 def _calls(messages: Sequence[Message], traits: TemplateTraits) -> Iterator[Message]:
-    """Messages with calls, each with the results that follow it."""
+    """Fit messages with calls, each with the results that follow it."""
     over, behind = _last_turn(messages), 0
     for place, message in enumerate(messages):
         if place < behind:
@@ -96,7 +96,7 @@ def _calls(messages: Sequence[Message], traits: TemplateTraits) -> Iterator[Mess
 
 
 def _last_turn(messages: Sequence[Message]) -> int:
-    """The place of the last message that is no part of a loop of calls and results."""
+    """Find the place of the last message that is no part of a loop of calls and results."""
     for place in reversed(range(len(messages))):
         message = messages[place]
         if message.role == "user" or (message.role == "assistant" and not _has_calls(message)):
@@ -127,7 +127,7 @@ def _answered(
 
 
 def _place(result: Message, at: int, numbers: Mapping[str | None, int], count: int) -> int:
-    """The number of the call that `result`, the one at place `at`, is of; `count` if of none.
+    """Number the call of `result`, the one at place `at`; `count` if it is of none.
 
     `numbers`: those of the `count` calls, by their ids.
     """
@@ -138,14 +138,14 @@ def _place(result: Message, at: int, numbers: Mapping[str | None, int], count: i
 
 
 def _named(result: Message, called: Sequence[ToolCall]) -> Message:
-    """`result` with the name of the tool that returned it."""
+    """Add the name of the tool that returned `result`."""
     return replace(result, name=called[0].name) if called and result.name is None else result
 
 
 def _beside_calls(
     message: Message, traits: TemplateTraits, *, is_over: bool
 ) -> tuple[Message, ...]:
-    """A message with calls, and before it what it says besides where these cannot be together."""
+    """Split a message with calls from its text where these cannot be together."""
     said = [part for part in message.parts if isinstance(part, Text) and part.text.strip()]
     thoughts = [part for part in message.parts if isinstance(part, Reasoning)]
     calls = tuple(part for part in message.parts if isinstance(part, ToolCall))
@@ -157,7 +157,7 @@ def _beside_calls(
 
 
 def _as_text(message: Message) -> Message:
-    """`message` with its calls in its text, as most models that call tools were shown them."""
+    """Write calls into the text of `message`, as most models that call tools were shown them."""
     calls = (part for part in message.parts if isinstance(part, ToolCall))
     spelled = [json.dumps(_spelled(call), ensure_ascii=False) for call in calls]
     said = [part for part in message.parts if isinstance(part, Text)]
@@ -175,7 +175,7 @@ def _thought(parts: Sequence[Part]) -> tuple[Reasoning]:
 
 
 def _rows(messages: Sequence[Message], traits: TemplateTraits) -> Iterator[Message]:
-    """Turns that must alternate are joined; where the user must speak first, with nothing said."""
+    """Join turns that must alternate; add an empty user's turn where the user must be first."""
     run: list[Message] = []  # what becomes one message, of which at most the last has calls
     for message in messages:
         if _says_nothing(message) and not traits.empty_answers:
@@ -220,7 +220,7 @@ def _says_nothing(message: Message) -> bool:
 
 
 def _needs_user(last: Message | None, message: Message, traits: TemplateTraits) -> bool:
-    """Whether a user must have spoken, if only nothing, before the assistant does."""
+    """Tell whether a user's turn, if only an empty one, must come before the assistant's."""
     if last is None or last.role == "system":
         return not traits.assistant_first
     is_next = last.role == "assistant" and not _has_calls(last) and _has_calls(message)
@@ -232,7 +232,7 @@ def _as_user(result: Message) -> Message:
 
 
 def _joined(messages: Sequence[Message]) -> Message:
-    """One message that says what all of them do; all but the last may have no calls."""
+    """Join messages to one that says what all do; all but the last may have no calls."""
     first = messages[0]
     parts = [part for message in messages for part in message.parts]
     said = _text([part for part in parts if isinstance(part, Text | ToolResult)])
@@ -244,6 +244,6 @@ def _joined(messages: Sequence[Message]) -> Message:
 
 
 def _text(parts: Sequence[Part], between: str = _BETWEEN) -> str:
-    """The texts of all of them that are not blank."""
+    """Join the texts of all parts that are not blank."""
     texts = [part.text for part in parts if not isinstance(part, ToolCall)]
     return between.join(text for text in texts if text.strip())

@@ -31,28 +31,28 @@ _WIDE_TIME = re.compile(r"%[-_0^#+]*\d{3}")
 
 
 def replaced(text: Any, old: str, new: str, *_: Any, **__: Any) -> None:
-    """`text` with `new` in place of each `old`."""
+    """Check the size of `text` with `new` in place of each `old`."""
     text = str(text)
     check_size(len(text) + text.count(str(old)) * len(str(new)))
 
 
 def joined(separator: Any, items: Any = (), *_: Any, **__: Any) -> None:
-    """Texts, or whatever else, with a separator between them."""
+    """Check the size of texts, or whatever else, with a separator between them."""
     check_size(extent(items) + len(str(separator)) * len(items))
 
 
 def filter_joined(items: Any, d: Any = "", *_: Any, **__: Any) -> None:
-    """The same, as the filter has its arguments."""
+    """Check the same, with arguments in the filter's order."""
     joined(d, items)
 
 
 def padded(text: Any, width: Any = 80, *_: Any) -> None:
-    """A text that is filled up."""
+    """Check the size of a text that is filled up."""
     check_size(max(len(str(text)), width))
 
 
 def formatted(form: str, *args: Any, **named: Any) -> None:
-    """The method `format`."""
+    """Check the size of what the method `format` makes."""
     fields = 0
     for _, name, spec, _ in Formatter().parse(form):
         fields += name is not None
@@ -62,7 +62,7 @@ def formatted(form: str, *args: Any, **named: Any) -> None:
 
 
 def percent_formatted(form: Any, *args: Any, **named: Any) -> None:
-    """The operator and the filter that put values in place of `%s`."""
+    """Check the size of what the operator and the filter put in place of `%s`."""
     form = str(form)
     if (_WIDE_NAMED if "%(" in form else _WIDE_PERCENT).search(form):
         raise TooMuchWork
@@ -75,13 +75,13 @@ def _check_fields(form: str, fields: int, args: Iterable[Any], named: Mapping[st
 
 
 def indented(text: Any, width: Any = 4, *_: Any, **__: Any) -> None:
-    """The filter, which puts blanks before each line."""
+    """Check the size of what the filter makes, which puts blanks before each line."""
     text, each = str(text), width if isinstance(width, int) else len(width)
     check_size(len(text) + (text.count("\n") + 1) * each)
 
 
 def as_json(value: Any, *_: Any, indent: Any = None, **__: Any) -> None:
-    """JSON, perhaps of many lines."""
+    """Check the size of JSON, perhaps of many lines."""
     each = indent if isinstance(indent, int) else len(indent or "")
     if each > _MOST_INDENT:
         raise TooMuchWork
@@ -89,54 +89,54 @@ def as_json(value: Any, *_: Any, indent: Any = None, **__: Any) -> None:
 
 
 def rounded(_: Any, precision: Any = 0, *__: Any) -> None:
-    """A number with so many digits, for which ten is raised to this power."""
+    """Check the digits of a number, for which ten is raised to this power."""
     if abs(precision) > _MOST_WIDTH:
         raise TooMuchWork
 
 
 def summed(_: Any, __: Any = None, start: Any = 0, **___: Any) -> None:
-    """A sum; of lists it would copy all that came before for each."""
+    """Refuse sums but of numbers: lists would be copied for each item."""
     if not isinstance(start, int | float):
         raise TooMuchWork
 
 
 def split(text: str, sep: Any = None, *_: Any, **__: Any) -> None:
-    """The pieces of a text, between separators, blanks or ends of lines."""
+    """Check the number of pieces of a text, between separators, blanks or ends of lines."""
     separators = [sep] if isinstance(sep, str) else _BLANKS
     check_count(sum(map(text.count, separators)))
 
 
 def listed(value: Any, *_: Any, **__: Any) -> None:
-    """A list of what is in `value`; a text is gone through by its characters."""
+    """Check the length of a list of what is in `value`; a text is a list of characters."""
     if isinstance(value, str):
         check_count(len(value))
 
 
 def written(value: Any, *_: Any, **__: Any) -> None:
-    """A text, or an order, of all that `value` is."""
+    """Check the size of a text, or an order, of all that `value` is."""
     listed(value)
     extent(value)
 
 
 def as_text(value: Any, *_: Any, **__: Any) -> None:
-    """A text of all that `value` is."""
+    """Check the size of a text of all that `value` is."""
     extent(value)
 
 
 def compared(left: Any, right: Any) -> None:
-    """Whether two values are equal, or one is in the other."""
+    """Check the size of two values that are compared, or sought in one another."""
     extent(left)
     extent(right)
 
 
 def strftime(form: Any) -> None:
-    """The date and the time; a width is the system's own extension."""
+    """Check the width of a date and time; a width is the system's own extension."""
     if isinstance(form, str) and (_WIDE_TIME.search(form) or len(form) > _MOST_WIDTH):
         raise TooMuchWork
 
 
 def multiplied(left: Any, right: Any) -> None:
-    """A product of whole numbers, or a text or a list several times."""
+    """Check the size of a product of whole numbers, or of a text or a list several times."""
     for one, times in ((left, right), (right, left)):
         if isinstance(one, str | list | tuple) and isinstance(times, int):
             check_size(len(one) * times)
@@ -147,13 +147,13 @@ def multiplied(left: Any, right: Any) -> None:
 
 
 def raised(left: Any, right: Any) -> None:
-    """A power."""
+    """Check the size of a power."""
     if isinstance(left, int) and isinstance(right, int):
         _check_bits(left.bit_length() * abs(right))
 
 
 def remainder(left: Any, right: Any) -> None:
-    """A remainder of numbers, or a text with values in it."""
+    """Check the size of a text with values in it; numbers' remainders are small."""
     if isinstance(left, str):
         percent_formatted(left, right)
 

@@ -1,4 +1,4 @@
-"""Lists what a chat template cannot do and what is done instead, in words for an operator."""
+"""The limits of a chat template, and what is done instead, in words for an operator."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ _KEPT_THOUGHTS = Limit("thinking of earlier turns", "kept where the turn was gen
 
 
 def limits_of(template: FittedTemplate, variables: Variables) -> list[Limit]:
-    """All that the template does not take as it is sent, where chats have these variables."""
+    """List all that the template does not take as sent, where chats have these variables."""
     traits = template.traits
     known = [limit for name, value, limit in _OF_TRAITS if getattr(traits, name) == value]
     if not traits.shows_tools:
@@ -89,7 +89,7 @@ def limits_of(template: FittedTemplate, variables: Variables) -> list[Limit]:
 
 
 def _dropped(template: FittedTemplate, variables: Variables) -> Iterator[Limit]:
-    """The thoughts that are left out of the prompt."""
+    """Yield the limits on thoughts, which are left out of the prompt."""
     if template.shows_thoughts("u ar u", variables):
         return
     if variables.get(PRESERVE_THINKING) is True:

@@ -28,7 +28,7 @@ class TooMuchWork(Exception):
 
 
 class Meter:
-    """Counts what one rendering does."""
+    """The meter of one rendering."""
 
     def __init__(self, most_steps: int) -> None:
         self._steps_left = most_steps
@@ -56,19 +56,19 @@ class Meter:
 
 
 def check_size(chars: int) -> None:
-    """TooMuchWork for a text that would have more than MOST_CHARS."""
+    """Raise TooMuchWork for a text that would have more than MOST_CHARS."""
     if chars > MOST_CHARS:
         raise TooMuchWork
 
 
 def check_count(values: int) -> None:
-    """TooMuchWork for a list that would have more than MOST_VALUES."""
+    """Raise TooMuchWork for a list that would have more than MOST_VALUES."""
     if values > MOST_VALUES:
         raise TooMuchWork
 
 
 def extent(value: Any, indent: int = 0) -> int:
-    """About how many characters `value` has when it is written; TooMuchWork for too many.
+    """Estimate the characters of `value` when written; raise TooMuchWork for too many.
 
     What stands in it several times is counted each time, as it would be written or compared.
     `indent`: blanks before each value, for each level that it is within others.

@@ -1,4 +1,4 @@
-"""Finds out how a template takes messages, by rendering small chats of all kinds.
+"""The search for how a template takes messages, by rendering small chats of all kinds.
 
 A question has answers, which are values of traits, and chats that tell them apart. Each chat is
 fitted as the answer has it and rendered; the first answer with which most chats are shown whole
@@ -40,7 +40,7 @@ Answer = dict[str, Any]  # values of traits
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """Chats are spelled in words: s, u, a and t are who speaks, as in `_ROLES`.
+    """A question with chats spelled in words: s, u, a and t are the roles, as in `_ROLES`.
 
     The assistant's word may have more letters: `c` for each call, `x` for a text beside calls, `r`
     where it thought before, `0` where it says nothing. Results are of the calls before them, in
@@ -96,7 +96,7 @@ _QUESTIONS = (
 
 
 def find_traits(template: CompiledTemplate) -> TemplateTraits:
-    """How `template` takes messages."""
+    """Find how `template` takes messages."""
     probe = _Probe(template)
     traits = TemplateTraits(shows_tools=probe.shows_one_tool())
     for question in _QUESTIONS:
@@ -110,17 +110,17 @@ def find_traits(template: CompiledTemplate) -> TemplateTraits:
 
 
 class _Probe:
-    """Renders small chats with one template."""
+    """A renderer of small chats with one template."""
 
     def __init__(self, template: CompiledTemplate) -> None:
         self._template = template
 
     def count(self, chats: Sequence[str], traits: TemplateTraits) -> int:
-        """How many of these are shown."""
+        """Count how many of these are shown."""
         return sum(self.shows(chat, traits) for chat in chats)
 
     def shows(self, chat: str, traits: TemplateTraits) -> bool:
-        """Whether all of a chat is shown, once and in order, the thoughts too."""
+        """Tell whether all of a chat is shown, once and in order, the thoughts too."""
         said = chat_of(chat.removeprefix("+"))
         tools = ONE_TOOL if chat.startswith("+") or "c" in chat else None
         text = self._text(said, traits, tools)
@@ -131,17 +131,17 @@ class _Probe:
         return all(text.count(thought) == 1 for thought in thoughts_of(said))
 
     def shows_one_tool(self) -> bool:
-        """Whether a tool that lacks nothing is ever shown, however the chat must be fitted."""
+        """Tell whether a tool that lacks nothing is ever shown, however the chat must be fitted."""
         forms = (TemplateTraits(), TemplateTraits(content_parts=True))
         return any(shows_tool(self._text(chat_of("u"), one, ONE_TOOL)) for one in forms)
 
     def shows_tools(self, traits: TemplateTraits) -> bool:
-        """Whether tools that have no more than a name are shown."""
+        """Tell whether tools that have no more than a name are shown."""
         said = chat_of("u")
         return all("look_up" in self._text(said, traits, [tool]) for tool in _BARE_TOOLS)
 
     def takes_long_ids(self, traits: TemplateTraits) -> bool:
-        """Whether a call's id may have more than nine letters and digits, if calls are shown."""
+        """Tell whether a call's id may have more than nine characters, if calls are shown."""
         said = chat_of("u ac t")
         long_ids = [_with_long_ids(message) for message in said]
         texts = [self._text(one, traits, ONE_TOOL) for one in (said, long_ids)]
@@ -150,7 +150,7 @@ class _Probe:
         )
 
     def shows_ids(self, traits: TemplateTraits) -> bool:
-        """Whether results are shown with the ids of their calls."""
+        """Tell whether results are shown with the ids of their calls."""
         said = chat_of("u acc t t")
         text = self._text(said, traits, ONE_TOOL)
         ids = [part.id for message in said for part in message.parts if isinstance(part, ToolCall)]
@@ -181,7 +181,7 @@ def _with_long_ids(message: Message) -> Message:
 
 
 def chat_of(spelled: str) -> list[Message]:
-    """The chat that `_Question` spells, as a shape."""
+    """Make the chat that `_Question` spells, as a shape."""
     kinds, returned = list[TurnKind](), 0
     for word in spelled.split():
         role, calls = _ROLES[word[0]], word.count("c")

@@ -118,7 +118,7 @@ def _check_method(method: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any])
 
 
 def _bounded(run: Callable[..., Any], grows: Growth | None) -> Callable[..., Any]:
-    """A filter or a test, which reads the clock first and looks at what it would make."""
+    """Wrap a filter or a test: read the clock first, and check what it would make."""
     wants = _PassArg.from_obj(run)
 
     @jinja2.pass_context
@@ -139,7 +139,7 @@ def _bounded(run: Callable[..., Any], grows: Growth | None) -> Callable[..., Any
 
 
 def _refused(name: str) -> Callable[..., Any]:
-    """One of jinja2's filters that no published template uses."""
+    """Refuse one of jinja2's filters that no published template uses."""
 
     @jinja2.pass_context
     def refused(context: Context, *args: Any, **kwargs: Any) -> NoReturn:
@@ -176,7 +176,7 @@ def _made(context: Context, value: Any) -> Any:
 
 @jinja2.pass_context
 def _whole(context: Context, value: Any) -> Any:
-    """`value`, unless it is so large that to write or compare it is too much."""
+    """Return `value`, unless it is too large to be written or compared."""
     if isinstance(value, list | tuple | dict | Namespace):
         _meter(context).look()
         extent(value)
@@ -185,7 +185,7 @@ def _whole(context: Context, value: Any) -> Any:
 
 @jinja2.pass_context
 def _written(context: Context, value: Any) -> Any:
-    """`value`, which is counted as text."""
+    """Count `value` as text, and return it."""
     _meter(context).wrote(len(value) if isinstance(value, str) else extent(value))
     return value
 
@@ -207,7 +207,7 @@ def _listed(value: Any) -> Any:
 
 
 def environment() -> ImmutableSandboxedEnvironment:
-    """A new one, in which a rendering is given a Meter by the name METER."""
+    """Make a new one, in which a rendering is given a Meter by the name METER."""
     made = _Environment(
         trim_blocks=True,
         lstrip_blocks=True,

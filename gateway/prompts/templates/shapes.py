@@ -1,4 +1,4 @@
-"""Whether a template shows all that a chat says, once and in order: asked of a chat's shape.
+"""The check that a template shows all of a chat, once and in order, made on the chat's shape.
 
 A chat's *shape* is who speaks, in what kinds of parts. In its place a chat of short words that
 occur nowhere else is rendered, so that each is found again, or missed. A loop of an agent is one
@@ -54,7 +54,7 @@ class TurnKind(NamedTuple):
 
 
 def kinds_of(messages: Iterable[Message]) -> list[TurnKind]:
-    """The kind of each message."""
+    """Return the kind of each message."""
     numbers: dict[str | None, int] = {}  # of the latest calls, by their ids
     kinds = []
     for message in messages:
@@ -78,7 +78,7 @@ def kinds_of(messages: Iterable[Message]) -> list[TurnKind]:
 
 
 def shortened(kinds: Iterable[TurnKind]) -> tuple[TurnKind, ...]:
-    """The same with no loop that is gone through more than twice."""
+    """Shorten loops to two rounds."""
     kept: list[TurnKind] = []
     for kind in kinds:
         kept.append(kind)
@@ -90,7 +90,7 @@ def shortened(kinds: Iterable[TurnKind]) -> tuple[TurnKind, ...]:
 
 
 def shape_of(kinds: Iterable[TurnKind]) -> list[Message]:
-    """A chat of these kinds, in which every text is a word of its own."""
+    """Make a chat of these kinds, in which every text is a word of its own."""
     words = (f"zq{number}qz" for number in range(1 << 62))
     first = calls = 0  # of the latest message with calls, and of all
     said: list[Message] = []
@@ -112,12 +112,12 @@ def shape_of(kinds: Iterable[TurnKind]) -> list[Message]:
 
 
 def _id(first: int, number: int) -> str:
-    """Of nine letters and digits, as some templates want it. A negative number: of no call."""
+    """Make an id of nine letters and digits, as some templates want. Negative: of no call."""
     return f"id{first + number:07}" if number >= 0 else "idUnknown"
 
 
 def missed(text: str, fitted: Iterable[Message]) -> str | None:
-    """The first word of a shape that `text` does not have once, and in its place; None for none."""
+    """Find the first word of a shape that `text` lacks, repeats or has out of place, or None."""
     wanted = [word for message in fitted for word in words_of(message)]
     found = _WORD.findall(text)
     if found == wanted:
@@ -127,17 +127,17 @@ def missed(text: str, fitted: Iterable[Message]) -> str | None:
 
 
 def is_whole(text: str, fitted: Sequence[Message]) -> bool:
-    """Whether `text` has all words of a shape as it was fitted, once and in order."""
+    """Tell whether `text` has all words of a shape as it was fitted, once and in order."""
     return missed(text, fitted) is None and not _PART.search(text)
 
 
 def shows_tool(text: str) -> bool:
-    """Whether `text` tells of `ONE_TOOL`, and does not just call it."""
+    """Tell whether `text` describes `ONE_TOOL`, and does not just call it."""
     return _DESCRIPTION in text
 
 
 def words_of(message: Message) -> Iterator[str]:
-    """What must be shown of a message of a shape: all but its thoughts, which templates drop."""
+    """Yield what must be shown of a message of a shape: all but thoughts, which templates drop."""
     for part in message.parts:
         yield from _WORD.findall(
             part.arguments["word"] if isinstance(part, ToolCall) else part.text
@@ -145,6 +145,6 @@ def words_of(message: Message) -> Iterator[str]:
 
 
 def thoughts_of(messages: Sequence[Message]) -> list[str]:
-    """The thoughts in a shape."""
+    """List the thoughts in a shape."""
     parts = (part for message in messages for part in message.parts)
     return [part.text for part in parts if isinstance(part, Reasoning)]

@@ -1,4 +1,4 @@
-"""From text to token ids: the tokenizer, what is a control token, and texts split before already.
+"""The way from text to token ids: the tokenizer, control tokens, and texts split before.
 
 Knows: texts and ids. Does not know: messages or templates.
 """

@@ -34,7 +34,7 @@ class Rendered:
         return "".join(self.pieces)
 
     def followed(self, more: Rendered) -> Rendered:
-        """The same, and then `more`: where they meet no token comes about."""
+        """Append `more`: where the two join no token comes about."""
         meeting = self.pieces[-1] + more.pieces[0]
         return Rendered((*self.pieces[:-1], meeting, *more.pieces[1:]))
 
@@ -48,7 +48,7 @@ class ControlTokens:
     def __init__(
         self, added: Mapping[str, bool] | None = None, marks: TokenMarks = NO_MARKS
     ) -> None:
-        """`added`: each added token's text, and whether tokenizer.json calls it special."""
+        """Take `added`, each added token's text, and whether tokenizer.json calls it special."""
         known = added or {}
         self.tokens = frozenset(
             text for text, special in known.items() if marks.are_of(text, is_special=special)
@@ -58,7 +58,7 @@ class ControlTokens:
         self._around = re.compile(f"({self.pattern.pattern})")
 
     def split(self, text: str, mark: str = "") -> Rendered:
-        """`text` in pieces, without `mark`, which breaks up what only looks like a token."""
+        """Split `text`, without `mark`, which breaks up what only looks like a token."""
         return Rendered(tuple(piece.replace(mark, "") for piece in self._around.split(text)))
 
 
@@ -69,7 +69,7 @@ def _is_markup(text: str, added: Mapping[str, bool]) -> bool:
 
 
 def pattern_of(tokens: Iterable[str]) -> re.Pattern[str]:
-    """Any of `tokens`, the longest that fits.
+    """Match any of `tokens`, the longest that fits.
 
     Spelled as a trie, so that a character of a text costs the same for one token as for a
     thousand.

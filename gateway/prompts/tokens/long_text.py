@@ -41,7 +41,7 @@ _SHORT_FORMS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 
 
 def _by_case(short_forms: str, digits: str) -> str:
-    """Words of lower case end where one of upper case begins."""
+    """Write a pattern in which words of lower case end where one of upper case begins."""
     before = r"[^\r\n\p{L}\p{N}]?"
     words = f"{before}{_UPPER}*{_LOWER}+{short_forms}|{before}{_UPPER}+{_LOWER}*{short_forms}"
     return rf"{words}|\p{{N}}{digits}{_REST_AND_SLASHES}"
@@ -68,7 +68,7 @@ class LongTexts:
     def __init__(
         self, tokenizer: Tokenizer, memory: TextMemory | None = None, chunk: int | None = None
     ) -> None:
-        """Without a `memory` no chunk is remembered. `chunk`: characters of one."""
+        """Remember no chunk without a `memory`. `chunk`: characters of one."""
         self._tokenizer = tokenizer
         self._memory = memory if memory is not None and memory.is_on else None
         self._chunk = chunk or (CHUNK if self._memory is None else KNOWN_CHUNK)
@@ -84,7 +84,7 @@ class LongTexts:
         owner: Owner | None = None,
         goes_on: bool = False,
     ) -> Steps[TokenIds | None]:
-        """The ids of `text`, as `Tokenizer.encode` has them.
+        """Encode `text` to the ids that `Tokenizer.encode` returns.
 
         None as soon as they are more than `most`, if the text is cut. BadRequest for a long text
         with no place to cut it. Without an `owner` nothing is remembered. A text that `goes_on` has
@@ -112,7 +112,7 @@ class LongTexts:
     def _ids(
         self, chunk: str | Rendered, owner: Owner | None, *, special: bool
     ) -> tuple[TokenIds, int]:
-        """The ids of a chunk, and how much work they were, in characters that are tokenised."""
+        """Encode a chunk; return the work too, in characters that were tokenised."""
         memory = self._memory
         if memory is None or owner is None:
             return self._tokenizer.encode(chunk, add_special_tokens=special), len(chunk)
@@ -126,7 +126,7 @@ class LongTexts:
         return ids, len(chunk)
 
     def _has_specials_in_front(self) -> bool:
-        """Whether all tokens that the model adds to a text stand before it."""
+        """Tell whether all tokens that the model adds to a text stand before it."""
         bare, whole = (
             self._tokenizer.encode("a", add_special_tokens=special).tolist()
             for special in (False, True)
@@ -135,7 +135,7 @@ class LongTexts:
 
 
 def chunks(text: str, uncut: Sequence[str] = (), size: int = CHUNK) -> Iterator[str]:
-    """`text` in pieces of about `size` characters, cut at places, and within none of `uncut`."""
+    """Cut `text` into pieces of about `size` characters, at places, and within none of `uncut`."""
     start = 0
     while len(text) - start > size:
         end = _place_after(text, start + size, uncut)
@@ -151,7 +151,7 @@ def chunks(text: str, uncut: Sequence[str] = (), size: int = CHUNK) -> Iterator[
 def chunks_of(
     prompt: str | Rendered, uncut: Sequence[str], size: int = CHUNK
 ) -> Iterator[str | Rendered]:
-    """`prompt` in pieces of about `size` characters; of a chat, they end with a text."""
+    """Cut `prompt` into pieces of about `size` characters; of a chat, they end with a text."""
     if isinstance(prompt, str):
         yield from chunks(prompt, uncut, size)
         return
@@ -174,7 +174,7 @@ def chunks_of(
 
 
 def _place_after(text: str, begin: int, uncut: Sequence[str]) -> int | None:
-    """Where to cut at `begin` or soon after it; None if there is no place near."""
+    """Find where to cut at `begin` or soon after it; None if there is no place near."""
     reach = max(map(len, uncut), default=1) - 1
     for found in _PLACE.finditer(text, begin - 1, begin + LONGEST_RUN):
         place = found.start() + 1
@@ -196,7 +196,7 @@ def _splits_at_places(pipeline: Pipeline) -> bool:
 
 
 def _splits(pre: dict[str, Any]) -> bool:
-    """Whether the text is first split by a known expression, and then only made bytes of."""
+    """Tell whether a known expression splits the text first, and bytes are made only then."""
     if pre.get("type") == "ByteLevel":  # with GPT-2's expression
         return pre.get("use_regex", True) is True and not pre.get("add_prefix_space", True)
     parts = pre.get("pretokenizers", []) if pre.get("type") == "Sequence" else []

@@ -21,7 +21,7 @@ class MarkerDecoder:
         self._pieces = None if pieces is None else _Pieces(markers, pieces)
 
     def decode(self, token_ids: list[int], *, skip_special_tokens: bool) -> str:
-        """The text of `token_ids`; U+FFFD for bytes that are no character."""
+        """Decode `token_ids`; U+FFFD for bytes that are no character."""
         if not skip_special_tokens:
             return self._tokenizer.decode(token_ids, skip_special_tokens=False)
         return "".join(
@@ -30,7 +30,7 @@ class MarkerDecoder:
         )
 
     def pieces(self, *, skip_special_tokens: bool) -> Mapping[int, str | None] | None:
-        """The text of each token that is whole characters; None if they need their neighbours."""
+        """Map the tokens that are whole characters to their text; None if they need neighbours."""
         return (
             self._pieces
             if skip_special_tokens

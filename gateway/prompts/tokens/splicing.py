@@ -50,7 +50,7 @@ class SplicedChat:
     parent: bytes | None = None  # the key of the turn behind which it goes on, all in one splice
 
     def parts(self) -> Iterator[Rendered | TokenIds]:
-        """All of it in order: what is to be tokenised, and tokens."""
+        """Yield all of it in order: what is to be tokenised, and tokens."""
         at = START
         for splice in self.splices:
             yield between(self.rendered, at, splice.begin)
@@ -59,7 +59,7 @@ class SplicedChat:
         yield between(self.rendered, at, end_of(self.rendered))
 
     def digest(self, end: Place) -> bytes:
-        """Of all before `end`, which is after the last splice."""
+        """Hash all before `end`, which is after the last splice."""
         hashed = ChatHash(self.rendered)
         for splice in self.splices:
             hashed.read_to(splice.begin)
@@ -80,7 +80,7 @@ class ChatHash:
         self._at = START
 
     def read_to(self, end: Place) -> bytes:
-        """The hash of all up to `end`, which is not before the last place read to."""
+        """Hash all up to `end`, which is not before the last place read to."""
         pieces = between(self._rendered, self._at, end).pieces
         self._hash.update(pieces[0].encode())
         for number, piece in enumerate(pieces[1:], start=1):
@@ -95,14 +95,14 @@ class ChatHash:
         self._at = splice.end
 
     def is_before(self, place: Place) -> bool:
-        """Whether `place` is in the chat, and can still be read to."""
+        """Tell whether `place` is in the chat, and can still be read to."""
         pieces = self._rendered.pieces
         is_there = place.piece < len(pieces) and place.chars <= len(pieces[place.piece])
         return is_there and place >= self._at
 
 
 def between(rendered: Rendered, begin: Place, end: Place) -> Rendered:
-    """What is rendered from `begin` to `end`."""
+    """Return what is rendered from `begin` to `end`."""
     if begin.piece == end.piece:
         return Rendered((rendered.pieces[begin.piece][begin.chars : end.chars],))
     first = rendered.pieces[begin.piece][begin.chars :]
@@ -111,13 +111,13 @@ def between(rendered: Rendered, begin: Place, end: Place) -> Rendered:
 
 
 def end_of(rendered: Rendered) -> Place:
-    """Its end."""
+    """Return its end."""
     last = len(rendered.pieces) - 1
     return Place(last, len(rendered.pieces[last]))
 
 
 def before_control(rendered: Rendered, begin: Place, tokens: frozenset[str]) -> Place | None:
-    """Where, from `begin` on, the first of these control tokens stands; None where none does."""
+    """Find the first of these control tokens from `begin` on; None where there is none."""
     for number in range(begin.piece + 1, len(rendered.pieces), 2):
         if rendered.pieces[number] in tokens:
             return Place(number - 1, len(rendered.pieces[number - 1]))
@@ -125,7 +125,7 @@ def before_control(rendered: Rendered, begin: Place, tokens: frozenset[str]) -> 
 
 
 def before_trailing(rendered: Rendered, tokens: frozenset[str]) -> Place:
-    """Where the control tokens at the end begin that are all of these, with text between them."""
+    """Find where the last control tokens begin that are all of these, with text between them."""
     number = len(rendered.pieces) - 1
     while number >= 1 and rendered.pieces[number - 1] in tokens:
         number -= 2

@@ -39,7 +39,7 @@ class TextMemory(TenantMemory[KnownText]):
     """Token ids by tenant, and by the digest of the namespace and the text. For any thread."""
 
     def __init__(self, bounds: Bounds, clock: Callable[[], float]) -> None:
-        """`clock` gives seconds."""
+        """Take `clock`, in seconds."""
         super().__init__(
             bounds.max_tenant_text_bytes, bounds.max_all_text_bytes, bounds.turn_life_s, clock
         )
@@ -47,14 +47,14 @@ class TextMemory(TenantMemory[KnownText]):
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose text it is: nothing is found for another tenant, or in another namespace."""
+    """The owner of a text: nothing is found for another tenant, or in another namespace."""
 
     tenant_id: str
     namespace: bytes
 
 
 def key_of(namespace: bytes, text: str | Rendered, *, special: bool) -> bytes:
-    """What a piece of text is found by; `special`: with what the model wants in front of it."""
+    """Hash a piece of text to find it; `special`: with what the model wants in front of it."""
     hashed = hashlib.blake2b(namespace, digest_size=32, person=b"special" if special else b"")
     pieces = (text,) if isinstance(text, str) else text.pieces
     for place, piece in enumerate(pieces):

@@ -28,7 +28,7 @@ class TokenBytes:
         self._found: dict[int, bytes] = {}
 
     def next(self, token_id: int) -> bytes:
-        """Of a token behind another one; none of an id that is no token's."""
+        """Return a token's bytes behind another one; none of an id that is no token's."""
         found = self._found.get(token_id)
         if found is None:
             before, text = self._before
@@ -37,7 +37,7 @@ class TokenBytes:
         return found
 
     def first(self, token_id: int) -> bytes:
-        """Of the first token of a text."""
+        """Return the bytes of the first token of a text."""
         return self._spelled(token_id, self._decoded([token_id]))
 
     def _spelled(self, token_id: int, text: str) -> bytes:
@@ -66,7 +66,7 @@ class TokenBytes:
 
 
 def byte_alphabet() -> dict[str, int]:
-    """Which byte each character of the byte-level alphabet stands for.
+    """Map each character of the byte-level alphabet to the byte that it stands for.
 
     Printable bytes stand for themselves, the others are numbered from U+0100 in order.
     """

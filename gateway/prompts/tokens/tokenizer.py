@@ -37,7 +37,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """How a tokenizer works, as `tokenizer.json` says it of each part."""
+    """The parts of a tokenizer, as `tokenizer.json` describes them."""
 
     normalizer: dict[str, Any] | None
     pre_tokenizer: dict[str, Any] | None
@@ -47,7 +47,7 @@ class Pipeline:
 
     @classmethod
     def of(cls, inner: tokenizers.Tokenizer) -> Pipeline:
-        """Of a loaded tokenizer, without a copy of its vocabulary."""
+        """Read those of a loaded tokenizer, without a copy of its vocabulary."""
         model = inner.model
         return cls(
             normalizer=_as_json(inner.normalizer),
@@ -65,7 +65,7 @@ class Pipeline:
 
 
 def _as_json(part: Any) -> dict[str, Any] | None:
-    """A part as it would be saved, and copied to another process."""
+    """Write a part as it would be saved, and copied to another process."""
     return None if part is None else msgspec.json.decode(part.__getstate__(), type=dict[str, Any])
 
 
@@ -94,7 +94,7 @@ class Tokenizer:
         parse_special: bool = False,
         marks: TokenMarks = NO_MARKS,
     ) -> None:
-        """With `parse_special`, a text's control tokens are these tokens."""
+        """Wrap `inner`; with `parse_special`, a text's control tokens are these tokens."""
         inner.no_truncation()
         inner.no_padding()
         self._inner = inner
@@ -120,7 +120,7 @@ class Tokenizer:
         self.longest_token = self._longest_token(vocabulary, is_byte_level=is_byte_level)
 
     def special_ids(self, texts: Collection[str]) -> dict[int, str]:
-        """By id, those of `texts` that are special tokens: plain decoding leaves them out."""
+        """Map ids to those of `texts` that are special tokens: plain decoding leaves them out."""
         hidden = (one for one in self._added.items() if one[1] in texts)
         return {
             token_id: text
@@ -129,11 +129,11 @@ class Tokenizer:
         }
 
     def control_ids(self) -> dict[int, str]:
-        """The texts, by id, of all control tokens."""
+        """Map the ids of all control tokens to their texts."""
         return {i: text for i, text in self._added.items() if text in self.control.tokens}
 
     def grammar_tokens(self) -> dict[str, int]:
-        """The ids, by text, of tokens that a grammar must name.
+        """Map the texts of tokens that a grammar must name to their ids.
 
         The special ones, and of the other control tokens those in angle brackets
         (`engine/grammars/vocabulary.py`).
@@ -147,7 +147,7 @@ class Tokenizer:
         }
 
     def _longest_token(self, vocabulary: Iterable[str], *, is_byte_level: bool) -> int:
-        """The most bytes of UTF-8 that one token can stand for."""
+        """Return the most bytes of UTF-8 that one token can stand for."""
         # Of a byte-level token every character is a byte.
         plain = max(len(token if is_byte_level else token.encode()) for token in [*vocabulary, ""])
         longest = max(plain, *(len(token.encode()) for token in self._added.values()), 1)
@@ -178,7 +178,7 @@ class Tokenizer:
         return loaded
 
     def encode(self, prompt: str | Rendered, *, add_special_tokens: bool) -> TokenIds:
-        """int32 token ids of `prompt`; special tokens (BOS) in front of it as the model wants."""
+        """Encode `prompt` to int32 ids; special tokens (BOS) in front of it as the model wants."""
         if isinstance(prompt, Rendered):
             return self._text.encode(prompt, add_special_tokens=add_special_tokens)
         if not self._parse_special:
@@ -188,15 +188,15 @@ class Tokenizer:
         return np.array(encoding.ids, dtype=np.int32)
 
     def decode(self, token_ids: list[int], *, skip_special_tokens: bool) -> str:
-        """The text of `token_ids`; U+FFFD for bytes that are no character."""
+        """Decode `token_ids`; U+FFFD for bytes that are no character."""
         return self._inner.decode(token_ids, skip_special_tokens=skip_special_tokens)
 
     def pieces(self, *, skip_special_tokens: bool) -> TokenPieces | None:
-        """The text of each token that is whole characters; None if they need their neighbours."""
+        """Map the tokens that are whole characters to their text; None if they need neighbours."""
         return self._pieces[skip_special_tokens] if self._has_pieces else None
 
     def bytes_of(self, token_id: int, *, first: bool = False) -> bytes:
-        """The bytes one token stands for, which need not be whole characters.
+        """Return the bytes one token stands for, which need not be whole characters.
 
         Behind other tokens, or as the `first`, of which some decoders take a space away.
         """
@@ -204,7 +204,7 @@ class Tokenizer:
 
 
 class TextTokenizer:
-    """Shares the model with `inner`, so it takes little memory. Safe to call from threads."""
+    """A tokenizer that shares the model of `inner`, so it takes little memory. For any thread."""
 
     def __init__(
         self, inner: tokenizers.Tokenizer, control: ControlTokens, highest_id: int
@@ -224,7 +224,7 @@ class TextTokenizer:
         self._ids = self._real_ids(inner, highest_id)
 
     def encode(self, prompt: Rendered, *, add_special_tokens: bool) -> TokenIds:
-        """int32 token ids; with `add_special_tokens`, BOS in front of it as the model wants."""
+        """Encode to int32 ids; with `add_special_tokens`, BOS in front of it as the model wants."""
         text = "".join(
             self._names[piece] if place % 2 else piece for place, piece in enumerate(prompt.pieces)
         )
@@ -233,7 +233,7 @@ class TextTokenizer:
         return self._ids[np.array(encoding.ids, dtype=np.int32)]
 
     def inseparable(self) -> list[str]:
-        """Control tokens that the model makes of their text even so."""
+        """List control tokens that the model makes of their text even so."""
         real = {int(self._ids[self._id_of(name)]): token for token, name in self._names.items()}
         found = {
             int(token_id)
@@ -249,7 +249,7 @@ class TextTokenizer:
         return token_id
 
     def _real_ids(self, inner: tokenizers.Tokenizer, highest_id: int) -> TokenIds:
-        """By id of this tokenizer, the model's own."""
+        """Map ids of this tokenizer to the model's own."""
         added = inner.get_added_tokens_decoder().items()
         real = {self._id_of(self._names.get(one.content, one.content)): i for i, one in added}
         ids = np.arange(1 + max(highest_id, *real, 0), dtype=np.int32)
@@ -258,7 +258,7 @@ class TextTokenizer:
 
 
 def _bare(inner: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
-    """`inner` without its added tokens."""
+    """Copy `inner` without its added tokens."""
     bare = tokenizers.Tokenizer(inner.model)
     if inner.normalizer is not None:
         bare.normalizer = inner.normalizer
@@ -270,7 +270,7 @@ def _bare(inner: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
 
 
 def _unused(free: int, nonce: str) -> list[tokenizers.AddedToken]:
-    """Tokens that take all ids of the model which are free, so that no name is given one."""
+    """Make tokens that take all free ids of the model, so that no name is given one."""
     return [tokenizers.AddedToken(f"{nonce}+{n}+", normalized=False) for n in range(free)]
 
 

@@ -1,4 +1,4 @@
-"""Turns that a model generated come back into the next prompt as their own tokens.
+"""The model's own tokens of its turns, which come back into the next prompt.
 
 What a turn said is compared in `said.py`; the tokens that said it are remembered for a while by
 tenant (`turn_memory.py`), found again in a chat (`verbatim.py`) and put where the template would

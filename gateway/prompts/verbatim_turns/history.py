@@ -46,7 +46,7 @@ class Marks(NamedTuple):
 def continued(
     chat: ChatPrompt, keys: Mapping[int, bytes], find: Find, render: Render, marks: Marks
 ) -> SplicedChat | None:
-    """`chat` behind the tokens up to its last turn that is remembered; None where none is.
+    """Put `chat` behind the tokens up to its last turn that is remembered; None where none is.
 
     `keys` are those of turns, by place. Raises what `render` raises.
     """
@@ -63,7 +63,7 @@ def continued(
 
 
 def _tokens_to(key: bytes, find: Find) -> TokenIds | None:
-    """All tokens up to the end of a turn, if each turn on the way is remembered."""
+    """Join all tokens up to the end of a turn, if each turn on the way is remembered."""
     parts: list[TokenIds] = []
     at: bytes | None = key
     while at is not None:
@@ -78,7 +78,7 @@ def _tokens_to(key: bytes, find: Find) -> TokenIds | None:
 def _end_of_turn(
     chat: ChatPrompt, place: int, rendered: Rendered, render: Render, marks: Marks
 ) -> Place | None:
-    """The end of the turn, before the token that says so; None where that cannot be told."""
+    """Find the end of the turn, before its end token; None where that cannot be told."""
     whole = render(_ending(chat, place + 1, asks=False))
     end = _before_end(whole, marks.ends)
     if _begins_with(rendered, end, whole):
@@ -91,7 +91,7 @@ def _end_of_turn(
 
 
 def _before_end(whole: Rendered, ends: frozenset[str]) -> Place:
-    """The end of what a last turn says; a token that closes it comes after that."""
+    """Find the end of what a last turn says; a token that closes it comes after that."""
     pieces = whole.pieces
     is_closed = len(pieces) > 1 and pieces[-2] in ends and not pieces[-1].strip()
     return Place(len(pieces) - 3, len(pieces[-3])) if is_closed else end_of(whole)
@@ -103,7 +103,7 @@ def _ending(chat: ChatPrompt, length: int, *, asks: bool) -> ChatPrompt:
 
 
 def _without_thoughts(chat: ChatPrompt, length: int) -> ChatPrompt:
-    """`chat`, whose first messages have no thoughts: the tokens that stand for them do."""
+    """Drop the thoughts of the first messages: the tokens that stand for them have them."""
     first = tuple(map(_silent, chat.messages[:length]))
     return replace(chat, messages=(*first, *chat.messages[length:]))
 
@@ -114,7 +114,7 @@ def _silent(message: Message) -> Message:
 
 
 def _begins_with(rendered: Rendered, end: Place, other: Rendered) -> bool:
-    """Whether `rendered` begins as `other` does up to `end`."""
+    """Tell whether `rendered` begins as `other` does up to `end`."""
     if len(rendered.pieces) <= end.piece:
         return False
     wanted: Sequence[str] = between(other, START, end).pieces

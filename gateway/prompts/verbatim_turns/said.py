@@ -1,4 +1,4 @@
-"""What a turn of the assistant says, however it is written: in pieces, or as a message of a chat.
+"""The content of an assistant's turn, however it is written: in pieces, or as a message.
 
 Space around texts does not count, nor does the order of a call's arguments.
 
@@ -36,7 +36,7 @@ class Said(Struct, frozen=True):
 
 
 def said_in(pieces: Iterable[Piece]) -> Said | None:
-    """What pieces say; None where a call was cut off, and its arguments are no object."""
+    """Read pieces; None where a call was cut off, and its arguments are no object."""
     thoughts: list[str] = []
     texts: list[str] = []
     calls: list[tuple[str, list[str]]] = []
@@ -60,7 +60,7 @@ def said_in(pieces: Iterable[Piece]) -> Said | None:
 
 
 def said_by(message: Message) -> Said | None:
-    """What the assistant's message says; None for arguments that are nested too deeply."""
+    """Read the assistant's message; None for arguments that are nested too deeply."""
     reasoning = "".join(part.text for part in message.parts if isinstance(part, Reasoning))
     text = "".join(part.text for part in message.parts if isinstance(part, Text))
     calls = [part for part in message.parts if isinstance(part, ToolCall)]
@@ -74,7 +74,7 @@ def said_by(message: Message) -> Said | None:
 
 
 def canonical(arguments: dict[str, Any]) -> str:
-    """JSON that is the same for equal objects; ValueError for one that is nested too deeply."""
+    """Write JSON that is the same for equal objects; raise ValueError for too deep nesting."""
     try:
         return json.dumps(_plain(arguments), sort_keys=True, separators=(",", ":"))
     except RecursionError:
@@ -93,7 +93,7 @@ def _note(piece: Piece, order: list[str]) -> None:
 
 
 def _object(spelled: str) -> dict[str, Any]:
-    """ValueError where it is none."""
+    """Read an object; raise ValueError where it is none."""
     try:
         return msgspec.json.decode(spelled, type=dict[str, Any])
     except RecursionError:
@@ -101,7 +101,7 @@ def _object(spelled: str) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """`value`, in which numbers that are equal are alike: clients in JavaScript have but one."""
+    """Make equal numbers in `value` alike: clients in JavaScript have but one kind."""
     if isinstance(value, dict):
         return {name: _plain(inner) for name, inner in value.items()}
     if isinstance(value, list):

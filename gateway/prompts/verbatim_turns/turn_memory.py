@@ -36,10 +36,10 @@ class GeneratedTurn:
 
 
 class TurnMemory(TenantMemory[GeneratedTurn]):
-    """Turns by tenant, and by the hash of what they say and of all before."""
+    """The turns by tenant, and by the hash of what they say and of all before."""
 
     def __init__(self, bounds: Bounds, clock: Callable[[], float]) -> None:
-        """`clock` gives seconds."""
+        """Take `clock`, in seconds."""
         super().__init__(
             bounds.max_tenant_turn_bytes, bounds.max_all_turn_bytes, bounds.turn_life_s, clock
         )

@@ -1,4 +1,4 @@
-"""Turns that the model generated, put back into the next prompt of the same chat as they were.
+"""The turns that the model generated, put back into the next prompt of a chat as they were.
 
 A turn is found by all that was said before it and by what it says, and is put back if
 
@@ -53,7 +53,7 @@ _NO_CHARACTER = "\N{REPLACEMENT CHARACTER}"
 
 @dataclass(frozen=True, slots=True)
 class ChatKeys:
-    """Under which keys a chat's turns are remembered."""
+    """The keys under which a chat's turns are remembered."""
 
     tenant_id: str
     of_turns: Mapping[int, bytes]  # by the place of the assistant's message
@@ -61,7 +61,7 @@ class ChatKeys:
 
 
 class VerbatimTurns:
-    """Remembers answers to chats, and splices them. For any thread."""
+    """A memory of answers to chats, which splices them. For any thread."""
 
     def __init__(self, memory: TurnMemory, forms: AnswerForms, tokenizer: Tokenizer) -> None:
         self.memory = memory
@@ -72,7 +72,7 @@ class VerbatimTurns:
         self._opening = frozenset(() if reasoning is None else reasoning.markers)
 
     def keys(self, chat: ChatPrompt, tenant_id: str, namespace: bytes) -> ChatKeys | None:
-        """The keys of a chat; None where nothing is remembered, or a call cannot be compared."""
+        """Hash a chat's turns; None where nothing is remembered, or a call cannot be compared."""
         if not self.memory.is_on:
             return None
         chain = hashlib.blake2b(digest_size=32)
@@ -98,7 +98,7 @@ class VerbatimTurns:
     def spliced(
         self, chat: ChatPrompt, keys: ChatKeys, render: Render, ends: Sequence[int]
     ) -> SplicedChat:
-        """`chat` as `render` renders it, with the turns in it that may be put back.
+        """Render `chat`, with the turns in it that may be put back.
 
         `ends` are the tokens at which the model stops. Raises what `render` raises.
         """
@@ -118,7 +118,7 @@ class VerbatimTurns:
     def continued(
         self, chat: ChatPrompt, keys: ChatKeys, render: Render, ends: Sequence[int]
     ) -> SplicedChat | None:
-        """`chat` behind the very tokens of all up to its last turn that is remembered, if one is.
+        """Put `chat` behind the very tokens of all up to its last turn that is remembered, if any.
 
         So it has its thoughts, whatever the template does with them.
         """
@@ -146,7 +146,7 @@ class VerbatimTurns:
         *,
         keeps_thoughts: bool = False,
     ) -> Origin | None:
-        """Where the answer to `chat`, which became `token_ids`, is generated.
+        """Return where the answer to `chat`, which became `token_ids`, is generated.
 
         None where the answer is no turn of its own.
         """
@@ -198,7 +198,7 @@ class VerbatimTurns:
         found: Mapping[int, GeneratedTurn],
         ends: frozenset[str],
     ) -> dict[int, Splice]:
-        """Those of `found` that may stand in what was rendered with all of them."""
+        """Select those of `found` that may stand in what was rendered with all of them."""
         tools = (*specs_of(chat.tools or ()), *chat.later_tools)
         parser = self._forms.parser(AnswerForm(tools), "") or TurnReader
         hashed = ChatHash(rendered)
@@ -237,7 +237,7 @@ class VerbatimTurns:
 
 
 def _fits(written: Rendered, turn: GeneratedTurn, parser: Callable[[], TurnParser]) -> bool:
-    """Whether what the template wrote is the turn; it is read but once."""
+    """Tell whether what the template wrote is the turn; it is read but once."""
     if turn.written and _digest(written) == turn.written:
         return True
     return _says(written, turn, parser())
@@ -248,7 +248,7 @@ def _digest(written: Rendered) -> bytes:
 
 
 def _says(written: Rendered, turn: GeneratedTurn, parser: TurnParser) -> bool:
-    """Whether a turn that the template wrote closes and says what the generated one does."""
+    """Tell whether a turn that the template wrote closes and says what the generated one does."""
     marker = written.pieces[-2] if len(written.pieces) > 1 else None
     if marker != turn.last_marker:
         return False
@@ -256,7 +256,7 @@ def _says(written: Rendered, turn: GeneratedTurn, parser: TurnParser) -> bool:
 
 
 def _with_reasoning(chat: ChatPrompt, found: Mapping[int, GeneratedTurn]) -> ChatPrompt:
-    """`chat`, whose turns found have the reasoning that they were generated with."""
+    """Give turns of `chat` that were found the reasoning that they were generated with."""
     messages = list(chat.messages)
     for place, turn in found.items():
         if turn.said.reasoning:
@@ -273,16 +273,16 @@ def _reasoned(message: Message, reasoning: str) -> Message:
 
 
 def _text_of(part: Any) -> str | None:
-    """Ids of calls are left out: what is rendered of them is compared as it is rendered."""
+    """Return a part's text; calls' ids are left out, since they are compared as rendered."""
     return part.text if isinstance(part, Text | ToolResult | Reasoning) else None
 
 
 def _add_turn(chain: Any, said: Said, name: str | None) -> None:
-    """Without its reasoning, which clients may leave out."""
+    """Hash a turn without its reasoning, which clients may leave out."""
     _add(chain, "assistant", name, said.text, said.calls)
 
 
 def _add(chain: Any, *values: Any) -> None:
-    """Framed, so that no two lists of values are hashed alike."""
+    """Hash values, framed so that no two lists of values are hashed alike."""
     spelled = msgspec.json.encode(values)
     chain.update(len(spelled).to_bytes(8, "little") + spelled)
