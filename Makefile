@@ -93,6 +93,7 @@ check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m pytest --quiet tests/seams/project/test_docstrings.py
 	$(MKDOCS) --quiet
 	$(MAKE) --no-print-directory sbom
 	$(BIN)/python requirements/scan.py

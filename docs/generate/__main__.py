@@ -1,4 +1,4 @@
-"""Writes the pages of docs/reference."""
+"""The writer of the pages of docs/reference."""
 
 from docs.generate.pages import REFERENCE, pages
 

@@ -18,7 +18,7 @@ _ON_A_LINE = 6  # fields of a body, those of one type counted once; more are a l
 
 
 def api_pages() -> dict[str, str]:
-    """Routes and bodies of tenants, and of operators, which link to bodies that tenants have."""
+    """Write routes and bodies of tenants, and of operators, which link to tenants' bodies."""
     described = description()
     routes = [
         (f"{method.upper()} {path}", operation)
@@ -42,7 +42,7 @@ class _Bodies:
     pages: dict[str, str]
 
     def page(self, name: str, routes: Sequence[tuple[str, Any]]) -> str:
-        """The text of a page: its routes, and the bodies that no page before has."""
+        """Write a page: its routes, and the bodies that no page before has."""
         shown = list(dict.fromkeys(_names_in([operation for _, operation in routes])))
         for body in shown:  # grows while it is read
             inner = dict.fromkeys(_names_in(self.schemas[body]))
@@ -98,7 +98,7 @@ class _Bodies:
         return "\n\n".join(filter(None, [text, listed]))
 
     def _meaning(self, said: Mapping[str, Any], page: str) -> str:
-        """A field's type, and its default where that is not null."""
+        """Write a field's type, and its default where that is not null."""
         default = said.get("default")
         kind = self._type(said, page)
         if "default" in said and default is None:
@@ -123,7 +123,7 @@ class _Bodies:
 
 
 def _either(kinds: Iterable[str]) -> str:
-    """Commas between all but the last: "a, b or null"."""
+    """Write commas between all but the last: "a, b or null"."""
     *others, last = dict.fromkeys(kinds)
     return f"{', '.join(others)} or {last}" if others else last
 

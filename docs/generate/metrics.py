@@ -14,7 +14,7 @@ from gateway.telemetry.metrics import GatewayMetrics
 
 
 def exposition() -> str:
-    """What /metrics shows when everything that can be shown has happened."""
+    """Write what /metrics shows when everything that can be shown has happened."""
     metrics = GatewayMetrics()
     metrics.started("route")
     metrics.ended(
@@ -38,7 +38,7 @@ def exposition() -> str:
 
 
 def _zero(struct: type, **given: Any) -> Any:
-    """A `struct` of what is given, and zeros."""
+    """Make a `struct` of what is given, and zeros."""
     needed = (field for field in msgspec.structs.fields(struct) if field.required)
     return struct(
         **{field.name: field.type() for field in needed if field.name not in given}, **given
@@ -46,7 +46,7 @@ def _zero(struct: type, **given: Any) -> Any:
 
 
 def metrics_page() -> str:
-    """Each metric with its type and its labels."""
+    """Write each metric with its type and its labels."""
     rows = []
     for family in text_string_to_metric_families(exposition()):
         labels = sorted({label for sample in family.samples for label in sample.labels} - {"le"})

@@ -19,7 +19,7 @@ _Row = tuple[str, str, str]  # how an option or argument is given, its default a
 
 
 def commands() -> Iterator[tuple[str, Any]]:
-    """Every command with its full name, as click has it, in the order of the help."""
+    """Yield every command with its full name, as click has it, in the order of the help."""
     yield from _leaves("ratoon", typer.main.get_command(build_app()))
 
 
@@ -32,13 +32,13 @@ def _leaves(name: str, command: Any) -> Iterator[tuple[str, Any]]:
 
 
 def options_of(command: Any) -> list[Any]:
-    """The options that a command's help shows, without --help, which all have."""
+    """List the options that a command's help shows, without --help, which all have."""
     options = (found for found in command.params if found.param_type_name == "option")
     return [option for option in options if not option.hidden]
 
 
 def cli_page() -> str:
-    """Each command with its options; those that many commands have are described once."""
+    """Write each command with its options; those that many commands have are described once."""
     known = dict(commands())
     shared = {title: _rows_of(group, known) for title, group in _SHARED.items()}
     configured = {row for name in _SERVERS for row in _option_rows(known[name])}
@@ -67,7 +67,7 @@ def _anchor(title: str) -> str:
 
 
 def _rows_of(group: type, known: Mapping[str, Any]) -> list[_Row]:
-    """The options of a group of flags, as the first command has them that has all."""
+    """List the options of a group of flags, as the first command has them that has all."""
     names = {f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(group)}
     for command in known.values():
         having = [option for option in command.params if option.opts[0] in names]
@@ -85,7 +85,7 @@ def _variables_said(command: Any, told: Sequence[_Row]) -> list[str]:
 
 
 def configuration_page() -> str:
-    """The flags of the commands that serve, each once, by the panel of the help it is in."""
+    """Write the flags of the commands that serve, each once, by its panel of the help."""
     known = dict(commands())
     panels: dict[str, dict[_Row, list[str]]] = {}
     for name in _SERVERS:
@@ -128,7 +128,7 @@ def _option_row(option: Any) -> _Row:
 
 
 def _choices(annotation: Any) -> Iterator[str]:
-    """The words that an option may have, if these are all."""
+    """Yield the words that an option may have, if these are all."""
     for part in get_args(annotation):
         if get_origin(annotation) is Literal:
             yield part

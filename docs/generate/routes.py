@@ -21,7 +21,7 @@ _ABSENT: Any = None  # what routes need to answer, and not to be described
 
 
 def description() -> dict[str, Any]:
-    """The OpenAPI description of all routes, as a gateway serves it at /openapi.json."""
+    """Describe all routes in OpenAPI, as a gateway serves it at /openapi.json."""
     metrics = GatewayMetrics()
     nobody: Any = object  # a callable without parameters, where a caller is identified
     answering: Any = SimpleNamespace(admission=SimpleNamespace(tokenizer=None))

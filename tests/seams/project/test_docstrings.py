@@ -1,4 +1,4 @@
-"""A public method says what it does, in its own class or in the interface that it implements."""
+"""Docstrings: each public method has one, or its interface; they open with a verb or a noun."""
 
 from __future__ import annotations
 
@@ -15,7 +15,27 @@ OF_LIBRARIES = {  # of asyncio.Protocol, pydantic's settings and itsdangerous' s
     *("connection_made", "connection_lost"),
     *("settings_customise_sources", "get_timestamp"),
 }
+CLAUSES = {
+    "As",
+    "At",
+    "By",
+    "For",
+    "From",
+    "How",
+    "In",
+    "Of",
+    "On",
+    "That",
+    "Until",
+    "What",
+    "When",
+}
+CLAUSES |= {"Where", "Whether", "Which", "Who", "Whose", "Why", "With", "Without"}
+NOUNS = {"A", "All", "An", "Any", "Each", "Every", "It", "Its", "None", "One", "The", "Those"}
+THIRD_PERSON = {"Adds", "Gives", "Keeps", "Makes", "Raises", "Reads", "Returns", "Sends", "Writes"}
+TO_REWRITE = {"engine": 105, "gateway": 903, "kernels": 2, "prefix_cache": 2}  # counts only fall
 Classes = list[tuple[Path, ast.ClassDef]]
+Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @pytest.fixture(scope="module")
@@ -68,3 +88,43 @@ def test_an_interface_says_what_each_of_its_methods_does(classes: Classes) -> No
     ]
     assert silent == []
     assert len(interfaces) > 50, "the control"
+
+
+def opens_badly(node: Documented) -> bool:
+    """Tell whether a function opens without a verb, or anything else without a noun."""
+    if (text := ast.get_docstring(node)) is None:
+        return False
+    avoided = CLAUSES
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        is_property = any(ast.unparse(one).endswith("property") for one in node.decorator_list)
+        avoided = CLAUSES if is_property else CLAUSES | NOUNS | THIRD_PERSON
+    return text.split()[0].rstrip(".,:;") in avoided
+
+
+def openings(source: str) -> list[str]:
+    nodes = (node for node in ast.walk(ast.parse(source)) if isinstance(node, Documented))
+    return [ast.get_docstring(node) or "" for node in nodes if opens_badly(node)]
+
+
+@pytest.mark.parametrize("package", [*PACKAGES, "benchmarks", "docs"])
+def test_a_docstring_opens_with_a_verb_or_a_noun(package: str) -> None:
+    sources = ((path, path.read_text()) for path in sorted((ROOT / package).rglob("*.py")))
+    found = [f"{path}: {text}" for path, source in sources for text in openings(source)]
+    assert len(found) <= TO_REWRITE.get(package, 0), "\n".join(found)
+
+
+def test_an_opening_that_hides_its_verb_or_noun_is_found() -> None:
+    bad = [
+        '"""Of files."""',
+        'class C:\n """What it has."""',
+        'def f():\n """The size."""',
+        'class C:\n @property\n def size(self):\n  """As it was."""',
+    ]
+    good = [
+        '"""The files."""',
+        'class C:\n """A file."""',
+        'def f():\n """Return the size."""',
+        'class C:\n @property\n def size(self):\n  """The size."""',
+    ]
+    assert [len(openings(source)) for source in bad] == [1, 1, 1, 1]
+    assert [openings(source) for source in good] == [[], [], [], []]
