@@ -40,7 +40,7 @@ from engine.startup.assembly import CacheParts, EngineLimits, assemble
 from engine.startup.enough_memory import enough_memory
 from engine.startup.loading import OpenedModel, open_model
 from engine.startup.lower_tiers import HostAhead, host_ahead, open_tiers
-from engine.startup.outline import outline_model
+from engine.startup.metadata import read_metadata
 from engine.startup.warm_up import warm_up
 from prefix_cache.eviction.expected_value import by_name
 
@@ -89,7 +89,7 @@ def _cannot_start(error: Exception) -> int:
 
 
 def _opened(config: EngineConfig, opened: ExitStack) -> _Loaded:
-    outline = outline_model(config)
+    metadata = read_metadata(config)
     key = (
         None
         if config.process.link_key_file is None
@@ -97,18 +97,20 @@ def _opened(config: EngineConfig, opened: ExitStack) -> _Loaded:
     )
     if key is not None and (few := few_connections()) is not None:
         _log.warning(few)
-    team = opened.enter_context(started_ranks(config, outline.grid, outline.stage, outline.device))
-    block_bytes, device, share = outline.layout.block_bytes, outline.device, outline.share
+    team = opened.enter_context(
+        started_ranks(config, metadata.grid, metadata.stage, metadata.device)
+    )
+    block_bytes, device, share = metadata.layout.block_bytes, metadata.device, metadata.share
     ahead = opened.enter_context(host_ahead(config, block_bytes, device, share=share))
     with why_not_started(team):
-        model = open_model(config, outline, team)
+        model = open_model(config, metadata, team)
     opened.callback(model.part.close)
     opened.enter_context(closing(model.grammars))
     link = opened.enter_context(closing(SocketLink(config.process.socket, codec=Codec(), key=key)))
     exchange = None if team is not None else _open_exchange(config, model, key, opened)
     if exchange is not None:
         link.wake_by(exchange.waker)
-    return _Loaded(model, link, exchange, ahead, team, outline.share)
+    return _Loaded(model, link, exchange, ahead, team, metadata.share)
 
 
 def _open_exchange(

@@ -104,8 +104,8 @@ class Exchange:
         return self._fetches.is_busy or (self._source is not None and self._source.is_busy)
 
     @property
-    def is_lending(self) -> bool:
-        return self._source is not None and self._source.is_lending
+    def is_exporting(self) -> bool:
+        return self._source is not None and self._source.is_exporting
 
     def begin(self, sequence: Sequence, now: float, before: int) -> None:
         self._fetches.begin(sequence, now, before)

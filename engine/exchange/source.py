@@ -98,7 +98,7 @@ class Source:
         return any(not sending.is_over for sending in self._sendings.values())
 
     @property
-    def is_lending(self) -> bool:
+    def is_exporting(self) -> bool:
         """True if leases are held for other engines; each for a bounded time."""
         return bool(self._sendings)
 

@@ -21,7 +21,7 @@ from engine.ranks.ring import RingReader
 from engine.startup.enough_memory import enough_memory
 from engine.startup.loading import open_part
 from engine.startup.lower_tiers import host_ahead, open_tiers
-from engine.startup.outline import outline_model
+from engine.startup.metadata import read_metadata
 from storage.disk.wire import Channel, WireBroken
 
 _log = logging.getLogger(__name__)
@@ -64,12 +64,14 @@ def _left(error: RankLeft) -> int:
 def opened_rank(start: Start, opened: ExitStack) -> RankParts:
     """Load a rank's part of the model, open its tiers. Raises ModelError, OSError, RankLeft."""
     config, rank = start.config, start.rank
-    outline = outline_model(config, rank=rank)
+    metadata = read_metadata(config, rank=rank)
     place = Rendezvous(start.rendezvous, rank, config.ranks.num_ranks)
-    groups = opened.enter_context(closing(meet(place, outline.grid, outline.stage, outline.device)))
-    block_bytes, device, share = outline.layout.block_bytes, outline.device, outline.share
+    groups = opened.enter_context(
+        closing(meet(place, metadata.grid, metadata.stage, metadata.device))
+    )
+    block_bytes, device, share = metadata.layout.block_bytes, metadata.device, metadata.share
     ahead = opened.enter_context(host_ahead(config, block_bytes, device, share=share))
-    part = open_part(config, outline, groups)
+    part = open_part(config, metadata, groups)
     opened.callback(part.close)
     num_blocks, fingerprint = part.num_blocks, part.fingerprint
     tiers = open_tiers(config, part.pool, num_blocks, fingerprint, ahead, groups, share)

@@ -153,7 +153,7 @@ class ActiveSequences:
         )
 
 
-def who_gives(
+def slot_victim(
     running: Iterable[Sequence], flow: str, spared: Iterable[Sequence]
 ) -> Sequence | None:
     """Choose the sequence to preempt for `flow`: the latest of the flow with the most batch slots.

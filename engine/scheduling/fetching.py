@@ -19,7 +19,7 @@ class Fetcher(Protocol):
     """Begins and leaves fetches. One owner thread."""
 
     @property
-    def is_lending(self) -> bool:
+    def is_exporting(self) -> bool:
         """True if blocks are exported to other engines, and will be free before long."""
         ...
 

@@ -47,7 +47,7 @@ class WaitingPrompts(NamedTuple):
     """Prompts that are not computed: tokens of those scheduled before, and those in the queue."""
 
     num_scheduled: int
-    begun_tokens: int
+    partial_tokens: int
     queued: int
 
 
@@ -100,7 +100,7 @@ class PrefillBudget:
         """
         if not self._is_bounded or not (waiting.num_scheduled or waiting.queued):
             return most
-        wanted = waiting.begun_tokens + waiting.queued * (self._tokens or most)
+        wanted = waiting.partial_tokens + waiting.queued * (self._tokens or most)
         bound = self._bound(decodes, newcomers, wanted, returning)
         if bound is None or not most:
             return most

@@ -107,16 +107,16 @@ class FairQueue:
                 return choice
         return None
 
-    def shorter(self, begun: Sequence, tokens: int, rank: Rank) -> Sequence | None:
-        """Find a shorter sequence of the same flow and class to compute before `begun`.
+    def shorter(self, prompt: Sequence, tokens: int, rank: Rank) -> Sequence | None:
+        """Find a shorter sequence of the same flow and class to compute before `prompt`.
 
-        It has fewer to go, and it is its flow's turn. None once `begun` is overdue. The sequence
+        It has fewer to go, and it is its flow's turn. None once `prompt` is overdue. The sequence
         stays in the queue, and no round begins.
         """
-        flow = self._flows.get(begun.flow)
-        if flow is None or self.is_overdue(begun) or not self._has_turn(flow, begun.priority):
+        flow = self._flows.get(prompt.flow)
+        if flow is None or self.is_overdue(prompt) or not self._has_turn(flow, prompt.priority):
             return None
-        return self._choose(flow.waiting(begun.priority), rank, below=tokens)
+        return self._choose(flow.waiting(prompt.priority), rank, below=tokens)
 
     def is_overdue(self, sequence: Sequence) -> bool:
         """Return whether a sequence was passed over so often that it goes first in its flow."""

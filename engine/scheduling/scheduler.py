@@ -43,12 +43,12 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from operator import attrgetter
 
-from engine.scheduling.active import ActiveSequences, who_gives
+from engine.scheduling.active import ActiveSequences, slot_victim
 from engine.scheduling.arrivals import Arrivals
-from engine.scheduling.begun import in_turn, pass_over, without_row
 from engine.scheduling.costs import charge_decodes, charge_row
 from engine.scheduling.counters import EngineCounters
 from engine.scheduling.fetching import Fetcher
+from engine.scheduling.partial_prompts import in_turn, pass_over, without_row
 from engine.scheduling.prefill_budget import PrefillBudget, WaitingPrompts
 from engine.scheduling.queue import FairQueue, Rank
 from engine.scheduling.step_builder import (
@@ -144,7 +144,7 @@ class Scheduler:
         others = self._prefill.of_others(decodes, newcomers, waiting, returning, most)
         builder.budget = others
         has_room = has_room and self._admit_first(builder, now)
-        self._compute_begun(builder, now, has_room=has_room)
+        self._compute_partial(builder, now, has_room=has_room)
         self._board(builder, now, self.loading)
         if has_room:
             self._admit(builder, now)
@@ -162,13 +162,13 @@ class Scheduler:
             if builder.budget and sequence.batch_slot is not None:
                 charge_row(self.queue, builder.add(sequence))
 
-    def _compute_begun(self, builder: StepBuilder, now: float, *, has_room: bool) -> None:
+    def _compute_partial(self, builder: StepBuilder, now: float, *, has_room: bool) -> None:
         """Continue prompts of earlier steps, and start shorter ones that wait before them."""
-        for begun in in_turn(without_row(builder, self.running), self.queue.is_overdue):
-            shorter = partial(self.queue.shorter, begun, remaining_tokens(begun))
+        for prompt in in_turn(without_row(builder, self.running), self.queue.is_overdue):
+            shorter = partial(self.queue.shorter, prompt, remaining_tokens(prompt))
             while has_room and self._admit_one(builder, now, shorter):
-                pass_over(without_row(builder, self.running), begun)
-            self._compute(builder, [begun])
+                pass_over(without_row(builder, self.running), prompt)
+            self._compute(builder, [prompt])
 
     def _continue_decodes(self, builder: StepBuilder, now: float) -> bool:
         """Add rows for sequences with one token to go, the eldest first.
@@ -273,29 +273,29 @@ class Scheduler:
         """Lease a waiting sequence's blocks and find it a batch slot; False: not now."""
         while not self.active.take(sequence, now, before):
             giving = [one for one in self.running if self.sequence_cache.makes_room(one)]
-            giver = who_gives(giving, sequence.flow, builder.started)
-            if giver is None or self.sequence_cache.is_room_coming(sequence):
+            victim = slot_victim(giving, sequence.flow, builder.started)
+            if victim is None or self.sequence_cache.is_room_coming(sequence):
                 return False
-            self._send_back(giver, builder, now)
+            self._send_back(victim, builder, now)
         return True
 
     def _could_sit(self, sequence: Sequence, builder: StepBuilder) -> bool:
         if not self.active.is_full:
             return True
-        return who_gives(self.running, sequence.flow, builder.started) is not None
+        return slot_victim(self.running, sequence.flow, builder.started) is not None
 
     def _find_batch_slot(self, sequence: Sequence, builder: StepBuilder, now: float) -> bool:
         """Find the sequence a batch slot, if need be another's; False: not now."""
         if self.active.is_full:
-            giver = who_gives(self.running, sequence.flow, builder.started)
-            if giver is None:
+            victim = slot_victim(self.running, sequence.flow, builder.started)
+            if victim is None:
                 return False
-            self._send_back(giver, builder, now)
+            self._send_back(victim, builder, now)
         return True
 
-    def _send_back(self, giver: Sequence, builder: StepBuilder, now: float) -> None:
-        builder.drop(giver)
-        self.active.preempt(giver, now)
+    def _send_back(self, victim: Sequence, builder: StepBuilder, now: float) -> None:
+        builder.drop(victim)
+        self.active.preempt(victim, now)
 
     def _start(
         self, sequence: Sequence, builder: StepBuilder, now: float, *, is_newcomer: bool = False
@@ -324,7 +324,7 @@ class Scheduler:
             self.running
             or self.loading
             or self.sequence_cache.copies_under_way
-            or self._fetcher.is_lending
+            or self._fetcher.is_exporting
         )
         if self.queue and is_still and not any(one.awaits_constraint for one in self.queue):
             raise SchedulerStuck(f"{len(self.queue)} sequences wait and none can start")

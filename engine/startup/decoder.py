@@ -27,8 +27,8 @@ from engine.offload.placement import GIB, Placement, as_gib, least_placement, pl
 from engine.offload.prefetch import prefetch_of
 from engine.ranks.groups import RankGroups
 from engine.startup.device import free_bytes
+from engine.startup.metadata import ModelMetadata
 from engine.startup.origin import DUMMY_SEED
-from engine.startup.outline import ModelOutline
 from kernels.ops import ops_for
 from storage.stage import Stage, whole
 
@@ -76,15 +76,15 @@ def chosen_placement(config: EngineConfig, sizes: WeightSizes) -> Placement | No
 
 def load_decoder(
     config: EngineConfig,
-    outline: ModelOutline,
+    metadata: ModelMetadata,
     groups: RankGroups | None,
     host_layers: HostLayers | None,
 ) -> Decoder:
     """Load the decoder of one rank, or of one that is alone; raises ModelError."""
     group, pipe = (None, None) if groups is None else (groups.tensor, groups.pipe)
-    parameters = _parameters(config, outline, group, host_layers)
+    parameters = _parameters(config, metadata, group, host_layers)
     decoder = build_decoder(
-        outline.part, parameters, ops_for(outline.device), outline.model_len, group, pipe
+        metadata.part, parameters, ops_for(metadata.device), metadata.model_len, group, pipe
     )
     if host_layers is None:
         return decoder
@@ -92,14 +92,14 @@ def load_decoder(
 
 
 def open_host_layers(
-    config: EngineConfig, outline: ModelOutline, group: RankGroup | None
+    config: EngineConfig, metadata: ModelMetadata, group: RankGroup | None
 ) -> HostLayers | None:
     """Allocate memory for the layers that stay on the host; None: none do.
 
     Raises NotEnoughMemory where the others do not fit the device, or these not host memory.
     """
-    device = outline.device
-    sizes = weight_sizes(outline.model, outline.dtype, group, outline.stage)
+    device = metadata.device
+    sizes = weight_sizes(metadata.model, metadata.dtype, group, metadata.stage)
     placement = chosen_placement(config, sizes)
     if device.type == "cuda":
         check_room(config, sizes, placement, free_bytes(device))
@@ -143,12 +143,12 @@ def check_room(
 
 def _parameters(
     config: EngineConfig,
-    outline: ModelOutline,
+    metadata: ModelMetadata,
     group: RankGroup | None,
     host_layers: HostLayers | None,
 ) -> Parameters:
-    model, dtype, device = outline.model, outline.dtype, outline.device
-    stage = None if outline.stage.is_whole else outline.stage
+    model, dtype, device = metadata.model, metadata.dtype, metadata.device
+    stage = None if metadata.stage.is_whole else metadata.stage
     if config.model.load_format == "dummy":
         return dummy_parameters(model, dtype, device, DUMMY_SEED, group, host_layers, stage)
     directory = Path(config.model.model_dir)

@@ -37,7 +37,7 @@ from engine.models.weight_formats.plain import PlainLinear
 from engine.sampling.sampler import Sampler
 from engine.startup.activation import StepBounds, activation_bytes
 from kernels.experts.tiles import telling_tokens
-from kernels.linear import hopper_forms, int4_linear, linear
+from kernels.linear import hopper_tile_configs, int4_linear, linear
 from storage.device_pool import empty_blocks, layer_views
 
 # Rows from one size to the next, where sizes are too many to compute them all. The library's tiles
@@ -146,7 +146,7 @@ def dry_run_gemms(decoder: Decoder, bounds: StepBounds) -> None:
     for rows in int4_linear.TELLING_ROWS if in_int4 else ():
         _compute(decoder, in_int4, rows)
     in_fp8 = [matrix for matrix in _of_layers(decoder) if isinstance(matrix, Fp8Linear)]
-    for rows in hopper_forms.TELLING_ROWS if in_fp8 else ():
+    for rows in hopper_tile_configs.TELLING_ROWS if in_fp8 else ():
         _compute(decoder, in_fp8, rows)
 
 

@@ -43,9 +43,9 @@ from engine.startup.device import (
 )
 from engine.startup.enough_memory import warn_of_little_room
 from engine.startup.kernel_warm_up import compute_each_once, dry_run
+from engine.startup.metadata import ModelMetadata, read_metadata
 from engine.startup.model_runner import open_runner, sharing_rule
 from engine.startup.origin import origin_of
-from engine.startup.outline import ModelOutline, outline_model
 from engine.startup.pool_size import (
     blocks_for_tokens,
     blocks_on_cpu,
@@ -104,15 +104,15 @@ class OpenedModel(LoadedRunner):
 
 
 def open_model(
-    config: EngineConfig, outline: ModelOutline | None = None, team: Ranks | None = None
+    config: EngineConfig, metadata: ModelMetadata | None = None, team: Ranks | None = None
 ) -> OpenedModel:
-    """Load the model of `config`, of this outline, and allocate its pool; raises ModelError.
+    """Load the model of `config`, of this metadata, and allocate its pool; raises ModelError.
 
     With a `team` of ranks this is the first, and its runner tells the others.
     """
-    outline = outline or outline_model(config)
-    model = outline.model
-    part = open_part(config, outline, None if team is None else team.groups)
+    metadata = metadata or read_metadata(config)
+    model = metadata.model
+    part = open_part(config, metadata, None if team is None else team.groups)
     runner = None if team is None else RanksRunner(of_rank_0(part.runner, team.groups), team.others)
     with timed("vocabulary of grammars"):
         grammars = open_grammars(
@@ -127,8 +127,8 @@ def open_model(
             block_size=config.cache.block_size,
             max_model_len=part.max_model_len,
             eos_token_ids=model.eos_token_ids,
-            device=str(outline.device),
-            dtype=dtype_name(outline.dtype),
+            device=str(metadata.device),
+            dtype=dtype_name(metadata.dtype),
             role=config.process.role,
             tensor_parallel=config.ranks.tensor_parallel,
             pipeline_parallel=config.ranks.pipeline_parallel,
@@ -141,39 +141,39 @@ def open_model(
         part=part,
         pool=part.pool,
         model=model,
-        max_batch_tokens=outline.batch_tokens,
+        max_batch_tokens=metadata.batch_tokens,
         grammars=grammars,
     )
 
 
 def open_part(
-    config: EngineConfig, outline: ModelOutline, groups: RankGroups | None = None
+    config: EngineConfig, metadata: ModelMetadata, groups: RankGroups | None = None
 ) -> OpenedPart:
     """Load the model, or this rank's part of it, and allocate its pool; raises ModelError.
 
     All ranks do this at once: they agree on the number of blocks.
     """
     torch.set_num_threads(config.process.num_threads or _usual_threads(config))
-    device = outline.device
+    device = metadata.device
     compiler_key = begin_key() if device.type == "cuda" else None
     if groups is not None and groups.tensor is not None and config.ranks.peer_memory:
-        groups.tensor.open_peer_memory(RowShape(outline.model.hidden_size, outline.dtype))
-    host_layers = open_host_layers(config, outline, None if groups is None else groups.tensor)
+        groups.tensor.open_peer_memory(RowShape(metadata.model.hidden_size, metadata.dtype))
+    host_layers = open_host_layers(config, metadata, None if groups is None else groups.tensor)
     weights_before = weight_states(config)
     with timed("weights"):
-        decoder = load_decoder(config, outline, groups, host_layers)
-    sampler = _sampler(config, outline.model, decoder)
+        decoder = load_decoder(config, metadata, groups, host_layers)
+    sampler = _sampler(config, metadata.model, decoder)
     if compiler_key is not None:
-        _make_kernels_ready(config, decoder, sampler, outline, compiler_key)
-    num_blocks = _num_blocks(config, decoder, outline)
+        _make_kernels_ready(config, decoder, sampler, metadata, compiler_key)
+    num_blocks = _num_blocks(config, decoder, metadata)
     if groups is not None:
         num_blocks = groups.least(num_blocks)
-    pool = _pool(outline.layout, num_blocks + SCRATCH_BLOCKS, device, _late_bytes(decoder, groups))
+    pool = _pool(metadata.layout, num_blocks + SCRATCH_BLOCKS, device, _late_bytes(decoder, groups))
     decoder = replace(decoder, late=pool.late)
-    max_model_len = min(outline.model_len, num_blocks * config.cache.block_size)
-    sharing = sharing_rule(config, outline.part, outline.layout, device)
+    max_model_len = min(metadata.model_len, num_blocks * config.cache.block_size)
+    sharing = sharing_rule(config, metadata.part, metadata.layout, device)
     runner = open_runner(config, decoder, sampler, pool, sharing, max_model_len=max_model_len)
-    origin = origin_of(config, outline, groups)
+    origin = origin_of(config, metadata, groups)
     check_unchanged(config, weights_before)
     return OpenedPart(
         runner if decoder.has_logits else EarlierStageRunner(runner, device),
@@ -205,25 +205,25 @@ def _make_kernels_ready(
     config: EngineConfig,
     decoder: Decoder,
     sampler: Sampler,
-    outline: ModelOutline,
+    metadata: ModelMetadata,
     compiler_key: Future[str],
 ) -> None:
     """Make our kernels ready by a dry run, the library's by using them."""
-    dry_run_of_model = partial(dry_run, decoder, sampler, _bounds(config, outline))
+    dry_run_of_model = partial(dry_run, decoder, sampler, _bounds(config, metadata))
     compile_ahead(dry_run_of_model, compiler_key)
     with timed("GEMM warm-up"):
-        most = outline.batch_tokens
+        most = metadata.batch_tokens
         compute_each_once(decoder, max_rows=config.steps.max_running, batch_tokens=most)
 
 
-def _bounds(config: EngineConfig, outline: ModelOutline) -> StepBounds:
+def _bounds(config: EngineConfig, metadata: ModelMetadata) -> StepBounds:
     """Bound the steps to come, as far as they are known before the pool."""
-    sharing = sharing_rule(config, outline.part, outline.layout, outline.device)
+    sharing = sharing_rule(config, metadata.part, metadata.layout, metadata.device)
     return StepBounds(
-        batch_tokens=outline.batch_tokens if config.cache.cache_tokens is None else 0,
+        batch_tokens=metadata.batch_tokens if config.cache.cache_tokens is None else 0,
         max_running=config.steps.max_running,
-        max_model_len=min(outline.model_len, config.cache.cache_tokens or outline.model_len),
-        layout=outline.layout,
+        max_model_len=min(metadata.model_len, config.cache.cache_tokens or metadata.model_len),
+        layout=metadata.layout,
         graph_tokens=config.steps.graph_tokens,
         group_rows=0 if sharing is None else sharing.most_rows,
     )
@@ -238,17 +238,17 @@ def _pool(
         raise PoolTooSmall(str(error)) from error
 
 
-def _num_blocks(config: EngineConfig, decoder: Decoder, outline: ModelOutline) -> int:
-    device, layout = outline.device, outline.layout
+def _num_blocks(config: EngineConfig, decoder: Decoder, metadata: ModelMetadata) -> int:
+    device, layout = metadata.device, metadata.layout
     if config.cache.cache_tokens is not None:
         num_blocks = blocks_for_tokens(config.cache.cache_tokens, config.cache.block_size)
         if device.type == "cpu":
             warn_of_little_room(num_blocks * layout.block_bytes)
         return num_blocks
     if device.type == "cpu":
-        free = int(free_bytes(device, config.process.host_memory_bytes) * outline.share)
+        free = int(free_bytes(device, config.process.host_memory_bytes) * metadata.share)
         return blocks_on_cpu(free, layout.block_bytes)
-    activations = activation_bytes(decoder, _bounds(config, outline))
+    activations = activation_bytes(decoder, _bounds(config, metadata))
     return blocks_on_cuda(
         free=free_bytes(device),
         weights=decoder.parameters.num_bytes,

@@ -19,23 +19,25 @@ from engine.startup.fingerprint import (
     tokenizer_digest,
     weights_digest,
 )
-from engine.startup.outline import ModelOutline
+from engine.startup.metadata import ModelMetadata
 
 DUMMY_SEED = 0
 # Raised whenever a kernel's results may differ in a bit from those of the release before.
 NUMERICS_VERSION = 9
 
 
-def origin_of(config: EngineConfig, outline: ModelOutline, group: RankGroups | None) -> BlockOrigin:
+def origin_of(
+    config: EngineConfig, metadata: ModelMetadata, group: RankGroups | None
+) -> BlockOrigin:
     """Find the origin of blocks; of several ranks the first reads all weights to digest them."""
     is_reader = group is None or group.rank == 0
     own = BlockOrigin(
         weights=_weights(config) if is_reader else bytes(DIGEST_BYTES),
-        model=outline.model,
+        model=metadata.model,
         tokenizer=tokenizer_digest(Path(config.model.model_dir)),
-        weight_dtype=dtype_name(outline.dtype),
-        kv=outline.layout,
-        numerics=f"{outline.device.type}-{NUMERICS_VERSION}",
+        weight_dtype=dtype_name(metadata.dtype),
+        kv=metadata.layout,
+        numerics=f"{metadata.device.type}-{NUMERICS_VERSION}",
     )
     if group is None:
         return own

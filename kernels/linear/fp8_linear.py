@@ -1,7 +1,7 @@
 """A linear layer in fp8: y = x @ weight.T + bias, with x and weight e4m3 and their scales.
 
     rows         on Hopper                                              elsewhere
-    up to 128    `hopper_linear`, where `hopper_forms` has a form       dequantised
+    up to 128    `hopper_linear`, where `hopper_tile_configs` has a config       dequantised
     more         torch's scaled product (cuBLASLt), by channel or block dequantised
 
 x is quantised at every number of rows (`fp8_rows`): else a prompt's KV would be of another model in
@@ -48,9 +48,9 @@ def launch_split_k(
 def _launch(
     x: Fp8Rows, weight: Fp8Matrix, bias: Tensor | None, dtype: torch.dtype, *, in_parts: bool
 ) -> Tensor:
-    form = hopper_linear.fp8_form_for(x, weight, in_parts=in_parts)
-    if form is not None:
-        return hopper_linear.gemm_fp8(x, weight, bias, dtype, form)
+    config = hopper_linear.fp8_config_for(x, weight, in_parts=in_parts)
+    if config is not None:
+        return hopper_linear.gemm_fp8(x, weight, bias, dtype, config)
     if capability(x.values.device) != HOPPER:
         return F.linear(x.dequantised().to(dtype), weight.dequantised().to(dtype), bias)
     return by_library(x, weight, bias, dtype)

@@ -12,7 +12,7 @@ With several shares of K the product is left as split-K partials (`split_k`).
 
 For 16-bit numbers, and for fp8 with scales: of these up to 128 rows are computed. Runs on compute
 capability 9.0 only, and not in the interpreter. Knows: one GEMM. Does not know: its device code
-(`hopper_gemm`), how it is cut among programs (`hopper_forms`), or when it is faster than the
+(`hopper_gemm`), how it is cut among programs (`hopper_tile_configs`), or when it is faster than the
 alternatives (`linear`, `fp8_linear`).
 """
 
@@ -28,16 +28,16 @@ from kernels.launch.capability import HOPPER, capability
 from kernels.launch.rounding import cdiv
 from kernels.linear.fp8_matrix import Fp8Matrix
 from kernels.linear.fp8_rows import Fp8Rows
-from kernels.linear.hopper_forms import (
+from kernels.linear.hopper_gemm import gemm_kernel
+from kernels.linear.hopper_tile_configs import (
     MIN_ROWS,
     STRIP,
-    Form,
-    fp8_form,
-    plain_form,
+    TileConfig,
+    fp8_config,
+    plain_config,
     programs_for,
     strips_of,
 )
-from kernels.linear.hopper_gemm import gemm_kernel
 
 MAX_ROWS = MIN_ROWS  # of 16-bit numbers
 _TILE_BYTES = 128  # of a row in a tile: what shared memory is swizzled by
@@ -59,13 +59,13 @@ def serves(x: Tensor, weight: Tensor) -> bool:
     )
 
 
-def fp8_form_for(x: Fp8Rows, weight: Fp8Matrix, *, in_parts: bool) -> Form | None:
+def fp8_config_for(x: Fp8Rows, weight: Fp8Matrix, *, in_parts: bool) -> TileConfig | None:
     """Choose how to cut `gemm_fp8` of x (T, K) by weight (N, K); None: it is not for it."""
     (rows, width), tile = x.values.shape, tile_of(weight.values)
     if capability(x.values.device) != HOPPER or width % tile:
         return None
     features, by_block = weight.values.shape[0], weight.by_block
-    return fp8_form(rows, features, width // tile, by_block=by_block, in_parts=in_parts)
+    return fp8_config(rows, features, width // tile, by_block=by_block, in_parts=in_parts)
 
 
 def tile_of(weight: Tensor) -> int:
@@ -73,29 +73,29 @@ def tile_of(weight: Tensor) -> int:
     return _TILE_BYTES // weight.dtype.itemsize
 
 
-def form_for(weight: Tensor) -> Form:
+def config_for(weight: Tensor) -> TileConfig:
     """Choose how to cut a GEMM of few rows by weight (N, K), whatever their number."""
     features, width = weight.shape
-    return plain_form(features, width // tile_of(weight))
+    return plain_config(features, width // tile_of(weight))
 
 
 def gemm(x: Tensor, weight: Tensor) -> Tensor:
     """Multiply x (T, K), rows contiguous, by weight (N, K), contiguous -> (T, N) or (S, T, N)."""
-    return _launch(x, weight, form_for(weight), x.dtype, None, None, None, _PLAIN)
+    return _launch(x, weight, config_for(weight), x.dtype, None, None, None, _PLAIN)
 
 
 def gemm_fp8(
-    x: Fp8Rows, weight: Fp8Matrix, bias: Tensor | None, dtype: torch.dtype, form: Form
+    x: Fp8Rows, weight: Fp8Matrix, bias: Tensor | None, dtype: torch.dtype, config: TileConfig
 ) -> Tensor:
     """Multiply like `gemm`, to (T, N) of `dtype`, or parts."""
     scales = _BY_BLOCK if weight.by_block else _BY_CHANNEL
-    return _launch(x.values, weight.values, form, dtype, x.scales, weight.scales, bias, scales)
+    return _launch(x.values, weight.values, config, dtype, x.scales, weight.scales, bias, scales)
 
 
 def _launch(
     x: Tensor,
     weight: Tensor,
-    form: Form,
+    config: TileConfig,
     dtype: torch.dtype,
     x_scales: Tensor | None,
     scales: Tensor | None,
@@ -104,16 +104,16 @@ def _launch(
 ) -> Tensor:
     (rows, width), features = x.shape, weight.shape[0]
     strips, tile = strips_of(features), tile_of(weight)
-    if form.shares == 1:
+    if config.shares == 1:
         out = torch.empty((rows, features), dtype=dtype, device=x.device)
     else:
-        out = torch.empty((form.shares, rows, features), dtype=torch.float32, device=x.device)
+        out = torch.empty((config.shares, rows, features), dtype=torch.float32, device=x.device)
     programs = programs_for(strips, rows, is_fp8=scaling != _PLAIN)
-    at_launch, of_consumer = form.registers(by_block=scaling == _BY_BLOCK)
+    at_launch, of_consumer = config.registers(by_block=scaling == _BY_BLOCK)
     boxes = _FP8_BOXES if weight.dtype == E4M3 else _BOXES
     weight_boxes = TensorDescriptor(weight, [features, width], [width, 1], [STRIP, tile], boxes)
-    x_boxes = TensorDescriptor(x, [rows, width], [x.stride(0), 1], [form.rows, tile], boxes)
-    gemm_kernel[(programs, form.shares, cdiv(rows, form.rows))](
+    x_boxes = TensorDescriptor(x, [rows, width], [x.stride(0), 1], [config.rows, tile], boxes)
+    gemm_kernel[(programs, config.shares, cdiv(rows, config.rows))](
         weight_boxes,
         x_boxes,
         out,
@@ -124,9 +124,9 @@ def _launch(
         features,
         width // tile,
         STRIP=STRIP,
-        ROWS=form.rows,
+        ROWS=config.rows,
         TILE=tile,
-        STAGES=form.stages,
+        STAGES=config.stages,
         SCALES=scaling,
         HAS_BIAS=bias is not None,
         REGISTERS=of_consumer,

@@ -85,7 +85,7 @@ def _kernel(
 
 def launch(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Compute `reference` on the device; rows of x and the weight are contiguous."""
-    if _is_for_hopper(x, weight, bias) and hopper_linear.form_for(weight).shares == 1:
+    if _is_for_hopper(x, weight, bias) and hopper_linear.config_for(weight).shares == 1:
         return hopper_linear.gemm(x, weight)
     return _anywhere(x, weight, bias)
 

@@ -185,4 +185,4 @@ def test_nobody_is_lent_to_for_ever(rig: Rig) -> None:
     for now in (MOST_S + 1, MOST_S + 2):
         rig.source.turn(lambda _: None, now)
     assert rig.answers.ended[1:] == [(ASKER, "it takes too long", False)]
-    assert rig.source.is_lending, "until it is seen to read no more"
+    assert rig.source.is_exporting, "until it is seen to read no more"

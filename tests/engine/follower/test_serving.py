@@ -17,7 +17,7 @@ from engine.ranks.collectives import Rendezvous
 from engine.ranks.groups import meet
 from engine.ranks.messages import ENCODER, Start
 from engine.ranks.ring import RingWriter
-from engine.startup.outline import outline_model
+from engine.startup.metadata import read_metadata
 from storage.disk.wire import Channel
 from tests.engine.rigs.ranks import CPU, PATIENCE
 
@@ -34,9 +34,9 @@ def test_a_rank_that_is_left_alone_says_so_in_one_line(caplog: pytest.LogCapture
     with closing(RingWriter(1)) as ring, ours, its_own, ThreadPoolExecutor(1) as thread:
         Channel(ours).send(ENCODER.encode(Start(config, 1, ring.ends[0], place)))
         status = thread.submit(serve, Channel(its_own))
-        outline = outline_model(config)
+        metadata = read_metadata(config)
         here = Rendezvous(place, 0, 2, PATIENCE)
-        meet(here, outline.grid, outline.stage, CPU).close()  # as a process does that ends
+        meet(here, metadata.grid, metadata.stage, CPU).close()  # as a process does that ends
         assert status.result(PATIENCE.total_seconds()) == EXIT_BROKEN
     os.close(file)
     said = [one.getMessage() for one in caplog.records if one.levelname == "ERROR"]

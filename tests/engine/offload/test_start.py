@@ -18,7 +18,7 @@ from engine.offload.host_layers import HostLayers
 from engine.offload.placement import GIB, place
 from engine.startup.decoder import WeightSizes, check_room, weight_sizes
 from engine.startup.loading import OpenedPart, open_part
-from engine.startup.outline import outline_model
+from engine.startup.metadata import read_metadata
 from storage import host_pool
 from tests.doubles.engine.rerun import Rerun
 from tests.engine.conftest import MakeCheckpoint
@@ -42,13 +42,13 @@ def config_of(checkpoint: MakeCheckpoint, **settings: Any) -> EngineConfig:
 def offloaded(checkpoint: MakeCheckpoint, **settings: Any) -> EngineConfig:
     """With all layers in host memory."""
     config = config_of(checkpoint, **settings)
-    outline = outline_model(config)
-    total = sum(weight_sizes(outline.model, outline.dtype).layers)
+    metadata = read_metadata(config)
+    total = sum(weight_sizes(metadata.model, metadata.dtype).layers)
     return config_of(checkpoint, cpu_offload_gb=0.9 * total / GIB, **settings)
 
 
 def opened(config: EngineConfig) -> OpenedPart:
-    return open_part(config, outline_model(config))
+    return open_part(config, read_metadata(config))
 
 
 def runner_of(part: OpenedPart) -> ModelRunner:

@@ -21,7 +21,7 @@ from engine.ranks.leader import OtherRanks
 from engine.ranks.messages import ENCODER, Close, ScanDisk, Scanned, Start, Started
 from engine.ranks.ring import RingReader, RingWriter
 from engine.ranks.team import started_ranks
-from engine.startup.outline import outline_model
+from engine.startup.metadata import read_metadata
 from storage.disk.wire import Channel
 
 T = TypeVar("T")
@@ -79,9 +79,9 @@ class ProcessRanks:
         """`end` ends this process after the death of one. Raises ModelError, RankGone."""
         self.parts: list[RankParts] = []
         self._opened = ExitStack()
-        outline = outline_model(config)
+        metadata = read_metadata(config)
         team = self._opened.enter_context(
-            started_ranks(config, outline.grid, outline.stage, outline.device, end)
+            started_ranks(config, metadata.grid, metadata.stage, metadata.device, end)
         )
         assert team is not None
         self._team, self.others = team, team.others
@@ -109,7 +109,7 @@ class ThreadRanks:
 
     def __init__(self, config: EngineConfig) -> None:
         """Start them; they load when this one does."""
-        num_ranks, outline = config.ranks.num_ranks, outline_model(config)
+        num_ranks, metadata = config.ranks.num_ranks, read_metadata(config)
         self.parts: list[RankParts] = []
         self._rendezvous = os.memfd_create("ranks", os.MFD_CLOEXEC)
         place = f"/proc/self/fd/{self._rendezvous}"
@@ -122,7 +122,7 @@ class ThreadRanks:
             for rank, ((_, theirs), ends) in enumerate(zip(pairs, ring.ends, strict=True), 1)
         ]
         self._groups = meet(
-            Rendezvous(place, 0, num_ranks, PATIENCE), outline.grid, outline.stage, CPU
+            Rendezvous(place, 0, num_ranks, PATIENCE), metadata.grid, metadata.stage, CPU
         )
 
     @property

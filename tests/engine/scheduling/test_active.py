@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.scheduling.active import ActiveSequences, who_gives
+from engine.scheduling.active import ActiveSequences, slot_victim
 from engine.sequences.sequence import Sequence
 from prefix_cache.tiers.tier_pools import Tiers
 from storage.move import Tier
@@ -125,8 +125,8 @@ def arrivals(*flows: str) -> list[Sequence]:
 
 
 def gives(running: list[Sequence], flow: str, spared: list[Sequence] | None = None) -> str | None:
-    giver = who_gives(running, flow, spared or [])
-    return None if giver is None else giver.request_id
+    victim = slot_victim(running, flow, spared or [])
+    return None if victim is None else victim.request_id
 
 
 def test_the_last_to_come_of_who_has_most_gives() -> None:

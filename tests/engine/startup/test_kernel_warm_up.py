@@ -31,7 +31,7 @@ from engine.startup.kernel_warm_up import (
     telling,
 )
 from kernels.attention.batch_layout import BatchLayout
-from kernels.linear import fp8_linear, hopper_forms, int4_linear, linear
+from kernels.linear import fp8_linear, hopper_tile_configs, int4_linear, linear
 from kernels.linear.fp8_matrix import Fp8Matrix
 from kernels.linear.fp8_rows import Fp8Rows
 from kernels.linear.int4_matrix import Int4Matrix
@@ -193,7 +193,7 @@ def test_products_in_fp8_are_rehearsed_with_every_kernel_they_take(
     parameters = load_parameters(model_dir, config, torch.float32, CPU)
     decoder = build_decoder(config, parameters, ops, config.max_positions)
     dry_run_gemms(decoder, replace(BOUNDS, max_running=2))
-    assert set(rows) == {1, 2, *hopper_forms.TELLING_ROWS}
+    assert set(rows) == {1, 2, *hopper_tile_configs.TELLING_ROWS}
     assert len(rows) == 4 * len(set(rows)), "four products of a layer"
 
 

@@ -14,7 +14,7 @@ from engine.models.errors import CheckpointError, PoolTooSmall, UnsupportedModel
 from engine.startup.activation import largest_batch
 from engine.startup.device import resolve_device
 from engine.startup.loading import SCRATCH_BLOCKS, OpenedModel, open_model
-from engine.startup.outline import outline_model
+from engine.startup.metadata import read_metadata
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.rigs.hand_driven import HandDriven, output, random_prompt, sampling
 
@@ -94,11 +94,11 @@ def test_the_outline_tells_the_bytes_of_a_block_before_there_is_one(
         (checkpoint("llama").model_dir / "config.json").read_bytes()
     )
     config = EngineConfig.of(model_dir=str(tmp_path), socket="", device="cpu", dtype=dtype)
-    outline = outline_model(config)
-    assert outline.device == resolve_device("cpu")
-    assert outline.layout.block_bytes == opened(checkpoint, dtype=dtype).pool.block_bytes
+    metadata = read_metadata(config)
+    assert metadata.device == resolve_device("cpu")
+    assert metadata.layout.block_bytes == opened(checkpoint, dtype=dtype).pool.block_bytes
     with pytest.raises(CheckpointError, match="has neither"):
-        open_model(config, outline)
+        open_model(config, metadata)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_what_no_weights_could_mend_is_known_with_the_outline(
 ) -> None:
     fields = {"socket": "", "device": "cpu", **settings}
     with pytest.raises(error):
-        outline_model(EngineConfig.of(model_dir=str(checkpoint("llama").model_dir), **fields))
+        read_metadata(EngineConfig.of(model_dir=str(checkpoint("llama").model_dir), **fields))
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3-biases"])

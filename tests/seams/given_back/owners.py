@@ -81,7 +81,7 @@ def play_source(seed: int) -> int:
     for asker in list(answers.askers):
         answers.go(asker)
     source.turn(lambda _: None, now)
-    if cache.capacity.pool().leased or source.is_busy or source.is_lending:
+    if cache.capacity.pool().leased or source.is_busy or source.is_exporting:
         raise NotGivenBack(f"blocks are lent to nobody with seed {seed}")
     return lent
 

@@ -25,7 +25,7 @@ from engine.ranks.collectives import Rendezvous
 from engine.ranks.groups import RankGroups
 from engine.startup.activation import largest_batch
 from engine.startup.loading import OpenedPart, open_part
-from engine.startup.outline import outline_model
+from engine.startup.metadata import read_metadata
 from storage.device_pool import DevicePool
 from tests.doubles.engine.rerun import Rerun
 from tests.doubles.ranks.noting_group import NotingGroup
@@ -107,16 +107,16 @@ def compute(rank: int, num_ranks: int, directory: Path, served: Served) -> Found
     """A rank from its start to its end. As `Job` wants it."""
     began = time.monotonic()
     config = served.config(num_ranks)
-    outline = outline_model(config, rank=rank)
+    metadata = read_metadata(config, rank=rank)
     if num_ranks == 1:
-        part = open_part(config, outline)
+        part = open_part(config, metadata)
         with closing(part):
             return _found(part, None, served, began)
     rendezvous = Rendezvous(str(directory / "rendezvous"), rank, num_ranks, PATIENCE)
-    group = NotingGroup(rendezvous, outline.device, served.steps, MOST_ROWS)
+    group = NotingGroup(rendezvous, metadata.device, served.steps, MOST_ROWS)
     groups = RankGroups(group, group, None, None)
     with closing(groups):
-        part = open_part(config, outline, groups)
+        part = open_part(config, metadata, groups)
         with closing(part):
             found = _found(part, group, served, began)
             group.least(0)  # nobody leaves before all have what they came for

@@ -33,7 +33,7 @@ from engine.sequences.token_constraint import ConstraintOf, MaskMaker
 from engine.startup.assembly import CacheParts, EngineLimits, assemble
 from engine.startup.loading import OpenedModel, open_model
 from engine.startup.lower_tiers import GIB, open_tiers
-from engine.startup.outline import outline_model
+from engine.startup.metadata import read_metadata
 from engine.step import Forward, Launched, Runner, Step
 from prefix_cache.hashing import Digest, block_keys, xxh3_128_digest
 from prefix_cache.namespace import Namespace, NamespacePath
@@ -131,8 +131,8 @@ class RealEngine:
         self._digest = digest
         config = over(config_of(model_dir, bounds, disk, exchange or ExchangeAt()))
         self.ranks = start_ranks(config) if config.ranks.num_ranks > 1 else None
-        outline = outline_model(config, served)
-        opened = open_model(config, outline, self.ranks)
+        metadata = read_metadata(config, served)
+        opened = open_model(config, metadata, self.ranks)
         self.fingerprint = fingerprint or opened.welcome.fingerprint
         self.grammars = opened.grammars
         groups = None if self.ranks is None else self.ranks.groups
@@ -142,7 +142,7 @@ class RealEngine:
             opened.num_blocks,
             self.fingerprint,
             group=groups,
-            share=outline.share,
+            share=metadata.share,
         )
         lower = self.tiers.lower
         self.exchange = None

@@ -19,7 +19,7 @@ from engine.models.checkpoints.weights import load_parameters
 from engine.models.errors import BadConfig, CheckpointError, UnsupportedModel
 from engine.models.layers.rope import LongRopeScaling, PairScaling, RopeConfig
 from engine.startup.loading import open_model
-from engine.startup.outline import ModelOutline, outline_model
+from engine.startup.metadata import ModelMetadata, read_metadata
 from tests.engine.models.test_config import LLAMA
 from tests.engine.rigs.checkpoints import RECIPES, Checkpoint, Recipe, make_checkpoint
 from tests.engine.rigs.hand_driven import HandDriven, build_runner, data_row, random_prompt
@@ -43,24 +43,24 @@ def phi(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     return make_checkpoint(recipe, tmp_path_factory.mktemp("phi3"))
 
 
-def outline(phi: Checkpoint, max_model_len: int | None) -> ModelOutline:
-    return outline_model(
+def metadata(phi: Checkpoint, max_model_len: int | None) -> ModelMetadata:
+    return read_metadata(
         EngineConfig.of(
             model_dir=str(phi.model_dir), socket="", device="cpu", max_model_len=max_model_len
         )
     )
 
 
-def rope_of(outline: ModelOutline) -> RopeConfig:
-    rope = outline.model.layers[0].attention.rope
+def rope_of(metadata: ModelMetadata) -> RopeConfig:
+    rope = metadata.model.layers[0].attention.rope
     assert rope is not None
     return rope
 
 
 def test_sequences_that_may_be_long_have_the_long_factors(phi: Checkpoint) -> None:
-    assert rope_of(outline(phi, None)).scaling == PairScaling(tuple(LONG))
-    assert rope_of(outline(phi, 129)).scaling == PairScaling(tuple(LONG))
-    assert rope_of(outline(phi, 128)).scaling == PairScaling(tuple(SHORT))
+    assert rope_of(metadata(phi, None)).scaling == PairScaling(tuple(LONG))
+    assert rope_of(metadata(phi, 129)).scaling == PairScaling(tuple(LONG))
+    assert rope_of(metadata(phi, 128)).scaling == PairScaling(tuple(SHORT))
 
 
 def test_blocks_of_short_sequences_are_not_found_by_long_ones(phi: Checkpoint) -> None:
@@ -72,7 +72,7 @@ def test_blocks_of_short_sequences_are_not_found_by_long_ones(phi: Checkpoint) -
             max_model_len=max_model_len,
             cache_tokens=512,
         )
-        return open_model(config, outline(phi, max_model_len)).welcome.fingerprint
+        return open_model(config, metadata(phi, max_model_len)).welcome.fingerprint
 
     assert fingerprint(128) == fingerprint(64) != fingerprint(512)
 

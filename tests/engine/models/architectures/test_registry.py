@@ -16,7 +16,7 @@ from engine.models.decoder import unlike_layers
 from engine.models.errors import UnsupportedModel
 from engine.models.layers.sandwich import SandwichLayer
 from engine.startup.kernel_warm_up import compute_each_once
-from engine.startup.outline import outline_model
+from engine.startup.metadata import read_metadata
 from engine.step import Row
 from kernels.linear import linear
 from kernels.ops import torch_ops
@@ -111,8 +111,8 @@ def test_a_model_whose_kv_differs_between_layers_is_refused(
     config = EngineConfig.of(model_dir=str(odd[0]), socket="", device="cpu")
     served = replace(SERVED, architectures={"OddForCausalLM": Uneven()})
     with pytest.raises(UnsupportedModel, match="KV heads"):
-        outline_model(config, served)
-    assert len(outline_model(config, SERVED).model.layers) == 7
+        read_metadata(config, served)
+    assert len(read_metadata(config, SERVED).model.layers) == 7
 
 
 def test_the_planner_counts_each_layer_by_itself(odd: tuple[Path, dict[str, Tensor]]) -> None:

@@ -22,7 +22,7 @@ from engine.models.modules import Allocator, Linear, LinearConfig, WeightFormat,
 from engine.models.parameters import dummy_parameters
 from engine.models.weight_formats.plain import PLAIN
 from engine.startup.loading import open_model
-from engine.startup.outline import outline_model
+from engine.startup.metadata import read_metadata
 from kernels.ops import torch_ops
 from tests.doubles.models.int8_weights import NAME, SERVED, Int8ByChannel, quantised
 from tests.engine.conftest import MakeCheckpoint
@@ -155,10 +155,10 @@ def test_blocks_of_one_format_are_not_those_of_another(checkpoint: MakeCheckpoin
     config = EngineConfig.of(
         model_dir=model_dir, socket="", device="cpu", cache_tokens=64, load_format="dummy"
     )
-    outline = outline_model(config)
-    int8 = replace(outline, model=replace(outline.model, weight_format=Int8ByChannel()))
-    plain = open_model(config, outline).welcome.fingerprint
-    assert open_model(config, outline_model(config)).welcome.fingerprint == plain
+    metadata = read_metadata(config)
+    int8 = replace(metadata, model=replace(metadata.model, weight_format=Int8ByChannel()))
+    plain = open_model(config, metadata).welcome.fingerprint
+    assert open_model(config, read_metadata(config)).welcome.fingerprint == plain
     assert open_model(config, int8).welcome.fingerprint != plain
 
 

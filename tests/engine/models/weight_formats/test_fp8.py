@@ -28,7 +28,7 @@ from engine.models.weight_formats.fp8_checkpoints import read_float_quantized, r
 from engine.models.weight_formats.ignored import Ignored
 from engine.models.weight_formats.plain import PLAIN, PlainLinear
 from engine.startup.loading import open_model
-from engine.startup.outline import outline_model
+from engine.startup.metadata import read_metadata
 from kernels.e4m3 import E4M3, LARGEST
 from kernels.linear import fp8_rows
 from kernels.linear.fp8_matrix import BLOCK, Fp8Matrix, scaled_to_e4m3
@@ -258,11 +258,11 @@ def test_blocks_of_kv_are_of_one_format(tmp_path: Path) -> None:
     ]
     found = set()
     for one in formats:
-        outline = outline_model(config)
-        model = replace(outline.model, weight_format=one)
-        found.add(open_model(config, replace(outline, model=model)).welcome.fingerprint)
+        metadata = read_metadata(config)
+        model = replace(metadata.model, weight_format=one)
+        found.add(open_model(config, replace(metadata, model=model)).welcome.fingerprint)
     assert len(found) == len(formats)
-    again = open_model(config, outline_model(config)).welcome.fingerprint
+    again = open_model(config, read_metadata(config)).welcome.fingerprint
     assert again in found
 
 

@@ -25,7 +25,7 @@ from engine.models.weight_formats.int4 import Int4Format, Int4Linear
 from engine.models.weight_formats.int4_forms import Form
 from engine.models.weight_formats.plain import PLAIN, PlainExperts, PlainLinear
 from engine.startup.loading import open_model
-from engine.startup.outline import outline_model
+from engine.startup.metadata import read_metadata
 from kernels.ops import torch_ops
 from tests.engine.rigs.checkpoints import RECIPES, Recipe, make_checkpoint
 from tests.engine.rigs.hand_driven import (
@@ -165,11 +165,11 @@ def test_blocks_of_kv_are_of_one_format(tmp_path: Path) -> None:
     formats: list[WeightFormat] = [PLAIN, *(format_of(kind.words) for kind in KINDS.values())]
     found = set()
     for one in formats:
-        outline = outline_model(config)
-        model = replace(outline.model, weight_format=one)
-        found.add(open_model(config, replace(outline, model=model)).welcome.fingerprint)
+        metadata = read_metadata(config)
+        model = replace(metadata.model, weight_format=one)
+        found.add(open_model(config, replace(metadata, model=model)).welcome.fingerprint)
     assert len(found) == len(formats)
-    again = open_model(config, outline_model(config)).welcome.fingerprint
+    again = open_model(config, read_metadata(config)).welcome.fingerprint
     assert again in found
 
 

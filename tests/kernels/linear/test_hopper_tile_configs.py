@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from kernels.launch.rounding import cdiv
-from kernels.linear.hopper_forms import (
+from kernels.linear.hopper_tile_configs import (
     MAX_FP8_ROWS,
     PROCESSORS,
-    Form,
-    fp8_form,
-    plain_form,
+    TileConfig,
+    fp8_config,
+    plain_config,
     programs_for,
     strips_of,
 )
@@ -20,10 +20,10 @@ LARGE = [(10_240, 8192), (8192, 8192), (8192, 28_672), (57_344, 8192)]
 SHARED_BYTES, REGISTERS = 227 * 1024, 65_536  # of a multiprocessor
 
 
-def form(rows: int, shape: tuple[int, int], *, by_block: bool = False) -> Form | None:
+def config(rows: int, shape: tuple[int, int], *, by_block: bool = False) -> TileConfig | None:
     features, width = shape
     in_parts = shape not in (GATE_UP, LARGE[-1])
-    return fp8_form(rows, features, width // 128, by_block=by_block, in_parts=in_parts)
+    return fp8_config(rows, features, width // 128, by_block=by_block, in_parts=in_parts)
 
 
 @pytest.mark.parametrize(
@@ -32,22 +32,22 @@ def form(rows: int, shape: tuple[int, int], *, by_block: bool = False) -> Form |
 def test_of_16_bits_shares_fill_the_device_and_each_has_tiles(
     shape: tuple[int, int], shares: int
 ) -> None:
-    assert plain_form(shape[0], shape[1] // 64) == Form(8, shares)
+    assert plain_config(shape[0], shape[1] // 64) == TileConfig(8, shares)
 
 
 @pytest.mark.parametrize(
     ("rows", "shape", "wanted"),
     [
-        (3, OUTPUT, Form(8, 2)),
-        (4, DOWN, Form(8, 4)),
-        (5, DOWN, Form(8, 3)),
-        (32, DOWN, Form(32, 3)),
-        (64, QKV, Form(64, 2)),
-        (64, GATE_UP, Form(64, 1)),
-        (64, LARGE[1], Form(64, 1)),
-        (33, (1024, 3072), Form(64, 2)),
-        (65, OUTPUT, Form(128, 2)),
-        (128, DOWN, Form(128, 3)),
+        (3, OUTPUT, TileConfig(8, 2)),
+        (4, DOWN, TileConfig(8, 4)),
+        (5, DOWN, TileConfig(8, 3)),
+        (32, DOWN, TileConfig(32, 3)),
+        (64, QKV, TileConfig(64, 2)),
+        (64, GATE_UP, TileConfig(64, 1)),
+        (64, LARGE[1], TileConfig(64, 1)),
+        (33, (1024, 3072), TileConfig(64, 2)),
+        (65, OUTPUT, TileConfig(128, 2)),
+        (128, DOWN, TileConfig(128, 3)),
         (65, GATE_UP, None),
         (65, LARGE[2], None),
         (129, DOWN, None),
@@ -55,16 +55,16 @@ def test_of_16_bits_shares_fill_the_device_and_each_has_tiles(
     ],
 )
 def test_the_forms_that_were_measured_to_be_best(
-    rows: int, shape: tuple[int, int], wanted: Form | None
+    rows: int, shape: tuple[int, int], wanted: TileConfig | None
 ) -> None:
-    assert form(rows, shape) == wanted
+    assert config(rows, shape) == wanted
 
 
 @pytest.mark.parametrize("by_block", [False, True])
 @pytest.mark.parametrize("shape", [QKV, OUTPUT, DOWN, GATE_UP, *LARGE, (1040, 512)], ids=str)
 def test_what_a_multiprocessor_has_is_enough(shape: tuple[int, int], by_block: bool) -> None:
     for rows in range(1, MAX_FP8_ROWS + 1):
-        made = form(rows, shape, by_block=by_block)
+        made = config(rows, shape, by_block=by_block)
         if made is None:
             assert rows > 64
             continue
@@ -78,24 +78,24 @@ def test_what_a_multiprocessor_has_is_enough(shape: tuple[int, int], by_block: b
 def test_the_kernel_before_finds_room_beside_a_program() -> None:
     norm = 8 * 32 * 48  # registers of the program that norms a row of 4,096
     for rows in (8, 64, 128):
-        assert 12 * 32 * Form(rows, 1).registers(by_block=False)[0] + norm <= REGISTERS
+        assert 12 * 32 * TileConfig(rows, 1).registers(by_block=False)[0] + norm <= REGISTERS
 
 
 def test_a_form_changes_only_at_powers_of_two() -> None:
     for shape in (QKV, OUTPUT, DOWN, GATE_UP):
-        forms = [form(rows, shape) for rows in range(1, MAX_FP8_ROWS + 1)]
-        changes = {rows for rows in range(1, MAX_FP8_ROWS) if forms[rows] != forms[rows - 1]}
+        configs = [config(rows, shape) for rows in range(1, MAX_FP8_ROWS + 1)]
+        changes = {rows for rows in range(1, MAX_FP8_ROWS) if configs[rows] != configs[rows - 1]}
         assert changes <= {4, 8, 16, 32, 64}
 
 
 def test_without_parts_a_product_of_few_strips_takes_more_passes() -> None:
-    assert fp8_form(128, *(4096, 32), by_block=False, in_parts=False) == Form(64, 1)
+    assert fp8_config(128, *(4096, 32), by_block=False, in_parts=False) == TileConfig(64, 1)
 
 
 def test_blocks_of_more_strips_take_more_passes() -> None:
     """The library's product has to have its scales laid out anew."""
-    assert form(65, LARGE[1], by_block=True) == Form(64, 1)
-    assert form(65, LARGE[1]) is None
+    assert config(65, LARGE[1], by_block=True) == TileConfig(64, 1)
+    assert config(65, LARGE[1]) is None
 
 
 @pytest.mark.parametrize(

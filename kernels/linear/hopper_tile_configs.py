@@ -13,7 +13,7 @@ where another program would begin anew.
 Registers are as few as the compiler can do with: beside a program there is room for one of the
 kernel before, so the weight is read while that runs.
 
-Which forms are best, and what is the library's, was measured (decisions 163 and 182).
+Which configs are best, and what is the library's, was measured (decisions 163 and 182).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _FEW_STRIPS = 48  # with more and more than 64 rows, the library has programs en
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class TileConfig:
     """Rows of x in a program, and shares of K."""
 
     rows: int
@@ -76,25 +76,25 @@ def programs_for(strips: int, rows: int, *, is_fp8: bool) -> int:
     return cdiv(strips, cdiv(strips, PROCESSORS))
 
 
-def plain_form(features: int, tiles: int) -> Form:
+def plain_config(features: int, tiles: int) -> TileConfig:
     """Choose for up to MIN_ROWS rows of 16 bits, in parts; `tiles` of 128 bytes a weight's row."""
     most = min(_MAX_SHARES, tiles // _MIN_TILES)
-    return Form(MIN_ROWS, max(min(PROCESSORS // strips_of(features), most), 1))
+    return TileConfig(MIN_ROWS, max(min(PROCESSORS // strips_of(features), most), 1))
 
 
-def fp8_form(
+def fp8_config(
     rows: int, features: int, tiles: int, *, by_block: bool, in_parts: bool
-) -> Form | None:
+) -> TileConfig | None:
     """Choose for fp8, in parts only if `in_parts`; None: the library's GEMM is better."""
     at_once = _rows_at_once(rows, features, by_block=by_block, in_parts=in_parts)
     if at_once is None:
         return None
     if not in_parts:
-        return Form(at_once, 1)
+        return TileConfig(at_once, 1)
     filled = _FILLED_BY_FEW if rows <= _FEW_ROWS else _FILLED
     fill = filled // (strips_of(features) * cdiv(rows, at_once))
     # A share of fewer tiles than are in flight would be read by fewer bytes at once.
-    return Form(at_once, max(min(fill, tiles // MOST_STAGES, _MAX_SHARES), 1))
+    return TileConfig(at_once, max(min(fill, tiles // MOST_STAGES, _MAX_SHARES), 1))
 
 
 def _rows_at_once(rows: int, features: int, *, by_block: bool, in_parts: bool) -> int | None:

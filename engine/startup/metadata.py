@@ -31,7 +31,7 @@ CUDA_BATCH_TOKENS = 8192
 
 
 @dataclass(frozen=True, slots=True)
-class ModelOutline:
+class ModelMetadata:
     """Metadata of a model before any of it is loaded."""
 
     model: ModelConfig
@@ -46,9 +46,9 @@ class ModelOutline:
     batch_tokens: int  # of the largest step; stages have several of them under way
 
 
-def outline_model(
+def read_metadata(
     config: EngineConfig, served: ServedModels = SERVED, rank: int = 0
-) -> ModelOutline:
+) -> ModelMetadata:
     """Read the metadata of the model of `config` without loading it; raises ModelError."""
     grid = RankGrid(config.ranks.tensor_parallel, config.ranks.pipeline_parallel)
     model = read_model_config(Path(config.model.model_dir), served, config.model.quantization)
@@ -65,7 +65,7 @@ def outline_model(
     usual = CPU_BATCH_TOKENS if device.type == "cpu" else CUDA_BATCH_TOKENS
     model_len = _model_len(config, model)
     model = model.for_positions(model_len)
-    return ModelOutline(
+    return ModelMetadata(
         model=model,
         part=shard_model(model, grid.tensor),
         device=device,

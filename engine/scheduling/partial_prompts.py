@@ -20,17 +20,17 @@ def without_row(builder: StepBuilder, sequences: Iterable[Sequence]) -> list[Seq
     return [one for one in sequences if next_kind(one) is PREFILL and id(one) not in given]
 
 
-def in_turn(begun: list[Sequence], is_overdue: Callable[[Sequence], bool]) -> list[Sequence]:
+def in_turn(prompts: list[Sequence], is_overdue: Callable[[Sequence], bool]) -> list[Sequence]:
     """Reorder prompts within the places of their flow: overdue ones first, then the shortest."""
-    shortest = sorted(begun, key=lambda one: (not is_overdue(one), remaining_tokens(one)))
-    alike = {kin: [one for one in shortest if _kin(one) == kin] for kin in map(_kin, begun)}
-    return [alike[_kin(one)].pop(0) for one in begun]
+    shortest = sorted(prompts, key=lambda one: (not is_overdue(one), remaining_tokens(one)))
+    alike = {kin: [one for one in shortest if _kin(one) == kin] for kin in map(_kin, prompts)}
+    return [alike[_kin(one)].pop(0) for one in prompts]
 
 
-def pass_over(waiting: Iterable[Sequence], begun: Sequence) -> None:
-    """Count that a shorter prompt went before `begun`, for all of its flow and class that wait."""
+def pass_over(waiting: Iterable[Sequence], prompt: Sequence) -> None:
+    """Count that a shorter prompt went before `prompt`, for all of its flow and class that wait."""
     for one in waiting:
-        if _kin(one) == _kin(begun):
+        if _kin(one) == _kin(prompt):
             one.passed_over += 1
 
 
