@@ -1,7 +1,7 @@
 """A linear layer in fp8: y = x @ weight.T + bias, with x and weight e4m3 and their scales.
 
     rows         on Hopper                                              elsewhere
-    up to 128    `hopper_linear`, where `hopper_tile_configs` has a config       dequantised
+    up to 128    `hopper_linear`, where it has a tile config            dequantised
     more         torch's scaled product (cuBLASLt), by channel or block dequantised
 
 x is quantised at every number of rows (`fp8_rows`): else a prompt's KV would be of another model in
