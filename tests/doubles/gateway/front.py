@@ -33,9 +33,10 @@ def haproxy() -> str | None:
     return shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin")
 
 
-def configured(front: Front, gateway_port: int, health_port: int) -> str:
-    """The deployment's configuration with other addresses, and no name server to ask."""
+def configured(front: Front, gateway_port: int, health_port: int, most: int) -> str:
+    """The deployment's configuration for fewer connections, and no name server to ask."""
     text = _RESOLVERS.sub("", CONFIGURATION.read_text())
+    text = text.replace("maxconn 20000", f"maxconn {most}")
     text = text.replace("resolvers docker init-addr none", "")
     text = text.replace("bind :8000", f"bind 127.0.0.1:{front.port}")
     text = text.replace("bind :8001", f"bind 127.0.0.1:{front.operator_port}")
@@ -46,11 +47,11 @@ def configured(front: Front, gateway_port: int, health_port: int) -> str:
 
 
 @contextmanager
-def running_front(directory: Path, gateway_port: int) -> Iterator[Front]:
-    """Start it, wait until it reaches the gateway, end it."""
+def running_front(directory: Path, gateway_port: int, most: int = 2000) -> Iterator[Front]:
+    """Start it for `most` connections, wait until it reaches the gateway, end it."""
     front, health_port = Front(free_port(), free_port()), free_port()
     file = directory / "haproxy.cfg"
-    file.write_text(configured(front, gateway_port, health_port))
+    file.write_text(configured(front, gateway_port, health_port, most))
     process = subprocess.Popen([haproxy() or "haproxy", "-db", "-f", str(file)])
 
     def is_up() -> bool:

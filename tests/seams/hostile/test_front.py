@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
 from tests.doubles.gateway.front import Front, haproxy, running_front
 from tests.doubles.gateway.raw_socket import statuses
-from tests.seams.support.server import Server
+from tests.doubles.waiting import wait_for
+from tests.seams.support.server import Server, running_server
 
 pytestmark = pytest.mark.skipif(haproxy() is None, reason="there is no haproxy here")
+
+OF_GATEWAY, OF_FRONT, SILENT = 40, 80, 120  # connections
+LONG = 4000  # tokens
+SAID = [{"role": "user", "content": "Tell me all."}]
+CHAT = json.dumps({"model": "handbook", "messages": SAID, "max_tokens": LONG, "ignore_eos": True})
 
 
 @pytest.fixture(scope="module")
@@ -68,3 +78,38 @@ def test_a_key_in_a_trailer_does_not_pass(
         f"transfer-encoding: chunked\r\n\r\n2\r\n{{}}\r\n0\r\n{in_trailer}\r\n"
     )
     assert statuses(front.port, sent.encode()) == [status]
+
+
+def test_a_client_that_leaves_before_its_answer_is_not_answered_on(
+    front: Front, server: Server
+) -> None:
+    key = server.new_tenant()
+    with socket.create_connection(("127.0.0.1", front.port)) as client:
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-api-key: {key}\r\n"
+        rest = f"content-type: application/json\r\ncontent-length: {len(CHAT)}\r\n\r\n{CHAT}"
+        client.sendall((head + rest).encode())
+        wait_for(lambda: server.pool()["leased"] > 0, 30)
+    wait_for(lambda: generated(server, key) > 0, 30)
+    assert generated(server, key) < LONG
+
+
+def generated(server: Server, key: str) -> int:
+    """The tokens that are on the books of this key's tenant."""
+    with server.client(key) as client:
+        days = client.get("/v1/usage").json()["usage"]
+    return sum(day["generated_tokens"] for day in days)
+
+
+def test_silent_connections_keep_neither_tenants_nor_the_operator_out(tmp_path: Path) -> None:
+    settings = {"RATOON_MAX_CONNECTIONS": str(OF_GATEWAY)}
+    with ExitStack() as stack:
+        server = stack.enter_context(running_server(tmp_path / "data", settings))
+        front = stack.enter_context(running_front(tmp_path, port_of(server), OF_FRONT))
+        silent = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", front.port), 30))
+            for _ in range(SILENT)
+        ]
+        assert statuses(front.port, asked("/v1/models", server.demo_key)) == [200]
+        admin = asked("/admin/tenants", server.admin_key)
+        assert statuses(front.operator_port, admin) == [200]
+        assert silent[0].recv(9) in (b"HTTP/1.1 ", b""), "the oldest has made room"
