@@ -153,7 +153,9 @@ class Publishing:
     ) -> None:
         for record in records:
             if record.name == name and record.version <= version and record.deleted_at is None:
-                await self._store.update(replace(record, deleted_at=now))
+                await self._store.update(
+                    PublishedPrefix, record.id, lambda one: replace(one, deleted_at=now)
+                )
 
     async def _put_in_force(self) -> None:
         self._published.reload()  # in the background, should the next line fail

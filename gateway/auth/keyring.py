@@ -172,17 +172,14 @@ class Keyring:
         if not old.is_live(now):
             raise Conflict("the key is revoked or expired; issue a new one")
         issued = await self.issue(old.tenant_id, expires_at=_same_life(old, now))
-        retires_at = now + overlap_s
-        if old.retires_at is not None:
-            retires_at = min(retires_at, old.retires_at)
-        await self._store.update(replace(old, retires_at=retires_at))
+        await self._store.update(ApiKey, key_id, lambda key: key.retired(now + overlap_s))
         self.forget(old.tenant_id)
         return issued
 
     async def revoke(self, key_id: str) -> None:
         """Make the key invalid from now on; revoking it again changes nothing."""
-        key = await self._store.get(ApiKey, key_id)
-        await self._store.update(replace(key, revoked_at=self._clock()))
+        now = self._clock()
+        key = await self._store.update(ApiKey, key_id, lambda key: replace(key, revoked_at=now))
         self.forget(key.tenant_id)
 
     async def identify(self, key: str) -> Caller:

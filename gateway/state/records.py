@@ -68,6 +68,10 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
         ends_at = self.ends_at
         return self.revoked_at is None and (ends_at is None or now < ends_at)
 
+    def retired(self, at: float) -> ApiKey:
+        """This key, invalid from `at` on, or from when it was to be before."""
+        return replace(self, retires_at=at if self.retires_at is None else min(at, self.retires_at))
+
     def updated(self, new: ApiKey) -> ApiKey:
         """This key with the expiry of `new`; a revocation is never undone."""
         revoked_at = new.revoked_at if self.revoked_at is None else self.revoked_at

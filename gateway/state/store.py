@@ -9,7 +9,7 @@ The protocol is in parts, so that users can name the one they need.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from msgspec.json import decode
@@ -61,11 +61,12 @@ class Records(Protocol):
         """One record by id."""
         ...
 
-    async def update(self, record: R) -> None:
-        """Replace what an update may change of a record (`updated`); Conflict for a taken name.
+    async def update(self, kind: type[R], record_id: str, change: Callable[[R], R]) -> R:
+        """Replace a record by what `change` makes of it as it is stored; gives what is stored then.
 
-        A revocation or deletion once stored stays. So a rotation that read the record of a key
-        before a revocation cannot bring the key back. A tenant that is disabled loses its stored
+        Nothing else changes the record meanwhile; `change` may be called again, and what it raises
+        is raised. Only what an update may change is replaced (`updated`): a revocation or deletion
+        once stored stays. Conflict for a taken name. A tenant that is disabled loses its stored
         responses.
         """
         ...

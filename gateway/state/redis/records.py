@@ -70,14 +70,16 @@ class RedisRecords:
         """One record by id."""
         return (await self._changing(kind, record_id))[0]
 
-    async def update(self, record: R) -> None:
-        """Replace what an update may change of a record."""
+    async def update(self, kind: type[R], record_id: str, change: Callable[[R], R]) -> R:
+        """Replace a record by what `change` makes of it."""
+        stored: R | None = None
 
-        async def change() -> Transaction:
-            old, transaction = await self._changing(type(record), record.id)
-            new = old.updated(record)
+        async def changed() -> Transaction:
+            nonlocal stored
+            old, transaction = await self._changing(kind, record_id)
+            new = stored = old.updated(change(old))
             if _unique(new) != _unique(old):
-                index = _PLACES[type(record)].index
+                index = _PLACES[kind].index
                 _expect_free(transaction, index, _unique(new))
                 transaction.write("HDEL", index, _unique(old))
                 transaction.write("HSET", index, _unique(new), new.id)
@@ -87,7 +89,9 @@ class RedisRecords:
             _keep(transaction, new)
             return transaction
 
-        await self._repeat(change)
+        await self._repeat(changed)
+        assert stored is not None
+        return stored
 
     async def delete(self, kind: type[D], record_id: str) -> None:
         """Remove a tenant and what is its own, or a group."""

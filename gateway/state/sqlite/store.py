@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -105,17 +105,24 @@ class SqliteStore(SqliteOperation):
         return _one(connection, kind, record_id)
 
     @on_worker
-    def update(self, connection: sqlite3.Connection, record: R) -> None:
-        """Replace what an update may change of a record. Raises as `create` does."""
+    def update(
+        self,
+        connection: sqlite3.Connection,
+        kind: type[R],
+        record_id: str,
+        change: Callable[[R], R],
+    ) -> R:
+        """Replace a record by what `change` makes of it. Raises as `create` does."""
         with transaction(connection):
-            row = _row(_one(connection, type(record), record.id).updated(record))
+            old = _one(connection, kind, record_id)
+            record = old.updated(change(old))
+            row = _row(record)
             changes = ", ".join(f"{name} = :{name}" for name in row)
             with _constrained(_missing_owner(record)):
-                connection.execute(
-                    f"UPDATE {_TABLES[type(record)]} SET {changes} WHERE id = :id", row
-                )
+                connection.execute(f"UPDATE {_TABLES[kind]} SET {changes} WHERE id = :id", row)
             if isinstance(record, Tenant) and record.disabled:
                 drop_responses_of(connection, record.id)
+        return record
 
     @on_worker
     def delete(self, connection: sqlite3.Connection, kind: type[D], record_id: str) -> None:

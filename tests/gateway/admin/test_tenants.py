@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.gateway.admin.office import Office, body, error_of
+from tests.gateway.admin.office import Office, body, error_of, open_office
 
 
 async def test_a_tenant_is_made_shown_and_listed(office: Office) -> None:
@@ -198,3 +199,18 @@ async def test_changes_at_once_do_not_undo_each_other(office: Office) -> None:
     )
     after = body(await office.operator.get(path))
     assert (after["name"], after["disabled"], after["weight"]) == ("renamed", True, 9.0)
+
+
+async def test_changes_by_two_gateways_do_not_undo_each_other(tmp_path: Path) -> None:
+    async with open_office(tmp_path) as one, open_office(tmp_path) as other:
+        tenant = await one.tenant()
+        path = f"/admin/tenants/{tenant['id']}"
+        for weight in range(1, 11):
+            await one.operator.post(f"{path}/enable")
+            disabled, *_ = await asyncio.gather(
+                one.operator.post(f"{path}/disable"),
+                *(other.operator.patch(path, json={"weight": weight}) for _ in range(3)),
+            )
+            assert body(disabled)["disabled"] is True
+            after = body(await other.operator.get(path))
+            assert (after["disabled"], after["weight"]) == (True, weight)

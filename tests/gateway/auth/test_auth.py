@@ -16,6 +16,7 @@ from gateway.caller import Caller
 from gateway.state.records import Tenant
 from tests.gateway.state.memory_store import MemoryStore
 from tests.gateway.support.manual_clock import ManualClock
+from tests.gateway.support.put_record import put
 from tests.gateway.support.small_app import client_of, small_app
 
 PEPPER = b"pepper".ljust(32, b".")
@@ -167,7 +168,7 @@ async def test_a_tenant_s_key_on_an_admin_route_tells_nothing(door: Door) -> Non
 
 
 async def test_a_disabled_tenant_is_403_and_a_stranger_still_401(door: Door) -> None:
-    await door.store.update(replace(ACME, disabled=True))
+    await put(door.store, replace(ACME, disabled=True))
     door.keyring.reload()
     answer = await door.knock("/me", forms(door.key)[0])
     assert answer.status_code == 403

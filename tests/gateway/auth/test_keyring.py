@@ -499,6 +499,21 @@ class TestOnSqlite:
             assert not await opens(keyring, issued.secret)
             assert (await store.get(ApiKey, issued.record.id)).revoked_at is not None
 
+    async def test_of_two_rotations_at_once_the_shorter_overlap_counts(
+        self, store: SqliteStore
+    ) -> None:
+        keyring = Keyring(store, PEPPER)
+        for overlaps in ([0, 3600], [3600, 0]):
+            issued = await keyring.issue(ACME.id)
+            await asyncio.gather(
+                *(keyring.rotate(issued.record.id, overlap_s=overlap) for overlap in overlaps),
+                return_exceptions=True,
+            )
+            assert not await opens(keyring, issued.secret)
+        longer = await keyring.issue(ACME.id)
+        await keyring.rotate(longer.record.id, overlap_s=3600)
+        assert await opens(keyring, longer.secret), "the control"
+
 
 def parts_of(secret: str) -> list[bytes]:
     """Every run of eight characters of the random part: more than the hint may show."""

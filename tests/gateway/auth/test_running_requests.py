@@ -16,6 +16,7 @@ from gateway.http.request_head import RunningRequest
 from gateway.state.records import ApiKey, Tenant
 from tests.gateway.state.memory_store import MemoryStore
 from tests.gateway.support.manual_clock import ManualClock
+from tests.gateway.support.put_record import put
 
 PEPPER = b"pepper".ljust(32, b".")
 ACME = Tenant(id="tn_acme", name="acme", created_at=1.0)
@@ -86,7 +87,7 @@ async def expired(house: House, key: IssuedKey) -> None:
 
 
 async def disabled(house: House, _: IssuedKey) -> None:
-    await house.store.update(replace(ACME, disabled=True))
+    await put(house.store, replace(ACME, disabled=True))
     house.keyring.forget(ACME.id)
 
 

@@ -26,6 +26,7 @@ from tests.doubles.engine.fake_engine import WELCOME, FakeEngine
 from tests.doubles.waiting import until
 from tests.gateway.state.memory_store import MemoryStore
 from tests.gateway.support.manual_clock import ManualClock
+from tests.gateway.support.put_record import put
 
 TEXT = "Be brief and be kind to everyone who asks you something."
 WITHIN_S = 20.0
@@ -110,7 +111,7 @@ async def test_what_another_gateway_stores_is_found_and_pinned_without_news(
     await until(lambda: record.id in gateway.engine.pinned, WITHIN_S)
     assert gateway.blocks() == 3
     assert gateway.engine.pinned[record.id] == 4  # the last one is not full
-    await gateway.store.update(replace(record, deleted_at=5.0))
+    await put(gateway.store, replace(record, deleted_at=5.0))
     await until(lambda: record.id not in gateway.engine.pinned, WITHIN_S)
     assert gateway.blocks() == 0
 

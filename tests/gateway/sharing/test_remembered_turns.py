@@ -9,6 +9,7 @@ from gateway.state.records import Tenant
 from tests.gateway.prompts.verbatim_turns.test_turn_memory import turn
 from tests.gateway.state.memory_store import MemoryStore
 from tests.gateway.support.manual_clock import ManualClock
+from tests.gateway.support.put_record import put
 
 
 async def test_tenants_that_may_not_ask_are_forgotten() -> None:
@@ -20,7 +21,7 @@ async def test_tenants_that_may_not_ask_are_forgotten() -> None:
     memory.add("deleted", b"a", turn())
     await clean(memory, store)
     assert memory.tenants() == {"ada", "bob"}
-    await store.update(msgspec.structs.replace(bob, disabled=True))
+    await put(store, msgspec.structs.replace(bob, disabled=True))
     await clean(memory, store)
     assert memory.tenants() == {"ada"}
 

@@ -33,6 +33,7 @@ from gateway.state.records import (
 )
 from gateway.state.store import Store
 from tests.gateway.state.memory_store import MemoryStore
+from tests.gateway.support.put_record import put
 
 HOSTILE = [
     "'; DROP TABLE tenants; --",
@@ -142,7 +143,7 @@ class StoreContract:
         ghost = a_tenant("ghost")
         for attempt in (
             store.get(Tenant, ghost.id),
-            store.update(ghost),
+            put(store, ghost),
             store.delete(Tenant, ghost.id),
             store.list_keys(ghost.id),
             store.create(a_key(ghost)),
@@ -158,18 +159,47 @@ class StoreContract:
         await store.create(tenant)
         await store.create(bystander)
         changed = replace(tenant, name="new", disabled=True, weight=7.0)
-        await store.update(changed)
+        await put(store, changed)
         assert await store.get(Tenant, tenant.id) == changed
         assert await store.get(Tenant, bystander.id) == bystander
+
+    async def test_changes_at_once_do_not_undo_each_other(self, store: Store) -> None:
+        tenant = a_tenant()
+        await store.create(tenant)
+
+        def heavier(stored: Tenant) -> Tenant:
+            return replace(stored, weight=stored.weight + 1)
+
+        changes = [store.update(Tenant, tenant.id, heavier) for _ in range(8)]
+        disabling = store.update(Tenant, tenant.id, lambda one: replace(one, disabled=True))
+        *_, seen = await asyncio.gather(*changes, disabling)
+        assert seen.disabled
+        after = await store.get(Tenant, tenant.id)
+        assert (after.disabled, after.weight) == (True, tenant.weight + 8)
+        await put(store, tenant)  # the control: who has read it before puts all of it back
+        assert await store.get(Tenant, tenant.id) == tenant
+
+    async def test_a_change_that_cannot_be_made_changes_nothing(self, store: Store) -> None:
+        tenant = a_tenant()
+        await store.create(tenant)
+
+        def refused(stored: Tenant) -> Tenant:
+            raise Conflict(stored.name)
+
+        with pytest.raises(Conflict):
+            await store.update(Tenant, tenant.id, refused)
+        assert await store.get(Tenant, tenant.id) == tenant
+        changed = await store.update(Tenant, tenant.id, lambda one: replace(one, weight=2.0))
+        assert changed == replace(tenant, weight=2.0)
 
     async def test_renaming_to_a_taken_name_is_a_conflict(self, store: Store) -> None:
         first, second = a_tenant("first"), a_tenant("second")
         await store.create(first)
         await store.create(second)
         with pytest.raises(Conflict):
-            await store.update(replace(second, name="first"))
+            await put(store, replace(second, name="first"))
         assert await store.get(Tenant, second.id) == second
-        await store.update(replace(second, name="second", weight=3.0))
+        await put(store, replace(second, name="second", weight=3.0))
         assert (await store.get(Tenant, second.id)).weight == 3.0
 
     async def test_deleting_a_tenant_deletes_its_keys_and_no_others(self, store: Store) -> None:
@@ -228,7 +258,7 @@ class StoreContract:
         with pytest.raises(NotFound):
             await store.get(ApiKey, "key_none")
         with pytest.raises(NotFound):
-            await store.update(a_key(tenant))
+            await put(store, a_key(tenant))
 
     async def test_a_digest_is_found_whole_or_not_at_all(self, store: Store) -> None:
         tenant = a_tenant()
@@ -245,9 +275,9 @@ class StoreContract:
         key, other = a_key(tenant, 1), a_key(tenant, 2)
         await store.create(key)
         await store.create(other)
-        await store.update(replace(key, expires_at=50.0))
+        await put(store, replace(key, expires_at=50.0))
         assert await store.get(ApiKey, key.id) == replace(key, expires_at=50.0)
-        await store.update(replace(key, expires_at=None, revoked_at=60.0))
+        await put(store, replace(key, expires_at=None, revoked_at=60.0))
         assert await store.get(ApiKey, key.id) == replace(key, revoked_at=60.0)
         assert await store.get(ApiKey, other.id) == other
 
@@ -256,18 +286,18 @@ class StoreContract:
         await store.create(tenant)
         before = a_key(tenant)
         await store.create(before)
-        await store.update(replace(before, revoked_at=60.0))
-        await store.update(replace(before, expires_at=99.0))  # read before the revocation
+        await put(store, replace(before, revoked_at=60.0))
+        await put(store, replace(before, expires_at=99.0))  # read before the revocation
         after = await store.get(ApiKey, before.id)
         assert (after.expires_at, after.revoked_at) == (99.0, 60.0)
-        await store.update(replace(before, revoked_at=70.0))
+        await put(store, replace(before, revoked_at=70.0))
         assert (await store.get(ApiKey, before.id)).revoked_at == 60.0
 
     async def test_find_shows_the_tenant_as_it_is_now(self, store: Store) -> None:
         tenant = a_tenant()
         await store.create(tenant)
         await store.create(a_key(tenant))
-        await store.update(replace(tenant, disabled=True))
+        await put(store, replace(tenant, disabled=True))
         found = await store.find_by_digest(a_key(tenant).digest)
         assert found is not None
         assert found[1].disabled
@@ -303,11 +333,11 @@ class StoreContract:
             await store.create(friend)
         await store.create(loner)
         with pytest.raises(NotFound):
-            await store.update(replace(loner, group_id=a_group().id))
+            await put(store, replace(loner, group_id=a_group().id))
         assert await store.every(Tenant) == [loner]
         await store.create(a_group())
         await store.create(friend)
-        await store.update(replace(loner, group_id=a_group().id))
+        await put(store, replace(loner, group_id=a_group().id))
         assert {t.group_id for t in await store.every(Tenant)} == {a_group().id}
 
     async def test_groups_come_back_oldest_first_and_can_be_renamed(self, store: Store) -> None:
@@ -318,15 +348,15 @@ class StoreContract:
         with pytest.raises(Conflict):
             await store.create(replace(late, id="gr_other"))
         with pytest.raises(Conflict):
-            await store.update(replace(early, name="late"))
-        await store.update(replace(early, name="first"))
+            await put(store, replace(early, name="late"))
+        await put(store, replace(early, name="first"))
         assert (await store.get(Group, early.id)).name == "first"
         await store.create(replace(early, id="gr_again"))  # the old name is free
 
     async def test_a_missing_group_is_not_found(self, store: Store) -> None:
         for attempt in (
             store.get(Group, "gr_none"),
-            store.update(a_group()),
+            put(store, a_group()),
             store.delete(Group, "gr_none"),
         ):
             with pytest.raises(NotFound):
@@ -341,15 +371,15 @@ class StoreContract:
         await store.create(prefix)
         with pytest.raises(Conflict):
             await store.delete(Group, group.id)
-        await store.update(replace(member, group_id=None))
+        await put(store, replace(member, group_id=None))
         with pytest.raises(Conflict):
             await store.delete(Group, group.id)
-        await store.update(replace(prefix, deleted_at=5.0))
+        await put(store, replace(prefix, deleted_at=5.0))
         await store.delete(Group, group.id)
         assert await store.every(Group) == []
         assert (await store.get(PublishedPrefix, prefix.id)).scope == group.id  # history stays
         await store.create(group)
-        await store.update(member)
+        await put(store, member)
         await store.delete(Tenant, member.id)
         await store.delete(Group, group.id)  # a deleted tenant belongs to nothing
 
@@ -365,7 +395,7 @@ class StoreContract:
         with pytest.raises(NotFound):
             await store.get(PublishedPrefix, "px_none")
         with pytest.raises(NotFound):
-            await store.update(a_prefix("ghost"))
+            await put(store, a_prefix("ghost"))
         with pytest.raises(NotFound):
             await store.create(a_prefix("ours", scope="gr_none"))
         assert len(await store.every(PublishedPrefix)) == 2
@@ -380,9 +410,9 @@ class StoreContract:
             await store.create(one)
             kept = (await store.get(PublishedPrefix, one.id)).source.tools
             assert json.dumps(kept) == json.dumps(tools)  # fields in their order, too
-        await store.update(replace(prefix, tokens=3))
+        await put(store, replace(prefix, tokens=3))
         assert (await store.get(PublishedPrefix, prefix.id)).source == source
-        await store.update(replace(prefix, deleted_at=7.0))
+        await put(store, replace(prefix, deleted_at=7.0))
         assert (await store.get(PublishedPrefix, prefix.id)).source.tools is None
         assert (await store.get(PublishedPrefix, alone.id)).source.tools == tools
 
@@ -395,7 +425,7 @@ class StoreContract:
         with pytest.raises(Conflict):
             await store.create(replace(prefix, version=2))  # its id is taken
         assert await store.every(PublishedPrefix) == [prefix]
-        await store.update(replace(prefix, deleted_at=7.0))
+        await put(store, replace(prefix, deleted_at=7.0))
         with pytest.raises(Conflict):
             await store.create(again)
         await store.create(replace(again, version=2))
@@ -403,10 +433,10 @@ class StoreContract:
     async def test_a_prefix_learns_its_tokens_and_stays_deleted(self, store: Store) -> None:
         prefix = a_prefix()
         await store.create(prefix)
-        await store.update(replace(prefix, tokens=42))
+        await put(store, replace(prefix, tokens=42))
         assert await store.get(PublishedPrefix, prefix.id) == replace(prefix, tokens=42)
-        await store.update(replace(prefix, tokens=42, deleted_at=7.0))
-        await store.update(replace(prefix, tokens=43))  # read before the deletion
+        await put(store, replace(prefix, tokens=42, deleted_at=7.0))
+        await put(store, replace(prefix, tokens=43))  # read before the deletion
         after = await store.get(PublishedPrefix, prefix.id)
         assert (after.tokens, after.deleted_at) == (43, 7.0)
 
@@ -507,14 +537,14 @@ class StoreContract:
         if change == "deleted":
             await store.delete(Tenant, tenant.id)
         else:
-            await store.update(replace(tenant, disabled=True))
+            await put(store, replace(tenant, disabled=True))
         assert (await kept(store, tenant), await kept(store, other)) == ([], [1, 2])
         with pytest.raises(NotFound):  # as an answer does that ends after the change
             await store.keep_response(a_response(tenant, 3), room_for(2, 4))
         if change == "deleted":
             await store.create(tenant)
         else:
-            await store.update(tenant)
+            await put(store, tenant)
         assert await kept(store, tenant) == []
         for number in (3, 4):  # their bytes are free again
             await store.keep_response(a_response(tenant, number), room_for(2, 4))
@@ -523,7 +553,7 @@ class StoreContract:
     async def test_a_tenant_that_changes_keeps_its_responses(self, store: Store) -> None:
         await store.create(a_tenant())
         await store.keep_response(a_response(a_tenant()), room_for(1))
-        await store.update(replace(a_tenant(), weight=2.0))
+        await put(store, replace(a_tenant(), weight=2.0))
         assert await kept(store, a_tenant()) == [1]
 
     async def test_responses_that_are_kept_at_once_stay_within_the_room(self, store: Store) -> None:
@@ -696,13 +726,13 @@ async def _random_change(store: Store, rng: random.Random) -> str:
     tenant = replace(a_tenant(rng.choice("abcd")), weight=float(rng.randrange(1, 5)))
     tenant = replace(tenant, name=rng.choice("abcd"))
     key = replace(a_key(a_tenant(rng.choice("abcd")), rng.randrange(4)), tenant_id=tenant.id)
-    changes: list[Callable[[], Awaitable[None]]] = [
+    changes: list[Callable[[], Awaitable[object]]] = [
         lambda: store.create(tenant),
-        lambda: store.update(tenant),
+        lambda: put(store, tenant),
         lambda: store.create(key),
         lambda: store.create(key),
-        lambda: store.update(replace(key, expires_at=rng.random())),
-        lambda: store.update(replace(key, revoked_at=rng.random())),
+        lambda: put(store, replace(key, expires_at=rng.random())),
+        lambda: put(store, replace(key, revoked_at=rng.random())),
         lambda: store.delete(Tenant, tenant.id),
     ]
     [change] = rng.choices(changes, weights=[6, 6, 6, 6, 6, 2, 1])

@@ -5,7 +5,7 @@ stand in for any other home and serve as the model of random tests.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -63,17 +63,18 @@ class MemoryStore:
             raise NotFound("no such record")
         return self._of(kind)[record_id]
 
-    async def update(self, record: R) -> None:
-        records = self._of(type(record))
-        old = await self.get(type(record), record.id)
-        others = {_unique(one) for one in records.values() if one.id != record.id}
-        if _unique(record) in others:
+    async def update(self, kind: type[R], record_id: str, change: Callable[[R], R]) -> R:
+        records = self._of(kind)
+        old = await self.get(kind, record_id)
+        new = old.updated(change(old))
+        others = {_unique(one) for one in records.values() if one.id != record_id}
+        if _unique(new) in others:
             raise Conflict("taken")
-        new = old.updated(record)
         self._require_group(new)
-        records[record.id] = new
+        records[record_id] = new
         if isinstance(new, Tenant) and new.disabled:
             self._drop_responses_of(new.id)
+        return new
 
     async def delete(self, kind: type[D], record_id: str) -> None:
         gone = await self.get(kind, record_id)

@@ -31,6 +31,7 @@ from tests.doubles.damage import fill_up, small_disk
 from tests.doubles.gateway.redis_server import RedisServer, redis_server
 from tests.gateway.state.contract import a_group, a_prefix, a_row
 from tests.gateway.support.manual_clock import ManualClock
+from tests.gateway.support.put_record import put
 
 PEPPER = b"pepper".ljust(32, b".")
 ACME = Tenant(id="tn_acme", name="acme", created_at=1.0)
@@ -78,12 +79,12 @@ class Site:
         for attempt in (
             self.store.create(ACME),
             self.store.every(Tenant),
-            self.store.update(ACME),
+            put(self.store, ACME),
             self.store.delete(Tenant, ACME.id),
             self.store.create(self.known.record),
             self.store.get(ApiKey, "key_1"),
             self.store.list_keys(ACME.id),
-            self.store.update(self.known.record),
+            put(self.store, self.known.record),
             self.store.find_by_digest(b"digest"),
             self.store.create(a_group()),
             self.store.every(Group),
@@ -285,12 +286,12 @@ async def test_a_read_only_redis_still_says_who_may_come_in(
         assert (await site.keyring.identify(site.unused.secret)).tenant_id == ACME.id
         for _ in range(10):  # more than a breaker bears; it is not for this
             with pytest.raises(Unavailable) as caught:
-                await site.store.update(replace(site.known.record, revoked_at=1.0))
+                await put(site.store, replace(site.known.record, revoked_at=1.0))
             assert caught.value.retry_after_s
         assert await site.store.every(Tenant) == [ACME]
         await site.link.command("REPLICAOF", "NO", "ONE")
         primary.thaw()
-    await site.store.update(replace(site.known.record, revoked_at=1.0))
+    await put(site.store, replace(site.known.record, revoked_at=1.0))
     site.forget_by_time()
     assert isinstance(await refusal(site, site.known), Unauthenticated)
 

@@ -17,6 +17,7 @@ from gateway.state.redis.link import RedisLink, connect
 from gateway.state.redis.store import RedisStore, told_of_changes
 from tests.doubles.gateway.redis_server import RedisServer
 from tests.gateway.support.manual_clock import ManualClock
+from tests.gateway.support.put_record import put
 
 PEPPER = b"pepper".ljust(32, b".")
 ACME = Tenant(id="tn_acme", name="acme", created_at=1.0)
@@ -119,7 +120,7 @@ async def test_other_changes_are_published_too(server: RedisServer, here: Gatewa
         issued = await here.keyring.issue(ACME.id)
         await there.next_news()
         await there.keyring.identify(issued.secret)
-        await here.store.update(replace(ACME, disabled=True))
+        await put(here.store, replace(ACME, disabled=True))
         await there.next_news()
         with pytest.raises(Forbidden):
             await there.keyring.identify(issued.secret)
