@@ -114,7 +114,7 @@ class EagerForward:
     def sample(self, allowed: Sequence[Bitmask | None] = ()) -> Launched:
         """Launch the sampling, and keep the tokens for the next step."""
         launched = self.sampler.launch(self.logits, self.sampling, self.inputs, allowed)
-        # Which of a row's several tokens stays is no matter: its sequence waits for their values.
+        # Any of a row's several tokens may stay: its sequence waits for their values.
         self.last_tokens.index_copy_(0, self.batch_slots, launched.tokens)
         return launched
 

@@ -78,7 +78,7 @@ class CheckProcess:
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,  # a panic would quote the grammar
                 )
-            if self._is_closed:  # just now, by a thread that did not see it
+            if self._is_closed:  # closed just now by another thread
                 self._process.kill()
         return self._control
 

@@ -43,7 +43,7 @@ from engine.transfers import HostArray
 
 Rows = npt.NDArray[np.int64]
 SEED_MASK = (1 << 64) - 1
-MASK_BITS = 32  # of a word of a mask
+MASK_BITS = 32  # bits of a word of a mask
 
 
 class Planner:

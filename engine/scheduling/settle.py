@@ -136,7 +136,7 @@ class Settler:
             else:
                 self._advance(row, now)
                 row.sequence.num_pending -= 1
-                # A prompt alone samples too, which is told nobody.
+                # A request of a prompt alone samples a token too, which is not sent.
                 generated[row.sequence.flow] += min(1, row.sequence.sampling.max_tokens)
                 replies += self._append(row.sequence, value.token_id, value, now)
         for flow, tokens in generated.items():

@@ -32,7 +32,7 @@ from engine.startup.origin import DUMMY_SEED
 from kernels.ops import ops_for
 from storage.stage import Stage, whole
 
-ROOM_PART = 0.8  # of the device's memory for weights, in what is advised where they do not fit
+ROOM_PART = 0.8  # part of the device's memory for weights that is advised where they do not fit
 
 _log = logging.getLogger(__name__)
 

@@ -35,7 +35,7 @@ from storage.errors import DiskUnavailable, PoolDoesNotFit
 from storage.host_pool import HostPool
 
 GIB = 1 << 30
-RANK_PREFIX = "rank-"  # of the directories of ranks from 1 on
+RANK_PREFIX = "rank-"  # prefix of the directories of ranks from 1 on
 
 _log = logging.getLogger(__name__)
 

@@ -70,7 +70,7 @@ class Offloader:
             return self.make_room_now(count, owner, NO_ROOM)
         device, leaving = self._device, self._in_flight.leaving
         skipped: list[Node] = []
-        awaited = 0  # slots below that skipped nodes wait for
+        awaited = 0  # slots in lower tiers that skipped nodes wait for
         while (wanted := count - device.num_free - leaving[DEVICE_TIER]) > 0:
             chosen = self._choose(wanted, count, owner, skipped)
             if chosen is None:

@@ -39,7 +39,7 @@ class OpenedFile:
 
     file: LmdbFile
     keys: KeyRing
-    lock: int  # descriptor
+    lock: int  # descriptor of the lock
     head_room: HeadRoom
     set_aside: bool  # another file was there that could not be used
     given_up: bool  # one was removed, because others need its room
