@@ -35,6 +35,7 @@ from gateway.overview.siblings import Siblings
 from gateway.page.sessions import Sessions, secret_of
 from gateway.processes.fair_executor import FairExecutor
 from gateway.prompts.pipeline.admission import Admission
+from gateway.prompts.templates.verdicts import Verdicts
 from gateway.prompts.tokens.text_memory import TextMemory
 from gateway.prompts.verbatim_turns.turn_memory import TurnMemory
 from gateway.prompts.verbatim_turns.verbatim import VerbatimTurns
@@ -193,8 +194,8 @@ async def _admission(
     files, store = kept.state.files, kept.state.home.store
     turns = TurnMemory(config.bounds, time.monotonic)
     seen = SeenPrompts(config.bounds, time.monotonic)
-    texts = TextMemory(config.bounds, time.monotonic)
-    memories: tuple[TenantMemory[Any], ...] = (turns, seen, texts)
+    texts, verdicts = TextMemory(config.bounds, time.monotonic), Verdicts(time.monotonic)
+    memories: tuple[TenantMemory[Any], ...] = (turns, seen, texts, verdicts)
     for memory in memories:
         await stack.enter_async_context(cleaned(memory, store))
     admission = Admission(
@@ -209,8 +210,9 @@ async def _admission(
         seen,
         texts,
         misses,
+        verdicts,
     )
-    return admission, (turns, texts)
+    return admission, (turns, texts, verdicts)
 
 
 def _threads() -> int:
