@@ -52,7 +52,7 @@ class Compilation:
 
     @property
     def error(self) -> EngineError | None:
-        """Why it cannot be used.
+        """Error of a grammar that cannot be used, or None.
 
         A new one each time: an error keeps the frames through which it was raised, each time that
         it is raised, and with them the text of the grammar.

@@ -134,7 +134,7 @@ def _most_alike(
 
 
 def _different(ids: TokenIds) -> npt.NDArray[np.bool_]:
-    """Whether a token is among `ids`, by its id: a fraction of the time of sorting them."""
+    """Mark the tokens that are among `ids`, in a fraction of the time of sorting them."""
     found = np.zeros(ids.max(initial=0) + 1, np.bool_)
     found[ids] = True
     return found
