@@ -50,13 +50,13 @@ class ScoredPrompt(Struct, frozen=True):
         return len(self.token_ids) + self.nbytes
 
     def packed(self) -> ScoredPrompt:
-        """The same in less memory."""
+        """Pack the same into less memory."""
         return ScoredPrompt(self.spelled, PackedLogprobs(self.logprobs))
 
 
 # Structs, which take a tenth of a frozen dataclass's time to make: there is one for every token.
 class Delta(Struct, frozen=True):
-    """What a step's tokens add. The text may be shown now; some may be held back for later."""
+    """The addition of a step's tokens. The text may be shown now; some may be held back."""
 
     index: int
     text: str
@@ -88,7 +88,7 @@ async def run_choice(
     choice: Choice,
     see: Callable[[Event], None],
 ) -> AsyncGenerator[Event, None]:
-    """Any number of `Delta` and one `ChoiceEnded`; an EngineError in place of the rest.
+    """Yield any number of `Delta` and one `ChoiceEnded`; an EngineError in place of the rest.
 
     `events` are the engine's; `see` is called with each of ours before it is yielded. When a stop
     string is met, the engine's stream is closed before `ChoiceEnded` is yielded: the request is
@@ -121,7 +121,7 @@ async def run_whole_choice(
     new: Callable[[], Choice],
     see: Callable[[Event], None],
 ) -> AsyncGenerator[Event, None]:
-    """As `run_choice`, for an answer of which nothing is shown before all of it is there.
+    """Run a choice of which nothing is shown before all of it is there.
 
     When its engine dies or stops it is computed anew elsewhere, after a `Delta` that is a restart.
     """
@@ -165,7 +165,7 @@ class Choice:
         self._prompt = generate.token_ids if shows_prompt else None  # until it was told
 
     def read(self, event: Tokens) -> tuple[Delta, ChoiceEnded | None]:
-        """What `event` adds, and the end if it completes a stop string, or the turn is over."""
+        """Read what `event` adds, and the end if a stop string is complete, or the turn is over."""
         text, count = self._show(event.token_ids)
         logprobs = None if event.logprobs is None else event.logprobs[:count]
         token_ids = event.token_ids[:count]
@@ -205,7 +205,7 @@ class Choice:
     def _parsed(
         self, text: str, count: int, *, is_last: bool, is_cut: bool = False
     ) -> tuple[Piece, ...] | None:
-        """What `text`, of `count` tokens, adds to the turn; tokens count as what they end in."""
+        """Parse `text`, of `count` tokens; a token is reasoning if its text ends in it."""
         if self._parser is None:
             return None
         pieces = self._parser.feed(text)
@@ -218,7 +218,7 @@ class Choice:
         return tuple(pieces)
 
     def _show(self, token_ids: tuple[int, ...]) -> tuple[str, int]:
-        """The text of `token_ids` up to a stop string, and how many of the ids that is."""
+        """Decode `token_ids` up to a stop string; return how many of the ids that is."""
         if not self._has_stops:
             self._tokens += len(token_ids)
             return "".join([self._text.push(token_id) for token_id in token_ids]), len(token_ids)
@@ -235,7 +235,7 @@ class Choice:
         return "".join(pieces), len(token_ids)
 
     def finish(self, event: Finished) -> tuple[Delta, ChoiceEnded]:
-        """The text that was still held back, and the end as the engine reported it."""
+        """Return the text that was still held back, and the end as the engine reported it."""
         if event.reason == "cancelled":
             raise EngineUnavailable("the engine gave the request up")
         text = ""

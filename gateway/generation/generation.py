@@ -57,7 +57,7 @@ async def generating(
 
 
 def _new(admitted: AdmittedRequest, decoder: TokenDecoder, index: int) -> Choice:
-    """The state of a choice that begins."""
+    """Make the state of a choice that begins."""
     parser = admitted.parser
     generate = admitted.generates[index]
     return Choice(index, generate, admitted.text, decoder, parser and parser())

@@ -43,7 +43,7 @@ class Serving:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`clock`: seconds."""
+        """Take `clock`, in seconds."""
         self._members = members
         self._routing = routing
         self.notes: RoutingNotes = notes or NoNotes()
@@ -53,7 +53,7 @@ class Serving:
     def generate(
         self, request: Generate, on_end: OnEnd | None = None
     ) -> AsyncGenerator[Tokens | Finished, None]:
-        """As `Engine.generate`, from whichever replica answers.
+        """Generate, from whichever replica answers.
 
         Where another one could answer anew, raises DiedAnswering in place of EngineDied, and
         StoppedAnswering in place of EngineUnavailable.
@@ -100,7 +100,7 @@ class Serving:
                 self._routing.ended(replica, request.request_id)
 
     def _question(self, attempts: Attempts) -> RouteQuestion:
-        """What may be done with a request now; EngineUnavailable when no replica is ready."""
+        """Ask what may be done with a request now; EngineUnavailable when no replica is ready."""
         members, request = self._members, attempts.next_request()
         ready = attempts.candidates(members.ready(attempts.tokens))
         if not ready:
@@ -119,7 +119,7 @@ class Serving:
         )
 
     def _begun(self, attempts: Attempts, route: Route) -> Attempt:
-        """The attempt of this route, and its prompt on another engine if it has one."""
+        """Begin the attempt of this route, and its prompt on another engine if it has one."""
         if route.is_alone:
             self.notes.routed_alone()
         if route.prompt is not None:
@@ -195,7 +195,7 @@ class Serving:
 
 
 def _source(remote: RemotePrefill | None, sources: Sources) -> FetchSource | None:
-    """The engine that computes a request's prompt since an attempt before, as long as it does."""
+    """Return the engine that computes a request's prompt since an earlier attempt, if it does."""
     if remote is None or remote.error is not None or remote.replica not in sources:
         return None
     return remote.source(sources[remote.replica])
