@@ -124,7 +124,7 @@ def check_origin(request: Request) -> None:
 
 
 def _is_over_https(request: Request) -> bool:
-    """Whether the browser names an origin of HTTPS, as it does with every POST of such a page.
+    """Tell whether the browser names an HTTPS origin, as it does with every POST of such a page.
 
     A proxy ends TLS before this server, which sees plain HTTP, and trusts no proxy's word.
     """
