@@ -33,7 +33,7 @@ COPY_WAIT_S = 0.001  # between looks, where there is nothing to do but wait for 
 
 
 class BlockMover(Protocol):
-    """Copies blocks between tiers while steps are computed."""
+    """Mover of blocks between tiers while steps are computed."""
 
     @property
     def pending(self) -> int:

@@ -74,7 +74,7 @@ class Core(Protocol):
 
 
 class StopSignal:
-    """Remembers that the process was asked to stop, and whether it may take its time."""
+    """Signal that asked the process to stop, and whether it may take its time."""
 
     def __init__(self) -> None:
         self.is_set = False

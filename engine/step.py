@@ -159,7 +159,7 @@ class Forward(Protocol):
 
 
 class Runner(Protocol):
-    """Computes steps in the order of launches; alone in the engine it holds tensors."""
+    """Runner of steps in the order of launches; alone in the engine it holds tensors."""
 
     def launch(self, step: Step) -> Launched:
         """Start computing `step`: its moves, the forward pass, the sampling.

@@ -1,4 +1,4 @@
-"""Fetches blocks from other engines: a thread asks, and puts what comes where it belongs.
+"""The client of other engines: a thread asks for blocks, and puts them where they belong.
 
     owner                            thread                                     answering engine
       begin(fetch) ->                  Ask ---------------------------------->

@@ -45,7 +45,7 @@ class PeerPool(Protocol):
 
 
 class PeerPools(Protocol):
-    """Opens pools. For one thread, but for `host_of`."""
+    """Pools of neighbours, opened here. For one thread, but for `host_of`."""
 
     def host_of(self, where: str) -> bytes | None:
         """Return what to tell an engine that could share its pool with us; None: it is not to."""

@@ -1,4 +1,4 @@
-"""Sends blocks to other engines: a thread has the socket that they ask at.
+"""The server of blocks to other engines: a thread has the socket that they ask at.
 
     owner                                        thread                            asking engine
       take() <- Asked, Gone                        <------------------------------ Ask, Taken, Leave

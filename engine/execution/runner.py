@@ -1,4 +1,4 @@
-"""Computes steps: moves, batch, forward pass, sampling.
+"""The runner of steps: moves, batch, forward pass, sampling.
 
 The token sampled for a batch slot stays on the device, where the next step finds it: that step can
 be launched before the token was collected.
@@ -29,7 +29,7 @@ from storage.move import Move
 
 
 class DeviceMover(Protocol):
-    """Executes moves within the device, on the compute stream, before what is launched next."""
+    """Mover within the device, on the compute stream, before what is launched next."""
 
     def execute(self, moves: Sequence[Move]) -> None:
         """Copy every move's block."""

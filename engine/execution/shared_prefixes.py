@@ -120,7 +120,7 @@ class _Members:
 
 
 class SharedPrefixes:
-    """Follows the decode rows from step to step. One owner thread."""
+    """Groups of decode rows, followed from step to step. One owner thread."""
 
     def __init__(self, rule: SharingRule) -> None:
         self.rule = rule

@@ -1,4 +1,4 @@
-"""Has grammars compiled in a process apart first, which may break or be ended.
+"""The check of grammars in a process apart, which may break or be ended.
 
 Knows: that process, and how it is asked. Does not know: what it does (`check_process.py`).
 """

@@ -1,4 +1,4 @@
-"""Makes masks in threads, many at once: the library lets go of the interpreter meanwhile.
+"""Threads that make masks, many at once: the library releases the interpreter meanwhile.
 
 A constraint is handed to a thread and back by its `is_busy`. A mask cannot be interrupted: one that
 takes long keeps its thread until it is made, and whoever asked for it goes on without it.

@@ -169,7 +169,7 @@ class Memory(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Allocator:
-    """Makes the tensors of a model's modules, uninitialised.
+    """Allocator of the tensors of a model's modules, uninitialised.
 
     Where several ranks compute the model (`group`), configs have the sizes of this rank's part.
     """

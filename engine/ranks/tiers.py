@@ -60,7 +60,7 @@ class _Open:
 
 @dataclass(slots=True)
 class RanksMover:
-    """Moves blocks on all ranks; implements `BlockMover`. `own` is this rank's."""
+    """Mover of blocks on all ranks; implements `BlockMover`. `own` is this rank's."""
 
     own: BlockMover
     others: OtherRanks

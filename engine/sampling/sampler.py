@@ -28,7 +28,7 @@ BITS = 8  # bits of a byte
 
 @dataclass(frozen=True, slots=True)
 class Sampler:
-    """Chooses tokens for one model, with the ops of the device."""
+    """Sampler for one model, with the ops of the device."""
 
     planner: Planner
     ops: Ops

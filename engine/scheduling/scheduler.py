@@ -69,7 +69,7 @@ class SchedulerStuck(RuntimeError):
 
 
 class Scheduler:
-    """Chooses which waiting and running sequences are in the next step. One owner thread."""
+    """Scheduler of waiting and running sequences into steps. One owner thread."""
 
     def __init__(
         self,

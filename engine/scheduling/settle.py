@@ -69,7 +69,7 @@ class AddressedEvent(NamedTuple):
 
 
 class Settler:
-    """Ends steps and sequences. One owner thread."""
+    """Settler of steps, at whose ends sequences end too. One owner thread."""
 
     def __init__(
         self,

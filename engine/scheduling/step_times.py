@@ -1,4 +1,4 @@
-"""Predicts how long a step takes, from what steps took: the one place that learns from them.
+"""Predicted times of steps, learnt from measured ones: the one place that learns from them.
 
     seconds = rows + keys that decodes read + pairs of a prompt's token and a key before it
 

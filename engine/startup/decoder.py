@@ -1,4 +1,4 @@
-"""Loads a decoder: its weights on the device, or in host memory as far as the config says.
+"""The loading of a decoder: weights on the device, or in host memory as the config says.
 
 Knows: what is looked at before anything is allocated: which layers stay in host memory, and whether
 the rest fits the device. Does not know: the pool, which gets what is left.

@@ -1,4 +1,4 @@
-"""Opens what lies below the device: host memory, a disk, and the mover between them.
+"""The tiers below the device, opened: host memory, a disk, and the mover between them.
 
 A tier that cannot be opened does not keep the engine from serving: it is left out, which is logged
 and shown in the stats.

@@ -40,7 +40,7 @@ from storage.move import DEVICE_TIER, DISK_TIER, HOST_TIER, Tier
 
 
 class Offloader:
-    """Makes room in a tier. One owner thread."""
+    """Offloader, which makes room in a tier. One owner thread."""
 
     def __init__(
         self,

@@ -31,7 +31,7 @@ ON_DISK_ALONE = bytes(state for state in WITH[DISK] if not state & HOST)  # on n
 
 
 class Removals:
-    """Gives slots back. One owner thread."""
+    """Removals of blocks, which give slots back. One owner thread."""
 
     def __init__(self, ref_counts: RefCounts, pools: Pools, in_flight: InFlight) -> None:
         self.eviction_log = EvictionLog()

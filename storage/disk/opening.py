@@ -1,4 +1,4 @@
-"""Opens the file of records in a directory, whatever state the directory is in.
+"""The opening of a directory's file of records, whatever state the directory is in.
 
     DIRECTORY/lock                  held by the one process that may touch the rest
     DIRECTORY/secret                authenticates records; DIRECTORY/keys with encryption

@@ -42,7 +42,7 @@ class _WriteBatch:
 
 
 class Writing:
-    """Does jobs in order. `run` is a thread's; `queue` is for all threads."""
+    """Jobs done in order. `run` is a thread's; `queue` is for all threads."""
 
     def __init__(
         self,

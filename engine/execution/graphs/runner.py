@@ -19,7 +19,7 @@ from engine.transfers import HostArray, HostCopy, record_event
 
 @dataclass(frozen=True, slots=True)
 class GraphRunner:
-    """Small steps by replay, the others by `eager`; implements `Runner`."""
+    """Runner of small steps by replay, of the others by `eager`; implements `Runner`."""
 
     eager: ModelRunner
     steps: CapturedSteps
