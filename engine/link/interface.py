@@ -1,4 +1,4 @@
-"""What a gateway may ask of an engine, whatever implements it."""
+"""The interface of an engine to a gateway, whatever implements it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ReplicaState = Literal["ready", "stalled", "draining", "absent", "handshake_fail
 
 @dataclass(frozen=True, slots=True)
 class ReplicaHealth:
-    """Whether one of several engines takes requests; `why` it does not, "" where it does."""
+    """Health of one of several engines; `why` it takes no requests, "" where it does."""
 
     state: ReplicaState
     why: str
@@ -36,17 +36,17 @@ class Engine(Protocol):
 
     @property
     def welcome(self) -> Welcome | None:
-        """What the connected engine is; None while none is connected."""
+        """Description of the connected engine; None while none is connected."""
         ...
 
     @property
     def is_stalled(self) -> bool:
-        """Whether the connected engine's process has stopped: it may go on, or be given up."""
+        """True if the connected engine's process has stopped: it may go on, or be given up."""
         ...
 
     @property
     def handshake_error(self) -> str | None:
-        """Why whoever is at the engine's address hears nothing, in a line; None where it may.
+        """Handshake error at the engine's address, in a line, or None.
 
         Of several engines it is told in `replicas`.
         """
@@ -59,7 +59,7 @@ class Engine(Protocol):
 
     @property
     def router_answers(self) -> bool | None:
-        """Whether the process that chooses among several engines answers; None without one."""
+        """True if the process that chooses among several engines answers; None without one."""
         ...
 
     def generate(
