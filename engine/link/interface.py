@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
+from engine.errors import EngineError
 from engine.link.messages import Failed, Finished, FlowQuota, Generate, Role, Tokens, Welcome
 from engine.link.query import Query, R
 
@@ -27,6 +28,16 @@ class ReplicaHealth:
     engine_id: str | None = None  # of the connected engine
     role: Role = "both"  # likewise, or of the last one
     known_blocks: int = 0  # that its gateway knows it to have cached
+
+
+@dataclass(frozen=True, slots=True)
+class Restarted:
+    """All events of a request so far are void: whoever asks for more gets a new answer.
+
+    Whoever has shown any of them raises `error`, for which the answer broke off.
+    """
+
+    error: EngineError
 
 
 class Engine(Protocol):
@@ -64,8 +75,8 @@ class Engine(Protocol):
 
     def generate(
         self, request: Generate, on_end: OnEnd | None = None
-    ) -> AsyncGenerator[Tokens | Finished, None]:
-        """Yield `Tokens` as they come, then one `Finished`.
+    ) -> AsyncGenerator[Tokens | Finished | Restarted, None]:
+        """Yield `Tokens` as they come, then one `Finished`; of several engines, also `Restarted`.
 
         Raises a subclass of `EngineError` in place of the rest when the request failed. Closing the
         generator early cancels the request in the engine, and waits until that has ended it or is

@@ -10,12 +10,12 @@ from typing import Literal
 from msgspec import Struct
 
 from engine.errors import EngineFailure, EngineUnavailable
+from engine.link.interface import Restarted
 from engine.link.messages import Finished, Generate, Reused, Timing, TokenLogprobs, Tokens
 from gateway.generation.detokenizer import Detokenizer, TokenDecoder
 from gateway.generation.packed_logprobs import PackedLogprobs, packed_bytes
 from gateway.generation.stop_strings import StopScanner
 from gateway.prompts.generation_request import TextRules
-from gateway.replicas.attempts import DiedAnswering, StoppedAnswering
 from gateway.turn_formats.pieces import Piece, ReasoningPiece
 from gateway.turn_formats.turn_format import TurnParser
 
@@ -84,9 +84,11 @@ Event = Delta | ChoiceEnded
 
 
 async def run_choice(
-    events: AsyncGenerator[Tokens | Finished, None],
-    choice: Choice,
+    events: AsyncGenerator[Tokens | Finished | Restarted, None],
+    new: Callable[[], Choice],
     see: Callable[[Event], None],
+    *,
+    is_whole: bool = False,
 ) -> AsyncGenerator[Event, None]:
     """Yield any number of `Delta` and one `ChoiceEnded`; an EngineError in place of the rest.
 
@@ -94,15 +96,22 @@ async def run_choice(
     string is met, the engine's stream is closed before `ChoiceEnded` is yielded: the request is
     cancelled there, and how much of it was computed is known. Likewise when the turn is over before
     the engine's stream is.
+
+    `is_whole`: nothing is shown before all of it is there. When its engine dies or stops it is
+    computed anew elsewhere, by a `new` choice, after a `Delta` that is a restart.
     """
+    choice, told = new(), 0
     ended: ChoiceEnded | None = None
-    told = 0
     async with aclosing(events):
         async for event in events:
-            if isinstance(event, Finished):
-                delta, ended = choice.finish(event)
-            else:
+            if isinstance(event, Tokens):
                 delta, ended = choice.read(event)
+            elif isinstance(event, Finished):
+                delta, ended = choice.finish(event)
+            elif is_whole:
+                choice, delta = new(), Delta(choice.index, "", (), None, is_restart=True)
+            else:
+                raise event.error
             see(delta)
             yield delta
             if ended is not None:
@@ -114,29 +123,6 @@ async def run_choice(
         raise EngineFailure("the engine's stream broke off")
     see(ended)
     yield ended
-
-
-async def run_whole_choice(
-    events: AsyncGenerator[Tokens | Finished, None],
-    new: Callable[[], Choice],
-    see: Callable[[Event], None],
-) -> AsyncGenerator[Event, None]:
-    """Run a choice of which nothing is shown before all of it is there.
-
-    When its engine dies or stops it is computed anew elsewhere, after a `Delta` that is a restart.
-    """
-    while True:
-        choice = new()
-        try:
-            async with aclosing(run_choice(events, choice, see)) as told:
-                async for event in told:
-                    yield event
-            return
-        except (DiedAnswering, StoppedAnswering) as lost:
-            events = lost.again()
-        restart = Delta(choice.index, "", (), None, is_restart=True)
-        see(restart)
-        yield restart
 
 
 class Choice:

@@ -14,7 +14,6 @@ Knows: errors, and what each says of a request. Does not know: who is ready (`me
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -33,26 +32,6 @@ MOST_DEATHS = 2  # one that computed its prompt for another counts, too
 MOST_ATTEMPTS = 16
 
 E = TypeVar("E", Tokens, Finished, Finished | Failed, Tokens | Finished)
-Again = Callable[[], AsyncGenerator[Tokens | Finished, None]]
-
-
-class DiedAnswering(EngineDied):
-    """An engine died of whose answer some had come; `again` computes all of it on another one.
-
-    For whoever has shown nothing of it to anybody.
-    """
-
-    def __init__(self, error: EngineDied, again: Again) -> None:
-        super().__init__(error.message, retry_after_s=error.retry_after_s)
-        self.again = again
-
-
-class StoppedAnswering(EngineUnavailable):
-    """The error of an engine that has stopped, and gave up what it had begun."""
-
-    def __init__(self, error: EngineUnavailable, again: Again) -> None:
-        super().__init__(error.message, retry_after_s=error.retry_after_s)
-        self.again = again
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 
 from engine.link.cache_events import CacheEvents, Cleared
-from engine.link.interface import OnEnd, ReplicaHealth
+from engine.link.interface import OnEnd, ReplicaHealth, Restarted
 from engine.link.messages import Finished, FlowQuota, Generate, Tokens, Welcome
 from gateway.processes.periodic import repeated
 from gateway.replicas.first_fetches import FirstFetches
@@ -80,7 +80,7 @@ class EngineSet(ReplicaQueries):
 
     def generate(
         self, request: Generate, on_end: OnEnd | None = None
-    ) -> AsyncGenerator[Tokens | Finished, None]:
+    ) -> AsyncGenerator[Tokens | Finished | Restarted, None]:
         """Generate; what fails before its first token may run on another replica."""
         return self._serving.generate(request, on_end)
 

@@ -18,13 +18,13 @@ Knows: connections and what they say they are. Does not know: requests.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Protocol
 
 from msgspec.structs import replace
 
-from engine.link.interface import Engine, ReplicaHealth, ReplicaState
-from engine.link.messages import Role, Welcome
+from engine.link.interface import Engine, OnEnd, ReplicaHealth, ReplicaState
+from engine.link.messages import Finished, Generate, Role, Tokens, Welcome
 from gateway.routing.router import Sources
 
 _LOG = logging.getLogger(__name__)
@@ -42,6 +42,12 @@ _SENDS = frozenset(("ready", "draining"))
 
 class ReplicaEngine(Engine, Protocol):
     """An engine whose requests can be taken away from it; `EngineClient` is one."""
+
+    def generate(
+        self, request: Generate, on_end: OnEnd | None = None
+    ) -> AsyncGenerator[Tokens | Finished, None]:
+        """Generate as `Engine.generate` does, without any `Restarted`."""
+        ...
 
     @property
     def is_idle(self) -> bool:

@@ -11,16 +11,10 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from functools import partial
 
-from engine.errors import EngineDied, EngineError, EngineUnavailable
-from engine.link.interface import OnEnd
+from engine.errors import EngineError, EngineUnavailable
+from engine.link.interface import OnEnd, Restarted
 from engine.link.messages import FetchSource, Finished, Generate, Tokens
-from gateway.replicas.attempts import (
-    Attempt,
-    Attempts,
-    DiedAnswering,
-    StoppedAnswering,
-    tokens_needed,
-)
+from gateway.replicas.attempts import Attempt, Attempts, tokens_needed
 from gateway.replicas.members import Members
 from gateway.replicas.remote_prefill import RemotePrefill
 from gateway.replicas.routing_notes import NoNotes, RoutingNotes
@@ -52,15 +46,13 @@ class Serving:
 
     def generate(
         self, request: Generate, on_end: OnEnd | None = None
-    ) -> AsyncGenerator[Tokens | Finished, None]:
-        """Generate, from whichever replica answers.
-
-        Where another one could answer anew, raises DiedAnswering in place of EngineDied, and
-        StoppedAnswering in place of EngineUnavailable.
-        """
+    ) -> AsyncGenerator[Tokens | Finished | Restarted, None]:
+        """Generate, from whichever replica answers."""
         return self._answered(Attempts(request, on_end))
 
-    async def _answered(self, attempts: Attempts) -> AsyncGenerator[Tokens | Finished, None]:
+    async def _answered(
+        self, attempts: Attempts
+    ) -> AsyncGenerator[Tokens | Finished | Restarted, None]:
         try:
             while True:
                 attempt = await self._begin(attempts)
@@ -73,9 +65,12 @@ class Serving:
                             yield attempts.told(event)
                     return
                 except EngineError as error:
-                    self._go_on(attempts, attempt, error)
+                    lost = self._lost(attempts, attempt, error)
                 finally:
                     self._note_end(attempt)
+                if attempt.has_begun:
+                    yield Restarted(lost)
+                self.notes.moved(attempt.replica)
         finally:
             await attempts.end_remote()
 
@@ -168,25 +163,16 @@ class Serving:
         if attempts.remote is not None and not is_fetched:
             attempts.remote.stop()  # it was not waited for
 
-    def _go_on(self, attempts: Attempts, attempt: Attempt, error: EngineError) -> None:
-        """Return if another replica is to be tried after this error, else raise it."""
+    def _lost(self, attempts: Attempts, attempt: Attempt, error: EngineError) -> EngineError:
+        """Return this error if another replica is to be tried after it, else raise it."""
         if attempt.says_it_stops:
             self._members.says_it_stops(attempt.replica)
         ready = self._members.ready(attempts.tokens)
         if not (attempts.may_go_on(attempt, error) and attempts.candidates(ready)):
             raise error
-        if attempt.has_begun:
-            again = partial(self._again, attempts, attempt.replica)
-            if isinstance(error, EngineDied):
-                raise DiedAnswering(error, again)
-            if isinstance(error, EngineUnavailable):
-                raise StoppedAnswering(error, again)
-        attempt.settle(is_last=False)
-        self.notes.moved(attempt.replica)
-
-    def _again(self, attempts: Attempts, left: str) -> AsyncGenerator[Tokens | Finished, None]:
-        self.notes.moved(left)
-        return self._answered(attempts)
+        if not attempt.has_begun:
+            attempt.settle(is_last=False)
+        return error
 
     def _note_end(self, attempt: Attempt) -> None:
         attempt.settle(is_last=True)
