@@ -1,9 +1,10 @@
 """`/admin/tenants` and `/admin/groups`: make, list, change, disable and delete tenants and groups.
 
 A group is of tenants that trust each other; membership is a field of the tenant, which is in one
-group at most. When a tenant is disabled or deleted, its cached prefixes and remembered identities
-are gone before the answer is sent. A change is made of the record as it is stored by then, so two
-changes at once, of whatever gateways, do not undo each other.
+group at most. When a tenant is disabled or deleted, or its group changes, its cached prefixes are
+gone before the answer is sent: by what it wrote for a group it could watch who uses it later. A
+change is made of the record as it is stored by then, so two changes at once, of whatever gateways,
+do not undo each other.
 """
 
 from __future__ import annotations
@@ -104,10 +105,11 @@ class _Tenants:
         await self.partitions.changed()
 
     async def change(self, tenant_id: str, change: TenantChange) -> Tenant:
+        before = await self.store.get(Tenant, tenant_id)
         after = await self.store.update(Tenant, tenant_id, change.applied_to)
         self.keyring.forget(tenant_id)
         await self.audit.note("tenant.update", tenant_id, **change.given())
-        if after.disabled:
+        if after.disabled or after.group_id != before.group_id:
             await _flush(self.flushing, tenant_id)
         await self.partitions.changed()
         return after
@@ -174,8 +176,8 @@ def _add_changes(router: APIRouter, tenants: _Tenants) -> None:
 async def _flush(flushing: Flushing, tenant_id: str) -> FlushResult:
     """Drop the tenant's prefixes.
 
-    Where that fails the change stands: what is left in the cache cannot be reached, because no
-    request has the id that its namespace is derived from.
+    Where that fails the change stands: the flush is recorded, or what is left in the cache cannot
+    be reached.
     """
     try:
         return await flushing.flush(tenant_id)

@@ -155,6 +155,21 @@ async def test_disabling_by_patch_flushes_too(office: Office) -> None:
     assert office.engine.flushes == [tenant["id"]]
 
 
+async def test_a_tenant_s_blocks_go_when_its_group_changes(office: Office) -> None:
+    """Else it could see when the members it has left use what it wrote for them."""
+    groups = [
+        body(await office.operator.post("/admin/groups", json={"name": name}))["id"]
+        for name in ("first", "second")
+    ]
+    tenant = (await office.tenant())["id"]
+    flushes = 0
+    for group, is_change in (*((one, True) for one in groups), (groups[1], False), (None, True)):
+        change = {"group_id": group, "weight": 2.0}
+        assert (await office.operator.patch(f"/admin/tenants/{tenant}", json=change)).is_success
+        flushes += is_change
+        assert office.engine.flushes == [tenant] * flushes, group
+
+
 async def test_a_change_of_weight_is_seen_by_the_next_request(office: Office) -> None:
     tenant = await office.tenant()
     key = (await office.key(tenant["id"]))["key"]
