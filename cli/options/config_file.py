@@ -1,7 +1,7 @@
 """`--config FILE`: settings in YAML, below the flags and variables of the same names.
 
-A key is a flag's name with underscores. The file is read and checked by pydantic-settings, against
-a model made of the command's own flags: their types and bounds, and no other key. What it says
+A key is a flag's name with underscores. The file is checked by pydantic against a
+model made of the command's own flags: their types and bounds, and no other key. What it says
 becomes the command's defaults, so a flag counts before a variable, a variable before the file.
 
 A variable `RATOON_...` that no command knows is refused here, too: a typing mistake would else be
@@ -90,42 +90,7 @@ ConfigFile = Annotated[
 
 def settings_in(path: Path, options: Options) -> dict[str, Any]:
     """Read the file's settings by the names of `options`; raise BadConfig."""
-    from pydantic import ValidationError, create_model
-    from pydantic_settings import (
-        BaseSettings,
-        PydanticBaseSettingsSource,
-        SettingsConfigDict,
-        YamlConfigSettingsSource,
-    )
-    from yaml import YAMLError  # type: ignore[import-untyped]
-
-    class OfFile(BaseSettings):
-        """Settings of the file alone: typer reads flags and variables."""
-
-        model_config = SettingsConfigDict(
-            extra="forbid", validate_default=False, allow_inf_nan=False
-        )
-
-        @classmethod
-        def settings_customise_sources(
-            cls, settings_cls: type[BaseSettings], *_: Any, **__: Any
-        ) -> tuple[PydanticBaseSettingsSource, ...]:
-            return (YamlConfigSettingsSource(settings_cls, yaml_file=path),)
-
-    try:
-        path.read_bytes()  # the source passes over a file that is not there
-    except OSError as error:
-        raise BadConfigFile(f"{path}: {error.strerror}") from None
-    try:
-        _check_keys(path)
-        settings = create_model("Settings", __base__=OfFile, **_fields(options))()
-    except ValidationError as error:
-        raise BadConfigFile(_first(path, error, options)) from None
-    except (UnicodeDecodeError, YAMLError) as error:
-        raise BadConfigFile(f"{path}: {' '.join(str(error).split())}") from None
-    except (ValueError, TypeError):  # of dict(), which the source makes of whatever it has read
-        raise BadConfigFile(f"{path}: it should have settings, such as max_running: 64") from None
-    return {name: getattr(settings, name) for name in settings.model_fields_set}
+    return _checked(path, options, _read(path), "")
 
 
 def section_in(
@@ -135,23 +100,45 @@ def section_in(
 
     `taken` are set by the rest of the file.
     """
+    options = {key: option for key, option in _options_of(command).items() if key not in taken}
+    return _checked(path, options, values, f"{name}.")
+
+
+def _checked(
+    path: Path, options: Options, values: Mapping[str, Any], section: str
+) -> dict[str, Any]:
+    """Check values against a model that is made of `options`: their types, and no other key."""
     from pydantic import ConfigDict, ValidationError, create_model
 
-    options = {key: option for key, option in _options_of(command).items() if key not in taken}
     config = ConfigDict(extra="forbid", allow_inf_nan=False)
-    fields = _fields(options)
     try:
-        section = create_model("Section", __config__=config, **fields)(**values)
+        settings = create_model("Settings", __config__=config, **_fields(options))(**values)
     except ValidationError as error:
-        raise BadConfigFile(_first(path, error, options, f"{name}.")) from None
-    return {key: getattr(section, key) for key in section.model_fields_set}
+        raise BadConfigFile(_first(path, error, options, section)) from None
+    return {key: getattr(settings, key) for key in settings.model_fields_set}
 
 
-def _check_keys(path: Path) -> None:
-    """Raise BadConfigFile for a key given twice: YAML's reader keeps the last. Or YAMLError."""
-    import yaml
+def _read(path: Path) -> dict[str, Any]:
+    """Read the file's mapping; raise BadConfigFile, also for a key given twice."""
+    import yaml  # type: ignore[import-untyped]
 
-    top = yaml.compose(path.read_text(), Loader=yaml.SafeLoader)
+    try:
+        with path.open(encoding="utf-8") as file:
+            loader = yaml.SafeLoader(file)
+            top = loader.get_single_node()
+            _check_keys(path, top)
+            read = {} if top is None else loader.construct_document(top)
+    except OSError as error:
+        raise BadConfigFile(f"{path}: {error.strerror}") from None
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise BadConfigFile(f"{path}: {' '.join(str(error).split())}") from None
+    if not isinstance(read, dict) or not all(isinstance(key, str) for key in read):
+        raise BadConfigFile(f"{path}: it should have settings, such as max_running: 64")
+    return read
+
+
+def _check_keys(path: Path, top: Any) -> None:
+    """Raise BadConfigFile for a key given twice: YAML's reader keeps the last."""
     for node in (top, *(value for _, value in top.value)) if _is_mapping(top) else ():
         lines = dict[str, int]()
         for key, _ in node.value if _is_mapping(node) else ():
