@@ -1,4 +1,6 @@
-"""The views of records: their fields of the same names, and what is computed from them."""
+"""What is shown of a record: its fields of the same names, and what is computed from it; and what
+several views have.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ V = TypeVar("V", bound=msgspec.Struct)
 
 
 def view_of(kind: type[V], *records: msgspec.Struct, **computed: Any) -> V:
-    """Make a `kind` with the fields that it shares with `records`, and those `computed`."""
+    """A `kind` with the fields that it has in common with `records`, and those `computed`."""
     common = {
         name: getattr(record, name)
         for record in records
@@ -31,5 +33,5 @@ class TokensByTier(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, tiers: TierTokens) -> TokensByTier:
-        """Count as the engine does."""
+        """As the engine counts them."""
         return cls(tiers.device, tiers.host, tiers.disk)

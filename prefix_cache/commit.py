@@ -31,7 +31,7 @@ from storage.move import Tier
 
 
 class Committer:
-    """Committer of leases' new blocks to the tree."""
+    """Moves leases along the tree and adds to it what is new."""
 
     def __init__(
         self,

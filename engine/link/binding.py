@@ -1,4 +1,4 @@
-"""The binding of the engine's sockets: files that nobody else may open, TCP with a key."""
+"""How the engine's sockets are bound: files that nobody else may open, TCP for holders of a key."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Queries and orders of gateways and operators on the whole cache, and reports."""
+"""What gateways and operators ask and order of the whole cache, and the engine's reports."""

@@ -78,7 +78,7 @@ class RankProcess:
 
 
 class RanksWatch:
-    """Watch that ends the engine after the death of a rank. A thread of its own."""
+    """Ends the engine after the death of a rank. A thread of its own."""
 
     def __init__(
         self,

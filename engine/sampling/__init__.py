@@ -1,1 +1,1 @@
-"""Sampling of every row's next token, on the device, from logits and sampling parameters."""
+"""Samples the next token of every row, on the device, from logits and sampling parameters."""

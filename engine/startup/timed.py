@@ -1,4 +1,4 @@
-"""A log of how long each part of a start took, which shows the slow one."""
+"""Logs how long each part of a start took, so that the log shows which one is slow."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ from engine.link.interface import Engine
 from gateway.caller import Caller
 from gateway.config import Bounds
 from gateway.errors import NotFound
+from gateway.http.direct import Guard
 from gateway.http.error_dialect import ErrorDialect
 from gateway.prompts.sampling_defaults import DIALECT_DEFAULTS, SamplingDefaults
 from gateway.requests.answering import Answering
@@ -42,7 +43,7 @@ class ModelCard:
         return None if welcome is None else welcome.max_model_len
 
     def check(self, name: str | None) -> None:
-        """Raise NotFound for any name but the model's; None means whatever is served."""
+        """NotFound for any name but the model's; None means whatever is served."""
         if name is not None and name != self.name:
             raise NotFound(
                 "there is no model of that name; see /v1/models",
@@ -53,7 +54,7 @@ class ModelCard:
 
 @dataclass(frozen=True, slots=True)
 class RouteParts:
-    """The parts with which the routes of a dialect work.
+    """What the routes of a dialect work with.
 
     A route calls `authenticate`, and one that does work takes a permit, before its body is read.
     """
@@ -65,8 +66,12 @@ class RouteParts:
     permits: Permits
     responses: ResponseStore
 
+    def guard(self) -> Guard[Caller, Permit]:
+        """The guard of the routes that are reached without the framework."""
+        return Guard(self.authenticate, lambda caller: self.permits.taken(caller))
+
     def permitted(self) -> Permitted:
-        """Make a dependency that gives a permit, given back when the answer has been sent."""
+        """A dependency that gives a permit, which is given back when the answer has been sent."""
         authenticate, permits = self.authenticate, self.permits
 
         async def permit(
@@ -82,5 +87,5 @@ class Dialect(ErrorDialect, Protocol):
     """A folder here, as `gateway/startup/composition.py` sees it."""
 
     def router(self, parts: RouteParts) -> APIRouter:
-        """Serve its routes, all of them below its `prefixes`, unless it is the default."""
+        """Its routes, all of them below its `prefixes`, unless it is the default."""
         ...

@@ -1,1 +1,1 @@
-"""The way from the engine's events to an answer: choices, text, stop strings, their order."""
+"""From the engine's events to an answer: choices, text, stop strings, the order of answering."""

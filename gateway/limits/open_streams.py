@@ -1,4 +1,4 @@
-"""The number of choices that a tenant may have running at once, with all its keys."""
+"""How many choices a tenant may have running at once, with all its keys together."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class OpenStreams:
         self._open: Counter[str] = Counter()
 
     def __len__(self) -> int:
-        """Count the choices that run now."""
+        """How many choices run now."""
         return self._open.total()
 
     def take(self, tenant_id: str, choices: int) -> None:
@@ -28,7 +28,7 @@ class OpenStreams:
         self._open[tenant_id] += choices
 
     def give_back(self, tenant_id: str, choices: int) -> None:
-        """Give back choices that have ended."""
+        """They have ended."""
         self._open[tenant_id] -= choices
         if not self._open[tenant_id]:
             del self._open[tenant_id]

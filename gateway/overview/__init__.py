@@ -1,1 +1,1 @@
-"""The data of the operator's page about a running server: its last hour, requests, refusals."""
+"""What the operator's page shows of a running server: its last hour, requests, refusals."""

@@ -1,4 +1,4 @@
-"""The counters of routing: a gateway's metrics, or nothing.
+"""What is counted of routing: a gateway's metrics, or nothing.
 
 Knows: names and numbers. Does not know: what they are counted with.
 """
@@ -15,23 +15,23 @@ class RoutingNotes(Protocol):
     """Belongs to one event loop."""
 
     def moved(self, replica: str) -> None:
-        """Count that a request that `replica` had not begun is sent to another one."""
+        """A request that `replica` had not begun is sent to another one."""
         ...
 
     def fetch(self, reason: FetchReason) -> None:
-        """Count that a replica is told to fetch from another one."""
+        """A replica is told to fetch from another one."""
         ...
 
     def predicted(self, predicted_s: float, real_s: float) -> None:
-        """Note that a first token has come, so long after its request was sent."""
+        """A first token has come, so long after its request was sent."""
         ...
 
     def routed_alone(self) -> None:
-        """Count that a replica was chosen without the router process, which did not answer."""
+        """A replica was chosen without the router process, which did not answer."""
         ...
 
     def snapshot(self, replica: str) -> None:
-        """Count that a replica begins to tell its whole cache: it is new, or events are missing."""
+        """A replica has begun to tell its whole cache: it is new, or events of it are missing."""
         ...
 
 

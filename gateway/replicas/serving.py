@@ -11,10 +11,16 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from functools import partial
 
-from engine.errors import EngineError, EngineUnavailable
-from engine.link.interface import OnEnd, Restarted
+from engine.errors import EngineDied, EngineError, EngineUnavailable
+from engine.link.interface import OnEnd
 from engine.link.messages import FetchSource, Finished, Generate, Tokens
-from gateway.replicas.attempts import Attempt, Attempts, tokens_needed
+from gateway.replicas.attempts import (
+    Attempt,
+    Attempts,
+    DiedAnswering,
+    StoppedAnswering,
+    tokens_needed,
+)
 from gateway.replicas.members import Members
 from gateway.replicas.remote_prefill import RemotePrefill
 from gateway.replicas.routing_notes import NoNotes, RoutingNotes
@@ -37,7 +43,7 @@ class Serving:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take `clock`, in seconds."""
+        """`clock`: seconds."""
         self._members = members
         self._routing = routing
         self.notes: RoutingNotes = notes or NoNotes()
@@ -46,13 +52,15 @@ class Serving:
 
     def generate(
         self, request: Generate, on_end: OnEnd | None = None
-    ) -> AsyncGenerator[Tokens | Finished | Restarted, None]:
-        """Generate, from whichever replica answers."""
+    ) -> AsyncGenerator[Tokens | Finished, None]:
+        """As `Engine.generate`, from whichever replica answers.
+
+        Where another one could answer anew, raises DiedAnswering in place of EngineDied, and
+        StoppedAnswering in place of EngineUnavailable.
+        """
         return self._answered(Attempts(request, on_end))
 
-    async def _answered(
-        self, attempts: Attempts
-    ) -> AsyncGenerator[Tokens | Finished | Restarted, None]:
+    async def _answered(self, attempts: Attempts) -> AsyncGenerator[Tokens | Finished, None]:
         try:
             while True:
                 attempt = await self._begin(attempts)
@@ -65,12 +73,9 @@ class Serving:
                             yield attempts.told(event)
                     return
                 except EngineError as error:
-                    lost = self._lost(attempts, attempt, error)
+                    self._go_on(attempts, attempt, error)
                 finally:
                     self._note_end(attempt)
-                if attempt.has_begun:
-                    yield Restarted(lost)
-                self.notes.moved(attempt.replica)
         finally:
             await attempts.end_remote()
 
@@ -95,7 +100,7 @@ class Serving:
                 self._routing.ended(replica, request.request_id)
 
     def _question(self, attempts: Attempts) -> RouteQuestion:
-        """Ask what may be done with a request now; EngineUnavailable when no replica is ready."""
+        """What may be done with a request now; EngineUnavailable when no replica is ready."""
         members, request = self._members, attempts.next_request()
         ready = attempts.candidates(members.ready(attempts.tokens))
         if not ready:
@@ -114,7 +119,7 @@ class Serving:
         )
 
     def _begun(self, attempts: Attempts, route: Route) -> Attempt:
-        """Begin the attempt of this route, and its prompt on another engine if it has one."""
+        """The attempt of this route, and its prompt on another engine if it has one."""
         if route.is_alone:
             self.notes.routed_alone()
         if route.prompt is not None:
@@ -163,16 +168,25 @@ class Serving:
         if attempts.remote is not None and not is_fetched:
             attempts.remote.stop()  # it was not waited for
 
-    def _lost(self, attempts: Attempts, attempt: Attempt, error: EngineError) -> EngineError:
-        """Return this error if another replica is to be tried after it, else raise it."""
+    def _go_on(self, attempts: Attempts, attempt: Attempt, error: EngineError) -> None:
+        """Return if another replica is to be tried after this error, else raise it."""
         if attempt.says_it_stops:
             self._members.says_it_stops(attempt.replica)
         ready = self._members.ready(attempts.tokens)
         if not (attempts.may_go_on(attempt, error) and attempts.candidates(ready)):
             raise error
-        if not attempt.has_begun:
-            attempt.settle(is_last=False)
-        return error
+        if attempt.has_begun:
+            again = partial(self._again, attempts, attempt.replica)
+            if isinstance(error, EngineDied):
+                raise DiedAnswering(error, again)
+            if isinstance(error, EngineUnavailable):
+                raise StoppedAnswering(error, again)
+        attempt.settle(is_last=False)
+        self.notes.moved(attempt.replica)
+
+    def _again(self, attempts: Attempts, left: str) -> AsyncGenerator[Tokens | Finished, None]:
+        self.notes.moved(left)
+        return self._answered(attempts)
 
     def _note_end(self, attempt: Attempt) -> None:
         attempt.settle(is_last=True)
@@ -181,7 +195,7 @@ class Serving:
 
 
 def _source(remote: RemotePrefill | None, sources: Sources) -> FetchSource | None:
-    """Return the engine that computes a request's prompt since an earlier attempt, if it does."""
+    """The engine that computes a request's prompt since an attempt before, as long as it does."""
     if remote is None or remote.error is not None or remote.replica not in sources:
         return None
     return remote.source(sources[remote.replica])

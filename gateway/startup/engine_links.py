@@ -1,4 +1,4 @@
-"""The links of this process to its engines, and the choice of who routes among several."""
+"""Connects this process to its engines, and decides who chooses among several."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gateway.routing.route import OwnRouting, Routing
 async def connected(
     config: GatewayConfig, flushes: FlushReader, router_socket: Path | None = None
 ) -> AsyncIterator[Engine]:
-    """Connect the engine, or all replicas as one; they may come later, and first do `flushes`.
+    """The engine, or all replicas as one; they may come later, and first do missed `flushes`.
 
     The router process at `router_socket` chooses among replicas; without one, this process does.
     """

@@ -1,4 +1,4 @@
-"""The router's choice of experts for each token: the k largest of its logits.
+"""Chooses the experts of each token: the k largest of its router's logits.
 
     weights = softmax(logits), of all experts, in float32
     with `renormalise` divided by the sum of the chosen ones

@@ -1,4 +1,4 @@
-"""A pause of Python's garbage collection."""
+"""Keeps Python from collecting garbage for a while."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from prefix_cache.tree.node import Node
 
 
 class VictimQueue(Candidates):
-    """Queue in place of a tier's `Candidates` from the first quota on."""
+    """Takes the place of a tier's `Candidates` when the first quota is set."""
 
     def __init__(
         self,

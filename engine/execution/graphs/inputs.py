@@ -108,7 +108,7 @@ class GraphBucket:
 
 
 class StepInputs:
-    """Inputs of captured graphs of one bucket. `flat` is shared by all buckets."""
+    """Fills the inputs of captured graphs of one bucket. `flat` is shared by all buckets."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-r"""A reader of GBNF, llama.cpp's grammars, as llama.cpp reads it.
+r"""Reads GBNF, llama.cpp's grammars, as llama.cpp does.
 
     root ::= "a" [^b-d\n]{1,3} (other | <[17]>)*   # from here
 

@@ -1,4 +1,4 @@
-r"""A reader of regular expressions as ECMA 262 has them, and of other dialects' additions.
+r"""Reads regular expressions as ECMA 262 has them, and what other dialects have beside.
 
     ^(?<name>[^()[\]]+)\/\d{2,}$
 

@@ -1,1 +1,1 @@
-"""The additions of a link over TCP: a key at both ends, and bounds."""
+"""What a link over TCP has beside one of a Unix socket: a key at both ends, and bounds."""

@@ -24,14 +24,19 @@ from gateway.requests.permits import Permit
 
 
 def messages_router(parts: RouteParts) -> APIRouter:
-    """Serve all routes of the dialect."""
+    """All routes of the dialect."""
     router = APIRouter()
     answering = parts.answering
     reader = MessagesReader(parts.card, parts.bounds, answering.admission)
     PermitOf = Annotated[Permit, Depends(parts.permitted())]
 
-    @direct(router, "/v1/messages", described(MessageReply, MessagesRequest, event=StreamEvent))
-    async def messages(request: Request, permit: PermitOf) -> Response:
+    @direct(
+        router,
+        "/v1/messages",
+        parts.guard(),
+        described(MessageReply, MessagesRequest, event=StreamEvent),
+    )
+    async def messages(request: Request, permit: Permit) -> Response:
         asked, stream = await reader.messages(request, permit)
         return await asked.respond(answering, stream=stream)
 

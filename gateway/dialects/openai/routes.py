@@ -53,7 +53,7 @@ from gateway.dialects.openai.schema import (
 from gateway.dialects.openai.tokenize import detokenize, tokenize, tokens_in
 from gateway.dialects.openai_shape import limit_headers
 from gateway.http.body import Body, Part
-from gateway.http.direct import direct
+from gateway.http.direct import Guard, direct
 from gateway.http.openapi import described
 from gateway.http.request_head import request_id_of
 from gateway.processes.fair_executor import Steps
@@ -73,11 +73,11 @@ _DETOKENIZE = msgspec.json.Decoder(DetokenizeRequest)
 
 
 def openai_router(parts: RouteParts) -> APIRouter:
-    """Serve all routes of the dialect."""
+    """All routes of the dialect."""
     router = APIRouter()
     reader = Reader(parts.card, parts.bounds, parts.answering.admission)
     permitted = parts.permitted()
-    _add_generation(router, reader, parts.answering, permitted)
+    _add_generation(router, reader, parts.answering, parts.guard())
     _add_tokens(router, reader, permitted)
     _add_models(router, parts.card, parts.authenticate)
     return router
@@ -85,14 +85,14 @@ def openai_router(parts: RouteParts) -> APIRouter:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A reader of request bodies, which checks the model that they name."""
+    """Reads request bodies and checks the model that they name."""
 
     card: ModelCard
     bounds: Bounds
     admission: Admission
 
     async def chat(self, request: Request, permit: Permit) -> tuple[DialectRequest, bool]:
-        """Read what a chat asks for, without its body, and whether the answer is a stream."""
+        """What a chat asks for, without its body, and whether the answer is a stream."""
         wire = await self.read(request, permit, _CHAT)
         request_id = request_id_of(request.scope)
 
@@ -114,7 +114,7 @@ class Reader:
         return DialectRequest(wanted, reply, request, permit), bool(wire.stream)
 
     async def completion(self, request: Request, permit: Permit) -> tuple[DialectRequest, bool]:
-        """Read the same of a text completion."""
+        """The same of a text completion."""
         wire = await self.read(request, permit, _COMPLETION, prompt_in)
         request_id = request_id_of(request.scope)
         context = (await self.admission.engine()).max_model_len
@@ -145,7 +145,7 @@ class Reader:
         decoder: msgspec.json.Decoder[T],
         bulk: Callable[[Body], Part] | None = None,
     ) -> T:
-        """Parse the body; raise GatewayError for a bad body or another model.
+        """The parsed body; raises GatewayError for a bad body or another model.
 
         `bulk` is as in `parse_steps`.
         """
@@ -156,7 +156,7 @@ class Reader:
     async def _understood(
         self, permit: Permit, size: int, understand: Callable[[Bounds], Understood]
     ) -> Understood:
-        """Run `understand` on a request; `size` is how much work that is."""
+        """What `understand` makes of a request; `size` is how much work that is."""
         bounds = self.bounds
         if permit.caller.is_operator:  # who may choose whether blocks are loaded, if tenants do not
             bounds = msgspec.structs.replace(bounds, allow_cache_load=True)
@@ -179,35 +179,40 @@ class Reader:
 
 
 def _served_tier(wire: ChatRequest) -> ServedTier | UnsetType:
-    """Name the tier that is served; nothing is said where none was asked for."""
+    """What of the tier asked for there is; nothing is said where none was."""
     if wire.service_tier is None:
         return UNSET
     return "flex" if wire.service_tier == "flex" else "default"
 
 
 def _add_generation(
-    router: APIRouter, reader: Reader, answering: Answering, permitted: Permitted
+    router: APIRouter, reader: Reader, answering: Answering, guard: Guard[Caller, Permit]
 ) -> None:
     """Chat and text completions."""
-    PermitOf = Annotated[Permit, Depends(permitted)]
 
     @direct(
         router,
         "/v1/chat/completions",
+        guard,
         described(ChatCompletion, ChatRequest, event=ChatChunk),
     )
-    async def chat_completions(request: Request, permit: PermitOf) -> Response:
+    async def chat_completions(request: Request, permit: Permit) -> Response:
         asked, stream = await reader.chat(request, permit)
         return await asked.respond(answering, stream=stream)
 
-    @direct(router, "/v1/completions", described(Completion, CompletionRequest, event=Completion))
-    async def completions(request: Request, permit: PermitOf) -> Response:
+    @direct(
+        router,
+        "/v1/completions",
+        guard,
+        described(Completion, CompletionRequest, event=Completion),
+    )
+    async def completions(request: Request, permit: Permit) -> Response:
         asked, stream = await reader.completion(request, permit)
         return await asked.respond(answering, stream=stream)
 
 
 def _add_tokens(router: APIRouter, reader: Reader, permitted: Permitted) -> None:
-    """Serve `/tokenize` and `/detokenize`."""
+    """`/tokenize` and `/detokenize`."""
     PermitOf = Annotated[Permit, Depends(permitted)]
 
     @router.post("/tokenize", openapi_extra=described(Tokenized, TokenizeRequest))
@@ -226,7 +231,7 @@ def _add_tokens(router: APIRouter, reader: Reader, permitted: Permitted) -> None
 
 
 def _add_models(router: APIRouter, card: ModelCard, authenticate: Authenticate) -> None:
-    """Serve `/v1/models`."""
+    """`/v1/models`."""
     CallerOf = Annotated[Caller, Depends(authenticate)]
 
     @router.get("/v1/models", openapi_extra=described(ModelList))

@@ -131,7 +131,7 @@ class CacheOptions(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Generating(Struct, frozen=True, kw_only=True):
-    """The common fields of chat and text completions."""
+    """What chat and text completions have in common."""
 
     model: str
     stream: bool | None = None

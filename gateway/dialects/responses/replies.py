@@ -27,7 +27,7 @@ class AppliedCacheOptions(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, asked: ResponseCacheOptions | None) -> AppliedCacheOptions | None:
-        """Read those of a request; None if it asks for none."""
+        """Those of a request; None if it asks for none."""
         if asked is None:
             return None
         return cls(
@@ -50,13 +50,13 @@ class OutputText(Struct, frozen=True, kw_only=True, tag_field="type", tag="outpu
 
 
 class ReasoningText(Struct, frozen=True, kw_only=True, tag_field="type", tag="reasoning_text"):
-    """The model's reasoning, as it is."""
+    """What the model reasoned, as it is."""
 
     text: str
 
 
 class OutputMessage(Struct, frozen=True, kw_only=True, tag_field="type", tag="message"):
-    """The model's text."""
+    """What the model says."""
 
     id: str
     status: ItemStatus
@@ -65,7 +65,7 @@ class OutputMessage(Struct, frozen=True, kw_only=True, tag_field="type", tag="me
 
 
 class OutputReasoning(Struct, frozen=True, kw_only=True, tag_field="type", tag="reasoning"):
-    """The model's reasoning before its text."""
+    """What it reasoned before."""
 
     id: str
     status: ItemStatus
@@ -146,7 +146,7 @@ OutputPart = OutputText | ReasoningText
 
 
 class InputDetails(Struct, frozen=True, kw_only=True):
-    """The number of input tokens that came from the cache; `ratoon` as in chat completions."""
+    """How many of the input's tokens came from the cache; `ratoon` as in chat completions."""
 
     cached_tokens: int
     cache_write_tokens: int  # that were put there to be retained
@@ -155,7 +155,7 @@ class InputDetails(Struct, frozen=True, kw_only=True):
 
 
 class OutputDetails(Struct, frozen=True):
-    """The number of the output's tokens that were reasoning."""
+    """How many of the output's tokens were reasoning."""
 
     reasoning_tokens: int
 
@@ -171,14 +171,14 @@ class ResponseUsage(Struct, frozen=True, kw_only=True):
 
 
 class ResponseFailure(Struct, frozen=True):
-    """The reason why a response failed."""
+    """Why a response failed."""
 
     code: str
     message: str
 
 
 class IncompleteDetails(Struct, frozen=True):
-    """The reason why a response ended early."""
+    """Why a response ended early."""
 
     reason: Literal["max_output_tokens"] = "max_output_tokens"
 
@@ -221,7 +221,7 @@ class ResponseReply(Struct, frozen=True, kw_only=True):
 
 
 class InputTokens(Struct, frozen=True):
-    """The length of a request's prompt, as `usage.input_tokens` of its response says."""
+    """How long the prompt of a request is, as `usage.input_tokens` of its response says."""
 
     input_tokens: int
     object: Literal["response.input_tokens"] = "response.input_tokens"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class Timer:
-    """The timer of one call at most, `call`, which is called when its time has come."""
+    """At most one call is due; `call` is called when its time has come."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
         self._loop = loop
@@ -16,7 +16,7 @@ class Timer:
 
     @property
     def is_due(self) -> bool:
-        """True if it is waited for."""
+        """Whether it is waited for."""
         return self._due is not None
 
     def soon(self) -> None:

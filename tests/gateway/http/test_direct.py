@@ -6,7 +6,8 @@ The control of each is the same handler as a route of the framework's own.
 # No `from __future__ import annotations`: FastAPI evaluates those of the handlers, which name local
 # functions.
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Annotated
 
 import pytest
@@ -19,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 from engine.errors import QueueFull
 from gateway.errors import BadRequest, Unauthenticated
 from gateway.http.app import build_app
-from gateway.http.direct import direct
+from gateway.http.direct import Guard, direct
 from gateway.http.request_head import route_of
 from gateway.telemetry.metrics import GatewayMetrics
 from tests.gateway.http.protocol.exchange import DIALECTS
@@ -64,7 +65,9 @@ def routed(said: Said, fault: Fault | None = None) -> TestClient:
         return Noting(said)
 
     router = APIRouter(prefix="/of")
-    direct(router, "/direct", {"summary": "directly"})(work)
+    direct(
+        router, "/direct", Guard(caller, asynccontextmanager(permitted)), {"summary": "directly"}
+    )(work)
     router.post("/framework", openapi_extra={"summary": "directly"})(work)
     app = build_app([router], GatewayMetrics(), DIALECTS)
     return TestClient(app, raise_server_exceptions=False)
@@ -122,37 +125,3 @@ def test_it_is_described_like_all_others() -> None:
     assert one.pop("operationId") != other.pop("operationId")
     assert one == other
     assert one["summary"] == "directly"
-
-
-async def _caller(request: Request) -> str:
-    return str(request.url)
-
-
-async def _permit(name: Annotated[str, Depends(_caller)]) -> AsyncIterator[str]:
-    yield name
-
-
-async def _permit_of_two(
-    name: Annotated[str, Depends(_caller)], other: Annotated[str, Depends(_caller)]
-) -> AsyncIterator[str]:
-    yield name + other
-
-
-def _handlers() -> list[Callable[..., Awaitable[Response]]]:
-    async def of_nothing(request: Request) -> Response:
-        return Response(str(request.url))
-
-    async def of_a_parameter(q: int, permit: Annotated[str, Depends(_permit)]) -> Response:
-        return Response(f"{q}{permit}")
-
-    async def of_two(request: Request, permit: Annotated[str, Depends(_permit_of_two)]) -> Response:
-        return Response(f"{request.url}{permit}")
-
-    return [of_nothing, of_a_parameter, of_two]
-
-
-@pytest.mark.parametrize("handler", _handlers())
-def test_what_depends_on_more_is_not_added(handler: Callable[..., Awaitable[Response]]) -> None:
-    with pytest.raises(TypeError, match="depend"):
-        direct(APIRouter(), "/direct", {})(handler)
-    APIRouter().post("/framework")(handler)
