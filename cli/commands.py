@@ -93,7 +93,7 @@ CACHE = CommandGroup(
         "flush": "cli.operating.cache:flush",
     },
 )
-# By the panel of the help in which they are listed.
+# Keyed by the panel of the help in which they are listed.
 COMMANDS: Mapping[str, Commands] = {
     "Serve": {
         "serve": "cli.serving.serve:serve",

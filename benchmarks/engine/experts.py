@@ -44,7 +44,7 @@ from kernels.norms.gate import SILU, Gate
 FORMATS = ("none", "channel", "block", "mxfp4", "int4")
 FOUR_BITS = ("mxfp4", "int4")
 COMPARED = (1, 64, 256, 2048)  # numbers of tokens whose error is found
-LAYERS = 4  # that take turns
+LAYERS = 4  # layers, taken in turn
 REP_MS = 15  # of a graph, which is replayed ten times
 MXFP4_GROUP, INT4_GROUP = 32, 128  # columns that share a scale
 PRODUCTS = ("gated_us", "down_us", "all_us")

@@ -178,7 +178,7 @@ def checked(model: ModelFlags, engine: EngineConfig, cluster: ClusterFlags) -> C
 def _check_ports(cluster: ClusterFlags, most: int) -> None:
     """Check that the ports of `most` engines, the most there may be, are ports."""
     last = cluster.engine_port + PORTS * (most - 1)
-    if last + PORTS - 2 > MAX_PORT:  # which has one after it
+    if last + PORTS - 2 > MAX_PORT:  # its other ports come after it
         raise BadSetting("engine_port", f"the last engine's would be {last}")
 
 

@@ -29,9 +29,9 @@ from cli.progress import progress_lines
 
 LEVELS = (0, 160, 320, 640, 1280)  # new tokens of the victim
 _PIECES = 8  # prompts among which the attacker's tokens are divided, or more
-_PLAIN: Mapping[str, str] = {"cache_salt": "victim"}  # of the victim's requests
+_PLAIN: Mapping[str, str] = {"cache_salt": "victim"}  # sent with the victim's requests
 _MARKED: Mapping[str, str] = {**_PLAIN, "prompt_cache_retention": "24h"}
-_SHUFFLES, _SEED = 500, 1  # of levels, for what chance gives
+_SHUFFLES, _SEED = 500, 1  # shuffled levels show what chance gives
 
 Observation = tuple[int, ...]
 """Cached tokens of all the attacker's prompts together, and how many of them in each tier."""
@@ -43,7 +43,7 @@ class Learnt(msgspec.Struct, frozen=True, kw_only=True):
     trials: int
     readings: int  # different ones
     bits: float  # mutual information of level and reading, a trial; corrected for its bias
-    chance: float  # that readings which have nothing to do with levels give so much
+    chance: float  # probability of so many bits by chance
 
 
 class EvictionFinding(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,7 +113,7 @@ class EvictionTest:
             self._victim: [],
             self._attacker: [],
         }
-        # What is retained must cost the attacker no more than what is not.
+        # Retained blocks must cost the attacker no more than others.
         kinds = [(self._victim, _PLAIN), (self._victim, _MARKED), (self._attacker, _PLAIN)]
         wanted = [(level, *kind) for level in LEVELS for kind in kinds] * repeats
         random.shuffle(wanted)

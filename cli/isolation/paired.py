@@ -33,7 +33,7 @@ from cli.progress import progress_lines
 _PROMPT_BLOCKS = 4.5
 _TEMPLATE_BLOCKS = 2  # what a chat's template and the last words may add
 _TRIES = 3
-_OVER_S = 2.0  # that a cell which has begun may go on
+_OVER_S = 2.0  # the time that a cell may take beyond its limit
 _CONFLICT = 409
 _KEPT, _ON_THE_WAY = 3, 2  # prompts that fit under the ceiling in the tier, and in those above
 _ORDER = (TierCase.DEVICE, TierCase.HOST, TierCase.DISK)

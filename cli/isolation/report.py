@@ -39,7 +39,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     ended: str
     server: ServerFacts
     tool_version: str
-    tiers: list[str]  # that were asked for
+    tiers: list[str]  # the tiers that were asked for
     findings: list[Finding]
     timing: TimingFinding | None
     timing_outcome: Outcome | None

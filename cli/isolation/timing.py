@@ -143,7 +143,7 @@ async def time_tenants(
             if number % every == 0:
                 control.append(trial(own))
             advance(1)
-            await asyncio.sleep(0)  # where Ctrl-C is heard
+            await asyncio.sleep(0)  # lets Ctrl-C cancel
     if len(across) < min(_FEWEST, samples):
         return None
     return TimingFinding(

@@ -23,10 +23,10 @@ from cli.isolation.timing import TimingFinding
 
 TOLERANCE = 0.03  # of an AUC of 0.5
 CONTROL_AUC = 0.95
-MOST_BITS = 0.05  # that a trial of the eviction test may teach
+MOST_BITS = 0.05  # information per trial of the eviction test
 CONTROL_BITS = 0.5
 MOST_CHANCE = 0.05  # beyond which a leak may be luck
-MOST_LEFT_OUT = 0.1  # of the cells that apply, of a run that still shows something
+MOST_LEFT_OUT = 0.1  # share of cells that a valid run may leave out
 
 
 class Outcome(StrEnum):

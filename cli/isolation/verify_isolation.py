@@ -36,7 +36,7 @@ from cli.output import print_result, utc_now
 _TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=120)
 _TIERS = [TierCase.DEVICE, TierCase.HOST, TierCase.DISK, TierCase.EVICTED]
 _test = partial(plain_field, rich_help_panel="Tests")
-# What two tenants of one server cannot differ in.
+# Properties in which two tenants of one server cannot differ.
 _ABSENT = {"model": "one server serves one model", "adapter": "the server has no adapters"}
 REPORT = "/admin/isolation/report"
 # With --quick: seconds until all tests end; removing what was made comes after it. Of any time that

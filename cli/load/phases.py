@@ -70,7 +70,7 @@ class WorkloadSizes:
     agents: int = 48
     agent_turns: int = 10
     agent_head: int = 1024  # common to all
-    agent_least: int = 120  # what a turn adds
+    agent_least: int = 120  # the least tokens that a turn adds
     agent_most: int = 2500
     agent_output: int = 192
     prompts: tuple[int, ...] = (2048, 8192, 32000)

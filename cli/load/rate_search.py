@@ -33,9 +33,9 @@ class FoundRate(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a search; rates in requests a second."""
 
     share: float  # of requests that have to meet the SLO
-    highest: float | None  # that met it; None: none did
+    highest: float | None  # the highest rate that met it; None: none did
     lowest_missed: float | None  # None: none missed it
-    seconds: float  # that the search took
+    seconds: float  # duration of the search
     probes: list[RateProbe]
 
 

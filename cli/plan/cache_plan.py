@@ -93,7 +93,7 @@ def make_plan(
 
 
 def _of_all_gpus(machine: MachineModel, memory: MemoryFlags) -> MachineModel:
-    at_once = memory.gpus // memory.pipeline_parallel  # that compute one step together
+    at_once = memory.gpus // memory.pipeline_parallel  # the GPUs that compute a step together
     return msgspec.structs.replace(
         machine,
         tflops=machine.tflops * at_once,

@@ -42,7 +42,7 @@ class DecoderCounts:
     dtype: str
     kv: KvLayout
     weight_format: WeightFormat = PLAIN  # of the layers' matrices; tables are plain in all
-    num_ranks: int = 1  # that have the rows of the output's table between them
+    num_ranks: int = 1  # the ranks that divide the output's table
     has_input: bool = True  # the table of the input's embeddings: the first stage has it
     has_output: bool = True  # the output's: the last stage has it
 

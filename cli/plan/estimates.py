@@ -25,7 +25,7 @@ class ModelCosts:
     """A model. Counts of parameters and FLOPs."""
 
     parameters: int
-    active_parameters: int  # that a token meets: fewer in mixtures of experts
+    active_parameters: int  # used per token: fewer in mixtures of experts
     layer_parameters: int  # of all layers
     layers: int
     rule_of_thumb: int  # 12 L d^2, for all layers

@@ -21,7 +21,7 @@ class WeightsFit:
 
     format: str
     weight_bytes: int
-    device_tokens: int  # that fit beside them; 0 where not even the weights do
+    device_tokens: int  # tokens that fit too; 0 where not even the weights do
     stage_layers: list[int]  # of each stage, which are divided anew: by the bytes of this format
 
 
@@ -145,7 +145,7 @@ def _kv_fit(decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel) 
 
 def device_tokens(decoder: DecoderCounts, memory: MemoryFlags) -> int:
     """Count tokens of KV that fit every GPU beside the weights; 0 where not even these do."""
-    gpus = memory.gpus if memory.num_ranks == 1 else 1  # that have what one rank has
+    gpus = memory.gpus if memory.num_ranks == 1 else 1  # the GPUs that have one rank's part
     room = memory.gpu_gib * gpus * GIB + _freed_bytes(decoder, memory)
     fitting = [
         (room - part.weight_bytes) * memory.memory_fraction / part.kv_bytes_per_token

@@ -37,11 +37,11 @@ class WindowShape(msgspec.Struct, frozen=True):
 class ModelShape(msgspec.Struct, frozen=True):
     """The cost of a decoder."""
 
-    parameters: float = 8.03e9  # that a token is multiplied with
+    parameters: float = 8.03e9  # parameters used per token
     kv_bytes_per_token: int = 131072
     attention_flops: float = 524288.0  # for one token and one position before it
-    step_bytes: float = 15.01e9  # of weights that a decode step of many rows reads
-    row_bytes: float | None = None  # that one of a single row reads; None: as many
+    step_bytes: float = 15.01e9  # weights read by a decode step of many rows
+    row_bytes: float | None = None  # weights read for a single row; None: as many
     windows: tuple[WindowShape, ...] = ()  # of layers that attend to no more; within the totals
 
     @property
@@ -75,11 +75,11 @@ class ModelShape(msgspec.Struct, frozen=True):
 class MachineModel(msgspec.Struct, frozen=True):
     """The rates at which a machine computes and copies."""
 
-    tflops: float = 600.0  # that prefill reaches, not what the data sheet says
+    tflops: float = 600.0  # reached by prefill, not the data sheet's
     host_gb_s: float = 48.0
     disk_gb_s: float = 3.0
     start_ms: float = 10.0  # of any request, before its first token
-    device_gb_s: float = 3700.0  # that decode reads, not what the data sheet says
+    device_gb_s: float = 3700.0  # reached by decode, not the data sheet's
 
     def prefill_seconds(self, shape: ModelShape, tokens: int, behind: int = 0) -> float:
         """Estimate the seconds to compute `tokens` after `behind` cached ones."""

@@ -20,11 +20,11 @@ class OffloadFit:
 
     format: str
     cpu_offload_gb: float  # the flag that asks for it
-    layers: int  # whose weights stay there
+    layers: int  # the layers whose weights stay in host memory
     host_bytes: int
     freed_bytes: int
     copy_ms: float  # of each step: no step is shorter
-    device_tokens: int  # that fit beside the other weights
+    device_tokens: int  # tokens that fit beside the other weights
 
 
 def offload_fit(

@@ -17,7 +17,7 @@ class WindowFit:
     """Tokens that would fit the device if KV outside of windows were freed."""
 
     windows: tuple[int, ...]  # tokens, each once
-    layers: int  # that have one
+    layers: int  # the layers that have a window
     sequence_tokens: int
     device_tokens: int  # in sequences of so many tokens
     device_tokens_at_most: int | None  # in ever longer ones; None: all layers have windows

@@ -50,7 +50,7 @@ class SimulationReport:
 
     policy: str
     block_size: int
-    tokens: TierSizes  # that each tier holds
+    tokens: TierSizes  # the tokens that each tier holds
     requests: int
     input_tokens: int
     token_hit_rate: float

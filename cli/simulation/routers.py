@@ -48,7 +48,7 @@ class RoutedTrace:
     """A trace through replicas behind one router. Queues are in the times."""
 
     router: str
-    token_hit_rate: float  # what was fetched is in it
+    token_hit_rate: float  # includes fetched tokens
     of_one_cache: float  # times the hit rate of one cache as large as all together
     imbalance: float  # prompt tokens that the busiest replica computed / the mean
     ttft_ms: Summary | None  # estimated

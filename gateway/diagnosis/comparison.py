@@ -61,7 +61,7 @@ class Comparison:
 
     new: SeenPrompt
     block_size: int
-    is_known: bool = True  # whether prompts are remembered at all
+    is_known: bool = True  # False: prompts are not remembered at all
     named: str | None = None
     seen: SeenPrompt | None = None
     common: int = 0  # tokens that both begin with

@@ -31,7 +31,7 @@ class SeenPrompt:
     fingerprint: bytes  # of the engine's model
     group_id: str | None
     salt: bytes  # a digest; empty without one
-    marks: tuple[Mark, ...] = ()  # what of it was to be retained
+    marks: tuple[Mark, ...] = ()  # the cache breakpoints
     effort: str | None = None  # of reasoning, that the request asked for
     seen_at: float = 0.0  # seconds of the memory's clock; 0 before it is remembered
 

@@ -21,7 +21,7 @@ from gateway.turn_formats.turn_format import TurnParser
 
 EndReason = Literal["stop", "length"]
 
-# How many events a choice yields before it gives the event loop a turn. Sending to a client that
+# The events that a choice yields before it gives the event loop a turn. Sending to a client that
 # has gone returns at once, so a choice that has all its tokens already would never notice it.
 _MAX_AT_ONCE = 16
 
@@ -65,7 +65,7 @@ class Delta(Struct, frozen=True):
     reused: Reused | None = None  # with the first: of its prompt
     timing: Timing | None = None  # likewise
     pieces: tuple[Piece, ...] | None = None  # of the turn; None: it is text and nothing else
-    is_restart: bool = False  # what came of this choice before is void; none is in a stream
+    is_restart: bool = False  # discard earlier deltas; never streamed
     prompt: ScoredPrompt | None = None  # with the first, if asked for
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Literal, Protocol
 
-Bound = Literal["answer", "tenant", "all"]  # what of holds too much
+Bound = Literal["answer", "tenant", "all"]  # the bound that was passed
 
 
 class HeldAnswer(Protocol):

@@ -22,7 +22,7 @@ _METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE"
 _MAX_AGE_S = b"7200"  # browsers keep no preflight for longer
 _MAX_ASKED = 2048  # bytes of the names that a preflight asks for
 _NAMES = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+(?:[ \t]*,[ \t]*[!#$%&'*+\-.^_`|~0-9A-Za-z]+)*")
-# What scripts may read of an answer's head, beyond the few that they always may.
+# The fields of a head that scripts may read, beyond the few that they always may.
 _EXPOSED = ", ".join(
     [
         "x-request-id",

@@ -75,7 +75,7 @@ class RunningRequest:
         self.client_id = client_id
         self.shown_id = client_id or self.id
         self.method = method
-        self.owner: str | None = None  # whose key it bears: a tenant's id or OPERATOR; None: none
+        self.owner: str | None = None  # the key's owner: a tenant's id or OPERATOR; None: no key
         self.tenant_id: str | None = None
         self.key_id: str | None = None
         self.route: str | None = None  # its template, once it is let in

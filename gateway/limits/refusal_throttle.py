@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 PER_S = 20.0  # refusals of a tenant that are answered at once
 BURST_S = 1.0  # after a pause, the refusals of this many seconds
-LONGEST_S = 2.0  # that one is held back
+LONGEST_S = 2.0  # the longest that a refusal is held back
 _MAX_TENANTS = 10_000
 
 

@@ -23,7 +23,7 @@ import msgspec
 A = TypeVar("A")
 
 ANSWER_S = 1.0  # for all of them together
-_MAX_BYTES = 4 << 20  # of an answer
+_MAX_BYTES = 4 << 20  # the largest answer
 _SUFFIX = ".sock"
 _OF_WORKERS = f"[0-9]*{_SUFFIX}"  # beside that of the router process
 

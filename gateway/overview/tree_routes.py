@@ -26,7 +26,7 @@ class TreeShown(msgspec.Struct, frozen=True, kw_only=True):
 
     node: TreeRow | None
     parent: str | None
-    tokens_before: int  # that lie before the children
+    tokens_before: int  # the tokens before the children
     children: list[TreeRow]
     more: int
 

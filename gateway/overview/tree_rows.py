@@ -20,7 +20,7 @@ from gateway.sharing.published import Published
 from gateway.state.records import PUBLISHED
 from gateway.views import TokensByTier
 
-TEXT_TOKENS = 500  # of a published prefix that are shown
+TEXT_TOKENS = 500  # the most tokens of a published prefix to show
 TEXTS = 1000  # remembered
 _ID_CHARS = 8  # of an engine's id, with which the names of its nodes begin
 

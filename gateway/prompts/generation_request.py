@@ -41,7 +41,7 @@ class ChatPrompt:
     implied: Mapping[str, Scalar] = field(default_factory=dict)
     tools: Sequence[Tool] | None = None
     tools_size: int = 0  # characters in which they were sent
-    later_tools: tuple[ToolSpec, ...] = ()  # that messages bring, and the template does not show
+    later_tools: tuple[ToolSpec, ...] = ()  # brought by messages, and not shown by the template
 
 
 Prompt = ChatPrompt | str | TokenIds
@@ -91,7 +91,7 @@ class AnswerForm:
     It has no part in the prompt, which is rendered from all tools whichever may be called.
     """
 
-    tools: tuple[ToolSpec, ...] = ()  # that may be called
+    tools: tuple[ToolSpec, ...] = ()  # the tools that may be called
     least_calls: int = 0
     most_calls: int | None = None
     text: TextGrammar | None = None
@@ -119,7 +119,7 @@ class CacheMark:
     """A cache breakpoint: the prompt is retained up to it, in any dialect."""
 
     seconds: float  # from each use on
-    chat: ChatPrompt | None = None  # what the mark covers; None: the whole prompt
+    chat: ChatPrompt | None = None  # the part up to the breakpoint; None: the whole prompt
 
 
 @dataclass(frozen=True, slots=True)

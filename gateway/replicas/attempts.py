@@ -154,7 +154,7 @@ class Attempts:
             return False
         self.left.add(attempt.replica)
         if attempt.has_begun:
-            self.full.clear()  # that was before it began: they may have room by now
+            self.full.clear()  # the full replicas may have room by now
         if isinstance(error, QueueFull):
             self.full.add(attempt.replica)
             return True

@@ -60,7 +60,7 @@ class RemotePrefill:
         )
         self.error: EngineError | None = None
         self.says_it_stops = False  # its engine
-        self._engine_seconds = 0.0  # that its engine has spent on it, once it is over
+        self._engine_seconds = 0.0  # spent by its engine, known once it is over
         self._computed = 0  # tokens, likewise
         self._reused: Reused | None = None
         self._running: asyncio.Task[None] | None = None

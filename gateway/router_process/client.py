@@ -48,12 +48,12 @@ from gateway.routing.router import Sources
 # A choice takes a quarter of a millisecond where it is dearest, and a thousand may be asked for at
 # once. What takes longer stands still, and one wait is all that this costs.
 WAIT_S = 0.25
-TURNS = 10  # of the loop's clock that make up this wait
+TURNS = 10  # turns of the loop's clock in this wait
 RETRY_S = 0.1  # after a connection that ended, or could not be had
 # One that ends soon after it began may do so again, say of what an older process cannot read.
 RETRY = Backoff(RETRY_S, base_delay_s=2 * RETRY_S, max_delay_s=5.0, healthy_after_s=10.0)
 SILENT_S = 3.0  # the process says something every second
-START_S = 5.0  # that a worker waits for the process before it serves without it
+START_S = 5.0  # the wait for the process before a worker serves without it
 
 _LOG = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from gateway.router_process.messages import NoteBegan, NoteSent
 from gateway.routing.least_outstanding import LeastOutstandingRouter
 from gateway.routing.prompt import RoutingRequest
 
-# Of the requests that are told anew, all at once: less than what may wait to be sent.
+# The bytes of requests that are told anew at once: less than may wait to be sent.
 MOST_TOLD_KEY_BYTES = 32 << 20
 
 

@@ -71,7 +71,7 @@ class ReplicaRates:
         """Expect `compute_s` to compute a token: as others take, where they do."""
         self.compute = Rate(compute_s, PRIOR_COMPUTED)
         self.host, self.disk = Rate(HOST_S), Rate(DISK_S)
-        # By whether it is over TCP.
+        # Keyed by whether the fetch is over TCP.
         self.fetch = {way: Rate(self._untried_fetch()) for way in (True, False)}
         self._no_fetch_until: dict[bytes, float] = {}  # by namespace, the oldest first
         self._counted_until = float("-inf")

@@ -59,7 +59,7 @@ from gateway.telemetry.refusals import LastRefusals
 from gateway.usage.reports import Reports
 from gateway.usage.routes import own_usage_router
 
-# That are spoken; the first is the default.
+# The dialects that are spoken; the first is the default.
 DIALECTS: tuple[Dialect, ...] = (OpenAI(), Responses(), Anthropic())
 
 

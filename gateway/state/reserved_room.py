@@ -22,7 +22,7 @@ from gateway.state.faults import Fault, no_room
 
 BALLAST_FILE = "ballast"
 BALLAST_BYTES = 4 << 20
-START_BYTES = 1 << 20  # of it, kept for a start and an end
+START_BYTES = 1 << 20  # the part of it for a start and an end
 LOW_BYTES = 2 << 20  # less than this is a full disk
 
 _CHUNK = 64 << 10

@@ -25,7 +25,7 @@ _MAX_HELD = 1 << 16  # characters of arguments that come before their call's nam
 _NAMES = ("name", "function")
 _ARGUMENTS = ("arguments", "parameters")
 _PASSED_OVER = ("id", "type")
-MEMBERS = (*_NAMES, *_ARGUMENTS, *_PASSED_OVER)  # that an object may have and be a call
+MEMBERS = (*_NAMES, *_ARGUMENTS, *_PASSED_OVER)  # the members of a call object
 _NAMESPACE = "functions."  # some models write it before a name
 _NOTHING = ("", "null", "None", "[]")
 

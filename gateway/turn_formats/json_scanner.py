@@ -39,12 +39,12 @@ class JsonScanner:
         self._open: list[str] = []
         self._expects: _State = JsonScanner._root
         self._atom = ""
-        self._escape = ""  # that is being read, without its backslash
+        self._escape = ""  # the escape being read, without its backslash
         self._high = ""  # the first half of a surrogate pair
-        self._quote = ""  # of the string that is being read
+        self._quote = ""  # the quote of the string being read
         self._is_key = False
         self._shown: list[str] = []
-        self._pending: list[str] = []  # what is shown with the value that follows
+        self._pending: list[str] = []  # shown with the value that follows
 
     @classmethod
     def after_key(cls) -> JsonScanner:

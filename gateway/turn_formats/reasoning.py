@@ -135,7 +135,7 @@ class _Doubt:
     def __init__(self, make: Callable[[], TurnParser]) -> None:
         self._make = make
         self._answer: TurnParser | None = None  # reads what is held
-        self._pieces: list[Piece] = []  # that it was read as
+        self._pieces: list[Piece] = []  # the pieces that the held text was read as
         self._held: list[str] = []
         self._has_text = False  # among the pieces
 

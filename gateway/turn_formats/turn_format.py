@@ -23,7 +23,7 @@ from gateway.turn_formats.pieces import Piece
 
 Schema = Mapping[str, Any]  # a JSON schema, as the client sent it
 
-# What a model is told of tools, each as it was sent.
+# The text that tells a model of tools, each as it was sent.
 ToolsText = Callable[[Sequence[Mapping[str, Any]]], str]
 
 

@@ -66,7 +66,7 @@ class MessageRendering:
     shows_thinking: bool = True
     asked: CacheQuestions = field(default_factory=CacheQuestions)
     ignored: tuple[PassedOver, ...] = ()  # of the request
-    is_open: type[Piece] | None = None  # what the open block is of
+    is_open: type[Piece] | None = None  # the kind of the open block
     blocks: int = 0  # begun
     calls: int = 0
     end: ChoiceEnded | None = None

@@ -154,7 +154,7 @@ class Generating(Struct, frozen=True, kw_only=True):
     cache_salt: Annotated[str, Meta(min_length=1)] | None = None
     cache: CacheOptions | None = None
     ratoon: RatoonOptions | None = None
-    # What vLLM's clients send beyond OpenAI's names.
+    # Fields that vLLM's clients send beyond OpenAI's.
     top_k: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
     min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     # With values near 0 the logits would overflow.
@@ -169,7 +169,7 @@ class Generating(Struct, frozen=True, kw_only=True):
     guided_regex: str | None = None
     guided_choice: list[str] | None = None
     guided_grammar: str | None = None
-    # What SGLang's and llama.cpp's clients call the same.
+    # The names of SGLang's and llama.cpp's clients for the same.
     regex: str | None = None
     ebnf: str | None = None
     grammar: str | None = None

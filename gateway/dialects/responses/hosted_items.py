@@ -18,7 +18,7 @@ from gateway.dialects.responses.schema import Item
 from gateway.prompts.chats.offered_tools import PassedOver
 
 NOT_THERE = "what the hosted tool returned is not in the item, so the model is not shown it"
-# By type, the beginning of its ids. Of the latter ones nothing could be shown.
+# The beginning of ids, by type. Nothing of the latter ones could be shown.
 _WITH_RESULTS = {
     "code_interpreter_call": "ci",
     "file_search_call": "fs",

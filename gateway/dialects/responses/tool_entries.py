@@ -39,7 +39,7 @@ CALL_ITEMS: Mapping[str, str] = {
     "tool_search": "tool_search_call",
     **{kind: tool.call_item for kind, tool in CLIENT_TOOLS.items()},
 }
-# Of which a request has but one, which has no name of its own.
+# A request has at most one of each of these, without a name of its own.
 NAMELESS = (SEARCH, *CLIENT_TOOLS)
 
 

@@ -62,7 +62,7 @@ class BoundedConnection(CountedConnection):
         self._next_turn = Timer(self.loop, self._take_turn)
         self._deadline = Timer(self.loop, self._expire)
 
-    # What the transport calls.
+    # Callbacks of the transport.
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin the deadline for the first head: a silent client is treated like a slow one."""
@@ -91,7 +91,7 @@ class BoundedConnection(CountedConnection):
         if not self._next_turn.is_due:
             self._take_turn()
 
-    # What the application's flow control calls.
+    # Callbacks of the application's flow control.
 
     def pause_reading(self) -> None:
         """The application takes the body more slowly than it comes: see `_take_turn`."""
@@ -175,7 +175,7 @@ class BoundedConnection(CountedConnection):
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self._refuse(UNREADABLE)
 
-    # What the parser calls.
+    # Callbacks of the parser.
 
     def on_message_begin(self) -> None:
         """A head begins. What is parsed ends with the message, so no other can begin in it."""

@@ -126,7 +126,7 @@ class FreeInput:
     """A reader of the JSON of a free call's arguments, as it comes. Work is linear in it."""
 
     def __init__(self) -> None:
-        self._held = ""  # what was fed and not yet told
+        self._held = ""  # fed, and not yet returned
         self._other: list[str] = []  # of an object of another form
         self._state: Literal["start", "inside", "other", "over"] = "start"
 

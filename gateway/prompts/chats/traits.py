@@ -38,9 +38,9 @@ class TemplateTraits(Struct, frozen=True):
     # The field of what the assistant thought; `part`: the content is a list with a part for it.
     reasoning: ReasoningField = "reasoning_content"
     empty_answers: bool = True  # a message of the assistant that says nothing
-    no_tools: Literal["null", "list"] = "null"  # what is given where there are none
+    no_tools: Literal["null", "list"] = "null"  # given to the template where there are no tools
     shows_tools: bool = True
     # What tools that lack it are given: a description, or parameters as well; both are empty.
     completed_tools: Literal["as_sent", "described", "whole"] = "as_sent"
     shows_call_ids: bool = False  # so that results may come in any order
-    short_ids: bool = False  # of calls: nine letters or digits
+    short_ids: bool = False  # calls need ids of nine letters or digits

@@ -28,7 +28,7 @@ from gateway.prompts.chats.environment import environment_last, environment_of, 
 from gateway.prompts.chats.messages import Message, Text
 from gateway.prompts.generation_request import CacheMark, ChatPrompt, GenerationRequest, Prompt
 
-# As tools and schemas are mostly written, and so as models have mostly seen them.
+# The order in which tools are mostly written, and so mostly seen by models.
 _FIRST = ("type", "function", "name", "description", "enum", "properties", "items", "required")
 _BY_NAME = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
 _WHOLE = {"enum", "const", "default", "examples", "example"}

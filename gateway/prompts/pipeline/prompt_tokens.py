@@ -26,7 +26,7 @@ from gateway.prompts.tokens.tokenizer import TokenIds, Tokenizer
 from gateway.prompts.verbatim_turns.verbatim import ChatKeys, VerbatimTurns
 from prefix_cache.namespace import Namespace
 
-# Of a rendered chat: what may open the answer's reasoning.
+# The end of a rendered chat, which may open the answer's reasoning.
 _TAIL = 4  # pieces
 _TAIL_CHARS = 256
 

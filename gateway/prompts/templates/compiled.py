@@ -23,7 +23,7 @@ class TemplateBroken(ModelFileBroken):
     """The model's chat template does not compile: the model cannot be served as it is."""
 
 
-# What goes wrong within a template; the messages of these may quote the prompt.
+# The errors within a template; their messages may quote the prompt.
 _BREAKS = (
     jinja2.TemplateError,
     ArithmeticError,

@@ -42,7 +42,7 @@ FAILURES = 5
 PROBE_AFTER_S = 1.0
 MAX_CONNECTIONS = 64
 _SOCKET_TIMEOUT_S = 10.0  # for callers that have no other timeout
-_BYTES_A_SECOND = 2 << 20  # that a slow network carries
+_BYTES_A_SECOND = 2 << 20  # the rate of a slow network
 _LOG_AGAIN_S = 10.0
 
 _LOG = logging.getLogger(__name__)

@@ -120,5 +120,5 @@ _FLUSHES = (
     "CREATE TABLE flushes (flow TEXT PRIMARY KEY NOT NULL, at REAL NOT NULL, record BLOB NOT NULL)",
 )
 
-# What each version added, by its number.
+# The additions of each version, by its number.
 _ADDED = {2: _TABLES, 3: _RESPONSES, 4: _REPORTS, 5: _ENGINES, 6: _FLUSHES}

@@ -13,8 +13,8 @@ from urllib.parse import unquote
 
 from gateway.turn_formats.turn_format import Schema, ToolSpec
 
-_MAX_PARTS = 64  # of one schema that are looked at: it may refer to itself, and more than once
-_MAX_KEYS = 64  # of a part that count as one, and as many more as another
+_MAX_PARTS = 64  # parts read of one schema, which may refer to itself, and more than once
+_MAX_KEYS = 64  # so many keys of a part count as one part
 _MAX_TYPES = 64  # in the list of one schema
 _PARTS = ("$ref", "allOf")
 _UNION = ("anyOf", "oneOf")
