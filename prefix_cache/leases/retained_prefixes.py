@@ -5,7 +5,8 @@
     lapse    the time has passed: the prefix is cached like any other, and not listed any more
     forget   the owner is done with it: what no other listed prefix needs leaves the cache
 
-Only blocks of the owner's own are retained, so a mark in a group's namespace costs nobody else.
+Only blocks of the owner's own are retained, so a mark in a group's namespace costs nobody else; and
+only those of a path's last namespace: what comes before is published, so it is everybody's.
 Of each owner the `MOST` prefixes that were marked last are listed; others lapse in their time.
 
 Knows: owners, prefixes, nodes. Does not know: requests, or how what is retained is ordered.
@@ -58,9 +59,10 @@ class RetainedPrefixes:
         self._by_owner: dict[str, OrderedDict[bytes, _Entry]] = {}
 
     def retain(self, path: NamespacePath, tokens: TokenIds, owner: str, seconds: float) -> None:
-        """Retain the owner's blocks of `tokens`, as many whole ones from 0 on as are cached."""
+        """Retain the owner's blocks of `tokens`, as many whole ones as are cached."""
         node = self._ref_counts.split_at(self._tree.walk(path, tokens))
-        own = [one for one in node.way_up() if one.owner == owner]
+        namespace = path.spans[-1][1]
+        own = [one for one in node.way_up() if (one.owner, one.namespace) == (owner, namespace)]
         if not own:
             return
         for one in own:
@@ -131,7 +133,12 @@ class RetainedPrefixes:
             others.update(_way_up_to(other.node, others))
         top: Node | None = None
         node: Node | None = end
-        while node is not None and node not in others and _is_own(node, owner, top):
+        while (
+            node is not None
+            and node.namespace == end.namespace
+            and node not in others
+            and _is_own(node, owner, top)
+        ):
             top, node = node, node.parent
         return 0 if top is None else self._removals.prune_from(top, top.start)
 

@@ -118,6 +118,26 @@ def test_marks_cost_nobody_else_a_block_and_nobody_else_sees_them() -> None:
     assert scene.cache.forget_prefix("anna", newest.prefix_id, now=scene.now) == 2
 
 
+def test_of_a_published_namespace_nothing_is_retained_listed_or_forgotten() -> None:
+    """Even where no pin has adopted what a tenant computed of it, others find it as well."""
+    scene = two_owners()
+    anna, ben = path("published", "anna", length=2), path("published", "ben", length=2)
+    ids, published = prompt(1, blocks=3), prompt(1, blocks=2)
+    lease = scene.start(anna, published, "anna")
+    scene.cache.retain(lease, published, 1e6, now=scene.tick())
+    scene.release(lease)
+    assert listed(scene) == []
+    lease = scene.start(anna, ids, "anna")
+    scene.cache.retain(lease, ids, 1e6, now=scene.tick())
+    scene.release(lease)
+    [own] = scene.cache.retained_prefixes("anna", now=scene.now)
+    assert (own.num_blocks, scene.matches(anna, ids), scene.matches(ben, ids)) == (3, 12, 8)
+    assert scene.cache.retained_blocks(now=scene.now) == {"anna": 1}
+    assert scene.cache.forget_prefix("anna", own.prefix_id, now=scene.now) == 1
+    assert (scene.matches(anna, ids), scene.matches(ben, ids)) == (8, 8)
+    scene.cache.check_invariants()
+
+
 def test_in_a_shared_namespace_others_blocks_are_not_retained() -> None:
     scene, group = two_owners(), path("group")
     theirs = prompt(1)
