@@ -35,7 +35,8 @@ Steps = Generator[Any, None, T]
 INLINE_SIZE = 4096  # characters, or as much work: what may be done on the event loop
 LARGE = 1 << 16  # likewise
 _MAX_WAITING = 1024  # pieces of work of one tenant
-_NICENESS = 10
+_NICENESS = 10  # more than the process has
+_NICEST = 19
 # Of the event loop's time, for each tenant: a turn, and the share of all time that fills it again.
 _TURN_S = 0.01
 _SHARE = 0.25
@@ -204,7 +205,9 @@ class Done(Generic[T]):
 def _step_back() -> None:
     """Let other threads of the machine go first."""
     if sys.platform == "linux":  # elsewhere a thread has no priority of its own
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+        thread = threading.get_native_id()
+        nicer = os.getpriority(os.PRIO_PROCESS, thread) + _NICENESS  # less is refused to a user
+        os.setpriority(os.PRIO_PROCESS, thread, min(nicer, _NICEST))
 
 
 def _step(work: Steps[T]) -> Done[T] | int:
