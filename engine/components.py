@@ -30,17 +30,17 @@ class Components:
     scheduler: Scheduler
     settler: Settler
     runner: Runner
-    masks: MaskMaker  # of the rows with constraints
+    masks: MaskMaker  # makes the masks of rows with constraints
     cache: PrefixCache
     pins: Pins
     copies: TierCopies
-    exchange: Exchange  # of blocks with other engines
+    exchange: Exchange  # exchanges blocks with other engines
     rates: LoadOrRecompute
     times: StepTimes
     counters: EngineCounters
     welcome: Welcome
     clock: Callable[[], float]  # seconds, monotonic
-    pause: Callable[[float], None]  # waits for some seconds
+    pause: Callable[[float], None]  # waits for the given seconds
     out_of_memory: type[Exception]  # what the runner raises when the device has no memory
     overlap_scheduling: bool  # a step is decided while the one before runs
-    stages: int  # that each compute a step at the same time
+    stages: int  # number that each compute a step at the same time

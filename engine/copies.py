@@ -33,7 +33,7 @@ COPY_WAIT_S = 0.001  # between looks, where there is nothing to do but wait for 
 
 
 class BlockMover(Protocol):
-    """Copies blocks between tiers while steps are computed."""
+    """Mover of blocks between tiers while steps are computed."""
 
     @property
     def pending(self) -> int:
@@ -125,9 +125,9 @@ class CopyCounts:
 
     moves: int = 0
     failed: int = 0
-    seconds: float = 0.0  # that copies took; where they are not timed, were under way
+    seconds: float = 0.0  # seconds that copies took, or were under way where they are not timed
     under_way: int = 0
-    busy_since: float = 0.0  # when the first of those under way began, or one ended after that
+    busy_since: float = 0.0  # start of the first copy under way, or end of one after that
 
 
 class TierCopies:
@@ -147,7 +147,7 @@ class TierCopies:
         self._rates = rates
         self._released: set[Move] = set()  # moves under way that steps wait for themselves
         self._generation = 0 if disk is None else disk.generation
-        self._unnoted: list[str] = []  # flushes
+        self._unnoted: list[str] = []  # flushes not yet noted on disk
 
     @property
     def pending(self) -> int:

@@ -1,4 +1,4 @@
-"""Keeps prompts and keys out of core dumps, of all processes and commands."""
+"""Prevention of core dumps, which have prompts and keys, of all processes and commands."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class Core(Protocol):
 
 
 class StopSignal:
-    """Remembers that the process was asked to stop, and whether it may take its time."""
+    """Signal that asked the process to stop, and whether it may take its time."""
 
     def __init__(self) -> None:
         self.is_set = False
@@ -97,7 +97,7 @@ def serve(core: Core, stop: StopSignal, *, grace_s: float, spill_grace_s: float 
         _run(core, stop)
         _drain(core, stop, grace_s)
         core.spill(spill_grace_s)
-    except AnotherRankIsGone as error:  # what this one was about when it noticed says nothing
+    except AnotherRankIsGone as error:  # its traceback says nothing
         _log.error("another rank is gone, so the engine ends: %s", error)
         _report(core)
         return EXIT_BROKEN

@@ -30,8 +30,8 @@ class RowKind(Enum):
     """Kinds of work of a row."""
 
     PREFILL = "prefill"  # several tokens of a prompt, or of a sequence that starts anew
-    DECODE = "decode"  # one token, whatever it is of
-    VERIFY = "verify"  # the last known token, and some that are given to be compared with samples
+    DECODE = "decode"  # one token, of a prompt or an answer
+    VERIFY = "verify"  # the last known token, and given ones to be compared with samples
     SCORE = "score"  # tokens of a prompt, each of which tells how likely the next one was
 
 
@@ -159,7 +159,7 @@ class Forward(Protocol):
 
 
 class Runner(Protocol):
-    """Computes steps in the order of launches; alone in the engine it holds tensors."""
+    """Runner of steps in the order of launches; alone in the engine it holds tensors."""
 
     def launch(self, step: Step) -> Launched:
         """Start computing `step`: its moves, the forward pass, the sampling.

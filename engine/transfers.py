@@ -1,4 +1,4 @@
-"""Carries small host arrays to the device in one copy, and results back, waiting for neither.
+"""Transfers of small host arrays to the device in one copy, and back, without waiting.
 
 On CUDA the arrays are put into one pinned buffer, which is copied without waiting and sliced on the
 device. The buffer comes from torch's pinned allocator, which does not hand it out again before the

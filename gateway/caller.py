@@ -1,4 +1,4 @@
-"""What every layer after authentication may know of the caller; its key is none of it."""
+"""The caller as every layer after authentication may know it, without its key."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ class Caller(msgspec.Struct, frozen=True):
 
     @property
     def sees_tiers(self) -> bool:
-        """Whether the answer's usage says in which tiers cached tokens lay."""
+        """True if the answer's usage says in which tiers cached tokens lay."""
         return self.usage_tiers or self.is_operator

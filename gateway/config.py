@@ -18,7 +18,7 @@ GenerationConfigSource = Literal["auto", "none"]
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
-    """What is checked before any work is done for a request."""
+    """The bounds that are checked before any work is done for a request."""
 
     max_body_bytes: int = 16 << 20
     max_tenant_body_bytes: int = 32 << 20  # of all bodies that a tenant's requests hold at once
@@ -70,12 +70,12 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """Count the cores that this process may use."""
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 def default_workers(cores: int) -> int:
-    """How many gateway processes a machine with `cores` cores should have.
+    """Choose the number of gateway processes for a machine with `cores` cores.
 
     One worker streams 10,000 tokens a second and more; the engine and the kernel's network code
     need cores too.
@@ -84,7 +84,7 @@ def default_workers(cores: int) -> int:
 
 
 class Shared(msgspec.Struct, frozen=True, kw_only=True):
-    """Where several gateways find their common state and secrets.
+    """The place of several gateways' common state and secrets.
 
     With every path and URL None there is one gateway, which keeps both in its `data_dir`.
     """
@@ -136,5 +136,5 @@ class GatewayConfig(Shared, frozen=True, kw_only=True):
 
     @property
     def has_replicas(self) -> bool:
-        """Whether there may be more engines than one."""
+        """True if there may be more engines than one."""
         return self.find_engines or len(self.engines) > 1

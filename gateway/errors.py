@@ -195,7 +195,7 @@ class LimitReached(TooManyRequests):
 
 
 class BudgetSpent(GatewayError):
-    """What is left of the tenant's budget does not cover the request."""
+    """The error of a request that the tenant's remaining budget does not cover."""
 
     status = 429
     code = "insufficient_quota"
@@ -209,7 +209,7 @@ class Unavailable(GatewayError):
 
 
 class StateLost(Unavailable):
-    """What the gateway keeps is damaged, gone or another one; its operator must mend it."""
+    """The error of state that is damaged, gone or another one; its operator must mend it."""
 
     code = "state_damaged"
 
@@ -234,12 +234,12 @@ class StateDiskFull(Unavailable):
 
 
 def shutting_down() -> Unavailable:
-    """The error for a request that the gateway's shutdown cuts off."""
+    """Make the error for a request that the gateway's shutdown cuts off."""
     return Unavailable("the gateway is shutting down", code="shutting_down", retry_after_s=1.0)
 
 
 def from_engine(error: EngineError) -> GatewayError:
-    """The one place where the engine's errors become the gateway's."""
+    """Turn the engine's errors into the gateway's: this is the one place."""
     if isinstance(error, PromptTooLong):
         return BadRequest(error.message, code="context_length_exceeded")
     if isinstance(error, RequestRefused):

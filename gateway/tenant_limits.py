@@ -26,7 +26,7 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What may be spent in a calendar month (UTC) or ever, in units of the price list."""
+    """The bound on spending in a calendar month (UTC) or ever, in units of the price list."""
 
     units: Annotated[float, Meta(ge=0, le=MAX_UNITS)]
     period: Period = "month"
@@ -35,7 +35,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class Limits(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """What a tenant may use; None is unlimited.
+    """The bounds on a tenant's use; None is unlimited.
 
     `burst_s` is how much may come at once: the rate of this many seconds; None: of a minute.
     `tokens_per_minute` counts computed prompt tokens and generated tokens; cached tokens do not
@@ -50,7 +50,7 @@ class Limits(
 
     @property
     def is_unlimited(self) -> bool:
-        """Whether no limit is set."""
+        """True if no limit is set."""
         return (
             self.requests_per_minute is None
             and self.tokens_per_minute is None
@@ -122,7 +122,7 @@ class Prices(msgspec.Struct, frozen=True, kw_only=True):
             )
 
     def cost(self, tokens: TokenCounts) -> int:
-        """What `tokens` cost in micro-units, rounded up."""
+        """Compute the cost of `tokens` in micro-units, rounded up."""
         return math.ceil(
             self.computed * tokens.computed
             + self.cached * tokens.cached

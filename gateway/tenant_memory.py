@@ -1,4 +1,4 @@
-"""What a process remembers by tenant and by key, for minutes, in no file and within bounds.
+"""The memory of a process by tenant and by key, for minutes, in no file and within bounds.
 
 A tenant has its own: nothing is found under another's id, and no tenant's values make room for
 those of one that has more. Threads look values up, the event loop adds them.
@@ -19,7 +19,7 @@ _OVERHEAD = 1024  # bytes of an entry's objects, about
 
 
 class Sized(Protocol):
-    """What can be remembered."""
+    """The values that can be remembered."""
 
     @property
     def size(self) -> int:
@@ -43,7 +43,7 @@ class TenantMemory(Generic[T]):
     def __init__(
         self, of_tenant: int, of_all: int, life_s: float, clock: Callable[[], float]
     ) -> None:
-        """`of_tenant` and `of_all` are bytes; `clock` gives seconds."""
+        """Take `of_tenant` and `of_all` in bytes; `clock` gives seconds."""
         self._most_of_tenant = min(of_tenant, of_all)
         self._most = of_all
         self._life_s = life_s
@@ -55,16 +55,16 @@ class TenantMemory(Generic[T]):
 
     @property
     def is_on(self) -> bool:
-        """Whether anything is remembered at all."""
+        """True if anything is remembered at all."""
         return self._most_of_tenant > 0 and self._life_s > 0
 
     def tenants(self) -> set[str]:
-        """Those that have values here."""
+        """Return those that have values here."""
         with self._lock:
             return set(self._sizes)
 
     def knows(self, tenant_id: str) -> bool:
-        """Whether the tenant has values here."""
+        """Tell whether the tenant has values here."""
         return tenant_id in self._sizes
 
     def add(self, tenant_id: str, key: bytes, value: T) -> None:
@@ -84,21 +84,21 @@ class TenantMemory(Generic[T]):
                 self._drop_oldest(max(self._sizes, key=self._sizes.__getitem__))
 
     def find(self, tenant_id: str, key: bytes) -> T | None:
-        """The value of that key; None once its life is over."""
+        """Find the value of that key; None once its life is over."""
         with self._lock:
             values = self._held.get(tenant_id)
             held = None if values is None else values.get(key)
             return None if held is None or held.until <= self._clock() else held.value
 
     def latest(self, tenant_id: str, most: int) -> list[T]:
-        """The values used last, at most so many, the last one first."""
+        """List the values used last, at most so many, the last one first."""
         with self._lock:
             now = self._clock()
             held = islice(reversed(self._held.get(tenant_id, OrderedDict()).values()), most)
             return [one.value for one in held if one.until > now]
 
     def use(self, tenant_id: str, key: bytes) -> None:
-        """Its life begins again; it goes last of what is there now."""
+        """Begin its life again; it goes last of what is there now."""
         with self._lock:
             values = self._held.get(tenant_id)
             if values is not None and key in values:

@@ -1,6 +1,4 @@
-"""What is shown of a record: its fields of the same names, and what is computed from it; and what
-several views have.
-"""
+"""The views of records: their fields of the same names, and what is computed from them."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ V = TypeVar("V", bound=msgspec.Struct)
 
 
 def view_of(kind: type[V], *records: msgspec.Struct, **computed: Any) -> V:
-    """A `kind` with the fields that it has in common with `records`, and those `computed`."""
+    """Make a `kind` with the fields that it shares with `records`, and those `computed`."""
     common = {
         name: getattr(record, name)
         for record in records
@@ -33,5 +31,5 @@ class TokensByTier(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, tiers: TierTokens) -> TokensByTier:
-        """As the engine counts them."""
+        """Count as the engine does."""
         return cls(tiers.device, tiers.host, tiers.disk)

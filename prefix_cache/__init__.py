@@ -1,4 +1,4 @@
-"""Decides which blocks are kept, evicted and shared. No torch, no I/O, no clock of its own.
+"""The choice of blocks to keep, evict and share. No torch, no I/O, no clock of its own.
 
     cache                          the one object that the engine talks to
     commit, restart, invariants    blocks enter the tree; it is read back; it is checked

@@ -63,7 +63,7 @@ class PrefixCache:
         self.quotas = Quotas(self.ref_counts, self.capacity)
         self._retained = RetainedPrefixes(self.ref_counts, self.capacity.removals)
         self._loader = Loader(self.ref_counts, self.capacity, self.in_flight)
-        self.reuse_accounting = ReuseAccounting()  # to be read alone
+        self.reuse_accounting = ReuseAccounting()  # read only
         parts = self.ref_counts, self.capacity
         self.restart = Restart(*parts, self._loader, self.in_flight, digest)
         self._leasing = Leasing(*parts, self._loader, self.reuse_accounting)

@@ -31,7 +31,7 @@ from storage.move import Tier
 
 
 class Committer:
-    """Moves leases along the tree and adds to it what is new."""
+    """Committer of leases' new blocks to the tree."""
 
     def __init__(
         self,

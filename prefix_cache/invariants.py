@@ -1,4 +1,4 @@
-"""Recomputes from scratch what the cache keeps up step by step, and says where they differ.
+"""A check that recomputes what the cache keeps up step by step, and says where they differ.
 
 Costs a walk over the tree and the leases: for tests after every operation, and for an idle
 engine. Reads everything, changes nothing.

@@ -33,7 +33,7 @@ Stored = tuple[int, BlockRecord]  # a slot on disk, and what it holds
 
 
 class Restart:
-    """Reads and fills the tree as a whole, so it is not for use between steps."""
+    """Restart of the cache: reads and fills the whole tree, so it is not for use between steps."""
 
     def __init__(
         self,

@@ -53,7 +53,7 @@ class DevicePool:
 
 
 class Mover:
-    """Copies blocks within the device tier, in the order given, with as few launches as possible.
+    """Mover within the device tier, in the order given, with as few launches as possible.
 
     Concurrency: called by the one owner thread. On a GPU `execute` returns when the copies
     are queued on the current stream: work queued there before it sees the blocks as they

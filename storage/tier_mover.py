@@ -1,4 +1,4 @@
-"""Executes plans of moves between tiers, beside the steps.
+"""The execution of plans of moves between tiers, beside the steps.
 
     device <-> host    one batch of copies for each direction of a plan, one event after it
     device <-> disk    through staging buffers, see `disk_route`
@@ -52,7 +52,7 @@ class _CopyBatch:
 
 
 class TierMover:
-    """Moves blocks between tiers.
+    """Mover of blocks between tiers.
 
     Concurrency: one owner thread. `start` and `poll` never wait for the device or the disk. Until
     the end of a move has been reported by `poll`, nothing else may use its slots; from then on they

@@ -1,4 +1,4 @@
-"""Waits for descriptors, whatever their numbers.
+"""Waiting for descriptors, whatever their numbers.
 
 `select.select` raises for each from 1,024 on, and an engine with that many connections has them.
 """

@@ -43,7 +43,7 @@ class Arriving:
     ) -> None:
         self.fetch = fetch
         self.taken = fetch.arrived  # blocks that are here, or copied and not confirmed yet
-        self._begun = fetch.arrived  # or being copied
+        self._begun = fetch.arrived  # blocks that are here or being copied
         self._copies: deque[tuple[CopyEvent, int]] = deque()  # under way, and `taken` after each
         self._fingerprint, self._salt = fingerprint, salt
         self._writer = writer

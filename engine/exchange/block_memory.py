@@ -23,7 +23,7 @@ from storage.tier_mover import block_bytes_of
 
 
 class BlockReader(Protocol):
-    """Reads blocks. For one thread."""
+    """Reader of blocks. For one thread."""
 
     def read(self, slot: int) -> memoryview:
         """Read the bytes of a block, valid until the next call."""
@@ -31,7 +31,7 @@ class BlockReader(Protocol):
 
 
 class BlockWriter(Protocol):
-    """Writes blocks, one after the other. For one thread."""
+    """Writer of blocks, one after the other. For one thread."""
 
     def follow(self, event: CopyEvent) -> None:
         """Make later writes wait for `event`."""

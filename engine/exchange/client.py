@@ -1,4 +1,4 @@
-"""Fetches blocks from other engines: a thread asks, and puts what comes where it belongs.
+"""The client of other engines: a thread asks for blocks, and puts them where they belong.
 
     owner                            thread                                     answering engine
       begin(fetch) ->                  Ask ---------------------------------->
@@ -47,8 +47,8 @@ from engine.link.tcp.curve import LinkKey, Socket, connect_with
 from engine.link.waker import Waker
 from storage.copies import CopyEvent
 
-SILENCE_S = 2.0  # of an engine that is alive and answers
-WORD_S = 0.5  # between words of ours, which the other end answers
+SILENCE_S = 2.0  # longest silence of an engine that is alive
+WORD_S = 0.5  # between our messages, which the other end answers
 UNUSED_S = 30.0  # after which a connection is closed
 LOOK_S = 0.1
 FRAMES_AT_ONCE = 32
@@ -59,8 +59,8 @@ class _OnTheWay:
     """A fetch that was asked for."""
 
     arriving: Arriving
-    heard: float  # when the other end said something last
-    said: float  # when we did
+    heard: float  # time of the other end's last message
+    said: float  # time of our last message
     told: int  # blocks that it knows are taken
 
 
@@ -225,7 +225,7 @@ class BlockClient:
         try:
             socket.connect(endpoint)
         except zmq.ZMQError:
-            socket.close()  # another engine told the address: it may tell many that are none
+            socket.close()  # another engine gave the address, and may give many invalid ones
             raise
         return socket
 

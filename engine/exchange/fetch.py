@@ -51,7 +51,7 @@ class Wanted:
     path: NamespacePath
     tokens: TokenIds  # whole blocks, from position 0 to `end`
     block_keys: bytes
-    block_ids: BlockIds  # slots of all positions
+    block_ids: BlockIds  # block ids of all positions
     first: int
     end: int
     flow: str
@@ -81,11 +81,11 @@ class Fetch:
     arrived: int  # blocks from position 0 on that are in place and sound
     began: float  # of time.monotonic, as all its times
     way: Way  # over which blocks come; a guess until something was found
-    is_closed: bool = False  # the owner wants no more, and its blocks are not to be written
-    why: str | None = None  # it ended; "": all has come that was there
-    answered: float | None = None  # when the first word came
-    ended: float | None = None  # when it ended
-    first_reads: dict[str, int] = field(default_factory=dict)  # blocks by label
+    is_closed: bool = False  # True once its blocks must not be written any more
+    why: str | None = None  # reason of its end; "": all has come that was there
+    answered: float | None = None  # time of the first message
+    ended: float | None = None  # time of its end
+    first_reads: dict[str, int] = field(default_factory=dict)  # first reads, in blocks by label
     lock: Lock = field(default_factory=Lock, repr=False)
     writing: CopyEvent = field(default_factory=Passed, repr=False)  # after all begun under `lock`
 

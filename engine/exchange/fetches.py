@@ -28,8 +28,8 @@ from prefix_cache.cache import PrefixCache
 from prefix_cache.hashing import KEY_BYTES
 from prefix_cache.leases.lease import Lease
 
-MOST_FETCHES = 16  # under way at once
-REST_S = 5.0  # for which an engine that did not answer is not asked
+MOST_FETCHES = 16  # most fetches under way at once
+REST_S = 5.0  # pause before an engine that did not answer is asked again
 OVERDUE_S = 5.0  # after its deadline, a fetch that has not ended shows a defect
 
 
@@ -172,7 +172,7 @@ class Fetches:
         fetch = Fetch(wanted, first, began=time.monotonic(), way=way)
         try:
             client.begin(fetch)
-        except OSError:  # no descriptor is to be had: strangers at a port may hold them
+        except OSError:  # out of descriptors: unauthenticated peers at a port may hold them
             self.refused += 1
             return None
         return fetch
@@ -191,7 +191,7 @@ class Fetches:
         if self._resting.get(source.address, 0.0) > now or self._flushed.covers(sequence, now):
             return False
         if sequence.loads == "always" or source.only or source.request_id is not None:
-            return True  # whoever sent it has compared
+            return True  # tokens were compared by the sender
         waiting, before = sum(one.wanted.end - one.arrived for one in fetches), run.before
         if self._cache.quotas.are_partitions:
             waiting = before = 0  # others' work must not decide what this flow finds
@@ -217,7 +217,7 @@ class Fetches:
 
     def _advance(self, sequence: Sequence, one: _UnderWay, now: float) -> Progress | None:
         if sequence.lease is None or not sequence.lease.ready:
-            return None  # what it builds on is not there yet
+            return None  # earlier blocks have not come yet
         fetch, size = one.fetch, self._cache.block_size
         if fetch is None:
             del self._under_way[sequence]

@@ -13,7 +13,7 @@ FORGET = 2  # times as many names as there are namespaces: then those that are g
 
 
 class NamespaceNames:
-    """Looks names up; a namespace is hashed once. One owner thread."""
+    """Namespaces by their names; a namespace is hashed once. One owner thread."""
 
     def __init__(self, tree: RadixTree) -> None:
         self._tree = tree

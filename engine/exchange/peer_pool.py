@@ -45,7 +45,7 @@ class PeerPool(Protocol):
 
 
 class PeerPools(Protocol):
-    """Opens pools. For one thread, but for `host_of`."""
+    """Pools of neighbours, opened here. For one thread, but for `host_of`."""
 
     def host_of(self, where: str) -> bytes | None:
         """Return what to tell an engine that could share its pool with us; None: it is not to."""
@@ -141,7 +141,7 @@ def pieces_of(
 
 class _CudaPeerPool:
     def __init__(self, handle: PoolHandle, ours: Tensor, stream: torch.cuda.Stream) -> None:
-        torch.cuda.set_device(ours.device)  # of this thread
+        torch.cuda.set_device(ours.device)  # for this thread
         torch.cuda.current_stream(ours.device).synchronize()  # it has a context from here on
         self._driver = ctypes.CDLL(_DRIVER)
         self._ours, self._stream, self._num_blocks = ours, stream, handle.num_blocks
@@ -175,7 +175,7 @@ class _CudaPeerPool:
             else:
                 self._batched.queue(pieces, self._stream.cuda_stream)
         except CopyFailed:
-            self._stream.synchronize()  # some may have begun
+            self._stream.synchronize()  # some copies may have started
             raise
         event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record(self._stream)

@@ -19,7 +19,7 @@ from prefix_cache.leases.refusals import Refusals
 FIRST_GUESS = {"socket": 2e9, "tcp": 1e9, "device": 5e10}
 UNTRIED = 0.5
 FIRST_WORD_S = 0.002  # likewise: from the ask until the first answer
-LEAST_BLOCKS = 4  # of fewer, the time is that of the ask
+LEAST_BLOCKS = 4  # the time of fewer is mostly the ask's
 
 
 class FetchRates:
@@ -41,7 +41,7 @@ class FetchRates:
         if is_timed and fetch.answered is not None and fetch.ended is not None:
             blocks, took = fetch.arrived - fetch.wanted.first, fetch.ended - fetch.answered
             if fetch.why == LATE:
-                blocks = max(blocks, LEAST_BLOCKS)  # so it takes at least as long
+                blocks = max(blocks, LEAST_BLOCKS)  # so that it counts as slow
             self.measured(fetch.way, blocks, fetch.answered - fetch.began, took)
 
     def measured(self, way: str, blocks: int, first_word_s: float, seconds: float) -> None:

@@ -88,7 +88,7 @@ class Sending:
         self._seal = Seal(ask.fingerprint, ask.salt, self._salt)
         self._waiting: deque[BlocksToSend] = deque()
         self._ahead = 0  # blocks of the first of these that were sent
-        self._sent = self._taken = self._first = ask.first  # blocks of the prompt
+        self._sent = self._taken = self._first = ask.first  # counted in the prompt's blocks
 
     @property
     def is_over(self) -> bool:

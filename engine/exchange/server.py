@@ -1,4 +1,4 @@
-"""Sends blocks to other engines: a thread has the socket that they ask at.
+"""The server of blocks to other engines: a thread has the socket that they ask at.
 
     owner                                        thread                            asking engine
       take() <- Asked, Gone                        <------------------------------ Ask, Taken, Leave
@@ -45,7 +45,7 @@ from engine.link.tcp.curve import LinkKey, Socket, only_holders
 from engine.link.tcp.strangers import Strangers
 from engine.link.waker import Waker
 
-GONE_S = 5.0  # without a word
+GONE_S = 5.0  # silence that ends an ask
 LOOK_S = 0.5
 FRAMES_AT_ONCE = 64
 MOST_ASKS = 128  # that are held at once; the owner answers fewer
@@ -236,7 +236,7 @@ class BlockServer:
             self.sent_bytes += blocks * self._memory.block_bytes
         if sending.is_over and sending.end is not None:
             is_told = self._say(asker, sending.end)
-            if is_told or not sending.end.is_all:  # else who reads nothing would hold it for ever
+            if is_told or not sending.end.is_all:  # else one that never reads would hold it
                 self._forget(asker)
 
     def _say(self, asker: Asker, message: FromSource, payload: bytearray | None = None) -> bool:

@@ -30,10 +30,10 @@ from prefix_cache.hashing import KEY_BYTES, TokenIds
 from prefix_cache.leases.lease import Lease
 from prefix_cache.namespace import NamespacePath
 
-MOST_ASKS = 64  # that are answered at once
-MOST_S = 60.0  # for which one is answered: requests of this engine may wait for the blocks
-ROOM_S = 1.0  # for which a load waits for room on the device
-UNKNOWN_S = 0.5  # a request that is to compute the prompt may come so much later than the ask
+MOST_ASKS = 64  # most asks answered at once
+MOST_S = 60.0  # longest answer to one: this engine's requests may wait for the blocks
+ROOM_S = 1.0  # longest wait of a load for room on the device
+UNKNOWN_S = 0.5  # latest arrival, after the ask, of a request that computes the prompt
 
 RunningRequest = Callable[[str], Sequence | None]
 """The sequence of a request by its id; None: it is over, or was never here."""
@@ -68,9 +68,9 @@ class _Sending:
     tokens: TokenIds  # whole blocks
     since: float
     sent: int  # blocks handed over, from position 0
-    held: list[Lease] = field(default_factory=list)  # of what was handed over
+    held: list[Lease] = field(default_factory=list)  # leases of what was handed over
     loading: Lease | None = None
-    first_reads: dict[str, int] = field(default_factory=dict)  # of the load, not told yet
+    first_reads: dict[str, int] = field(default_factory=dict)  # of the load, not reported yet
     may_load: bool = True  # what lies lower; once
     committed: int | None = None  # blocks of its request at the last look; None: it was not here
     is_over: bool = False

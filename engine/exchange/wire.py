@@ -25,8 +25,8 @@ import msgspec
 
 MAX_FRAME_BYTES = 8 << 20  # of a message: a prompt of a million tokens has 4 MB; not of a payload
 SALT_BYTES = 16
-SLOT_BYTES = 4  # of a slot's number
-WINDOW_BYTES = 64 << 20  # that may be on their way for one ask
+SLOT_BYTES = 4  # bytes of a slot's number
+WINDOW_BYTES = 64 << 20  # bytes that may be on their way for one ask
 LEAST_WINDOW = 4  # blocks
 MOST_TEXT = 512  # characters of a label or a reason, which go on into logs
 
@@ -67,7 +67,7 @@ class PoolHandle(msgspec.Struct, frozen=True, array_like=True):
     """A pool on a GPU, as another process of this host opens it (`peer_pool`)."""
 
     handle: bytes
-    offset: int  # of the pool in what is opened, bytes
+    offset: int  # offset of the pool in what is opened, bytes
     num_blocks: int
 
 
@@ -97,7 +97,7 @@ class Slots(msgspec.Struct, frozen=True, kw_only=True, tag="slots"):
     number: int
     first: int
     slots: bytes  # int32, little endian
-    seal: bytes  # SEAL_BYTES, of all of them
+    seal: bytes  # a tag of all slots, SEAL_BYTES
 
 
 class Still(msgspec.Struct, frozen=True, tag="still"):

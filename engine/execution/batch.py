@@ -1,4 +1,4 @@
-"""Lays the rows of a step flat, as the tensors that a decoder reads.
+"""The rows of a step laid flat, as the tensors that a decoder reads.
 
 Everything is built on the host with numpy, per row at most, and goes to the device in one copy.
 

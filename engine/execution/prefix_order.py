@@ -97,7 +97,7 @@ def best_groups(runs: npt.NDArray[np.int64], least_run: int) -> list[LeaseGroup]
     runs = np.where(runs >= least_run, runs, 0)
     changes = np.flatnonzero(runs != np.concatenate(([0], runs[:-1]))).tolist()
     found: list[LeaseGroup] = []
-    nodes: list[_SharedRun] = []  # those that are open, their runs rising
+    nodes: list[_SharedRun] = []  # open nodes, their runs rising
     seen = 0
     for last, run in zip([*changes, len(runs)], [*runs[changes].tolist(), 0], strict=True):
         if nodes:  # where runs repeat, all but the last are leaves of the same node

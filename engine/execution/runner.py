@@ -1,4 +1,4 @@
-"""Computes steps: moves, batch, forward pass, sampling.
+"""The runner of steps: moves, batch, forward pass, sampling.
 
 The token sampled for a batch slot stays on the device, where the next step finds it: that step can
 be launched before the token was collected.
@@ -29,7 +29,7 @@ from storage.move import Move
 
 
 class DeviceMover(Protocol):
-    """Executes moves within the device, on the compute stream, before what is launched next."""
+    """Mover within the device, on the compute stream, before what is launched next."""
 
     def execute(self, moves: Sequence[Move]) -> None:
         """Copy every move's block."""
@@ -114,7 +114,7 @@ class EagerForward:
     def sample(self, allowed: Sequence[Bitmask | None] = ()) -> Launched:
         """Launch the sampling, and keep the tokens for the next step."""
         launched = self.sampler.launch(self.logits, self.sampling, self.inputs, allowed)
-        # Which of a row's several tokens stays is no matter: its sequence waits for their values.
+        # Any of a row's several tokens may stay: its sequence waits for their values.
         self.last_tokens.index_copy_(0, self.batch_slots, launched.tokens)
         return launched
 

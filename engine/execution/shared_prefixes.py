@@ -35,8 +35,8 @@ class SharingRule:
 
     block_size: int
     token_bytes: int
-    least_tokens: int  # of a group's prefix
-    most_rows: int  # of a group; larger ones are cut
+    least_tokens: int  # tokens of a group's prefix
+    most_rows: int  # most rows of a group; larger ones are cut
 
     def __post_init__(self) -> None:
         if self.most_rows < MIN_GROUP_ROWS:
@@ -120,14 +120,14 @@ class _Members:
 
 
 class SharedPrefixes:
-    """Follows the decode rows from step to step. One owner thread."""
+    """Groups of decode rows, followed from step to step. One owner thread."""
 
     def __init__(self, rule: SharingRule) -> None:
         self.rule = rule
         self._order = PrefixOrder()
         self._group_of: dict[int, _Members] = {}
-        self._changes = 0  # since the groups were chosen
-        self._leases: list[int] = []  # of the rows the last answer was for
+        self._changes = 0  # rows that came or went since the groups were chosen
+        self._leases: list[int] = []  # leases of the rows that the last answer was for
         self._sharing: Sharing | None = None
 
     def find(self, decodes: Sequence[Row], tables: BlockTables) -> Sharing | None:

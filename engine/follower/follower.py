@@ -65,8 +65,8 @@ class Follower:
         self._parts = parts
         self._ring = ring
         self._channel = channel
-        self._forward: Forward | None = None  # launched, and perhaps to be sampled
-        self._numbers: dict[Move, int] = {}  # of moves under way
+        self._forward: Forward | None = None  # launched step that may still have to be sampled
+        self._numbers: dict[Move, int] = {}  # numbers of moves under way
         self._num_started = 0
         self._reported: DiskReport | None = None
 

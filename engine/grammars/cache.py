@@ -23,10 +23,10 @@ class _Kept:
 
     def __init__(self) -> None:
         self.grammars: OrderedDict[bytes, Compilation] = OrderedDict()
-        self.num_bytes = 0  # when they were weighed last
-        self._weights: dict[Compilation, int] = {}  # of which these are the sum
+        self.num_bytes = 0  # bytes when last weighed
+        self._weights: dict[Compilation, int] = {}  # sum of these bytes
         self._moving: set[Compilation] = set()  # those that may weigh more by now
-        self._worn: set[Compilation] = set()  # in use, and no more found
+        self._worn: set[Compilation] = set()  # in use, but not found any more
 
     def keep(self, key: bytes, compilation: Compilation) -> None:
         """Keep it in place of what had its key, as what was used last."""
@@ -83,7 +83,7 @@ class GrammarCache:
     def __init__(self, flow_bytes: int = FLOW_BYTES, all_bytes: int = ALL_BYTES) -> None:
         self._flows: OrderedDict[str, _Kept] = OrderedDict()  # the one that asked last at the end
         self._unweighed: set[str] = set()  # flows with a grammar that was new
-        self._num_bytes = 0  # of all flows
+        self._num_bytes = 0  # bytes of all flows
         self._flow_bytes = flow_bytes
         self._all_bytes = all_bytes
 

@@ -39,7 +39,7 @@ class Checked(msgspec.Struct, frozen=True):
     text: str = ""
     error: str = ""
     num_bytes: int = 0  # of memory, that it takes once it is compiled and was followed a little
-    is_last: bool = False  # of a worker that has ended
+    is_last: bool = False  # True if the worker has ended
 
 
 def checked(grammar: Grammar) -> Checked:

@@ -120,7 +120,7 @@ def main(model_dir: str, *numbers: str) -> None:
     num_logits, *ends = map(int, numbers)
     vocabulary = read_vocabulary(Path(model_dir), num_logits, tuple(ends))
     checked_over(_WARM_UP, vocabulary)  # what the library makes at first, workers share
-    gc.freeze()  # so do they what is Python's
+    gc.freeze()  # workers share Python's objects too
     with socket.socket(fileno=os.dup(0)) as control:
         control.sendall(READY)
         _Workers(control, vocabulary).serve()

@@ -1,4 +1,4 @@
-"""Has grammars compiled in a process apart first, which may break or be ended.
+"""The check of grammars in a process apart, which may break or be ended.
 
 Knows: that process, and how it is asked. Does not know: what it does (`check_process.py`).
 """
@@ -78,7 +78,7 @@ class CheckProcess:
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,  # a panic would quote the grammar
                 )
-            if self._is_closed:  # just now, by a thread that did not see it
+            if self._is_closed:  # closed just now by another thread
                 self._process.kill()
         return self._control
 

@@ -40,10 +40,10 @@ class Compilation:
 
     grammar: CompiledGrammar | None = None
     failure: tuple[str, str] | None = None  # the code and the message of an error
-    compiled_bytes: int = 0  # as the check found
+    compiled_bytes: int = 0  # bytes found by the check
     masks_s: float = 0.0  # of the processor; threads add to it without a lock, so about that
     is_broken: bool = False  # the library had an error, which the next copies may have with it
-    users: WeakSet[object] = field(default_factory=WeakSet)  # whose constraint it is
+    users: WeakSet[object] = field(default_factory=WeakSet)  # constraints that use it
 
     @property
     def is_done(self) -> bool:
@@ -52,7 +52,7 @@ class Compilation:
 
     @property
     def error(self) -> EngineError | None:
-        """Why it cannot be used.
+        """Error of a grammar that cannot be used, or None.
 
         A new one each time: an error keeps the frames through which it was raised, each time that
         it is raised, and with them the text of the grammar.

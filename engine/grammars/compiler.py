@@ -1,4 +1,4 @@
-"""Compiles grammars in a few threads: one of each flow at a time, the flows in turn.
+"""The compiler of grammars in a few threads: one of each flow at a time, the flows in turn.
 
 So a flow with many grammars, or with slow ones, keeps one thread busy and delays itself. While a
 thread compiles, the engine's own thread runs.

@@ -9,20 +9,20 @@ from __future__ import annotations
 
 from llguidance import LLParserLimits
 
-MAX_CHARS = 1 << 17  # of a grammar's text
+MAX_CHARS = 1 << 17  # characters of a grammar's text
 CHECK_S = 1  # of the processor, to compile it; up to another second is let pass
 PATIENCE_S = 20.0  # until its check has ended, on a machine that has other things to do
 START_S = 120.0  # until the process of checks has read the vocabulary, on such a machine
-CLOSE_S = 5.0  # for a thread that compiles
+CLOSE_S = 5.0  # longest wait for a thread that compiles
 CHECK_BYTES = 512 << 20  # of address space, beside the vocabulary, for what compiles it first
 # Less than what the engine's own threads have, so that what fits there fits here.
 CHECK_STACK_BYTES = 1 << 20
 COMPILE_STACK_BYTES = 16 << 20
 # Of the memory of compiled grammars. Masks make one grow by what they newly see: at most 64 MiB for
 # each of their seconds, of the kinds that `benchmarks.engine.grammar_check` has.
-LEAST_BYTES = 100_000  # of one, which has some 80 kB at least
+LEAST_BYTES = 100_000  # least charge for one, which has some 80 kB or more
 REFUSED_BYTES = 8192  # of one that is refused: a digest, and what was wrong, of which 4,000 bytes
-MAX_BYTES = 64 << 20  # of one, before it is compiled anew
+MAX_BYTES = 64 << 20  # bytes of one beyond which it is compiled anew
 FLOW_BYTES = 256 << 20
 ALL_BYTES = 1 << 30
 GROWTH_BYTES_PER_S = 100e6

@@ -1,4 +1,4 @@
-"""Makes masks in threads, many at once: the library lets go of the interpreter meanwhile.
+"""Threads that make masks, many at once: the library releases the interpreter meanwhile.
 
 A constraint is handed to a thread and back by its `is_busy`. A mask cannot be interrupted: one that
 takes long keeps its thread until it is made, and whoever asked for it goes on without it.
@@ -39,7 +39,7 @@ class MaskBatch:
     left: int
     wake_all: Callable[[], None]
     made: threading.Event = field(default_factory=threading.Event)
-    lock: threading.Lock = field(default_factory=threading.Lock)  # of `left`
+    lock: threading.Lock = field(default_factory=threading.Lock)  # guards `left`
 
     def wait(self, seconds: float) -> None:
         """Wait until all masks are made, at most `seconds`."""
@@ -112,7 +112,7 @@ class MaskThreads:
                 except IndexError:  # other threads were faster
                     break
                 self._make(*asked)
-                del asked  # while the thread waits its grammar is in no use
+                del asked  # a waiting thread keeps no grammar in use
                 if len(self._waiting) > 1 or self._is_closed:
                     break
             self._give_back(flow)
@@ -150,7 +150,7 @@ class MaskThreads:
     def _give_back(self, flow: str) -> None:
         with self._changed:
             self._at_work[flow] -= 1
-            self._waiting.move_to_end(flow)  # who came meanwhile goes first
+            self._waiting.move_to_end(flow)  # flows that came meanwhile go first
             if not self._at_work[flow]:
                 del self._at_work[flow]
                 if not self._waiting[flow]:

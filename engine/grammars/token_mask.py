@@ -31,8 +31,8 @@ class GrammarConstraint(TokenConstraint):
         self._mask_s = mask_s
         self._matcher: LLMatcher | None = None  # once it is asked
         self._words = np.zeros(0, np.int32)  # what every mask of it is written into
-        self._address = 0  # of these
-        self._mask: Bitmask | None = None  # at its present place, once made
+        self._address = 0  # address of these words
+        self._mask: Bitmask | None = None  # mask of the present place, once made
         self._error: EngineError | None = None
 
     @property

@@ -46,12 +46,12 @@ class Launches:
         self._out_of_memory = components.out_of_memory
         self._overlaps = components.overlap_scheduling
         self._stages = components.stages
-        self._under_way: deque[tuple[Scheduled, Launched, float]] = deque()  # with its launch time
+        self._under_way: deque[tuple[Scheduled, Launched, float]] = deque()  # with launch times
         self._masked: MaskedStep | None = None  # the last of them, until its sampling is launched
-        self._launches: deque[float] = deque(maxlen=NUM_REMEMBERED)  # seconds
+        self._launches: deque[float] = deque(maxlen=NUM_REMEMBERED)  # recent launches, in seconds
         self._settled_at = 0.0  # when the last step was settled
-        self._ended_at: float | None = 0.0  # when it ended; None: before the host looked
-        self._began_at: float | None = None  # the first under way, by prediction, if not seen
+        self._ended_at: float | None = 0.0  # end of that step; None: before the host looked
+        self._began_at: float | None = None  # start of the first under way, predicted if not seen
         self._num_refused = 0  # steps in a row for which the device had no memory
 
     def __len__(self) -> int:
@@ -125,7 +125,7 @@ class Launches:
         takes = self._times.least(StepShape.of(scheduled.step.rows))
         if started_at is None or takes is None:
             return None
-        # As any of the last took: a step that is not captured takes the host many times as long.
+        # The longest of recent ones: an uncaptured step takes the host many times as long.
         ahead = max(self._launches) + MARGIN_S
         return started_at + takes - ahead if takes > SHORT * ahead else None
 
@@ -141,7 +141,7 @@ class Launches:
         started_at = self._started_at(launched_at)
         # Without a step ahead the host did nothing else since the launch.
         is_end_seen = now - looked >= OVER_S or not self._overlaps
-        # What a step took that was held up says nothing of the device, and would hold up the next.
+        # The time of a held-up step says nothing of the device, and would hold up the next.
         is_held = isinstance(launched, MaskedStep) and launched.is_held
         began_at = self._predicted_start(launched_at) if started_at is None else started_at
         self._learn(

@@ -1,4 +1,4 @@
-"""Where an engine is reached: a Unix socket, or TCP between machines.
+"""The address of an engine: a Unix socket, or TCP between machines.
 
     /run/ratoon/engine.sock    the file's mode keeps others out
     tcp://gpu1.example:7300    both ends hold one key (`curve`); heartbeats on the port after it
@@ -35,7 +35,7 @@ class Address:
 
 
 def address(text: str) -> Address:
-    """The address that `text` says, a path or `tcp://host:port`; raises ValueError in a line."""
+    """Parse `text`, a path or `tcp://host:port`, as an address; raises ValueError in a line."""
     if not text.startswith(TCP):
         path = Path(text)
         if not path.name:
@@ -46,12 +46,12 @@ def address(text: str) -> Address:
 
 
 def is_tcp(text: str) -> bool:
-    """Whether an address crosses machines."""
+    """Return whether an address crosses machines."""
     return text.startswith(TCP)
 
 
 def exchange_at(engine: str) -> str:
-    """Where the exchange of an engine that others fetch from is: two ports after it, or `.x`."""
+    """Return the exchange address of an engine that others fetch from: two ports on, or `.x`."""
     if not is_tcp(engine):
         return f"{engine}.x"
     host, port = host_and_port(engine)
@@ -59,7 +59,7 @@ def exchange_at(engine: str) -> str:
 
 
 def as_reached(told: str, engine: str) -> str:
-    """The address that an engine tells of, as others reach it who reach the engine at `engine`.
+    """Return an engine's own address as seen by those who reach the engine at `engine`.
 
     An engine that listens on all of its interfaces does not know what it is called elsewhere.
     """
@@ -70,7 +70,7 @@ def as_reached(told: str, engine: str) -> str:
 
 
 def host_and_port(text: str) -> tuple[str, int]:
-    """Of `tcp://host:port`, an IPv6 host in brackets; raises ValueError in a line."""
+    """Split `tcp://host:port`, an IPv6 host in brackets; raises ValueError in a line."""
     parts = urlsplit(text)
     try:
         host, port = parts.hostname, parts.port

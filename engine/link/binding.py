@@ -1,4 +1,4 @@
-"""How the engine's sockets are bound: files that nobody else may open, TCP for holders of a key."""
+"""The binding of the engine's sockets: files that nobody else may open, TCP with a key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an engine tells gateways of its prefix cache: which blocks are there, and in which tier.
+"""Events of an engine's prefix cache for gateways: the blocks there, and their tiers.
 
     Subscribe ->
              <- CacheEvents 0: Cleared, Added ...       a snapshot, in pieces, and between its
@@ -44,7 +44,7 @@ class Removed(msgspec.Struct, frozen=True, array_like=True, tag="removed"):
 
 
 class Cleared(msgspec.Struct, frozen=True, array_like=True, tag="cleared"):
-    """The tree is empty, or a snapshot begins: what was said before holds no more."""
+    """Start of a snapshot, or an empty tree: what was sent before holds no more."""
 
 
 CacheChange = Added | Moved | Removed | Cleared
@@ -65,6 +65,6 @@ class Subscribe(msgspec.Struct, frozen=True, tag="subscribe"):
 
 
 class EventsTaken(msgspec.Struct, frozen=True, tag="events_taken"):
-    """All `CacheEvents` up to this number have been taken: the engine may send more."""
+    """Receipt of all `CacheEvents` up to this number: the engine may send more."""
 
     number: int

@@ -21,7 +21,7 @@ Listener = Callable[[CacheEvents], None]
 
 
 class CacheSubscription:
-    """One for each connection. Belongs to one event loop."""
+    """Subscription of one connection. Belongs to one event loop."""
 
     def __init__(self, listen: Listener, send: Callable[[Subscribe | EventsTaken], object]) -> None:
         self._listen = listen

@@ -73,7 +73,7 @@ class EngineClient(EngineQueries):
         on_cache_events: Listener | None = None,
         flushes: ReadFlushes | None = None,
     ) -> None:
-        """`silence_s`: how long its step loop may stand (None: by its device); `key`: over TCP.
+        """Connect to `engine`, whose step loop may stand `silence_s` (None: by its device).
 
         `on_cache_events` is called with what changes in the engine's cache, in order; every engine
         that connects begins with a snapshot. None: the engine is not asked to send any.
@@ -99,18 +99,18 @@ class EngineClient(EngineQueries):
 
     @property
     def is_stalled(self) -> bool:
-        """Whether the connected engine's process has stopped: it may go on, or be given up."""
+        """True if the connected engine's process has stopped: it may go on, or be given up."""
         connection = self._connection
         return connection is not None and connection.state is ConnectionState.SILENT
 
     @property
     def welcome(self) -> Welcome | None:
-        """What the connected engine is; None while none is connected."""
+        """Description of the connected engine; None while none is connected."""
         return self._welcome
 
     @property
     def handshake_error(self) -> str | None:
-        """Why the other end does not hear this one; None where it does, or nobody answers."""
+        """Handshake error of the other end; None where it hears this one, or nobody answers."""
         connection = self._connection
         if self._key is None or connection is None or connection.handshake_failed is False:
             return None
@@ -118,7 +118,7 @@ class EngineClient(EngineQueries):
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request is under way, nor the end of one that its caller has left."""
+        """True if no request is under way, nor the end of one that its caller has left."""
         return not (self._requests or self._on_end)
 
     @property
@@ -132,7 +132,7 @@ class EngineClient(EngineQueries):
         return None
 
     async def start(self) -> None:
-        """Begin connecting, in the background: the engine may come later."""
+        """Start connecting, in the background: the engine may come later."""
         self._serving = asyncio.create_task(self._serve(), name="engine-client")
         self._serving.add_done_callback(log_failure)  # without it no engine is ever ready
 
@@ -185,7 +185,7 @@ class EngineClient(EngineQueries):
             self._send(self._partition)
 
     def flush_recorded(self, flushes: Mapping[str, str | None]) -> None:
-        """As `Engine.flush_recorded`; an engine that connects later is told as well."""
+        """Send recorded flushes, also to an engine that connects later."""
         self._flushes.tell(flushes, is_connected=self._welcome is not None)
 
     # From callers to the engine
@@ -281,7 +281,7 @@ class EngineClient(EngineQueries):
         await self._after_handshake(failed=connection.handshake_failed is True)
 
     async def _after_handshake(self, *, failed: bool) -> None:
-        """Say once that they fail, and wait a little before the next one."""
+        """Log failing handshakes once, and wait a little before the next one."""
         is_new = self._handshakes.count(failed=failed)
         if is_new and self.handshake_error is not None:
             _log.error("%s", self.handshake_error)
@@ -289,7 +289,7 @@ class EngineClient(EngineQueries):
             await asyncio.sleep(HANDSHAKE_RETRY_S)
 
     def _fail_all(self, why: str) -> None:
-        """The engine is gone: whatever waits for it fails now."""
+        """Fail whatever waits for the engine, which is gone."""
         self._welcome = self._subscription = None
         self._flushes.stop()
         requests, self._requests = self._requests, {}

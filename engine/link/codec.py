@@ -20,15 +20,15 @@ _Message = TypeVar("_Message")
 
 
 class EncodeError(ValueError):
-    """The message is larger than a frame may be."""
+    """Message larger than a frame may be."""
 
 
 class DecodeError(ValueError):
-    """The bytes are no message: too many, not MessagePack, or of the wrong shape."""
+    """Bytes that are no message: too many, not MessagePack, or of the wrong shape."""
 
 
 class Codec:
-    """Both directions of the link. Holds msgspec's compiled coders and no other state."""
+    """Codec of both directions. Holds msgspec's compiled coders and no other state."""
 
     def __init__(self, *, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
         self.max_frame_bytes = max_frame_bytes
@@ -37,18 +37,18 @@ class Codec:
         self._from_engine: msgspec.msgpack.Decoder[FromEngine] = msgspec.msgpack.Decoder(FromEngine)
 
     def encode(self, message: ToEngine | FromEngine) -> bytes:
-        """One frame; raises EncodeError when it would be too large."""
+        """Encode a message as one frame; raises EncodeError when it would be too large."""
         frame = self._encoder.encode(message)
         if len(frame) > self.max_frame_bytes:
             raise EncodeError(f"a frame of {len(frame)} bytes; {self.max_frame_bytes} are allowed")
         return frame
 
     def decode_to_engine(self, frame: bytes) -> ToEngine:
-        """What a gateway said; raises DecodeError, and nothing else, for any bytes."""
+        """Decode a gateway's message; raises DecodeError, and nothing else, for any bytes."""
         return self._decode(self._to_engine, frame)
 
     def decode_from_engine(self, frame: bytes) -> FromEngine:
-        """What the engine said; raises DecodeError, and nothing else, for any bytes."""
+        """Decode an engine's message; raises DecodeError, and nothing else, for any bytes."""
         return self._decode(self._from_engine, frame)
 
     def _decode(self, decoder: msgspec.msgpack.Decoder[_Message], frame: bytes) -> _Message:

@@ -44,7 +44,7 @@ _FRAMES_AT_ONCE = 64  # then other tasks of the event loop get a turn
 
 
 class ConnectionState(Enum):
-    """How far a connection is."""
+    """States of a connection."""
 
     CONNECTING = "not yet run"
     AWAITING_WELCOME = "an engine may be absent, or load its model, for as long as it takes"
@@ -71,7 +71,7 @@ class Connection:
         heartbeat_s: float = HEARTBEAT_S,
         key: LinkKey | None = None,
     ) -> None:
-        """`silence_s` is how long the step loop may stand (None: by the engine's device)."""
+        """Connect to an engine whose step loop may stand `silence_s` (None: by its device)."""
         self.state = ConnectionState.CONNECTING
         self.why_closed = ""
         self.handshake_failed: bool | None = None  # False too where nobody listens
@@ -110,7 +110,7 @@ class Connection:
         return True
 
     async def run(self) -> None:
-        """Say hello, receive, and return once the peer is gone or useless; `why_closed` is set."""
+        """Greet, receive, and return once the peer is gone or useless; `why_closed` is set."""
         loop = asyncio.get_running_loop()
         try:
             loop.add_reader(self._socket.FD, self._receive_waiting)
@@ -150,7 +150,7 @@ class Connection:
             self._receive_soon()
 
     def _receive_soon(self) -> None:
-        """Look again soon: ZMQ's descriptor is edge-triggered, and any use of the socket resets it.
+        """Receive again soon: ZMQ's descriptor is edge-triggered, and any use of it resets it.
 
         So after every use there may be messages for which the event loop gets no event.
         """
@@ -168,7 +168,7 @@ class Connection:
         self._look_later(usual if self._silence_s is None else self._silence_s)
 
     def _look_ahead(self) -> None:
-        """What does the engine wait for?"""
+        """Check what the engine waits for."""
         if self.state is ConnectionState.AWAITING_WELCOME:
             self._heartbeat.look()
             asyncio.get_running_loop().call_later(self._heartbeat_s, self._look_ahead)
@@ -177,7 +177,7 @@ class Connection:
         asyncio.get_running_loop().call_later(self._heartbeat_s, self._look, silence_s)
 
     def _look(self, silence_s: float) -> None:
-        """Has the heartbeat come, and does the step loop go on?"""
+        """Check that the heartbeat has come, and that the step loop goes on."""
         if self.state not in (ConnectionState.OPEN, ConnectionState.SILENT):
             return
         self._heartbeat.look()
@@ -189,7 +189,7 @@ class Connection:
             self._look_later(silence_s)
 
     def _on_monitor(self) -> None:
-        """The peer is gone, if the monitor says so: what it sent last is still received."""
+        """Note what the monitor says; if the peer is gone, still receive what it sent last."""
         while (event := self._monitored()) is not None:
             if event == zmq.EVENT_CONNECT_RETRIED:
                 self.handshake_failed = bool(self.handshake_failed)
@@ -200,7 +200,7 @@ class Connection:
                 self._receive_soon()
 
     def _monitored(self) -> int | None:
-        """What the monitor says next; one of `_WATCHED`."""
+        """Return the monitor's next event, one of `_WATCHED`, or None."""
         try:
             return recv_monitor_message(self._monitor, zmq.NOBLOCK)["event"]
         except zmq.Again:

@@ -22,7 +22,7 @@ class EventQueue:
 
     @property
     def has_any(self) -> bool:
-        """Whether there are events that were not taken."""
+        """True if there are events that were not taken."""
         return bool(self._events)
 
     def put(self, event: Event | EngineError) -> None:
@@ -34,7 +34,7 @@ class EventQueue:
             self._waiter = None
 
     async def take(self) -> list[Event | EngineError]:
-        """All there is; waits for the first. For one reader."""
+        """Take all events; wait for the first. For one reader."""
         if not self._events:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter

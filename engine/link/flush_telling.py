@@ -1,4 +1,4 @@
-"""Tells an engine of the flushes on record: all before it is used, and new ones from then on.
+"""The telling of recorded flushes to an engine: all before it is used, then new ones.
 
 Knows: which the engine has been told. Does not know: where they are recorded, or what they drop.
 """
@@ -18,7 +18,7 @@ ReadFlushes: TypeAlias = Callable[[], Awaitable[Mapping[str, str | None]]]
 
 
 class FlushTelling:
-    """Of one client. `read` gives all flushes, by id; None: nobody records any."""
+    """Flushes told to one engine. `read` gives all, by id; None: nobody records any."""
 
     def __init__(self, read: ReadFlushes | None, send: Callable[[RecordedFlushes], bool]) -> None:
         self._read, self._send = read, send
@@ -26,14 +26,14 @@ class FlushTelling:
         self._telling: asyncio.Task[None] | None = None
 
     def tell(self, flushes: Mapping[str, str | None], *, is_connected: bool) -> None:
-        """These are on record now; an engine that is connected is told what is new."""
+        """Record these flushes, and send the new ones to an engine that is connected."""
         new = {one: flow for one, flow in flushes.items() if one not in self._flushes}
         self._flushes = dict(flushes)
         if new and is_connected:
             self._send(RecordedFlushes(flushes=new))
 
     def tell_all(self, told: Callable[[], None]) -> None:
-        """An engine has connected: tell it of all, and then call `told`."""
+        """Send all flushes to an engine that has connected, and then call `told`."""
         if self._read is None:
             told()
             return
@@ -41,7 +41,7 @@ class FlushTelling:
         self._telling.add_done_callback(log_failure)
 
     def stop(self) -> None:
-        """The engine is gone."""
+        """Stop telling an engine that is gone."""
         if self._telling is not None:
             self._telling.cancel()
 
@@ -54,6 +54,6 @@ class FlushTelling:
 
 
 def log_failure(task: asyncio.Task[None]) -> None:
-    """Without this task no engine is ever ready."""
+    """Log the failure of a task without which no engine is ever ready."""
     if not task.cancelled() and (error := task.exception()) is not None:
         _log.critical("engines are not connected to any more", exc_info=error)

@@ -32,12 +32,12 @@ _COUNT_BYTES = 8
 
 
 class Heartbeat:
-    """The engine's end: a thread that publishes. Closed by who opened it."""
+    """Engine's end: a thread that publishes. Closed by its opener."""
 
     def __init__(
         self, socket: Socket, turns: Callable[[], int], *, every_s: float = HEARTBEAT_S
     ) -> None:
-        """`socket` is a bound PUB. `turns` says how many turns the step loop has made."""
+        """Publish on `socket`, a bound PUB, how many `turns` the step loop has made."""
         self._socket = socket
         self._every_s = every_s
         self._turns = turns  # called on the thread
@@ -67,7 +67,7 @@ class HeartbeatListener:
     def __init__(
         self, context: zmq.Context[Socket], engine: str, key: LinkKey | None = None
     ) -> None:
-        """`engine` is its address; `key` is needed over TCP."""
+        """Listen to the heartbeat of `engine`, an address; `key` is needed over TCP."""
         self.missed = 0  # looks in a row without a heartbeat
         self.stuck = 0  # looks in a row that found the step loop where it was
         self.turns: int | None = None  # of the step loop, as far as is known
@@ -99,7 +99,7 @@ class HeartbeatListener:
 
 
 def is_alive(engine: str, patience_s: float = PATIENCE_S, key: LinkKey | None = None) -> bool:
-    """Whether the engine's step loop turns within `patience_s` seconds; not while a model loads."""
+    """Return whether the step loop turns within `patience_s` seconds; not while a model loads."""
     give_up = time.monotonic() + patience_s
     with (
         zmq.Context[Socket]() as context,

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 async def in_time(answer: Awaitable[T], within_s: float | None) -> T:
-    """The answer; EngineUnavailable where it takes more than `within_s` seconds (None: any)."""
+    """Wait `within_s` seconds (None: any) for an answer, or raise EngineUnavailable."""
     try:
         async with asyncio.timeout(within_s):
             return await answer

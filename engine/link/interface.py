@@ -1,4 +1,4 @@
-"""What a gateway may ask of an engine, whatever implements it."""
+"""The interface of an engine to a gateway, whatever implements it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
+from engine.errors import EngineError
 from engine.link.messages import Failed, Finished, FlowQuota, Generate, Role, Tokens, Welcome
 from engine.link.query import Query, R
 
@@ -20,13 +21,23 @@ ReplicaState = Literal["ready", "stalled", "draining", "absent", "handshake_fail
 
 @dataclass(frozen=True, slots=True)
 class ReplicaHealth:
-    """Whether one of several engines takes requests; `why` it does not, "" where it does."""
+    """Health of one of several engines; `why` it takes no requests, "" where it does."""
 
     state: ReplicaState
     why: str
     engine_id: str | None = None  # of the connected engine
     role: Role = "both"  # likewise, or of the last one
     known_blocks: int = 0  # that its gateway knows it to have cached
+
+
+@dataclass(frozen=True, slots=True)
+class Restarted:
+    """All events of a request so far are void: whoever asks for more gets a new answer.
+
+    Whoever has shown any of them raises `error`, for which the answer broke off.
+    """
+
+    error: EngineError
 
 
 class Engine(Protocol):
@@ -36,17 +47,17 @@ class Engine(Protocol):
 
     @property
     def welcome(self) -> Welcome | None:
-        """What the connected engine is; None while none is connected."""
+        """Description of the connected engine; None while none is connected."""
         ...
 
     @property
     def is_stalled(self) -> bool:
-        """Whether the connected engine's process has stopped: it may go on, or be given up."""
+        """True if the connected engine's process has stopped: it may go on, or be given up."""
         ...
 
     @property
     def handshake_error(self) -> str | None:
-        """Why whoever is at the engine's address hears nothing, in a line; None where it may.
+        """Handshake error at the engine's address, in a line, or None.
 
         Of several engines it is told in `replicas`.
         """
@@ -59,13 +70,13 @@ class Engine(Protocol):
 
     @property
     def router_answers(self) -> bool | None:
-        """Whether the process that chooses among several engines answers; None without one."""
+        """True if the process that chooses among several engines answers; None without one."""
         ...
 
     def generate(
         self, request: Generate, on_end: OnEnd | None = None
-    ) -> AsyncGenerator[Tokens | Finished, None]:
-        """Yield `Tokens` as they come, then one `Finished`.
+    ) -> AsyncGenerator[Tokens | Finished | Restarted, None]:
+        """Yield `Tokens` as they come, then one `Finished`; of several engines, also `Restarted`.
 
         Raises a subclass of `EngineError` in place of the rest when the request failed. Closing the
         generator early cancels the request in the engine, and waits until that has ended it or is

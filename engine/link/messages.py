@@ -1,4 +1,4 @@
-"""What crosses the link between gateway and engine.
+"""Messages on the link between gateway and engine.
 
 Forward go `Hello`, `RecordedFlushes`, `Partition`, `Generate`, `Cancel` and queries; back come one
 `Welcome` per `Hello`, one `StepReply` per step and gateway, and one reply per query
@@ -34,7 +34,7 @@ Priority = Literal["interactive", "batch"]  # batch waits for interactive, withi
 
 
 def pack_token_ids(token_ids: npt.ArrayLike) -> bytes:
-    """Token ids as they travel: int32, little endian."""
+    """Pack token ids as they travel: int32, little endian."""
     # Imported here: commands need this file, but send no tokens, and numpy takes 0.1 s to load.
     import numpy as np
 
@@ -42,7 +42,7 @@ def pack_token_ids(token_ids: npt.ArrayLike) -> bytes:
 
 
 class LogitBias(msgspec.Struct, frozen=True, array_like=True):
-    """What is added to the logits of some tokens, as it travels: both little endian.
+    """Biases of the logits of some tokens, as they travel: ids and values little endian.
 
     Packed, since a request has up to some thousand for each of its choices, and only the
     device has to look at them one by one.
@@ -56,14 +56,14 @@ class LogitBias(msgspec.Struct, frozen=True, array_like=True):
 
 
 def pack_logit_bias(bias: Mapping[int, float]) -> LogitBias:
-    """Biases by token id, packed; the ids fit into int32, and the values into float32."""
+    """Pack biases by token id; the ids fit into int32, and the values into float32."""
     import numpy as np
 
     return LogitBias(pack_token_ids(list(bias)), np.array(list(bias.values()), "<f4").tobytes())
 
 
 class Grammar(msgspec.Struct, frozen=True, array_like=True):
-    """What an answer may be. The engine compiles it; a tenant's is never shared with others.
+    """Grammar of an answer. The engine compiles it; a tenant's is never shared with others.
 
     Any JSON object is the schema `{"type": "object"}`, a choice of texts a regex or a Lark rule;
     calls of tools among text are Lark, with `%json {...}` for the schemas of their arguments.
@@ -74,7 +74,7 @@ class Grammar(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
-    """How tokens are chosen. Validated at admission; nothing after it re-checks."""
+    """Parameters of sampling. Validated at admission; nothing after it re-checks."""
 
     max_tokens: int  # 0: the prompt is computed into the cache, and nothing is told of a token
     min_tokens: int = 0
@@ -144,7 +144,7 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
 
 
 class FlowQuota(msgspec.Struct, frozen=True, array_like=True):
-    """What a flow may hold of each tier, as parts of 1, and its weight."""
+    """Quota of a flow in each tier, as parts of 1, and its weight."""
 
     floor: Annotated[float, Meta(ge=0, le=1)] = 0.0
     ceiling: Annotated[float, Meta(ge=0, le=1)] = 1.0
@@ -172,7 +172,7 @@ class RecordedFlushes(msgspec.Struct, frozen=True, kw_only=True, tag="flushes"):
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
-    """The client left, or a stop string was met. Answered by `Finished("cancelled")`."""
+    """Cancel after the client left or a stop string. Answered by `Finished("cancelled")`."""
 
     request_id: str
 
@@ -183,7 +183,7 @@ ToEngine = (
 
 
 class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
-    """What the engine is. `engine_id` is new for every start of the process."""
+    """Description of the engine. `engine_id` is new for every start of the process."""
 
     engine_id: str
     fingerprint: bytes
@@ -223,7 +223,7 @@ PromptLogprobs = tuple[TokenLogprobs, ...] | None
 
 
 class Timing(msgspec.Struct, frozen=True, array_like=True):
-    """Where a sequence's time went before its first token. Seconds, one after the other."""
+    """Parts of a sequence's time before its first token. Seconds, one after the other."""
 
     queue: float  # waiting for its turn
     match: float  # finding its prefix in the cache and leasing blocks
@@ -236,7 +236,7 @@ class Timing(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Reused(msgspec.Struct, frozen=True, array_like=True):
-    """What of a prompt came from the cache, and what was put there for a time."""
+    """Tokens of a prompt that came from the cache, and those put there for a time."""
 
     tiers: TierTokens = TierTokens()
     # What computing these tokens would have taken, by the rates so far; None: there is none.
@@ -269,7 +269,7 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True, tag="tokens"):
 
 
 class WrittenAndRead(msgspec.Struct, frozen=True, array_like=True):
-    """How a request changed the counts of tokens that were written and never read.
+    """Changes by a request to the counts of tokens that were written and never read.
 
     Only what was written under a label (`Generate.writer`) is counted, in whole blocks.
     """
@@ -279,7 +279,7 @@ class WrittenAndRead(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
-    """The sequence came to its end, or was cancelled."""
+    """End of a sequence, or its cancellation."""
 
     request_id: str
     reason: FinishReason
@@ -294,7 +294,7 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
-    """The sequence could not be served; `code` is one of `engine.errors`."""
+    """Failure of a sequence that could not be served; `code` is one of `engine.errors`."""
 
     request_id: str
     code: str

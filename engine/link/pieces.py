@@ -1,4 +1,4 @@
-"""Messages in pieces: so that strangers have a server hold little for them.
+"""Messages in pieces, so that unauthenticated peers make a server hold little.
 
 ZMQ takes a whole frame into memory before it looks whether who sends it holds the key, and does so
 for each connection. So the frames that a server takes are small, and a longer message comes in
@@ -14,7 +14,7 @@ MAX_FRAME_BYTES = PIECE_BYTES + 1024  # of a piece that is encrypted, and of a h
 
 
 def in_pieces(message: bytes) -> list[bytes]:
-    """What to send as one message of several frames; one alone for most."""
+    """Divide a message into frames to be sent as one; most are one alone."""
     if len(message) <= PIECE_BYTES:
         return [message]
     return [message[at : at + PIECE_BYTES] for at in range(0, len(message), PIECE_BYTES)]

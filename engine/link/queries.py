@@ -51,7 +51,7 @@ class EngineQueries(ABC):
             answer.set_result(reply)
 
     def _fail_queries(self, error: EngineError) -> None:
-        """The engine is gone: whoever waits for a reply gets this error."""
+        """Fail all queries with this error, as the engine is gone."""
         for answer in self._replies.values():
             if not answer.done():
                 answer.set_exception(error)

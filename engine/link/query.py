@@ -19,7 +19,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     query_id: str
 
     def error(self) -> EngineError | None:
-        """The refusal that this reply is; None where the query was answered."""
+        """Return the refusal that this reply is; None where the query was answered."""
         return None
 
 
@@ -33,7 +33,7 @@ class Query(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
 
 
 def reply_type(kind: type[Query[R]]) -> type[R]:
-    """The type of the replies to a kind of query."""
+    """Return the type of the replies to a kind of query."""
     [base] = kind.__orig_bases__  # type: ignore[attr-defined]
     [reply] = get_args(base)
     return reply  # type: ignore[no-any-return]

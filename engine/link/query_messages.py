@@ -13,7 +13,7 @@ UNRECORDED = ""  # the id of a flush that nobody will ask for again
 
 
 class Flushed(Reply, frozen=True, kw_only=True, tag="flushed"):
-    """How many blocks a flush dropped; leased ones are freed when their sequence ends."""
+    """Number of blocks a flush dropped; leased ones are freed when their sequence ends."""
 
     blocks: int
 
@@ -40,7 +40,7 @@ class Pinned(Reply, frozen=True, kw_only=True, tag="pinned"):
     retry_after_s: float | None = None
 
     def error(self) -> EngineError | None:
-        """The refusal that this reply is; None where the prefix is pinned."""
+        """Return the refusal that this reply is; None where the prefix is pinned."""
         if self.code is None:
             return None
         return error_from_code(self.code, self.message, self.retry_after_s)
@@ -79,7 +79,7 @@ class Probed(Reply, frozen=True, kw_only=True, tag="probed"):
     message: str = ""
 
     def error(self) -> EngineError | None:
-        """The refusal that this reply is; None where the prompt was looked up."""
+        """Return the refusal that this reply is; None where the prompt was looked up."""
         return None if self.code is None else error_from_code(self.code, self.message)
 
 

@@ -38,7 +38,7 @@ class Incoming(NamedTuple):
 
 
 class Link(Protocol):
-    """What the core uses of a link; `tests/doubles/engine/memory_link.py` implements it too."""
+    """Link as the core uses it; `tests/doubles/engine/memory_link.py` implements it too."""
 
     @property
     def dropped_frames(self) -> int:
@@ -46,7 +46,7 @@ class Link(Protocol):
         ...
 
     def receive(self, *, timeout_s: float) -> list[Incoming]:
-        """What has arrived; waits up to `timeout_s` for the first message."""
+        """Return what has arrived; wait up to `timeout_s` for the first message."""
         ...
 
     def send(self, client: bytes, message: FromEngine) -> bool:
@@ -61,7 +61,7 @@ class SocketLink:
     """
 
     def __init__(self, engine: str, *, codec: Codec, key: LinkKey | None = None) -> None:
-        """Raises ValueError for an address over TCP without a key, OSError where it is taken."""
+        """Bind the link; raise ValueError over TCP without a key, OSError for a taken address."""
         self.dropped_frames = 0
         self._engine, self._address = engine, address(engine)
         if self._address.path is None and key is None:
@@ -98,7 +98,7 @@ class SocketLink:
         self._poller.register(waker.fd, zmq.POLLIN)
 
     def receive(self, *, timeout_s: float) -> list[Incoming]:
-        """What has arrived, within bounds; undecodable frames are counted and dropped.
+        """Return what has arrived, within bounds; count and drop undecodable frames.
 
         The message that reaches the bound of bytes is the last one of its turn.
         """

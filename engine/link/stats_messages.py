@@ -1,4 +1,4 @@
-"""What an engine counts, as a gateway gets it in a `StatsReply`."""
+"""Counts of an engine, as a gateway gets them in a `StatsReply`."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class DiskStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TierStats(msgspec.Struct, frozen=True, kw_only=True):
-    """What the lower tiers hold, and copies between tiers. Counts since the engine started."""
+    """Use of the lower tiers, and copies between tiers. Counts since the engine started."""
 
     block_bytes: int = 0
     found: TierTokens = TierTokens()  # prompt tokens that requests found, by tier
@@ -141,7 +141,7 @@ class ShareStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FlowShares(msgspec.Struct, frozen=True, kw_only=True):
-    """What a flow holds of each tier, and evictions for it and of its blocks since the start."""
+    """Shares of a flow in each tier, and evictions for it and of its blocks since the start."""
 
     tiers: dict[str, ShareStats] = {}
     caused: BlocksByReason = {}
@@ -160,7 +160,7 @@ class EvictionStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PinStats(msgspec.Struct, frozen=True, kw_only=True):
-    """What is pinned, in blocks."""
+    """Pinned prefixes, in blocks."""
 
     most: int = 0  # that may be pinned in all
     claimed: int = 0  # that are pinned, or will be when they have been computed

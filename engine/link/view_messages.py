@@ -1,4 +1,4 @@
-"""What an operator looks at: queries whose replies are bounded however much the engine holds.
+"""Views for operators: queries whose replies are bounded however much the engine holds.
 
 `StatsReply` lists every flow. These list the largest, so that a page that asks every few seconds
 does not hold up the steps. No reply has a token of a prompt, or a hash of any.
@@ -22,7 +22,7 @@ class View(Query[R], Generic[R], frozen=True, kw_only=True):
 
 
 class OwnerView(msgspec.Struct, frozen=True, array_like=True):
-    """What a flow holds of a tier, and its quota there, in blocks."""
+    """Blocks of a flow in a tier, and its quota there, in blocks."""
 
     flow: str
     blocks: int

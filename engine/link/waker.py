@@ -1,4 +1,4 @@
-"""Lets one thread wake another that waits for sockets: a descriptor that can be polled."""
+"""The waking of a thread that waits for sockets by another: a descriptor to be polled."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 
 class Waker:
-    """Any thread may wake; one waits for `fd` to be readable, and clears it."""
+    """Descriptor that any thread may make readable; one waits for `fd` and clears it."""
 
     def __init__(self) -> None:
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -24,6 +24,6 @@ class Waker:
             return  # nobody has woken
 
     def close(self) -> None:
-        """Give the descriptor back; after all who might wake have ended."""
+        """Close the descriptor, after all who might wake have ended."""
         fd, self.fd = self.fd, -1  # in this order: its number may soon be another's
         os.close(fd)

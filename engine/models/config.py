@@ -136,7 +136,7 @@ class ModelConfig:
     eos_token_ids: tuple[int, ...] = ()
     weight_format: WeightFormat = PLAIN
     names: CheckpointNames = PLAIN_NAMES
-    embedding_scale: float | None = None  # that embeddings are multiplied by; None: they are not
+    embedding_scale: float | None = None  # factor of embeddings; None: none
     logits_softcap: float | None = None  # logits become softcap * tanh(logit / softcap)
 
     def for_positions(self, num_positions: int) -> ModelConfig:

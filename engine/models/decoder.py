@@ -30,7 +30,7 @@ from kernels.ops import Ops
 
 
 class PendingLayers(Protocol):
-    """The pool's layers from `first` on may still be loading when a step begins."""
+    """Layers of the pool, from `first` on, that may still be loading when a step begins."""
 
     first: int
 
@@ -40,7 +40,7 @@ class PendingLayers(Protocol):
 
 
 class WeightPrefetch(Protocol):
-    """Copies the weights of layers that stay in host memory to the device, ahead of their use.
+    """Prefetch to the device of layers whose weights stay in host memory.
 
     Layers are counted from the first one that is computed here.
     """

@@ -135,7 +135,7 @@ class ExpertsConfig:
     names: tuple[str, str, str]
     num_experts: int
     size_in: int
-    size: int  # of what is gated
+    size: int  # inner size of an expert
     gate: Gate
     bias: bool = False
     packed: bool = False
@@ -169,7 +169,7 @@ class Memory(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Allocator:
-    """Makes the tensors of a model's modules, uninitialised.
+    """Allocator of the tensors of a model's modules, uninitialised.
 
     Where several ranks compute the model (`group`), configs have the sizes of this rank's part.
     """
@@ -182,7 +182,7 @@ class Allocator:
 
     def empty(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         """Allocate a tensor of the model's dtype, unless another is given."""
-        import torch  # only who makes tensors has it
+        import torch  # here, since sizes are read without torch
 
         if self.memory is not None:
             return self.memory.empty(shape, dtype or self.dtype)

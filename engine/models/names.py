@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
-# What no decoder's own tensors begin with: the parts that see or hear, and heads that draft.
+# Prefixes of tensors outside the decoder: parts that see or hear, and heads that draft.
 SURPLUS_PREFIXES = (
     "visual.",
     "model.visual.",
@@ -21,7 +21,7 @@ SURPLUS_PREFIXES = (
     "model.multi_modal_projector.",
     "mtp.",
 )
-# What they end with: scales of KV in fp8, and frequencies that the config gives.
+# Suffixes of such tensors: scales of KV in fp8, and frequencies that the config gives.
 SURPLUS_SUFFIXES = (".q_scale", ".k_scale", ".v_scale", ".kv_scale", ".rotary_emb.inv_freq")
 _LAYER = re.compile(r"model\.layers\.(\d+)\.")
 

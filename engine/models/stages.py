@@ -1,4 +1,4 @@
-"""Divides a model's layers between the stages of a pipeline, so that all take about as long.
+"""The division of a model's layers into stages of a pipeline that take about as long.
 
     first stage   embedding, layers | layers | layers, final norm, head   last stage
 

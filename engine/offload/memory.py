@@ -19,7 +19,7 @@ ALIGNMENT = 512
 
 
 class RunMemory:
-    """Takes tensors from `run` (bytes,) uint8; implements `Memory`."""
+    """Tensors taken from `run` (bytes,) uint8; implements `Memory`."""
 
     def __init__(self, run: Tensor) -> None:
         self._run = run

@@ -1,4 +1,4 @@
-"""Copies the weights of layers from host memory to their buffers, ahead of their use.
+"""The prefetch of layers' weights from host memory to their buffers, ahead of their use.
 
     copies     | layer 3 | layer 7 |            | layer 11 |
     compute    | 0  1  2 |wait| 3  4  5  6 | 7 ..... 10 |wait| 11 | head, sampling

@@ -1,1 +1,1 @@
-"""What gateways and operators ask and order of the whole cache, and the engine's reports."""
+"""Queries and orders of gateways and operators on the whole cache, and reports."""

@@ -1,4 +1,4 @@
-"""Sends to gateways that subscribe what the prefix cache holds, and what changes in it.
+"""The feed of what the prefix cache holds, and its changes, to gateways that subscribe.
 
     following   what has changed since the last turn is sent, a piece of the snapshot after it as
                 long as there is one
@@ -54,11 +54,11 @@ class _Subscriber:
 
     @property
     def can_take(self) -> bool:
-        """Whether it has taken enough of what was sent to be sent more."""
+        """True if it has taken enough of what was sent to be sent more."""
         return self.sent - self.taken <= (MOST_UNDER_WAY // 2 if self.is_behind else MOST_UNDER_WAY)
 
     def fall_behind(self) -> None:
-        """What it has been sent is of no use any more."""
+        """Discard what it has been sent, which is of no use any more."""
         self.is_behind, self.snapshot, self.turns = True, None, 0
 
 
@@ -71,14 +71,14 @@ class CacheFeed:
 
     @property
     def has_more(self) -> bool:
-        """Whether somebody awaits the rest of a snapshot, and can take it."""
+        """True if somebody awaits the rest of a snapshot, and can take it."""
         return any(
             one.can_take and (one.is_behind or one.snapshot is not None)
             for one in self._subscribers.values()
         )
 
     def heard(self, client: bytes, message: Subscribe | EventsTaken) -> None:
-        """A gateway wants a snapshot and what comes after it, or has taken some of that."""
+        """Handle a gateway's wish for a snapshot and what follows, or its receipt of some."""
         if isinstance(message, Subscribe):
             one = self._subscribers.setdefault(client, _Subscriber())
             one.fall_behind()
@@ -118,7 +118,7 @@ class CacheFeed:
     def _changes_for(
         self, one: _Subscriber, changes: list[TreeChange] | None
     ) -> Iterator[CacheChange]:
-        """What has changed, or the beginning of a snapshot, and the next piece of one."""
+        """Yield what has changed, or the beginning of a snapshot, and the next piece of one."""
         if one.is_behind:
             one.snapshot, one.is_behind = Snapshot(self._tree), False
             yield Cleared()
@@ -137,7 +137,7 @@ def _as_message(change: TreeChange) -> CacheChange:
 
 
 def _in_parts(changes: Iterable[CacheChange]) -> Iterator[tuple[CacheChange, ...]]:
-    """The changes in order, in messages of about as many keys as one may have."""
+    """Yield the changes in order, in messages of about as many keys as one may have."""
     part: list[CacheChange] = []
     num_bytes = 0
     for change in changes:

@@ -1,4 +1,4 @@
-"""What operators and gateways order of the whole cache: dividing it anew, dropping parts of it.
+"""Orders of operators and gateways on the whole cache: dividing it, dropping parts of it.
 
 Knows: whose blocks are dropped, and where else traces of them are. Does not know: prefixes of a
 single tenant (`prefix_queries.py`), pins, or who sent an order.
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class CacheOrders:
-    """Carries them out in one engine. One owner thread."""
+    """Orders as one engine carries them out. One owner thread."""
 
     def __init__(self, components: Components) -> None:
         disk = components.copies.disk

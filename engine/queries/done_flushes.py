@@ -1,4 +1,4 @@
-"""Which of the flushes that gateways have recorded this engine's cache has done.
+"""The recorded flushes that this engine's cache has done.
 
 An engine that was away when a flush was ordered has its blocks still on disk. So gateways tell all
 flushes to each engine that they connect to, before anything else, and it does those that it does
@@ -24,19 +24,19 @@ class DoneFlushes:
     """The ids of the last `MOST_KNOWN` flushes that are done, and the blocks that each dropped."""
 
     def __init__(self, done: Iterable[str] = ()) -> None:
-        """`done`: before this start."""
+        """Start with the flushes `done` before this start."""
         self._done = dict.fromkeys(done, 0)
 
     def due(self, flushes: Mapping[str, str | None]) -> dict[str, str | None]:
-        """Those that are not done."""
+        """Return the flushes that are not done."""
         return {one: flow for one, flow in flushes.items() if one not in self._done}
 
     def note(self, flush_id: str, blocks: int) -> None:
-        """It is done, and dropped so many."""
+        """Note that a flush is done, and how many blocks it dropped."""
         self._done[flush_id] = blocks
         if len(self._done) > MOST_KNOWN:
             del self._done[next(iter(self._done))]  # at worst it is done again
 
     def blocks(self, flush_id: str) -> int:
-        """How many it dropped; 0 where it was before this start, or is not done."""
+        """Return how many blocks it dropped; 0 if it was before this start, or is not done."""
         return self._done.get(flush_id, 0)

@@ -27,21 +27,21 @@ class NodeIds:
         self._named: dict[str, ref[Node] | Namespace] = {}
 
     def of_node(self, node: Node) -> str:
-        """Its name."""
+        """Return the node's name."""
         name = self._of_nodes.get(node)
         if name is None or name not in self._named:
             name = self._of_nodes[node] = self._new(ref(node))
         return name
 
     def of_namespace(self, namespace: Namespace) -> str:
-        """Its name."""
+        """Return the namespace's name."""
         name = self._of_namespaces.get(namespace)
         if name is None:
             name = self._of_namespaces[namespace] = self._new(namespace)
         return name
 
     def named(self, name: str) -> Node | Namespace | None:
-        """What has this name; None: nothing has, or it has left the tree."""
+        """Return what has this name; None: nothing has, or it has left the tree."""
         found = self._named.get(name)
         if not isinstance(found, ref):
             return found

@@ -1,4 +1,4 @@
-"""What flows ask of their own prefixes in the cache: what is there, what is retained, what may go.
+"""Queries of flows on their own prefixes: what is cached, what is retained, what may go.
 
 Knows: queries and their answers. Does not know: who may ask about which flow (the gateway).
 """
@@ -26,7 +26,7 @@ from storage.move import Tier
 
 
 class PrefixQueries:
-    """Answers them. One owner thread."""
+    """Answers to these queries. One owner thread."""
 
     def __init__(self, cache: PrefixCache, times: StepTimes, exchange: Exchange) -> None:
         self._cache = cache
@@ -36,7 +36,7 @@ class PrefixQueries:
     def answer(
         self, query: Probe | ListMarked | ForgetMarked, now: float
     ) -> Probed | MarkedPrefixes | MarkedForgotten:
-        """The reply to one query."""
+        """Answer one query."""
         match query:
             case Probe():
                 return self._probed(query)
@@ -58,7 +58,7 @@ class PrefixQueries:
                 return MarkedForgotten(query_id=query.query_id, blocks=self._forget(query, now))
 
     def _forget(self, query: ForgetMarked, now: float) -> int | None:
-        """What is gone here, another engine may have until it hears of it, and so may a fetch."""
+        """Forget a prefix here, and stop fetching it: another engine may still have it."""
         flow, is_marked = query.flow, query.is_marked
         blocks = self._cache.forget_prefix(flow, query.prefix_id, now=now, is_marked=is_marked)
         if blocks is not None or not is_marked:

@@ -30,7 +30,7 @@ from storage.move import Tier
 
 
 def report(components: Components, tree_depth: int, evictions: int) -> EngineStats:
-    """All counters as they are now, and at most `evictions` of the last ones between flows."""
+    """Return all present counters, and at most `evictions` of the last ones between flows."""
     cache, now = components.cache, components.clock()
     flows = components.counters.flows(cache, now)
     return EngineStats(
@@ -107,12 +107,12 @@ def _ways(copies: TierCopies) -> list[DirectionStats]:
 
 
 def disk_stats(disk: Disk) -> DiskStats:
-    """The disk tier's counts."""
+    """Return the disk tier's counts."""
     return msgspec.convert({"state": disk.state.value, **asdict(disk.stats)}, DiskStats)
 
 
 def _flow_shares(cache: PrefixCache, flows: Collection[str]) -> dict[str, FlowShares]:
-    """What each of `flows` that the cache knows holds and may hold, and its evictions."""
+    """Return what each known one of `flows` holds and may hold, and its evictions."""
     shares, evictions = cache.quotas.shares(), cache.quotas.evictions()
     none = Evictions()
     return {
@@ -127,12 +127,12 @@ def _flow_shares(cache: PrefixCache, flows: Collection[str]) -> dict[str, FlowSh
 
 
 def _share(held: int, floor: int, ceiling: int, fair: float) -> ShareStats:
-    """Field by field: there are thousands, and `asdict` takes ten times as long."""
+    """Copy field by field: there are thousands, and `asdict` takes ten times as long."""
     return ShareStats(held=held, floor=floor, ceiling=ceiling, fair=fair)
 
 
 def eviction_stats(entry: EvictionEntry, now: float) -> EvictionStats:
-    """How an entry of the log is told at `now`, in seconds of the cache's clock."""
+    """Describe an entry of the log at `now`, in seconds of the cache's clock."""
     tier, reason, of_owner, for_owner = entry.eviction
     return EvictionStats(
         age_s=now - entry.when,

@@ -35,7 +35,7 @@ PinsOf = Mapping[Node, list[str]]
 
 
 class TreeViews:
-    """Of one cache. One owner thread. `clock`: seconds, monotonic, as the cache's times are."""
+    """Views of one cache. One owner thread. `clock`: seconds, monotonic, as the cache's are."""
 
     def __init__(
         self, cache: PrefixCache, pins: Pins, engine_id: str, clock: Callable[[], float]
@@ -48,7 +48,7 @@ class TreeViews:
 
     @property
     def is_surveying(self) -> bool:
-        """Whether `advance` has something to do."""
+        """True if `advance` has something to do."""
         return self._cache.survey.is_under_way
 
     def advance(self) -> None:
@@ -58,12 +58,12 @@ class TreeViews:
             self._due = self._clock() + PACE_S
 
     def depth(self) -> int:
-        """Nodes on the longest path: of now where the tree is small, else of the last survey."""
+        """Return the nodes on the longest path: now if the tree is small, else as last surveyed."""
         self._look()
         return self._cache.survey.known.depth
 
     def prefixes(self, query: PrefixesQuery) -> Prefixes:
-        """The reply to one query."""
+        """Answer one query."""
         self._look()
         survey, pins = self._cache.survey, self._pins.by_node()
         known = survey.known
@@ -77,7 +77,7 @@ class TreeViews:
         )
 
     def level(self, query: TreeQuery) -> TreeLevel:
-        """The reply to one query."""
+        """Answer one query."""
         if query.node is None:
             self._look()
             return self._namespaces(query)
@@ -93,7 +93,7 @@ class TreeViews:
         return self._below(query, self._namespace(found), reversed(tops), len(tops))
 
     def _look(self) -> None:
-        """Have a survey that is not old, or let one begin."""
+        """Start a survey if the last one is old."""
         survey, now = self._cache.survey, self._clock()
         if self._cache.tree.num_nodes <= AT_ONCE:
             survey.advance(AT_ONCE)  # ends one that began when there were more

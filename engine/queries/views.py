@@ -37,7 +37,7 @@ from storage.move import Tier
 def view(
     components: Components, tree_views: TreeViews, query: View[Any], alive: Collection[Sequence]
 ) -> ViewReply:
-    """The reply to one query; `alive` are all sequences, the oldest first."""
+    """Answer one query; `alive` are all sequences, the oldest first."""
     match query:
         case OverviewQuery():
             return _overview(components, query)

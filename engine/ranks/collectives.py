@@ -46,9 +46,9 @@ from kernels.linear import split_k as parts
 c10d: Any = torch.distributed  # whose groups, used as objects, are not all in its types
 
 LOOPBACK = "127.0.0.1"
-# Of a rank that the others wait for. A start loads weights meanwhile, and compiles kernels.
+# Longest wait for a rank, which may load weights and compile kernels meanwhile.
 PATIENCE = timedelta(minutes=10)
-# What a library gathers whole. Beyond, each rank adds up a part: less is sent, two-shot.
+# Most bytes that a library gathers whole. Beyond, sums are two-shot, which sends less.
 MOST_GATHERED_BYTES = 1 << 20
 
 _OF_GLOO = re.compile(r"^\[\S+\.cc:\d+\] ")

@@ -19,7 +19,7 @@ from storage.disk.stats import DiskState
 from storage.move import BlockRecord, Move, Plan
 
 MOST_MOVES = 8192  # in one report
-MOST_SCANNED = 2048  # slots in one report
+MOST_SCANNED = 2048  # most slots in one report
 MOST_FLUSHES = 1024  # in one report
 DIGEST_BYTES = 16
 

@@ -27,10 +27,10 @@ from kernels.collectives.peer_rows import TURNS, PeerProduct, PeerRows, ints_of,
 
 c10d: Any = torch._C._distributed_c10d  # whose types are not all known
 
-NAME = "ratoon-peers"  # of the group, in torch's registry
+NAME = "ratoon-peers"  # name of the group in torch's registry
 LEAST_COLUMNS = 128  # threads of the smallest program: each polls numbers of its own
 LONGEST_SOCKET_PATH = 100  # torch writes what is longer beyond its buffer
-GRACE_S, LOOK_S = 0.5, 0.002  # for a step that is under way when a rank ends
+GRACE_S, LOOK_S = 0.5, 0.002  # grace of a step that is under way when a rank ends
 LONGEST_REASON = 200  # letters of an error of torch, which goes on with where it was raised
 # Of a product that is exchanged in one launch; the buffers of a rank take three times as much for
 # each rank. It is 1,024 rows of 8,192 numbers of 16 bits: a launch should send for longer than its

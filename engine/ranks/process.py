@@ -78,7 +78,7 @@ class RankProcess:
 
 
 class RanksWatch:
-    """Ends the engine after the death of a rank. A thread of its own."""
+    """Watch that ends the engine after the death of a rank. A thread of its own."""
 
     def __init__(
         self,

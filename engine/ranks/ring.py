@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from storage.waiting import wait_for_any
 
 RING_BYTES = 8 << 20
-PATIENCE_S = 60.0  # with a reader that takes nothing, for room
-LOOK_S = 0.5  # while there is none
+PATIENCE_S = 60.0  # longest wait for a reader to make room
+LOOK_S = 0.5  # pause between looks for room
 _HEADER = struct.Struct("<I")
 _GOES_ON = 1 << 31
 
@@ -114,7 +114,7 @@ class RingReader:
         self._memory = mmap.mmap(ends.memory, ends.num_bytes, prot=mmap.PROT_READ)
         self._position = 0
         self._filled = 0  # bytes that are there and not taken
-        self._begun = b""  # of a message that goes on
+        self._begun = b""  # start of a message that goes on
 
     def fileno(self) -> int:
         """Return the descriptor for `select`: readable when something was written."""

@@ -60,7 +60,7 @@ class _Open:
 
 @dataclass(slots=True)
 class RanksMover:
-    """Moves blocks on all ranks; implements `BlockMover`. `own` is this rank's."""
+    """Mover of blocks on all ranks; implements `BlockMover`. `own` is this rank's."""
 
     own: BlockMover
     others: OtherRanks
@@ -68,7 +68,7 @@ class RanksMover:
     _moves: dict[int, Move] = field(default_factory=dict)  # open ones, by number
     _open: dict[Move, _Open] = field(default_factory=dict)
     _num_started: int = 0
-    _copied: list[Copied] = field(default_factory=list)  # here, and not yet on all ranks
+    _copied: list[Copied] = field(default_factory=list)  # moves done here, and not yet on all ranks
 
     @property
     def pending(self) -> int:

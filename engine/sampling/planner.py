@@ -1,4 +1,4 @@
-"""Works out, before the logits are there, what a step's sampling needs.
+"""The planner, which works out a step's sampling before the logits are there.
 
 Rows are grouped by how they are sampled, and an option that no row uses costs nothing. A request's
 options are read once, when it takes its batch slot, and those that the device needs are written to
@@ -43,11 +43,11 @@ from engine.transfers import HostArray
 
 Rows = npt.NDArray[np.int64]
 SEED_MASK = (1 << 64) - 1
-MASK_BITS = 32  # of a word of a mask
+MASK_BITS = 32  # bits of a word of a mask
 
 
 class Planner:
-    """Makes plans for one model. `fresh_seed` gives 64 bits to rows without a seed.
+    """Planner for one model. `fresh_seed` gives 64 bits to rows without a seed.
 
     A plan has an effect on later ones only once `launched` was called. One owner thread.
     """

@@ -1,4 +1,4 @@
-"""Brings a step's choices and their log-probabilities from the device to the host, in one copy."""
+"""The transfer of a step's choices and log-probabilities to the host, in one copy."""
 
 from __future__ import annotations
 

@@ -23,12 +23,12 @@ from engine.step import Bitmask, Row
 from engine.transfers import HostArray, HostCopy, to_device
 from kernels.ops import Ops
 
-BITS = 8  # of a byte
+BITS = 8  # bits of a byte
 
 
 @dataclass(frozen=True, slots=True)
 class Sampler:
-    """Chooses tokens for one model, with the ops of the device."""
+    """Sampler for one model, with the ops of the device."""
 
     planner: Planner
     ops: Ops

@@ -93,7 +93,7 @@ class ActiveSequences:
     def start_loaded(self, sequence: Sequence, builder: StepBuilder, now: float) -> None:
         """Start a sequence in a batch slot, now that its blocks have arrived."""
         self.loading.remove(sequence)
-        waited = now - sequence.leased - sequence.fetch_seconds  # for loads alone
+        waited = now - sequence.leased - sequence.fetch_seconds  # time waited for loads alone
         sequence.load_seconds += max(waited, 0.0)
         self._start(sequence, builder, now)
 

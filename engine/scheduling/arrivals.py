@@ -31,7 +31,7 @@ MAX_LEFT = 4096  # flows that left and are remembered
 @dataclass(slots=True)
 class _FlowPresence:
     since: float
-    tokens: int = 0  # that its last sequence had to compute
+    tokens: int = 0  # tokens that its last sequence had to compute
     count: int = 0
     comes_and_goes: bool = False
     left: float = 0.0

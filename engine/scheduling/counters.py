@@ -55,7 +55,7 @@ class EngineCounters:
 
     def __init__(self, *, started: float, max_flows: int = MAX_FLOWS) -> None:
         self.steps = 0
-        self.rows_left_out = 0  # whose masks came too late for their step
+        self.rows_left_out = 0  # rows whose masks came too late for their step
         self.generated_tokens = 0
         self.found = TierTokens()
         self._started = started

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Fetcher(Protocol):
-    """Begins and leaves fetches. One owner thread."""
+    """Fetches as the scheduler starts and leaves them. One owner thread."""
 
     @property
     def is_exporting(self) -> bool:

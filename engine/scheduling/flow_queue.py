@@ -13,7 +13,7 @@ from engine.sequences.sequence import Sequence
 
 MIN_RETRY_S = 1.0  # also the answer before anything was measured
 MAX_RETRY_S = 60.0
-_SPAN_S = 10.0  # over which the pace is measured
+_SPAN_S = 10.0  # seconds over which the pace is measured
 _SAMPLES = 64
 
 

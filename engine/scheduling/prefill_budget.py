@@ -32,14 +32,14 @@ from engine.scheduling.step_builder import StepLimits
 from engine.scheduling.step_times import StepShape, StepTimes
 
 PART_OF_BACKLOG = 1 / 15
-PART_OF_RETURNING = 1 / 8  # of what the prompt of a flow that may return takes
+PART_OF_RETURNING = 1 / 8  # part of the time of a returning flow's prompt
 FEWEST_TIMES = 2.5  # what a step takes without prompts: no bound is below
 WAITING_COUNTS = 2  # decodes that a waiting prompt counts as: it will have many steps
 LEAST = 64  # tokens, where more fit
 ALIKE = 0.05  # sizes whose prices differ by less are alike
-LAUNCH_COUNTS = 1 / 5  # of the time that the host needs to launch a step, where most decode
-MOSTLY = 1 / 2  # of who is present: if more decode, the smallest of such sizes is taken
-MOST_ANYWAY = 0.9  # of the decodes' time is not charged to the prompts
+LAUNCH_COUNTS = 1 / 5  # part of a launch's time that counts, where most decode
+MOSTLY = 1 / 2  # share of decodes above which the smallest of such sizes is taken
+MOST_ANYWAY = 0.9  # part of the decodes' time that is not charged to prompts
 ADAPTS = 0.5  # weight of the prompt that was admitted last among those before
 
 
@@ -58,8 +58,8 @@ class PrefillBudget:
         self._whole = limits.max_batch_tokens
         self._max_step_s = limits.max_step_s
         self._times = times
-        self._tokens: float | None = None  # that a prompt has to compute
-        self._context = 0.0  # in which it computes them
+        self._tokens: float | None = None  # mean tokens that a prompt has to compute
+        self._context = 0.0  # mean context in which it computes them
         self._owed = 0  # tokens that newcomers had while others waited
 
     def admitted(self, tokens: int, start: int) -> None:

@@ -69,7 +69,7 @@ class SchedulerStuck(RuntimeError):
 
 
 class Scheduler:
-    """Chooses which waiting and running sequences are in the next step. One owner thread."""
+    """Scheduler of waiting and running sequences into steps. One owner thread."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class Scheduler:
             allowed = builder.budget = self._prefill.of_newcomers(decodes, most)
             has_room = has_room and self._admit_first(builder, now, are_newcomers=True)
             self._continue_newcomers(builder, now)
-            most -= allowed - builder.budget  # rows of who gave way are gone
+            most -= allowed - builder.budget  # rows added, less those of victims
             newcomers = max(allowed - builder.budget, 0)
         waiting, returning = self._waiting(builder), self._expected(now)
         others = self._prefill.of_others(decodes, newcomers, waiting, returning, most)

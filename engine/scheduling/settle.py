@@ -69,7 +69,7 @@ class AddressedEvent(NamedTuple):
 
 
 class Settler:
-    """Ends steps and sequences. One owner thread."""
+    """Settler of steps, at whose ends sequences end too. One owner thread."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class Settler:
             else:
                 self._advance(row, now)
                 row.sequence.num_pending -= 1
-                # A prompt alone samples too, which is told nobody.
+                # A request of a prompt alone samples a token too, which is not sent.
                 generated[row.sequence.flow] += min(1, row.sequence.sampling.max_tokens)
                 replies += self._append(row.sequence, value.token_id, value, now)
         for flow, tokens in generated.items():

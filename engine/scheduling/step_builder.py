@@ -176,7 +176,7 @@ class StepLimits:
     max_running: int
     # Of steps with decodes (`prefill_budget.py`). None: no bound.
     max_step_s: float | None = None
-    stages: int = 1  # that each have a step of other sequences at the same time
+    stages: int = 1  # stages, each with a step of other sequences at a time
 
     def __post_init__(self) -> None:
         if self.max_step_s is not None and self.max_step_s <= 0:
@@ -193,7 +193,7 @@ class StepBuilder:
     def __init__(self, budget: int) -> None:
         self.rows: list[ScheduledRow] = []
         self.moves: list[Move] = []
-        self.started: list[Sequence] = []  # whose blocks the moves may fill
+        self.started: list[Sequence] = []  # sequences whose blocks the moves may fill
         self._budget = budget
         self._may_score = MOST_SCORED
 

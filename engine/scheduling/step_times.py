@@ -1,4 +1,4 @@
-"""Predicts how long a step takes, from what steps took: the one place that learns from them.
+"""Predicted times of steps, learnt from measured ones: the one place that learns from them.
 
     seconds = rows + keys that decodes read + pairs of a prompt's token and a key before it
 
@@ -56,9 +56,9 @@ class StepShape(NamedTuple):
     """Sizes that a step's time depends on."""
 
     decodes: int = 0
-    keys: int = 0  # that the decodes read
+    keys: int = 0  # keys that the decodes read
     new: int = 0  # tokens of prompts
-    pairs: float = 0.0  # of these and the keys before each
+    pairs: float = 0.0  # pairs of these and the keys before each
 
     @classmethod
     def of(cls, rows: Iterable[Row | ScheduledRow]) -> StepShape:
@@ -93,10 +93,10 @@ class StepTimes:
         self._weights = weights
         self._rates = [0.0] * (_PAIRS + 1)  # seconds for what a row of a large step takes
         self._met = Counter[int]()  # how often a rate was corrected: such have one of their own
-        self._ratios: deque[float] = deque(maxlen=NUM_REMEMBERED)  # to what was predicted
+        self._ratios: deque[float] = deque(maxlen=NUM_REMEMBERED)  # recent ratios to predictions
         self._longest = SHORTEST_CONTEXT
-        self._launches: deque[float] = deque(maxlen=NUM_REMEMBERED)  # of steps not captured
-        self._captured = 0  # steps launched since the last of these
+        self._launches: deque[float] = deque(maxlen=NUM_REMEMBERED)  # uncaptured steps, s
+        self._captured = 0  # captured steps launched since the last of these
 
     def settled(self, shape: StepShape, seconds: float) -> None:
         """Learn that a step of this shape took `seconds`."""
@@ -129,7 +129,7 @@ class StepTimes:
             self._launches.append(seconds)
             return
         self._captured += 1
-        if self._captured >= FORGETS:  # while they seem dear none is launched, nor measured
+        if self._captured >= FORGETS:  # while they seem slow none is launched, nor measured
             self._launches.clear()
 
     def launch_seconds(self, new: int) -> float:

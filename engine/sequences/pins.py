@@ -73,7 +73,7 @@ class Pins:
         self._most_blocks = most_blocks
         self._entries: dict[str, _PinnedEntry] = {}
         self._numbers = itertools.count()
-        self._awaited: dict[bytes, tuple[float, Lease]] = {}  # by block keys; until when
+        self._awaited: dict[bytes, tuple[float, Lease]] = {}  # by block keys; held until then
 
     def stats(self) -> PinStats:
         """Return what is pinned now."""

@@ -36,7 +36,7 @@ class Sequence:
     """A request's sequence; identity is the object itself."""
 
     request_id: str
-    client: bytes  # which gateway's connection to answer on
+    client: bytes  # connection of the gateway to answer
     flow: str
     weight: float
     path: NamespacePath
@@ -49,7 +49,7 @@ class Sequence:
     writer: str = ""  # the label of what it writes into the cache
     priority: Priority = "interactive"
     use_cache: bool = True
-    is_counted: bool = True  # its prompt, as looked up
+    is_counted: bool = True  # True if its prompt counts as looked up
     num_computed: int = 0
     prompt_end: int = 0  # tokens of the prompt up to the last one that a settled step has computed
     loads: Loads = "auto"  # whether lower blocks are loaded for it
@@ -68,8 +68,8 @@ class Sequence:
     batch_slot: int | None = None  # its place among the running; None while waiting or loading
     leased: float = 0.0  # when it was last given its blocks
     admitted: float | None = None  # when it first started
-    match_seconds: float = 0.0  # what finding its prefix took at the first admission
-    load_seconds: float = 0.0  # what it waited for blocks from slower tiers
+    match_seconds: float = 0.0  # seconds to find its prefix at the first admission
+    load_seconds: float = 0.0  # seconds that it waited for blocks from slower tiers
     engine_seconds: float = 0.0  # its share of the steps that computed its tokens
     held_since: float | None = None  # when single flight first left it waiting
     has_sent_tokens: bool = False
@@ -78,9 +78,9 @@ class Sequence:
     is_fetching: bool = False  # it waits for them
     fetches_only: bool = False  # what does not come is not computed: it ends then
     fetched_end: int = 0  # tokens of the prompt that were found or had come when it first started
-    fetch_seconds: float = 0.0  # what it waited for them
+    fetch_seconds: float = 0.0  # seconds that it waited for fetched blocks
     marks: tuple[Mark, ...] = ()  # what is to be retained of its prompt
-    # For each mark, once its prompt is computed: tokens that it put in the cache up to there.
+    # For each cache breakpoint, once its prompt is computed: tokens that it cached up to there.
     written: tuple[int, ...] = ()
     added: list[tuple[int, int]] = field(default_factory=list)  # blocks, by leases given back
     written_tokens: int = 0  # put into the cache under its label by the leases it has given back

@@ -67,7 +67,7 @@ class Making(Protocol):
 
 
 class MaskMaker(Protocol):
-    """Makes masks, perhaps beside the engine's thread."""
+    """Maker of masks, perhaps beside the engine's thread."""
 
     def make(self, constraints: Iterable[TokenConstraint]) -> Making:
         """Start to make the masks of those that are not busy; `allowed` then has them at hand."""

@@ -1,4 +1,4 @@
-"""Measures the memory that the largest step takes on a CUDA device, beside weights and pool.
+"""The memory of the largest step on a CUDA device, measured beside weights and pool.
 
 The forward pass of a step of prompts is run and measured. What decodes and sampling may take on
 top is bounded by a formula, since it depends on which prefixes they share and how they sample.

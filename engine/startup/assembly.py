@@ -1,4 +1,4 @@
-"""Puts an engine together around a runner.
+"""The assembly of an engine around a runner.
 
 Knows: which part needs which. Does not know: models and devices (`main.py` brings a runner),
 or signals (`process.py`).

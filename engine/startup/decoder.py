@@ -1,4 +1,4 @@
-"""Loads a decoder: its weights on the device, or in host memory as far as the config says.
+"""The loading of a decoder: weights on the device, or in host memory as the config says.
 
 Knows: what is looked at before anything is allocated: which layers stay in host memory, and whether
 the rest fits the device. Does not know: the pool, which gets what is left.
@@ -32,7 +32,7 @@ from engine.startup.origin import DUMMY_SEED
 from kernels.ops import ops_for
 from storage.stage import Stage, whole
 
-ROOM_PART = 0.8  # of the device's memory for weights, in what is advised where they do not fit
+ROOM_PART = 0.8  # part of the device's memory for weights that is advised where they do not fit
 
 _log = logging.getLogger(__name__)
 

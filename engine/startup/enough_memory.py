@@ -1,4 +1,4 @@
-"""Turns a lack of memory during the start into one error that says what is too small.
+"""The error for a lack of memory during the start, which says what is too small.
 
 Python, numpy, torch and the system each have their own way to say it.
 """

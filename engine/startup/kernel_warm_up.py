@@ -1,4 +1,4 @@
-"""Makes kernels ready before the first step: ours by a dry run, the library's by GEMM warm-up.
+"""Warm-up of kernels before the first step: ours by a dry run, the library's by GEMMs.
 
 The dry run shows `kernels.launch.compile_ahead` which kernels the engine will launch, without
 waiting for any of them: only the layers and graph buckets that launch kernels of their own.

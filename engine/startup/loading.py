@@ -1,4 +1,4 @@
-"""Puts a model on its device: config, weights, pool, runner, fingerprint.
+"""The loading of a model on its device: config, weights, pool, runner, fingerprint.
 
 Knows: in which order, and what each step needs of the one before. Does not know: the scheduler
 or the link, which get what is opened here.

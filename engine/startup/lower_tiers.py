@@ -1,4 +1,4 @@
-"""Opens what lies below the device: host memory, a disk, and the mover between them.
+"""The tiers below the device, opened: host memory, a disk, and the mover between them.
 
 A tier that cannot be opened does not keep the engine from serving: it is left out, which is logged
 and shown in the stats.
@@ -35,7 +35,7 @@ from storage.errors import DiskUnavailable, PoolDoesNotFit
 from storage.host_pool import HostPool
 
 GIB = 1 << 30
-RANK_PREFIX = "rank-"  # of the directories of ranks from 1 on
+RANK_PREFIX = "rank-"  # prefix of the directories of ranks from 1 on
 
 _log = logging.getLogger(__name__)
 

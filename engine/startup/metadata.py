@@ -40,8 +40,8 @@ class ModelMetadata:
     dtype: torch.dtype
     grid: RankGrid
     stage: Stage  # whose layers this rank computes; without stages, all
-    layout: KvLayout  # of this rank's KV
-    share: Fraction  # of a block's bytes on all ranks, what this one's are
+    layout: KvLayout  # layout of this rank's KV
+    share: Fraction  # this rank's share of a block's bytes on all ranks
     model_len: int  # tokens of the longest sequence
     batch_tokens: int  # of the largest step; stages have several of them under way
 

@@ -1,4 +1,4 @@
-"""Logs how long each part of a start took, so that the log shows which one is slow."""
+"""A log of how long each part of a start took, which shows the slow one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sees whether a checkpoint was replaced while it was loaded.
+"""The check that a checkpoint was not replaced while it was loaded.
 
 The weights' digest is made from the files after they were loaded. If others lay there by then, the
 blocks of the old weights would have the new ones' fingerprint, and the next start would find them.

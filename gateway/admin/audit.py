@@ -27,7 +27,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class AuditTrail:
-    """Writes the operator's entries into the log. `clock`: seconds since the epoch."""
+    """The operator's entries in the audit log. `clock`: seconds since the epoch."""
 
     def __init__(self, log: AuditLog, clock: Callable[[], float]) -> None:
         self._log = log
@@ -51,7 +51,7 @@ class AuditEntries(msgspec.Struct, frozen=True):
 
 
 def audit_router(log: AuditLog) -> APIRouter:
-    """`GET /admin/audit`, without its guard."""
+    """Serve `GET /admin/audit`, without its guard."""
     router = APIRouter()
 
     @router.get("/admin/audit", openapi_extra=described(AuditEntries))

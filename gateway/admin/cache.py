@@ -49,7 +49,7 @@ def cache_router(
     memories: Sequence[TenantMemory[Any]],
     clock: Callable[[], float],
 ) -> APIRouter:
-    """The routes below `/admin/cache`, without their guard.
+    """Serve the routes below `/admin/cache`, without their guard.
 
     A flush also empties the `memories` of this worker. Those of others live on for their minutes:
     they are tokens, of which nothing is cached any more.
@@ -90,7 +90,7 @@ def cache_router(
 
 
 async def _names(store: Store) -> dict[str, str]:
-    """The tenants' names by id; none while the state is unavailable, for counts need no names."""
+    """Map tenants' ids to names; none while the state is unavailable: counts need no names."""
     try:
         tenants = await store.every(Tenant)
     except Unavailable:

@@ -44,7 +44,7 @@ def cache_stats(
     *,
     router_answers: bool | None = None,
 ) -> CacheStats:
-    """The engine's counters as the operator reads them; `names` maps tenant ids to names.
+    """Write the engine's counters as the operator reads them; `names`: tenants' names by id.
 
     `replicas` are the engines where there are several, of which the counters are joined.
     """
@@ -85,7 +85,7 @@ def _replica(name: str, health: ReplicaHealth, stats: EngineStats | None) -> Rep
 
 
 def eviction(told: EvictionStats, now: float) -> EvictionView:
-    """One entry of the list, at `now` in seconds since the epoch."""
+    """Write one entry of the list, at `now` in seconds since the epoch."""
     return view_of(
         EvictionView,
         told,
@@ -140,7 +140,7 @@ def _extent(pool: PoolStats, unit: int) -> Extent:
 
 
 def _tenant(flow: str, name: str | None, stats: EngineStats) -> TenantView:
-    """Field by field: there are thousands, and the event loop waits for them."""
+    """Write field by field: there are thousands, and the event loop waits for them."""
     used, shares = stats.flows[flow], stats.shares.get(flow, _NO_SHARES)
     return TenantView(
         id=flow,

@@ -109,7 +109,7 @@ class TiersView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EngineView(msgspec.Struct, frozen=True, kw_only=True):
-    """What an engine has counted. It has as many ranks as the two numbers multiplied.
+    """The counters of an engine. It has as many ranks as the two numbers multiplied.
 
     All of them run while the engine answers, since it ends with any of them.
     """

@@ -30,7 +30,7 @@ SILENT_S = 60.0  # after which one that registered itself may be removed by hand
 
 
 def _checked(text: str) -> str:
-    """The address, where an engine can have it."""
+    """Check that an engine can have the address."""
     try:
         path = address(text).path
     except ValueError as error:
@@ -81,7 +81,7 @@ class RemovedEngine(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class _Engines:
-    """What a change of the engines has to reach. `finds`: engines are found in the state."""
+    """The parts that a change of the engines reaches. `finds`: engines are found in the state."""
 
     registry: EngineRegistry
     engine: Engine
@@ -132,7 +132,7 @@ def engines_router(
     *,
     finds: bool,
 ) -> APIRouter:
-    """The routes below `/admin/engines`, without their guard. `finds`: engines in the state."""
+    """Serve the routes below `/admin/engines`, unguarded. `finds`: engines are in the state."""
     router = APIRouter(prefix="/admin/engines")
     engines = _Engines(registry, engine, audit, clock, finds)
 

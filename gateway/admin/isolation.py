@@ -31,7 +31,7 @@ SentReport = Annotated[IsolationBody, Depends(sent(IsolationBody, max_bytes=MAX_
 def isolation_router(
     store: IsolationReports, audit: AuditTrail, clock: Callable[[], float]
 ) -> APIRouter:
-    """The route, without its guard. The overview shows the last report."""
+    """Serve the route, without its guard. The overview shows the last report."""
     router = APIRouter()
 
     @router.put("/admin/isolation/report", openapi_extra=described(IsolationReport, IsolationBody))

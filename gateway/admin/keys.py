@@ -38,7 +38,7 @@ class Rotation(AdminBody):
 
 
 class KeyView(msgspec.Struct, frozen=True, kw_only=True):
-    """What may be shown of a key at any time."""
+    """The part of a key that may be shown at any time."""
 
     id: str
     tenant_id: str
@@ -50,7 +50,7 @@ class KeyView(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, key: ApiKey, now: float) -> KeyView:
-        """The view of `key` at `now`."""
+        """Write the view of `key` at `now`."""
         return view_of(cls, key, expires_at=key.ends_at, live=key.is_live(now))
 
 
@@ -70,7 +70,7 @@ class KeyList(msgspec.Struct, frozen=True):
 def keys_router(
     store: Store, keyring: Keyring, audit: AuditTrail, clock: Callable[[], float]
 ) -> APIRouter:
-    """The routes below `/admin/tenants/{id}/keys`, without their guard."""
+    """Serve the routes below `/admin/tenants/{id}/keys`, without their guard."""
     router = APIRouter(prefix="/admin/tenants/{tenant_id}/keys")
 
     def shown(issued: IssuedKey) -> Response:
@@ -115,6 +115,6 @@ def keys_router(
 
 
 async def _require_owner(store: Store, tenant_id: str, key_id: str) -> None:
-    """NotFound unless the key is there and is the tenant's."""
+    """Raise NotFound unless the key is there and is the tenant's."""
     if (await store.get(ApiKey, key_id)).tenant_id != tenant_id:
         raise NotFound("no such key")

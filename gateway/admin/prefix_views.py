@@ -85,7 +85,7 @@ class DeletedPrefix(msgspec.Struct, frozen=True):
 
 
 def source_of(body: NewPrefix) -> PrefixSource:
-    """What is to be published; BadRequest for nothing, and for a chat together with a text."""
+    """Read what is to be published; raise BadRequest for nothing, and for chat and text at once."""
     tools = _tools_of(body)
     if body.text is not None:
         for name, given in (("messages", body.messages is not None), ("tools", tools)):
@@ -102,7 +102,7 @@ def source_of(body: NewPrefix) -> PrefixSource:
 
 
 def _tools_of(body: NewPrefix) -> list[dict[str, Any]] | None:
-    """Those that are published; BadRequest for one that no request is shown."""
+    """Read the tools to publish; raise BadRequest for one that no request is shown."""
     sent = SentTools.of(body.tools)
     for one in sent.passed_over:
         raise BadRequest(one.reason, code="unsupported_parameter", param=f"{one.param}.type")

@@ -47,7 +47,7 @@ SentPrefix = Annotated[NewPrefix, Depends(sent(NewPrefix, max_bytes=MAX_BYTES))]
 
 
 class Publishing:
-    """Publishes and withdraws prefixes, one change at a time in this process."""
+    """The publishing and withdrawal of prefixes, one change at a time in this process."""
 
     def __init__(
         self, store: Store, published: Published, engine: Engine, audit: AuditTrail
@@ -107,7 +107,7 @@ class Publishing:
             await self._put_in_force()
 
     async def views(self, records: list[PublishedPrefix]) -> list[PrefixView]:
-        """The records as the operator sees them, with their state in the engine."""
+        """Write the records as the operator sees them, with their state in the engine."""
         pins, block_size = await self._pins()
         return [self._view(record, pins, block_size) for record in records]
 
@@ -198,7 +198,7 @@ class Publishing:
 
 
 def prefixes_router(publishing: Publishing, store: Store, clock: Callable[[], float]) -> APIRouter:
-    """The routes below `/admin/prefixes`, without their guard."""
+    """Serve the routes below `/admin/prefixes`, without their guard."""
     router = APIRouter(prefix="/admin/prefixes")
 
     @router.post(

@@ -54,7 +54,7 @@ def admin_router(
     finds_engines: bool = False,
     clock: Callable[[], float] = time.time,
 ) -> APIRouter:
-    """The admin routes and `/metrics`.
+    """Serve the admin routes and `/metrics`.
 
     `metrics_auth` lets more than the operator read `/metrics`; `open_metrics` leaves it without a
     key, for a bind that tenants cannot reach. `finds_engines`: in the state.
@@ -85,7 +85,7 @@ def admin_router(
 
 
 def _with_room(bodies: BodyMemory) -> Callable[[Request], AsyncIterator[None]]:
-    """A dependency that lets a request's body have room, which it gives back at the end."""
+    """Make a dependency that gives a request's body room, until its end."""
 
     async def room(request: Request) -> AsyncIterator[None]:
         with bodies.lease(OPERATOR) as lease:
@@ -111,7 +111,7 @@ def _metrics_router(engine: Engine, metrics: GatewayMetrics) -> APIRouter:
 
 
 async def _stats_if_any(engine: Engine) -> EngineStats | None:
-    """The engine's counters; None, shown as `ratoon_engine_up 0`, while it does not answer."""
+    """Return the engine's counters; None (`ratoon_engine_up 0`) while it does not answer."""
     try:
         return (await engine.ask(StatsQuery())).stats
     except EngineError:

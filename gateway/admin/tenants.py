@@ -50,7 +50,7 @@ class NewTenant(AdminBody):
     canonical_prompts: bool = False
 
     def made(self, created_at: float) -> Tenant:
-        """The tenant that is asked for."""
+        """Make the tenant that is asked for."""
         return replace(Tenant.new(self.name, created_at=created_at), **dict(self))
 
 
@@ -68,7 +68,7 @@ class TenantChange(AdminBody):
     canonical_prompts: bool = left_out()
 
     def applied_to(self, tenant: Tenant) -> Tenant:
-        """`tenant` with the fields that the body has."""
+        """Give `tenant` the fields that the body has."""
         return replace(tenant, **self.given())
 
 
@@ -91,7 +91,7 @@ class Deleted(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class _Tenants:
-    """What a change of a tenant has to reach."""
+    """The parts that a change of a tenant reaches."""
 
     store: Records
     keyring: Keyring
@@ -131,7 +131,7 @@ def tenants_router(
     partitions: Partitions,
     clock: Callable[[], float],
 ) -> APIRouter:
-    """The routes below `/admin/tenants`, without their guard."""
+    """Serve the routes below `/admin/tenants`, without their guard."""
     router = APIRouter(prefix="/admin/tenants")
     tenants = _Tenants(store, keyring, flushing, audit, partitions)
 
@@ -207,7 +207,7 @@ class DeletedGroup(msgspec.Struct, frozen=True):
 
 
 def groups_router(store: Records, audit: AuditTrail, clock: Callable[[], float]) -> APIRouter:
-    """The routes below `/admin/groups`, without their guard."""
+    """Serve the routes below `/admin/groups`, without their guard."""
     router = APIRouter(prefix="/admin/groups")
 
     @router.post("", openapi_extra=described(Group, NamedGroup, statuses=(201,)), status_code=201)

@@ -38,11 +38,11 @@ class CookieSessions(Protocol):
     """The signed-in browsers of a page (`gateway.page.sessions`)."""
 
     def is_given(self, request: Request) -> bool:
-        """Whether the request has a cookie, good or not."""
+        """Tell whether the request has a cookie, good or not."""
         ...
 
     def of(self, request: Request) -> object:
-        """Raises Unauthenticated or Forbidden unless the cookie lets the request in."""
+        """Raise Unauthenticated or Forbidden unless the cookie lets the request in."""
         ...
 
 
@@ -58,7 +58,7 @@ class Authenticator(SecurityBase):
         operator: "AdminAuthenticator | None" = None,
         running: RunningRequests | None = None,
     ) -> None:
-        """Without an `operator` no request is the operator's.
+        """Take no request for the operator's without an `operator`.
 
         A request that is let in is one of those `running`, if given, until it is over.
         """
@@ -67,7 +67,7 @@ class Authenticator(SecurityBase):
         self._running = running
 
     async def __call__(self, request: Request) -> Caller:
-        """The tenant that calls; raises Unauthenticated, Forbidden, or as `tell_owner`."""
+        """Identify the calling tenant; raise Unauthenticated, Forbidden, or as `tell_owner`."""
         digest = self._keyring.digest_of_issued(credential(request))
         caller = await self._keyring.check(digest)
         tell_owner(request.scope, caller.tenant_id)
@@ -89,13 +89,13 @@ class AdminAuthenticator(SecurityBase):
     def __init__(
         self, pepper: bytes, admin_digest: bytes, sessions: "CookieSessions | None" = None
     ) -> None:
-        """Whoever has one of the `sessions`, if given, needs no key."""
+        """Ask whoever has one of the `sessions`, if given, for no key."""
         self._pepper = pepper
         self._admin_digest = admin_digest
         self._sessions = sessions
 
     async def __call__(self, request: Request) -> None:
-        """Raises Unauthenticated unless the request bears the admin key, or a session's cookie.
+        """Raise Unauthenticated unless the request bears the admin key, or a session's cookie.
 
         Forbidden for a change that bears a cookie without its token. Of both, the key counts.
         """
@@ -107,7 +107,7 @@ class AdminAuthenticator(SecurityBase):
         tell_owner(request.scope, OPERATOR)
 
     def vouches_for(self, request: Request) -> bool:
-        """Whether a tenant's request has the admin key as well; Unauthenticated if a wrong one."""
+        """Tell whether a tenant's request has the admin key too; Unauthenticated if a wrong one."""
         given = request.headers.getlist(OPERATOR_HEADER)
         if not given:
             return False
@@ -117,7 +117,7 @@ class AdminAuthenticator(SecurityBase):
         return True
 
     def check(self, key: str) -> None:
-        """Raises Unauthenticated for any other key than the operator's."""
+        """Raise Unauthenticated for any other key than the operator's."""
         if not hmac.compare_digest(key_digest(self._pepper, key), self._admin_digest):
             raise Unauthenticated(REFUSED)
 
@@ -134,7 +134,7 @@ class MetricsAuthenticator(SecurityBase):
         self._digest = metrics_digest
 
     async def __call__(self, request: Request) -> None:
-        """Raises Unauthenticated for any other key."""
+        """Raise Unauthenticated for any other key."""
         if _has_key(request):
             digest = key_digest(self._pepper, credential(request))
             if hmac.compare_digest(digest, self._digest):
@@ -144,7 +144,7 @@ class MetricsAuthenticator(SecurityBase):
 
 
 def credential(request: Request) -> str:
-    """The request's credential; Unauthenticated if there is none or more than one."""
+    """Read the request's credential; raise Unauthenticated if there is none or more than one."""
     given = {*request.headers.getlist("x-api-key"), *request.headers.getlist("api-key")}
     given.update(_bearer(value) for value in request.headers.getlist("authorization"))
     if len(given) != 1:

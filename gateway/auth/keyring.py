@@ -54,7 +54,7 @@ _WELL_FORMED = re.compile(r"sk-[A-Za-z0-9_-]{43}")
 
 
 class TtlCache(Generic[K, V]):
-    """At most `max_entries` entries, each for `ttl_s` seconds of `monotonic`. For one task."""
+    """A cache of `max_entries` at most, each for `ttl_s` seconds of `monotonic`. For one task."""
 
     def __init__(
         self, ttl_s: float, monotonic: Callable[[], float], max_entries: int = MAX_IDENTITIES
@@ -68,7 +68,7 @@ class TtlCache(Generic[K, V]):
         return len(self._entries)
 
     def get(self, key: K) -> V | None:
-        """The value kept for `key`; None when there is none or its time is over."""
+        """Return the value kept for `key`; None when there is none or its time is over."""
         entry = self._entries.get(key)
         if entry is None:
             return None
@@ -111,7 +111,7 @@ class IssuedKey:
 
 
 def key_digest(pepper: bytes, key: str) -> bytes:
-    """HMAC-SHA256(pepper, key): what is stored and compared in place of a key."""
+    """Compute HMAC-SHA256(pepper, key): it is stored and compared in place of a key."""
     return hmac.digest(pepper, key.encode(), hashlib.sha256)
 
 
@@ -137,7 +137,7 @@ class Keyring:
         self._changes = 0
 
     def digest(self, key: str) -> bytes:
-        """What the store knows `key` by, 32 bytes."""
+        """Digest `key` as the store knows it, 32 bytes."""
         return key_digest(self._pepper, key)
 
     async def issue(
@@ -183,7 +183,7 @@ class Keyring:
         self.forget(key.tenant_id)
 
     async def identify(self, key: str) -> Caller:
-        """Who calls with `key`.
+        """Identify who calls with `key`.
 
         Raises Unauthenticated, always with the same message, for a key that is malformed
         (checked before any I/O), unknown, revoked or expired; Forbidden for a valid key of a
@@ -192,13 +192,13 @@ class Keyring:
         return await self.check(self.digest_of_issued(key))
 
     def digest_of_issued(self, key: str) -> bytes:
-        """The digest of a key that may be one of ours; Unauthenticated for a malformed one."""
+        """Digest a key that may be one of ours; raise Unauthenticated for a malformed one."""
         if not _WELL_FORMED.fullmatch(key):
             raise Unauthenticated(REFUSED)
         return self.digest(key)
 
     async def check(self, digest: bytes) -> Caller:
-        """Who calls with the key that has this digest; raises what `identify` does."""
+        """Identify who calls with the key that has this digest; raise what `identify` does."""
         identity = await self._find(digest)
         if identity is None or not identity[0].is_live(self._clock()):
             raise Unauthenticated(REFUSED)
@@ -260,10 +260,10 @@ class Keyring:
 
 
 def key_of(bits: bytes) -> str:
-    """The key with these 32 bytes."""
+    """Write the key with these 32 bytes."""
     return KEY_PREFIX + base64.urlsafe_b64encode(bits).rstrip(b"=").decode()
 
 
 def _same_life(old: ApiKey, now: float) -> float | None:
-    """When a key issued at `now` expires, if it lives as long as `old` was issued for."""
+    """Return when a key issued at `now` expires, if it lives as long as `old` was issued for."""
     return None if old.expires_at is None else now + (old.expires_at - old.created_at)

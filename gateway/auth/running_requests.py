@@ -36,15 +36,15 @@ class RunningRequests:
         self._by_key: dict[bytes, set[RunningRequest]] = {}
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Count them."""
         return sum(map(len, self._by_key.values()))
 
     def __iter__(self) -> Iterator[RunningRequest]:
-        """All of them."""
+        """Iterate over all of them."""
         return chain.from_iterable(list(self._by_key.values()))
 
     def add(self, digest: bytes, request: RunningRequest) -> None:
-        """From now until it is over, `request` runs under the key with this digest."""
+        """Let `request` run under the key with this digest until it is over."""
         self._by_key.setdefault(digest, set()).add(request)
         request.at_end.callback(self._remove, digest, request)
 

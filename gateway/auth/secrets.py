@@ -62,7 +62,7 @@ def load_secrets(data_dir: Path) -> Secrets:
 
 
 def load_or_create_secrets(data_dir: Path) -> Secrets:
-    """The secrets of `data_dir`, made at random when there are none yet.
+    """Load the secrets of `data_dir`, made at random when there are none yet.
 
     Several processes that start at once agree on one pair. Raises FileExposed or PrivateFileDamaged
     for a file that is there but not fit to use; it is never written over.
@@ -75,12 +75,12 @@ def load_or_create_secrets(data_dir: Path) -> Secrets:
 
 
 def handed_in_secrets(secrets_dir: Path) -> Secrets:
-    """The secrets of several gateways; raises PrivateFileError or OSError."""
+    """Read the secrets of several gateways; raise PrivateFileError or OSError."""
     return Secrets(_handed_in(secrets_dir / SERVER_SECRET), _handed_in(secrets_dir / PEPPER))
 
 
 def handed_in_admin_key(secrets_dir: Path) -> str:
-    """The operator's key of several gateways; raises PrivateFileError or OSError."""
+    """Read the operator's key of several gateways; raise PrivateFileError or OSError."""
     return read_handed_in(secrets_dir / ADMIN_KEY)
 
 

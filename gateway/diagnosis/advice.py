@@ -1,4 +1,4 @@
-"""What to do about a miss, in a sentence: for answers and for `ratoon lint`."""
+"""The advice about a miss, in a sentence: for answers and for `ratoon lint`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a prompt missed, what that cost and what to do: the answer to whoever asked.
+"""The reason why a prompt missed, what that cost and what to do: the answer to whoever asked.
 
 A tenant is told of its own prompts and no more. Of what the cache gave up it learns whether the
 time had passed for which it had asked to keep it (`expired`) or not (`evicted`), from its own
@@ -40,7 +40,7 @@ _OF_KIND: dict[PartKind | None, Reason] = {
 
 
 class CacheMiss(msgspec.Struct, frozen=True, kw_only=True):
-    """What most was lost by and where, and what all cost. None: not known, or there is none.
+    """The change that lost most, its place, and the cost of all. None: unknown, or there is none.
 
     `reusable_tokens` of the earlier prompt could have been reused, had nothing changed.
     `lost_tokens` of them were computed again, in `lost_ms` at the rate of this prompt. `token` is
@@ -63,7 +63,7 @@ class CacheMiss(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def cache_miss(compared: Comparison, cached: int, s_per_token: float | None) -> CacheMiss:
-    """Why no more than `cached` tokens of a prompt came from the cache.
+    """Say why no more than `cached` tokens of a prompt came from the cache.
 
     `s_per_token`: what computing one of the others took, in seconds; None if that is not known.
     """
@@ -92,7 +92,7 @@ def cache_miss(compared: Comparison, cached: int, s_per_token: float | None) -> 
 
 
 def _placed(told: CacheMiss, at: Divergence | None) -> CacheMiss:
-    """Where the first token was lost, if one was by a change or by what was given up."""
+    """Place the first lost token, if a change or an eviction lost one."""
     if told.reason in ("evicted", "expired"):
         return msgspec.structs.replace(told, token=told.cached_tokens)
     if at is None or told.reason != _OF_KIND[at.kind]:
@@ -109,7 +109,7 @@ def _placed(told: CacheMiss, at: Divergence | None) -> CacheMiss:
 
 
 def _without_costs(compared: Comparison, cached: int) -> Reason | None:
-    """The reason where there is nothing to count: of another salt not even the length is told."""
+    """Give the reason where nothing is counted: of another salt not even the length is told."""
     new, seen = compared.new, compared.seen
     if not compared.is_known:
         return "unavailable"
@@ -126,14 +126,14 @@ def _without_costs(compared: Comparison, cached: int) -> Reason | None:
 
 
 def _reusable(compared: Comparison) -> int:
-    """Whole blocks are kept, and the last token of a prompt is always computed."""
+    """Count reusable tokens: whole blocks, without the last token, which is always computed."""
     assert compared.seen is not None
     kept = len(compared.seen.token_ids) // compared.block_size * compared.block_size
     return min(kept, len(compared.new.token_ids) - 1)
 
 
 def _reason(compared: Comparison, cached: int, reusable: int, lost: int) -> Reason:
-    """What most was lost by; what is less than a block counts as nothing."""
+    """Find what most was lost by; what is less than a block counts as nothing."""
     new, seen, block = compared.new, compared.seen, compared.block_size
     assert seen is not None
     if lost < block:
@@ -150,7 +150,7 @@ def _reason(compared: Comparison, cached: int, reusable: int, lost: int) -> Reas
 
 
 def _has_lapsed(compared: Comparison, cached: int) -> bool:
-    """Whether what was lost first had been marked, for less time than has passed since."""
+    """Tell whether the first lost block was retained for less time than has passed since."""
     assert compared.seen is not None
     asked = [mark.seconds for mark in compared.seen.marks if mark.num_tokens > cached]
     return bool(asked) and compared.age_s >= max(asked)

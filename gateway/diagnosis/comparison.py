@@ -1,4 +1,4 @@
-"""Where a prompt leaves an earlier one of its tenant, in which part, and by what kind of change.
+"""The comparison of a prompt with an earlier one of its tenant: where and how they part.
 
 An earlier prompt is the one that the request names, or else the one with most tokens in common at
 the beginning; where none has a block in common, the latest that is made of the same tokens.
@@ -37,7 +37,7 @@ _WINDOW = 96  # tokens after the first one that differs whose text is compared
 
 @dataclass(frozen=True, slots=True)
 class Explain:
-    """That a request asks why it missed."""
+    """The question of a request why it missed."""
 
     previous_id: str | None = None  # of the answer that it is compared with
     parts: tuple[PromptPart, ...] | None = ()  # None: the prompt is one part
@@ -77,7 +77,7 @@ def compare(
     block_size: int,
     decode: Decode,
 ) -> Reading[Comparison]:
-    """`new` beside the prompt that it should be compared with.
+    """Compare `new` with the earlier prompt that it should be compared with.
 
     A step reads one earlier prompt, or all of `new`.
     """
@@ -103,7 +103,7 @@ def compare(
 
 
 def common_tokens(one: TokenIds, other: TokenIds) -> int:
-    """How many tokens both begin with."""
+    """Count the tokens with which both begin."""
     length = min(len(one), len(other))
     differ = one[:length] != other[:length]
     return int(differ.argmax()) if differ.any() else length
@@ -112,7 +112,7 @@ def common_tokens(one: TokenIds, other: TokenIds) -> int:
 def _most_alike(
     latest: Sequence[SeenPrompt], ids: TokenIds, block_size: int
 ) -> Reading[SeenPrompt | None]:
-    """The first of those with most blocks in common, or else the first of the same tokens."""
+    """Find the first with most blocks in common, or else the first of the same tokens."""
     best, most = None, 0
     for one in latest:
         yield 0  # no more of it is read than `ids`
@@ -134,7 +134,7 @@ def _most_alike(
 
 
 def _different(ids: TokenIds) -> npt.NDArray[np.bool_]:
-    """Whether a token is among `ids`, by its id: a fraction of the time of sorting them."""
+    """Mark the tokens that are among `ids`, in a fraction of the time of sorting them."""
     found = np.zeros(ids.max(initial=0) + 1, np.bool_)
     found[ids] = True
     return found
@@ -147,7 +147,7 @@ def _divergence(
     parts: Sequence[PromptPart] | None,
     decode: Decode,
 ) -> Divergence:
-    """Characters are compared after the tokens: one that differs may begin with the same ones."""
+    """Compare characters after the tokens: a token that differs may begin with the same ones."""
     ids = new.token_ids
     start = max(0, token - _WINDOW)
     lead = decode(ids[start:token].tolist())
@@ -179,13 +179,13 @@ def _divergence(
 
 
 def first_difference(one: str, other: str) -> int:
-    """The first character that differs; the end of the shorter text if none does."""
+    """Find the first character that differs; the end of the shorter text if none does."""
     length = min(len(one), len(other))
     return next((at for at in range(length) if one[at] != other[at]), length)
 
 
 def _kind(within: Within, seen: SeenPrompt, new: SeenPrompt) -> PartKind | None:
-    """Tools and a system text that come or go change what the template writes around them."""
+    """Find the kind of part; tools and system texts change what the template writes around them."""
     part, side = within
     if part is not None and (side == "inside" or part.kind == "tools"):
         return part.kind
@@ -199,7 +199,7 @@ def _kind(within: Within, seen: SeenPrompt, new: SeenPrompt) -> PartKind | None:
 
 
 def _tools_change(before: Sequence[str], after: Sequence[str]) -> Change | None:
-    """None where the same tools are there in the same order: one of them is edited."""
+    """Name the change of tools; None for the same ones in the same order: one is edited."""
     if before == after:
         return None
     if sorted(before) == sorted(after):
@@ -208,6 +208,6 @@ def _tools_change(before: Sequence[str], after: Sequence[str]) -> Change | None:
 
 
 def _change(before: str, after: str, at: int) -> Change:
-    """The same kind of volatile thing on both sides, or else a text like any other."""
+    """Name a volatile thing that is on both sides, or else a text like any other."""
     kind = kind_at(after, at)
     return kind if kind is not None and kind == kind_at(before, at) else "text"

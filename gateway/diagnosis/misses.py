@@ -48,7 +48,7 @@ class LastMisses:
         self._seen: OrderedDict[str, _Seen] = OrderedDict()  # who looked last is last
 
     def watch(self, tenant_id: str) -> list[Miss]:
-        """The tenant's misses, the newest first; from now on, for a while, more are found."""
+        """List the tenant's misses, the newest first; from now on, for a while, more are found."""
         seen = self._seen.setdefault(tenant_id, _Seen(0.0))
         seen.until = self._clock() + WATCHED_S
         self._seen.move_to_end(tenant_id)
@@ -57,7 +57,7 @@ class LastMisses:
         return list(reversed(seen.misses))
 
     def is_watched(self, tenant_id: str) -> bool:
-        """Whether the tenant looks at its misses."""
+        """Tell whether the tenant looks at its misses."""
         seen = self._seen.get(tenant_id)
         return seen is not None and seen.until > self._clock()
 

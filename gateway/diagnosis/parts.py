@@ -24,7 +24,7 @@ class PromptPart(NamedTuple):
 
 
 class Within(NamedTuple):
-    """Where a character is: in a part, right after it, or before it in what the template writes."""
+    """The place of a character: in a part, right after it, or before it in the template's text."""
 
     part: PromptPart | None
     side: Literal["inside", "after", "before"]
@@ -37,7 +37,7 @@ class _Span(NamedTuple):
 
 
 def part_at(parts: Sequence[PromptPart], prompt: str, at: int) -> Within:
-    """The part in which character `at` of `prompt` is, or else the next one."""
+    """Find the part in which character `at` of `prompt` is, or else the next one."""
     spans = sorted(_spans(parts, prompt), key=lambda span: span.start)
     for span in reversed(spans):
         if span.start <= at < span.end:
@@ -59,7 +59,7 @@ _KINDS: tuple[PartKind, ...] = ("tools", "system", "messages")
 
 
 def _tools(tools: Iterable[PromptPart], prompt: str) -> Iterator[_Span]:
-    """A tool ends where the next begins; the last one with its line."""
+    """Find tools; each ends where the next begins, and the last one with its line."""
     found, cursor = list[tuple[int, PromptPart]](), 0
     for tool in tools:
         at = prompt.find(f'"{tool.text}"', cursor)

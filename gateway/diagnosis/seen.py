@@ -48,7 +48,7 @@ class SeenPrompt:
 
 
 def digest_of_salt(salt: str | None) -> bytes:
-    """What is kept of a salt, which may be somebody's secret."""
+    """Digest a salt, which may be somebody's secret."""
     if salt is None:
         return b""
     return hashlib.blake2b(salt.encode(), digest_size=_SALT_BYTES).digest()
@@ -58,7 +58,7 @@ class SeenPrompts(TenantMemory[SeenPrompt]):
     """Prompts by tenant and by the id of their request."""
 
     def __init__(self, bounds: Bounds, clock: Callable[[], float]) -> None:
-        """`clock` gives seconds."""
+        """Take `clock`, in seconds."""
         super().__init__(
             bounds.max_tenant_seen_bytes, bounds.max_all_seen_bytes, bounds.seen_life_s, clock
         )
@@ -68,10 +68,10 @@ class SeenPrompts(TenantMemory[SeenPrompt]):
         self.add(tenant_id, seen.request_id.encode(), replace(seen, seen_at=self._clock()))
 
     def age_s(self, seen: SeenPrompt) -> float:
-        """How long ago a prompt that was remembered was computed."""
+        """Return how long ago a remembered prompt was computed."""
         return self._clock() - seen.seen_at
 
     def named(self, tenant_id: str, answer_id: str) -> SeenPrompt | None:
-        """The prompt of an answer, whose id ends with its request's: "msg_..", "chatcmpl-.."."""
+        """Find the prompt of an answer, whose id ends with its request's: "msg_..", ...."""
         request_id = answer_id.rpartition("_")[2].rpartition("-")[2]
         return self.find(tenant_id, request_id.encode())

@@ -1,4 +1,4 @@
-"""What changes from request to request in texts that are meant to stay: dates, times, ids, counts.
+"""The volatile parts of texts that are meant to stay: dates, times, ids, counts.
 
 Knows: how such things are spelled. Does not know: which part of a prompt is meant to stay.
 """
@@ -47,14 +47,14 @@ class Volatile(NamedTuple):
 
 
 def volatile_in(text: str) -> Iterator[Volatile]:
-    """What is volatile in `text`, in its order; plain numbers are not."""
+    """Yield what is volatile in `text`, in its order; plain numbers are not."""
     for found in _ANY.finditer(text):
         kind: VolatileKind = found.lastgroup  # type: ignore[assignment]
         yield Volatile(kind, found.start(), found.end())
 
 
 def kind_at(text: str, at: int) -> VolatileKind | None:
-    """What the character `at` of `text` is part of; also where it is just before or after that."""
+    """Name what the character `at` of `text` is part of, or just before or after."""
     for one in volatile_in(text):
         if one.start <= at <= one.end:
             return one.kind
@@ -63,5 +63,5 @@ def kind_at(text: str, at: int) -> VolatileKind | None:
 
 
 def without_billing_header(system: str) -> str:
-    """`system` without the header that it may begin with, and without the line end after it."""
+    """Cut off the header that `system` may begin with, and the line end after it."""
     return _BILLING_HEADER.sub("", system, count=1)

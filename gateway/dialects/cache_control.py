@@ -28,12 +28,12 @@ class Marked(NamedTuple):
 
 
 def seconds_of(control: CacheControl) -> float:
-    """For how long what is marked is retained after each use."""
+    """Return for how many seconds a prefix up to a breakpoint is retained after each use."""
     return _SECONDS[control.ttl]
 
 
 def check(marks: Sequence[Marked], most: int = MOST) -> None:
-    """BadRequest for more than `most` marks, and for an hour after five minutes."""
+    """Raise BadRequest for more than `most` breakpoints, and for an hour after five minutes."""
     if len(marks) > most:
         raise BadRequest(
             f"at most {most} blocks may have `cache_control`, and {len(marks)} have",
@@ -50,6 +50,6 @@ def check(marks: Sequence[Marked], most: int = MOST) -> None:
 
 
 def check_text(text: str, param: str) -> None:
-    """BadRequest for a mark on a text that is empty: there is nothing to find again."""
+    """Raise BadRequest for a breakpoint on an empty text: there is nothing to find again."""
     if not text:
         raise BadRequest("an empty text cannot be marked", param=param)

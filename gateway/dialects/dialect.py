@@ -43,7 +43,7 @@ class ModelCard:
         return None if welcome is None else welcome.max_model_len
 
     def check(self, name: str | None) -> None:
-        """NotFound for any name but the model's; None means whatever is served."""
+        """Raise NotFound for any name but the model's; None means whatever is served."""
         if name is not None and name != self.name:
             raise NotFound(
                 "there is no model of that name; see /v1/models",
@@ -54,7 +54,7 @@ class ModelCard:
 
 @dataclass(frozen=True, slots=True)
 class RouteParts:
-    """What the routes of a dialect work with.
+    """The parts with which the routes of a dialect work.
 
     A route calls `authenticate`, and one that does work takes a permit, before its body is read.
     """
@@ -71,7 +71,7 @@ class RouteParts:
         return Guard(self.authenticate, lambda caller: self.permits.taken(caller))
 
     def permitted(self) -> Permitted:
-        """A dependency that gives a permit, which is given back when the answer has been sent."""
+        """Make a dependency that gives a permit, given back when the answer has been sent."""
         authenticate, permits = self.authenticate, self.permits
 
         async def permit(
@@ -87,5 +87,5 @@ class Dialect(ErrorDialect, Protocol):
     """A folder here, as `gateway/startup/composition.py` sees it."""
 
     def router(self, parts: RouteParts) -> APIRouter:
-        """Its routes, all of them below its `prefixes`, unless it is the default."""
+        """Serve its routes, all of them below its `prefixes`, unless it is the default."""
         ...

@@ -1,4 +1,4 @@
-"""From a parsed request to its answer, whole or as a stream, in any dialect.
+"""The way from a parsed request to its answer, whole or as a stream, in any dialect.
 
 Knows: the order in which a request is answered, rendered and released. Does not know: how a body is
 read, or what an answer looks like (`Rendering`, which each dialect has).
@@ -39,28 +39,28 @@ _FLAT_BYTES_PER_CHARACTER = 64  # likewise, where it is flat: 256 KiB take 3 ms 
 
 
 class Rendering(Protocol):
-    """How a dialect renders one answer."""
+    """The form in which a dialect renders one answer."""
 
     last: ClassVar[bytes]  # ends a stream that did not fail; may be empty
 
     def headers(self, standing: RateStatus) -> Mapping[str, str]:
-        """Fields of the answer's head, with what is left of the tenant's limits."""
+        """Write fields of the answer's head, with the tenant's remaining limits."""
         ...
 
     def begin(self, usage: Usage) -> bytes | None:
-        """What is sent before the first event, when the prompt's part of `usage` is known."""
+        """Write what comes before the first event, when the prompt's part of `usage` is known."""
         ...
 
     def frame(self, event: Event) -> bytes | None:
-        """What is sent for `event`; None when there is nothing to send."""
+        """Write what is sent for `event`; None when there is nothing to send."""
         ...
 
     def usage_frame(self, usage: Usage) -> bytes | None:
-        """What is sent after the last event; None when there is nothing to send."""
+        """Write what is sent after the last event; None when there is nothing to send."""
         ...
 
     def whole(self, choices: Sequence[FinishedChoice], usage: Usage) -> msgspec.Struct:
-        """The whole answer."""
+        """Write the whole answer."""
         ...
 
 
@@ -81,13 +81,13 @@ async def read_wire(
 
 
 def work_in(spelled: Body) -> int:
-    """How much work it is to parse this JSON, in characters to be tokenised."""
+    """Count the work of parsing this JSON, in characters to be tokenised."""
     each = _FLAT_BYTES_PER_CHARACTER if is_flat(spelled) else BYTES_PER_CHARACTER
     return len(spelled) // each
 
 
 def work_with(prompt: Body, body_bytes: int) -> int:
-    """How much work is a parsed body of `body_bytes`, whose `prompt` is read by itself."""
+    """Count the work of a parsed body of `body_bytes`, whose `prompt` is read by itself."""
     return work_in(prompt) + max(body_bytes - len(prompt), 0) // BYTES_PER_CHARACTER
 
 
@@ -113,7 +113,7 @@ class DialectRequest:
     echoed: int = 0  # work to spell what of the prompts comes with the answer, in characters
 
     async def respond(self, answering: Answering, *, stream: bool) -> Response:
-        """The answer, whole or as it comes."""
+        """Answer, whole or as it comes."""
         if stream:
             frames, last = self._frames(answering), self.rendering.last
             return EventStream(frames, last, self.headers, self.error_event)
@@ -132,7 +132,7 @@ class DialectRequest:
     async def _pieces(
         self, choices: Sequence[FinishedChoice], usage: Usage, admission: Admission
     ) -> AsyncGenerator[bytes, None]:
-        """The JSON of a whole answer; a large one is made off the loop, as pieces are wanted."""
+        """Yield the JSON of a whole answer; a large one is made off the loop, piece by piece."""
         spelled = self._spelled(choices, usage)
         work = self.echoed + sum(choice.work for choice in choices)
         caller = self.permit.caller
@@ -166,7 +166,7 @@ class DialectRequest:
                 yield last
 
     async def _first_frame(self, event: Delta, admission: Admission) -> bytes:
-        """The frame of an event that may be a choice's first, with what is told of its prompt."""
+        """Write the frame of an event that may be a choice's first, with its prompt's part."""
 
         def work() -> Steps[bytes]:
             yield from ()
@@ -182,7 +182,7 @@ class DialectRequest:
     def _answer(
         self, answering: Answering, *, is_whole: bool = False
     ) -> AbstractAsyncContextManager[Answer]:
-        """The request is handed over once: the code that answers it frees it."""
+        """Hand the request over once: the code that answers it frees it."""
         generation_request, self.generation_request = self.generation_request, None
         assert generation_request is not None
         scope = self.request.scope
@@ -192,17 +192,17 @@ class DialectRequest:
         )
 
     def _heard(self, answer: Answer) -> AbstractAsyncContextManager[AsyncIterator[Event | None]]:
-        """The events, and None where a sign of life is due."""
+        """Return the events, with None where a sign of life is due."""
         if self.keep_alive is None:
             return nullcontext(answer.events)
         return aclosing(with_pauses(answer.events, self.keep_alive.every_s))
 
     def _usage(self, answer: Answer) -> Usage:
-        """The usage that the caller is shown."""
+        """Return the usage that the caller is shown."""
         used = answer.request_metrics.usage()
         return used if self.permit.caller.sees_tiers else replace(used, tiers=None)
 
 
 def json_response(encoded: bytes, headers: Mapping[str, str] | None = None) -> Response:
-    """An answer of JSON."""
+    """Make an answer of JSON."""
     return Response(encoded, headers=headers, media_type="application/json")

@@ -43,7 +43,7 @@ def explain_of(
     options: RatoonOptions | None,
     parts: Callable[[], Iterable[PromptPart]] | None,
 ) -> Explain | None:
-    """What `options` ask for. `parts` are found only where they are needed.
+    """Read what `options` ask for. `parts` are found only where they are needed.
 
     Without `parts` the prompt is one.
     """
@@ -56,7 +56,7 @@ def explain_of(
 def ratoon_reply(
     usage: Usage | None, ignored: tuple[PassedOver, ...] = ()
 ) -> RatoonReply | UnsetType:
-    """What is said of `usage`, where it was asked for, and of what was `ignored`."""
+    """Write what is said of `usage`, where it was asked for, and of what was `ignored`."""
     miss = None if usage is None else usage.cache_miss
     if miss is None and not ignored:
         return UNSET

@@ -33,7 +33,7 @@ class FinishedCall:
     arguments: str
 
     def object(self) -> dict[str, Any]:
-        """The arguments as an object; an empty one where the answer was cut off in them.
+        """Read the arguments as an object; an empty one where the answer was cut off in them.
 
         BadRequest where they are nested too deep.
         """
@@ -71,7 +71,7 @@ class FinishedChoice:
 
     @property
     def reasoning(self) -> str:
-        """What came as reasoning."""
+        """The text that came as reasoning."""
         return "".join(piece.text for piece in self.pieces if isinstance(piece, ReasoningPiece))
 
     @property
@@ -95,7 +95,7 @@ def _size_of(piece: FinishedPiece) -> int:
 async def gather(
     events: AsyncIterable[Event], grew: Callable[[int], None] = lambda _: None
 ) -> list[FinishedChoice]:
-    """All choices of an answer, in the order of their index.
+    """Gather all choices of an answer, in the order of their index.
 
     `grew` is told how many bytes more they take, whenever they do; less, where one begins anew.
     """
@@ -145,7 +145,7 @@ class _Gathering:
 
 
 def pieces_of(delta: Delta) -> tuple[Piece, ...]:
-    """What a delta adds to the turn, also where it was not parsed."""
+    """List what a delta adds to the turn, also where it was not parsed."""
     if delta.pieces is not None:
         return delta.pieces
     return (TextPiece(delta.text),) if delta.text else ()
@@ -170,7 +170,7 @@ class _JoinedPieces:
         return begins * _PIECE_BYTES + _CHARACTER_BYTES * len(text)
 
     def finished(self) -> tuple[FinishedPiece, ...]:
-        """All of it; nothing may be added any more."""
+        """Return all of it; nothing may be added any more."""
         self._close()
         return tuple(self._closed)
 

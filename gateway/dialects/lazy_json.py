@@ -30,7 +30,7 @@ class LazyList(Sequence[T]):
     """
 
     def __init__(self, length: int, item: Callable[[int], T], at_once: int = 16) -> None:
-        """`at_once` items take about a millisecond to be made and spelled."""
+        """Make `at_once` items together, which take about a millisecond."""
         self.at_once = at_once
         self._length = length
         self._item = item
@@ -51,20 +51,20 @@ class LazyList(Sequence[T]):
 
 
 class Listed(Protocol):
-    """Makes a list of so many items: `LazyList`, or `listed_now`."""
+    """The maker of a list of so many items: `LazyList`, or `listed_now`."""
 
     def __call__(self, length: int, item: Callable[[int], T], /) -> Sequence[T]:
-        """The list."""
+        """Make the list."""
         ...
 
 
 def listed_now(length: int, item: Callable[[int], T]) -> list[T]:
-    """All of a list."""
+    """Make all of a list."""
     return [item(at) for at in range(length)]
 
 
 def fragments(value: object) -> Fragments:
-    """The JSON of `value`, which may have lazy lists at any depth."""
+    """Write the JSON of `value`, which may have lazy lists at any depth."""
     mark = b""
     lists: list[LazyList[Any]] = []
 
@@ -89,7 +89,7 @@ def fragments(value: object) -> Fragments:
 
 
 def piece(spelled: Fragments) -> Steps[bytes]:
-    """Some of the fragments that are left, together; empty once there are none."""
+    """Join some of the fragments that are left; return b"" once there are none."""
     taken, size, step = [], 0, 0
     for fragment in spelled:
         taken.append(fragment)
@@ -112,7 +112,7 @@ def _items(found: LazyList[Any]) -> Fragments:
 
 
 def _without_brackets(spelled: Fragments) -> Fragments:
-    """The items of a list, which is not empty, without what stands around them."""
+    """Yield the items of a list, which is not empty, without what stands around them."""
     last = next(spelled)[1:]
     for fragment in spelled:
         yield last

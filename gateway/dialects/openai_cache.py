@@ -34,7 +34,7 @@ CacheKey = Annotated[str, Meta(max_length=64)]  # as OpenAI bounds it
 
 
 class PromptCacheOptions(Struct, frozen=True, kw_only=True):
-    """What is to be retained: the whole prompt, or only up to the breakpoints."""
+    """The extent of what is retained: the whole prompt, or only up to the breakpoints."""
 
     mode: Literal["implicit", "explicit"] | None = None
     ttl: Lifetime | None = None
@@ -52,7 +52,7 @@ def marks_of(
     options: PromptCacheOptions | None,
     breakpoints: Sequence[Breakpoint] = (),
 ) -> tuple[CacheMark, ...]:
-    """The marks of a request, in order; of `breakpoints`, which are in order, the last ones."""
+    """Read a request's breakpoints, in order; of `breakpoints`, in order too, the last ones."""
     ttl = None if options is None else options.ttl
     is_explicit = options is not None and options.mode == "explicit"
     has_end = (retention is not None or options is not None) and not is_explicit
@@ -64,7 +64,7 @@ def marks_of(
 
 
 def _seconds(retention: Retention | None, ttl: Lifetime | None) -> float:
-    """The longer of the two: OpenAI says that they do not interact, and `ttl` is a minimum."""
+    """Return the longer one: OpenAI says that they do not interact, and `ttl` is a minimum."""
     asked = [] if retention is None else [_RETENTION[retention]]
     if ttl is not None:
         asked.append(_SECONDS[ttl])
@@ -78,7 +78,7 @@ def with_controls(
     *,
     has_breakpoints: bool,
 ) -> tuple[CacheMark, ...]:
-    """`marks`, after those of each `cache_control`; BadRequest for both kinds, or too many.
+    """Add those of each `cache_control` before `marks`; BadRequest for both kinds, or too many.
 
     `covered` gives the chat up to a place; None: all of it.
     """

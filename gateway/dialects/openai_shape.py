@@ -1,4 +1,4 @@
-"""What all of OpenAI's APIs have in common: errors, headers, tiers of service, and a part of usage.
+"""The common part of OpenAI's APIs: errors, headers, tiers of service, and a part of usage.
 
 Knows: field names and headers. Does not know: which API answers.
 """
@@ -23,7 +23,7 @@ _TYPES = {403: "permission_error", 429: "requests"}  # by status
 
 
 def cached_by_tier(usage: Usage) -> TokensByTier | UnsetType:
-    """The cached tokens by tier, for those who see them; the sum is `cached_tokens`."""
+    """Count the cached tokens by tier, for those who see them; the sum is `cached_tokens`."""
     return UNSET if usage.tiers is None else TokensByTier.of(usage.tiers)
 
 
@@ -41,7 +41,7 @@ class CacheWrites(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, usage: Usage) -> CacheWrites | UnsetType:
-        """Those of a request; nothing where it marked nothing."""
+        """Count those of a request; nothing where it has no breakpoint."""
         if not usage.written:
             return UNSET
         written = usage.written_by_seconds()
@@ -55,7 +55,7 @@ class CacheWrites(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ErrorBody(msgspec.Struct, frozen=True):
-    """What went wrong; `code` is stable, `message` is for people."""
+    """The error; `code` is stable, `message` is for people."""
 
     message: str
     type: str
@@ -70,7 +70,7 @@ class ErrorReply(msgspec.Struct, frozen=True):
 
 
 def error_reply(error: GatewayError, param: str | None) -> RenderedError:
-    """The answer to a request that failed, with what is left of a limit where one is reached.
+    """Answer a request that failed, with the remaining limits where one is reached.
 
     `param` is what the field at fault is called there.
     """
@@ -81,12 +81,12 @@ def error_reply(error: GatewayError, param: str | None) -> RenderedError:
 
 
 def error_body(error: GatewayError, param: str | None) -> ErrorReply:
-    """Its body."""
+    """Write its body."""
     return ErrorReply(ErrorBody(error.message, _type(error), param, error.code))
 
 
 def head_fields(request_id: str, spent_ms: float) -> list[tuple[bytes, bytes]]:
-    """Fields of every answer's head, as OpenAI names them."""
+    """Write fields of every answer's head, as OpenAI names them."""
     return [
         (b"x-request-id", request_id.encode()),
         (b"openai-processing-ms", f"{spent_ms:.0f}".encode()),
@@ -94,7 +94,7 @@ def head_fields(request_id: str, spent_ms: float) -> list[tuple[bytes, bytes]]:
 
 
 def limit_headers(standing: RateStatus) -> dict[str, str]:
-    """What is left of a tenant's rates, as OpenAI's `x-ratelimit-*` headers."""
+    """Write a tenant's remaining rates, as OpenAI's `x-ratelimit-*` headers."""
     return _left_of("requests", standing.requests) | _left_of("tokens", standing.tokens)
 
 
@@ -118,7 +118,7 @@ def _left_of(what: str, allowance: Allowance | None) -> dict[str, str]:
 
 
 def _duration(seconds: float) -> str:
-    """`120ms`, `7s`, `6m0s`: rounded up, so that waiting this long is never too short."""
+    """Write `120ms`, `7s`, `6m0s`: rounded up, so that waiting this long is never too short."""
     if seconds < 1:
         return f"{math.ceil(seconds * 1000)}ms"
     whole = math.ceil(seconds)

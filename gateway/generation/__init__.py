@@ -1,1 +1,1 @@
-"""From the engine's events to an answer: choices, text, stop strings, the order of answering."""
+"""The way from the engine's events to an answer: choices, text, stop strings, their order."""

@@ -10,12 +10,12 @@ from typing import Literal
 from msgspec import Struct
 
 from engine.errors import EngineFailure, EngineUnavailable
+from engine.link.interface import Restarted
 from engine.link.messages import Finished, Generate, Reused, Timing, TokenLogprobs, Tokens
 from gateway.generation.detokenizer import Detokenizer, TokenDecoder
 from gateway.generation.packed_logprobs import PackedLogprobs, packed_bytes
 from gateway.generation.stop_strings import StopScanner
 from gateway.prompts.generation_request import TextRules
-from gateway.replicas.attempts import DiedAnswering, StoppedAnswering
 from gateway.turn_formats.pieces import Piece, ReasoningPiece
 from gateway.turn_formats.turn_format import TurnParser
 
@@ -50,13 +50,13 @@ class ScoredPrompt(Struct, frozen=True):
         return len(self.token_ids) + self.nbytes
 
     def packed(self) -> ScoredPrompt:
-        """The same in less memory."""
+        """Pack the same into less memory."""
         return ScoredPrompt(self.spelled, PackedLogprobs(self.logprobs))
 
 
 # Structs, which take a tenth of a frozen dataclass's time to make: there is one for every token.
 class Delta(Struct, frozen=True):
-    """What a step's tokens add. The text may be shown now; some may be held back for later."""
+    """The addition of a step's tokens. The text may be shown now; some may be held back."""
 
     index: int
     text: str
@@ -84,25 +84,34 @@ Event = Delta | ChoiceEnded
 
 
 async def run_choice(
-    events: AsyncGenerator[Tokens | Finished, None],
-    choice: Choice,
+    events: AsyncGenerator[Tokens | Finished | Restarted, None],
+    new: Callable[[], Choice],
     see: Callable[[Event], None],
+    *,
+    is_whole: bool = False,
 ) -> AsyncGenerator[Event, None]:
-    """Any number of `Delta` and one `ChoiceEnded`; an EngineError in place of the rest.
+    """Yield any number of `Delta` and one `ChoiceEnded`; an EngineError in place of the rest.
 
     `events` are the engine's; `see` is called with each of ours before it is yielded. When a stop
     string is met, the engine's stream is closed before `ChoiceEnded` is yielded: the request is
     cancelled there, and how much of it was computed is known. Likewise when the turn is over before
     the engine's stream is.
+
+    `is_whole`: nothing is shown before all of it is there. When its engine dies or stops it is
+    computed anew elsewhere, by a `new` choice, after a `Delta` that is a restart.
     """
+    choice, told = new(), 0
     ended: ChoiceEnded | None = None
-    told = 0
     async with aclosing(events):
         async for event in events:
-            if isinstance(event, Finished):
-                delta, ended = choice.finish(event)
-            else:
+            if isinstance(event, Tokens):
                 delta, ended = choice.read(event)
+            elif isinstance(event, Finished):
+                delta, ended = choice.finish(event)
+            elif is_whole:
+                choice, delta = new(), Delta(choice.index, "", (), None, is_restart=True)
+            else:
+                raise event.error
             see(delta)
             yield delta
             if ended is not None:
@@ -114,29 +123,6 @@ async def run_choice(
         raise EngineFailure("the engine's stream broke off")
     see(ended)
     yield ended
-
-
-async def run_whole_choice(
-    events: AsyncGenerator[Tokens | Finished, None],
-    new: Callable[[], Choice],
-    see: Callable[[Event], None],
-) -> AsyncGenerator[Event, None]:
-    """As `run_choice`, for an answer of which nothing is shown before all of it is there.
-
-    When its engine dies or stops it is computed anew elsewhere, after a `Delta` that is a restart.
-    """
-    while True:
-        choice = new()
-        try:
-            async with aclosing(run_choice(events, choice, see)) as told:
-                async for event in told:
-                    yield event
-            return
-        except (DiedAnswering, StoppedAnswering) as lost:
-            events = lost.again()
-        restart = Delta(choice.index, "", (), None, is_restart=True)
-        see(restart)
-        yield restart
 
 
 class Choice:
@@ -165,7 +151,7 @@ class Choice:
         self._prompt = generate.token_ids if shows_prompt else None  # until it was told
 
     def read(self, event: Tokens) -> tuple[Delta, ChoiceEnded | None]:
-        """What `event` adds, and the end if it completes a stop string, or the turn is over."""
+        """Read what `event` adds, and the end if a stop string is complete, or the turn is over."""
         text, count = self._show(event.token_ids)
         logprobs = None if event.logprobs is None else event.logprobs[:count]
         token_ids = event.token_ids[:count]
@@ -205,7 +191,7 @@ class Choice:
     def _parsed(
         self, text: str, count: int, *, is_last: bool, is_cut: bool = False
     ) -> tuple[Piece, ...] | None:
-        """What `text`, of `count` tokens, adds to the turn; tokens count as what they end in."""
+        """Parse `text`, of `count` tokens; a token is reasoning if its text ends in it."""
         if self._parser is None:
             return None
         pieces = self._parser.feed(text)
@@ -218,7 +204,7 @@ class Choice:
         return tuple(pieces)
 
     def _show(self, token_ids: tuple[int, ...]) -> tuple[str, int]:
-        """The text of `token_ids` up to a stop string, and how many of the ids that is."""
+        """Decode `token_ids` up to a stop string; return how many of the ids that is."""
         if not self._has_stops:
             self._tokens += len(token_ids)
             return "".join([self._text.push(token_id) for token_id in token_ids]), len(token_ids)
@@ -235,7 +221,7 @@ class Choice:
         return "".join(pieces), len(token_ids)
 
     def finish(self, event: Finished) -> tuple[Delta, ChoiceEnded]:
-        """The text that was still held back, and the end as the engine reported it."""
+        """Return the text that was still held back, and the end as the engine reported it."""
         if event.reason == "cancelled":
             raise EngineUnavailable("the engine gave the request up")
         text = ""

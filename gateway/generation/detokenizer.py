@@ -20,11 +20,11 @@ class TokenDecoder(Protocol):
     """The methods of a tokenizer that are used here."""
 
     def decode(self, token_ids: list[int], *, skip_special_tokens: bool) -> str:
-        """The text of `token_ids`, with U+FFFD for bytes that are no character."""
+        """Decode `token_ids`, with U+FFFD for bytes that are no character."""
         ...
 
     def pieces(self, *, skip_special_tokens: bool) -> Mapping[int, str | None] | None:
-        """The text of each token if it does not depend on its neighbours, else None.
+        """Map each token to its text if that does not depend on its neighbours, else None.
 
         None instead of the mapping if that holds for no token.
         """
@@ -43,7 +43,7 @@ class Detokenizer:
         self._held: list[int] = []
 
     def push(self, token_id: int) -> str:
-        """The text that `token_id` completes; may be empty."""
+        """Return the text that `token_id` completes; may be empty."""
         if self._pieces is not None and not self._held:
             piece = self._pieces[token_id]
             if piece is not None:
@@ -57,7 +57,7 @@ class Detokenizer:
         return ""
 
     def flush(self) -> str:
-        """What is left when no more tokens come; an unfinished character becomes U+FFFD."""
+        """Return what is left when no more tokens come; an unfinished character becomes U+FFFD."""
         return self._show(self._decode(self._shown + self._held)) if self._held else ""
 
     def _show(self, text: str) -> str:

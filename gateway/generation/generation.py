@@ -15,7 +15,7 @@ from functools import partial
 from engine.errors import EngineUnavailable
 from engine.link.interface import Engine
 from engine.link.messages import Failed, Finished
-from gateway.generation.choice import Choice, Event, run_choice, run_whole_choice
+from gateway.generation.choice import Choice, Event, run_choice
 from gateway.generation.detokenizer import TokenDecoder
 from gateway.prompts.generation_request import AdmittedRequest
 
@@ -48,16 +48,14 @@ async def generating(
     for index, generate in enumerate(admitted.generates):
         told = engine.generate(generate, partial(on_end, index))
         new = partial(_new, admitted, decoder, index)
-        choices.append(
-            run_whole_choice(told, new, see) if is_whole else run_choice(told, new(), see)
-        )
+        choices.append(run_choice(told, new, see, is_whole=is_whole))
     together = aclosing(choices[0]) if len(choices) == 1 else _merged(choices)
     async with together as events:
         yield events
 
 
 def _new(admitted: AdmittedRequest, decoder: TokenDecoder, index: int) -> Choice:
-    """The state of a choice that begins."""
+    """Make the state of a choice that begins."""
     parser = admitted.parser
     generate = admitted.generates[index]
     return Choice(index, generate, admitted.text, decoder, parser and parser())

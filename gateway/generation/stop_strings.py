@@ -1,4 +1,4 @@
-"""Stop strings in a text that comes piece by piece.
+"""The search for stop strings in a text that comes piece by piece.
 
 Text is held back only where it could be the beginning of a stop string.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 
 class StopScanner:
-    """Finds the first stop string in the pieces it is fed.
+    """A finder of the first stop string in the pieces it is fed.
 
     First is the one that is complete with the fewest characters; of several complete at one
     character the longest, so the result does not depend on how the text was cut.
@@ -21,7 +21,7 @@ class StopScanner:
         self.stopped_by: str | None = None
 
     def feed(self, piece: str) -> str:
-        """The text that is safe to show after `piece`; once `stopped_by` is set, the last."""
+        """Return the text that is safe to show after `piece`; with `stopped_by`, the last one."""
         if not self._stops:
             return piece
         text = self._held + piece
@@ -36,12 +36,12 @@ class StopScanner:
         return text[: len(text) - keep]
 
     def flush(self) -> str:
-        """What was held back, when no more text comes."""
+        """Return what was held back, when no more text comes."""
         held, self._held = self._held, ""
         return held
 
     def _first_in(self, text: str, searched: int) -> tuple[int, str] | None:
-        """(end, stop) of the first match that ends after character `searched`."""
+        """Find (end, stop) of the first match that ends after character `searched`."""
         ends = []
         for stop in self._stops:
             start = text.find(stop, max(0, searched - len(stop) + 1))
@@ -53,7 +53,7 @@ class StopScanner:
         return end, stop
 
     def _held_length(self, text: str) -> int:
-        """The length of the longest tail of `text` with which a stop string could begin."""
+        """Measure the longest tail of `text` with which a stop string could begin."""
         for length in range(min(len(text), self._longest - 1), 0, -1):
             tail = text[-length:]
             if any(stop.startswith(tail) for stop in self._stops):

@@ -1,4 +1,4 @@
-"""What is generated, choice by choice, until it is whole and can be remembered.
+"""The record of what is generated, choice by choice, until it is whole and remembered.
 
 Knows: events. Does not know: how turns are remembered (`gateway/prompts/verbatim_turns`).
 """
@@ -21,7 +21,7 @@ class _Turn:
 
 
 class TurnRecorder:
-    """Gives each choice that came to its end to `remember`: its pieces and its tokens.
+    """A recorder that gives each ended choice to `remember`: its pieces and its tokens.
 
     One of which not all is shown is none: what it is read as lacks some of its tokens.
     """

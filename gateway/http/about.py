@@ -1,4 +1,4 @@
-"""What this is, for whoever comes without a key: a page at `/`, and the version."""
+"""The page at `/`, for whoever comes without a key, and the version."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class VersionReply(msgspec.Struct, frozen=True):
 
 
 def about_router(version: str) -> APIRouter:
-    """`/` and `/version`, without a key: both are the same for everyone."""
+    """Serve `/` and `/version`, without a key: both are the same for everyone."""
     router = APIRouter()
     told = msgspec.json.encode(VersionReply(version))
 

@@ -1,4 +1,4 @@
-"""Bounds on the bytes of answers held for their clients: of each, of a tenant's, and of all.
+"""The bounds on bytes of answers held for their clients: of each, of a tenant's, of all.
 
 Nobody waits for room: who generates an answer never does. Beyond a bound the longest answer of the
 tenant with the most is cut off, so that nobody loses his for what another tenant holds.
@@ -24,7 +24,7 @@ class HeldAnswer(Protocol):
 
     @property
     def tenant_id(self) -> str | None:
-        """Whose answer it is; None: a stranger's."""
+        """The owner of the answer; None: an unauthenticated peer's."""
         ...
 
     def cut_off(self, beyond: Bound) -> None:
@@ -44,11 +44,11 @@ class AnswerMemory:
         self._open: dict[str | None, set[HeldAnswer]] = {}  # those that hold something
 
     def __len__(self) -> int:
-        """The bytes that are held now."""
+        """Return the bytes that are held now."""
         return self._total
 
     def count(self, answer: HeldAnswer, more: int) -> None:
-        """`answer`'s size has changed by `more`; cut off whoever has too much now."""
+        """Count that `answer`'s size has changed by `more`; cut off whoever has too much now."""
         tenant_id = answer.tenant_id
         self._total += more
         self._held[tenant_id] += more

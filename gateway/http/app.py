@@ -61,7 +61,7 @@ class GatewayApp(FastAPI):
         self.add_route("/openapi.json", self._describe, include_in_schema=False)
 
     def build_middleware_stack(self) -> ASGIApp:
-        """FastAPI's stack, inside the middleware that gives a request its id and may cut it off."""
+        """Build FastAPI's stack, inside the middleware that gives requests ids and ends them."""
         stack = super().build_middleware_stack()
         routes, handlers = direct_routes(self.routes), self.exception_handlers
         direct = DirectRoutes(stack, routes, handlers)
@@ -70,13 +70,13 @@ class GatewayApp(FastAPI):
         return RequestHead(inner, self._dialects, self._cors, self._access_log)
 
     def openapi(self) -> dict[str, Any]:
-        """The description of all routes, with the schemas of bodies that FastAPI does not see."""
+        """Describe all routes, with the schemas of bodies that FastAPI does not see."""
         described = super().openapi()
         complete(described, self.routes, self._dialects)
         return described
 
     async def _describe(self, request: Request) -> Response:
-        """Made once, and in a thread: it takes a third of a second, and nobody has shown a key."""
+        """Describe once, in a thread: it takes a third of a second, and needs no key."""
         if self._description is None:
             self._description = asyncio.ensure_future(asyncio.to_thread(self._described))
         return (await asyncio.shield(self._description)).answer(request, {}, JSON)
@@ -93,7 +93,7 @@ def build_app(
     access_log: AccessLog | None = None,
     refusals: LastRefusals | None = None,
 ) -> GatewayApp:
-    """One application of these routers; every exception they raise becomes one typed answer.
+    """Build an application of these routers; every exception becomes one typed answer.
 
     What is refused, or fails before its answer begins, is noted in `refusals`, if given.
     """
@@ -105,7 +105,7 @@ def build_app(
 
 
 def _methods_of(app: FastAPI, path: str) -> str:
-    """All methods of a path, for `Allow`; the framework knows those of one route."""
+    """List all methods of a path, for `Allow`; the framework knows those of one route."""
     found = (route.methods for route in flattened(app.routes) if route.path_regex.match(path))
     methods = set().union(*found)
     return ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))
@@ -140,7 +140,7 @@ def _speak_errors(app: FastAPI, metrics: GatewayMetrics, refusals: LastRefusals)
 
 
 def _noted(request: Request, error: Exception, refusals: LastRefusals) -> GatewayError:
-    """What is answered to `error`, for the access log and the operator too."""
+    """Note what is answered to `error`, for the access log and the operator too."""
     refusal = _as_gateway_error(request, error)
     _note(request, refusal, refusals)
     return refusal
@@ -175,7 +175,7 @@ def _as_gateway_error(request: Request, error: Exception) -> GatewayError:
 
 
 def _from_http(request: Request, error: HTTPException) -> GatewayError:
-    """The framework's own errors: no such route, no such method on it, an unreadable request."""
+    """Turn the framework's own errors: no such route or method, an unreadable request."""
     if error.status_code == 404:
         return NotFound("there is no such route", code="unknown_url")
     if error.status_code == 405:
@@ -188,6 +188,6 @@ def _from_http(request: Request, error: HTTPException) -> GatewayError:
 
 
 def _parameter(error: Exception) -> str | None:
-    """The first parameter that the framework could not read."""
+    """Name the first parameter that the framework could not read."""
     found = error.errors() if isinstance(error, RequestValidationError) else ()
     return next((str(one["loc"][-1]) for one in found), None)

@@ -1,4 +1,4 @@
-"""What clients have not read yet of their streams: bounded by stream, by tenant and in all.
+"""The unread part of clients' streams: bounded by stream, by tenant and in all.
 
 A stream is generated at the engine's pace and read at its client's. Whoever generates it never
 waits for the client, or the client's pace would decide when stop strings are found and what is
@@ -36,13 +36,13 @@ _LOG = logging.getLogger(__name__)
 
 
 class Flow(Protocol):
-    """Whether a connection has enough to send (uvicorn's flow control)."""
+    """The flow control of a connection (uvicorn's): whether it has enough to send."""
 
     write_paused: bool
 
 
 class _Flowing:
-    """Of a server that does not say."""
+    """The flow control of a server that has none."""
 
     write_paused = False
 
@@ -119,7 +119,7 @@ class Backlog:
         self._writing = None
 
     def _next(self) -> tuple[Message, int]:
-        """The next message, with those after it that are to be sent with it; its bytes."""
+        """Take the next message, with those after it to be sent with it; return its bytes."""
         message = self._waiting.popleft()
         if message["type"] != _BODY:
             return message, 0
@@ -151,7 +151,7 @@ def let_wait(scope: Scope, backlogs: Backlogs, flow: Flow) -> None:
 
 @contextmanager
 def backlog_of(scope: Scope, send: Send) -> Iterator[Backlog]:
-    """The backlog of an answer, which is dropped at the end."""
+    """Open the backlog of an answer; drop it at the end."""
     backlogs, flow = scope.get(_KEY) or (Backlogs(Bounds()), _Flowing())
     backlog = Backlog(backlogs, flow, running_request(scope), send, body_send(scope))
     try:

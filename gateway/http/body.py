@@ -57,7 +57,7 @@ _QUOTED_INPUT = re.compile(r"^Invalid (?:enum )?value .*", re.DOTALL)
 
 
 async def read_body(request: Request, max_bytes: int, lease: BodyLease) -> Body:
-    """The whole body; BodyTooLarge as soon as it is known to pass `max_bytes`.
+    """Read the whole body; raise BodyTooLarge as soon as it is known to pass `max_bytes`.
 
     Room is taken for a declared length at once, and for other bodies as they come. A declared
     length is believed only when it is too large: a body sent in chunks, or one longer than it
@@ -85,7 +85,7 @@ async def read_body(request: Request, max_bytes: int, lease: BodyLease) -> Body:
 
 
 async def _read_inflated(request: Request, max_bytes: int, lease: BodyLease) -> Body:
-    """Both what comes and what comes out of it have at most `max_bytes`."""
+    """Read a body of which what comes and what comes out of it have at most `max_bytes`."""
     body, inflating, received = bytearray(), Inflating(), 0
     async for data in request.stream():
         received += len(data)
@@ -107,7 +107,7 @@ def _too_large(max_bytes: int) -> BodyTooLarge:
 
 
 def is_flat(spelled: Body, most: int = 64) -> bool:
-    """Whether it has at most `most` brackets: then most of it is long texts, or one long list.
+    """Tell whether it has at most `most` brackets: most of it is long texts, or a long list.
 
     Parsing such a body takes a fraction of what one of many small objects takes.
     """
@@ -120,7 +120,7 @@ def parse(
     max_depth: int,
     bulk: Callable[[Body], Part] | None = None,
 ) -> T:
-    """All of `parse_steps` at once."""
+    """Run `parse_steps` at once."""
     return at_once(parse_steps(decoder, body, max_depth, bulk))
 
 
@@ -130,7 +130,7 @@ def parse_steps(
     max_depth: int,
     bulk: Callable[[Body], Part] | None = None,
 ) -> Steps[T]:
-    """The Struct in `body`, or BadRequest: this is the one seam where malformed JSON ends.
+    """Parse the Struct in `body`, or raise BadRequest: malformed JSON ends here alone.
 
     The object that the body is has no name twice (`names.py`). Unknown names are passed over, but
     they too must be UTF-8 and within the bounds. The values in what `bulk` cuts out of the body are
@@ -155,7 +155,7 @@ def parse_steps(
 
 
 def parse_part(decoder: msgspec.json.Decoder[T], part: Body, where: str = "") -> T:
-    """The Struct in `part`, whose text and shape have been checked; or BadRequest.
+    """Parse the Struct in `part`, whose text and shape were checked; or raise BadRequest.
 
     `where`: the field that the part stands in, with which an error's `param` begins.
     """
@@ -168,7 +168,7 @@ def parse_part(decoder: msgspec.json.Decoder[T], part: Body, where: str = "") ->
 
 
 def check_names(body: Body) -> None:
-    """BadRequest where the object that valid JSON is has a name twice, at its first level."""
+    """Raise BadRequest where an object of valid JSON has a name twice, at its first level."""
     if not _OBJECT.match(body):
         return
     members = parse_part(_MEMBERS, body)
@@ -179,12 +179,12 @@ def check_names(body: Body) -> None:
 
 
 def _least_bytes(members: dict[str, msgspec.Raw]) -> int:
-    """Of an object with these members, spelled without blanks. With any more it is longer."""
+    """Count the bytes of an object with these members, without blanks. With more it is longer."""
     return 1 + sum(len(name) + len(memoryview(value)) + 4 for name, value in members.items())
 
 
 def check_inner(spelled: Body, param: str) -> None:
-    """The bounds of a body, for JSON that stands in strings of it; BadRequest names `param`."""
+    """Check JSON in strings of a body by a body's bounds; raise BadRequest that names `param`."""
     try:
         _check_shape(spelled, MAX_INNER_DEPTH)
         _check_values(spelled, None)
@@ -194,7 +194,7 @@ def check_inner(spelled: Body, param: str) -> None:
 
 
 def _check_text(body: Body) -> None:
-    """UnicodeDecodeError if it is not UTF-8."""
+    """Raise UnicodeDecodeError if it is not UTF-8."""
     decoder = _UTF8()
     for piece in pieces_of(body):
         decoder.decode(piece)
@@ -249,7 +249,7 @@ def _count_commas(spelled: Part) -> int:
 
 
 def count_separators(spelled: Part, depth: int | None = None) -> int:
-    """Commas outside of strings; with `depth`, only those at this depth of brackets."""
+    """Count commas outside of strings; with `depth`, only those at this depth of brackets."""
     found = at = 0
     for marks in outside_strings(spelled, _UNMARKED):
         commas = marks == ord(",")
@@ -262,7 +262,7 @@ def count_separators(spelled: Part, depth: int | None = None) -> int:
 
 
 def _count(body: Body, part: bytes, enough: int) -> int:
-    """How often `part` is in `body`, at most `enough` + 1; bytes.count is ten times as slow."""
+    """Count `part` in `body`, to `enough` + 1 at most; bytes.count is ten times as slow."""
     place = -1
     for found in range(enough + 1):
         place = body.find(part, place + 1)
@@ -276,7 +276,7 @@ def _too_deep(max_depth: int) -> BadRequest:
 
 
 def invalid(message: str, below: str = "") -> BadRequest:
-    """What msgspec found, with the field as `param` and without a copy of the input.
+    """Turn msgspec's error, with the field as `param` and without a copy of the input.
 
     The text names the field, too: OpenAI's client shows its user no more of an error than that.
     `below` is the path of what it read, if that was not the whole body.

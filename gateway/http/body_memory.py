@@ -1,4 +1,4 @@
-"""How many bytes of bodies are held at once, by each tenant and by all of them together.
+"""The bytes of bodies that are held at once, by each tenant and by all of them together.
 
 A request reserves the bytes of its body before it reads them, and gives them back when the engine
 has the prompt. Where too few bytes are left it waits, for `body_wait_s` at most: tenants in turn,
@@ -31,7 +31,7 @@ class _Waiter:
 
     @property
     def is_granted(self) -> bool:
-        """Whether its bytes are held, though its task may not know it yet."""
+        """True if its bytes are held, though its task may not know it yet."""
         return self.granted.done() and not self.granted.cancelled()
 
 
@@ -46,12 +46,12 @@ class BodyMemory:
         self._waiting: dict[str, deque[_Waiter]] = {}  # in the order of their next turns
 
     def __len__(self) -> int:
-        """How many bytes are held now."""
+        """Return the bytes that are held now."""
         return self._held.total()
 
     @contextmanager
     def lease(self, tenant_id: str) -> Iterator[BodyLease]:
-        """One request's bytes, none at first; all are given back at the end."""
+        """Lease one request's bytes, none at first; give all back at the end."""
         lease = BodyLease(self, tenant_id)
         try:
             yield lease
@@ -79,7 +79,7 @@ class BodyMemory:
             self._leave(waiter)
 
     def give_back(self, tenant_id: str, size: int) -> None:
-        """These bytes are held no more."""
+        """Give back these bytes."""
         self._held[tenant_id] -= size
         if not self._held[tenant_id]:
             del self._held[tenant_id]
@@ -102,7 +102,7 @@ class BodyMemory:
             waiter.granted.set_result(None)
 
     def _next(self) -> _Waiter | None:
-        """The requests that may go on; a large one that does not fit delays others' large ones.
+        """Find a request that may go on; a large one that does not fit delays others' large ones.
 
         A wait that is over stays in its queue until its task has its turn: it is passed over.
         """

@@ -1,4 +1,4 @@
-"""Which pages of other origins may read answers (CORS): a list of origins, empty by default.
+"""The pages of other origins that may read answers (CORS): a list, empty by default.
 
 A key is sent in a header, which no browser adds by itself, and the pages' cookies are sent from
 their own origin alone (SameSite=Strict; no answer allows credentials). So a listed origin gets no
@@ -53,7 +53,7 @@ class Cors:
         self._is_any = ANY.encode() in self._origins
 
     def fields(self, scope: Scope) -> Fields:
-        """What an answer's head says to the request's origin; nothing to one that is not listed."""
+        """Write what an answer's head says to the request's origin; nothing if it is not listed."""
         if not self._origins:
             return []
         if self._is_any:
@@ -72,7 +72,7 @@ class Cors:
         ]
 
     def preflight(self, scope: Scope) -> Fields | None:
-        """What is answered to a preflight of a listed origin, beside `fields`; None: it is none."""
+        """Answer a preflight of a listed origin, beside `fields`; None: it is none."""
         if scope["method"] != "OPTIONS" or not self._origins:
             return None
         origin = one_field(scope, b"origin")
@@ -91,13 +91,13 @@ class Cors:
 
 
 def one_field(scope: Scope, name: bytes) -> bytes | None:
-    """A field's value; None if it is missing or there are several."""
+    """Return a field's value; None if it is missing or there are several."""
     found: list[bytes] = [value for key, value in scope["headers"] if key == name]
     return found[0] if len(found) == 1 else None
 
 
 def origins_in(text: str | None) -> tuple[str, ...]:
-    """The origins of a list with commas; ValueError names the first that is none."""
+    """Read a list of origins with commas; raise ValueError that names the first that is none."""
     origins = tuple(one.strip() for one in (text or "").split(",") if one.strip())
     for origin in origins:
         if origin != ANY and not _is_origin(origin):
@@ -108,7 +108,7 @@ def origins_in(text: str | None) -> tuple[str, ...]:
 
 
 def _is_origin(text: str) -> bool:
-    """Whether it is spelled as browsers spell an origin: in small letters, without a path."""
+    """Tell whether it is spelled as browsers spell an origin: lower case, without a path."""
     try:
         parts = urlsplit(text)
         has_host, _ = bool(parts.hostname), parts.port

@@ -1,4 +1,4 @@
-"""Routes that are reached without the framework: those of every token that is generated.
+"""The routes that are reached without the framework: those of each generated token.
 
 FastAPI only describes them. To find one of its routes it tries them one by one, and then it solves
 the dependencies and keeps exit stacks, anew for each request. Here it is a look into a table and
@@ -87,7 +87,7 @@ class DirectRoutes:
     def __init__(
         self, rest: ASGIApp, routes: Iterable[DirectRoute], handlers: Mapping[Any, Any]
     ) -> None:
-        """`handlers` of exceptions, by their types, are those of the application."""
+        """Route directly; `handlers` of exceptions, by their types, are the application's."""
         self._rest = rest
         self._routes = {route.path: route for route in routes}
         foreseen = {kind: one for kind, one in handlers.items() if kind is not Exception}
@@ -105,7 +105,7 @@ class DirectRoutes:
 
 
 def direct_routes(routes: Iterable[Any]) -> list[DirectRoute]:
-    """Those of the routers that were included in an application whose `routes` these are.
+    """Find those of the routers that were included in an application with these `routes`.
 
     Of routers within routers there are none: what these were included with counts there alone.
     """

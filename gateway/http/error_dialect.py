@@ -1,4 +1,4 @@
-"""What HTTP needs of a dialect: how its clients are notified of errors.
+"""The part of a dialect that HTTP needs: how its clients are told of errors.
 
 Errors are raised where no route knows them: before routing, in middleware, while a request is cut
 off. So the dialect of a request is known from its path alone, from the first byte of an answer to
@@ -43,20 +43,20 @@ class ErrorDialect(Protocol):
     error_schema: ClassVar[type[Struct]]  # the body of an error
 
     def error_reply(self, error: GatewayError, request_id: str) -> RenderedError:
-        """The answer to a request that failed before anything was sent."""
+        """Answer a request that failed before anything was sent."""
         ...
 
     def error_event(self, error: GatewayError, request_id: str) -> bytes:
-        """The last frame of a stream that breaks off."""
+        """Write the last frame of a stream that breaks off."""
         ...
 
     def head_fields(self, request_id: str, spent_ms: float) -> list[tuple[bytes, bytes]]:
-        """Fields of every answer's head: the request's id, and how long it took."""
+        """Write fields of every answer's head: the request's id, and how long it took."""
         ...
 
 
 class Dialects:
-    """Which dialect each path is in. Those of no other dialect are in `default`."""
+    """The dialects by path. Those of no other dialect are in `default`."""
 
     def __init__(self, default: ErrorDialect, *others: ErrorDialect) -> None:
         self.default = default
@@ -64,21 +64,21 @@ class Dialects:
         self._owned = sorted(owned, key=lambda pair: len(pair[0]), reverse=True)
 
     def of(self, path: str) -> ErrorDialect:
-        """The dialect of the longest prefix that `path` is at or below."""
+        """Find the dialect of the longest prefix that `path` is at or below."""
         for prefix, dialect in self._owned:
             if path == prefix or path.startswith(prefix + "/"):
                 return dialect
         return self.default
 
     def enter(self, scope: Scope, request_id: str) -> ErrorDialect:
-        """The dialect of a request, which `dialect_of` knows from now on."""
+        """Find the dialect of a request, which `dialect_of` knows from now on."""
         dialect = scope[_KEY] = self.of(scope["path"])
         scope[_ID] = request_id
         return dialect
 
 
 def dialect_of(scope: Scope) -> ErrorDialect:
-    """The dialect of a request."""
+    """Return the dialect of a request."""
     dialect: ErrorDialect = scope[_KEY]
     return dialect
 
@@ -86,7 +86,7 @@ def dialect_of(scope: Scope) -> ErrorDialect:
 def error_response(
     scope: Scope, error: GatewayError, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """The HTTP response for `error`, with Retry-After where waiting helps."""
+    """Answer with `error`, and with Retry-After where waiting helps."""
     reply = dialect_of(scope).error_reply(error, scope[_ID])
     extra = dict(headers or {}) | _retry_after(error) | reply.headers
     if isinstance(error, Unauthenticated):
@@ -101,7 +101,7 @@ def error_response(
 def error_message(
     dialect: ErrorDialect, error: GatewayError, scope: Scope | None = None, cors: Cors | None = None
 ) -> bytes:
-    """The last message of a connection, for a request that the application does not answer.
+    """Write the last message of a connection, for a request that the application cannot answer.
 
     `scope` has its head, if that has come.
     """

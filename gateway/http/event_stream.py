@@ -29,7 +29,7 @@ _HEADERS = {
 
 
 class EventStream(Response):
-    """Sends frames as they come; closes their generator in any case, also if the client leaves."""
+    """A stream of frames as they come; it closes their generator, also if the client leaves."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class EventStream(Response):
         headers: Mapping[str, str],
         error_event: Callable[[GatewayError], bytes] | None = None,
     ) -> None:
-        """`last` ends a stream that did not fail; None of `error_event` means the dialect's own.
+        """Stream; `last` ends one that did not fail; without `error_event` the dialect's is used.
 
         `headers` are read when the first frame comes, so they may be filled until then.
         """

@@ -49,7 +49,7 @@ class HealthReply(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def health_router(engine: Engine, worst: Callable[[], Fault | None]) -> APIRouter:
-    """`/healthz`: 200 as long as the process answers. `/readyz`: 200 where all is well.
+    """Serve `/healthz`: 200 while the process answers. `/readyz`: 200 where all is well.
 
     That is, with an engine that runs, and without a fault of what the gateway keeps. Under the
     names that other servers have: `/livez` is the first, `/health`, as in vLLM, the second.

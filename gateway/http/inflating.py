@@ -47,7 +47,7 @@ class Inflating:
             left = left[len(taken) - len(rest) :]
 
     def end(self) -> None:
-        """There is no more; BadRequest if the last member is cut off."""
+        """End the body; raise BadRequest if the last member is cut off."""
         if self._has_begun and not self._member.eof:
             raise BadRequest("the gzip body is cut off", code="invalid_encoding")
 

@@ -21,12 +21,12 @@ _LONGEST = 64  # characters of a name that an error quotes
 
 
 def check_all_names(spelled: bytes | bytearray) -> None:
-    """BadRequest where any object in valid JSON has a name twice."""
+    """Raise BadRequest where any object in valid JSON has a name twice."""
     _read(spelled, _once)
 
 
 def name_given_twice(spelled: bytes | bytearray) -> str:
-    """The name that the object which valid JSON is has most often."""
+    """Find the name that the object which valid JSON is has most often."""
     names: list[str] = [name for name, _ in _read(spelled, list)]
     return _most_often(names)
 
@@ -36,7 +36,7 @@ def _most_often(names: list[str]) -> str:
 
 
 def given_twice(name: str) -> BadRequest:
-    """The refusal; it quotes only what could be the name of a field."""
+    """Make the refusal; it quotes only what could be the name of a field."""
     if not name.isidentifier() or len(name) > _LONGEST:
         return BadRequest("a name is given twice", code="invalid_json")
     return BadRequest(f"`{name}` is given twice", code="invalid_json", param=name)
@@ -49,7 +49,7 @@ def _once(pairs: list[tuple[str, Any]]) -> None:
 
 
 def _read(spelled: bytes | bytearray, objects: Any) -> Any:
-    """JSON whose `objects` are made of their pairs. A number may have thousands of digits: none."""
+    """Read JSON by `objects` from pairs; numbers are not read, since they may be huge."""
     return json.loads(
         spelled.decode(),
         object_pairs_hook=objects,
@@ -60,4 +60,4 @@ def _read(spelled: bytes | bytearray, objects: Any) -> Any:
 
 
 def _nothing(_: str) -> None:
-    """What a number is read as."""
+    """Read no number."""

@@ -29,7 +29,7 @@ _FRAMEWORKS_OWN = ("HTTPValidationError", "ValidationError")  # errors have anot
 
 
 class Described(dict[str, Any]):
-    """What to add to the description of a route, and the Structs and models that it refers to."""
+    """The addition to the description of a route, and the models that it refers to."""
 
     def __init__(self, said: dict[str, Any], kinds: Iterable[type]) -> None:
         super().__init__(said)
@@ -44,7 +44,7 @@ def described(
     event: type | UnionType | None = None,
     texts: Sequence[str] = (),
 ) -> Described:
-    """A route that answers a body like `request` with a `reply`, both JSON, under `statuses`.
+    """Describe a route that answers a body like `request` with a `reply`, both JSON.
 
     Each is a Struct, or a `request` may be a pydantic model. The route may also answer with
     server-sent events, each an `event`, which may be a union, or with text of the types `texts`.
@@ -87,7 +87,7 @@ def complete(description: dict[str, Any], routes: Iterable[Any], dialects: Diale
 
 
 def _schemas_of(kinds: Iterable[type]) -> dict[str, Any]:
-    """By their names, with those that they refer to."""
+    """Map names to schemas, with those that they refer to."""
     models = [kind for kind in kinds if issubclass(kind, BaseModel)]
     structs = [kind for kind in kinds if kind not in models]
     within = [one for model in models for one in _structs_in(model)]
@@ -124,7 +124,7 @@ def _kinds(kind: type | UnionType) -> tuple[type, ...]:
 
 
 def flattened(routes: Iterable[Any]) -> Iterator[Any]:
-    """These routes, and in the place of each router that was included its own."""
+    """Yield these routes, and in place of each included router its own."""
     for route in routes:
         included = getattr(route, "original_router", None)
         if included is None:
@@ -146,7 +146,7 @@ def _operations(description: dict[str, Any]) -> Iterator[tuple[str, dict[str, An
 
 
 def _taker(operation: dict[str, Any]) -> str:
-    """For whom it is, by the key that it takes: the heading under which `/docs` shows it."""
+    """Name whose it is, by the key that it takes: the heading under which `/docs` shows it."""
     return next((name for one in operation.get("security", ()) for name in one), "everyone")
 
 
@@ -155,7 +155,7 @@ def _beyond_types(kind: type) -> dict[str, Any]:
 
 
 def _name_token_ids(schema: dict[str, Any]) -> None:
-    """Names in JSON are strings: add that those of `logit_bias` are numbers."""
+    """Add that names in `logit_bias`, in JSON strings, are numbers."""
     bias = schema.get("properties", {}).get("logit_bias")
     for kind in (bias or {}).get("anyOf", []):
         if kind.get("type") == "object":

@@ -1,4 +1,4 @@
-"""What of a body of JSON stands outside of its strings, before it is parsed.
+"""The part of a JSON body outside of its strings, before it is parsed.
 
 Vectorised and piece by piece, for a body may be long, and may be all brackets and quotes.
 
@@ -18,7 +18,7 @@ PIECE = 1 << 18  # bytes that are looked at without giving way to other threads
 
 
 def outside_strings(spelled: Text, passed_over: bytes = b"") -> Iterator[npt.NDArray[np.uint8]]:
-    """The characters outside of strings, piece by piece, but for those in `passed_over`.
+    """Yield the characters outside of strings, piece by piece, but for those `passed_over`.
 
     No quote may be passed over.
     """
@@ -35,7 +35,7 @@ def outside_strings(spelled: Text, passed_over: bytes = b"") -> Iterator[npt.NDA
 
 
 def pieces_of(spelled: Text) -> Iterator[bytes]:
-    """`spelled` in copies of parts of it; no escaped character is cut off from its backslash."""
+    """Yield copies of parts of `spelled`; no escaped character is cut from its backslash."""
     start, view = 0, memoryview(spelled)
     while start < len(view):
         piece = bytes(view[start : start + PIECE])

@@ -1,4 +1,4 @@
-"""What is the same for everyone, compressed once: whoever has no key costs no work."""
+"""The answers that are the same for everyone, compressed once: no key, no work."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Packed:
 
     @classmethod
     def of(cls, plain: bytes) -> Packed:
-        """With what it is compressed."""
+        """Compress `plain`, if that is worth it."""
         return cls(plain, gzip.compress(plain, mtime=0) if len(plain) >= _WORTH_IT else None)
 
     def answer(self, request: Request, headers: Mapping[str, str], media_type: str) -> Response:
-        """The content, as the client takes it."""
+        """Answer with the content, as the client takes it."""
         if self.packed is None:
             return Response(self.plain, headers=headers, media_type=media_type)
         varies = {**headers, "vary": "Accept-Encoding"}

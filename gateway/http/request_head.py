@@ -1,4 +1,4 @@
-"""What every request has while it is answered, and the fields that every answer has.
+"""The head of every request while it is answered, and the fields that every answer has.
 
 A request has an id, a start time, a dialect, and a task, by which the gateway cuts it off: when its
 grace period ends, or the request's key does. If nothing was sent yet, the error is the answer. An
@@ -46,7 +46,7 @@ class ClientGone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RequestUse:
-    """What a request used that was admitted, and how it ended."""
+    """The use of an admitted request, and how it ended."""
 
     outcome: str
     prompt_tokens: int
@@ -153,7 +153,7 @@ class RequestHead:
 
 
 class _Allowed:
-    """Answers a preflight."""
+    """An answer to a preflight."""
 
     def __init__(self, fields: list[tuple[bytes, bytes]]) -> None:
         self._fields = fields
@@ -165,7 +165,7 @@ class _Allowed:
 
 
 def _entry(scope: Scope, running: RunningRequest, status: int | None) -> AccessLogEntry:
-    """What the access log says of a request that has ended."""
+    """Write what the access log says of a request that has ended."""
     used = running.used
     first_s = None if used is None else used.first_token_s
     return AccessLogEntry(
@@ -187,18 +187,18 @@ def _entry(scope: Scope, running: RunningRequest, status: int | None) -> AccessL
 
 
 def route_of(scope: Scope) -> str:
-    """The route's template. A raw path could be anything, so it is no label and in no log."""
+    """Return the route's template. A raw path could be anything: it is no label, in no log."""
     return getattr(scope.get("route"), "path", UNKNOWN_ROUTE)
 
 
 def running_request(scope: Scope) -> RunningRequest:
-    """The request of this scope."""
+    """Return the request of this scope."""
     running: RunningRequest = scope[_KEY]
     return running
 
 
 def tell_owner(scope: MutableMapping[str, Any], owner: str) -> None:
-    """The request bears a key of `owner`, a tenant's id or OPERATOR.
+    """Note that the request bears a key of `owner`, a tenant's id or OPERATOR.
 
     Raises TooManyRequests where a tenant has so many connections that others would find none.
     """
@@ -214,7 +214,7 @@ def owner_told_to(scope: MutableMapping[str, Any], told: Callable[[str], None]) 
 
 
 def body_send(scope: Scope) -> Send:
-    """The server's own `send`, for the body of an answer that has begun.
+    """Return the server's own `send`, for the body of an answer that has begun.
 
     The middleware in between only looks at how an answer begins; a stream, which sends a piece for
     every token, saves its cost.
@@ -224,7 +224,7 @@ def body_send(scope: Scope) -> Send:
 
 
 def request_id_of(scope: Scope) -> str:
-    """32 hexadecimal digits that no other request has."""
+    """Return 32 hexadecimal digits that no other request has."""
     return running_request(scope).id
 
 
@@ -234,7 +234,7 @@ def _traceparent(scope: Scope) -> str | None:
 
 
 async def until_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """The result of `work`; ClientGone, with `work` cancelled, when the client goes first.
+    """Return the result of `work`; cancel it and raise ClientGone when the client goes first.
 
     For use after the body has been read: the next message is then the end of the connection.
     """

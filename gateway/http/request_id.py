@@ -17,11 +17,11 @@ _VISIBLE = re.compile(rb"[!-~]{1,128}")
 
 
 def new_id() -> str:
-    """32 hexadecimal digits that no other request has."""
+    """Make 32 hexadecimal digits that no other request has."""
     return uuid.uuid4().hex
 
 
 def client_id_of(scope: Scope) -> str | None:
-    """The client's id: at most 128 visible characters of ASCII; None for any other."""
+    """Read the client's id: at most 128 visible characters of ASCII; None for any other."""
     given = one_field(scope, b"x-request-id")
     return given.decode() if given is not None and _VISIBLE.fullmatch(given) else None

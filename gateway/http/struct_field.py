@@ -15,7 +15,7 @@ IN_A_STRUCT = "struct"  # the type of an error that msgspec found; its context h
 
 
 class StructField:
-    """In `Annotated`: the field is read as `kind`, a type of msgspec, and described as such."""
+    """An annotation: the field is read as `kind`, a type of msgspec, and described as such."""
 
     def __init__(self, kind: Any) -> None:
         self.kind = kind

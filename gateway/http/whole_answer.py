@@ -1,4 +1,4 @@
-"""Answers that are sent whole: what is held of them meanwhile, and how large ones are sent.
+"""The answers that are sent whole: what is held of them, and how large ones are sent.
 
     gathered ---> spelled in pieces ---> connection
        `------- counted until the last piece is sent -------'
@@ -74,7 +74,7 @@ def let_gather(scope: Scope, memory: AnswerMemory) -> None:
 
 
 def gathered(scope: Scope) -> Gathered:
-    """The memory of this scope's whole answer, until its request is over."""
+    """Return the memory of this scope's whole answer, until its request is over."""
     memory: AnswerMemory | None = scope.get(_KEY)
     if memory is None:  # of a server that does not bound it
         memory = GatheredAnswers(Bounds())
@@ -82,7 +82,7 @@ def gathered(scope: Scope) -> Gathered:
 
 
 def gathered_by(running: RunningRequest, memory: AnswerMemory) -> Gathered:
-    """The memory of a request's whole answer, given back to `memory` when that is over."""
+    """Return the memory of a request's whole answer; `memory` has it back when that is over."""
     answer = Gathered(memory, running)
     running.at_end.callback(answer.release)
     return answer
@@ -91,7 +91,7 @@ def gathered_by(running: RunningRequest, memory: AnswerMemory) -> Gathered:
 async def answer_of(
     pieces: AsyncIterator[bytes], headers: Mapping[str, str], media_type: str = _JSON
 ) -> Response:
-    """An answer in pieces; one alone is sent with its length."""
+    """Answer in pieces; one alone is sent with its length."""
     first = await anext(pieces)
     second = await anext(pieces, None)
     if second is None:
@@ -100,21 +100,21 @@ async def answer_of(
 
 
 async def as_taken(answer: Response) -> Response:
-    """The same answer, sent as its client takes it."""
+    """Send the same answer as its client takes it."""
     of_body = ("content-length", "content-type")
     headers = {name: value for name, value in answer.headers.items() if name not in of_body}
     return await answer_of(in_pieces(bytes(answer.body)), headers, answer.media_type or _JSON)
 
 
 async def in_pieces(body: bytes) -> AsyncIterator[bytes]:
-    """All of `body`, as far as a connection takes it at once."""
+    """Yield all of `body`, as far as a connection takes it at once."""
     view = memoryview(body)
     for start in range(0, len(body), _AT_ONCE):
         yield bytes(view[start : start + _AT_ONCE])
 
 
 class _LargeAnswer(Response):
-    """Sends pieces as the client takes them."""
+    """An answer that sends pieces as the client takes them."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""How long a tenant's answers are that it has set no length for.
+"""The lengths of a tenant's answers that have no length set.
 
 Such a chat may be as long as the context allows, and nearly none is. Reserved by what it may need,
 a few of them would fill a limit of which they use a hundredth. So it reserves what such chats of
@@ -25,7 +25,7 @@ class AnswerLengths:
         self._lengths: dict[str, deque[int]] = {}
 
     def expected(self, tenant_id: str) -> int:
-        """Tokens that all but the longest of the last 32 answers had at most.
+        """Return the tokens that all but the longest of the last 32 answers had at most.
 
         As long as there were fewer, the missing ones count as `START`.
         """
@@ -35,7 +35,7 @@ class AnswerLengths:
         return second
 
     def add(self, tenant_id: str, tokens: int) -> None:
-        """An answer of the tenant had so many tokens."""
+        """Note that an answer of the tenant had so many tokens."""
         lengths = self._lengths.pop(tenant_id, None)
         if lengths is None:
             lengths = deque(maxlen=_LAST)

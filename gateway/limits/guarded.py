@@ -1,4 +1,4 @@
-"""Limits in Redis, and what decides while Redis is down, slow, frozen, full or read-only.
+"""The limits in Redis, and what decides while Redis is down, slow, full or read-only.
 
 Redis answers      it decides; what it grants is counted here too, so that the local buckets
                    show what this process has admitted
@@ -56,7 +56,7 @@ class GuardedLimiter:
         self._catching_up: asyncio.Task[None] | None = None
 
     async def reserve(self, demand: Demand) -> Verdict:
-        """Redis's verdict, or this process's; Unavailable for a tenant with a budget."""
+        """Ask Redis, or decide here; raise Unavailable for a tenant with a budget."""
         try:
             verdict = await self._ask(demand)
         except Unavailable as error:
@@ -92,7 +92,7 @@ class GuardedLimiter:
         await self._shared.close()
 
     async def _ask(self, demand: Demand) -> Verdict:
-        """Redis's verdict; raises Unavailable."""
+        """Ask Redis for its verdict; raise Unavailable."""
         every = _bounded(self._owed.pop(demand.tenant_id, []))
         owed = [one if one.name else one._replace(name=secrets.token_hex(8)) for one in every]
         try:
@@ -159,7 +159,7 @@ class GuardedLimiter:
                 self._owe(tenant_id, last.requests, last.tokens)
 
     def _share(self, limits: Limits) -> Limits:
-        """This process's share of every limit, at least 1."""
+        """Compute this process's share of every limit, at least 1."""
         return msgspec.structs.replace(
             limits,
             requests_per_minute=self._part(limits.requests_per_minute),
@@ -172,7 +172,7 @@ class GuardedLimiter:
 
 
 def _bounded(owed: list[Owed]) -> list[Owed]:
-    """The same; too many as one, of which Redis may have counted a part."""
+    """Return the same; too many become one, of which Redis may have counted a part."""
     if len(owed) <= _MAX_DEBTS:
         return owed
     return [Owed("", sum(one.requests for one in owed), sum(one.tokens for one in owed))]

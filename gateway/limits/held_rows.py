@@ -45,7 +45,7 @@ class HeldRows:
         self._tenant_id = tenant_id
 
     def get(self, request_id: str) -> Held | None:
-        """What a request holds, if it does."""
+        """Find what a request holds, if it does."""
         return self._one(f"SELECT {_COLUMNS} FROM holds {_ONE}", request_id)
 
     def put(self, request_id: str, held: Held) -> None:

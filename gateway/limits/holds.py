@@ -13,7 +13,7 @@ import msgspec
 
 
 class Held(msgspec.Struct, frozen=True, array_like=True):
-    """What a running request holds. `until`: when it lapses, in microseconds."""
+    """The tokens and cost that a running request holds. `until`: when it lapses, in us."""
 
     until: int
     tokens: int
@@ -25,7 +25,7 @@ class Holds(Protocol):
     """The holds of one tenant, wherever they are kept."""
 
     def get(self, request_id: str) -> Held | None:
-        """What a request holds, if it does."""
+        """Find what a request holds, if it does."""
         ...
 
     def put(self, request_id: str, held: Held) -> None:
@@ -50,17 +50,17 @@ class Holds(Protocol):
 
 
 class MemoryHolds:
-    """Holds in a dictionary, in the order in which they lapse."""
+    """The holds in a dictionary, in the order in which they lapse."""
 
     def __init__(self) -> None:
         self._held: dict[str, Held] = {}
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Count them."""
         return len(self._held)
 
     def get(self, request_id: str) -> Held | None:
-        """What a request holds, if it does."""
+        """Find what a request holds, if it does."""
         return self._held.get(request_id)
 
     def put(self, request_id: str, held: Held) -> None:
@@ -91,5 +91,5 @@ class MemoryHolds:
 
 
 def _first(items: Iterable[tuple[str, Held]], are_meant: Callable[[Held], bool]) -> list[str]:
-    """The ids of the items before the first that is not meant."""
+    """List the ids of the items before the first that is not meant."""
     return [request_id for request_id, _ in takewhile(lambda item: are_meant(item[1]), items)]

@@ -1,4 +1,4 @@
-"""Opens the limits: a file that this machine's workers share, or the Redis that holds the state."""
+"""The home of the limits: a file that this machine's workers share, or the state's Redis."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class LimitsHome:
 def open_limits(
     data_dir: Path, room: ReservedRoom, link: RedisLink | None, *, processes: int
 ) -> LimitsHome:
-    """The limits in the Redis of `link`, which stays open after them; without one, in a file.
+    """Open the limits in the Redis of `link`, which stays open; without one, in a file.
 
     `processes` are all that share them. Raises WrongState, DatabaseFault or OSError.
     """

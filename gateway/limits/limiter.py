@@ -27,7 +27,7 @@ _AT_ONCE = 256  # holds that are renewed in one change
 
 
 class Amount(msgspec.Struct, frozen=True):
-    """What a request may use or has used: computed and generated tokens; cost in micro-units."""
+    """The computed and generated tokens that a request may use or has; cost in micro-units."""
 
     tokens: int = 0
     cost: int = 0
@@ -49,7 +49,7 @@ class Demand(msgspec.Struct, frozen=True):
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """What was reserved. `epoch` changes when the place that remembers it was emptied."""
+    """The reservation. `epoch` changes when the place that remembers it was emptied."""
 
     demand: Demand
     epoch: str = ""
@@ -78,7 +78,7 @@ Verdict = Granted | Denied
 
 
 class Limiter(Protocol):
-    """Holds tenants to their limits. Call it from any task of one event loop.
+    """The limiter of tenants. Call it from any task of one event loop.
 
     Raises `Unavailable` (`gateway.errors`) where its storage does not answer in time or cannot
     write: StateLost where that is damaged or gone, DiskFull where there is no room.
@@ -102,7 +102,7 @@ class Limiter(Protocol):
 
 
 def by_tenant(holds: Sequence[Hold]) -> Iterator[tuple[str, list[Hold]]]:
-    """The holds of each tenant, as many as one change renews."""
+    """Yield the holds of each tenant, as many as one change renews."""
     found: dict[str, list[Hold]] = {}
     for hold in holds:
         found.setdefault(hold.demand.tenant_id, []).append(hold)

@@ -1,4 +1,4 @@
-"""Limits held in this process: exact for it alone, gone with it.
+"""The limits held in this process: exact for it alone, gone with it.
 
 It decides while Redis is down (`guarded`), and is the simplest limiter of the contract suite.
 """
@@ -31,12 +31,12 @@ class Clocks:
     wall: Callable[[], float] = time.time
 
     def __call__(self) -> Moment:
-        """Now."""
+        """Return the moment that is now."""
         return Moment(int(self.monotonic() * 1_000_000), month_of(self.wall()))
 
 
 def month_of(wall: float) -> int:
-    """The calendar month (UTC) of a time since the epoch, counted since year 0."""
+    """Count the calendar month (UTC) of a time since the epoch, from year 0."""
     day = datetime.fromtimestamp(wall, UTC)
     return day.year * 12 + day.month - 1
 
@@ -79,7 +79,7 @@ class MemoryLimiter(AccountLimiter):
         self._account(tenant_id).owe(limits, requests, tokens, self._clocks())
 
     async def close(self) -> None:
-        """Nothing is held open."""
+        """Close nothing: nothing is held open."""
 
     async def _change(self, tenant_id: str, change: Callable[[Account], T]) -> T:
         return change(self._account(tenant_id))

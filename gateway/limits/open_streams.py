@@ -1,4 +1,4 @@
-"""How many choices a tenant may have running at once, with all its keys together."""
+"""The number of choices that a tenant may have running at once, with all its keys."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class OpenStreams:
         self._open: Counter[str] = Counter()
 
     def __len__(self) -> int:
-        """How many choices run now."""
+        """Count the choices that run now."""
         return self._open.total()
 
     def take(self, tenant_id: str, choices: int) -> None:
@@ -28,7 +28,7 @@ class OpenStreams:
         self._open[tenant_id] += choices
 
     def give_back(self, tenant_id: str, choices: int) -> None:
-        """They have ended."""
+        """Give back choices that have ended."""
         self._open[tenant_id] -= choices
         if not self._open[tenant_id]:
             del self._open[tenant_id]

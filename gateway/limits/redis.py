@@ -1,4 +1,4 @@
-"""Limits of several gateways in one Redis: each decision is one script, on Redis's own clock.
+"""The limits of several gateways in one Redis: each decision is one script, on its clock.
 
     ratoon:limits:{TENANT}:requests | tokens | holds | month | total | owed
 
@@ -123,11 +123,11 @@ class RedisLimiter:
             await self._renew(_keys(tenant_id), [HOLD_US, *members])
 
     async def close(self) -> None:
-        """Nothing of its own is open."""
+        """Close nothing: nothing of its own is open."""
 
 
 def _keys(tenant_id: str) -> list[str]:
-    """All of a tenant's keys; the braces keep them on one node of a cluster."""
+    """List all of a tenant's keys; the braces keep them on one node of a cluster."""
     names = ("requests", "tokens", "holds", "month", "total", "owed")
     return [f"ratoon:limits:{{{tenant_id}}}:{name}" for name in names]
 
@@ -141,7 +141,7 @@ def _or_none(value: int | None) -> int | str:
 
 
 def as_begun(demand: Demand, begun: Amount) -> Demand:
-    """The demand with which the request began."""
+    """Return the demand with which the request began."""
     return msgspec.structs.replace(demand, most=begun, begun=None)
 
 

@@ -1,4 +1,4 @@
-"""How quickly refusals are answered: at once, and in turn where a tenant has too many of them.
+"""The delay of refusals: none, and turns where a tenant has too many of them.
 
 Knows: tenants and times. Does not know: why a request is refused.
 """
@@ -24,12 +24,12 @@ class RefusalThrottle:
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """`clock` gives seconds, monotonic."""
+        """Take `clock`, in seconds, monotonic."""
         self._clock = clock
         self._full_until: dict[str, float] = {}
 
     def delay(self, tenant_id: str) -> float:
-        """After how many seconds to answer this tenant's next refusal; counts it."""
+        """Return after how many seconds to answer this tenant's next refusal; count it."""
         now = self._clock()
         if len(self._full_until) >= _MAX_TENANTS:
             self._full_until = {t: until for t, until in self._full_until.items() if until > now}
@@ -39,7 +39,7 @@ class RefusalThrottle:
         return max(0.0, until - now - BURST_S)
 
     async def wait(self, tenant_id: str) -> None:
-        """Until the tenant's next refusal may be answered."""
+        """Wait until the tenant's next refusal may be answered."""
         delay = self.delay(tenant_id)
         if delay:
             await asyncio.sleep(delay)

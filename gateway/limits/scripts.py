@@ -208,5 +208,5 @@ return redis.call('ZCARD', KEYS[3])
 
 
 def script(part: str, clock: str = CLOCK) -> str:
-    """RESERVE, CHARGE or RENEW as Redis runs it; `clock` is Lua for its time."""
+    """Write RESERVE, CHARGE or RENEW as Redis runs it; `clock` is Lua for its time."""
     return _ACCOUNT % clock + part

@@ -1,4 +1,4 @@
-"""Limits of one machine in a SQLite file: exact over all workers of its gateway.
+"""The limits of one machine in a SQLite file: exact over all workers of its gateway.
 
     accounts   a tenant's sums, in one value
     holds      a row for each running request, with an index by when it lapses
@@ -129,7 +129,7 @@ class SqliteLimiter(AccountLimiter):
 
 
 def _changed(connection: sqlite3.Connection, tenant_id: str, change: Callable[[Account], T]) -> T:
-    """What `change` gives for a tenant's account, which is stored as it then is."""
+    """Apply `change` to a tenant's account, and store the account."""
     row = connection.execute(
         "SELECT account FROM accounts WHERE tenant = ?", (tenant_id,)
     ).fetchone()

@@ -56,27 +56,27 @@ class Bucket(msgspec.Struct, frozen=True):
     at: int = 0
 
     def drained(self, rate: int, now: int) -> Bucket:
-        """The bucket at `now`."""
+        """Drain the bucket up to `now`."""
         elapsed = max(0, now - self.at)
         return Bucket(max(0, self.level - elapsed * rate), now)
 
     def filled(self, amount: int, capacity: int) -> Bucket:
-        """The bucket with `amount` more in it, at most up to `capacity`."""
+        """Add `amount` to the bucket, at most up to `capacity`."""
         return Bucket(min(self.level + amount * ONE, max(capacity, self.level)), self.at)
 
 
 def capacity(rate: int, burst_s: float | None) -> int:
-    """The level of a full bucket: `burst_s` seconds at the rate (None: a minute), at least ONE."""
+    """Compute a full bucket: `burst_s` seconds at the rate (None: a minute), at least ONE."""
     return max(ONE, rate * round((60.0 if burst_s is None else burst_s) * 1_000_000))
 
 
 def wait_s(level: int, rate: int) -> float:
-    """Seconds until `level` has drained."""
+    """Compute the seconds until `level` has drained."""
     return max(0, level) / rate / 1_000_000
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """When something is decided."""
+    """The moment at which something is decided."""
 
     now: int  # microseconds
     month: int  # months since year 0
@@ -101,7 +101,7 @@ class Spending(msgspec.Struct, array_like=True):
 
 
 class Sums(msgspec.Struct):
-    """What is remembered of one tenant, without its holds one by one: small, however many run."""
+    """The sums of one tenant, without its holds one by one: small, however many run."""
 
     requests: Bucket = Bucket()
     tokens: Bucket = Bucket()
@@ -154,7 +154,7 @@ class Account(Sums):
             self.tokens = self.tokens.filled(tokens, room)
 
     def levels(self, limits: Limits) -> LimitLevels:
-        """How much is taken now."""
+        """Sum up how much is taken now."""
         spending = self._spending(limits)
         return LimitLevels(
             self.requests.level,
@@ -164,7 +164,7 @@ class Account(Sums):
         )
 
     def _levels_without(self, demand: Demand) -> LimitLevels:
-        """What is taken by all but this request, which may have begun."""
+        """Sum up what is taken by all but this request, which may have begun."""
         levels = self.levels(demand.limits)
         held = None if demand.begun is None else self.holds.get(demand.id)
         if held is None:
@@ -212,7 +212,7 @@ class Account(Sums):
         self._let_lapse(moment.now)
 
     def _drain_requests(self, limits: Limits, moment: Moment) -> None:
-        """Not when a request ends, perhaps one that began under other limits."""
+        """Drain the bucket of requests; not at a request's end, perhaps under other limits."""
         self.requests = self.requests.drained(limits.requests_per_minute or 0, moment.now)
 
     def _let_lapse(self, now: int) -> None:
@@ -227,7 +227,7 @@ class Account(Sums):
 
 
 class LimitLevels(msgspec.Struct, frozen=True, array_like=True):
-    """How much of each limit is taken: bucket levels, running requests, micro-units."""
+    """The part of each limit that is taken: bucket levels, running requests, micro-units."""
 
     requests: int
     tokens: int
@@ -236,7 +236,7 @@ class LimitLevels(msgspec.Struct, frozen=True, array_like=True):
 
 
 def refusal_of(demand: Demand, levels: LimitLevels) -> Denied | None:
-    """The first limit that `demand` exceeds; None if it exceeds none."""
+    """Refuse by the first limit that `demand` exceeds; None if it exceeds none."""
     limits, standing = demand.limits, status_of(demand.limits, levels)
 
     def refused(reason: Reason, retry_after_s: float | None) -> Denied:
@@ -264,12 +264,12 @@ def refusal_of(demand: Demand, levels: LimitLevels) -> Denied | None:
 
 
 def most_running(limits: Limits) -> int:
-    """How many requests of a tenant may run at once, if it has any limit."""
+    """Return how many requests of a tenant may run at once, if it has any limit."""
     return MAX_RUNNING if limits.max_concurrent is None else limits.max_concurrent
 
 
 def status_of(limits: Limits, levels: LimitLevels) -> RateStatus:
-    """What is left of the rates, for the tenant."""
+    """Return the remaining rates, for the tenant."""
     return RateStatus(
         _allowance(limits.requests_per_minute, limits.burst_s, levels.requests),
         _allowance(limits.tokens_per_minute, limits.burst_s, levels.tokens),

@@ -1,1 +1,1 @@
-"""What the operator's page shows of a running server: its last hour, requests, refusals."""
+"""The data of the operator's page about a running server: its last hour, requests, refusals."""

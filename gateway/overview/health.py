@@ -1,4 +1,4 @@
-"""Which of the server's processes and files are well, for the operator.
+"""The health of the server's processes and files, for the operator.
 
 Knows: the engines and the router process as this process sees them, the engines' disk processes,
 the gateway's workers, and the faults of what the gateway keeps. Does not know: other gateways.
@@ -45,7 +45,7 @@ def health(
     why_absent: str | None = None,
     router_answers: bool | None = None,
 ) -> list[Health]:
-    """All of them. `overview` is None while the engine does not answer; `silent` are workers.
+    """List them all. Without an answering engine `overview` is None; `silent` are workers.
 
     `replicas` are the engines where there are several, of which the overview is joined, and
     `router_answers` is of the process that chooses among them, None without one.
@@ -79,7 +79,7 @@ def _gateways(workers: Iterable[ToldWorker], silent: Sequence[int]) -> Iterator[
 def _alone(
     overview: Overview | None, why_absent: str | None, *, is_stalled: bool, now: float
 ) -> Iterator[Health]:
-    """One engine and its disk."""
+    """Yield one engine and its disk."""
     engine = _engine(overview, is_stalled=is_stalled, now=now)
     yield engine if engine.ok else replace(engine, detail=why_absent or engine.detail)
     if overview is not None and overview.disk is not None:
@@ -97,7 +97,7 @@ def _engine(overview: Overview | None, *, is_stalled: bool, now: float) -> Healt
 def _replicas(
     overview: Overview | None, replicas: Mapping[str, ReplicaHealth], now: float
 ) -> Iterator[Health]:
-    """Each engine and its disk, by the engine's name."""
+    """Yield each engine and its disk, by the engine's name."""
     overviews = {} if overview is None else each_overview(overview)
     for name, health in replicas.items():
         one = overviews.get(name)

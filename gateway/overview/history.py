@@ -34,7 +34,7 @@ ENGINES = 256  # remembered: one may not answer for a while, and then go on coun
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
-    """What happened in the `seconds` before `t`; `waiting` and `running` are of that moment.
+    """The events of the `seconds` before `t`; `waiting` and `running` are of that moment.
 
     Latencies are None where the gateway answered nothing.
     """
@@ -70,7 +70,7 @@ class History:
         self._samples: deque[Sample] = deque(maxlen=int(KEPT_S / INTERVAL_S))
 
     def since(self, t: float) -> list[Sample]:
-        """The samples after `t`, the oldest first."""
+        """List the samples after `t`, the oldest first."""
         return [sample for sample in self._samples if sample.t > t]
 
     async def look(self) -> None:
@@ -102,12 +102,12 @@ class History:
 
 
 def _by_engine(overview: Overview) -> dict[str, Overview]:
-    """The overviews of the engines that answered, by their ids."""
+    """Map the ids of the engines that answered to their overviews."""
     return {one.engine_id: one for one in each_overview(overview).values() or (overview,)}
 
 
 def _before(now: float, overview: Overview, latencies: Latencies) -> _Look:
-    """The look that would have come before the first: when the oldest engine that counts began.
+    """Make the look before the first: when the oldest engine that counts began.
 
     Older engines than KEPT_S have done most of their work before what is shown: they do not count.
     """
@@ -123,7 +123,7 @@ def _before(now: float, overview: Overview, latencies: Latencies) -> _Look:
 
 
 def _seen(before: dict[str, Overview], now: dict[str, Overview]) -> dict[str, Overview]:
-    """The last overview of each engine, of the last ENGINES of them."""
+    """Return the last overview of each engine, of the last ENGINES of them."""
     gone = {engine_id: one for engine_id, one in before.items() if engine_id not in now}
     return dict([*gone.items(), *now.items()][-ENGINES:])
 
@@ -132,7 +132,7 @@ def _sample(last: _Look, look: _Look) -> Sample:
     now = look.overview
 
     def more(name: str) -> int:
-        """What all engines have counted since; a new one began at zero."""
+        """Count what all engines have counted since; a new one began at zero."""
         count = attrgetter(name)
         return sum(
             count(one) - (count(last.engines[engine_id]) if engine_id in last.engines else 0)

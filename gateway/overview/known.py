@@ -1,4 +1,4 @@
-"""What each worker keeps in memory for the pages, and all workers' together.
+"""The facts that each worker keeps in memory for the pages, and all workers' together.
 
 Knows: which parts are added up how. Does not know: how workers are reached (`siblings.py`).
 """
@@ -19,21 +19,21 @@ from gateway.telemetry.refusals import LastRefusals, Refusal, newest
 
 
 class RefusalsAsked(msgspec.Struct, frozen=True, tag="refusals"):
-    """Which requests were refused?"""
+    """The question which requests were refused."""
 
 
 class RunningAsked(msgspec.Struct, frozen=True, tag="running"):
-    """Which requests of tenants are answered now?"""
+    """The question which requests of tenants are answered now."""
 
 
 class MissesAsked(msgspec.Struct, frozen=True, tag="misses"):
-    """Why did this tenant's prompts miss? It looks, so more are to be found from now on."""
+    """The question why this tenant's prompts miss; it looks, so more are found from now on."""
 
     tenant: str
 
 
 class WorkerAsked(msgspec.Struct, frozen=True, tag="worker"):
-    """Who are you?"""
+    """The question who a worker is."""
 
 
 class ToldRefusals(msgspec.Struct, frozen=True):
@@ -64,7 +64,7 @@ _QUESTIONS = msgspec.msgpack.Decoder(RefusalsAsked | RunningAsked | MissesAsked 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What this worker knows, and what it hears of the others."""
+    """The facts that this worker knows, and what it hears of the others."""
 
     worker: ToldWorker
     kept: LastRefusals
@@ -73,11 +73,11 @@ class Known:
     siblings: Siblings
 
     def told(self, question: bytes) -> bytes:
-        """The answer to another worker's question."""
+        """Answer another worker's question."""
         return msgspec.msgpack.encode(self._told(_QUESTIONS.decode(question)))
 
     async def refusals(self) -> ToldRefusals:
-        """Of all workers, the newest first."""
+        """Ask all workers for refusals, the newest first."""
         heard = await self.siblings.ask(RefusalsAsked(), ToldRefusals)
         told = [self._own_refusals(), *heard.answers]
         last = newest(one for some in told for one in some.last)
@@ -85,19 +85,19 @@ class Known:
         return ToldRefusals(last, dict(by_code))
 
     async def requests(self) -> list[OwnRequest]:
-        """Those of tenants that any worker answers."""
+        """Ask all workers for the tenants' requests that they answer."""
         heard = await self.siblings.ask(RunningAsked(), list[OwnRequest])
         return [one for some in (self._own_requests(), *heard.answers) for one in some]
 
     async def misses(self, tenant_id: str) -> list[Miss]:
-        """A tenant's, the newest first; all workers find more from now on, for a while."""
+        """List a tenant's, the newest first; all workers find more from now on, for a while."""
         heard = await self.siblings.ask(MissesAsked(tenant_id), list[Miss])
         told = (self.missed.watch(tenant_id), *heard.answers)
         found = sorted((one for some in told for one in some), key=attrgetter("at"))
         return found[::-1][:MOST]
 
     async def workers(self) -> tuple[list[ToldWorker], list[int]]:
-        """All workers, this one first, and the process ids of those that do not answer."""
+        """List all workers, this one first, and the process ids of those that do not answer."""
         heard = await self.siblings.ask(WorkerAsked(), ToldWorker)
         return [self.worker, *heard.answers], heard.silent
 

@@ -1,4 +1,4 @@
-"""What a namespace of the cache is called, for the operator: its tenant's name, as a rule.
+"""The names of the cache's namespaces for the operator: their tenants' names, as a rule.
 
 A namespace is derived from a secret, so it tells nothing by itself. Those that can be are derived
 again and compared: of what is published, of groups, of the tenants who own something. What is left
@@ -23,7 +23,7 @@ class NamespaceName(NamedTuple):
 
 
 class ShownNamespaceNames:
-    """For one process."""
+    """The names of namespaces. For one process."""
 
     def __init__(self, namespaces: Namespaces) -> None:
         self._namespaces = namespaces
@@ -39,7 +39,7 @@ class ShownNamespaceNames:
         groups: dict[str, str],
         fingerprint: bytes,
     ) -> NamespaceName:
-        """Of a namespace in which `owner`, a tenant's id, has a block. `names` are tenants'."""
+        """Name a namespace in which `owner`, a tenant's id, has a block. `names` are tenants'."""
         if fingerprint != self._fingerprint or len(self._derived) > MOST:
             self._fingerprint, self._scopes, self._derived = fingerprint, {}, set()
         self._derive("published", EVERYONE)

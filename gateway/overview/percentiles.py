@@ -13,14 +13,14 @@ import msgspec
 
 
 class Percentiles(msgspec.Struct, frozen=True):
-    """In milliseconds."""
+    """The percentiles, in milliseconds."""
 
     p50: float
     p99: float
 
 
 def percentiles(bounds: Sequence[float], counts: Sequence[float]) -> Percentiles | None:
-    """Of `counts` by bucket, whose upper `bounds` are seconds; None where all are zero.
+    """Compute those of `counts` by bucket, with upper `bounds` in seconds; None if all are 0.
 
     The last bound may be infinite: what lies beyond the one before it counts as that one.
     """

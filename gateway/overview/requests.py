@@ -49,7 +49,7 @@ class RequestList(msgspec.Struct, frozen=True):
 def requests_under_way(
     sequences: Sequences, own: Iterable[OwnRequest], names: dict[str, str], model: str
 ) -> RequestList:
-    """All of them, each once: the choices of a request are counted together."""
+    """List all of them, each once: the choices of a request are counted together."""
     mine = {one.id: one for one in own}
     by_request: dict[str, list[SequenceView]] = {}
     for sequence in sequences.sequences:
@@ -66,7 +66,7 @@ def requests_under_way(
 
 
 def _request_of(sequence: SequenceView) -> str:
-    """Admission numbers the sequences of a request."""
+    """Return the request of a sequence; admission numbers a request's sequences."""
     return sequence.request_id.rpartition("-")[0] or sequence.request_id
 
 

@@ -37,7 +37,7 @@ EVICTIONS = 100
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What this process knows of itself and of the other workers, for the operator."""
+    """The facts about itself and the other workers that this process has for the operator."""
 
     history: History
     known: Known
@@ -65,7 +65,7 @@ def overview_router(
     reports: IsolationReports,
     clock: Callable[[], float],
 ) -> APIRouter:
-    """The three routes, without their guard."""
+    """Serve the three routes, without their guard."""
     router = APIRouter()
 
     @router.get("/admin/overview", openapi_extra=described(OverviewShown))
@@ -128,7 +128,7 @@ async def _overview(
 
 
 async def _report(reports: IsolationReports) -> IsolationReport | None:
-    """None, too, while the state is away, which the health says."""
+    """Read the report; None, too, while the state is away, which the health says."""
     try:
         return await reports.isolation_report()
     except Unavailable:
@@ -136,7 +136,7 @@ async def _report(reports: IsolationReports) -> IsolationReport | None:
 
 
 async def _overview_if_any(engine: Engine) -> Overview | None:
-    """None while the engine does not answer, which the health says."""
+    """Ask for the overview; None while the engine does not answer, which the health says."""
     try:
         return await engine.ask(OverviewQuery(owners=OWNERS, evictions=EVICTIONS))
     except EngineError:

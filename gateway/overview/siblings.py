@@ -1,4 +1,4 @@
-"""What the other workers of this gateway know, for the pages: asked when a page asks.
+"""The other workers of this gateway: asked what they know when a page asks.
 
 Workers share a port, so a page is answered by any of them. Each listens on a Unix socket in the
 directory that they share (open to their user alone) and tells what it keeps in memory: its last
@@ -29,7 +29,7 @@ _OF_WORKERS = f"[0-9]*{_SUFFIX}"  # beside that of the router process
 
 
 class Heard(NamedTuple, Generic[A]):
-    """What came, and the process ids of those that live and did not answer in time."""
+    """The answers, and the process ids of those that live and did not answer in time."""
 
     answers: list[A]
     silent: list[int]
@@ -39,7 +39,7 @@ class Siblings:
     """The other workers; without a `directory` there are none."""
 
     def __init__(self, directory: Path | None = None, own: int | None = None) -> None:
-        """`own`: this worker's process id."""
+        """Take `own`, this worker's process id."""
         self._directory = directory
         self._own = own or os.getpid()
 
@@ -66,7 +66,7 @@ class Siblings:
             path.unlink(missing_ok=True)
 
     async def ask(self, question: msgspec.Struct, kind: type[A]) -> Heard[A]:
-        """What all others tell, each a `kind`. A worker that has died is passed over."""
+        """Ask all others; each answers with a `kind`. A worker that has died is passed over."""
         paths = [] if self._directory is None else sorted(self._directory.glob(_OF_WORKERS))
         others = [path for path in paths if int(path.stem) != self._own]
         asked = msgspec.msgpack.encode(question)
@@ -78,7 +78,7 @@ class Siblings:
 
 
 async def _asked(path: Path, question: bytes) -> bytes | None:
-    """The answer of one worker; nothing from one that is gone, None from one that is silent."""
+    """Ask one worker; b"" from one that is gone, None from one that is silent."""
     try:
         async with asyncio.timeout(ANSWER_S):
             reader, writer = await asyncio.open_unix_connection(path, limit=_MAX_BYTES)

@@ -17,7 +17,7 @@ RETRY_S = 2.0
 
 
 class TenantNames:
-    """For one process. `clock`: seconds."""
+    """The names of tenants. For one process. `clock`: seconds."""
 
     def __init__(self, store: Records, clock: Callable[[], float]) -> None:
         self._store = store
@@ -27,7 +27,7 @@ class TenantNames:
         self.groups: dict[str, str] = {}  # the groups' names by id, read along with them
 
     async def known(self, ids: Iterable[str]) -> dict[str, str]:
-        """Names by id, of these and others; without those deleted, and any the state withholds."""
+        """Map ids to names, of these and others; without deleted and withheld ones."""
         age = None if self._read_at is None else self._clock() - self._read_at
         is_new = not self._names.keys() >= set(ids)
         if age is None or age > RENEW_S or (is_new and age > RETRY_S):

@@ -46,7 +46,7 @@ class PrefixesShown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def tree_router(engine: Engine, rows: TreeRows) -> APIRouter:
-    """The two routes, without their guard."""
+    """Serve the two routes, without their guard."""
     router = APIRouter(prefix="/admin/cache")
 
     @router.get("/tree", openapi_extra=described(TreeShown))
@@ -94,7 +94,7 @@ def tree_router(engine: Engine, rows: TreeRows) -> APIRouter:
 
 
 def _before_children(at: TreeRow) -> int:
-    """A namespace begins at 0, wherever its nodes hang."""
+    """Count the tokens before children; a namespace begins at 0, wherever its nodes hang."""
     return 0 if at.kind == "namespace" else at.tokens_before + at.tokens
 
 

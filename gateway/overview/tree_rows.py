@@ -50,7 +50,7 @@ class TreeRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TreeRows:
-    """Makes them, for one process."""
+    """The maker of the tree's rows, for one process."""
 
     def __init__(self, published: Published, names: TenantNames) -> None:
         self._published = published
@@ -64,7 +64,7 @@ class TreeRows:
         fingerprint: bytes,
         replicas: Mapping[str, ReplicaHealth] | None = None,
     ) -> list[TreeRow]:
-        """One for each view, in their order. Of several engines, each label says which it is."""
+        """Make a row for each view, in order. Of several engines, each label says which it is."""
         names = await self._names.known({view.flow for view in views})
         rows = [self._row(view, names, fingerprint) for view in views]
         return [replace(row, label=_of_engine(row, replicas)) for row in rows] if replicas else rows
@@ -113,7 +113,7 @@ class TreeRows:
 
 
 def _of_engine(row: TreeRow, replicas: Mapping[str, ReplicaHealth]) -> str:
-    """The label, and in which engine this is."""
+    """Add to the label in which engine this is."""
     begin = row.node.partition("-")[0]
     ids = {name: (one.engine_id or "")[:_ID_CHARS] for name, one in replicas.items()}
     name = next((name for name, engine_id in ids.items() if engine_id == begin), None)

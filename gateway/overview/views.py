@@ -1,4 +1,4 @@
-"""What the overview shows: the engine's flows by their tenants' names."""
+"""The views of the overview: the engine's flows by their tenants' names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class TenantRef(msgspec.Struct, frozen=True):
 
 
 class OwnerShown(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tenant holds of a tier, and its quota there, in blocks."""
+    """The blocks that a tenant holds of a tier, and its quota there."""
 
     tenant: str
     name: str | None
@@ -74,14 +74,14 @@ class OverviewShown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def ids_in(overview: Overview) -> set[str]:
-    """The tenants that an overview speaks of."""
+    """Collect the tenants that an overview speaks of."""
     owners = {owner.flow for tier in overview.tiers for owner in tier.owners}
     evicted = {flow for one in overview.evictions for flow in (one.of_flow, one.for_flow)}
     return owners | evicted | {one.flow for one in overview.queue}
 
 
 def tier_shown(tier: TierUsage, names: Names) -> TierShown:
-    """A tier as the operator reads it."""
+    """Write a tier as the operator reads it."""
     return TierShown(
         tier=tier.tier,
         total_blocks=tier.total,
@@ -92,13 +92,13 @@ def tier_shown(tier: TierUsage, names: Names) -> TierShown:
 
 
 def queue_shown(one: QueueUsage, names: Names) -> QueueShown:
-    """A flow's sequences as the operator reads them."""
+    """Write a flow's sequences as the operator reads them."""
     name = names.get(one.flow)
     return QueueShown(tenant=one.flow, name=name, waiting=one.waiting, running=one.running)
 
 
 def eviction_shown(one: EvictionStats, names: Names, now: float) -> EvictionShown:
-    """An eviction as the operator reads it, at `now` in seconds since the epoch."""
+    """Write an eviction as the operator reads it, at `now` in seconds since the epoch."""
     return EvictionShown(
         at=now - one.age_s,
         by=TenantRef(one.for_flow, names.get(one.for_flow)),

@@ -2,8 +2,9 @@
 
 The cookie bears what the signer was given, signed with a key of this server, so that every worker
 accepts it and none keeps anything. It is for one path, for the page's own origin (SameSite=Strict),
-and for SESSION_S. Signing out removes the cookie; whoever copied it before could use it until its
-time is over, or until the key with which it was signed changes.
+for HTTPS alone (Secure) where the page is reached by it, and for SESSION_S. Signing out removes the
+cookie; whoever copied it before could use it until its time is over, or until the key with which
+it was signed changes.
 
 A request that changes something has to bear the CSRF token as a header, which no form and no page
 of another origin can add. The token is made of the cookie, and is given to the page alone.
@@ -67,7 +68,7 @@ class Sessions:
             cookie,
             max_age=SESSION_S,
             path=self._path,
-            secure=request.url.scheme == "https",
+            secure=_is_over_https(request),
             httponly=True,
             samesite="strict",
         )
@@ -120,6 +121,14 @@ def check_origin(request: Request) -> None:
         is_own = origin is None or (origin.partition("://")[2].lower() == host != "")
     if not is_own:
         raise Forbidden("this page may be used from its own origin only", code="csrf")
+
+
+def _is_over_https(request: Request) -> bool:
+    """Tell whether the browser names an HTTPS origin, as it does with every POST of such a page.
+
+    A proxy ends TLS before this server, which sees plain HTTP, and trusts no proxy's word.
+    """
+    return request.headers.get("origin", "").lower().startswith("https://")
 
 
 def secret_of(pepper: bytes, *parts: bytes) -> bytes:

@@ -41,19 +41,19 @@ _PROMPT_ALONE = SamplingParams(max_tokens=0)
 
 @dataclass(frozen=True, slots=True)
 class RequestReader:
-    """Reads the bodies of `/v1/cache/probe` and `/v1/cache/warm`."""
+    """The reader of the bodies of `/v1/cache/probe` and `/v1/cache/warm`."""
 
     parts: RouteParts
     responses: ResponsesReader
 
     @classmethod
     def of(cls, parts: RouteParts) -> RequestReader:
-        """A reader that knows of the same stored responses as `/v1/responses`."""
+        """Make a reader that knows of the same stored responses as `/v1/responses`."""
         stored = StoredResponses(parts.responses, parts.bounds, time.time)
         return cls(parts, ResponsesReader(parts, stored))
 
     async def wanted(self, request: Request, permit: Permit) -> GenerationRequest:
-        """The request in the body, as its route reads it, to be answered with nothing.
+        """Read the request in the body, as its route does, to be answered with nothing.
 
         A GatewayError for what the route would refuse, and for several prompts.
         """
@@ -78,7 +78,7 @@ class RequestReader:
     def _understood(
         self, wire: RequestOf, request_id: str, context: int
     ) -> GenerationRequest | ResponsesRequest:
-        """What the body asks for, or the body where stored responses have a part in that."""
+        """Read what the body asks for, or the body where stored responses have a part in that."""
         bounds, card, body = self.parts.bounds, self.parts.card, bytes(wire.body)
         check_names(body)
         match wire.url:

@@ -37,7 +37,7 @@ from gateway.views import TokensByTier
 
 
 def prefixes_router(parts: RouteParts) -> APIRouter:
-    """All routes of `/v1/cache`."""
+    """Serve all routes of `/v1/cache`."""
     router = APIRouter(prefix="/v1/cache")
     engine = parts.card.engine
     _add_prompts(router, parts, engine, RequestReader.of(parts))

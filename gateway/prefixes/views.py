@@ -25,7 +25,7 @@ class RequestOf(Struct, frozen=True, kw_only=True):
 
 
 class CacheProbe(Struct, frozen=True, kw_only=True):
-    """What the request would find in the cache if it were sent now.
+    """The part of a request that would be found in the cache if it were sent now.
 
     `saved_ms` is what computing that would take; None: nothing has been measured. `tiers` is for
     those whom the operator lets see them.
@@ -60,7 +60,7 @@ class CachePrefix(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, prefix: MarkedPrefix, *, sees_tiers: bool) -> CachePrefix:
-        """As the tenant that marked it is shown it."""
+        """Write it as the tenant that marked it is shown it."""
         return cls(
             id=_ID + prefix.prefix_id.hex(),
             tokens=prefix.tokens,
@@ -88,7 +88,7 @@ class CachePrefixDeleted(Struct, frozen=True, kw_only=True):
 
 
 def prefix_id(shown: str) -> bytes | None:
-    """The engine's id of what is shown as `shown`; None: nothing is shown like that."""
+    """Read the engine's id from `shown`; None: nothing is shown like that."""
     try:
         return bytes.fromhex(shown.removeprefix(_ID)) if shown.startswith(_ID) else None
     except ValueError:

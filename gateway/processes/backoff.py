@@ -18,7 +18,7 @@ class Backoff:
     healthy_after_s: float = 60.0  # a run this long resets the count of deaths
 
     def delay(self, short_runs: int) -> float:
-        """How long to wait after `short_runs` short runs in a row, the last one included."""
+        """Return how long to wait after `short_runs` short runs in a row, the last one included."""
         if short_runs <= 1:
             return self.first_delay_s
         return min(self.base_delay_s * 2.0 ** min(short_runs - 2, 32), self.max_delay_s)

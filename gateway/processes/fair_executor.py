@@ -1,4 +1,4 @@
-"""Work that would hold up the event loop, shared fairly by tenants: in threads, or in a short turn.
+"""The work that would hold up the event loop, shared fairly by tenants: in threads, or at once.
 
     small, and the tenant has loop time left --> at once, on the event loop; its time is measured
     small otherwise, or medium, or what it reads is more --> threads, tenants in turn
@@ -43,17 +43,17 @@ _SHARE = 0.25
 
 
 class FairExecutor:
-    """Runs work at once or in threads, tenants in turn."""
+    """An executor of work at once or in threads, tenants in turn."""
 
     def __init__(self, threads: int, loop_time: LoopTime | None = None) -> None:
-        """`threads` for small work, and half as many for large work."""
+        """Start `threads` for small work, and half as many for large work."""
         self._loop_time = LoopTime() if loop_time is None else loop_time
         self._small = _Lane(ThreadPoolExecutor(threads, "small"), threads)
         many = max(1, threads // 2)
         self._large = _Lane(ThreadPoolExecutor(many, "large", initializer=_step_back), many)
 
     async def run(self, tenant_id: str, work: Steps[T], size: int, *, may_refuse: bool = True) -> T:
-        """What `work` returns; it takes as long as `size` characters take to be tokenised.
+        """Run `work`, which takes as long as `size` characters take to be tokenised.
 
         TooManyRequests if it `may_refuse`, and too much work of this tenant waits already;
         Unavailable once closed.
@@ -71,19 +71,19 @@ class FairExecutor:
 
 
 class LoopTime:
-    """How much of the event loop's time each tenant may still take.
+    """The time of the event loop that each tenant may still take.
 
     It is measured, so nobody need know how long some work takes. A tenant whose work took longer
     than a turn owes the rest, and until that has drained its work is done in threads.
     """
 
     def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
-        """`now` tells seconds."""
+        """Take `now`, which tells seconds."""
         self._now = now
         self._whole_at: dict[str, float] = {}  # when a tenant has a whole turn; oldest use first
 
     def spend(self, tenant_id: str, work: Steps[T]) -> Done[T] | int:
-        """Small steps of `work` while its tenant has time left; if there are more, how large."""
+        """Run small steps of `work` while its tenant has time; return the size of what is left."""
         began = now = self._now()
         whole_at = self._whole_at.get(tenant_id, now)
         end = now + _TURN_S - max(whole_at - now, 0.0) * _SHARE
@@ -158,7 +158,7 @@ class _Lane:
             steps.add_done_callback(partial(self._end_steps, job))
 
     def _steps(self, job: _Job) -> Done[Any] | None:
-        """Steps of a job until another one waits; None if there are more. Runs in a thread.
+        """Run steps of a job until another one waits; None if there are more. Runs in a thread.
 
         Going back to the event loop between two steps takes longer than many a step.
         """
@@ -171,7 +171,7 @@ class _Lane:
             time.sleep(0)  # the event loop goes first, if it waits for the interpreter
 
     def _end_steps(self, job: _Job, steps: asyncio.Future[Done[Any] | None]) -> None:
-        """The step of a request that was cancelled has kept its thread until now."""
+        """End the steps of a request; a cancelled one has kept its thread until now."""
         self._free += 1
         error = None if steps.cancelled() else steps.exception()
         if job.result.done() or steps.cancelled():
@@ -211,7 +211,7 @@ def _step_back() -> None:
 
 
 def _step(work: Steps[T]) -> Done[T] | int:
-    """One step of `work`; if there are more, how large the next one is, as far as it says."""
+    """Run one step of `work`; if there are more, return how large the next is, if it says so."""
     try:
         return next(work) or 0
     except StopIteration as end:
@@ -219,7 +219,7 @@ def _step(work: Steps[T]) -> Done[T] | int:
 
 
 def at_once(work: Steps[T]) -> T:
-    """All of `work`, in this thread."""
+    """Run all of `work`, in this thread."""
     while True:
         done = _step(work)
         if isinstance(done, Done):

@@ -17,7 +17,7 @@ TURNS = 10
 
 @asynccontextmanager
 async def loop_timeout(timeout_s: float) -> AsyncIterator[None]:
-    """TimeoutError when the body takes longer than `timeout_s` of a loop that is not held up."""
+    """Raise TimeoutError if the body takes longer than `timeout_s` of a loop not held up."""
     loop = asyncio.get_running_loop()
     timer: asyncio.TimerHandle
     async with asyncio.timeout(None) as scope:

@@ -1,4 +1,4 @@
-"""Runs a periodic task of the gateway for as long as it is needed, whatever one turn of it meets.
+"""The periodic tasks of the gateway, run as long as needed, whatever one turn meets.
 
 What is expected to fail (a store that is away, an engine that restarts) the task handles itself.
 Anything else would otherwise end it without a word, and with it the storing of usage, say, until

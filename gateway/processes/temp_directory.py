@@ -22,7 +22,7 @@ _TAIL = re.compile(r"[a-z0-9_]{8}")  # as `tempfile` ends its names
 
 
 def has_room(place: Path, least_bytes: int) -> bool:
-    """Whether `place` takes new files and has so many bytes left."""
+    """Tell whether `place` takes new files and has so many bytes left."""
     try:
         disk = os.statvfs(place)
     except OSError:
@@ -32,7 +32,7 @@ def has_room(place: Path, least_bytes: int) -> bool:
 
 @contextmanager
 def temp_directory(prefix: str, holds: str, within: Path | None = None) -> Iterator[Path]:
-    """A new directory, open to its owner alone (0700); removed at the end, with all that is in it.
+    """Make a directory open to its owner alone (0700); remove it at the end, with its content.
 
     First those of the same `prefix` are removed whose process is gone and that hold nothing
     but files whose names match `holds`. `within` is the system's temporary directory by default.
@@ -49,7 +49,7 @@ def temp_directory(prefix: str, holds: str, within: Path | None = None) -> Itera
 
 
 def _made(within: Path, prefix: str) -> tuple[Path, int | None]:
-    """A directory and the descriptor that locks it; None where nothing can be locked."""
+    """Make a directory and the descriptor that locks it; None where nothing can be locked."""
     for _ in range(_TRIES):
         directory = Path(tempfile.mkdtemp(prefix=prefix, dir=within))
         lock = _locked(directory)
@@ -81,7 +81,7 @@ def _remove(directory: Path, holds: str) -> None:
 
 
 def _locked(directory: Path) -> int | None:
-    """A descriptor that locks the directory; None where another has it, or it is not ours."""
+    """Lock the directory by a descriptor; None where another has it, or it is not ours."""
     try:
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:

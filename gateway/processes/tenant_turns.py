@@ -1,4 +1,4 @@
-"""Turns of each tenant at what all share: one piece of a tenant's work after the other.
+"""The turns of each tenant at what all share: one piece of a tenant's work after the other.
 
 Where each tenant has at most one piece in a queue, a queue in the order of arrival serves tenants
 in turn, and one tenant's many pieces wait behind each other alone.
@@ -32,7 +32,7 @@ class TenantTurns:
     """The turns of all tenants. For one event loop."""
 
     def __init__(self, most_waiting: int = sys.maxsize) -> None:
-        """`most_waiting` pieces of a tenant may wait behind the one that has its turn."""
+        """Let `most_waiting` pieces of a tenant wait behind the one that has its turn."""
         self._most_takers = most_waiting + 1
         self._turns: WeakValueDictionary[str | None, _Turn] = WeakValueDictionary()
 
@@ -54,7 +54,7 @@ class TenantTurns:
 
 
 async def seen_out(work: Awaitable[T]) -> T:
-    """The result of work that cannot be stopped; a cancellation waits for its end.
+    """Return the result of work that cannot be stopped; a cancellation waits for its end.
 
     So a tenant's turn lasts as long as its work in a thread, though its client has gone.
     """

@@ -50,7 +50,7 @@ _ROUTER_SOCKET = "router.sock"
 
 
 class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker is given beside the gateway's config."""
+    """The values that a worker is given beside the gateway's config."""
 
     parent_socket: int  # file descriptor
     metrics_dir: str  # shared by all workers
@@ -106,11 +106,11 @@ class Worker:
             self._process.terminate()
 
     async def serves(self) -> bool:
-        """True once it serves, False when it has ended before."""
+        """Wait until it serves: True; or has ended before: False."""
         return await self._reader.read(1) == SERVING
 
     async def hangs(self, silent_s: float) -> bool:
-        """True once no heartbeat has come for `silent_s` seconds, False when it has ended."""
+        """Return True once no heartbeat came for `silent_s` seconds, False when it has ended."""
         try:
             while True:
                 async with loop_timeout(silent_s):
@@ -125,7 +125,7 @@ class Worker:
             self._process.kill()
 
     async def wait(self) -> int:
-        """Its exit status, once it has ended; negative is the signal that killed it."""
+        """Wait for its end; return the exit status, negative for the signal that killed it."""
         try:
             return await self._process.wait()
         finally:
@@ -134,7 +134,7 @@ class Worker:
 
 @dataclass(frozen=True, slots=True)
 class KeepingConfig:
-    """How processes are kept."""
+    """The way that processes are kept."""
 
     metrics_dir: str
     router_socket: str | None
@@ -146,7 +146,7 @@ class KeptProcess:
     """A worker or the router process, by whichever process it is now: one after another."""
 
     def __init__(self, name: str, command: Sequence[str], how: KeepingConfig) -> None:
-        """`command` starts one (see `Worker.start`)."""
+        """Keep a process that `command` starts (see `Worker.start`)."""
         self.has_served = False
         self._name = name
         self._command = command
@@ -186,7 +186,7 @@ class KeptProcess:
             self._running.kill()
 
     async def _run_one(self) -> int:
-        """One process's life; its exit status, EX_OSERR where there was none."""
+        """Run one process; return its exit status, EX_OSERR where there was none."""
         how = self._how
         try:
             worker = await Worker.start(self._command, how.metrics_dir, how.router_socket)
@@ -208,7 +208,7 @@ class KeptProcess:
 
 
 class Workers:
-    """Keeps `count` workers running; `command` starts one (see `Worker.start`)."""
+    """The keeper of `count` workers; `command` starts one (see `Worker.start`)."""
 
     def __init__(
         self,
@@ -220,7 +220,7 @@ class Workers:
         backoff: Backoff | None = None,
         silent_s: float = _SILENT_S,
     ) -> None:
-        """`directory` is what they share. `router` starts the router process; None: there is none.
+        """Keep workers that share `directory`. `router` starts the router process; None: no router.
 
         Routers and workers that say nothing for `silent_s` seconds are ended.
         """

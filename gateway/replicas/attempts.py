@@ -14,7 +14,6 @@ Knows: errors, and what each says of a request. Does not know: who is ready (`me
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -33,26 +32,6 @@ MOST_DEATHS = 2  # one that computed its prompt for another counts, too
 MOST_ATTEMPTS = 16
 
 E = TypeVar("E", Tokens, Finished, Finished | Failed, Tokens | Finished)
-Again = Callable[[], AsyncGenerator[Tokens | Finished, None]]
-
-
-class DiedAnswering(EngineDied):
-    """An engine died of whose answer some had come; `again` computes all of it on another one.
-
-    For whoever has shown nothing of it to anybody.
-    """
-
-    def __init__(self, error: EngineDied, again: Again) -> None:
-        super().__init__(error.message, retry_after_s=error.retry_after_s)
-        self.again = again
-
-
-class StoppedAnswering(EngineUnavailable):
-    """As `DiedAnswering`, of an engine that has stopped, and gave up what it had begun."""
-
-    def __init__(self, error: EngineUnavailable, again: Again) -> None:
-        super().__init__(error.message, retry_after_s=error.retry_after_s)
-        self.again = again
 
 
 @dataclass(slots=True)
@@ -70,7 +49,7 @@ class Attempt:
     _held: Finished | Failed | None = None  # an end that came meanwhile
 
     def ended(self, end: Finished | Failed) -> None:
-        """The engine's end of this attempt: passed on if it is the request's."""
+        """Take the engine's end of this attempt: pass it on if it is the request's."""
         if self._is_last is None and not self.has_begun and not _is_answer(end):
             self.says_it_stops = isinstance(end, Failed) and end.code == EngineUnavailable.code
             self._held = end
@@ -78,7 +57,7 @@ class Attempt:
             self.on_end(end)
 
     def settle(self, *, is_last: bool) -> None:
-        """The request ends with this attempt, or what this one has cost is not the client's."""
+        """Settle: the request ends with this attempt, or what it has cost is not the client's."""
         if self._is_last is not None:
             return
         self._is_last = is_last
@@ -105,13 +84,13 @@ class Attempts:
         return tokens_needed(self.request)
 
     def next_request(self) -> Generate:
-        """The request, by the id that the next attempt has."""
+        """Return the request, by the id that the next attempt has."""
         if not self.number:
             return self.request
         return replace(self.request, request_id=f"{self.request.request_id}~{self.number}")
 
     def next_on(self, choice: RoutingChoice, now: float) -> Attempt:
-        """The attempt that begins now, in seconds; it has the choice's source."""
+        """Begin the attempt, at `now` in seconds; it has the choice's source."""
         request = self.next_request()
         if choice.source is not None:
             request = replace(request, source=choice.source)
@@ -120,7 +99,7 @@ class Attempts:
         return Attempt(choice.replica, request, on_end, choice.first_token_s, now)
 
     def told(self, event: E) -> E:
-        """An event as it is passed on: what was computed for this request was not cached."""
+        """Rewrite an event to be passed on: what was computed for this request was not cached."""
         if self.remote is None or event.reused is None:
             return event
         if isinstance(event, Tokens):
@@ -140,12 +119,12 @@ class Attempts:
             self._pass_on(self._unbegun)
 
     def candidates(self, ready: list[str]) -> list[str]:
-        """Those of `ready` that may be tried, if possible none that was left before."""
+        """Select those of `ready` that may be tried, if possible none that was left before."""
         room = [name for name in ready if name not in self.full]
         return [name for name in room if name not in self.left] or room
 
     def may_go_on(self, attempt: Attempt, error: EngineError) -> bool:
-        """Whether another replica may be tried after `attempt` has failed with `error`.
+        """Tell whether another replica may be tried after `attempt` has failed with `error`.
 
         If it has begun, by whoever has shown nothing of it.
         """
@@ -176,10 +155,10 @@ class Attempts:
 
 
 def tokens_needed(request: Generate) -> int:
-    """Of its prompt, and of the longest answer."""
+    """Count the tokens of its prompt, and of the longest answer."""
     return len(request.token_ids) // TOKEN_BYTES + request.sampling.max_tokens
 
 
 def _is_answer(end: Finished | Failed) -> bool:
-    """Whether the engine has served the request."""
+    """Tell whether the engine has served the request."""
     return isinstance(end, Finished) and end.reason != "cancelled"

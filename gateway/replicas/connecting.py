@@ -18,7 +18,7 @@ from gateway.routing.route import Routing
 
 @asynccontextmanager
 async def one_engine(config: GatewayConfig, flushes: FlushReader) -> AsyncIterator[Engine]:
-    """The only engine of the config; it may come later, and first does missed `flushes`."""
+    """Connect the config's only engine; it may come later, and first does missed `flushes`."""
     [engine] = config.engines
     async with AsyncExitStack() as stack:
         client = EngineClient(
@@ -34,7 +34,7 @@ async def one_engine(config: GatewayConfig, flushes: FlushReader) -> AsyncIterat
 def replica_client(
     config: GatewayConfig, engines: EngineSet, flushes: FlushReader | None, name: str, at: str
 ) -> EngineClient:
-    """A client, not started, of the replica `name` of `engines`, which is at an address.
+    """Make a client, not started, of the replica `name` of `engines`, at an address.
 
     Without `flushes` it is not for requests, and the engine need not have done any.
     Raises ValueError where that is none, or is over TCP and there is no key; BadLinkKey.
@@ -56,7 +56,7 @@ def replica_client(
 async def replicas(
     config: GatewayConfig, routing: Routing, flushes: FlushReader | None
 ) -> AsyncIterator[EngineSet]:
-    """Those of the config; what is found in the state joins them (`finding`).
+    """Connect those of the config; what is found in the state joins them (`finding`).
 
     `flushes` as in `replica_client`.
     """
@@ -71,7 +71,7 @@ async def replicas(
 
 
 def _key(config: GatewayConfig, engine: str) -> LinkKey | None:
-    """The key of the link to this engine; a Unix socket has none."""
+    """Read the key of the link to this engine; a Unix socket has none."""
     if config.link_key_file is None or not is_tcp(engine):
         return None
     return read_link_key(Path(config.link_key_file))

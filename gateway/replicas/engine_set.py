@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 
 from engine.link.cache_events import CacheEvents, Cleared
-from engine.link.interface import OnEnd, ReplicaHealth
+from engine.link.interface import OnEnd, ReplicaHealth, Restarted
 from engine.link.messages import Finished, FlowQuota, Generate, Tokens, Welcome
 from gateway.processes.periodic import repeated
 from gateway.replicas.first_fetches import FirstFetches
@@ -34,7 +34,7 @@ class EngineSet(ReplicaQueries):
         routing: Routing,
         notes: RoutingNotes | None = None,
     ) -> None:
-        """`notes`: see `count_with`."""
+        """Take `notes`: see `count_with`."""
         self._routing = routing
         self._members = Members(engines, routing.gone)
         self._serving = Serving(self._members, routing, notes)
@@ -49,7 +49,7 @@ class EngineSet(ReplicaQueries):
 
     @property
     def welcome(self) -> Welcome | None:
-        """What the replicas are; None while none is connected.
+        """The welcome of the replicas; None while none is connected.
 
         `engine_id` names all that are ready, and so changes with each that comes or goes.
         """
@@ -57,7 +57,7 @@ class EngineSet(ReplicaQueries):
 
     @property
     def is_stalled(self) -> bool:
-        """Whether none is ready, and one may be when its process goes on."""
+        """True if none is ready, and one may be when its process goes on."""
         return self._members.is_stalled
 
     @property
@@ -67,7 +67,7 @@ class EngineSet(ReplicaQueries):
 
     @property
     def router_answers(self) -> bool | None:
-        """Whether the router process does; None where there is none."""
+        """True if the router process answers; None where there is none."""
         return self._routing.router_answers
 
     @property
@@ -80,8 +80,8 @@ class EngineSet(ReplicaQueries):
 
     def generate(
         self, request: Generate, on_end: OnEnd | None = None
-    ) -> AsyncGenerator[Tokens | Finished, None]:
-        """As `Engine.generate`; what fails before its first token may run on another replica."""
+    ) -> AsyncGenerator[Tokens | Finished | Restarted, None]:
+        """Generate; what fails before its first token may run on another replica."""
         return self._serving.generate(request, on_end)
 
     def partition(self, flows: Mapping[str, FlowQuota]) -> None:
@@ -109,7 +109,7 @@ class EngineSet(ReplicaQueries):
         return self._members.leave(name)
 
     def listener(self, name: str) -> Callable[[CacheEvents], None] | None:
-        """What a replica's cache events are passed to; None where routing hears them itself."""
+        """Return what takes a replica's cache events; None where routing hears them itself."""
         return None if self._routing.hears_itself else partial(self.heard, name)
 
     def heard(self, replica: str, events: CacheEvents) -> None:

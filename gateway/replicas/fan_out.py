@@ -20,7 +20,7 @@ WITHIN_S = 3.0
 async def ask_each(
     engines: Mapping[str, Engine], query: Query[R], within_s: float | None = None
 ) -> dict[str, R | EngineError]:
-    """What each answers, or the error that it raises; one that takes longer is unavailable."""
+    """Ask each; return its answer or error; one that takes longer is unavailable."""
 
     async def asked(engine: Engine) -> R | EngineError:
         try:
@@ -33,7 +33,7 @@ async def ask_each(
 
 
 async def ask_all(engines: Mapping[str, Engine], query: Query[R]) -> dict[str, R]:
-    """The answers of those that have answered; raises where none has."""
+    """Ask all; return the answers of those that have answered, or raise where none has."""
     answers = await ask_each(engines, query, WITHIN_S)
     good = {name: one for name, one in answers.items() if not isinstance(one, EngineError)}
     if not good:
@@ -42,6 +42,6 @@ async def ask_all(engines: Mapping[str, Engine], query: Query[R]) -> dict[str, R
 
 
 def first_error(answers: Mapping[str, object]) -> EngineError:
-    """The first error among the answers; where nothing was asked, that nobody is there."""
+    """Find the first error among the answers; where nothing was asked, that nobody is there."""
     errors = (one for one in answers.values() if isinstance(one, EngineError))
     return next(errors, EngineUnavailable("no engine is connected"))

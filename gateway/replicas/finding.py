@@ -53,14 +53,14 @@ Connect = Callable[[str, str], FoundEngine]
 
 
 class Leases:
-    """Whose heartbeat still comes. `monotonic` gives seconds."""
+    """The leases of engines whose heartbeat still comes. `monotonic` gives seconds."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
         self._seen: dict[str, tuple[float | None, float]] = {}  # the last beat, since when
 
     def alive(self, registered: list[RegisteredEngine]) -> set[str]:
-        """The addresses of those that an operator has added, and whose heartbeat is a new one."""
+        """Find the addresses added by an operator, and those whose heartbeat still comes."""
         now = self._monotonic()
         before, self._seen = self._seen, {}
         for one in registered:
@@ -74,7 +74,7 @@ class Leases:
 
 
 class FoundEngines:
-    """Keeps a set of replicas as the state has them. For one event loop."""
+    """The keeper of a set of replicas as the state has them. For one event loop."""
 
     def __init__(
         self,
@@ -148,5 +148,5 @@ class FoundEngines:
 
 
 def replica_name(address: str) -> str:
-    """What a found replica is called: `host:port`, or its socket's path."""
+    """Name a found replica: `host:port`, or its socket's path."""
     return address.removeprefix(TCP)

@@ -1,4 +1,4 @@
-"""What a replica fetches before it is asked to pin a published prefix that others have.
+"""The fetches of a replica before it is asked to pin a published prefix that others have.
 
 A new engine is asked for all pins. It would compute each prefix; where fetching is predicted to be
 faster, it is first sent a request that fetches alone. One at a time for each replica, the prefix
@@ -36,7 +36,7 @@ _ONE_TOKEN = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True)
 
 
 class FirstFetches:
-    """Of all replicas of one gateway process. For one event loop."""
+    """The first fetches of all replicas of a gateway process. For one event loop."""
 
     def __init__(
         self, members: Members, routing: Routing, notes: Callable[[], RoutingNotes]
@@ -78,7 +78,7 @@ class FirstFetches:
                         pass
 
     async def _hits(self) -> Mapping[str, int]:
-        """How many requests have found each pinned prefix, as far as it is among the hottest."""
+        """Count the requests that have found each pinned prefix, if it is among the hottest."""
         serving, found = self._members.serving(), dict[str, int]()
         with suppress(EngineError):
             answers = await ask_all(serving, PrefixesQuery(order="hot", limit=LISTED))
@@ -89,7 +89,7 @@ class FirstFetches:
 
 
 class HottestFirst:
-    """Turns, one at a time: of those that wait the one with the most hits is next."""
+    """The turns, one at a time: of those that wait the one with the most hits is next."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[int, int, asyncio.Event]] = []

@@ -1,4 +1,4 @@
-"""What the state has of flushes, for engines that connect: they do first what they have missed.
+"""The flushes in the state, for engines that connect: they do first what they have missed.
 
 Engines are connected to before the state is open, so a reader waits until it has been found. While
 the state does not answer it waits as well: an engine that may have blocks which were flushed is not
@@ -18,19 +18,19 @@ RETRY_S = 0.5
 
 
 class FlushReader:
-    """Reads all flushes. For one event loop."""
+    """A reader of all flushes. For one event loop."""
 
     def __init__(self) -> None:
         self._log: FlushLog | None = None
         self._is_found = asyncio.Event()
 
     def found(self, log: FlushLog) -> None:
-        """The state is open."""
+        """Take the log: the state is open."""
         self._log = log
         self._is_found.set()
 
     async def read(self) -> dict[str, str | None]:
-        """Id to tenant, None for everything; waits until the state answers."""
+        """Map ids to tenants, None for everything; wait until the state answers."""
         while True:
             await self._is_found.wait()
             try:
@@ -40,5 +40,5 @@ class FlushReader:
 
 
 async def recorded(log: FlushLog) -> dict[str, str | None]:
-    """Id to tenant, None for everything; raises Unavailable."""
+    """Map ids to tenants, None for everything; raise Unavailable."""
     return {one.id: one.tenant_id for one in await log.flushes()}

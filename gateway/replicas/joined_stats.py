@@ -31,12 +31,12 @@ class JoinedStats(EngineStats, frozen=True, kw_only=True):
 
 
 def each_replica(stats: EngineStats) -> dict[str, EngineStats]:
-    """The counters of each replica that answered; none where there is one engine alone."""
+    """Return the counters of each replica that answered; none where one engine is alone."""
     return stats.replicas if isinstance(stats, JoinedStats) else {}
 
 
 def joined_stats(found: Mapping[str, EngineStats], evictions: int) -> JoinedStats:
-    """All of `found` as one, with its last `evictions` evictions."""
+    """Join all of `found`, with their last `evictions` evictions."""
     parts = list(found.values())
     listed = sorted((e for part in parts for e in part.evictions), key=lambda one: one.age_s)
     return JoinedStats(
@@ -78,7 +78,7 @@ def _pool(pools: Sequence[PoolStats]) -> PoolStats:
 
 
 def _pins(pins: Sequence[PinStats]) -> PinStats:
-    """A prefix that is pinned in several counts once by its id, and in each for what is claimed."""
+    """Join pins: one pinned by several counts once, by its id; claims count for each."""
     return summed(pins, pinned=merged((one.pinned for one in pins), max))
 
 
@@ -100,7 +100,7 @@ def _tiers(tiers: Sequence[TierStats]) -> TierStats:
 
 
 def joined_disk(disks: Iterable[DiskStats | None]) -> DiskStats | None:
-    """The disks' sums, and the worst one's state; None where there is none."""
+    """Sum up the disks, with the worst one's state; None where there is none."""
     there = [disk for disk in disks if disk is not None]
     if not there:
         return None

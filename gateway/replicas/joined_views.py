@@ -1,4 +1,4 @@
-"""What an operator and a tenant look at, of several engines as of one.
+"""The views of several engines as of one, for operators and tenants.
 
 Lists are bounded as each engine's are: what is among the largest of none of them is not listed,
 though it may be large in all together.
@@ -36,12 +36,12 @@ class JoinedOverview(Overview, frozen=True, kw_only=True, tag="joined_overview")
 
 
 def each_overview(overview: Overview) -> dict[str, Overview]:
-    """That of each replica that answered; none where there is one engine alone."""
+    """Return that of each replica that answered; none where there is one engine alone."""
     return overview.replicas if isinstance(overview, JoinedOverview) else {}
 
 
 def joined_overview(found: Mapping[str, Overview], owners: int, evictions: int) -> JoinedOverview:
-    """All of `found` as one, with at most as many owners of each tier, flows and evictions."""
+    """Join all of `found`, with at most as many owners of each tier, flows and evictions."""
     parts = list(found.values())
     counts = {name: sum(getattr(part, name) for part in parts) for name in _COUNTS}
     tiers = merged(({tier.tier: tier for tier in part.tiers} for part in parts), _tier)
@@ -72,7 +72,7 @@ _COUNTS = (
 
 
 def joined_sequences(found: Mapping[str, Sequences], limit: int) -> Sequences:
-    """The oldest `limit` of all."""
+    """Join the oldest `limit` of all."""
     every = chain(*(one.sequences for one in found.values()))
     return Sequences(
         query_id="",
@@ -82,7 +82,7 @@ def joined_sequences(found: Mapping[str, Sequences], limit: int) -> Sequences:
 
 
 def joined_prefixes(found: Mapping[str, Prefixes], order: PrefixOrder, limit: int) -> Prefixes:
-    """The first `limit` of all, in an order as the engines' own (`prefix_cache.tree.survey`)."""
+    """Join the first `limit`, in an order as the engines' own (`prefix_cache.tree.survey`)."""
     every = chain(*(one.prefixes for one in found.values()))
     ages = [one.age_s for one in found.values()]
     known = [age for age in ages if age is not None]
@@ -96,7 +96,7 @@ def joined_prefixes(found: Mapping[str, Prefixes], order: PrefixOrder, limit: in
 
 
 def joined_roots(found: Mapping[str, TreeLevel], limit: int) -> TreeLevel:
-    """The namespaces of each: one that lies in several replicas is listed for each of them."""
+    """Join the namespaces of each: one in several replicas is listed for each of them."""
     every = list(chain(*(level.children for level in found.values())))
     listed = nlargest(limit, every, key=_node_blocks)
     more = sum(level.more for level in found.values()) + len(every) - len(listed)
@@ -104,7 +104,7 @@ def joined_roots(found: Mapping[str, TreeLevel], limit: int) -> TreeLevel:
 
 
 def joined_marks(found: Mapping[str, MarkedPrefixes]) -> MarkedPrefixes:
-    """Each prefix once, as the replica knows it that has most of it; the one used last first."""
+    """Join each prefix once, as known to the replica with most of it; the last used first."""
     best = merged(
         ({one.prefix_id: one for one in reply.prefixes} for reply in found.values()),
         lambda same: max(same, key=lambda one: (one.tiers.total, one.left)),

@@ -1,4 +1,4 @@
-"""Which replicas there are, and which of them take requests.
+"""The members of a set of replicas, and which of them take requests.
 
     absent --connects--> ready <--heartbeats miss, come again--> stalled
       ^                    |  `--says that it stops--> draining
@@ -18,13 +18,13 @@ Knows: connections and what they say they are. Does not know: requests.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Protocol
 
 from msgspec.structs import replace
 
-from engine.link.interface import Engine, ReplicaHealth, ReplicaState
-from engine.link.messages import Role, Welcome
+from engine.link.interface import Engine, OnEnd, ReplicaHealth, ReplicaState
+from engine.link.messages import Finished, Generate, Role, Tokens, Welcome
 from gateway.routing.router import Sources
 
 _LOG = logging.getLogger(__name__)
@@ -43,9 +43,15 @@ _SENDS = frozenset(("ready", "draining"))
 class ReplicaEngine(Engine, Protocol):
     """An engine whose requests can be taken away from it; `EngineClient` is one."""
 
+    def generate(
+        self, request: Generate, on_end: OnEnd | None = None
+    ) -> AsyncGenerator[Tokens | Finished, None]:
+        """Generate as `Engine.generate` does, without any `Restarted`."""
+        ...
+
     @property
     def is_idle(self) -> bool:
-        """Whether no request is under way, nor the end of one that its caller has left."""
+        """True if no request is under way, nor the end of one that its caller has left."""
         ...
 
     def give_up(self, request_id: str, why: str) -> bool:
@@ -63,7 +69,7 @@ class Members:
     def __init__(
         self, engines: Mapping[str, ReplicaEngine], gone: Callable[[str], None] = lambda _: None
     ) -> None:
-        """`gone` is called with the name of each replica whose engine has gone."""
+        """Call `gone` with the name of each replica whose engine has gone."""
         self.engines = dict(engines)
         self._gone = gone
         self._ids: dict[str, str | None] = dict.fromkeys(self.engines)  # of connected engines
@@ -101,7 +107,7 @@ class Members:
         return engine
 
     def ready(self, tokens: int = 0) -> list[str]:
-        """The names of those that take requests of so many tokens, the answers' included.
+        """Name those that take requests of so many tokens, the answers' included.
 
         Requests are admitted by the shortest context of those that serve; but one that comes
         meanwhile may have a smaller pool.
@@ -117,15 +123,15 @@ class Members:
         return 0 if welcome is None else welcome.max_model_len
 
     def serving(self) -> dict[str, ReplicaEngine]:
-        """Those that are connected and have the fingerprint, whether or not they answer now."""
+        """Select those that are connected and have the fingerprint, whether or not they answer."""
         return {n: self.engines[n] for n, state in self._states().items() if state in _SERVES}
 
     def role(self, name: str) -> Role:
-        """What it is for, as it said last."""
+        """Return what it is for, as it said last."""
         return self._roles.get(name, "both")
 
     def sources(self) -> Sources:
-        """Those that others may fetch blocks from: also such that take no new requests."""
+        """Select those that others may fetch blocks from, also such that take no new requests."""
         found = {}
         for name, state in self._states().items():
             welcome = self.engines[name].welcome
@@ -134,11 +140,11 @@ class Members:
         return found
 
     def connected(self) -> dict[str, ReplicaEngine]:
-        """Those and the refused ones."""
+        """Select those and the refused ones."""
         return {n: self.engines[n] for n, state in self._states().items() if state not in _IS_AWAY}
 
     def health(self) -> dict[str, ReplicaHealth]:
-        """The state of each, and why it takes no requests."""
+        """Return the state of each, and why it takes no requests."""
         return {
             name: ReplicaHealth(state, self._why(name, state), self._ids[name], self.role(name))
             for name, state in self._states().items()
@@ -146,13 +152,13 @@ class Members:
 
     @property
     def is_stalled(self) -> bool:
-        """Whether none is ready, and one may be when its process goes on."""
+        """True if none is ready, and one may be when its process goes on."""
         states = set(self._states().values())
         return "ready" not in states and "stalled" in states
 
     @property
     def welcome(self) -> Welcome | None:
-        """What all are that serve; `engine_id` changes with each that comes or goes."""
+        """The welcome of all that serve; `engine_id` changes with each that comes or goes."""
         ready, serving = self.ready(), self.serving()
         known = [found for one in serving.values() if (found := one.welcome) is not None]
         if not known:
@@ -165,7 +171,7 @@ class Members:
         )
 
     def says_it_stops(self, name: str) -> None:
-        """The replica's engine has refused a request, or given one back, because it stops."""
+        """Note that the replica's engine has refused or given back a request, since it stops."""
         engine_id = self._ids.get(name)  # it may have left meanwhile
         if engine_id is not None:
             self._stopping[name] = engine_id

@@ -1,4 +1,4 @@
-"""What is asked of all replicas, and how their answers become one.
+"""The queries to all replicas, and how their answers become one.
 
 | asked | of | the answer |
 |--|--|--|
@@ -72,7 +72,7 @@ class NotAllFlushed(EngineUnavailable):
 
 
 def _joined_stats(query: StatsQuery, found: Mapping[str, StatsReply]) -> StatsReply:
-    """Each one's counters, and their sums."""
+    """Join each one's counters, and their sums."""
     each = {name: one.stats for name, one in found.items()}
     return StatsReply(query_id="", stats=joined_stats(each, query.evictions))
 
@@ -114,7 +114,7 @@ class ReplicaQueries:
         return _JOINED[type(query)](query, await ask_all(self._members.serving(), query))
 
     async def _below(self, query: TreeQuery) -> TreeLevel:
-        """What lies below a node, of the replica whose node it is."""
+        """Ask the replica whose node it is for what lies below that."""
         for engine in self._members.serving().values():
             if (level := await engine.ask(query, None)).is_known:
                 return level
@@ -141,7 +141,7 @@ class ReplicaQueries:
         return Flushed(query_id="", blocks=flushed)
 
     async def _pin(self, query: Pin) -> Pinned:
-        """Pin it in every one that is ready; returns the reply of one of them.
+        """Pin it in every one that is ready; return the reply of one of them.
 
         One that is new fetches it from another one before, where that is faster than computing.
         Raises the first refusal, after all have answered. One that dies meanwhile does not count.

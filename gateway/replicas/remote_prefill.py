@@ -48,7 +48,7 @@ class RemotePrefill:
     """One of them. For one event loop."""
 
     def __init__(self, replica: str, request: Generate, source: FetchSource | None) -> None:
-        """`source`: what the replica fetches itself before it computes."""
+        """Take `source`: what the replica fetches itself before it computes."""
         self.replica = replica
         self.request = replace(
             request,
@@ -66,7 +66,7 @@ class RemotePrefill:
         self._running: asyncio.Task[None] | None = None
 
     def source(self, address: str) -> FetchSource:
-        """Where the answering engine fetches from: the exchange of this engine."""
+        """Return where the answering engine fetches from: the exchange of this engine."""
         num_tokens = len(self.request.token_ids) // TOKEN_BYTES
         return FetchSource(address, num_tokens, self.request.request_id)
 
@@ -77,7 +77,7 @@ class RemotePrefill:
 
     @property
     def is_over(self) -> bool:
-        """Whether its engine has ended it, or is gone."""
+        """True if its engine has ended it, or is gone."""
         return self._running is None or self._running.done()
 
     def stop(self) -> None:
@@ -91,7 +91,7 @@ class RemotePrefill:
             await asyncio.wait([self._running])
 
     def own_end(self, end: End) -> End:
-        """The answering engine's end, with what was computed for the request on both.
+        """Return the answering engine's end, with what was computed for the request on both.
 
         Before the first token that may be here alone. Then, what was not waited for is nobody's.
         """
@@ -106,7 +106,7 @@ class RemotePrefill:
         return replace(end, engine_seconds=end.engine_seconds + self._engine_seconds)
 
     def own_reuse(self, reused: Reused) -> Reused:
-        """Of what the answering engine has not computed, what this one had not computed either."""
+        """Count as fetched what this engine had cached, and not what it has computed."""
         if not reused.fetched:
             return reused
         there = self._reused or Reused()

@@ -1,4 +1,4 @@
-"""What is counted of routing: a gateway's metrics, or nothing.
+"""The counters of routing: a gateway's metrics, or nothing.
 
 Knows: names and numbers. Does not know: what they are counted with.
 """
@@ -15,23 +15,23 @@ class RoutingNotes(Protocol):
     """Belongs to one event loop."""
 
     def moved(self, replica: str) -> None:
-        """A request that `replica` had not begun is sent to another one."""
+        """Count that a request that `replica` had not begun is sent to another one."""
         ...
 
     def fetch(self, reason: FetchReason) -> None:
-        """A replica is told to fetch from another one."""
+        """Count that a replica is told to fetch from another one."""
         ...
 
     def predicted(self, predicted_s: float, real_s: float) -> None:
-        """A first token has come, so long after its request was sent."""
+        """Note that a first token has come, so long after its request was sent."""
         ...
 
     def routed_alone(self) -> None:
-        """A replica was chosen without the router process, which did not answer."""
+        """Count that a replica was chosen without the router process, which did not answer."""
         ...
 
     def snapshot(self, replica: str) -> None:
-        """A replica has begun to tell its whole cache: it is new, or events of it are missing."""
+        """Count that a replica begins to tell its whole cache: it is new, or events are missing."""
         ...
 
 

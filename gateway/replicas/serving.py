@@ -11,16 +11,10 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from functools import partial
 
-from engine.errors import EngineDied, EngineError, EngineUnavailable
-from engine.link.interface import OnEnd
+from engine.errors import EngineError, EngineUnavailable
+from engine.link.interface import OnEnd, Restarted
 from engine.link.messages import FetchSource, Finished, Generate, Tokens
-from gateway.replicas.attempts import (
-    Attempt,
-    Attempts,
-    DiedAnswering,
-    StoppedAnswering,
-    tokens_needed,
-)
+from gateway.replicas.attempts import Attempt, Attempts, tokens_needed
 from gateway.replicas.members import Members
 from gateway.replicas.remote_prefill import RemotePrefill
 from gateway.replicas.routing_notes import NoNotes, RoutingNotes
@@ -43,7 +37,7 @@ class Serving:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`clock`: seconds."""
+        """Take `clock`, in seconds."""
         self._members = members
         self._routing = routing
         self.notes: RoutingNotes = notes or NoNotes()
@@ -52,15 +46,13 @@ class Serving:
 
     def generate(
         self, request: Generate, on_end: OnEnd | None = None
-    ) -> AsyncGenerator[Tokens | Finished, None]:
-        """As `Engine.generate`, from whichever replica answers.
-
-        Where another one could answer anew, raises DiedAnswering in place of EngineDied, and
-        StoppedAnswering in place of EngineUnavailable.
-        """
+    ) -> AsyncGenerator[Tokens | Finished | Restarted, None]:
+        """Generate, from whichever replica answers."""
         return self._answered(Attempts(request, on_end))
 
-    async def _answered(self, attempts: Attempts) -> AsyncGenerator[Tokens | Finished, None]:
+    async def _answered(
+        self, attempts: Attempts
+    ) -> AsyncGenerator[Tokens | Finished | Restarted, None]:
         try:
             while True:
                 attempt = await self._begin(attempts)
@@ -73,9 +65,12 @@ class Serving:
                             yield attempts.told(event)
                     return
                 except EngineError as error:
-                    self._go_on(attempts, attempt, error)
+                    lost = self._lost(attempts, attempt, error)
                 finally:
                     self._note_end(attempt)
+                if attempt.has_begun:
+                    yield Restarted(lost)
+                self.notes.moved(attempt.replica)
         finally:
             await attempts.end_remote()
 
@@ -100,7 +95,7 @@ class Serving:
                 self._routing.ended(replica, request.request_id)
 
     def _question(self, attempts: Attempts) -> RouteQuestion:
-        """What may be done with a request now; EngineUnavailable when no replica is ready."""
+        """Ask what may be done with a request now; EngineUnavailable when no replica is ready."""
         members, request = self._members, attempts.next_request()
         ready = attempts.candidates(members.ready(attempts.tokens))
         if not ready:
@@ -119,7 +114,7 @@ class Serving:
         )
 
     def _begun(self, attempts: Attempts, route: Route) -> Attempt:
-        """The attempt of this route, and its prompt on another engine if it has one."""
+        """Begin the attempt of this route, and its prompt on another engine if it has one."""
         if route.is_alone:
             self.notes.routed_alone()
         if route.prompt is not None:
@@ -168,25 +163,16 @@ class Serving:
         if attempts.remote is not None and not is_fetched:
             attempts.remote.stop()  # it was not waited for
 
-    def _go_on(self, attempts: Attempts, attempt: Attempt, error: EngineError) -> None:
-        """Return if another replica is to be tried after this error, else raise it."""
+    def _lost(self, attempts: Attempts, attempt: Attempt, error: EngineError) -> EngineError:
+        """Return this error if another replica is to be tried after it, else raise it."""
         if attempt.says_it_stops:
             self._members.says_it_stops(attempt.replica)
         ready = self._members.ready(attempts.tokens)
         if not (attempts.may_go_on(attempt, error) and attempts.candidates(ready)):
             raise error
-        if attempt.has_begun:
-            again = partial(self._again, attempts, attempt.replica)
-            if isinstance(error, EngineDied):
-                raise DiedAnswering(error, again)
-            if isinstance(error, EngineUnavailable):
-                raise StoppedAnswering(error, again)
-        attempt.settle(is_last=False)
-        self.notes.moved(attempt.replica)
-
-    def _again(self, attempts: Attempts, left: str) -> AsyncGenerator[Tokens | Finished, None]:
-        self.notes.moved(left)
-        return self._answered(attempts)
+        if not attempt.has_begun:
+            attempt.settle(is_last=False)
+        return error
 
     def _note_end(self, attempt: Attempt) -> None:
         attempt.settle(is_last=True)
@@ -195,7 +181,7 @@ class Serving:
 
 
 def _source(remote: RemotePrefill | None, sources: Sources) -> FetchSource | None:
-    """The engine that computes a request's prompt since an attempt before, as long as it does."""
+    """Return the engine that computes a request's prompt since an earlier attempt, if it does."""
     if remote is None or remote.error is not None or remote.replica not in sources:
         return None
     return remote.source(sources[remote.replica])

@@ -13,7 +13,7 @@ V = TypeVar("V")
 
 
 def summed(parts: Sequence[S], **others: Any) -> S:
-    """A Struct whose fields are the sums of those of `parts`, except those in `others`.
+    """Sum the fields of `parts` into a Struct, except those in `others`.
 
     All other fields must be numbers, or Structs with `+`.
     """
@@ -27,7 +27,7 @@ def summed(parts: Sequence[S], **others: Any) -> S:
 
 
 def merged(parts: Iterable[Mapping[K, V]], join: Callable[[list[V]], V]) -> dict[K, V]:
-    """All keys of the mappings, each with the `join` of its values."""
+    """Merge all keys of the mappings, each with the `join` of its values."""
     values: dict[K, list[V]] = {}
     for part in parts:
         for key, value in part.items():

@@ -1,4 +1,4 @@
-"""From a request to the events of its answer: admission, limits, generation, accounting."""
+"""The way from a request to the events of its answer: admission, limits, accounting."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Answer:
 
 
 class Answering:
-    """Answers requests of any dialect."""
+    """The answering of requests of any dialect."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Answering:
         tracing: Tracing | None,
         misses: LastMisses | None = None,
     ) -> None:
-        """Misses are kept in `misses`, if given, for tenants that look at them."""
+        """Keep misses in `misses`, if given, for tenants that look at them."""
         self.admission = admission
         self._engine = engine
         self._metrics = metrics
@@ -104,7 +104,7 @@ class Answering:
     def _seeing(
         self, admitted: AdmittedRequest, request_metrics: RequestMetrics
     ) -> Callable[[Event], None]:
-        """What sees each event, before it is answered."""
+        """Make what sees each event, before it is answered."""
         recorder = None
         if admitted.origin is not None:
             recorder = TurnRecorder(partial(self.admission.remember, admitted.origin))

@@ -43,7 +43,7 @@ _SHORT = 64  # tokens; an answer that may have fewer is short enough as it is
 
 
 class Permits:
-    """Gives permits to requests whose key is known. For one event loop."""
+    """The giver of permits to requests whose key is known. For one event loop."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Permits:
 
     @asynccontextmanager
     async def taken(self, caller: Caller) -> AsyncIterator[Permit]:
-        """A permit for one request of `caller`; GatewayError if it may not run now.
+        """Give a permit for one request of `caller`; raise GatewayError if it may not run now.
 
         Raises LimitReached, BudgetSpent, or Unavailable if the budget cannot be looked up. Beyond
         some refusals a second, a tenant's are held back (`RefusalThrottle`).
@@ -97,7 +97,7 @@ class Permits:
         return verdict
 
     async def asked(self, demand: Demand) -> Verdict:
-        """The limiter's verdict; what it grants is renewed from now on. Raises Unavailable."""
+        """Ask the limiter; what it grants is renewed from now on. Raises Unavailable."""
         try:
             verdict = await self._limiter.reserve(demand)
         except (StateLost, StateDiskFull):
@@ -165,7 +165,7 @@ class Permit:
         self._choices = choices
 
     def hold(self, granted: Granted) -> None:
-        """From now on hold what was granted."""
+        """Hold what was granted from now on."""
         self._hold, self.standing = granted.hold, granted.standing
 
     async def extend(self, admitted: AdmittedRequest) -> AdmittedRequest:
@@ -202,7 +202,7 @@ class Permit:
         return admitted
 
     def settles(self, used: Callable[[], TokenCounts]) -> None:
-        """At the end, settle what `used` returns."""
+        """Settle what `used` returns at the end."""
         self._used = used
 
     async def give_back(self) -> None:
@@ -222,7 +222,7 @@ class Permit:
         return await self._permits.asked(self._demand(admitted))
 
     def _demand(self, admitted: AdmittedRequest) -> Demand:
-        """What `admitted` is to hold instead of what the request has begun with."""
+        """Compute what `admitted` is to hold instead of what the request has begun with."""
         assert self._hold is not None
         begun = self._hold.demand
         longest = [generate.sampling.max_tokens for generate in admitted.generates]
@@ -237,7 +237,7 @@ class Permit:
         return self._permits.lengths.expected(self.caller.tenant_id)
 
     def _amount(self, tokens: TokenCounts) -> Amount:
-        """What tokens count as."""
+        """Convert tokens to the amount that they count as."""
         return Amount(tokens.worked, self._permits.prices.cost(tokens))
 
 
@@ -249,7 +249,7 @@ def _counts_tokens(demand: Demand) -> bool:
 def refusal(
     refused: Denied, demand: Demand, admitted: AdmittedRequest | None = None
 ) -> GatewayError:
-    """The error for a refusal; it says what lets a request pass that would never do so."""
+    """Make the error for a refusal; it says what lets a request pass that would never do so."""
     if refused.reason == "budget":
         return BudgetSpent("the tenant's remaining budget does not cover this request")
     limits = demand.limits

@@ -1,4 +1,4 @@
-"""What one request adds to its caller's usage: all of it at its end, and what is known only then.
+"""The charge of one request to its caller's usage, at its end, and what is known later.
 
 The engine ends a choice before its request is over, unless it stands still just then. Such an end
 is added when it comes.
@@ -33,7 +33,7 @@ class RequestCharge:
         self._added: TokenCounts | None = None  # None: it is not over
 
     def end(self, index: int, end: Finished | Failed) -> None:
-        """The engine has ended a choice."""
+        """Note that the engine has ended a choice."""
         self._request_metrics.end(index, end)
         if isinstance(end, Finished):
             self._aggregator.add(self.caller, Counters(engine_ms=end.engine_seconds * 1000))
@@ -42,7 +42,7 @@ class RequestCharge:
             self._add(Counters(), self._added)
 
     def over(self) -> None:
-        """The request is over: count it, and what it used."""
+        """Count the request, which is over, and what it used."""
         saved_ms = self._request_metrics.saved_ms()
         self._add(Counters(requests=1, saved_ms=saved_ms), TokenCounts())
 

@@ -1,4 +1,4 @@
-"""What one request used: its usage for the caller, its numbers for `/metrics`."""
+"""The use of one request: its usage for the caller, its numbers for `/metrics`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Usage:
     retained_s: tuple[float, ...] = ()  # by each mark, after each use
 
     def written_by_seconds(self) -> dict[float, int]:
-        """The written tokens by the time for which they are retained.
+        """Group the written tokens by the time for which they are retained.
 
         What comes up to a mark comes up to those behind it as well, and one may ask for longer.
         """
@@ -52,7 +52,7 @@ class Usage:
 
 
 class RequestMetrics:
-    """Sees every event of one request, and hears how the engine has ended each of its choices.
+    """The metrics of one request, which see each event, and how the engine ended each choice.
 
     What it is charged is what the engine's ends say, which may be more than anybody was told. Of a
     choice that no end comes of, since its engine has died, it is what has come.
@@ -106,7 +106,7 @@ class RequestMetrics:
             self._reuse(index, end.reused)
 
     def usage(self) -> Usage:
-        """What has been told so far; each prompt counts once, if its choices share it.
+        """Return what has been told so far; each prompt counts once, if its choices share it.
 
         Once all choices have ended, it is what the request is charged.
         """
@@ -124,7 +124,7 @@ class RequestMetrics:
         )
 
     def worked(self) -> TokenCounts:
-        """The engine's computed tokens, as far as they are known, for usage and limits to count.
+        """Count the engine's tokens, as far as they are known, for usage and limits.
 
         That is by every choice, also of a prompt that they share: not all of it is found again.
         """
@@ -135,18 +135,18 @@ class RequestMetrics:
         )
 
     def missed(self) -> CacheMiss | None:
-        """Why it missed; None unless it was compared and begun."""
+        """Say why it missed; None unless it was compared and begun."""
         reused = self._reused_by_prompt()
         return self._cache_miss(sum(one.tokens for one in reused)) if reused else None
 
     def saved_ms(self) -> float | None:
-        """The engine's time that the cache has saved; None: nothing has been measured."""
+        """Sum the engine's time that the cache has saved; None: nothing has been measured."""
         saved = [one.saved_seconds for one in self._reused_by_prompt()]
         known = [seconds for seconds in saved if seconds is not None]
         return sum(known) * 1000 if known else None
 
     def use(self) -> RequestUse:
-        """How it ended, or stands; for the access log."""
+        """Describe how it ended, or stands; for the access log."""
         used = self.worked()
         return RequestUse(
             self._outcome,
@@ -172,12 +172,12 @@ class RequestMetrics:
             self._report()
 
     def _generated(self, index: int) -> int:
-        """By a choice: more than was told where it was ended after that."""
+        """Count a choice's tokens: more than was told where it was ended after that."""
         end, told = self._ends.get(index), self._told.get(index, 0)
         return told if end is None else max(told, end.completion_tokens)
 
     def _computed(self, index: int) -> int:
-        """Of its prompt, by a choice that has begun."""
+        """Count the computed tokens of a prompt, by a choice that has begun."""
         end = self._ends.get(index)
         if end is not None and end.computed_tokens:
             return end.computed_tokens
@@ -185,7 +185,7 @@ class RequestMetrics:
         return prompt_tokens - self._reused[index].tokens
 
     def _restart(self, index: int) -> None:
-        """What the choice had used is nobody's; what the prompt's other choices used remains."""
+        """Forget what the choice had used; what the prompt's other choices used remains."""
         self._told.pop(index, None)
         self._ends.pop(index, None)
         self._last_token_at.pop(index, None)  # what comes next ends no gap between tokens
@@ -196,7 +196,7 @@ class RequestMetrics:
         self._reused[index] = min(reused, self._reused.get(index, reused), key=_num_tokens)
 
     def _reused_by_prompt(self) -> list[Reused]:
-        """By the one of the choices that share a prompt which computed the most of it.
+        """Choose, for each prompt, the reuse of the choice that computed the most of it.
 
         What one of them computed was not cached for the others.
         """

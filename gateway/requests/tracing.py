@@ -77,17 +77,17 @@ class RequestTracing:
     """One request's trace, which records nothing; each method is called once at most, in order."""
 
     def running(self) -> AbstractContextManager[None]:
-        """The trace ends with this block, however it is left."""
+        """Trace until this block ends, however it is left."""
         return nullcontext()
 
     def admitted(self) -> None:
-        """The request was sent to the engine."""
+        """Note that the request was sent to the engine."""
 
     def first_token(self, timing: Timing | None) -> None:
-        """Its first token has come; `timing` is the engine's part of the time, if reported."""
+        """Note the first token; `timing` is the engine's part of the time, if reported."""
 
     def used(self, outcome: str, tokens: TracedUse) -> None:
-        """How an admitted request ended: a finish reason or an error's code, and its tokens."""
+        """Note how an admitted request ended: a finish reason or error's code, and its tokens."""
 
 
 UNTRACED = RequestTracing()
@@ -172,7 +172,7 @@ class RequestTrace(RequestTracing):
 
 
 class Tracing:
-    """Begins a trace for every request, of the one model that is served."""
+    """The tracing of every request, of the one model that is served."""
 
     def __init__(self, tracer: Tracer, model: str) -> None:
         self._tracer = tracer
@@ -214,7 +214,7 @@ class Tracing:
 
 
 def _settings(generation_request: GenerationRequest) -> dict[str, str | int | float]:
-    """The numeric settings of the request. Stop strings are left out: they are the user's text."""
+    """Select numeric settings of the request; stop strings are left out: they are the user's."""
     sampling = generation_request.sampling
     settings: dict[str, str | int | float] = {
         RESPONSE_ID: generation_request.request_id,
@@ -234,5 +234,5 @@ def _traceresponse(span: Span) -> str:
 
 
 def _nanoseconds(moment: float) -> int:
-    """The wall clock's time of a monotonic moment."""
+    """Convert a monotonic moment to the wall clock's time."""
     return time.time_ns() - int((time.monotonic() - moment) * 1e9)

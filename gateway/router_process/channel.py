@@ -22,7 +22,7 @@ M = TypeVar("M")
 
 
 class RouterChannel(asyncio.Protocol, Generic[M]):
-    """For one connection and one event loop. What is sent while it is not open is dropped."""
+    """A channel on one connection and event loop. What is sent while it is closed is dropped."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class RouterChannel(asyncio.Protocol, Generic[M]):
         *,
         most_unsent_bytes: int = MOST_UNSENT_BYTES,
     ) -> None:
-        """`kind`: what the other end says, a Struct or a union of some."""
+        """Take `kind`: what the other end says, a Struct or a union of some."""
         self.closed = asyncio.Event()
         self.broke = False  # what came was no message
         self._decoder = msgspec.msgpack.Decoder(kind)
@@ -81,7 +81,7 @@ class RouterChannel(asyncio.Protocol, Generic[M]):
             self._transport.abort()
 
     def _frames(self) -> Iterator[bytearray]:
-        """The whole frames that have come, which are taken out; ValueError for one too large."""
+        """Yield the whole frames that have come, and drop them; ValueError for one too large."""
         start, come = 0, self._come
         while (begin := start + HEAD_BYTES) <= len(come):
             length = int.from_bytes(come[start:begin], "big")

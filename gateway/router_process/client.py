@@ -72,7 +72,7 @@ class RouterClient:
         *,
         wait_s: float = WAIT_S,
     ) -> None:
-        """`limits`: of prompts that are computed for others, where it chooses by itself."""
+        """Take `limits` of prompts that are computed for others, where it chooses by itself."""
         self._socket = socket
         self._limits = limits or RemotePrefillLimits()
         self._wait_s = wait_s
@@ -112,7 +112,7 @@ class RouterClient:
     async def source(
         self, request: RoutingRequest, replica: str, sources: Sources
     ) -> FetchSource | None:
-        """As `Routing.source`; nothing is fetched where nobody answers."""
+        """Ask where to fetch; nothing is fetched where nobody answers."""
         answer = await self._answer(lambda number: AskSource(number, request, replica, sources))
         return answer.source if isinstance(answer, SourceAnswer) else None
 
@@ -127,26 +127,26 @@ class RouterClient:
         self._tell(NoteEnded(request_id))
 
     def heard(self, replica: str, events: CacheEvents) -> None:
-        """Nothing: the process hears it."""
+        """Do nothing: the process hears it."""
 
     def gone(self, replica: str) -> None:
-        """As `Router.gone`; the process sees it."""
+        """Forget its own requests there; the process sees it."""
         self._own.gone(replica)
 
     def known_blocks(self, replica: str) -> int:
-        """As `Router.known_blocks`, as of a second ago; 0 while the process is away."""
+        """Count blocks as of a second ago; 0 while the process is away."""
         return self._known.get(replica, 0)
 
     @property
     def router_answers(self) -> bool:
-        """Whether the process is there, and has not been silent for SILENT_S."""
+        """True if the process is there, and has not been silent for SILENT_S."""
         is_late = bool(self._late) or self._now() - self._heard_at > SILENT_S
         return self._is_met.is_set() and not is_late
 
     # Questions
 
     async def _answer(self, ask: Callable[[int], ToRouter]) -> RouteAnswer | SourceAnswer | None:
-        """What the process answers; None where it does not, or would be late."""
+        """Ask the process; None where it does not answer, or would be late."""
         if not self._is_met.is_set() or self._late:
             return None
         number = next(self._numbers)
@@ -186,7 +186,7 @@ class RouterClient:
         return replace(route, is_alone=True)
 
     def _withdraw(self, request: RoutingRequest) -> None:
-        """What may have been answered is not done."""
+        """Withdraw a question: what may have been answered is not done."""
         for request_id in (prefill_id(request.request_id), request.request_id):
             self._tell(NoteEnded(request_id))
 
@@ -197,7 +197,7 @@ class RouterClient:
     # The connection
 
     async def _connect(self) -> None:
-        """One connection, and a pause."""
+        """Connect once, and pause."""
         self._channel = channel = RouterChannel[FromRouter](FromRouter, self._take)
         with suppress(OSError):  # nobody listens
             loop = asyncio.get_running_loop()

@@ -83,7 +83,7 @@ async def run(config: GatewayConfig, worker: WorkerConfig) -> None:
 
 @asynccontextmanager
 async def routed(config: GatewayConfig) -> AsyncIterator[RouterService]:
-    """The engines, whose caches the router hears of, and what answers by it."""
+    """Open the engines, whose caches the router hears of, and what answers by it."""
     router = router_by_name(config.router, time.monotonic)
     async with replicas(config, OwnRouting(router), None) as engines:
         engines.count_with(RoutingMetrics(CollectorRegistry()))

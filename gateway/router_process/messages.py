@@ -1,4 +1,4 @@
-"""What workers and the router process tell each other: MessagePack, each frame after its length.
+"""The messages of workers and the router process: MessagePack, each frame after its length.
 
     worker                          router process
              <- KnownBlocks         as soon as it is connected, then every second
@@ -25,14 +25,14 @@ from gateway.routing.router import Sources
 
 
 class AskRoute(msgspec.Struct, frozen=True, array_like=True, tag="ask"):
-    """Where does a request go? It counts as sent there."""
+    """The question where a request goes. It counts as sent there."""
 
     number: int
     question: RouteQuestion
 
 
 class AskSource(msgspec.Struct, frozen=True, array_like=True, tag="ask_source"):
-    """Where should `replica` fetch a prompt from? Nothing is noted."""
+    """The question where `replica` should fetch a prompt from. Nothing is noted."""
 
     number: int
     request: RoutingRequest
@@ -79,7 +79,7 @@ class SourceAnswer(msgspec.Struct, frozen=True, array_like=True, tag="source"):
 
 
 class KnownBlocks(msgspec.Struct, frozen=True, array_like=True, tag="known"):
-    """How many blocks each replica is known to have. The first one says: ask."""
+    """The blocks that each replica is known to have. The first one says: ask."""
 
     blocks: dict[str, int]
 

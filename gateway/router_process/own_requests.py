@@ -1,4 +1,4 @@
-"""What a worker knows without the router process: its own requests that are under way.
+"""The requests of a worker that are under way, known without the router process.
 
 By these it chooses where nobody answers, and these it tells a router process that it meets anew.
 
@@ -61,7 +61,7 @@ class OwnRequests(LeastOutstandingRouter):
         self._under_way = {n: one for n, one in self._under_way.items() if one.replica != replica}
 
     def told_anew(self) -> Iterator[NoteSent | NoteBegan]:
-        """What a router that knows nothing is told of them; not all keys where they are many."""
+        """Yield what a router that knows nothing is told; not all keys where they are many."""
         room = self._most_told_key_bytes
         for request_id, one in self._under_way.items():
             request = one.request

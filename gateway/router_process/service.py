@@ -41,14 +41,14 @@ class RouterService:
         known: Callable[[], KnownBlocks],
         limits: RemotePrefillLimits | None = None,
     ) -> None:
-        """`known` is what workers are told; `limits`: of prompts that are computed for others."""
+        """Tell workers what `known` returns; `limits`: of prompts that are computed for others."""
         self._router = router
         self._known = known
         self._limits = limits or RemotePrefillLimits()
         self._workers: set[WorkerConnection] = set()
 
     def meet(self) -> RouterChannel[ToRouter]:
-        """A new connection."""
+        """Open a channel for a new connection."""
         worker = WorkerConnection(self._router, self._limits, self._known, self._workers.discard)
         self._workers.add(worker)
         return worker.channel
@@ -66,7 +66,7 @@ class RouterService:
 
 
 class WorkerConnection:
-    """What one worker has under way."""
+    """The requests that one worker has under way."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class WorkerConnection:
         known: Callable[[], KnownBlocks],
         over: Callable[[WorkerConnection], None],
     ) -> None:
-        """`over` is called when it has ended."""
+        """Call `over` when it has ended."""
         self._router = router
         self._limits = limits
         self._at: dict[str, str] = {}  # the replica of each request that is not over

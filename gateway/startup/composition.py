@@ -1,4 +1,4 @@
-"""What a gateway is put together of, from one `GatewayConfig`: its composition root.
+"""The composition root of a gateway: its parts, made from one `GatewayConfig`.
 
 Whatever is opened is closed in the opposite order: first what answers requests, then what they
 used, last the state.
@@ -73,7 +73,7 @@ class Gateway:
 
 @dataclass(frozen=True, slots=True)
 class _Front:
-    """What all applications have in common."""
+    """The common parts of all applications."""
 
     metrics: GatewayMetrics
     dialects: Dialects
@@ -81,7 +81,7 @@ class _Front:
     refusals: LastRefusals
 
     def app(self, routers: Sequence[APIRouter], allows: Cors) -> GatewayApp:
-        """One of them."""
+        """Build one of them."""
         return build_app(
             routers, self.metrics, self.dialects, allows, self.access_log, self.refusals
         )
@@ -95,7 +95,7 @@ async def composed(
     dialects: Sequence[Dialect] = DIALECTS,
     flushes: FlushReader | None = None,
 ) -> AsyncIterator[Gateway]:
-    """The gateway of `config` in front of `engine`; everything it opens is closed at the end.
+    """Compose the gateway of `config` before `engine`; all it opens is closed at the end.
 
     `shared_metrics` is the directory in which several workers count together. `flushes` is what
     engines that connect wait for: it is told where the state is. The data directory
@@ -189,7 +189,7 @@ def _of_all(config: GatewayConfig, engine: Engine, faults: FaultWatch) -> Sequen
 
 
 def _binds(config: GatewayConfig, routers: _Routers, front: _Front, most: int) -> tuple[Bind, ...]:
-    """One address for everything, or two when the operator's is apart; both have what is `shown`.
+    """Bind one address for all, or two when the operator's is apart; both have `shown`.
 
     Pages of other origins may read what the tenants' address answers.
     """
@@ -211,7 +211,7 @@ def _binds(config: GatewayConfig, routers: _Routers, front: _Front, most: int) -
 
 
 def _access_log(config: GatewayConfig, stack: AsyncExitStack) -> AccessLog | None:
-    """What is written of each request; None for nothing."""
+    """Open the log of each request; None for none."""
     if config.access_log == "off":
         return None
     return stack.enter_context(AccessLog(config.access_log).written())

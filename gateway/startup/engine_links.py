@@ -1,4 +1,4 @@
-"""Connects this process to its engines, and decides who chooses among several."""
+"""The links of this process to its engines, and the choice of who routes among several."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gateway.routing.route import OwnRouting, Routing
 async def connected(
     config: GatewayConfig, flushes: FlushReader, router_socket: Path | None = None
 ) -> AsyncIterator[Engine]:
-    """The engine, or all replicas as one; they may come later, and first do missed `flushes`.
+    """Connect the engine, or all replicas as one; they may come later, and first do `flushes`.
 
     The router process at `router_socket` chooses among replicas; without one, this process does.
     """

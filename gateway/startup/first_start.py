@@ -122,26 +122,25 @@ async def ensure_first_start(
 
 
 def find_secrets(data_dir: Path, shared: Shared) -> Secrets:
-    """The secrets of this installation; raises PrivateFileError or OSError."""
+    """Read the secrets of this installation; raise PrivateFileError or OSError."""
     if shared.secrets_dir is not None:
         return handed_in_secrets(Path(shared.secrets_dir))
     return load_secrets(data_dir)
 
 
 def metrics_key(pepper: bytes, admin_key: str) -> str:
-    """The key for `/metrics` alone: of these secrets and this operator's key, so that every gateway
-    that has both accepts it, and it ends with the operator's."""
+    """Derive the key for `/metrics` alone from these secrets and this operator's key."""
     made = key_digest(pepper, f"metrics\0{admin_key}")
     return f"sk-metrics-{base64.urlsafe_b64encode(made).rstrip(b'=').decode()}"
 
 
 def load_admin_key(data_dir: Path) -> str:
-    """The operator's key; raises FileMissing, FileExposed or PrivateFileDamaged."""
+    """Read the operator's key; raise FileMissing, FileExposed or PrivateFileDamaged."""
     return read_keys(data_dir / KEYS_FILE)[ADMIN_KEY]
 
 
 def read_keys(path: Path) -> dict[str, str]:
-    """The `export NAME=value` lines of `keys.env`; older files have no `export`.
+    """Read the `export NAME=value` lines of `keys.env`; older files have no `export`.
 
     PrivateFileDamaged when the operator's key is not there.
     """
@@ -154,13 +153,13 @@ def read_keys(path: Path) -> dict[str, str]:
 
 
 def _is_done(data_dir: Path) -> bool:
-    """Whether an earlier start was completed. Creates the directory, with mode 0700."""
+    """Tell whether an earlier start was completed. Creates the directory, with mode 0700."""
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     return (data_dir / KEYS_FILE).exists()
 
 
 def _secrets_of(data_dir: Path, shared: Shared) -> Secrets:
-    """The secrets; created, unless there is a store: new secrets would invalidate its keys."""
+    """Create the secrets, or read them if there is a store: new ones would void its keys."""
     if shared.secrets_dir is None and not (data_dir / STATE_FILE).exists():
         return load_or_create_secrets(data_dir)
     return find_secrets(data_dir, shared)
@@ -169,7 +168,7 @@ def _secrets_of(data_dir: Path, shared: Shared) -> Secrets:
 async def _create(
     data_dir: Path, clock: Callable[[], float], admin_key: str | None, shared: Shared
 ) -> bool:
-    """Everything up to `keys.env`; False when another process was there first."""
+    """Create everything up to `keys.env`; False when another process was there first."""
     pepper = _secrets_of(data_dir, shared).pepper
     admin_key = admin_key or f"sk-admin-{secrets.token_urlsafe(32)}"
     async with open_home(data_dir, shared) as home:
@@ -200,7 +199,7 @@ async def _confirm(
 async def _first_keys(
     store: Store, pepper: bytes, admin_key: str, clock: Callable[[], float]
 ) -> dict[str, str]:
-    """The content of `keys.env`, for tenants that are made if they are not there."""
+    """Write the content of `keys.env`, for tenants that are made if they are not there."""
     keyring = Keyring(store, pepper, clock)
     seed = key_digest(pepper, f"demo keys\0{admin_key}")
     return {
@@ -218,7 +217,7 @@ async def _demo_key(
     seed: bytes,
     clock: Callable[[], float],
 ) -> str:
-    """A key for the tenant `name`; another start may already have created both."""
+    """Issue a key for the tenant `name`; another start may already have created both."""
     with suppress(Conflict):
         new = Tenant.new(name, created_at=clock())
         await store.create(msgspec.structs.replace(new, cache=cache))

@@ -1,4 +1,4 @@
-"""What a gateway keeps, and who shares the cache; opened at its start, before it serves."""
+"""The state that a gateway keeps, and who shares the cache; opened before it serves."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gateway.state.reserved_room import ReservedRoom
 
 @dataclass(frozen=True, slots=True)
 class KeptState:
-    """What is kept on the disk or in Redis."""
+    """The state that is kept on the disk or in Redis."""
 
     files: StartFiles
     room: ReservedRoom
@@ -34,7 +34,7 @@ class KeptState:
 
 @dataclass(frozen=True, slots=True)
 class SharedCache:
-    """Who may come in, and who shares the cache with whom."""
+    """The callers that may come in, and who shares the cache with whom."""
 
     keyring: Keyring
     namespaces: Namespaces

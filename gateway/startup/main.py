@@ -111,7 +111,7 @@ async def run_workers(config: GatewayConfig, count: int) -> int:
 
 
 def router_command(config: GatewayConfig) -> list[str]:
-    """What runs the router process, but for its `WorkerConfig`; from any directory."""
+    """Return the command of the router process, but for its `WorkerConfig`; for any directory."""
     return [sys.executable, "-P", "-m", _ROUTER, msgspec.json.encode(config).decode()]
 
 

@@ -1,4 +1,4 @@
-"""How many connections a process may have, by its limit of open files.
+"""The number of connections that a process may have, by its limit of open files.
 
 Without a file descriptor a process can neither accept a connection nor refuse it: it stays in the
 kernel's queue, and its client waits. The process itself cannot open its files either. So
@@ -22,7 +22,7 @@ _LEAST = 16
 
 
 def max_connections(config: GatewayConfig, open_files: int) -> int:
-    """As many on the tenants' port as `config` asks for, or all that fit beside what is open.
+    """Count those on the tenants' port: as many as `config` asks for, or as fit.
 
     `open_files` is its limit of open files. Raises CannotStart where there is too little room.
     """
@@ -39,6 +39,6 @@ def max_connections(config: GatewayConfig, open_files: int) -> int:
 
 
 def open_files_limit() -> int:
-    """How many files this process may have open."""
+    """Return how many files this process may have open."""
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return sys.maxsize if soft == resource.RLIM_INFINITY else soft

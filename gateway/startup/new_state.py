@@ -1,4 +1,4 @@
-"""Accepts, before a start, that the state or the limits are gone, others or damaged."""
+"""The acceptance, before a start, of state or limits that are gone, others or damaged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LOG = logging.getLogger(__name__)
 
 
 async def accept_new_state(data_dir: Path, shared: Shared) -> None:
-    """What `--new-state` does before a start: accepts that the state is gone, another or damaged.
+    """Accept before a start, for `--new-state`, that the state is gone, another or damaged.
 
     Nothing is deleted. A damaged file is set aside under another name, and the markers that say
     what should be there (`identity`) are taken away, so the start goes on with what it finds, or

@@ -1,4 +1,4 @@
-"""What lets requests in, answers them, counts them and watches it all: made at the start.
+"""The parts that let requests in, answer, count and watch them: made at the start.
 
 A step is one function: it makes parts of what was made before, and opens what is to be closed at
 the end, on the stack that it is given. `composition.py` takes the steps in their order.
@@ -35,6 +35,7 @@ from gateway.overview.siblings import Siblings
 from gateway.page.sessions import Sessions, secret_of
 from gateway.processes.fair_executor import FairExecutor
 from gateway.prompts.pipeline.admission import Admission
+from gateway.prompts.templates.verdicts import Verdicts
 from gateway.prompts.tokens.text_memory import TextMemory
 from gateway.prompts.verbatim_turns.turn_memory import TurnMemory
 from gateway.prompts.verbatim_turns.verbatim import VerbatimTurns
@@ -58,7 +59,7 @@ from gateway.usage.aggregator import UsageAggregator
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What is kept, who shares it, and what is counted."""
+    """The kept state, who shares it, and what is counted."""
 
     state: KeptState
     sharing: SharedCache
@@ -69,7 +70,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class PageSessions:
-    """Who is signed in to the two pages."""
+    """The sessions of the two pages."""
 
     operator: Sessions
     tenant: Sessions
@@ -77,7 +78,7 @@ class PageSessions:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Who may come in, and how much of each."""
+    """The guards of entry, and the room for each."""
 
     sessions: PageSessions
     operator: AdminAuthenticator
@@ -90,7 +91,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class TenantRouteParts:
-    """What the routes of tenants work with, and what it remembers."""
+    """The parts of tenants' routes, and what they remember."""
 
     parts: RouteParts
     misses: LastMisses
@@ -104,7 +105,7 @@ async def open_kept(
     shared_metrics: Path | None,
     stack: AsyncExitStack,
 ) -> Kept:
-    """The first step: state, and what is counted. Raises CannotStart for bad files."""
+    """Open the first step: state, and what is counted. Raises CannotStart for bad files."""
     state = await open_state(config, stack)
     flushes.found(state.home.store)
     sharing = await open_sharing(config, state, engine, stack)
@@ -138,7 +139,7 @@ async def _find_engines(
 
 
 async def open_entry(config: GatewayConfig, kept: Kept, stack: AsyncExitStack) -> Entry:
-    """The second step: keys, sessions and room."""
+    """Open the second step: keys, sessions and room."""
     keyring, files = kept.sharing.keyring, kept.state.files
     sessions = _page_sessions(files)
     operator = AdminAuthenticator(files.secrets.pepper, files.admin_digest, sessions.operator)
@@ -156,7 +157,7 @@ async def open_entry(config: GatewayConfig, kept: Kept, stack: AsyncExitStack) -
 
 
 def _page_sessions(files: StartFiles) -> PageSessions:
-    """A changed operator's key ends the operator's sessions; a tenant's end with its own key."""
+    """Make sessions; a changed operator's key ends the operator's, a tenant's end with its key."""
     pepper = files.secrets.pepper
     return PageSessions(
         Sessions("ratoon_admin", "/admin", secret_of(pepper, b"operator", files.admin_digest)),
@@ -167,7 +168,7 @@ def _page_sessions(files: StartFiles) -> PageSessions:
 async def open_answers(
     config: GatewayConfig, engine: Engine, kept: Kept, entry: Entry, stack: AsyncExitStack
 ) -> TenantRouteParts:
-    """The third step: from a request to an answer."""
+    """Open the third step: from a request to an answer."""
     state, misses = kept.state, LastMisses(time.time)
     admission, memories = await _admission(config, kept, engine, misses, stack)
     tracing = _tracing(config, stack)
@@ -189,12 +190,12 @@ async def open_answers(
 async def _admission(
     config: GatewayConfig, kept: Kept, engine: Engine, misses: LastMisses, stack: AsyncExitStack
 ) -> tuple[Admission, Sequence[TenantMemory[Any]]]:
-    """What makes prompts of requests, and the memories that a flush empties."""
+    """Make what turns requests into prompts, and the memories that a flush empties."""
     files, store = kept.state.files, kept.state.home.store
     turns = TurnMemory(config.bounds, time.monotonic)
     seen = SeenPrompts(config.bounds, time.monotonic)
-    texts = TextMemory(config.bounds, time.monotonic)
-    memories: tuple[TenantMemory[Any], ...] = (turns, seen, texts)
+    texts, verdicts = TextMemory(config.bounds, time.monotonic), Verdicts(time.monotonic)
+    memories: tuple[TenantMemory[Any], ...] = (turns, seen, texts, verdicts)
     for memory in memories:
         await stack.enter_async_context(cleaned(memory, store))
     admission = Admission(
@@ -209,8 +210,9 @@ async def _admission(
         seen,
         texts,
         misses,
+        verdicts,
     )
-    return admission, (turns, texts)
+    return admission, (turns, texts, verdicts)
 
 
 def _threads() -> int:
@@ -218,7 +220,7 @@ def _threads() -> int:
 
 
 def _tracing(config: GatewayConfig, stack: AsyncExitStack) -> Tracing | None:
-    """Traces to the collector that the config names; None without one."""
+    """Trace to the collector that the config names; None without one."""
     if config.otlp_endpoint is None:
         return None
     from gateway.telemetry.span_export import collector, exporting  # slow to load
@@ -236,7 +238,7 @@ async def open_watched(
     misses: LastMisses,
     stack: AsyncExitStack,
 ) -> Watched:
-    """The last step: what the operator sees of this worker and hears of the others."""
+    """Open the last step: what the operator sees of this worker and hears of the others."""
     history = History(engine, kept.metrics, time.time)
     await stack.enter_async_context(history.kept())
     worker, siblings = ToldWorker(os.getpid(), time.time()), Siblings(shared_metrics)

@@ -36,7 +36,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class CannotStart(Exception):
-    """What the gateway needs is missing, damaged, open to others or not enough."""
+    """The error of a start whose needs are missing, damaged, open to others or not enough."""
 
 
 @dataclass(frozen=True, slots=True)

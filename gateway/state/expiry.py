@@ -1,4 +1,4 @@
-"""Removes stored responses when they have expired.
+"""The removal of stored responses when they have expired.
 
 An expired one is not found in any case; this gives its bytes back.
 """

@@ -1,4 +1,4 @@
-"""What is wrong with what the gateway keeps, as `/readyz`, the metrics and the log say it.
+"""The faults of what the gateway keeps, as `/readyz`, the metrics and the log say them.
 
     state_damaged    the state cannot be read, or is not whole
     state_missing    there was a state, and it is empty, gone, or another one
@@ -47,7 +47,7 @@ class Faulty(Protocol):
 
     @property
     def fault(self) -> Fault | None:
-        """What is wrong with it, as far as is known."""
+        """The fault, as far as is known."""
         ...
 
     async def check(self) -> None:
@@ -56,7 +56,7 @@ class Faulty(Protocol):
 
 
 def damaged(what: Kept, name: str) -> Fault:
-    """The content of `name` is not what was written."""
+    """Make the fault of a content of `name` that is not what was written."""
     return Fault(
         _DAMAGED[what],
         f"{name} is damaged: stop the server and put back a backup of it, {_ACCEPT}"
@@ -65,7 +65,7 @@ def damaged(what: Kept, name: str) -> Fault:
 
 
 def gone(what: Kept, name: str) -> Fault:
-    """`name` had content once, and has none."""
+    """Make the fault of `name` that had content once, and has none."""
     return Fault(
         _MISSING[what],
         f"{name} is empty or gone, but there was one: put it back from a backup,"
@@ -74,7 +74,7 @@ def gone(what: Kept, name: str) -> Fault:
 
 
 def another(what: Kept, name: str, marker: str) -> Fault:
-    """`name` belongs to another installation, or was started anew by another process."""
+    """Make the fault of `name` from another installation, or started anew by another process."""
     return Fault(
         _MISSING[what],
         f"{name} is not the one that was here before ({marker} remembers it): put that back,"
@@ -83,14 +83,14 @@ def another(what: Kept, name: str, marker: str) -> Fault:
 
 
 def exchanged(what: Kept, name: str) -> Fault:
-    """Another file has taken the place of the one that is open."""
+    """Make the fault of another file in the place of the one that is open."""
     return Fault(
         _MISSING[what], f"{name} was exchanged while the server runs: restart it to use this one"
     )
 
 
 def no_room(where: str) -> Fault:
-    """Nothing more can be written to `where`."""
+    """Make the fault of `where`, to which nothing more can be written."""
     return Fault(
         "disk_full",
         f"{where} is full: make room. Until then requests are served and keys can be revoked"
@@ -99,7 +99,7 @@ def no_room(where: str) -> Fault:
 
 
 class FaultWatch:
-    """Watches for one process. `tell` is given the statuses of all faults after every look."""
+    """The watch for faults of one process. After each look `tell` is given all statuses."""
 
     def __init__(self, watched: Sequence[Faulty], tell: Callable[[set[str]], None]) -> None:
         self._watched = watched
@@ -107,7 +107,7 @@ class FaultWatch:
         self._known: set[Fault] = set()
 
     def worst(self) -> Fault | None:
-        """The worst fault there is, as far as is known."""
+        """Return the worst fault there is, as far as is known."""
         return min(self.faults(), key=lambda fault: STATUSES.index(fault.status), default=None)
 
     async def look(self) -> None:
@@ -129,7 +129,7 @@ class FaultWatch:
             yield self
 
     def faults(self) -> set[Fault]:
-        """All that are known."""
+        """Return all that are known."""
         return {one.fault for one in self._watched if one.fault is not None}
 
     async def _look_and_wait(self) -> None:

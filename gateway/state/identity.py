@@ -1,4 +1,4 @@
-"""Which state belongs to this installation: a marker in the data directory, the same id in it.
+"""The identity of an installation's state: a marker in the data directory, and its id.
 
 `state.id` and `limits.id` hold a random id that is also in what they are named after, be it a file
 (`sqlite.database`) or Redis (`redis.identity`). So something that was there before, and is empty,
@@ -24,7 +24,7 @@ KEYS_FILE = "keys.env"  # written at the end of a first start: from then on ther
 
 
 class WrongState(Exception):
-    """What is there is empty, or not what was there before. The message says what to do."""
+    """The error of state that is empty, or not what was there. The message says what to do."""
 
     def __init__(self, fault: Fault) -> None:
         super().__init__(fault.reason)
@@ -33,7 +33,7 @@ class WrongState(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ExpectedState:
-    """What a start expects to find: this id if it is known; `was_there`: anything but nothing."""
+    """The state that a start expects: this id if known; `was_there`: anything but nothing."""
 
     what: Kept
     name: str  # what it is called when it is missing: a file, or Redis
@@ -41,7 +41,7 @@ class ExpectedState:
     was_there: bool = False
 
     def settled(self, found: str | None, *, is_empty: bool) -> str:
-        """The id from now on, where `found` is there now; raises WrongState.
+        """Return the id from now on, where `found` is there now; raise WrongState.
 
         What has content and no id was written by a release that knew none.
         """
@@ -55,7 +55,7 @@ class ExpectedState:
 
 
 def expected(data_dir: Path, what: Kept, name: str) -> ExpectedState:
-    """What is there by its marker; a state also by the keys of a completed first start."""
+    """Read what is there by its marker; a state also by the keys of a completed first start."""
     known = _read(data_dir, what)
     is_done = what == "state" and (data_dir / KEYS_FILE).exists()
     return ExpectedState(what, name, known, known is not None or is_done)
@@ -73,12 +73,12 @@ def forget(data_dir: Path, what: Kept) -> None:
 
 
 def marker_name(what: Kept) -> str:
-    """The marker's file."""
+    """Name the marker's file."""
     return f"{what}.id"
 
 
 def _read(data_dir: Path, what: Kept) -> str | None:
-    """The marked id; None without a marker. Raises FileExposed or PrivateFileDamaged."""
+    """Read the marked id; None without a marker. Raises FileExposed or PrivateFileDamaged."""
     path = data_dir / marker_name(what)
     try:
         found = read_private(path).decode("ascii", "replace").strip()

@@ -45,7 +45,7 @@ def require_private(path: Path, mode: int) -> None:
 
 
 def read_private(path: Path) -> bytes:
-    """All bytes of `path`; FileMissing, or FileExposed before a byte is read."""
+    """Read all bytes of `path`; raise FileMissing, or FileExposed before a byte is read."""
     try:
         file = path.open("rb")
     except FileNotFoundError as missing:
@@ -56,7 +56,7 @@ def read_private(path: Path) -> bytes:
 
 
 def read_handed_in(path: Path) -> str:
-    """The text of a file that the deployment provides, without surrounding blanks.
+    """Read the text of a file that the deployment provides, without surrounding blanks.
 
     Such a file (a Docker secret, say) may be readable by more than its owner, because it is
     mounted where only this process looks. One that others may write is refused: FileExposed.
@@ -100,7 +100,7 @@ def replace_private(path: Path, content: bytes) -> None:
 
 
 def _write_beside(path: Path, content: bytes) -> Path:
-    """A new file in the same directory, complete and on the disk."""
+    """Write a new file in the same directory, complete and on the disk."""
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:

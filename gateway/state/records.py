@@ -1,4 +1,4 @@
-"""What is stored: tenants, keys, groups, published prefixes, answers, usage, the audit log.
+"""The stored records: tenants, keys, groups, published prefixes, answers, usage, audit.
 
 A record is stored whole, as JSON, so a new field only needs a default, with which older records
 are read. Fields that must be unique, or by which records are found, are indexed beside them. Times
@@ -37,11 +37,11 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def new(cls, name: str, *, created_at: float) -> Tenant:
-        """A tenant with a random id, which no tenant had before: no tenant inherits its cache."""
+        """Make a tenant with a random id, which no tenant had: no tenant inherits its cache."""
         return cls(id=f"tn_{secrets.token_hex(8)}", name=name, created_at=created_at)
 
     def updated(self, new: Tenant) -> Tenant:
-        """What replaces this tenant: `new`."""
+        """Return what replaces this tenant: `new`."""
         return new
 
 
@@ -59,12 +59,12 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ends_at(self) -> float | None:
-        """When the key becomes invalid, unless it is revoked before; None: never."""
+        """The time at which the key ends, unless it is revoked before; None: never."""
         ends = [end for end in (self.expires_at, self.retires_at) if end is not None]
         return min(ends, default=None)
 
     def is_live(self, now: float) -> bool:
-        """Whether the key is valid at `now`."""
+        """Tell whether the key is valid at `now`."""
         ends_at = self.ends_at
         return self.revoked_at is None and (ends_at is None or now < ends_at)
 
@@ -73,7 +73,7 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
         return replace(self, retires_at=at if self.retires_at is None else min(at, self.retires_at))
 
     def updated(self, new: ApiKey) -> ApiKey:
-        """This key with the expiry of `new`; a revocation is never undone."""
+        """Give this key the expiry of `new`; a revocation is never undone."""
         revoked_at = new.revoked_at if self.revoked_at is None else self.revoked_at
         return replace(
             self, expires_at=new.expires_at, retires_at=new.retires_at, revoked_at=revoked_at
@@ -89,16 +89,16 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def new(cls, name: str, *, created_at: float) -> Group:
-        """A group with a random id, which no group had before."""
+        """Make a group with a random id, which no group had before."""
         return cls(id=f"gr_{secrets.token_hex(8)}", name=name, created_at=created_at)
 
     def updated(self, new: Group) -> Group:
-        """What replaces this group: `new`."""
+        """Return what replaces this group: `new`."""
         return new
 
 
 class PrefixSource(msgspec.Struct, frozen=True, kw_only=True):
-    """What a published prefix is made from: messages of a chat, its tools, or both; or a text.
+    """The source of a published prefix: messages of a chat, its tools, or both; or a text.
 
     Messages are what the chat template is given: objects with `role` and `content`. So are tools:
     objects whose fields stay in the order in which they came.
@@ -127,7 +127,7 @@ class PublishedPrefix(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.scope == EVERYONE else self.scope
 
     def updated(self, new: PublishedPrefix) -> PublishedPrefix:
-        """This prefix with the token count and deletion of `new`; a deletion is never undone.
+        """Give this prefix the token count and deletion of `new`; a deletion is never undone.
 
         A deleted prefix keeps its name and version, but not its content.
         """
@@ -146,7 +146,7 @@ class PublishedPrefix(msgspec.Struct, frozen=True, kw_only=True):
         created_at: float,
         tokens: int | None = None,
     ) -> PublishedPrefix:
-        """A prefix with a random id, which no prefix had before."""
+        """Make a prefix with a random id, which no prefix had before."""
         return cls(
             id=f"px_{secrets.token_hex(8)}",
             name=name,
@@ -169,14 +169,14 @@ class StoredResponse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResponseRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """How many bytes of stored responses there may be, as they are stored."""
+    """The bytes of stored responses that there may be, as they are stored."""
 
     of_one: int
     of_tenant: int
     of_all: int
 
     def has_room_for(self, size: int) -> bool:
-        """Whether a response of `size` bytes fits if nothing else is stored."""
+        """Tell whether a response of `size` bytes fits if nothing else is stored."""
         return size <= min(self.of_one, self.of_tenant, self.of_all)
 
 
@@ -194,7 +194,7 @@ class RegisteredEngine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CacheFlush(msgspec.Struct, frozen=True, kw_only=True):
-    """What engines are to forget, whenever they come back. Its id is never used again."""
+    """The flush that engines are to do, whenever they come back. Its id is never used again."""
 
     id: str
     tenant_id: str | None  # None: everything
@@ -202,12 +202,12 @@ class CacheFlush(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def new(cls, tenant_id: str | None, *, at: float) -> CacheFlush:
-        """A flush with a random id, which no engine has done."""
+        """Make a flush with a random id, which no engine has done."""
         return cls(id=f"fl_{secrets.token_hex(8)}", tenant_id=tenant_id, at=at)
 
 
 class Counters(msgspec.Struct, frozen=True, kw_only=True):
-    """What was used. None means not measured, which is not 0.
+    """The use that was counted. None means not measured, which is not 0.
 
     `cached_tokens` are the prompt tokens that the cache saved, each prompt once; `computed_tokens`
     those that were computed, by each choice.
@@ -225,20 +225,20 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     cache_read_tokens: int = 0
 
     def plus(self, other: Counters) -> Counters:
-        """Both together."""
+        """Add both."""
         total = asdict(self)
         for name, more in other.known().items():
             total[name] = (total[name] or 0) + more
         return Counters(**total)
 
     def known(self) -> dict[str, Any]:
-        """The counters that were measured, by name."""
+        """Return the counters that were measured, by name."""
         values = asdict(self)
         return {name: value for name, value in values.items() if value is not None}
 
 
 class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What one key of a tenant used on one day, `YYYY-MM-DD` in UTC."""
+    """The use of one key of a tenant on one day, `YYYY-MM-DD` in UTC."""
 
     tenant_id: str
     key_id: str
@@ -247,7 +247,7 @@ class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """What an operator changed. `detail` holds names and numbers; keys and prompts never."""
+    """The change that an operator made. `detail` has names and numbers; keys and prompts never."""
 
     time: float
     actor: str
@@ -257,7 +257,7 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IsolationReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What `ratoon verify-isolation` found in its last run. It holds no key and no prompt."""
+    """The last result of `ratoon verify-isolation`. It holds no key and no prompt."""
 
     at: float  # seconds since the epoch
     verdict: str

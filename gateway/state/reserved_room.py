@@ -42,7 +42,7 @@ class ReservedRoom:
         await asyncio.to_thread(self.look)
 
     def look(self) -> None:
-        """What `check` does, waiting for the disk."""
+        """Do what `check` does, waiting for the disk."""
         free = self._free()
         self.fault = no_room("the disk of the data directory") if free < LOW_BYTES else None
         if free >= LOW_BYTES + BALLAST_BYTES - self._size():
@@ -60,7 +60,7 @@ class ReservedRoom:
         return False
 
     def end(self) -> None:
-        """Before the last writes of a run: let them have all there is, if they need it."""
+        """Give the last writes of a run all the room there is, if they need it."""
         if self._free() < LOW_BYTES:
             self.give_up(keep=0)
 
@@ -75,7 +75,7 @@ class ReservedRoom:
                 os.close(descriptor)
 
     def lacks_room(self) -> bool:
-        """Whether a small file cannot be written: also where a quota says so."""
+        """Tell whether a small file cannot be written: also where a quota says so."""
         probe = self._directory / f".room.{os.getpid()}"
         try:
             descriptor = os.open(probe, os.O_WRONLY | os.O_CREAT, 0o600)

@@ -54,11 +54,11 @@ class Records(Protocol):
         ...
 
     async def every(self, kind: type[R]) -> list[R]:
-        """All records of a kind, oldest first; deleted prefixes too."""
+        """List all records of a kind, oldest first; deleted prefixes too."""
         ...
 
     async def get(self, kind: type[R], record_id: str) -> R:
-        """One record by id."""
+        """Find one record by id."""
         ...
 
     async def update(self, kind: type[R], record_id: str, change: Callable[[R], R]) -> R:
@@ -80,11 +80,11 @@ class Records(Protocol):
         ...
 
     async def list_keys(self, tenant_id: str) -> list[ApiKey]:
-        """A tenant's keys, oldest first."""
+        """List a tenant's keys, oldest first."""
         ...
 
     async def find_by_digest(self, digest: bytes) -> tuple[ApiKey, Tenant] | None:
-        """The key with this digest and its tenant; None when no such key was ever made."""
+        """Find the key with this digest and its tenant; None when no such key was ever made."""
         ...
 
 
@@ -102,7 +102,7 @@ class ResponseStore(Protocol):
     async def find_response(
         self, tenant_id: str, response_id: str, *, now: float
     ) -> StoredResponse:
-        """One of a tenant's; NotFound also when it has expired."""
+        """Find one of a tenant's; NotFound also when it has expired."""
         ...
 
     async def drop_response(self, tenant_id: str, response_id: str, *, now: float) -> None:
@@ -133,19 +133,19 @@ class UsageStore(Protocol):
         tenant_id: str | None = None,
         key_id: str | None = None,
     ) -> list[UsageRow]:
-        """The rows from one day to another, both included, by day, tenant and key."""
+        """List the rows from one day to another, both included, by day, tenant and key."""
         ...
 
 
 class AuditLog(Protocol):
-    """What operators did."""
+    """The log of what operators did."""
 
     async def append_audit(self, entry: AuditEntry) -> None:
         """Add an entry; beyond AUDIT_KEPT the oldest go."""
         ...
 
     async def list_audit(self, *, limit: int, skip: int = 0) -> list[AuditEntry]:
-        """At most `limit` entries, newest first, after leaving out the `skip` newest."""
+        """List at most `limit` entries, newest first, without the `skip` newest."""
         ...
 
 
@@ -157,7 +157,7 @@ class IsolationReports(Protocol):
         ...
 
     async def isolation_report(self) -> IsolationReport | None:
-        """The last one; None before the first."""
+        """Return the last one; None before the first."""
         ...
 
 
@@ -173,7 +173,7 @@ class EngineRegistry(Protocol):
         ...
 
     async def registered_engines(self) -> list[RegisteredEngine]:
-        """All of them, by address."""
+        """List all of them, by address."""
         ...
 
 
@@ -185,7 +185,7 @@ class FlushLog(Protocol):
         ...
 
     async def flushes(self) -> list[CacheFlush]:
-        """All of them, the oldest first."""
+        """List all of them, the oldest first."""
         ...
 
     async def fold_flushes(self, into: CacheFlush, tenant_ids: Sequence[str]) -> None:
@@ -220,48 +220,48 @@ class Listener(Protocol):
     """
 
     def forget(self, changed_id: str) -> None:
-        """This tenant, one of its keys, this published prefix or this flush has changed."""
+        """Forget this tenant, one of its keys, this published prefix or this flush: it changed."""
         ...
 
     def reload(self) -> None:
-        """Anything may have changed."""
+        """Reload: anything may have changed."""
         ...
 
 
 def missing(kind: type[Record]) -> NotFound:
-    """The error where a record of this kind is not there."""
+    """Make the error where a record of this kind is not there."""
     return NotFound(f"no such {_NAMES[kind]}")
 
 
 def missing_engine() -> NotFound:
-    """The error where no engine is registered at an address."""
+    """Make the error where no engine is registered at an address."""
     return NotFound("no such engine")
 
 
 def since(engine: RegisteredEngine, before: bytes | None) -> RegisteredEngine:
-    """The engine, added when the record `before` it at its address was; None: there is none."""
+    """Keep the time when the record `before` it at its address was added; None: there is none."""
     if before is None:
         return engine
     return replace(engine, added_at=decode(before, type=RegisteredEngine).added_at)
 
 
 def missing_response() -> NotFound:
-    """The error where a stored response is not there, or not this tenant's."""
+    """Make the error where a stored response is not there, or not this tenant's."""
     return NotFound("there is no such response", code="response_not_found", param="response_id")
 
 
 def live_group(record: Record) -> str | None:
-    """The group that cannot be deleted while this record is as it is; None: there is none."""
+    """Return the group that cannot be deleted while this record is as it is; None: none."""
     if isinstance(record, PublishedPrefix) and record.deleted_at is not None:
         return None
     return record.group_id if isinstance(record, Tenant | PublishedPrefix) else None
 
 
 def taken() -> Conflict:
-    """The error where what must be unique is not."""
+    """Make the error where what must be unique is not."""
     return Conflict("the name or id is taken")
 
 
 def has_members() -> Conflict:
-    """The error where a group cannot be deleted."""
+    """Make the error where a group cannot be deleted."""
     return Conflict("the group still has tenants or published prefixes")

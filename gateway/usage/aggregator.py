@@ -50,12 +50,12 @@ class UsageKey(NamedTuple):
     key_id: str
 
     def label(self) -> str:
-        """The row as text."""
+        """Write the row as text."""
         return msgspec.json.encode(self).decode()
 
     @classmethod
     def of(cls, label: str) -> UsageKey | None:
-        """The row of a label; None if no gateway of this release has made it."""
+        """Read the row of a label; None if no gateway of this release has made it."""
         try:
             row = cls(*_DECODER.decode(label))
             is_day = str(date.fromisoformat(row.day)) == row.day
@@ -65,12 +65,12 @@ class UsageKey(NamedTuple):
 
 
 def day_of(moment: float) -> str:
-    """The day, `YYYY-MM-DD` in UTC, of a time in seconds since the epoch."""
+    """Return the day, `YYYY-MM-DD` in UTC, of a time in seconds since the epoch."""
     return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%d")
 
 
 class UsageAggregator:
-    """Counts for one process. `clock` gives seconds since the epoch."""
+    """The aggregator of use for one process. `clock` gives seconds since the epoch."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class UsageAggregator:
         self._add(self._row_of(caller), used)
 
     def writer(self, caller: Caller) -> str:
-        """The label under which `caller` writes into the cache today."""
+        """Return the label under which `caller` writes into the cache today."""
         return self._row_of(caller).label()
 
     def add_cache(self, writer: str, cache: WrittenAndRead) -> None:

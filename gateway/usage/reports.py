@@ -29,7 +29,7 @@ class Reports:
         self._turns = TenantTurns(MOST_WAITING)
 
     async def answer(self, request: Request, made: Callable[[], Awaitable[Response]]) -> Response:
-        """The answer that `made` gives in its turn, counted until it is sent.
+        """Answer by `made` in its turn, counted until the answer is sent.
 
         Raises TooManyRequests where too many of the tenant wait, ClientGone, and what `made` does.
         """

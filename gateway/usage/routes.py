@@ -56,7 +56,7 @@ class UsageView(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, row: UsageRow) -> "UsageView":
-        """The view of a row of the usage store."""
+        """Write the view of a row of the usage store."""
         used = row.counters
         return view_of(
             cls,
@@ -77,7 +77,7 @@ class UsageList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def usage_router(usage_store: UsageStore, clock: Callable[[], float]) -> APIRouter:
-    """`GET /admin/usage`, without its guard."""
+    """Serve `GET /admin/usage`, without its guard."""
 
     async def any_tenant(tenant: str | None = None) -> str | None:
         return tenant
@@ -91,7 +91,7 @@ def own_usage_router(
     clock: Callable[[], float],
     reports: Reports,
 ) -> APIRouter:
-    """`GET /v1/usage`."""
+    """Serve `GET /v1/usage`."""
 
     async def own(caller: Annotated[Caller, Depends(authenticate)]) -> str:
         return caller.tenant_id
@@ -106,7 +106,7 @@ def _router(
     whose: Callable[..., Awaitable[str | None]],
     reports: Reports,
 ) -> APIRouter:
-    """A report at `path` for the tenant that `whose`, a dependency, gives; None: for all."""
+    """Serve a report at `path` for the tenant that `whose`, a dependency, gives; None: for all."""
     router = APIRouter()
 
     @router.get(path, openapi_extra=described(UsageList, texts=["text/csv"]))
@@ -131,7 +131,7 @@ def _router(
 
 
 def days_of(first: str | None, last: str | None, now: float) -> tuple[str, str]:
-    """The days of `from` and `to`; by default the last DEFAULT_DAYS. Raises BadRequest."""
+    """Read the days of `from` and `to`; by default the last DEFAULT_DAYS. Raises BadRequest."""
     end = _day("to", last or day_of(now))
     if first is None:
         return str(_back(end, DEFAULT_DAYS - 1)), str(end)
@@ -146,7 +146,7 @@ def days_of(first: str | None, last: str | None, now: float) -> tuple[str, str]:
 def usage_response(
     request: Request, wanted: str | None, days: tuple[str, str], rows: Sequence[UsageRow]
 ) -> Response:
-    """The rows as JSON; as CSV for `format=csv`, or without a format for `Accept: text/csv`.
+    """Write the rows as JSON; as CSV for `format=csv`, or by default for `Accept: text/csv`.
 
     Raises BadRequest for any other format.
     """
@@ -170,7 +170,7 @@ def _day(name: str, text: str) -> date:
 
 
 def _back(day: date, days: int) -> date:
-    """`days` earlier, or the first day that a date can be."""
+    """Return the day `days` earlier, or the first day that a date can be."""
     return day - timedelta(days=min(days, (day - date.min).days))
 
 

@@ -63,7 +63,7 @@ class BatchLayout:
 
     @property
     def num_rows(self) -> int:
-        """R."""
+        """Number of rows R."""
         return int(self.context_lens.shape[0])
 
 

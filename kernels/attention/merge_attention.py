@@ -1,4 +1,4 @@
-"""Merges the partial attention outputs of a row, each weighted by the log-sum-exp of its keys.
+"""A merge of a row's partial attention outputs, weighted by the log-sum-exp of their keys.
 
     out = sum_i exp2(lse_i - max lse) partial_i / sum_i exp2(lse_i - max lse)      lse in base 2
 

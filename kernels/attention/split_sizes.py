@@ -29,7 +29,7 @@ Ints = npt.NDArray[np.int32]
 Numbers = npt.NDArray[np.number]
 
 _EVEN = 1.25  # times the mean: splits that are not longer than that end together
-_TAIL = 0.45  # of the longest split's time is lost after splits that do not end together
+_TAIL = 0.45  # part of the longest split's time lost where splits do not end together
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 import torch
 
-MAX_QUERIES = 64  # that a decode program has registers for
-LEAST_SHARED_TOKENS = 1_024  # of a group: fewer are re-read from the L2 cache anyway
-_LEAST_SAVED_BYTES = 2**26  # of keys and values of one layer
+MAX_QUERIES = 64  # most query rows that a decode program has registers for
+LEAST_SHARED_TOKENS = 1_024  # least tokens of a group: fewer are re-read from the L2 cache anyway
+_LEAST_SAVED_BYTES = 2**26  # least saved bytes of keys and values of one layer
 # Of prompts: in a smaller one a program of Hopper's kernel, which has a multiprocessor for itself,
 # would begin for a few tiles. By counting, not by measurement (decision 156).
 LEAST_HOPPER_WINDOW = 1_024
@@ -28,10 +28,10 @@ class DecodeTuning:
     warps: int
     stages: int  # tiles in flight, plus one
     at_once: int  # programs that run at once
-    alone: float  # a program's time if it runs by itself, in that of one among all that can
-    begin_keys: int  # that could be read in the time that a split takes beside its keys
-    least_keys: int  # of a split; a multiple of `tile`
-    splits: int  # at most, over all KV heads, beyond one for each item
+    alone: float  # time of a program alone, relative to one among all that fit
+    begin_keys: int  # keys that could be read in a split's fixed time
+    least_keys: int  # least keys of a split; a multiple of `tile`
+    splits: int  # most splits of all KV heads, beyond one for each item
 
     def most_splits(self, kv_heads: int) -> int:
         """Return the most splits of one KV head, beyond one for each item."""

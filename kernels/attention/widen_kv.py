@@ -1,4 +1,4 @@
-"""Copies the keys and values that a step's prompts read from fp8 to 16 bits, for Hopper's kernel.
+"""A copy from fp8 to 16 bits of the KV that a step's prompts read, for Hopper's kernel.
 
 That kernel copies boxes of 16-bit numbers to shared memory, and is worth a copy of what it reads:
 some 15 us a layer for 8,192 tokens, whose attention takes 600. The copy is a small pool of its own:

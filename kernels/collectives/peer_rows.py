@@ -98,7 +98,7 @@ class PeerRows:
 
         On CUDA to be called on a stream that does not wait for these kernels.
         """
-        self.turns.fill_(_ABANDONED)  # first: who has read it before is let go by what follows
+        self.turns.fill_(_ABANDONED)  # first: what follows releases those that read it before
         self.own.zero_()
 
 

@@ -1,4 +1,4 @@
-"""Orders the pairs of token and expert by expert, in tiles of rows that one program multiplies.
+"""The order of pairs of token and expert by expert, in tiles of rows for one program each.
 
 Pair t * k + j is the j-th expert of token t. Every expert's pairs, in order, fill whole tiles:
 

@@ -1,4 +1,4 @@
-"""Chooses the experts of each token: the k largest of its router's logits.
+"""The router's choice of experts for each token: the k largest of its logits.
 
     weights = softmax(logits), of all experts, in float32
     with `renormalise` divided by the sum of the chosen ones

@@ -1,4 +1,4 @@
-"""Compiles kernels side by side, before their first use.
+"""Compilation of kernels side by side, before their first use.
 
 Triton compiles a variant of a kernel when it is first launched, so a process compiles one variant
 after the other. Here a dry run first finds the variants that the process will launch:

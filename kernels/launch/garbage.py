@@ -1,4 +1,4 @@
-"""Keeps Python from collecting garbage for a while."""
+"""A pause of Python's garbage collection."""
 
 from __future__ import annotations
 

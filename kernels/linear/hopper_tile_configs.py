@@ -24,17 +24,17 @@ from kernels.launch.rounding import cdiv, next_power_of_2
 
 MIN_ROWS = 8  # N of the smallest WGMMA instruction
 MAX_FP8_ROWS = 128  # N of the largest whose sums find registers; of more rows the library's
-# With numbers of rows up to these, and up to 32, all kernels of fp8 are launched.
+# Row counts that together launch all fp8 kernels, beside those up to 32.
 TELLING_ROWS = (64, MAX_FP8_ROWS)
 STRIP = 128  # rows of the weight in a program: M = 64 of WGMMA, twice
 PROCESSORS = 132  # multiprocessors of an H100 or H200
 MOST_STAGES = 12  # tiles in flight in a program
-_SHARED_BYTES = 216 * 1024  # of a multiprocessor, for tiles
+_SHARED_BYTES = 216 * 1024  # shared memory of a multiprocessor, for tiles
 _TILE_ROW_BYTES = 128
-_MIN_TILES = 8  # of a share of K of 16 bits
+_MIN_TILES = 8  # least tiles of a share of K in 16 bits
 _MAX_SHARES = 8
 _FILLED = 96  # programs of fp8: the kernels before and after find room on the other multiprocessors
-_FEW_ROWS, _FILLED_BY_FEW = 4, 128  # of these rows there is little to add, and x is small
+_FEW_ROWS, _FILLED_BY_FEW = 4, 128  # few rows: little to reduce, and x is small
 _MOST_ROUNDS = 2  # of programs with a strip each; of fp8 with few rows 1
 _FEW_STRIPS = 48  # with more and more than 64 rows, the library has programs enough
 

@@ -31,14 +31,14 @@ Int4LinearOp = Callable[[Tensor, Int4Matrix, Tensor | None], Tensor]
 
 MAX_ROWS = 128
 _MOST_IN_PROGRAM = 64  # rows of x
-# With numbers of rows up to these and beyond, all kernels are launched.
+# Row counts up to and beyond which all kernels are launched.
 TELLING_ROWS = (16, 32, _MOST_IN_PROGRAM, MAX_ROWS + 1)
 _MIN_ROWS = 16  # of the smallest operand that the matrix units take
 _STRIP, _STAGES = 64, 4  # rows of the matrix in a program
 _WIDE_STRIP = 128  # with more of x, all of which each strip reads from the L2 cache
 _ROWS_OF_WARP = 16
 _PROGRAMS = 528  # four on each of an H200's multiprocessors: they take turns at dequantising
-_MIN_SPANS = 8  # of a share of K
+_MIN_SPANS = 8  # least spans of a share of K
 _MAX_SHARES = 8
 
 

@@ -29,7 +29,7 @@ from kernels.norms.gate import Gate
 FP8_WARPS = 16  # of a program that has a row: few enough that others run beside it
 _COLUMNS = 1024
 
-# With the reciprocal for the quotient, and no care for numbers too small to count beside 1.
+# Multiplies by the reciprocal; numbers too small to count beside 1 may be flushed.
 SILU = tl.constexpr("""{ .reg .f32 t;
     mul.f32 t, $1, 0fBFB8AA3B; ex2.approx.ftz.f32 t, t; add.f32 t, t, 0f3F800000;
     rcp.approx.ftz.f32 t, t; mul.f32 $0, $1, t; }""")

@@ -1,4 +1,4 @@
-"""Lowers the logits of tokens that a row has already.
+"""Penalties, which lower the logits of tokens that a row has already.
 
 What a row has lies in a table of the device, `seen` (S, V) int32: at each token twice the times
 that it is in the output, and 1 more where it is in the prompt.

@@ -19,7 +19,7 @@ from kernels.launch.rounding import cdiv, next_power_of_2
 from kernels.sampling.noise import log_exponential
 
 _PART = 2048  # tokens one program looks at
-_CHUNK = 1024  # of them at a time
+_CHUNK = 1024  # tokens at a time
 
 
 def reference(logits: Tensor, temperature: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:

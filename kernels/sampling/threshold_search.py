@@ -1,4 +1,4 @@
-"""Finds the score at which a row's likeliest tokens, the likeliest first, reach a count or a sum.
+"""A search for the score at which a row's likeliest tokens reach a count or a sum.
 
 A search in place of a sort. Each pass over the row counts or weighs what is above eight cuts of the
 range in which the score must lie, and the range becomes the part between two of them. Cuts divide

@@ -34,7 +34,7 @@ RULED_OUT = float("-inf")
 _WEIGHTLESS = tl.constexpr(23.0)  # so far below the greatest, a score weighs nothing
 _NUM_WARPS = 16
 _REGISTERS = 64  # of a thread, so that a multiprocessor runs two programs at a time
-_BYTES_A_LANE = 16  # of a row's logits, at a time
+_BYTES_A_LANE = 16  # a row's logits at a time
 
 
 def reference(
@@ -123,7 +123,7 @@ def _kernel(
     share = tl.load(top_p + index)
     least, greatest, count, broken = _range(logits, inverse, V, LANES, EACH)
     if (broken > 0) | (count == 0):
-        return  # there is nothing to go by
+        return  # no score is usable
     top = key_of(greatest)
     wanted, nothing = tl.load(top_k + index), tl.full([], 0, tl.int64)
     # Kept are the tokens above a key, and of those with it the first by id, as many as needed.

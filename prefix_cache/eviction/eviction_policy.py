@@ -107,7 +107,7 @@ class Candidates:
         self._retention = retention or Retention()
         self._serial = count()  # orders equal keys, so that nodes are never compared
         self._entries: dict[Node, Entry] = {}  # the entry that counts
-        self.heap: list[Entry] = []  # to be read alone
+        self.heap: list[Entry] = []  # read only
         self._retained: list[Entry] = []  # when a leaf lapses comes before its key
 
     def __len__(self) -> int:

@@ -128,7 +128,7 @@ class Ghosts:
 
 
 class ExpectedValue(EvictionPolicy):
-    """Keeps the nodes that are likeliest to be used again for the room they take.
+    """Policy that keeps the nodes likeliest to be used again for the room they take.
 
     Priority is a time, counted in blocks that enter: a node stays for `patience` x its chance of
     reuse x the blocks in the tree. Nodes used only once count as used earlier, by

@@ -31,7 +31,7 @@ from storage.move import DEVICE_TIER, Tier
 
 
 class RefCounts:
-    """Keeps the counts on the nodes, the candidates and `evictable_blocks` in step."""
+    """Counts on the nodes, kept in step with the candidates and `evictable_blocks`."""
 
     def __init__(
         self, tree: RadixTree, policy: EvictionPolicy, tiers: Iterable[Tier] = (DEVICE_TIER,)

@@ -19,7 +19,7 @@ from prefix_cache.tree.node import Node
 
 
 class VictimQueue(Candidates):
-    """Takes the place of a tier's `Candidates` when the first quota is set."""
+    """Queue in place of a tier's `Candidates` from the first quota on."""
 
     def __init__(
         self,

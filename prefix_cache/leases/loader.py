@@ -1,4 +1,4 @@
-"""Loads the part of a prefix that lies in lower tiers to the device.
+"""The loader of the part of a prefix that lies in lower tiers.
 
 A load is a run of blocks after a part that is on the device or being loaded. Its copies end in any
 order; when the last has ended, and the load before it is closed, the leading blocks that arrived

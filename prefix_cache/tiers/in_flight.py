@@ -24,7 +24,7 @@ class CopyOutcome(Enum):
 
     DONE = "done"
     FAILED = "failed"  # the block stays where it was
-    LOST = "lost"  # the copy that was to be read is no good
+    LOST = "lost"  # the copy that was to be read is damaged
 
 
 class InFlight:

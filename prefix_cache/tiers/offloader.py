@@ -40,7 +40,7 @@ from storage.move import DEVICE_TIER, DISK_TIER, HOST_TIER, Tier
 
 
 class Offloader:
-    """Makes room in a tier. One owner thread."""
+    """Offloader, which makes room in a tier. One owner thread."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Offloader:
             return self.make_room_now(count, owner, NO_ROOM)
         device, leaving = self._device, self._in_flight.leaving
         skipped: list[Node] = []
-        awaited = 0  # slots below that skipped nodes wait for
+        awaited = 0  # slots in lower tiers that skipped nodes wait for
         while (wanted := count - device.num_free - leaving[DEVICE_TIER]) > 0:
             chosen = self._choose(wanted, count, owner, skipped)
             if chosen is None:

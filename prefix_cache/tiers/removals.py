@@ -27,11 +27,11 @@ from prefix_cache.tree.node import Node, Position
 from prefix_cache.tree.residency import BIT, DISK, FORGET, HOST, WITH, WITHOUT
 from storage.move import DEVICE_TIER, DISK_TIER, HOST_TIER, Tier
 
-ON_DISK_ALONE = bytes(state for state in WITH[DISK] if not state & HOST)  # but for the device
+ON_DISK_ALONE = bytes(state for state in WITH[DISK] if not state & HOST)  # on no other lower tier
 
 
 class Removals:
-    """Gives slots back. One owner thread."""
+    """Removals of blocks, which give slots back. One owner thread."""
 
     def __init__(self, ref_counts: RefCounts, pools: Pools, in_flight: InFlight) -> None:
         self.eviction_log = EvictionLog()

@@ -143,7 +143,7 @@ class Edge:
     def held_slots(self, start: int = 0) -> list[tuple[Tier, BlockIds]]:
         """Return the slots that the blocks from `start` on take up, or are to, by tier."""
         states, end = self._states[start:], self.num_blocks
-        if states.count(states[:1]) == len(states):  # as a rule they all lie alike
+        if states.count(states[:1]) == len(states):  # usually all blocks are in the same tiers
             return [(tier, self._slots[ROW[tier], start:end]) for tier in TAKEN[states[0]]]
         held = [(tier, self.held_slots_in(tier, start)) for tier in Tier]
         return [(tier, some) for tier, some in held if len(some)]

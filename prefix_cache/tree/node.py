@@ -71,7 +71,7 @@ class Transfer:
     # To the device, and steps may read the blocks: they wait for the missing layers themselves.
     is_released: bool = False
     missed: set[int] = field(default_factory=set)  # positions of blocks that have not arrived
-    lost: set[int] = field(default_factory=set)  # those of them that are no good in `source`
+    lost: set[int] = field(default_factory=set)  # those of them that are damaged in `source`
 
     def parts(self) -> list[tuple[Node, int, int]]:
         """Return each node with the places [start, end) of its blocks that are being copied."""
@@ -104,7 +104,7 @@ class Node:
     attached: bool = True  # False: flushed or discarded; no match finds it any more
     hits: int = 0  # requests that found it since it was put in
     trims: int = 0  # times that blocks were taken off its end
-    num_read: int = 0  # of its first blocks: found by a request since they were put in
+    num_read: int = 0  # number of its first blocks that a request has found since they were put in
     writer: str = ""  # the label of the request that wrote its blocks; "": it had none
     seen: int = 0  # uses of its blocks before that, as far as the policy remembers
     priority: float = 0.0  # the policy's own number, set when the node is used

@@ -1,4 +1,4 @@
-"""Opens the file of records in a directory, whatever state the directory is in.
+"""The opening of a directory's file of records, whatever state the directory is in.
 
     DIRECTORY/lock                  held by the one process that may touch the rest
     DIRECTORY/secret                authenticates records; DIRECTORY/keys with encryption
@@ -39,7 +39,7 @@ class OpenedFile:
 
     file: LmdbFile
     keys: KeyRing
-    lock: int  # descriptor
+    lock: int  # descriptor of the lock
     head_room: HeadRoom
     set_aside: bool  # another file was there that could not be used
     given_up: bool  # one was removed, because others need its room

@@ -38,7 +38,7 @@ class DiskProcessStats:
 
 
 class DiskCounters:
-    """Adds up what one process after the other has counted. One owner thread."""
+    """Sums of what one process after the other has counted. One owner thread."""
 
     def __init__(self, directory: Path) -> None:
         self.stats = DiskProcessStats()

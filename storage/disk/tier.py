@@ -69,7 +69,7 @@ class DiskTier:
         self.generation = 0
         self._state = DiskState.DOWN
         self._started = 0.0  # when the process was started
-        self._num_blocks: int | None = None  # until a file has been open
+        self._num_blocks: int | None = None  # None until a file has been open
         self._met_full_disk = False  # the process that ends now
         self._process: DiskProcess | None = None
         self._start(keep=True)

@@ -38,11 +38,11 @@ Job = Write | Erase | Forget | Note | CloseFile  # the last one ends the thread
 class _WriteBatch:
     writes: list[Write] = field(default_factory=list)
     erased: dict[int, None] = field(default_factory=dict)
-    then: Forget | Note | CloseFile | None = None  # ended the batch, to be done after it
+    then: Forget | Note | CloseFile | None = None  # job that ended the batch, to be done after it
 
 
 class Writing:
-    """Does jobs in order. `run` is a thread's; `queue` is for all threads."""
+    """Jobs done in order. `run` is a thread's; `queue` is for all threads."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Writing:
         """
         self.queue: queue.SimpleQueue[Job] = queue.SimpleQueue()
         self.refused = 0  # writes refused for lack of space
-        self.met_full_disk = False  # in the last attempt to write
+        self.met_full_disk = False  # the last attempt to write met a full disk
         self._records = records
         self._block_at = block_at
         self._reply = reply

@@ -1,4 +1,4 @@
-"""Captures what a function launches on a CUDA device as one graph, to replay it."""
+"""Capture as one graph of what a function launches on a CUDA device, to replay it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Captured(Protocol):
 
 
 class Capture(Protocol):
-    """Makes `Captured` out of functions."""
+    """Maker of `Captured` out of functions."""
 
     def record(self, trial: Launches, launches: Launches) -> Captured:
         """Run `trial`, so that all is compiled and loaded; then capture `launches`.
@@ -62,7 +62,7 @@ class CudaCaptured:
 
 
 class CudaCapture:
-    """Captures all graphs with one memory pool.
+    """Capture of all graphs with one memory pool.
 
     They share their temporary memory, and that of their outputs: these are valid only until any of
     the graphs is replayed next, in the order of the stream.

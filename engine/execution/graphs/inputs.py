@@ -108,7 +108,7 @@ class GraphBucket:
 
 
 class StepInputs:
-    """Fills the inputs of captured graphs of one bucket. `flat` is shared by all buckets."""
+    """Inputs of captured graphs of one bucket. `flat` is shared by all buckets."""
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ from engine.transfers import HostArray, HostCopy, record_event
 
 @dataclass(frozen=True, slots=True)
 class GraphRunner:
-    """Small steps by replay, the others by `eager`; implements `Runner`."""
+    """Runner of small steps by replay, of the others by `eager`; implements `Runner`."""
 
     eager: ModelRunner
     steps: CapturedSteps
@@ -92,8 +92,8 @@ class ReplayedForward:
 
     eager: ModelRunner
     step: CapturedStep
-    sampling: Sequence[Row]  # one for each token
-    draw: Randomness[HostArray] | None  # by which it samples them; None: they need more
+    sampling: Sequence[Row]  # rows to sample, one for each token
+    draw: Randomness[HostArray] | None  # parameters to sample them by; None: they need more
 
     @torch.inference_mode()
     def sample(self, allowed: Sequence[Bitmask | None] = ()) -> Launched:

@@ -13,7 +13,7 @@ from itertools import combinations
 
 from engine.grammars.schemas.json_value import JsonObject, JsonValue, canonical
 
-MAX_ALTERNATIVES = 200  # of which each is compared with each
+MAX_ALTERNATIVES = 200  # most alternatives: each is compared with each
 MAX_DEPTH = 8
 _TYPES = {"null", "boolean", "number", "string", "array", "object"}
 

@@ -56,9 +56,9 @@ class Automaton:
         self._steps = max_steps
         leaves = {leaf.ranges for body in rules.values() for leaf in _leaves(body)}
         self._bits = _bits(leaves)
-        self._fragments: dict[int, Fragment] = {}  # of each terminal
-        self._of: list[tuple[int, int]] = []  # of each position the terminal, and its part there
-        self._chars: list[Ranges] = []  # of each position
+        self._fragments: dict[int, Fragment] = {}  # fragments by terminal
+        self._of: list[tuple[int, int]] = []  # terminal and part at each position
+        self._chars: list[Ranges] = []  # characters at each position
         self._next: list[set[int]] = []  # positions
 
     def add(self, terminal: int, whole: Expression) -> None:

@@ -1,4 +1,4 @@
-r"""Reads GBNF, llama.cpp's grammars, as llama.cpp does.
+r"""A reader of GBNF, llama.cpp's grammars, as llama.cpp reads it.
 
     root ::= "a" [^b-d\n]{1,3} (other | <[17]>)*   # from here
 

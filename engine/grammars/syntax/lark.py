@@ -1,4 +1,4 @@
-"""Writes expressions as the library has them: grammars in Lark, and regular expressions.
+"""A writer of expressions as the library has them: in Lark, and regular expressions.
 
 Knows: how both are spelled. Does not know: why a terminal is one (`terminals.py`).
 """

@@ -1,4 +1,4 @@
-r"""Reads Lark, as far as a grammar in it is a regular expression.
+r"""A reader of Lark, as far as a grammar in it is a regular expression.
 
     start: "*** " NAME (LF line)+
     line: /.+/ -> text

@@ -1,4 +1,4 @@
-r"""Reads regular expressions as ECMA 262 has them, and what other dialects have beside.
+r"""A reader of regular expressions as ECMA 262 has them, and of other dialects' additions.
 
     ^(?<name>[^()[\]]+)\/\d{2,}$
 

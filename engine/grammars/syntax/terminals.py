@@ -49,10 +49,10 @@ class Terminals:
         loops = {name: with_loops(name, body) for name, body in rules.items()}
         self.texts = simplified(loops)
         self.rules: dict[str, Expression] = {}
-        self.wholes: list[Expression] = []  # of the terminals
-        self.apart: dict[int, Expression] = {}  # terminals that are none
+        self.wholes: list[Expression] = []  # expressions of the terminals
+        self.apart: dict[int, Expression] = {}  # terminals that were taken apart
         self._regular = regular_rules(self.texts)
-        self._sizes: dict[str, int] = {}  # of rules
+        self._sizes: dict[str, int] = {}  # sizes by rule
         self._use(root)
         if root in self._regular:  # all is one terminal, and nothing follows it
             return

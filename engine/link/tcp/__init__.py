@@ -1,1 +1,1 @@
-"""What a link over TCP has beside one of a Unix socket: a key at both ends, and bounds."""
+"""The additions of a link over TCP: a key at both ends, and bounds."""

@@ -1,4 +1,4 @@
-"""The link over TCP is encrypted, and both ends know each other: ZMQ's CURVE with one key pair.
+"""Encryption of the link over TCP, whose ends know each other: ZMQ's CURVE, one key pair.
 
 Engine and gateways hold the same secret key, a file that the operator copies. A gateway talks to
 nobody but who has it, and the engine answers nobody else: whoever has not is not heard at all.
@@ -29,7 +29,7 @@ HANDSHAKE_MS = _GONE_MS  # whoever has not shown the key by then is shut out
 
 
 class BadLinkKey(Exception):
-    """The file of the key is absent, holds none, or can be written by others."""
+    """File of a key that is absent, holds none, or can be written by others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +40,12 @@ class LinkKey:
 
     @property
     def public(self) -> bytes:
-        """What the other end is known by."""
+        """Public key, by which the other end is known."""
         return zmq.curve_public(self.secret)
 
 
 def read_link_key(path: Path) -> LinkKey:
-    """The key of a file; raises BadLinkKey."""
+    """Read the key of a file; raises BadLinkKey."""
     try:
         mode, secret = path.stat().st_mode, path.read_bytes().strip()
     except OSError as error:
@@ -61,7 +61,7 @@ def read_link_key(path: Path) -> LinkKey:
 
 
 def serve_with(socket: Socket, key: LinkKey) -> None:
-    """Before it is bound: answer only who holds `key`, once `only_holders` runs."""
+    """Answer only holders of `key`, once `only_holders` runs. To be called before binding."""
     socket.set(zmq.CURVE_SERVER, 1)
     socket.set(zmq.CURVE_SECRETKEY, key.secret)
     socket.set_string(zmq.ZAP_DOMAIN, _DOMAIN)
@@ -70,7 +70,7 @@ def serve_with(socket: Socket, key: LinkKey) -> None:
 
 
 def connect_with(socket: Socket, key: LinkKey) -> None:
-    """Before it is connected: talk only to who holds `key`."""
+    """Talk only to holders of `key`. To be called before connecting."""
     socket.set(zmq.CURVE_SECRETKEY, key.secret)
     socket.set(zmq.CURVE_PUBLICKEY, key.public)
     socket.set(zmq.CURVE_SERVERKEY, key.public)
@@ -83,20 +83,20 @@ def _ping(socket: Socket) -> None:
 
 
 class FailedHandshakes:
-    """Of one end with one engine: those that fail one after the other."""
+    """Count of handshakes of one end with one engine that failed one after the other."""
 
     def __init__(self, engine: str) -> None:
         self._engine = engine
         self._failed = 0
 
     def count(self, *, failed: bool) -> bool:
-        """One is over; True where, with it, they fail for no other reason than the key."""
+        """Record a handshake; return True once all failures mean a wrong key."""
         self._failed = self._failed + 1 if failed else 0
         return self._failed == HANDSHAKES
 
     @property
     def error(self) -> str | None:
-        """What is wrong; None: nothing that is known yet."""
+        """Reason of the failures; None: none is known yet."""
         if self._failed < HANDSHAKES:
             return None
         return (
@@ -110,13 +110,13 @@ class _Holders:
     public: bytes
 
     def callback(self, domain: str, key: bytes) -> bool:
-        """As `ThreadAuthenticator.configure_curve_callback` asks, for each handshake."""
+        """Check a handshake's key, for `ThreadAuthenticator.configure_curve_callback`."""
         return domain == _DOMAIN and key == self.public
 
 
 @contextmanager
 def only_holders(context: zmq.Context[Socket], key: LinkKey) -> Iterator[None]:
-    """In this context's servers nobody is let in who does not hold `key`. Before they are bound."""
+    """Admit only holders of `key` to this context's servers. Before they are bound."""
     authenticator = ThreadAuthenticator(context)
     authenticator.start()
     try:

@@ -1,4 +1,4 @@
-"""Bounds how many connections a listening socket of ZMQ has at once.
+"""A bound on the connections that a listening socket of ZMQ has at once.
 
     accepted ... ended    counted, whoever made them; who shows no key is shut out (`curve`)
     as many as may be     the kernel drops what comes to the listening socket: who connects waits,
@@ -35,13 +35,13 @@ def allow_open_files() -> None:
 
 
 def most_open() -> int:
-    """How many connections one port may have, by the limit of open files."""
+    """Return how many connections one port may have, by the limit of open files."""
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return MOST_OPEN if soft == resource.RLIM_INFINITY else min(MOST_OPEN, soft // _PART)
 
 
 def few_connections() -> str | None:
-    """What to say at the start where a hard limit leaves few; None: there are enough."""
+    """Return a warning where a hard limit leaves few connections; None: there are enough."""
     if (most := most_open()) >= _FEW:
         return None
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -52,41 +52,41 @@ def few_connections() -> str | None:
 
 
 class OpenConnections:
-    """Those of one listening socket. One owner thread."""
+    """Connections of one listening socket. One owner thread."""
 
     def __init__(self, listening: int, most: int) -> None:
-        """`listening`: its descriptor, which stays the caller's."""
+        """Count connections of `listening`, a descriptor, which stays the caller's."""
         self.is_full = False
         self._listening = socket.socket(fileno=os.dup(listening))
         self._most = most
         self._open: set[int] = set()
 
     def accepted(self, descriptor: int) -> None:
-        """Take no more, if this is as many as may be. Raises OSError where that cannot be."""
+        """Stop accepting at the bound. Raises OSError where that cannot be."""
         self._open.add(descriptor)
         if len(self._open) >= self._most and not self.is_full:
             drop_all(self._listening)
             self.is_full = True
 
     def ended(self, descriptor: int) -> None:
-        """There may be room for another one."""
+        """Count a connection as ended, and listen again if there is room."""
         self._open.discard(descriptor)
         if self.is_full and len(self._open) < self._most:
             drop_none(self._listening)
             self.is_full = False
 
     def close(self) -> None:
-        """Give the descriptor back; else the port would stay open."""
+        """Close the descriptor; else the port would stay open."""
         self._listening.close()
 
 
 def drop_all(listening: socket.socket) -> None:
-    """Have the kernel drop all packets that come to a socket. Raises OSError."""
+    """Make the kernel drop all packets that come to a socket. Raises OSError."""
     rule = ctypes.create_string_buffer(struct.pack("HBBI", _RETURN, 0, 0, 0))
     rules = struct.pack("HP", 1, ctypes.addressof(rule))  # as the kernel's struct sock_fprog
     listening.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, rules)
 
 
 def drop_none(listening: socket.socket) -> None:
-    """Have it take them again."""
+    """Make the kernel accept packets again."""
     listening.setsockopt(socket.SOL_SOCKET, _SO_DETACH_FILTER, 0)

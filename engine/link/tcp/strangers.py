@@ -1,4 +1,4 @@
-"""Watches who connects to a socket of the engine over TCP: strangers are logged, and bounded.
+"""A watch on connections to an engine's socket over TCP: unauthenticated peers are logged.
 
 The engine's log says that somebody connects without the key of the link. Else a gateway
 with another key would be silent at both ends. It tries again for as long as it runs, so the log has
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 class Strangers:
-    """Those at a socket that is not bound yet. Closed before the socket."""
+    """Peers, perhaps without the key, at a socket not yet bound. Closed before the socket."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Strangers:
         names_key: bool = True,
         most: int | None = None,
     ) -> None:
-        """`engine` is its address, for the log; `clock`: seconds.
+        """Watch `socket` of `engine`, its address for the log; `clock`: seconds.
 
         `names_key` false: failed handshakes are logged elsewhere. `most` connections are open at
         once; None: as many as the limit of open files has room for.
@@ -67,7 +67,7 @@ class Strangers:
         self._thread.start()
 
     def close(self) -> None:
-        """Look no more. May be repeated."""
+        """Stop watching. May be repeated."""
         if self._thread.is_alive():
             self._socket.disable_monitor()
             self._thread.join()

@@ -1,4 +1,4 @@
-"""Reads of a checkpoint's tensors what one rank has of them.
+"""The slices of a checkpoint's tensors that one rank has.
 
     shard_dim    rows of the first rank | of the second | ...      None: all of it on every rank
 

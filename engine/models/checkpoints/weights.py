@@ -1,4 +1,4 @@
-"""Reads a checkpoint's safetensors into a decoder's parameters.
+"""The loading of a checkpoint's safetensors into a decoder's parameters.
 
 Tensor by tensor, from the file straight to the device, into the merged matrices: but for layers
 that stay in host memory, the host never holds a copy of the model. What text does not need stays in

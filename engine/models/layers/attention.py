@@ -33,7 +33,7 @@ class AttentionConfig:
     window: int | None = None  # keys that a token sees, itself included; None: all
     softcap: float | None = None  # scores become softcap * tanh(score / softcap)
     sinks: bool = False  # each head has a logit without a value beside those of the keys
-    scale: float | None = None  # of scores; None: head_dim ** -0.5
+    scale: float | None = None  # scale of scores; None: head_dim ** -0.5
 
     @property
     def query_size(self) -> int:

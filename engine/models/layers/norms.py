@@ -30,7 +30,7 @@ class RmsNormConfig:
     """
 
     eps: float
-    one_plus: bool = False  # the checkpoint has what the weight is more than 1
+    one_plus: bool = False  # the checkpoint stores weight - 1
     rounds_once: bool = False
 
     def build(self, name: str, size: int, new: Allocator) -> RmsNorm:
@@ -38,7 +38,7 @@ class RmsNormConfig:
         return RmsNorm(name, self._weight(size, new), self.eps, one_plus=self.one_plus)
 
     def _weight(self, size: int, new: Allocator) -> Tensor:
-        import torch  # only who makes tensors has it
+        import torch  # here, since sizes are read without torch
 
         # In float32 1 + weight is exact enough, and kernels round when they are done.
         wide = self.one_plus or self.rounds_once

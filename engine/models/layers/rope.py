@@ -104,7 +104,7 @@ class RopeConfig:
 
 def inverse_frequencies(rope: RopeConfig, head_dim: int) -> Tensor:
     """Compute radians per position of each rotated pair, (rotary_dim / 2,) float32, on the CPU."""
-    import torch  # only who makes tensors has it
+    import torch  # here, since sizes are read without torch
 
     size = rope.rotary_dim(head_dim)
     exponents = torch.arange(0, size, 2, dtype=torch.float32) / size

@@ -56,7 +56,7 @@ class Fp8Linear(Linear):
     weight: Fp8Matrix
     bias: Tensor | None
     input_scale: Tensor | None
-    dtype: torch.dtype  # of the product
+    dtype: torch.dtype  # dtype of the product
     scale_name: str
     online: bool  # the checkpoint is plain, and quantised as it is loaded
 

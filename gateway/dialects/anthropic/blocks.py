@@ -27,7 +27,7 @@ class TextBlock(_Block, frozen=True, kw_only=True, tag="text"):
 
 
 class ThinkingBlock(_Block, frozen=True, kw_only=True, tag="thinking"):
-    """What the assistant thought. Its signature says nothing here."""
+    """The assistant's thinking. Its signature says nothing here."""
 
     thinking: str
     signature: str | None = None
@@ -54,7 +54,7 @@ class ToolReferenceBlock(_Block, frozen=True, kw_only=True, tag="tool_reference"
 
 
 class ToolResultBlock(_Block, frozen=True, kw_only=True, tag="tool_result"):
-    """What a call returned."""
+    """The result of a call."""
 
     tool_use_id: str
     content: str | list[TextBlock | ToolReferenceBlock | Hosted | Foreign] | None = None
@@ -90,7 +90,7 @@ Effort = Annotated[str, Meta(max_length=64)]
 
 
 class TurnConfig(Struct, frozen=True, kw_only=True):
-    """How to answer the turn of the user that a system message is in."""
+    """The settings for the answer to a user's turn, in a system message of that turn."""
 
     effort: Effort | None = None
 

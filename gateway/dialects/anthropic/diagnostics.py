@@ -38,7 +38,7 @@ from gateway.requests.request_metrics import Usage
 
 @dataclass(frozen=True, slots=True)
 class CacheQuestions:
-    """What a request asks about its misses, and so what its answer has."""
+    """The questions of a request about its misses, and so what its answer has."""
 
     wants_diagnostics: bool = False
     has_previous: bool = False  # a message that `diagnostics` names
@@ -46,25 +46,25 @@ class CacheQuestions:
 
     @classmethod
     def of(cls, wire: MessagesRequest) -> CacheQuestions:
-        """What `wire` asks."""
+        """Read what `wire` asks."""
         asked, own = wire.diagnostics, wire.ratoon
         named = asked is not None and asked.previous_message_id is not None
         return cls(asked is not None, named, own is not None and own.explain is True)
 
     def diagnostics(self, usage: Usage) -> Diagnostics | UnsetType | None:
-        """Anthropic's field."""
+        """Write Anthropic's field."""
         if not self.wants_diagnostics:
             return UNSET
         miss = usage.cache_miss
         return None if miss is None or not self.has_previous else _diagnostics(miss)
 
     def ratoon(self, usage: Usage, ignored: tuple[PassedOver, ...]) -> RatoonReply | UnsetType:
-        """Our field."""
+        """Write our field."""
         return ratoon_reply(usage if self.wants_ratoon else None, ignored)
 
 
 def explain_of_messages(wire: MessagesRequest) -> Explain | None:
-    """The comparison that `wire` asks for; one serves both fields."""
+    """Read the comparison that `wire` asks for; one serves both fields."""
     own = wire.ratoon
     wants_all = own is not None and own.explain is True
     named = own.previous_id if own is not None and wants_all else None

@@ -26,21 +26,21 @@ class Anthropic:
     error_schema: ClassVar[type[msgspec.Struct]] = errors.MessagesError
 
     def router(self, parts: RouteParts) -> APIRouter:
-        """All routes of the dialect."""
+        """Serve all routes of the dialect."""
         return messages_router(parts)
 
     def error_reply(self, error: GatewayError, request_id: str) -> RenderedError:
-        """The body for `error`; with what is left of a tenant's limits where one is reached."""
+        """Write the body for `error`, with a tenant's remaining limits where one is reached."""
         standing = limit_headers(error.standing) if isinstance(error, LimitReached) else {}
         headers = standing | errors.retry_headers(error)
         body = msgspec.json.encode(errors.messages_error(error, request_id))
         return RenderedError(errors.status_of(error), headers, body)
 
     def error_event(self, error: GatewayError, request_id: str) -> bytes:
-        """The same body as an event; nothing comes after it."""
+        """Write the same body as an event; nothing comes after it."""
         return event(errors.messages_error(error, request_id))
 
     def head_fields(self, request_id: str, spent_ms: float) -> list[tuple[bytes, bytes]]:
-        """As Anthropic names them."""
+        """Write the fields as Anthropic names them."""
         del spent_ms
         return [(b"request-id", request_id.encode())]

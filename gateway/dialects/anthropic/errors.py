@@ -32,7 +32,7 @@ class ErrorCode(msgspec.Struct, frozen=True):
 
 
 class ErrorDetail(msgspec.Struct, frozen=True):
-    """What went wrong. `code` and `param` are an extension: the same as in OpenAI's dialect."""
+    """The error. `code` and `param` are an extension: the same as in OpenAI's dialect."""
 
     type: str
     message: str
@@ -49,7 +49,7 @@ class MessagesError(msgspec.Struct, frozen=True, kw_only=True, tag_field="type",
 
 
 def messages_error(error: GatewayError, request_id: str) -> MessagesError:
-    """The body for `error`."""
+    """Write the body for `error`."""
     default = "api_error" if error.status >= 500 else "invalid_request_error"
     kind = _TYPES.get(error.status, default)
     param = None if error.param is None else _PARAMS.get(error.param, error.param)
@@ -58,12 +58,12 @@ def messages_error(error: GatewayError, request_id: str) -> MessagesError:
 
 
 def status_of(error: GatewayError) -> int:
-    """The status that Anthropic's clients know."""
+    """Return the status that Anthropic's clients know."""
     return OVERLOADED if error.status == 503 else error.status
 
 
 def retry_headers(error: GatewayError) -> dict[str, str]:
-    """What keeps clients from sending again what can never pass: they do so for every 429."""
+    """Tell clients not to resend what can never pass: they do so for every 429."""
     if isinstance(error, BudgetSpent):
         return {"anthropic-ratelimit-unified-status": "rejected", "x-should-retry": "false"}
     if isinstance(error, LimitReached) and error.retry_after_s is None:

@@ -21,7 +21,7 @@ class DocumentBlock(ForeignBlock, frozen=True, tag="document"):
 
 
 class SearchResultBlock(ForeignBlock, frozen=True, tag="search_result"):
-    """What a search found, to be cited."""
+    """The result of a search, to be cited."""
 
 
 class CompactionBlock(ForeignBlock, frozen=True, tag="compaction"):

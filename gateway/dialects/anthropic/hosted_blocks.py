@@ -102,7 +102,7 @@ Hosted = (
 
 
 def shown_calls(blocks: Sequence[object]) -> frozenset[str]:
-    """The ids of calls in a turn that are before their results, and have a name."""
+    """Collect the ids of calls in a turn that are before their results, and have a name."""
     called: set[str] = set()
     returned: set[str] = set()
     for block in blocks:
@@ -114,7 +114,7 @@ def shown_calls(blocks: Sequence[object]) -> frozenset[str]:
 
 
 def is_passed_over(block: object, shown: frozenset[str]) -> bool:
-    """Whether it is of a hosted tool, and of none of the calls that are `shown`."""
+    """Tell whether it is of a hosted tool, and of none of the calls that are `shown`."""
     match block:
         case HostedUse():
             return block.id not in shown
@@ -146,7 +146,7 @@ def _is_text(part: Any) -> bool:
 
 
 def _readable(value: Any, deep: int) -> Any:
-    """`value` without what is sealed, and without bytes of files."""
+    """Leave out of `value` what is sealed, and bytes of files."""
     if deep and isinstance(value, list):
         return [_readable(one, deep - 1) for one in value]
     if deep and isinstance(value, dict):

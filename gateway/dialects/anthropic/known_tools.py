@@ -72,7 +72,7 @@ _KNOWN: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 
 def described(tool: ToolParam) -> ToolParam | None:
-    """`tool` with a name and a schema; None for one that the client does not run."""
+    """Give `tool` a name and a schema; None for one that the client does not run."""
     if tool.type in OWN:
         return tool
     found = _VERSIONED.fullmatch(tool.type or "")

@@ -44,7 +44,7 @@ class _Place(NamedTuple):
 
 
 def marks_of(wire: PromptRequest, prompt: ChatPrompt) -> tuple[CacheMark, ...]:
-    """The marks of `wire`, of which `prompt` was made, in order; BadRequest for those not allowed.
+    """Read the breakpoints of `wire`, in order; raise BadRequest for those not allowed.
 
     Each comes with what it covers.
     """
@@ -60,7 +60,7 @@ def marks_of(wire: PromptRequest, prompt: ChatPrompt) -> tuple[CacheMark, ...]:
 def _with_automatic(
     places: list[_Place], control: CacheControl, wire: PromptRequest
 ) -> list[_Place]:
-    """`places` and the prompt's end, which is the last block's place."""
+    """Add the prompt's end, which is the last block's place, to `places`."""
     if places and _is_last(places[-1], wire):
         if seconds_of(places[-1].control) != seconds_of(control):
             raise BadRequest(
@@ -100,7 +100,7 @@ def _places(wire: PromptRequest) -> Iterator[_Place]:
 
 
 def _mark(block: Block, where: str) -> CacheControl | None:
-    """The mark of a block, or of the last text in it; BadRequest where none may be."""
+    """Read the breakpoint of a block, or of its last text; BadRequest where none may be."""
     if isinstance(block, ForeignBlock):
         return None  # refused as such
     control = block.cache_control
@@ -118,7 +118,7 @@ def _mark(block: Block, where: str) -> CacheControl | None:
 
 
 def _covered(place: _Place, wire: PromptRequest, prompt: ChatPrompt) -> ChatPrompt | None:
-    """The chat up to the mark; None: all of it."""
+    """Cut the chat at the breakpoint; None: all of it."""
     if place.tools is None and place.system is None:
         if place.blocks is None or _is_last(place, wire):
             return None

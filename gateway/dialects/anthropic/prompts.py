@@ -1,4 +1,4 @@
-"""From a request's fields to its prompt, and to what its answer may be.
+"""The way from a request's fields to its prompt, and to what its answer may be.
 
 Knows: what makes a prompt. Does not know: blocks (`turns.py`), sampling (`reading.py`), templates.
 """
@@ -25,7 +25,7 @@ _NOTHING = (Text(""),)
 
 
 def chat_prompt(wire: PromptRequest, max_messages: int) -> tuple[ChatPrompt, AnswerForm]:
-    """What is rendered, and what may answer it; BadRequest names the field that is wrong."""
+    """Read the prompt, and what may answer it; raise BadRequest that names the wrong field."""
     refuse_thread(wire)
     refuse_unsupported(wire)
     if len(wire.messages) > max_messages:
@@ -53,7 +53,7 @@ def chat_prompt(wire: PromptRequest, max_messages: int) -> tuple[ChatPrompt, Ans
 
 
 def refuse_thread(wire: PromptRequest) -> None:
-    """BadRequest with the code by which agents know to send the whole conversation again."""
+    """Raise BadRequest with the code by which agents know to send the whole conversation again."""
     if asks_something(wire.thread):
         raise BadRequest(
             "conversations are not held here: send all messages, without `thread`",
@@ -63,12 +63,12 @@ def refuse_thread(wire: PromptRequest) -> None:
 
 
 def thinking_is_shown(wire: PromptRequest) -> bool:
-    """Whether blocks of thinking have their text."""
+    """Tell whether blocks of thinking have their text."""
     return wire.thinking is None or wire.thinking.display != "omitted"
 
 
 def system_of(system: str | list[TextBlock] | None) -> list[Message]:
-    """The system's message, if it says anything.
+    """Write the system's message, if it says anything.
 
     Claude Code's first block says which release asks. It is a header and no instruction, and
     differs from one session to the next: before all else in the prompt it would leave no session
@@ -81,7 +81,7 @@ def system_of(system: str | list[TextBlock] | None) -> list[Message]:
 
 
 def _continues(messages: list[Message], last: int) -> bool:
-    """Whether the answer continues the assistant's last turn, which is dropped if it is empty."""
+    """Tell whether the answer continues the assistant's last turn; an empty one is dropped."""
     if messages[-1].role != "assistant":
         return False
     if messages[-1].parts == _NOTHING:
@@ -98,7 +98,7 @@ def _continues(messages: list[Message], last: int) -> bool:
 
 
 def _variables(wire: PromptRequest) -> dict[str, Scalar]:
-    """Names that many templates have; others pass over them."""
+    """Write names that many templates have; others pass over them."""
     variables: dict[str, Scalar] = {}
     if wire.thinking is not None:
         variables["enable_thinking"] = wire.thinking.type not in ("disabled", "between_tools")

@@ -1,4 +1,4 @@
-"""From the bytes of a body to what it asks for, in Anthropic's dialect.
+"""The way from the bytes of a body to what it asks for, in Anthropic's dialect.
 
 Knows: fields of sampling and their defaults. Does not know: how blocks become messages
 (`turns.py`), or how a request is answered (`routes.py`).
@@ -43,14 +43,14 @@ _PROMPT = msgspec.json.Decoder(PromptRequest)
 
 @dataclass(frozen=True, slots=True)
 class MessagesReader:
-    """Reads bodies, and checks the model that they name."""
+    """A reader of bodies, which checks the model that they name."""
 
     card: ModelCard
     bounds: Bounds
     admission: Admission
 
     async def messages(self, request: Request, permit: Permit) -> tuple[DialectRequest, bool]:
-        """What a request asks for, and whether the answer is a stream."""
+        """Read what a request asks for, and whether the answer is a stream."""
         wire = await read_wire(request, permit, _MESSAGES, self.bounds, self.admission)
         self.card.check(wire.model)
         request_id = request_id_of(request.scope)
@@ -73,7 +73,7 @@ class MessagesReader:
         return DialectRequest(wanted, rendering, request, permit, pings), bool(wire.stream)
 
     async def prompt(self, request: Request, permit: Permit) -> ChatPrompt:
-        """The prompt that is to be counted."""
+        """Read the prompt that is to be counted."""
         wire = await read_wire(request, permit, _PROMPT, self.bounds, self.admission)
         self.card.check(wire.model)
         prompt, _ = await self._off_the_loop(
@@ -96,7 +96,7 @@ def generation_request(
     bounds: Bounds,
     defaults: SamplingDefaults = DIALECT_DEFAULTS,
 ) -> GenerationRequest:
-    """What `wire` asks for; BadRequest names the field that is wrong.
+    """Read what `wire` asks for; raise BadRequest that names the wrong field.
 
     A `max_tokens` beyond what the context leaves is cut to that, as Anthropic does.
     """

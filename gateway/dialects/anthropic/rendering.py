@@ -56,7 +56,7 @@ PING = b'event: ping\ndata: {"type":"ping"}\n\n'
 
 @dataclass(slots=True)
 class MessageRendering:
-    """Renders the answer to one request."""
+    """A renderer of the answer to one request."""
 
     last: ClassVar[bytes] = b""
 
@@ -72,29 +72,29 @@ class MessageRendering:
     end: ChoiceEnded | None = None
 
     def headers(self, standing: RateStatus) -> Mapping[str, str]:
-        """Fields of the answer's head."""
+        """Write fields of the answer's head."""
         return limit_headers(standing)
 
     def begin(self, usage: Usage) -> bytes:
-        """The message without content; what was read from the cache is known by now."""
+        """Write the message without content; what was read from the cache is known by now."""
         message = self._message([], None, usage)
         return event(MessageStart(message)) + PING
 
     def frame(self, told: Event) -> bytes | None:
-        """The events for `told`."""
+        """Write the events for `told`."""
         if isinstance(told, ChoiceEnded):
             self.end = told
             return self._closed() or None
         return b"".join(self._piece(piece) for piece in pieces_of(told)) or None
 
     def usage_frame(self, usage: Usage) -> bytes:
-        """Why the message ended, with all that was used, and its end."""
+        """Write why the message ended, with all that was used, and its end."""
         assert self.end is not None
         stop = StopDelta(self._stop_reason(self.end), _stop_sequence(self.end))
         return event(MessageDeltaEvent(stop, self._usage(usage))) + event(MessageStop())
 
     def whole(self, choices: Sequence[FinishedChoice], usage: Usage) -> MessageReply:
-        """The whole message."""
+        """Write the whole message."""
         [choice] = choices
         content = [self._content(piece) for piece in choice.pieces]
         return self._message(content, choice.end, usage)
@@ -137,7 +137,7 @@ class MessageRendering:
                 return self._delta(InputJsonDelta(text))
 
     def _within(self, kind: type[Piece], empty: Content) -> bytes:
-        """The events that open a block of this kind, if another is open or none."""
+        """Write the events that open a block of this kind, if another is open or none."""
         if self.is_open is kind:
             return b""
         closed = self._closed()
@@ -163,7 +163,7 @@ class MessageRendering:
         return "tool_use" if self.calls else "end_turn"
 
     def _usage(self, usage: Usage) -> MessageUsage:
-        """What came from the cache, or was put there for a mark, does not count as input."""
+        """Count usage; tokens from the cache, or put there for a breakpoint, are no input."""
         written = usage.written_by_seconds()
         for_less, for_an_hour = written.get(FIVE_MINUTES, 0), written.get(AN_HOUR, 0)
         created = for_an_hour + for_less
@@ -184,7 +184,7 @@ class MessageRendering:
 
 
 def event(value: StreamEvent | MessagesError) -> bytes:
-    """One server-sent event, named as its `type`."""
+    """Write one server-sent event, named as its `type`."""
     name = str(type(value).__struct_config__.tag)
     return b"event: %b\ndata: %b\n\n" % (name.encode(), msgspec.json.encode(value))
 

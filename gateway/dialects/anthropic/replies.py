@@ -24,7 +24,7 @@ class CacheCreation(Struct, frozen=True, kw_only=True):
 
 
 class ThinkingDetails(Struct, frozen=True):
-    """What part of the output nobody asked to see."""
+    """The part of the output that nobody asked to see."""
 
     thinking_tokens: int
 
@@ -58,7 +58,7 @@ class TextContent(Struct, frozen=True, tag_field="type", tag="text"):
 
 
 class ThinkingContent(Struct, frozen=True, tag_field="type", tag="thinking"):
-    """What the model thought, if it is shown. Nobody signs it."""
+    """The model's thinking, if it is shown. Nobody signs it."""
 
     thinking: str
     signature: str = ""
@@ -76,7 +76,7 @@ Content = TextContent | ThinkingContent | ToolUseContent
 
 
 class CacheMissReason(Struct, frozen=True):
-    """What is not as it was, and how many tokens could else have been read from the cache.
+    """The change that caused a miss, and the tokens that could else have come from the cache.
 
     The last two types say that nothing is known, so they have no number.
     """
@@ -93,7 +93,7 @@ class CacheMissReason(Struct, frozen=True):
 
 
 class Diagnostics(Struct, frozen=True):
-    """Why the prompt is not a continuation of the one that was named."""
+    """The reason why the prompt is not a continuation of the one that was named."""
 
     cache_miss_reason: CacheMissReason
 
@@ -114,7 +114,7 @@ class MessageReply(Struct, frozen=True, kw_only=True):
 
 
 class TokenCount(Struct, frozen=True):
-    """How long a prompt is."""
+    """The length of a prompt."""
 
     input_tokens: int
 
@@ -132,7 +132,7 @@ class ThinkingDelta(Struct, frozen=True, tag_field="type", tag="thinking_delta")
 
 
 class SignatureDelta(Struct, frozen=True, tag_field="type", tag="signature_delta"):
-    """Ends a block of thinking."""
+    """The end of a block of thinking."""
 
     signature: str
 
@@ -173,7 +173,7 @@ class ContentBlockStop(Struct, frozen=True, tag_field="type", tag="content_block
 
 
 class StopDelta(Struct, frozen=True):
-    """Why the message ended."""
+    """The reason why the message ended."""
 
     stop_reason: StopReason
     stop_sequence: str | None

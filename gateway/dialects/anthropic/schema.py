@@ -25,7 +25,7 @@ MAX_TOOLS = 512  # agents with many MCP servers have hundreds
 
 
 class ToolChoice(Struct, frozen=True, kw_only=True):
-    """Which tools must or may be called; `name` goes with `tool`."""
+    """The choice of which tools must or may be called; `name` goes with `tool`."""
 
     type: Literal["auto", "any", "tool", "none"]
     name: str | None = None
@@ -33,7 +33,7 @@ class ToolChoice(Struct, frozen=True, kw_only=True):
 
 
 class Thinking(Struct, frozen=True, kw_only=True):
-    """Whether to think, and whether that is shown; for how long is the model's affair."""
+    """The choice to think, and to show that; for how long is the model's affair."""
 
     type: Literal["enabled", "disabled", "adaptive", "between_tools"]
     budget_tokens: Count | None = None
@@ -48,26 +48,26 @@ class OutputFormat(Struct, frozen=True, kw_only=True):
 
 
 class OutputConfig(Struct, frozen=True, kw_only=True):
-    """How to answer. Templates that know `reasoning_effort` are given `effort`."""
+    """The form of the answer. Templates that know `reasoning_effort` are given `effort`."""
 
     effort: Effort | None = None
     format: OutputFormat | None = None
 
 
 class Metadata(Struct, frozen=True, kw_only=True):
-    """Who asks, in the caller's own words."""
+    """The asking user, in the caller's own words."""
 
     user_id: str | None = None
 
 
 class DiagnosticsOptions(Struct, frozen=True, kw_only=True):
-    """Asks why the prompt is not a continuation of that of an earlier message."""
+    """The question why the prompt is not a continuation of that of an earlier message."""
 
     previous_message_id: AnswerId | None = None
 
 
 class PromptRequest(Struct, frozen=True, kw_only=True):
-    """What makes the prompt: the body of `POST /v1/messages/count_tokens`."""
+    """The fields of the prompt: the body of `POST /v1/messages/count_tokens`."""
 
     model: str
     messages: Annotated[list[Turn], Meta(min_length=1)]

@@ -1,4 +1,4 @@
-"""Which turns the model is shown: a system message may be for one turn of the user alone.
+"""The turns that the model is shown: a system message may be for one user's turn alone.
 
     {"role": "system", "clear_at": "next_user_message", "content": "3,200 tokens are left."}
 
@@ -23,14 +23,14 @@ Wire = TypeVar("Wire", bound=PromptRequest)
 
 
 def with_shown_turns(wire: Wire) -> Wire:
-    """`wire`, whose turns that are shown no more have no content; BadRequest for wrong fields."""
+    """Empty the turns of `wire` that are shown no more; raise BadRequest for wrong fields."""
     for place, turn in enumerate(wire.messages):
         _check(turn, f"messages[{place}]")
     return structs.replace(wire, messages=[*_shown(wire.messages)])
 
 
 def effort_of(turns: Sequence[InputMessage]) -> str | None:
-    """The effort that a system message asks for in the turn that is to be answered."""
+    """Find the effort that a system message asks for in the turn that is to be answered."""
     *before, last = turns
     prefill = last.role == "assistant"
     for turn in reversed(before if prefill else turns):
@@ -51,7 +51,7 @@ def _shown(turns: Sequence[InputMessage]) -> Iterator[InputMessage]:
 
 
 def _without_text(turn: InputMessage) -> list[object] | None:
-    """What remains of a turn whose text is cleared: tools that come and go."""
+    """Return what remains of a turn whose text is cleared: tools that come and go."""
     if not isinstance(turn.content, list):
         return None
     return [block for block in turn.content if not isinstance(block, TextBlock)] or None

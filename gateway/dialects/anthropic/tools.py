@@ -1,4 +1,4 @@
-"""From Anthropic's tools to what a template shows, and to what may be called.
+"""The way from Anthropic's tools to what a template shows, and to what may be called.
 
 A request declares tools, and system messages in the conversation make some come and go. The
 template shows those that are declared, whatever became of them later, so the prompt stays as it
@@ -45,7 +45,7 @@ class RequestTools:
 
     @classmethod
     def of(cls, wire: PromptRequest) -> RequestTools:
-        """Those of `wire`; BadRequest for nameless, equally named and unknown ones."""
+        """Read those of `wire`; raise BadRequest for nameless, equally named and unknown ones."""
         shown, passed_over = [], [*_servers(wire), *_updates(wire)]
         for place, tool in enumerate(wire.tools or ()):
             found = described(tool)
@@ -62,19 +62,19 @@ class RequestTools:
         return cls(tuple(shown), in_force, tuple(changes.defined), tuple(passed_over))
 
     def forms(self, before: int | None = None) -> list[Tool] | None:
-        """As chat templates take them, of the first `before` of the request's; None for none."""
+        """Write the first `before` of the request's tools for chat templates; None for none."""
         tools = [one for place, one in self.declared if before is None or place < before]
         return [form_of(one) for one in tools] or None
 
 
 def form_of(tool: ToolParam) -> Tool:
-    """A tool as chat templates, which know OpenAI's form, take it."""
+    """Write a tool as chat templates, which know OpenAI's form, take it."""
     function = {"name": tool.name, "description": tool.description or ""}
     return {"type": "function", "function": {**function, "parameters": tool.input_schema}}
 
 
 def change_text(block: Change) -> str | None:
-    """What the model is told of a change; None where it is of a tool that nothing here runs."""
+    """Write what the model is told of a change; None for a tool that nothing here runs."""
     match block.tool:
         case ToolReference(name=name) if isinstance(block, ToolAdditionBlock):
             return f'The tool "{name}" is available from here on.'
@@ -93,7 +93,7 @@ def _servers(wire: PromptRequest) -> Iterator[PassedOver]:
 
 
 def _updates(wire: PromptRequest) -> Iterator[PassedOver]:
-    """The half of `between_tools` that is not done; the other is that the model does not think."""
+    """Yield the half of `between_tools` that is not done; the other is not to think."""
     if wire.thinking is not None and wire.thinking.type == "between_tools":
         yield PassedOver("thinking.type", "between_tools", _STAYS_TEXT)
 
@@ -128,7 +128,7 @@ def _changes_in(wire: PromptRequest) -> Iterator[tuple[str, Change]]:
 
 
 class _Changes:
-    """What changes make of the tools that were declared."""
+    """The changes to the tools that were declared."""
 
     def __init__(self, declared: dict[str, ToolSpec]) -> None:
         self.known = dict(declared)
@@ -137,7 +137,7 @@ class _Changes:
         self.passed_over: list[PassedOver] = []
 
     def apply(self, block: Change, where: str) -> None:
-        """BadRequest for a tool that nobody has defined, and for too many."""
+        """Apply a change; raise BadRequest for a tool that nobody has defined, and for too many."""
         match block.tool:
             case ToolReference(name=name):
                 if name not in self.known:

@@ -1,4 +1,4 @@
-"""From Anthropic's turns to messages.
+"""The way from Anthropic's turns to messages.
 
 Turns of one role that follow one another are one turn. A turn of blocks becomes one message or
 several: each result of a call is a message of its own, and texts that stand together are one.
@@ -49,7 +49,7 @@ class _Placed(NamedTuple):
 
 
 def messages_of(turns: Sequence[InputMessage]) -> Iterator[Message]:
-    """What the turns become; BadRequest names a block that cannot be where it is."""
+    """Yield what the turns become; raise BadRequest that names a misplaced block."""
     names: dict[str, str] = {}  # of the tools called so far, by the call's id
     for role, blocks in _by_role(turns):
         if role == "assistant":
@@ -61,7 +61,7 @@ def messages_of(turns: Sequence[InputMessage]) -> Iterator[Message]:
 
 
 def hosted_passed_over(turns: Sequence[InputMessage]) -> Iterator[PassedOver]:
-    """The blocks of hosted tools that the model is not shown."""
+    """Yield the blocks of hosted tools that the model is not shown."""
     for _, blocks in _by_role(turns):
         shown = shown_calls([block for block, _ in blocks])
         for block, where in blocks:
@@ -70,12 +70,12 @@ def hosted_passed_over(turns: Sequence[InputMessage]) -> Iterator[PassedOver]:
 
 
 def joined(texts: Sequence[TextBlock]) -> str:
-    """The text of blocks that stand together."""
+    """Join the text of blocks that stand together."""
     return "\n".join(block.text for block in texts)
 
 
 def _by_role(turns: Sequence[InputMessage]) -> Iterator[tuple[str, list[_Placed]]]:
-    """The blocks of turns of one role that follow one another."""
+    """Yield the blocks of turns of one role that follow one another."""
     said = [(place, turn) for place, turn in enumerate(turns) if turn.content is not None]
     for role, same in groupby(said, key=lambda one: one[1].role):
         yield role, [placed for place, turn in same for placed in _blocks(turn, place)]
@@ -105,7 +105,7 @@ def _assistants(blocks: Sequence[_Placed], names: dict[str, str]) -> Iterator[Me
 
 
 def _parted(blocks: Sequence[_Placed]) -> Iterator[list[_Placed]]:
-    """A turn in parts that end with results of hosted tools."""
+    """Yield a turn in parts that end with results of hosted tools."""
     part: list[_Placed] = []
     for one in blocks:
         ends = part and isinstance(part[-1].block, HostedResult)
@@ -141,7 +141,7 @@ def _assistant(blocks: Sequence[_Placed]) -> Message:
 
 
 def _others(role: str, blocks: Sequence[_Placed], names: dict[str, str]) -> Iterator[Message]:
-    """What the user, or the system, says: results of calls, and texts."""
+    """Yield what the user, or the system, says: results of calls, and texts."""
     texts: list[TextBlock] = []
     param = _param(blocks)
     for block, where in blocks:
@@ -166,7 +166,7 @@ def _others(role: str, blocks: Sequence[_Placed], names: dict[str, str]) -> Iter
 
 
 def _param(blocks: Sequence[_Placed]) -> str:
-    """The field of the request in which some blocks begin."""
+    """Name the field of the request in which some blocks begin."""
     return blocks[0].where if blocks else "messages"
 
 

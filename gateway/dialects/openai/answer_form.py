@@ -1,4 +1,4 @@
-"""What the answer to a chat may be: which tools may or must be called, and how its text looks.
+"""The form of the answer to a chat: which tools may or must be called, and its text.
 
 Knows: OpenAI's `tool_choice`. Does not know: how a call or a grammar is spelled for the model
 (`gateway/prompts/answer_forms.py`).
@@ -67,7 +67,7 @@ _ALLOWED = msgspec.json.Decoder(_AllowedTools)
 
 
 def form_of_chat(wire: ChatRequest, tools: Sequence[Tool] | None) -> AnswerForm:
-    """The form that `wire` asks for, with the `tools` in it; BadRequest names what is wrong."""
+    """Read the form that `wire` asks for, with the `tools`; BadRequest names what is wrong."""
     form = replace(
         text_form(wire),
         tools=specs_of(tools or ()),

@@ -39,7 +39,7 @@ def request_of_chat(
     defaults: SamplingDefaults = DIALECT_DEFAULTS,
     sent: SentTools | None = None,
 ) -> GenerationRequest:
-    """What the request asks for; BadRequest names the field that is wrong or not supported.
+    """Read what the request asks for; raise BadRequest that names the wrong field.
 
     `sent`: its tools, if they have been read already.
     """
@@ -68,7 +68,7 @@ def _parts(prompt: ChatPrompt) -> Iterator[PromptPart]:
 
 
 def _refuse(wire: ChatRequest) -> None:
-    """BadRequest for what chats cannot do."""
+    """Raise BadRequest for what chats cannot do."""
     refuse_unsupported(wire)
     if wire.best_of is not None and wire.best_of != (wire.n or 1):
         raise unsupported("best_of")
@@ -82,7 +82,7 @@ def chat_of(
     tools: SentTools,
     bounds: Bounds,
 ) -> ChatPrompt:
-    """The messages and tools to be rendered."""
+    """Read the messages and tools to be rendered."""
     if len(messages) > bounds.max_messages:
         raise BadRequest(f"there are more than {bounds.max_messages} messages", param="messages")
     for place, message in enumerate(messages):
@@ -110,7 +110,7 @@ def chat_of(
 
 
 def _variables(options: ChatRequest | TokenizeRequest) -> Mapping[str, Scalar]:
-    """What the template is given; the caller's own values come before ours."""
+    """Write what the template is given; the caller's own values come before ours."""
     given = options.chat_template_kwargs or {}
     if size_of_variables(given) > MAX_CHARACTERS:
         raise BadRequest(

@@ -43,7 +43,7 @@ from gateway.turn_formats.pieces import CallArguments, CallStarted, Piece, Reaso
 
 @dataclass(slots=True, kw_only=True)
 class ChatReply(ReplyFormat):
-    """Renders an answer as a chat completion, whole or in chunks."""
+    """A renderer of an answer as a chat completion, whole or in chunks."""
 
     request_id: str
     service_tier: ServedTier | UnsetType = UNSET
@@ -55,7 +55,7 @@ class ChatReply(ReplyFormat):
     told: set[int] = field(default_factory=set)  # choices of which tokens were told
 
     def frame(self, event: Event) -> bytes | None:
-        """The chunks for `event` as bytes; None when there is nothing to send."""
+        """Write the chunks for `event` as bytes; None when there is nothing to send."""
         if self.prompt_ids(event):
             self.prompt = self.prompt_ids(event)
         if isinstance(event, Delta) and event.pieces is not None:
@@ -66,7 +66,7 @@ class ChatReply(ReplyFormat):
         return b"".join([*chunks, ReplyFormat.frame(self, event) or b""]) or None
 
     def piece(self, event: Event) -> ChatChunkChoice | None:
-        """What `event` adds to its message."""
+        """Write what `event` adds to its message."""
         if not isinstance(event, Delta):
             ids = self.token_ids(event)
             return ChatChunkChoice(event.index, MessageDelta(), None, self._reason(event), ids)
@@ -81,7 +81,7 @@ class ChatReply(ReplyFormat):
     def reply(
         self, choices: Sequence[ChatChunkChoice], usage: UsageReply | UnsetType | None
     ) -> ChatChunk:
-        """A chunk of the answer."""
+        """Write a chunk of the answer."""
         prompt, self.prompt = self.prompt, UNSET
         return ChatChunk(
             prompt_token_ids=prompt,
@@ -94,7 +94,7 @@ class ChatReply(ReplyFormat):
         )
 
     def whole(self, choices: Sequence[FinishedChoice], usage: Usage) -> ChatCompletion:
-        """The whole answer, of which each choice is made when its turn comes."""
+        """Write the whole answer, of which each choice is made when its turn comes."""
         return ChatCompletion(
             id=self.id,
             created=self.created,
@@ -110,7 +110,7 @@ class ChatReply(ReplyFormat):
         )
 
     def _parsed(self, event: Delta) -> Iterator[ChatChunkChoice]:
-        """A chunk for each piece of the turn; log-probabilities and ids are in the first."""
+        """Yield a chunk for each piece of the turn; log-probabilities and ids are in the first."""
         deltas = [one for piece in event.pieces or () for one in self._deltas(event.index, piece)]
         if event.index not in self.begun:
             self.begun.add(event.index)
@@ -148,7 +148,7 @@ class ChatReply(ReplyFormat):
         return ToolCallDelta(number, call_id, "function", FunctionDelta(name, ""))
 
     def _rest_of_text(self, index: int) -> Iterator[MessageDelta]:
-        """What the text of the last call still has, which is over."""
+        """Yield what is left of the text of the last call, which is over."""
         reader = self.texts.pop(index, None)
         if reader is not None:
             yield from self._text(index, reader.end())

@@ -43,7 +43,7 @@ def request_of_completion(
     context: int,
     defaults: SamplingDefaults = DIALECT_DEFAULTS,
 ) -> GenerationRequest:
-    """What the request asks for; BadRequest names the field that is wrong or not supported.
+    """Read what the request asks for; raise BadRequest that names the wrong field.
 
     Token ids that are certainly more than `context` are refused before they are read.
     """
@@ -65,7 +65,7 @@ def request_of_completion(
 
 
 def _refuse(wire: CompletionRequest) -> None:
-    """BadRequest for what text completions cannot do."""
+    """Raise BadRequest for what text completions cannot do."""
     refuse_unsupported(wire)
     if wire.best_of is not None and wire.best_of != (wire.n or 1):
         raise unsupported("best_of")
@@ -73,7 +73,7 @@ def _refuse(wire: CompletionRequest) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class CompletionReply(ReplyFormat):
-    """Renders an answer as a text completion, whole or in chunks."""
+    """A renderer of an answer as a text completion, whole or in chunks."""
 
     echoed: tuple[Prompt, ...]  # the prompts, if they are to be echoed
     choices: int  # of each prompt
@@ -83,7 +83,7 @@ class CompletionReply(ReplyFormat):
     offsets: dict[int, Offsets] = field(default_factory=dict)  # by choice, as far as it has come
 
     def piece(self, event: Event) -> CompletionChoice | None:
-        """What `event` adds to its text."""
+        """Write what `event` adds to its text."""
         if not isinstance(event, Delta):
             ids = self.token_ids(event)
             return CompletionChoice(event.index, "", None, event.reason, token_ids=ids)
@@ -98,13 +98,13 @@ class CompletionReply(ReplyFormat):
     def reply(
         self, choices: Sequence[CompletionChoice], usage: UsageReply | UnsetType | None
     ) -> Completion:
-        """The answer, or a chunk of it."""
+        """Write the answer, or a chunk of it."""
         return Completion(
             id=self.id, created=self.created, model=self.model, choices=choices, usage=usage
         )
 
     def whole(self, choices: Sequence[FinishedChoice], usage: Usage) -> Completion:
-        """The whole answer, of which each choice is made when its turn comes."""
+        """Write the whole answer, of which each choice is made when its turn comes."""
         made = LazyList(len(choices), lambda at: self._choice(choices[at]), at_once=1)
         reply = self.reply(made, usage_reply(usage))
         return msgspec.structs.replace(reply, ratoon=ratoon_reply(usage))
@@ -121,7 +121,7 @@ class CompletionReply(ReplyFormat):
         )
 
     def _echo(self, index: int) -> str:
-        """What comes before a choice: its prompt, if that is to be echoed."""
+        """Write what comes before a choice: its prompt, if that is to be echoed."""
         if not self.echoed:
             return ""
         prompt = self.echoed[index // self.choices]

@@ -22,17 +22,17 @@ class OpenAI:
     error_schema: ClassVar[type[msgspec.Struct]] = openai_shape.ErrorReply
 
     def router(self, parts: RouteParts) -> APIRouter:
-        """All routes of the dialect."""
+        """Serve all routes of the dialect."""
         return openai_router(parts)
 
     def error_reply(self, error: GatewayError, request_id: str) -> RenderedError:  # noqa: ARG002
-        """The body for `error`; with what is left of a tenant's limits where one is reached."""
+        """Write the body for `error`, with a tenant's remaining limits where one is reached."""
         return openai_shape.error_reply(error, error.param)
 
     def error_event(self, error: GatewayError, request_id: str) -> bytes:  # noqa: ARG002
-        """The same body as an event; `[DONE]` does not come after it."""
+        """Write the same body as an event; `[DONE]` does not come after it."""
         return sse(openai_shape.error_body(error, error.param))
 
     def head_fields(self, request_id: str, spent_ms: float) -> list[tuple[bytes, bytes]]:
-        """As OpenAI names them."""
+        """Write the fields as OpenAI names them."""
         return openai_shape.head_fields(request_id, spent_ms)

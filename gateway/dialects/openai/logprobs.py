@@ -27,7 +27,7 @@ def chat_logprobs(
     begins: bool,
     listed: Listed = listed_now,
 ) -> ChatLogprobs:
-    """For every token its text, bytes and log-probability, and the likeliest alternatives.
+    """Write each token's text, bytes and log-probability, and the likeliest alternatives.
 
     `begins` says that the first of them is the first of its choice.
     """
@@ -52,7 +52,7 @@ def _top(tokenizer: Tokenizer, token_id: int, logprob: float, *, first: bool) ->
 
 
 class Offsets:
-    """Where the text of each token of a choice starts, in characters of what is shown.
+    """The starts of a choice's tokens in the text that is shown, in characters.
 
     A token that is not shown, or that only begins a character, has no width.
     """
@@ -62,7 +62,7 @@ class Offsets:
         self._shown = 0
 
     def of_next(self, token_id: int) -> int:
-        """Where `token_id`, the next of the choice, starts."""
+        """Return where `token_id`, the next of the choice, starts."""
         start = self._shown
         self._shown += len(self._text.push(token_id))
         return start
@@ -77,7 +77,7 @@ def completion_logprobs(
     *,
     listed: Listed = listed_now,
 ) -> CompletionLogprobs:
-    """The same as parallel lists; `offsets` has seen the choice's tokens before these.
+    """Write the same as parallel lists; `offsets` has seen the choice's tokens before these.
 
     An echoed prompt comes first. Its first token follows nothing, so it has no log-probability.
     """
@@ -119,7 +119,7 @@ def _top_names(
 
 
 def token_name(tokenizer: Tokenizer, token_id: int) -> str:
-    """The token as text, or as its bytes if it is not whole characters, so that names differ."""
+    """Name the token by its text, or by its bytes if it is not whole characters."""
     spelled = tokenizer.bytes_of(token_id)
     try:
         return spelled.decode()
@@ -128,5 +128,5 @@ def token_name(tokenizer: Tokenizer, token_id: int) -> str:
 
 
 def finite(logprob: float) -> float:
-    """The log-probability, or OpenAI's value for minus infinity."""
+    """Return the log-probability, or OpenAI's value for minus infinity."""
     return max(logprob, _IMPOSSIBLE)

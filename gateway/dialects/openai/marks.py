@@ -36,7 +36,7 @@ class _Place(NamedTuple):
 
 
 def marks_of_chat(wire: ChatRequest, prompt: ChatPrompt, tools: SentTools) -> tuple[CacheMark, ...]:
-    """The marks of `wire`, of which `prompt` was made, in order; BadRequest for those not allowed.
+    """Read the breakpoints of `wire`, in order; raise BadRequest for those not allowed.
 
     Each comes with what it covers.
     """
@@ -50,7 +50,7 @@ def marks_of_chat(wire: ChatRequest, prompt: ChatPrompt, tools: SentTools) -> tu
 
 
 def _breakpoints(messages: Sequence[ChatMessage]) -> Iterator[tuple[_Place, Lifetime | None]]:
-    """BadRequest for one on what the assistant said."""
+    """Yield breakpoints; raise BadRequest for one on what the assistant said."""
     for place, message in enumerate(messages):
         for at, part in enumerate(_parts(message)):
             if part.prompt_cache_breakpoint is None:
@@ -83,7 +83,7 @@ def _controls(wire: ChatRequest, tools: SentTools) -> Iterator[tuple[Marked, _Pl
 def _covered(
     place: _Place, wire: ChatRequest, prompt: ChatPrompt, tools: SentTools
 ) -> ChatPrompt | None:
-    """The chat up to the mark; None: all of it."""
+    """Cut the chat at the breakpoint; None: all of it."""
     if place.tool is not None:
         system = takewhile(lambda one: one.role == "system", prompt.messages)
         return replace(prompt, messages=tuple(system), tools=tools.up_to(place.tool))

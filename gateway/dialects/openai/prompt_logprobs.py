@@ -15,7 +15,7 @@ from gateway.prompts.tokens.tokenizer import Tokenizer
 def prompt_logprobs(
     tokenizer: Tokenizer, prompt: ScoredPrompt | None, most: int | None
 ) -> PromptLogprobs | UnsetType:
-    """The likeliest `most` candidates and the token itself; UNSET where nobody asked."""
+    """Write the likeliest `most` candidates and the token itself; UNSET where nobody asked."""
     if prompt is None or most is None:
         return UNSET
     token_ids, logprobs = prompt.token_ids, prompt.logprobs

@@ -44,12 +44,12 @@ _NUMBER_FIRST = re.compile(rb"\[\s*[-0-9]")
 
 
 def prompt_in(body: Body) -> Part:
-    """The JSON of the prompt in a completion's body; empty if there is none."""
+    """Find the JSON of the prompt in a completion's body; empty if there is none."""
     return memoryview(_ALONE.decode(body).prompt)
 
 
 def prompts_of(raw: msgspec.Raw, most: int, context: int) -> tuple[Prompt, ...]:
-    """The prompts in `raw`, which is JSON; BadRequest for a wrong type, a mixture, or no prompt.
+    """Read the prompts in the JSON `raw`; BadRequest for a wrong type, a mixture, or none.
 
     Also for more than `most` prompts, and for ids that do not fit into `context` tokens.
     """
@@ -69,7 +69,7 @@ def prompts_of(raw: msgspec.Raw, most: int, context: int) -> tuple[Prompt, ...]:
 
 
 def token_ids_in(spelled: bytes, context: int) -> TokenIds | None:
-    """int32 ids of a list of natural numbers; None for anything else and for an empty list.
+    """Read int32 ids of a list of natural numbers; None for all else and for an empty list.
 
     `spelled` must be valid JSON: a list of only digits, commas and spaces is then such a list.
     BadRequest, before a number is read, for ids that leave no room for an answer in `context`.
@@ -113,7 +113,7 @@ def _strictly(spelled: bytes) -> str | list[str | int | list[int]]:
 
 
 def _refuse_long(spelled: bytes, context: int) -> None:
-    """BadRequest for a list with more values than could be ids of one prompt."""
+    """Raise BadRequest for a list with more values than could be ids of one prompt."""
     values = count_separators(spelled) + 1
     if values >= context:
         raise too_long(values + 1, context, "prompt")

@@ -1,4 +1,4 @@
-"""What chat and text completions have in common in their answers: streams and usage."""
+"""The common part of answers of chat and text completions: streams and usage."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from gateway.tenant_limits import RateStatus
 
 @dataclass(slots=True, kw_only=True)
 class ReplyFormat(ABC):
-    """Renders one request's answer. `id` and `created` are the same in all its chunks."""
+    """A renderer of one request's answer. All its chunks have the same `id` and `created`."""
 
     last: ClassVar[bytes] = b"data: [DONE]\n\n"
 
@@ -42,19 +42,19 @@ class ReplyFormat(ABC):
     ratoon: RatoonReply | msgspec.UnsetType = UNSET  # for the next chunk
 
     def headers(self, standing: RateStatus) -> Mapping[str, str]:
-        """Fields of the answer's head."""
+        """Write fields of the answer's head."""
         return limit_headers(standing)
 
     def begin(self, usage: Usage) -> None:
-        """Nothing comes before the first chunk, which says why the prompt missed."""
+        """Write nothing before the first chunk, which says why the prompt missed."""
         self.ratoon = ratoon_reply(usage, self.ignored)
 
     def usage_frame(self, usage: Usage) -> bytes | None:
-        """The chunk after the last one as bytes, when usage was asked for."""
+        """Write the chunk after the last one as bytes, when usage was asked for."""
         return sse(self.reply([], usage_reply(usage))) if self.include_usage else None
 
     def frame(self, event: Event) -> bytes | None:
-        """The chunk for `event` as bytes; None when there is nothing to send.
+        """Write the chunk for `event` as bytes; None when there is nothing to send.
 
         In every chunk but the last, `usage` is null if it will come and left out if not.
         """
@@ -69,7 +69,7 @@ class ReplyFormat(ABC):
         return sse(reply)
 
     def token_ids(self, told: Event | FinishedChoice) -> list[int] | msgspec.UnsetType:
-        """Those of a piece or of a whole choice, with the one that ended it, if they are shown."""
+        """List the ids of a piece or a choice, with the one that ended it, if they are shown."""
         if not self.shows_ids:
             return UNSET
         end = told.end if isinstance(told, FinishedChoice) else told
@@ -78,32 +78,32 @@ class ReplyFormat(ABC):
         return [*ids, *([last] if isinstance(last, int) else [])]
 
     def prompt_ids(self, told: Event | FinishedChoice) -> list[int] | msgspec.UnsetType:
-        """Those of the prompt, where they come with it and are shown."""
+        """List the ids of the prompt, where they come with it and are shown."""
         prompt = None if isinstance(told, ChoiceEnded) else told.prompt
         return [*prompt.token_ids] if self.shows_ids and prompt is not None else UNSET
 
     @abstractmethod
     def piece(self, event: Event) -> msgspec.Struct | None:
-        """What `event` adds to its choice; None when there is nothing to send."""
+        """Write what `event` adds to its choice; None when there is nothing to send."""
 
     @abstractmethod
     def reply(
         self, choices: Sequence[Any], usage: UsageReply | msgspec.UnsetType | None
     ) -> msgspec.Struct:
-        """A chunk with these pieces of choices."""
+        """Write a chunk with these pieces of choices."""
 
     @abstractmethod
     def whole(self, choices: Sequence[FinishedChoice], usage: Usage) -> msgspec.Struct:
-        """The whole answer."""
+        """Write the whole answer."""
 
 
 def sse(value: msgspec.Struct) -> bytes:
-    """One server-sent event."""
+    """Write one server-sent event."""
     return b"data: " + msgspec.json.encode(value) + b"\n\n"
 
 
 def usage_reply(usage: Usage) -> UsageReply:
-    """Usage in OpenAI's shape."""
+    """Write usage in OpenAI's shape."""
     return UsageReply(
         prompt_tokens=usage.prompt_tokens,
         completion_tokens=usage.completion_tokens,

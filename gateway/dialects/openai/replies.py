@@ -17,7 +17,7 @@ ServedTier = Literal["default", "flex"]
 
 
 class PromptDetails(Struct, frozen=True):
-    """How many of the prompt's tokens came from the cache, and were put there to be retained.
+    """The counts of the prompt's tokens that came from the cache, and that were retained there.
 
     `ratoon` is an extension, for those whom the operator lets see it.
     """
@@ -29,7 +29,7 @@ class PromptDetails(Struct, frozen=True):
 
 
 class CompletionDetails(Struct, frozen=True):
-    """How many of the completion's tokens were reasoning."""
+    """The number of the completion's tokens that were reasoning."""
 
     reasoning_tokens: int
 
@@ -69,7 +69,7 @@ class ChatLogprobs(Struct, frozen=True):
 
 
 class CalledFunction(Struct, frozen=True):
-    """What is called, with JSON of an object."""
+    """The called function, with JSON of an object."""
 
     name: str
     arguments: str
@@ -83,7 +83,7 @@ class FunctionCall(Struct, frozen=True, tag_field="type", tag="function"):
 
 
 class CalledCustom(Struct, frozen=True):
-    """What is called, with a text."""
+    """The called tool, with a text."""
 
     name: str
     input: str
@@ -121,7 +121,7 @@ class ChatChoice(Struct, frozen=True):
 
 
 class PromptLogprob(Struct, frozen=True):
-    """How likely a token of the prompt was after those before it; `rank` 1 is the likeliest."""
+    """The likelihood of a token of the prompt after those before it; `rank` 1 is the likeliest."""
 
     logprob: float
     rank: int
@@ -172,7 +172,7 @@ class ToolCallDelta(Struct, frozen=True):
 
 
 class MessageDelta(Struct, frozen=True):
-    """What a chunk adds to the message, with both names of reasoning."""
+    """The addition of a chunk to the message, with both names of reasoning."""
 
     role: Literal["assistant"] | UnsetType = UNSET
     content: str | UnsetType = UNSET

@@ -34,14 +34,14 @@ _LARK_RULE = re.compile(r"^[ \t]*(?:%llguidance\b|[?!]?[\w-]+(?:\[[^\]\n]*\])?\s
 
 
 def schemas_of(where: str, asked: ResponseFormat) -> Found:
-    """Each schema that the format has, one for each place."""
+    """Yield each schema that the format has, one for each place."""
     yield from _named(f"{where}.json_schema", asked.json_schema)
     yield from schema_of(f"{where}.schema", asked.schema)
     yield from _named(f"{where}.value", asked.value)
 
 
 def other_than_json(where: str, asked: ResponseFormat) -> tuple[str, Grammar]:
-    """The grammar or regular expression; BadRequest without one, and for a type there is not."""
+    """Read a grammar or regular expression; raise BadRequest without one, or for no known type."""
     match asked.type:
         case "grammar":
             fields = {"grammar": asked.grammar}
@@ -58,7 +58,7 @@ def other_than_json(where: str, asked: ResponseFormat) -> tuple[str, Grammar]:
 
 
 def missing(where: str, kind: str, field: str) -> BadRequest:
-    """The error of a format without what its type needs."""
+    """Make the error of a format without what its type needs."""
     return BadRequest(
         f"`{where}` of type `{kind}` has no `{field}`",
         code="missing_required_parameter",
@@ -67,13 +67,13 @@ def missing(where: str, kind: str, field: str) -> BadRequest:
 
 
 def grammar_of(text: str) -> Grammar:
-    """A grammar by what its rules look like: GBNF, which others call EBNF, or Lark."""
+    """Read a grammar by the form of its rules: GBNF, which others call EBNF, or Lark."""
     is_lark = not _GBNF_RULE.search(text) and _LARK_RULE.search(text)
     return Grammar("lark" if is_lark else "gbnf", text)
 
 
 def schema_of(param: str, asked: Raw) -> Found:
-    """A JSON schema: an object, true or false, or a text that holds one; nothing for null."""
+    """Yield a JSON schema: an object, true or false, or a text that holds one; none for null."""
     spelled = spelled_json(param, asked)
     if not spelled:
         return
@@ -88,7 +88,7 @@ def schema_of(param: str, asked: Raw) -> Found:
 
 
 def spelled_json(param: str, asked: Raw) -> bytes:
-    """The JSON that was sent, or that a text holds; empty where there is none."""
+    """Return the JSON that was sent, or that a text holds; empty where there is none."""
     spelled = bytes(asked)
     if spelled in (b"", b"null"):
         return b""
@@ -103,7 +103,7 @@ def spelled_json(param: str, asked: Raw) -> bytes:
 
 
 def _named(param: str, asked: Raw) -> Found:
-    """A schema with its name beside it, or flat."""
+    """Yield a schema with its name beside it, or flat."""
     spelled = spelled_json(param, asked)
     try:
         fields = _FIELDS.decode(spelled) if spelled else {}

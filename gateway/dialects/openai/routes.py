@@ -73,7 +73,7 @@ _DETOKENIZE = msgspec.json.Decoder(DetokenizeRequest)
 
 
 def openai_router(parts: RouteParts) -> APIRouter:
-    """All routes of the dialect."""
+    """Serve all routes of the dialect."""
     router = APIRouter()
     reader = Reader(parts.card, parts.bounds, parts.answering.admission)
     permitted = parts.permitted()
@@ -85,14 +85,14 @@ def openai_router(parts: RouteParts) -> APIRouter:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Reads request bodies and checks the model that they name."""
+    """A reader of request bodies, which checks the model that they name."""
 
     card: ModelCard
     bounds: Bounds
     admission: Admission
 
     async def chat(self, request: Request, permit: Permit) -> tuple[DialectRequest, bool]:
-        """What a chat asks for, without its body, and whether the answer is a stream."""
+        """Read what a chat asks for, without its body, and whether the answer is a stream."""
         wire = await self.read(request, permit, _CHAT)
         request_id = request_id_of(request.scope)
 
@@ -114,7 +114,7 @@ class Reader:
         return DialectRequest(wanted, reply, request, permit), bool(wire.stream)
 
     async def completion(self, request: Request, permit: Permit) -> tuple[DialectRequest, bool]:
-        """The same of a text completion."""
+        """Read the same of a text completion."""
         wire = await self.read(request, permit, _COMPLETION, prompt_in)
         request_id = request_id_of(request.scope)
         context = (await self.admission.engine()).max_model_len
@@ -145,7 +145,7 @@ class Reader:
         decoder: msgspec.json.Decoder[T],
         bulk: Callable[[Body], Part] | None = None,
     ) -> T:
-        """The parsed body; raises GatewayError for a bad body or another model.
+        """Parse the body; raise GatewayError for a bad body or another model.
 
         `bulk` is as in `parse_steps`.
         """
@@ -156,7 +156,7 @@ class Reader:
     async def _understood(
         self, permit: Permit, size: int, understand: Callable[[Bounds], Understood]
     ) -> Understood:
-        """What `understand` makes of a request; `size` is how much work that is."""
+        """Run `understand` on a request; `size` is how much work that is."""
         bounds = self.bounds
         if permit.caller.is_operator:  # who may choose whether blocks are loaded, if tenants do not
             bounds = msgspec.structs.replace(bounds, allow_cache_load=True)
@@ -179,7 +179,7 @@ class Reader:
 
 
 def _served_tier(wire: ChatRequest) -> ServedTier | UnsetType:
-    """What of the tier asked for there is; nothing is said where none was."""
+    """Name the tier that is served; nothing is said where none was asked for."""
     if wire.service_tier is None:
         return UNSET
     return "flex" if wire.service_tier == "flex" else "default"
@@ -212,7 +212,7 @@ def _add_generation(
 
 
 def _add_tokens(router: APIRouter, reader: Reader, permitted: Permitted) -> None:
-    """`/tokenize` and `/detokenize`."""
+    """Serve `/tokenize` and `/detokenize`."""
     PermitOf = Annotated[Permit, Depends(permitted)]
 
     @router.post("/tokenize", openapi_extra=described(Tokenized, TokenizeRequest))
@@ -231,7 +231,7 @@ def _add_tokens(router: APIRouter, reader: Reader, permitted: Permitted) -> None
 
 
 def _add_models(router: APIRouter, card: ModelCard, authenticate: Authenticate) -> None:
-    """`/v1/models`."""
+    """Serve `/v1/models`."""
     CallerOf = Annotated[Caller, Depends(authenticate)]
 
     @router.get("/v1/models", openapi_extra=described(ModelList))

@@ -1,4 +1,4 @@
-"""What chat and text completions ask for alike, from OpenAI's fields to a `GenerationRequest`.
+"""The common fields of chat and text completions, from OpenAI's to a `GenerationRequest`.
 
 The vocabulary and the context length are checked at admission.
 """
@@ -37,7 +37,7 @@ def generation_request(
     explain: Explain | None = None,
     marks: tuple[CacheMark, ...] = (),
 ) -> GenerationRequest:
-    """What `wire` asks for; BadRequest names the field that exceeds a bound.
+    """Read what `wire` asks for; raise BadRequest that names the field beyond a bound.
 
     `defaults` hold for what `wire` leaves out.
     `num_logprobs`: the name of the field that asks for log-probabilities, and for how many.
@@ -111,7 +111,7 @@ def _sampling(
 
 
 def _prompt_logprobs(wire: Generating, bounds: Bounds, echoed: int | None) -> int | None:
-    """How many log-probabilities each token of the prompt has; None: none are wanted."""
+    """Read how many log-probabilities each prompt token has; None: none are wanted."""
     asked = wire.prompt_logprobs
     if asked is None:
         return echoed
@@ -139,7 +139,7 @@ def _text_rules(wire: Generating, bounds: Bounds) -> TextRules:
 
 
 def checked_loads(wire: Generating, bounds: Bounds) -> Loads:
-    """Whether to load prefixes from lower tiers; BadRequest if requests may not choose that."""
+    """Read whether to load from lower tiers; raise BadRequest if requests may not choose."""
     asked = None if wire.cache is None else wire.cache.load
     if asked is not None and not bounds.allow_cache_load:
         raise BadRequest(
@@ -149,7 +149,7 @@ def checked_loads(wire: Generating, bounds: Bounds) -> Loads:
 
 
 def _logit_bias(bias: dict[int, float] | None) -> LogitBias:
-    """Packed once a request; whether an id is in the vocabulary is checked at admission."""
+    """Pack the bias once a request; admission checks that ids are in the vocabulary."""
     if not bias:
         return LogitBias()
     if not 0 <= min(bias) <= max(bias) <= _MAX_ID:
@@ -162,6 +162,6 @@ def _or(value: float | None, default: float) -> float:
 
 
 def at_most(param: str, count: int, bound: int) -> None:
-    """BadRequest when there are more of `param` than `bound`."""
+    """Raise BadRequest when there are more of `param` than `bound`."""
     if count > bound:
         raise BadRequest(f"`{param}` is {count}, at most {bound} are allowed", param=param)

@@ -131,7 +131,7 @@ class CacheOptions(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Generating(Struct, frozen=True, kw_only=True):
-    """What chat and text completions have in common."""
+    """The common fields of chat and text completions."""
 
     model: str
     stream: bool | None = None

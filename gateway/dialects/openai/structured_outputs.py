@@ -39,7 +39,7 @@ _TAG = msgspec.json.Decoder(StructuralTag)
 
 
 def text_form(wire: Generating) -> AnswerForm:
-    """The form of an answer of text; BadRequest for several grammars, or for one with a mistake."""
+    """Read the form of an answer of text; BadRequest for several grammars, or a mistake in one."""
     asked = _different(list(_grammars(wire)))
     if len(asked) > 1:
         names = " and ".join(f"`{param}`" for param, _ in asked)
@@ -51,7 +51,7 @@ def text_form(wire: Generating) -> AnswerForm:
 
 
 def _different(asked: list[tuple[str, TextGrammar]]) -> list[tuple[str, TextGrammar]]:
-    """The grammars without repetitions, and without one that another has in it."""
+    """Drop repeated grammars, and one that another has in it."""
     if len(asked) < 2:
         return asked
     found = {_compared(grammar): (param, grammar) for param, grammar in reversed(asked)}
@@ -62,7 +62,7 @@ def _different(asked: list[tuple[str, TextGrammar]]) -> list[tuple[str, TextGram
 
 
 def _compared(grammar: TextGrammar) -> object:
-    """What equal grammars share."""
+    """Return what equal grammars share."""
     if isinstance(grammar, Grammar) and grammar.kind == "json_schema":
         return canonical(json.loads(grammar.text))
     return msgspec.json.encode(grammar)

@@ -40,14 +40,14 @@ _TOKENS = msgspec.json.Decoder(_Tokens)
 
 
 def tokens_in(body: Body) -> Part:
-    """The token ids of a body, as they are spelled; empty where there are none."""
+    """Find the token ids of a body, as they are spelled; empty where there are none."""
     return memoryview(_ALONE.decode(body).tokens)
 
 
 async def tokenize(
     wire: TokenizeRequest, caller: Caller, admission: Admission, bounds: Bounds
 ) -> bytes:
-    """The token ids of a text or of a chat, as a completion of it would have them, as JSON."""
+    """Tokenise a text or a chat, as a completion of it would be; write JSON."""
     prompt, salt = _prompt(wire, bounds), wire.cache_salt
     special, with_strings = wire.add_special_tokens, wire.return_token_strs is True
     del wire
@@ -82,7 +82,7 @@ def _strings(tokens: list[int], tokenizer: Tokenizer) -> Steps[list[str]]:
 
 
 async def detokenize(wire: DetokenizeRequest, caller: Caller, admission: Admission) -> bytes:
-    """The text of token ids, at most as many as the model's context holds, as JSON."""
+    """Decode token ids, at most as many as the model's context holds; write JSON."""
     welcome = await admission.engine()
     size = len(memoryview(wire.tokens)) // _BYTES_PER_CHARACTER
     work = _detokenized(wire.tokens, admission.tokenizer, welcome)
@@ -91,7 +91,7 @@ async def detokenize(wire: DetokenizeRequest, caller: Caller, admission: Admissi
 
 
 def _detokenized(raw: msgspec.Raw, tokenizer: Tokenizer, welcome: Welcome) -> Steps[bytes]:
-    """The ids are counted before they are parsed: millions of them would take seconds."""
+    """Count the ids before they are parsed: millions of them would take seconds."""
     spelled = bytes(raw)
     if spelled.count(b",") >= welcome.max_model_len:
         raise BadRequest(

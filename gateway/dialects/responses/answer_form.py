@@ -1,4 +1,4 @@
-"""What may answer: which tools may or must be called, and how the text looks.
+"""The form of an answer: which tools may or must be called, and how the text looks.
 
 Knows: `tool_choice`, `parallel_tool_calls`, `text.format`. Does not know: what a tool is
 (`toolset.py`), or how a call is spelled for the model.
@@ -48,7 +48,7 @@ _CHOICE = msgspec.json.Decoder(_Choice)
 
 
 def answer_form(wire: ResponsesRequest, tools: Toolset) -> AnswerForm:
-    """The form that `wire` asks for, with `tools` in it; BadRequest names the field."""
+    """Read the form that `wire` asks for, with `tools` in it; BadRequest names the field."""
     form = AnswerForm(
         tools.specs(),
         most_calls=1 if wire.parallel_tool_calls is False else None,
@@ -70,7 +70,7 @@ def answer_form(wire: ResponsesRequest, tools: Toolset) -> AnswerForm:
 
 
 def _allowed(allowed: _Chosen, form: AnswerForm, tools: Toolset) -> AnswerForm:
-    """Hosted tools among those that are allowed are not called, as if they were not there."""
+    """Drop hosted tools from those that are allowed, as if they were not there."""
     for name in ("mode", "tools"):
         if getattr(allowed, name) is None:
             raise _missing(f"tool_choice.{name}")
@@ -82,7 +82,7 @@ def _allowed(allowed: _Chosen, form: AnswerForm, tools: Toolset) -> AnswerForm:
 
 
 def _names(chosen: _Chosen, tools: Toolset, where: str) -> Iterator[str]:
-    """The shown names of what is chosen; BadRequest for a tool that nothing here runs."""
+    """Yield the shown names of what is chosen; BadRequest for a tool that nothing here runs."""
     if not _runs(chosen, tools):
         raise BadRequest(
             "a tool of this type does not run here, so it cannot be chosen",
@@ -99,7 +99,7 @@ def _names(chosen: _Chosen, tools: Toolset, where: str) -> Iterator[str]:
 
 
 def _runs(chosen: _Chosen, tools: Toolset) -> bool:
-    """Whether a tool of this type is called; one that was passed over is not."""
+    """Tell whether a tool of this type is called; one that was passed over is not."""
     is_hosted = chosen.type in tools.types_passed_over
     return chosen.type in CALL_ITEMS and not (chosen.type in NAMELESS and is_hosted)
 

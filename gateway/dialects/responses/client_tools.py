@@ -106,7 +106,7 @@ CLIENT_OUTPUTS: Mapping[str, ClientTool] = {one.output_item: one for one in _TOO
 
 
 def client_tool(kind: str, environment: Mapping[str, Any] | None) -> ClientTool | None:
-    """The tool of a type; None for one of another type, or whose shell runs on the server."""
+    """Find the tool of a type; None for another type, or a shell that runs on the server."""
     where = "local" if environment is None else environment.get("type")
     return CLIENT_TOOLS.get(kind) if where == "local" else None
 
@@ -130,7 +130,7 @@ def _listed(value: Any) -> list[str]:
 
 
 def arguments_in(item: Item) -> dict[str, Any]:
-    """The arguments of a call's item, without what `asked_of` adds.
+    """Read the arguments of a call's item, without what `asked_of` adds.
 
     In the order in which the model was told of them, since clients send fields in any.
     """

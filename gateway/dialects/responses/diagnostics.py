@@ -26,7 +26,7 @@ MissReason = Literal["model_changed", "tools_changed", "input_changed", "reasoni
 
 
 class CacheMissed(Struct, frozen=True, kw_only=True, tag_field="type", tag="cache_miss"):
-    """What changed, how many tokens were computed again for it, and how many could be reused."""
+    """The change, the tokens computed again for it, and the tokens that could be reused."""
 
     reason: MissReason
     cache_missed_tokens: int
@@ -51,7 +51,7 @@ CacheDiagnostics = CacheMissed | CacheHit | ComparisonNotFound | DiagnosticsUnav
 
 
 class MissQuestions(Struct, frozen=True):
-    """What a request asks about its misses, and so what its response has."""
+    """The questions of a request about its misses, and so what its response has."""
 
     compared_with: str | None = None  # by `comparison_response_id`
     wants_ratoon: bool = False
@@ -59,7 +59,7 @@ class MissQuestions(Struct, frozen=True):
 
     @classmethod
     def of(cls, wire: ResponsesRequest) -> MissQuestions:
-        """What `wire` asks."""
+        """Read what `wire` asks."""
         options, own = wire.prompt_cache_options, wire.ratoon
         compared_with = None if options is None else options.comparison_response_id
         if own is None or not own.explain:
@@ -67,17 +67,17 @@ class MissQuestions(Struct, frozen=True):
         return cls(compared_with, wants_ratoon=True, previous_id=own.previous_id)
 
     def explain(self, parts: Callable[[], Iterable[PromptPart]]) -> Explain | None:
-        """The comparison that is asked for; one serves both fields."""
+        """Return the comparison that is asked for; one serves both fields."""
         if self.compared_with is None and not self.wants_ratoon:
             return None
         return Explain(self.previous_id or self.compared_with, tuple(parts()))
 
     def diagnostics(self, usage: Usage) -> CacheDiagnostics | None:
-        """OpenAI's field."""
+        """Write OpenAI's field."""
         return None if self.compared_with is None else _diagnostics(usage.cache_miss)
 
     def ratoon(self, usage: Usage) -> RatoonReply | UnsetType:
-        """Our field."""
+        """Write our field."""
         return ratoon_reply(usage) if self.wants_ratoon else UNSET
 
 

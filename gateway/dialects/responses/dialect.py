@@ -27,15 +27,15 @@ class Responses:
     error_schema: ClassVar[type[msgspec.Struct]] = openai_shape.ErrorReply
 
     def router(self, parts: RouteParts) -> APIRouter:
-        """All routes of the dialect."""
+        """Serve all routes of the dialect."""
         return responses_router(parts)
 
     def error_reply(self, error: GatewayError, request_id: str) -> RenderedError:  # noqa: ARG002
-        """The body for `error`, whose `param` is a field of this dialect."""
+        """Write the body for `error`, whose `param` is a field of this dialect."""
         return openai_shape.error_reply(error, _renamed(error.param))
 
     def error_event(self, error: GatewayError, request_id: str) -> bytes:  # noqa: ARG002
-        """The event `error`, for a stream of which no response is known."""
+        """Write the event `error`, for a stream of which no response is known."""
         body = {
             "type": "error",
             "sequence_number": 0,
@@ -46,7 +46,7 @@ class Responses:
         return b"event: error\ndata: %b\n\n" % msgspec.json.encode(body)
 
     def head_fields(self, request_id: str, spent_ms: float) -> list[tuple[bytes, bytes]]:
-        """As OpenAI names them."""
+        """Write the fields as OpenAI names them."""
         return openai_shape.head_fields(request_id, spent_ms)
 
 

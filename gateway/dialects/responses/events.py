@@ -155,6 +155,6 @@ ResponseEvent = (
 
 
 def event(value: ResponseEvent) -> bytes:
-    """One server-sent event, named as its `type`."""
+    """Write one server-sent event, named as its `type`."""
     name = str(type(value).__struct_config__.tag)
     return b"event: %b\ndata: %b\n\n" % (name.encode(), msgspec.json.encode(value))

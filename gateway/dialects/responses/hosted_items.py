@@ -62,7 +62,7 @@ def hosted_call(item: Item) -> HostedCall | None:
 
 
 def passed_over(items: Iterable[tuple[Item, str]]) -> Iterator[PassedOver]:
-    """Those that are not shown, each with the field that it came from."""
+    """Yield those that are not shown, each with the field that it came from."""
     for item, param in items:
         if item.type in HOSTED and hosted_call(item) is None:
             yield PassedOver(param, item.type, NOT_THERE)

@@ -53,24 +53,24 @@ class Placed:
 
 
 def item_id(kind: str, request_id: str, number: int) -> str:
-    """The id of an item, which says the response that it belongs to (`response_of`)."""
+    """Make the id of an item, which says the response that it belongs to (`response_of`)."""
     return f"{_PREFIXES[kind]}_{request_id}{number:04x}"
 
 
 def response_of(an_item_id: str) -> str:
-    """The id of the response that an item belongs to, if it has an id of ours."""
+    """Return the id of the response that an item belongs to, if it has an id of ours."""
     return f"resp_{an_item_id.partition('_')[2][:-4]}"
 
 
 def input_items(given: str | Sequence[Item] | None) -> list[Item]:
-    """The items of a request's `input`, of which a text is one."""
+    """List the items of a request's `input`, of which a text is one."""
     if isinstance(given, str):
         return [Item(role="user", content=given)]
     return list(given or ())
 
 
 def checked(placed: Iterable[Placed], request_id: str) -> list[Placed]:
-    """Each item as it is kept; BadRequest names the field that is wrong."""
+    """Check each item as it is kept; raise BadRequest that names the wrong field."""
     return [
         Placed(_checked(one.item, one.param, request_id, number), one.param)
         for number, one in enumerate(placed)
@@ -78,7 +78,7 @@ def checked(placed: Iterable[Placed], request_id: str) -> list[Placed]:
 
 
 def text_of(parts: str | Sequence[ItemPart] | None, between: str = "\n") -> str:
-    """The text of some parts."""
+    """Join the text of some parts."""
     if parts is None or isinstance(parts, str):
         return parts or ""
     return between.join(part.text or part.refusal or "" for part in parts)

@@ -17,7 +17,7 @@ MAX_ITEMS = 100
 def a_page(
     items: Sequence[dict[str, Any]], limit: int, order: Literal["asc", "desc"], after: str | None
 ) -> InputItemList:
-    """At most `limit` of `items`, in this order, after the one of the id `after`.
+    """List at most `limit` of `items`, in this order, after the one of the id `after`.
 
     BadRequest for a limit out of bounds, or an id that is not there.
     """

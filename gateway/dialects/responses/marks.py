@@ -40,7 +40,7 @@ class _Place(NamedTuple):
 def marks_of_response(
     wire: ResponsesRequest, items: Sequence[Placed], prompt: ChatPrompt, tools: Toolset
 ) -> tuple[CacheMark, ...]:
-    """The marks of `wire`, whose `items` became `prompt`, in order; BadRequest for wrong ones."""
+    """Read the breakpoints of `wire`, whose `items` became `prompt`, or raise BadRequest."""
 
     def covered(place: _Place) -> ChatPrompt | None:
         return _covered(place, wire, items, prompt, tools)
@@ -51,7 +51,7 @@ def marks_of_response(
 
 
 def _breakpoints(items: Sequence[Placed]) -> Iterator[tuple[_Place, Lifetime | None]]:
-    """BadRequest for one on the assistant's words."""
+    """Yield breakpoints; raise BadRequest for one on the assistant's words."""
     for place, placed in enumerate(items):
         item = placed.item
         for at, part in enumerate(_parts(item)):
@@ -91,7 +91,7 @@ def _covered(
     prompt: ChatPrompt,
     tools: Toolset,
 ) -> ChatPrompt | None:
-    """The chat up to the mark; None: all of it."""
+    """Cut the chat at the breakpoint; None: all of it."""
     if place.tool is not None:
         system = takewhile(lambda one: one.role == "system", prompt.messages)
         return replace(prompt, messages=tuple(system), tools=tools.up_to(place.tool))

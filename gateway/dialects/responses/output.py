@@ -76,7 +76,7 @@ class Output:
     _input: FreeInput = field(default_factory=FreeInput)  # of the open call, if it takes text
 
     def add(self, piece: Piece) -> Iterator[ResponseEvent]:
-        """The events of one more piece."""
+        """Yield the events of one more piece."""
         match piece:
             case TextPiece(text) | ReasoningPiece(text) if not text:
                 return
@@ -110,7 +110,7 @@ class Output:
             yield PartAdded(part=part, **self._place())
 
     def _more(self, text: str) -> Iterator[ResponseEvent]:
-        """More text of what is open; what has its arguments as an object is told when whole."""
+        """Yield more text of what is open; arguments as an object are told when whole."""
         self._texts.append(text)
         if text and not isinstance(self._open, OutputSearchCall | OutputClientCall):
             yield self._delta(text)

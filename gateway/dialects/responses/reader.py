@@ -1,4 +1,4 @@
-"""From a parsed request to what it asks for, with the stored items that it continues or names.
+"""The way from a parsed request to what it asks for, with stored items that it names.
 
 Knows: in which order a request is checked, looked up and understood. Does not know: routes, or what
 is kept of an answer (`routes.py`).
@@ -28,7 +28,7 @@ class ResponsesReader:
     async def understood(
         self, wire: ResponsesRequest, permit: Permit, request_id: str
     ) -> Understood:
-        """What `wire` asks for; a GatewayError for what is wrong, unknown or not supported."""
+        """Read what `wire` asks for; raise GatewayError for what is wrong or not supported."""
         parts, tenant_id = self.parts, permit.caller.tenant_id
         parts.card.check(wire.model)
         check_fields(wire)

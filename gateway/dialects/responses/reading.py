@@ -1,4 +1,4 @@
-"""From the body of a request to what it asks for, and to the response that will answer it.
+"""The way from a request's body to what it asks for, and to the response that answers it.
 
 Knows: fields and their defaults. Does not know: how items become messages (`turns.py`), or how a
 request is answered (`routes.py`).
@@ -60,7 +60,7 @@ _INCLUDABLE = {
 
 @dataclass(frozen=True, slots=True)
 class Understood:
-    """What a request asks for."""
+    """The meaning of a request."""
 
     generation_request: GenerationRequest
     begun: ResponseReply  # the response, without output
@@ -70,7 +70,7 @@ class Understood:
 
 
 def check_fields(wire: ResponsesRequest) -> None:
-    """BadRequest for fields that are not supported, or exclude each other."""
+    """Raise BadRequest for fields that are not supported, or exclude each other."""
     refuse_unsupported(msgspec.structs.replace(wire, tools=Raw(), tool_choice=Raw()))
     if wire.truncation == "auto":
         raise unsupported("truncation", unless='it is "disabled"')
@@ -90,7 +90,7 @@ def understood(
     bounds: Bounds,
     defaults: SamplingDefaults = DIALECT_DEFAULTS,
 ) -> Understood:
-    """What `wire` asks for after the items `before`; BadRequest names the field that is wrong."""
+    """Read what `wire` asks for after the items `before`; BadRequest names the wrong field."""
     placed = [Placed(item, STORED) for item in before]
     placed += [Placed(item, f"input[{place}]") for place, item in enumerate(items)]
     if not placed:
@@ -175,7 +175,7 @@ def _texts(item: Item) -> Iterator[str]:
 
 
 def _variables(wire: ResponsesRequest) -> dict[str, Scalar]:
-    """The two names that templates have for it."""
+    """Write the two names that templates have for it."""
     effort = None if wire.reasoning is None else wire.reasoning.effort
     if effort is None:
         return {}
@@ -218,6 +218,6 @@ def _begun(
 
 
 def _given(raw: Raw, default: bytes) -> Raw:
-    """What was sent; a copy, so that the body is not held by it."""
+    """Copy what was sent, so that the body is not held by it."""
     sent = bytes(raw)
     return Raw(default if sent in (b"", b"null") else sent)

@@ -49,7 +49,7 @@ from gateway.turn_formats.pieces import CallArguments, CallStarted, Piece
 
 
 class ResponseRendering:
-    """Renders the answer to one request, of which `begun` is the response without output.
+    """A renderer of the answer to one request; `begun` is the response without output.
 
     `is_stored` is what the end says of that; until it is known, what was asked for. Without
     `has_output` nothing is generated, which is complete.
@@ -76,11 +76,11 @@ class ResponseRendering:
         self._end: ChoiceEnded | None = None
 
     def headers(self, standing: RateStatus) -> Mapping[str, str]:
-        """Fields of the answer's head."""
+        """Write fields of the answer's head."""
         return limit_headers(standing)
 
     def begin(self, usage: Usage) -> bytes:
-        """The response without output, twice, before all else."""
+        """Write the response without output, twice, before all else."""
         del usage  # is told at the end
         return b"".join(
             event(kind(sequence_number=next(self._numbers), response=self._begun))
@@ -88,23 +88,23 @@ class ResponseRendering:
         )
 
     def frame(self, told: Event) -> bytes | None:
-        """The events for `told`; the last one closes what is open."""
+        """Write the events for `told`; the last one closes what is open."""
         return b"".join(map(event, self._events(told))) or None
 
     def usage_frame(self, usage: Usage) -> bytes:
-        """The whole response."""
+        """Write the whole response."""
         reply, number = self.finished(usage), next(self._numbers)
         if reply.status == "incomplete":
             return event(ResponseIncomplete(sequence_number=number, response=reply))
         return event(ResponseCompleted(sequence_number=number, response=reply))
 
     def whole(self, choices: Sequence[FinishedChoice], usage: Usage) -> ResponseReply:
-        """The whole response."""
+        """Write the whole response."""
         self.take(choices)
         return self.finished(usage)
 
     def failed(self, error: GatewayError) -> bytes:
-        """The last event of a stream that breaks off, with the items that are complete."""
+        """Write the last event of a stream that breaks off, with the items that are complete."""
         failure = ResponseFailure(error.code, error.message)
         output = list(self._output.items)
         reply = replace(self._begun, status="failed", error=failure, output=output, store=False)
@@ -120,7 +120,7 @@ class ResponseRendering:
         _pass(self._ended(choice.end))
 
     def finished(self, usage: Usage) -> ResponseReply:
-        """The response, complete."""
+        """Complete the response."""
         assert self._end is not None
         is_complete = self._end.reason == "stop" or not self._has_output
         return replace(
@@ -136,7 +136,7 @@ class ResponseRendering:
         )
 
     def _ratoon(self, usage: Usage) -> RatoonReply | UnsetType:
-        """What is told from the beginning, and why the prompt missed if that was asked."""
+        """Write what is told from the beginning, and why the prompt missed if that was asked."""
         missed, begun = self._asked.ratoon(usage), self._begun.ratoon
         if missed is UNSET or begun is UNSET:
             return begun if missed is UNSET else missed
@@ -160,7 +160,7 @@ def _item_status(end: ChoiceEnded) -> ItemStatus:
 
 
 def _pieces(piece: FinishedPiece) -> tuple[Piece, ...]:
-    """A finished piece as pieces that come."""
+    """Split a finished piece into pieces as they come."""
     if isinstance(piece, FinishedCall):
         return (CallStarted(piece.name), CallArguments(piece.arguments))
     return (piece,)

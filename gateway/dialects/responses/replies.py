@@ -27,7 +27,7 @@ class AppliedCacheOptions(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, asked: ResponseCacheOptions | None) -> AppliedCacheOptions | None:
-        """Those of a request; None if it asks for none."""
+        """Read those of a request; None if it asks for none."""
         if asked is None:
             return None
         return cls(
@@ -50,13 +50,13 @@ class OutputText(Struct, frozen=True, kw_only=True, tag_field="type", tag="outpu
 
 
 class ReasoningText(Struct, frozen=True, kw_only=True, tag_field="type", tag="reasoning_text"):
-    """What the model reasoned, as it is."""
+    """The model's reasoning, as it is."""
 
     text: str
 
 
 class OutputMessage(Struct, frozen=True, kw_only=True, tag_field="type", tag="message"):
-    """What the model says."""
+    """The model's text."""
 
     id: str
     status: ItemStatus
@@ -65,7 +65,7 @@ class OutputMessage(Struct, frozen=True, kw_only=True, tag_field="type", tag="me
 
 
 class OutputReasoning(Struct, frozen=True, kw_only=True, tag_field="type", tag="reasoning"):
-    """What it reasoned before."""
+    """The model's reasoning before its text."""
 
     id: str
     status: ItemStatus
@@ -146,7 +146,7 @@ OutputPart = OutputText | ReasoningText
 
 
 class InputDetails(Struct, frozen=True, kw_only=True):
-    """How many of the input's tokens came from the cache; `ratoon` as in chat completions."""
+    """The number of input tokens that came from the cache; `ratoon` as in chat completions."""
 
     cached_tokens: int
     cache_write_tokens: int  # that were put there to be retained
@@ -155,7 +155,7 @@ class InputDetails(Struct, frozen=True, kw_only=True):
 
 
 class OutputDetails(Struct, frozen=True):
-    """How many of the output's tokens were reasoning."""
+    """The number of the output's tokens that were reasoning."""
 
     reasoning_tokens: int
 
@@ -171,14 +171,14 @@ class ResponseUsage(Struct, frozen=True, kw_only=True):
 
 
 class ResponseFailure(Struct, frozen=True):
-    """Why a response failed."""
+    """The reason why a response failed."""
 
     code: str
     message: str
 
 
 class IncompleteDetails(Struct, frozen=True):
-    """Why a response ended early."""
+    """The reason why a response ended early."""
 
     reason: Literal["max_output_tokens"] = "max_output_tokens"
 
@@ -221,7 +221,7 @@ class ResponseReply(Struct, frozen=True, kw_only=True):
 
 
 class InputTokens(Struct, frozen=True):
-    """How long the prompt of a request is, as `usage.input_tokens` of its response says."""
+    """The length of a request's prompt, as `usage.input_tokens` of its response says."""
 
     input_tokens: int
     object: Literal["response.input_tokens"] = "response.input_tokens"

@@ -60,7 +60,7 @@ _REQUEST = msgspec.json.Decoder(ResponsesRequest)
 
 
 def responses_router(parts: RouteParts) -> APIRouter:
-    """All routes of the dialect."""
+    """Serve all routes of the dialect."""
     router = APIRouter(prefix="/v1/responses")
     stored = StoredResponses(parts.responses, parts.bounds, time.time)
     reader = ResponsesReader(parts, stored)
@@ -73,13 +73,13 @@ def responses_router(parts: RouteParts) -> APIRouter:
 
 @dataclass(frozen=True, slots=True)
 class ResponsesCreation:
-    """Reads bodies. `held`: what is kept while a response is answered."""
+    """A reader of bodies. `held`: what is kept while a response is answered."""
 
     reader: ResponsesReader
     held: BodyMemory
 
     async def response(self, request: Request, permit: Permit) -> tuple[DialectRequest, bool]:
-        """What a request asks for, and whether the answer is a stream."""
+        """Read what a request asks for, and whether the answer is a stream."""
         wire, asked = await self._understood(request, permit)
         begun = self._begun(asked)
         await self._hold(request, permit, begun, asked.items if begun.store else b"")
@@ -106,7 +106,7 @@ class ResponsesCreation:
         return dialect_request, bool(wire.stream)
 
     async def input_tokens(self, request: Request, permit: Permit) -> InputTokens:
-        """How long the prompt of a request is; a body that is wrong is refused as by `response`."""
+        """Count a request's prompt tokens; a body that is wrong is refused as by `response`."""
         _, asked = await self._understood(request, permit)
         wanted, admission = asked.generation_request, self.reader.parts.answering.admission
         [prompt] = wanted.prompts
@@ -130,7 +130,7 @@ class ResponsesCreation:
         await lease.grow(len(items) + len(msgspec.json.encode(begun)))
 
     def _begun(self, asked: Understood) -> ResponseReply:
-        """The response so far; it says at once that it will not be stored, if that is known."""
+        """Write the response so far; it says at once if it will not be stored."""
         bounds = self.reader.parts.bounds
         is_too_large = len(asked.items) > bounds.max_response_bytes
         if is_too_large or not bounds.response_ttl_s:
@@ -140,7 +140,7 @@ class ResponsesCreation:
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """Stores a response before its end is sent, so that whoever has the end can continue it."""
+    """A keeper of responses before their ends are sent, so that clients can continue them."""
 
     stored: StoredResponses
     caller: Caller
@@ -161,7 +161,7 @@ class Keeping:
     def _content(
         self, choices: Sequence[FinishedChoice], usage: Usage
     ) -> Steps[tuple[str, Content]]:
-        """The response's id, and what is stored of it."""
+        """Return the response's id, and what is stored of it."""
         yield from ()
         self.rendering.take(choices)
         reply = self.rendering.finished(usage)

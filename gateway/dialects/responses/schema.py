@@ -93,21 +93,21 @@ class TextFormat(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class TextOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the text of the answer is like; `verbosity` changes nothing."""
+    """The form of the answer's text; `verbosity` changes nothing."""
 
     format: TextFormat | None = None
     verbosity: str | None = None
 
 
 class ReasoningOptions(Struct, frozen=True, kw_only=True):
-    """How much to reason. There are no summaries: reasoning is shown as it is."""
+    """The effort of reasoning. There are no summaries: reasoning is shown as it is."""
 
     effort: Effort | None = None
     summary: str | None = None
 
 
 class ResponseCacheOptions(PromptCacheOptions, frozen=True, kw_only=True):
-    """With `prewarm` the prompt is computed into the cache, and nothing is generated.
+    """The options of the cache; `prewarm` computes the prompt into it, and generates nothing.
 
     `comparison_response_id` asks why the prompt is not a continuation of that of a response.
     """
@@ -148,7 +148,7 @@ class ResponsesRequest(Struct, frozen=True, kw_only=True):
 
     @property
     def prewarms(self) -> bool:
-        """Whether the prompt alone is wanted."""
+        """True if only the prompt is wanted."""
         options = self.prompt_cache_options
         return self.generate is False or (options is not None and options.prewarm is True)
 

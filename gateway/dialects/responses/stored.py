@@ -32,7 +32,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Content(Struct, frozen=True):
-    """What is stored: the response as it was answered, and the items of its input."""
+    """The stored part: the response as it was answered, and the items of its input."""
 
     response: Raw
     input: Raw
@@ -62,7 +62,7 @@ class StoredResponses:
     clock: Callable[[], float]
 
     async def find(self, tenant_id: str, response_id: str, body: BodyLease) -> Content:
-        """One of the tenant's; raises NotFound.
+        """Find one of the tenant's; raise NotFound.
 
         `body` is grown by its bytes, and before it is read by as many as it can have; raises as
         that does.
@@ -77,7 +77,7 @@ class StoredResponses:
 
     @asynccontextmanager
     async def _reading(self, body: BodyLease, responses: int) -> AsyncIterator[list[Content]]:
-        """Room for so many responses at once; what was read of them keeps its part of it."""
+        """Hold room for so many responses at once; what was read of them keeps its part of it."""
         read: list[Content] = []
         before = body.size
         most = before + responses * self.bounds.max_response_bytes
@@ -94,7 +94,7 @@ class StoredResponses:
         await self.store.drop_response(tenant_id, response_id, now=self.clock())
 
     async def continued(self, tenant_id: str, response_id: str, body: BodyLease) -> Content:
-        """The response that a new one continues; BadRequest if it is not there."""
+        """Find the response that a new one continues; raise BadRequest if it is not there."""
         try:
             return await self.find(tenant_id, response_id, body)
         except NotFound:
@@ -107,7 +107,7 @@ class StoredResponses:
     async def referred(
         self, tenant_id: str, items: Sequence[Item], body: BodyLease
     ) -> list[Content]:
-        """The responses, as far as they are there, with the items that references name.
+        """Find the responses, as far as they are there, with the items that references name.
 
         BadRequest for references to too many responses, or two to one item.
         """
@@ -128,7 +128,7 @@ class StoredResponses:
     async def keep(
         self, tenant_id: str, response_id: str, created_at: float, content: Content
     ) -> bool:
-        """Whether it could be kept; if not, the answer says so and stands."""
+        """Keep it, and tell whether that worked; if not, the answer says so and stands."""
         bounds = self.bounds
         record = StoredResponse(
             id=response_id,
@@ -152,17 +152,17 @@ class StoredResponses:
 
 
 def items_of(content: Content) -> list[Item]:
-    """What a response that continues this one begins with: its input, and its output."""
+    """List what a response that continues this one begins with: its input, and its output."""
     return _ITEMS.decode(content.input) + _OUTPUT.decode(content.response).output
 
 
 def listed(content: Content) -> list[dict[str, Any]]:
-    """The items of its input, oldest first."""
+    """List the items of its input, oldest first."""
     return _LISTED.decode(content.input)
 
 
 def resolved(items: Sequence[Item], referred: Iterable[Content]) -> Steps[list[Item]]:
-    """`items` with what each reference names in its place; BadRequest for one that is not there."""
+    """Put into `items` what each reference names; raise BadRequest for one that is missing."""
     found: dict[str | None, Item] = {}
     for content in referred:
         found |= {item.id: item for item in items_of(content)}

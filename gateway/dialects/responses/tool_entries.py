@@ -81,7 +81,7 @@ class _Run(_Marked, frozen=True, kw_only=True):
 
 
 class Called(Struct, frozen=True):
-    """How a call comes back to the client."""
+    """The form in which a call comes back to the client."""
 
     kind: Kind
     name: str
@@ -105,14 +105,14 @@ class Offered(Struct, frozen=True):
 
     @property
     def spec(self) -> ToolSpec:
-        """What a call may be."""
+        """The form of calls."""
         return ToolSpec(self.shown_name, self.form["function"].get("parameters"), self.strict)
 
 
 def read_entry(
     tool: dict[str, Any], where: str, entry: int | None
 ) -> Iterator[Offered | PassedOver | CacheControl]:
-    """What one entry of a list of tools has, its mark included if the list is the request's."""
+    """Yield what an entry of a list of tools has, its breakpoint included if it is a request's."""
     kind = _converted(tool, _Typed, where).type
     if kind == "namespace":
         space = _converted(tool, _Namespace, where)

@@ -54,7 +54,7 @@ class Toolset:
 
     @classmethod
     def of(cls, raw: Raw, items: Sequence[Placed]) -> Toolset:
-        """Those of a request and of the items of its input; BadRequest names what is wrong."""
+        """Read those of a request and of its input's items; BadRequest names what is wrong."""
         toolset, first = cls(), [*takewhile(_is_before_all, items)]
         toolset._take(_sent(raw), "tools", is_own=True)
         for placed in first:
@@ -69,19 +69,19 @@ class Toolset:
         return toolset
 
     def forms(self) -> list[Tool]:
-        """Those that are shown with the request."""
+        """List those that are shown with the request."""
         return [one.form for one in self._shown()]
 
     def up_to(self, entry: int) -> list[Tool]:
-        """Those of the request's first `tools`, up to the one at `entry`."""
+        """List those of the request's first `tools`, up to the one at `entry`."""
         return [one.form for one in self._shown() if one.entry is not None and one.entry <= entry]
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        """What may be called."""
+        """List what may be called."""
         return tuple(one.spec for one in self.offered.values())
 
     def later_specs(self) -> tuple[ToolSpec, ...]:
-        """Those of the tools that are shown in place."""
+        """List what may be called of the tools that are shown in place."""
         return self.specs()[self._num_shown :]
 
     @property
@@ -90,11 +90,11 @@ class Toolset:
         return frozenset(one.type for one in self.passed_over)
 
     def calls(self) -> Mapping[str, Called]:
-        """How calls come back, by the name that the model is shown."""
+        """Map the name that the model is shown to how the call comes back."""
         return {one.shown_name: one.called for one in self.offered.values()}
 
     def named(self, kind: str, name: str | None, namespace: str | None) -> list[str]:
-        """The shown names of those that a choice means."""
+        """List the shown names of those that a choice means."""
         return [
             one.shown_name
             for (of, own), one in self.offered.items()
@@ -102,7 +102,7 @@ class Toolset:
         ]
 
     def as_shown(self, placed: Placed) -> Placed:
-        """An item whose call names its tool as the model knows it."""
+        """Rewrite an item whose call names its tool, to the name that the model knows."""
         item = placed.item
         found = self.offered.get((item.namespace, item.name or ""))
         if item.call_id is None or found is None or item.name == found.shown_name:
@@ -140,7 +140,7 @@ class Toolset:
         return [*found.values()]
 
     def _name(self, one: Offered) -> str:
-        """The name by which the model is shown it; the same one if it is defined again."""
+        """Name it for the model; the same name if it is defined again."""
         key = _key(one)
         space, name = key
         if space is not None and self._keys.get(name, key) != key:

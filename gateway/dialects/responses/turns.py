@@ -1,4 +1,4 @@
-"""From items to the messages of a chat.
+"""The way from items to the messages of a chat.
 
 The assistant's items are parts of one turn: reasoning, then text, then calls. An item that would
 have to stand before what is there begins another turn.
@@ -42,7 +42,7 @@ ToolsInPlace = Mapping[int, Sequence[Tool]]  # by the place of the item that bri
 def messages_of(
     instructions: str | None, items: Sequence[Placed], in_place: ToolsInPlace
 ) -> tuple[Message, ...]:
-    """The chat; BadRequest names the field that is wrong.
+    """Read the chat; raise BadRequest that names the wrong field.
 
     Tools that are shown `in_place` stand there as a text of the system, or as what a search found.
     """
@@ -117,7 +117,7 @@ def _arguments(given: str | dict[str, Any] | None, placed: Placed) -> dict[str, 
 
 @dataclass(slots=True)
 class _Turn:
-    """What the assistant has said since somebody else did."""
+    """The assistant's turn since somebody else spoke."""
 
     reasoning: list[str] = field(default_factory=list)
     text: str | None = None
@@ -147,7 +147,7 @@ class _Turn:
                 self.text = text_of(item.content, "")
 
     def hosted(self, placed: Placed) -> Iterator[Message]:
-        """The turn ends with a call that somebody ran, if it is known what came of that."""
+        """End the turn with a call that somebody ran, if it is known what came of that."""
         call = hosted_call(placed.item)
         if call is None:
             return
@@ -158,7 +158,7 @@ class _Turn:
         yield Message("tool", (ToolResult(call.result, call_id),), call.name, placed.param)
 
     def taken(self) -> Iterator[Message]:
-        """The turn as a message, if there is one; it is empty afterwards."""
+        """Yield the turn as a message, if there is one; it is empty afterwards."""
         reasoning, text, calls, param = self.reasoning, self.text, self.calls, self.param
         self.reasoning, self.text, self.calls, self.param = [], None, [], ""
         if text is None and not calls:

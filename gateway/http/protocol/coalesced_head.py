@@ -53,7 +53,7 @@ class CoalescedHead(asyncio.Transport):
         self._transport.abort()
 
     def is_closing(self) -> bool:
-        """Whether it is closed or about to be."""
+        """Tell whether it is closed or about to be."""
         return self._transport.is_closing()
 
     def pause_reading(self) -> None:
@@ -65,9 +65,9 @@ class CoalescedHead(asyncio.Transport):
         self._transport.resume_reading()
 
     def get_write_buffer_size(self) -> int:
-        """The bytes that wait to be sent."""
+        """Return the bytes that wait to be sent."""
         return len(self._head) + self._transport.get_write_buffer_size()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """What is known of the connection."""
+        """Return what is known of the connection."""
         return self._transport.get_extra_info(name, default)

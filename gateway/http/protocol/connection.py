@@ -94,10 +94,10 @@ class BoundedConnection(CountedConnection):
     # Callbacks of the application's flow control.
 
     def pause_reading(self) -> None:
-        """The application takes the body more slowly than it comes: see `_take_turn`."""
+        """Pause: the application takes the body more slowly than it comes: see `_take_turn`."""
 
     def resume_reading(self) -> None:
-        """The application waits for more of the body."""
+        """Go on: the application waits for more of the body."""
         if self._is_in_body:
             self._next_turn.soon()
 
@@ -178,13 +178,13 @@ class BoundedConnection(CountedConnection):
     # Callbacks of the parser.
 
     def on_message_begin(self) -> None:
-        """A head begins. What is parsed ends with the message, so no other can begin in it."""
+        """Begin a head. What is parsed ends with the message, so no other can begin in it."""
         if self.state is not State.HEAD:
             raise httptools.HttpParserError("a message within a message")
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A field of the head. What comes after the body is counted and that is all."""
+        """Take a field of the head. What comes after the body is only counted."""
         if self.state is not State.HEAD:
             self._framing.on_trailer(name, value)
         elif name.lower() == b"content-length" and len(value) > MAX_LENGTH_DIGITS:
@@ -195,7 +195,7 @@ class BoundedConnection(CountedConnection):
             super().on_header(name, cookies)
 
     def on_headers_complete(self) -> None:
-        """A request's head has come; the application starts."""
+        """Start the application: a request's head has come."""
         if self.parser.should_upgrade():
             raise httptools.HttpParserError("CONNECT is for proxies")
         owner_told_to(cast("Scope", self.scope), partial(self.holders.tell, self))
@@ -204,12 +204,12 @@ class BoundedConnection(CountedConnection):
         self._enter(State.BODY, self.bounds.body_deadline_s)
 
     def on_body(self, body: bytes) -> None:
-        """A piece of the body."""
+        """Take a piece of the body."""
         self._framing.on_body(len(body))
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """A request has come whole."""
+        """Note that a request has come whole."""
         super().on_message_complete()
         if self.state is State.DRAINING:
             self._await_request()
@@ -219,7 +219,7 @@ class BoundedConnection(CountedConnection):
     # Answers.
 
     def on_response_complete(self) -> None:
-        """The application has answered: the next request may be parsed."""
+        """Parse the next request, if there is one: the application has answered."""
         self.server_state.total_requests += 1
         if self.state is State.ANSWERING:
             self._await_request()
@@ -233,12 +233,12 @@ class BoundedConnection(CountedConnection):
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody waits for an answer; the rest of a body may be of no use any more."""
+        """True if nobody waits for an answer; the rest of a body may be of no use any more."""
         is_answered = self.state in (State.DRAINING, State.ENDED)
         return is_answered or (self.state is State.IDLE and not self._received)
 
     def _await_request(self) -> None:
-        """The client is not idle if one has come already."""
+        """Wait for a request; the client is not idle if one has come already."""
         self._enter(State.IDLE, None if self._received else self.timeout_keep_alive)
 
     def _refuse(self, error: GatewayError) -> None:
@@ -273,7 +273,7 @@ class BoundedConnection(CountedConnection):
     # Deadlines.
 
     def _enter(self, state: State, seconds: float | None) -> None:
-        """From now on the connection is in `state`, for so long at most."""
+        """Put the connection in `state`, for so long at most."""
         self.state = state
         self._deadline.restart(seconds)
 
@@ -293,7 +293,7 @@ def connection_within(
     refused: Callable[[str], None] = uncounted,
     cors: Cors | None = None,
 ) -> type[BoundedConnection]:
-    """The connection class for uvicorn, which makes the instances itself."""
+    """Make the connection class for uvicorn, which makes the instances itself."""
     given = {
         "bounds": bounds,
         "backlogs": Backlogs(bounds),

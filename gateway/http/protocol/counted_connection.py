@@ -33,7 +33,7 @@ _TOO_MANY_CONNECTIONS = Unavailable(
 
 
 def uncounted(code: str) -> None:
-    """For a server that does not count refusals by their code."""
+    """Do nothing, for a server that does not count refusals by their code."""
 
 
 class CountedConnection(HttpToolsProtocol):
@@ -68,7 +68,7 @@ class CountedConnection(HttpToolsProtocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request is under way."""
+        """True if no request is under way."""
         return self.state is State.IDLE
 
     def make_room(self) -> None:
@@ -83,24 +83,24 @@ class CountedConnection(HttpToolsProtocol):
         self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is open no more."""
+        """Leave: it is open no more."""
         self.holders.leave(self)
         self._reads.end()
         super().connection_lost(exc)
 
     def on_message_begin(self) -> None:
-        """A request's scope is made; its answer is counted while it waits for the client."""
+        """Make a request's scope; its answer is counted while it waits for the client."""
         super().on_message_begin()
         let_wait(cast("Scope", self.scope), self.backlogs, self.flow)
         let_gather(cast("Scope", self.scope), self.gathered)
 
     def pause_writing(self) -> None:
-        """The client does not read as fast as it is written to."""
+        """Note that the client does not read as fast as it is written to."""
         super().pause_writing()
         self._reads.begin()
 
     def resume_writing(self) -> None:
-        """The client reads again."""
+        """Note that the client reads again."""
         if not self.transport.is_closing():
             self._reads.end()
         super().resume_writing()

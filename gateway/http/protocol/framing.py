@@ -1,4 +1,4 @@
-"""Where a request's head ends and how large it may be; the same of what is around its body.
+"""The framing of requests: where a head ends and how large it, and what is around a body, may be.
 
 The cost of a head depends on its bytes, its fields and the parameters in its query: the framework
 parses all of these before a key is checked.
@@ -43,7 +43,7 @@ class HeadFraming:
         self._searched = 0  # bytes in which it does not end
 
     def take(self, received: bytearray) -> bytes | None:
-        """A head, taken out of what was received; None while it has not come whole.
+        """Take a head out of what was received; None while it has not come whole.
 
         Raises HeadTooLarge or UriTooLong, also before it is whole. What cannot be a head is given
         as it is: it is for the parser to refuse, at once.
@@ -59,7 +59,7 @@ class HeadFraming:
         return head
 
     def _skip_empty_lines(self, received: bytearray) -> None:
-        """Some clients send one after a body."""
+        """Skip empty lines: some clients send one after a body."""
         if received.startswith((b"\r", b"\n")):
             size = len(received) - len(received.lstrip(b"\r\n"))
             del received[:size]
@@ -86,7 +86,7 @@ class HeadFraming:
 
 
 def _without_upgrade(head: bytes) -> bytes:
-    """`head` with any field `Upgrade` renamed.
+    """Rename any field `Upgrade` of `head`.
 
     A server may ignore it, and this one does, but the parser would leave the body to the new
     protocol. Java's HTTP client offers HTTP/2 this way in its first request.
@@ -95,7 +95,7 @@ def _without_upgrade(head: bytes) -> bytes:
 
 
 class BodyFraming:
-    """Of one request: of `length` bytes, or chunked if that is None."""
+    """The framing of one request's body: of `length` bytes, or chunked if that is None."""
 
     def __init__(self, length: int | None) -> None:
         self._left = length
@@ -107,7 +107,7 @@ class BodyFraming:
 
     @classmethod
     def of(cls, headers: list[tuple[bytes, bytes]]) -> BodyFraming:
-        """As the fields of a valid head say, with their names in lower case."""
+        """Read the fields of a valid head, with their names in lower case."""
         fields = dict(headers)
         if b"transfer-encoding" in fields:
             return cls(None)
@@ -115,11 +115,11 @@ class BodyFraming:
 
     @property
     def is_chunked(self) -> bool:
-        """Whether its length is not declared."""
+        """True if its length is not declared."""
         return self._left is None
 
     def take(self, received: bytearray) -> bytes:
-        """A slice, taken out of what was received, that has no byte of the next message."""
+        """Take a slice out of what was received that has no byte of the next message."""
         size = self._left if self._left is not None else self._chunked_slice(received)
         taken = bytes(received[:size])
         del received[:size]
@@ -136,11 +136,11 @@ class BodyFraming:
         self.pieces += 1
 
     def on_trailer(self, name: bytes, value: bytes) -> None:
-        """A field that came after the body."""
+        """Count a field that came after the body."""
         self._trailers += len(name) + len(value)
 
     def is_within_bounds(self, parsed: bytes) -> bool:
-        """Whether what is around the body still is, now that the slice `parsed` is."""
+        """Tell whether what is around the body is within bounds, with the slice `parsed`."""
         body, self._in_slice = self._in_slice, 0
         if self._left is not None:
             self._left -= body

@@ -1,4 +1,4 @@
-"""Who holds the connections of a port: strangers, who have shown no key, tenants, the operator.
+"""The holders of a port's connections: unauthenticated peers, tenants, the operator.
 
 A full port takes a connection from whoever holds most of it, for the one that comes. Strangers
 count as one: of theirs the oldest goes, whatever it does. Of a tenant's the one goes that has been
@@ -27,7 +27,7 @@ class HeldConnection(Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request is under way on it."""
+        """True if no request is under way on it."""
         ...
 
 
@@ -52,7 +52,7 @@ class Holders(Generic[C]):
         return gone
 
     def leave(self, one: C) -> None:
-        """It is held no more; again is nothing."""
+        """Let go of it; again is nothing."""
         owner = self._owners.pop(one, None)
         if owner is not None:
             held = self._held[owner]
@@ -61,7 +61,7 @@ class Holders(Generic[C]):
                 del self._held[owner]
 
     def tell(self, one: C, owner: str) -> None:
-        """A request on `one` bears a key of `owner`.
+        """Note that a request on `one` bears a key of `owner`.
 
         Raises TooManyRequests where the port is nearly full and a tenant holds more than half.
         """
@@ -83,7 +83,7 @@ class Holders(Generic[C]):
         self._held.setdefault(owner, {})[one] = None
 
     def _spare(self) -> Iterator[C]:
-        """Connections that may go, the first one first."""
+        """Yield connections that may go, the first one first."""
         most_first = sorted(
             self._held.items(), key=lambda item: (len(item[1]), item[0] == STRANGERS), reverse=True
         )

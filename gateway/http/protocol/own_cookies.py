@@ -1,4 +1,4 @@
-"""Which cookies of a request are read: those of this server's pages.
+"""The cookies of a request that are read: those of this server's pages.
 
 The framework would parse all that a browser has for this host, which other servers on it may have
 set; they mean nothing here.
@@ -11,7 +11,7 @@ _LONGEST = 8192  # a browser sends a cookie of at most 4096 bytes, and there are
 
 
 def own_cookies(value: bytes) -> bytes:
-    """The part of a `Cookie` field that is read; empty if none of it is."""
+    """Select the part of a `Cookie` field that is read; empty if none of it is."""
     if PREFIX not in value or len(value) > _LONGEST:
         return b""
     parts = (part.strip() for part in value.split(b";"))

@@ -1,4 +1,4 @@
-"""Cuts off a client that hardly reads what it is sent.
+"""The watch on a client that hardly reads what it is sent, which is cut off.
 
     watch ... look ... look        every `stalled_write_s`, while anything waits to be sent
                `------> abort      it took less than a KiB for each of these seconds
@@ -24,7 +24,7 @@ LEAST_RATE = 1024  # bytes a second
 
 
 class ReadWatch:
-    """Watches the client of one connection, once it is told to."""
+    """The watch on the client of one connection, once it is told to."""
 
     def __init__(self, transport: asyncio.Transport, every_s: float) -> None:
         self._transport = transport
@@ -53,12 +53,12 @@ class ReadWatch:
             self.begin()
 
     def _unread(self) -> int:
-        """Bytes that the client's machine has not taken yet."""
+        """Count the bytes that the client's machine has not taken yet."""
         return self._transport.get_write_buffer_size() + _queued(self._transport)
 
 
 def _queued(transport: asyncio.Transport) -> int:
-    """Bytes in the socket's queue, where the system says."""
+    """Count the bytes in the socket's queue, where the system says."""
     socket = transport.get_extra_info("socket")
     if socket is None or sys.platform != "linux":
         return 0

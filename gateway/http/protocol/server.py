@@ -1,4 +1,4 @@
-"""Serves applications on their addresses, in one event loop, until a signal.
+"""The server of applications on their addresses, in one event loop, until a signal.
 
 Several processes may listen on one port: every worker has a socket of its own on it (SO_REUSEPORT),
 and the kernel distributes connections among them by their addresses. With one inherited socket, the
@@ -82,7 +82,7 @@ class Server(uvicorn.Server):
 
 
 def make_server(bind: Bind, bounds: Bounds, grace_s: float, *, shares_port: bool = False) -> Server:
-    """A server for `bind`, not yet started."""
+    """Make a server for `bind`, not yet started."""
     return Server(
         uvicorn.Config(
             bind.app,
@@ -128,7 +128,7 @@ async def all_listen(servers: Sequence[Server]) -> None:
 
 
 def _end(servers: Sequence[Server]) -> None:
-    """A first signal drains; a second one ends at once."""
+    """Drain at a first signal; end at once at a second one."""
     if all(server.should_exit for server in servers):
         for server in servers:
             server.force_exit = True
@@ -141,7 +141,7 @@ def _drain(servers: Sequence[Server]) -> None:
 
 
 def sockets_on(host: str, port: int) -> list[socket.socket]:
-    """A bound socket for each address of `host`, to listen on; raises OSError."""
+    """Bind a socket for each address of `host`, to listen on; raise OSError."""
     found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     with ExitStack() as opened:
         sockets = [opened.enter_context(_bound(*one)) for one in dict.fromkeys(found)]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class Timer:
-    """At most one call is due; `call` is called when its time has come."""
+    """The timer of one call at most, `call`, which is called when its time has come."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
         self._loop = loop
@@ -16,7 +16,7 @@ class Timer:
 
     @property
     def is_due(self) -> bool:
-        """Whether it is waited for."""
+        """True if it is waited for."""
         return self._due is not None
 
     def soon(self) -> None:

@@ -51,6 +51,7 @@ from gateway.prompts.pipeline.sampling_limits import (
     param_of,
 )
 from gateway.prompts.templates.chat_template import ChatTemplate
+from gateway.prompts.templates.verdicts import Verdicts
 from gateway.prompts.tokens.marker_decoder import MarkerDecoder
 from gateway.prompts.tokens.text_memory import TextMemory
 from gateway.prompts.tokens.tokenizer import TokenIds, Tokenizer
@@ -81,6 +82,7 @@ class Admission:
         seen: SeenPrompts | None = None,
         texts: TextMemory | None = None,
         misses: LastMisses | None = None,
+        verdicts: Verdicts | None = None,
     ) -> None:
         """Admit; without `turns` no answer is remembered, without `seen` no prompt, and so on.
 
@@ -89,7 +91,7 @@ class Admission:
         self.tokenizer = tokenizer
         self._turns = turns
         self._explaining = Explaining(seen, tokenizer, misses)
-        self._prompts = PromptTokens(tokenizer, template, turns, texts)
+        self._prompts = PromptTokens(tokenizer, template, turns, texts, verdicts)
         self._forms = forms
         markers = tokenizer.special_ids(forms.markers)
         self._decoder = MarkerDecoder(tokenizer, markers) if markers else tokenizer

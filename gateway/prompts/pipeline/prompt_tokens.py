@@ -18,6 +18,7 @@ from gateway.processes.fair_executor import Steps
 from gateway.prompts.chats.template_variables import PRESERVE_THINKING, Scalar
 from gateway.prompts.generation_request import ChatPrompt, Origin, Prompt
 from gateway.prompts.templates.chat_template import ChatTemplate
+from gateway.prompts.templates.verdicts import Judged, Verdicts, afresh
 from gateway.prompts.tokens.control_tokens import Rendered
 from gateway.prompts.tokens.long_text import CHUNK, LongTexts
 from gateway.prompts.tokens.splicing import SplicedChat
@@ -69,11 +70,13 @@ class PromptTokens:
         template: ChatTemplate | None,
         turns: VerbatimTurns | None,
         texts: TextMemory | None = None,
+        verdicts: Verdicts | None = None,
     ) -> None:
         """Render every chat as its template does if there are no `turns`.
 
-        Without `texts` every text is tokenised whole.
+        Without `texts` every text is tokenised whole, without `verdicts` every shape judged.
         """
+        self._verdicts = verdicts
         self._texts = LongTexts(tokenizer, texts)
         self._longest_token = tokenizer.longest_token
         self._template = template
@@ -89,7 +92,7 @@ class PromptTokens:
         if isinstance(prompt, str):
             ids = yield from self._encoded(prompt, asked, "prompt", add_special_tokens=special)
             return Tokenised(ids)
-        self._check(prompt)
+        self._check(prompt, asked)
         turns = self._turns
         keys = None if turns is None else turns.keys(prompt, asked.tenant_id, asked.namespace)
         if turns is not None and keys is not None:
@@ -97,25 +100,25 @@ class PromptTokens:
             chat = self._spliced(turns, prompt, keys, asked)
             found = yield from self._with_turns(chat, asked, add_special_tokens=special)
             if found is not None:
-                return self._of_chat(prompt, keys, found)
+                return self._of_chat(prompt, keys, found, asked)
         chat = SplicedChat(self._render(prompt))
         ids = yield from self._joined(chat, asked, add_special_tokens=special)
-        return self._of_chat(prompt, keys, (chat, ids))
+        return self._of_chat(prompt, keys, (chat, ids), asked)
 
     def _spliced(
         self, turns: VerbatimTurns, prompt: ChatPrompt, keys: ChatKeys, asked: PromptContext
     ) -> SplicedChat:
         """Put back those turns of the chat that may be."""
         chat = None
-        if self._keeps_thoughts(prompt):
+        if self._keeps_thoughts(prompt, asked):
             chat = turns.continued(prompt, keys, self._render, asked.ends)
         return chat or turns.spliced(prompt, keys, self._render, asked.ends)
 
-    def _keeps_thoughts(self, chat: ChatPrompt) -> bool:
+    def _keeps_thoughts(self, chat: ChatPrompt, asked: PromptContext) -> bool:
         """Tell whether thoughts are to be kept, and the template does not do that itself."""
         variables = {**self._chats.variables, **self._variables(chat)}
         wants = variables.get(PRESERVE_THINKING) is True
-        return wants and not self._chats.keeps_thoughts(variables)
+        return wants and not self._chats.keeps_thoughts(variables, self._judged(asked))
 
     def _with_turns(
         self, chat: SplicedChat, asked: PromptContext, *, add_special_tokens: bool
@@ -132,14 +135,18 @@ class PromptTokens:
         return (chat, ids) if has_room or not chat.splices else None
 
     def _of_chat(
-        self, prompt: ChatPrompt, keys: ChatKeys | None, found: tuple[SplicedChat, TokenIds]
+        self,
+        prompt: ChatPrompt,
+        keys: ChatKeys | None,
+        found: tuple[SplicedChat, TokenIds],
+        asked: PromptContext,
     ) -> Tokenised:
         chat, ids = found
         prefill = chat.rendered.prefill
         tail = _tail_of(chat.rendered)
         if self._turns is None or keys is None:
             return Tokenised(ids, tail, prefill)
-        keeps = self._keeps_thoughts(prompt)
+        keeps = self._keeps_thoughts(prompt, asked)
         origin = self._turns.origin(prompt, keys, chat, ids, keeps_thoughts=keeps)
         return Tokenised(ids, tail, prefill, origin)
 
@@ -187,14 +194,20 @@ class PromptTokens:
             raise too_long(None, most, param)
         return token_ids
 
-    def _check(self, chat: ChatPrompt) -> None:
+    def _check(self, chat: ChatPrompt, asked: PromptContext) -> None:
         """Raise BadRequest for a chat of which the template would not show all."""
         self._chats.check(
             chat.messages,
             add_generation_prompt=chat.add_generation_prompt,
             variables=self._variables(chat),
             tools=chat.tools,
+            judged=self._judged(asked),
         )
+
+    def _judged(self, asked: PromptContext) -> Judged:
+        if self._verdicts is None:
+            return afresh
+        return self._verdicts.of(asked.tenant_id, asked.namespace)
 
     def _variables(self, chat: ChatPrompt) -> dict[str, Scalar]:
         """Return a chat's variables, and those of its dialect that the operator does not set."""

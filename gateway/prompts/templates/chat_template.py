@@ -23,6 +23,7 @@ from gateway.prompts.templates.compiled import CannotRender
 from gateway.prompts.templates.files import DEFAULT, TOOL_USE, special_tokens, template_sources
 from gateway.prompts.templates.fitted import FittedTemplate
 from gateway.prompts.templates.limits import Limit, limits_of
+from gateway.prompts.templates.verdicts import Judged, afresh
 from gateway.prompts.tokens.control_tokens import ControlTokens, Rendered
 from gateway.turn_formats.choose import reasoning_format
 from gateway.turn_formats.turn_format import ToolsText
@@ -126,14 +127,19 @@ class ChatTemplate:
         add_generation_prompt: bool,
         variables: Mapping[str, Scalar] | None = None,
         tools: Sequence[Tool] | None = None,
+        judged: Judged = afresh,
     ) -> None:
-        """Raise BadRequest that names the first message that would not be shown in its place."""
-        asked = {**self.variables, **(variables or {})}
-        self._of(tools).check(messages, asked, has_tools=bool(tools), asks=add_generation_prompt)
+        """Raise BadRequest that names the first message that would not be shown in its place.
 
-    def keeps_thoughts(self, variables: Mapping[str, Scalar]) -> bool:
+        `judged` keeps verdicts on shapes.
+        """
+        asked = {**self.variables, **(variables or {})}
+        asks, has_tools = add_generation_prompt, bool(tools)
+        self._of(tools).check(messages, asked, judged, has_tools=has_tools, asks=asks)
+
+    def keeps_thoughts(self, variables: Mapping[str, Scalar], judged: Judged = afresh) -> bool:
         """Tell whether all thoughts sent back are shown, where chats have these variables."""
-        return self._tool_use.keeps_thoughts(variables)
+        return self._tool_use.keeps_thoughts(variables, judged)
 
     def limits(self) -> dict[str, list[Limit]]:
         """List what each template that is used cannot do, by its name."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from copy import copy
-from functools import lru_cache
 from typing import Any, Literal
 
 from gateway.errors import BadRequest
@@ -31,13 +30,12 @@ from gateway.prompts.templates.shapes import (
     thoughts_of,
     words_of,
 )
+from gateway.prompts.templates.verdicts import Judged, afresh
 from gateway.turn_formats.turn_format import ToolsText
 
 _MOST_KINDS = 64  # of a shape whose verdict is kept
-_VERDICTS = 256  # kept
 
 Variables = Mapping[str, Any]
-_Items = tuple[tuple[str, Any], ...]
 
 
 class FittedTemplate:
@@ -49,14 +47,11 @@ class FittedTemplate:
         self.source = source
         self.traits = find_traits(self._template)
         self._tools_text: ToolsText | None = None
-        self._known = lru_cache(_VERDICTS)(self._missed)
-        self._keeps = lru_cache(_VERDICTS)(self._keeps_all)
 
     def telling(self, tools_text: ToolsText | None) -> FittedTemplate:
         """Let `tools_text` show the tools where the template shows none; return a copy."""
         told = copy(self)
         told._tools_text = None if self.traits.shows_tools else tools_text
-        told._known = lru_cache(_VERDICTS)(told._missed)
         return told
 
     @property
@@ -92,23 +87,37 @@ class FittedTemplate:
             return False
         return all(thought in text for thought in thoughts_of(said))
 
-    def keeps_thoughts(self, variables: Variables) -> bool:
+    def keeps_thoughts(self, variables: Variables, judged: Judged = afresh) -> bool:
         """Tell whether no thought is dropped, in a loop of calls or before it."""
-        return self._keeps(tuple(sorted(variables.items())))
+        chats = ("u ar u", "u arc t", "u arc t a u")
+        return judged(
+            ("keeps", sorted(variables.items())),
+            lambda: all(self.shows_thoughts(one, variables) for one in chats),
+        )
 
     def check(
-        self, messages: Sequence[Message], variables: Variables, *, has_tools: bool, asks: bool
+        self,
+        messages: Sequence[Message],
+        variables: Variables,
+        judged: Judged = afresh,
+        *,
+        has_tools: bool,
+        asks: bool,
     ) -> None:
         """Raise BadRequest that names the first message that would not be shown where it was sent.
 
-        Or the tools, where a template that shows them would not do so in this chat.
+        Or the tools, where a template that shows them would not do so in this chat. `judged` keeps
+        the verdict on a shape.
         """
-        kinds, items = kinds_of(messages), tuple(sorted(variables.items()))
+        kinds = kinds_of(messages)
         short = shortened(kinds)
-        missed_in = self._known if len(short) <= _MOST_KINDS else self._missed
-        if missed_in(short, items, has_tools, asks) is None:
+        keep = judged if len(short) <= _MOST_KINDS else afresh
+        if keep(
+            (short, sorted(variables.items()), has_tools, asks),
+            lambda: self._missed(short, variables, has_tools, asks) is None,
+        ):
             return
-        place = self._missed(kinds, items, has_tools, asks)
+        place = self._missed(kinds, variables, has_tools, asks)
         if place == "tools":
             raise BadRequest(
                 "the model's chat template would not show tools in this chat", param="tools"
@@ -119,12 +128,8 @@ class FittedTemplate:
                 param=messages[place].param,
             )
 
-    def _keeps_all(self, variables: _Items) -> bool:
-        chats = ("u ar u", "u arc t", "u arc t a u")
-        return all(self.shows_thoughts(one, dict(variables)) for one in chats)
-
     def _missed(
-        self, kinds: Sequence[TurnKind], variables: _Items, has_tools: bool, asks: bool
+        self, kinds: Sequence[TurnKind], variables: Variables, has_tools: bool, asks: bool
     ) -> int | Literal["tools"] | None:
         """Find the first message of a shape that the template would not show, or tools.
 
@@ -133,7 +138,7 @@ class FittedTemplate:
         shape = shape_of(kinds)
         said = self.fitted(shape)
         try:
-            text = self.render(said, ONE_TOOL if has_tools else None, dict(variables), asks=asks)
+            text = self.render(said, ONE_TOOL if has_tools else None, variables, asks=asks)
         except CannotRender:
             return None
         word = missed(text, said)

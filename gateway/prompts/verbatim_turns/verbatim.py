@@ -92,7 +92,7 @@ class VerbatimTurns:
         return ChatKeys(tenant_id, keys, chain)
 
     def size(self, keys: ChatKeys) -> int:
-        """How much work the remembered turns of a chat are, in characters."""
+        """Weigh the remembered turns of a chat, in characters of work."""
         return sum(turn.size for turn in self._found(keys).values()) // _BYTES_PER_CHARACTER
 
     def spliced(

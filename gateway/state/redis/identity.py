@@ -50,7 +50,7 @@ class StateLink:
 
     @property
     def fault(self) -> Fault | None:
-        """What was wrong when Redis answered last."""
+        """The fault when Redis answered last."""
         return self._lost or (no_room("Redis") if self._is_full else None)
 
     async def check(self) -> None:
@@ -64,15 +64,15 @@ class StateLink:
             return  # away, lost or still full: `fault` and the link say so
 
     def turn_of(self, tenant_id: str | None) -> AbstractAsyncContextManager[None]:
-        """The turn of a tenant's large calls, one at a time: so no other waits behind many."""
+        """Return the turn of a tenant's large calls, one at a time: so none waits behind many."""
         return self._turns.of(tenant_id)
 
     async def command(self, *words: Any, size: int = 0) -> Any:
-        """One command's reply."""
+        """Send one command; return its reply."""
         return (await self.commands([words], size=size))[0]
 
     async def commands(self, commands: Sequence[Sequence[Any]], *, size: int = 0) -> list[Any]:
-        """The replies of many commands, in few round trips, not atomic."""
+        """Send many commands, in few round trips, not atomic; return their replies."""
         state_id = await self._known()
         link = self._large if size else self._link
         found, *replies = await link.commands([_ASK, *commands], size)
@@ -106,7 +106,7 @@ class StateLink:
         return self._link.is_full or self._large.is_full
 
     async def _known(self) -> str:
-        """The id that every command is sent with. Raises StateLost, or Unavailable."""
+        """Return the id that every command is sent with. Raises StateLost, or Unavailable."""
         if self._id is None or self._lost is not None:
             return await self._settle()
         return self._id

@@ -29,45 +29,45 @@ CHANGES = "ratoon:changes"  # a channel: the id of a tenant, prefix or flush tha
 
 
 def keys_of(tenant_id: str) -> str:
-    """The set of a tenant's key ids."""
+    """Return the set of a tenant's key ids."""
     return f"ratoon:tenant-keys:{tenant_id}"
 
 
 def members_of(group_id: str) -> str:
-    """The set of ids of a group's tenants and live prefixes."""
+    """Return the set of ids of a group's tenants and live prefixes."""
     return f"ratoon:group-members:{group_id}"
 
 
 def responses_of(tenant_id: str) -> str:
-    """A tenant's stored responses, from id to record."""
+    """Return a tenant's stored responses, from id to record."""
     return f"ratoon:responses:{tenant_id}"
 
 
 def response_ages(tenant_id: str) -> str:
-    """Their ids, sorted by when they were made."""
+    """Return their ids, sorted by when they were made."""
     return f"ratoon:response-ages:{tenant_id}"
 
 
 def version_of(name: str, version: int) -> str:
-    """A prefix's field in PREFIX_VERSIONS; the number comes first, so that none is ambiguous."""
+    """Name a prefix's field in PREFIX_VERSIONS; the number is first, so none is ambiguous."""
     return f"{version}:{name}"
 
 
 def usage_tenants(day: str) -> str:
-    """The set of tenants that used anything on a day."""
+    """Return the set of tenants that used anything on a day."""
     return f"ratoon:usage-tenants:{day}"
 
 
 def usage_of(day: str, tenant_id: str) -> str:
-    """A tenant's counters of a day: `KEY ID:COUNTER` to number."""
+    """Return a tenant's counters of a day: `KEY ID:COUNTER` to number."""
     return f"ratoon:usage:{day}:{tenant_id}"
 
 
 def batch_of(name: str) -> str:
-    """The mark that a batch of usage was counted."""
+    """Return the marker that a batch of usage was counted."""
     return f"ratoon:usage-batch:{name}"
 
 
 def day_number(day: str) -> str:
-    """A day as a number that sorts as it does."""
+    """Write a day as a number that sorts as it does."""
     return day.replace("-", "")

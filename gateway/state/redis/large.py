@@ -45,7 +45,7 @@ class LargeLink(RedisLink):
 
 
 def _connected_like(client: Redis, connections: int) -> Redis:
-    """A client of the same server, with the same password and timeouts."""
+    """Make a client of the same server, with the same password and timeouts."""
     like = client.connection_pool
     return Redis.from_pool(
         BlockingConnectionPool(

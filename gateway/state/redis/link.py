@@ -49,7 +49,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Breaker:
-    """Stops calls to a server that does not answer, and lets one through now and then.
+    """The breaker of calls to a server that does not answer; it lets one through now and then.
 
     After FAILURES in a row it is open: no call is made, so no caller waits for a timeout. Every
     `probe_after_s` seconds one caller is let through as a probe; if it succeeds, the breaker
@@ -67,11 +67,11 @@ class Breaker:
 
     @property
     def is_open(self) -> bool:
-        """Whether only probes are let through."""
+        """True if only probes are let through."""
         return self._failures >= FAILURES
 
     def admits(self) -> bool:
-        """Whether to ask now; while open, True makes the caller the probe."""
+        """Tell whether to ask now; while open, True makes the caller the probe."""
         if not self.is_open:
             return True
         now = self._monotonic()
@@ -81,11 +81,11 @@ class Breaker:
         return True
 
     def succeeded(self) -> None:
-        """An answer came."""
+        """Note that an answer came."""
         self._failures = 0
 
     def failed(self) -> None:
-        """No answer came."""
+        """Note that no answer came."""
         self._failures += 1
         if self.is_open:
             self._next_probe = self._monotonic() + self._probe_after_s
@@ -98,7 +98,7 @@ class NoAnswer(Unavailable):
 def connect(
     url: str, password: str | None = None, *, timeout_s: float = _SOCKET_TIMEOUT_S
 ) -> Redis:
-    """A client of the server at `url`. It connects when it is first used.
+    """Make a client of the server at `url`. It connects when it is first used.
 
     Replies are bytes. `timeout_s` goes by the clock, however busy this process is; who needs an
     answer soon waits `loop_timeout` a shorter time.
@@ -120,7 +120,7 @@ def connect(
 
 
 def open_link(shared: Shared) -> RedisLink:
-    """A link to the shared Redis; ValueError without a URL, or for a malformed one."""
+    """Open a link to the shared Redis; raise ValueError without a URL, or for a malformed one."""
     if shared.redis_url is None:
         raise ValueError("no Redis is shared")
     file = shared.redis_password_file
@@ -149,12 +149,12 @@ class RedisLink:
         self._log_again: dict[str, float] = {}  # kinds of failures, and from when on
 
     async def command(self, *words: Any) -> Any:
-        """One command's reply: bytes, int, list or None. Raises Unavailable."""
+        """Send one command; return its reply: bytes, int, list or None. Raises Unavailable."""
         send: Callable[..., Awaitable[Any]] = self.client.execute_command
         return await self.run(lambda: send(*words))
 
     async def commands(self, commands: Sequence[Sequence[Any]], size: int = 0) -> list[Any]:
-        """The replies of many commands, in few round trips, not atomic. Raises Unavailable."""
+        """Send many commands, in few round trips, not atomic. Raises Unavailable."""
         replies: list[Any] = []
         for start in range(0, len(commands), self.commands_at_once):
             pipeline = self.client.pipeline(transaction=False)
@@ -164,11 +164,11 @@ class RedisLink:
         return replies
 
     def script(self, source: str) -> Script:
-        """A Lua script, which runs in one round trip and is loaded again if the server lost it."""
+        """Make a Lua script, which runs in one round trip and is reloaded if the server lost it."""
         return Script(self, source)
 
     async def run(self, work: Callable[[], Awaitable[T]], size: int = 0) -> T:
-        """What `work` on the client, one round trip, gives. Raises Unavailable."""
+        """Run `work` on the client, one round trip. Raises Unavailable."""
         async with self._turns:
             return await self._run(work, size)
 
@@ -228,7 +228,7 @@ class Script:
 
 
 def unavailable(kind: type[Unavailable] = Unavailable) -> Unavailable:
-    """The refusal while Redis is away or cannot do what is asked."""
+    """Make the refusal while Redis is away or cannot do what is asked."""
     return kind(
         "the gateway cannot reach its state at the moment",
         code="state_unavailable",
@@ -237,11 +237,11 @@ def unavailable(kind: type[Unavailable] = Unavailable) -> Unavailable:
 
 
 def _is_full(error: RedisError) -> bool:
-    """Whether Redis refuses to write for lack of memory, or because its own disk is full."""
+    """Tell whether Redis refuses to write for lack of memory, or because its disk is full."""
     return isinstance(error, OutOfMemoryError) or str(error).startswith(("OOM ", "MISCONF "))
 
 
 def _first_word(error: RedisError) -> str:
-    """The kind of a refusal; the rest of its text may quote what was sent."""
+    """Return the kind of a refusal; the rest of its text may quote what was sent."""
     word = str(error).partition(" ")[0]
     return word if word.isupper() and word.isalpha() else type(error).__name__

@@ -63,11 +63,11 @@ class RedisRecords:
         await self.link.apply(transaction)
 
     async def every(self, kind: type[R]) -> list[R]:
-        """All records of a kind, oldest first."""
+        """List all records of a kind, oldest first."""
         return _read(kind, await self.link.command("HVALS", _PLACES[kind].records, size=UNSIZED))
 
     async def get(self, kind: type[R], record_id: str) -> R:
-        """One record by id."""
+        """Find one record by id."""
         return (await self._changing(kind, record_id))[0]
 
     async def update(self, kind: type[R], record_id: str, change: Callable[[R], R]) -> R:
@@ -98,12 +98,12 @@ class RedisRecords:
         await self._repeat(lambda: self._deletion(kind, record_id))
 
     async def list_keys(self, tenant_id: str) -> list[ApiKey]:
-        """A tenant's keys, oldest first."""
+        """List a tenant's keys, oldest first."""
         await self.get(Tenant, tenant_id)
         return await self._keys_of(tenant_id)
 
     async def find_by_digest(self, digest: bytes) -> tuple[ApiKey, Tenant] | None:
-        """The key with this digest and its tenant; None when no such key was ever made."""
+        """Find the key with this digest and its tenant; None when no such key was ever made."""
         owner = await self.link.command("HGET", at.DIGESTS, digest)
         if owner is None:
             return None
@@ -150,7 +150,7 @@ class RedisRecords:
         raise unavailable()
 
     async def _changing(self, kind: type[R], record_id: str) -> tuple[R, Transaction]:
-        """The record, and a transaction that is applied only if the record has not changed."""
+        """Return the record, and a transaction applied only if the record has not changed."""
         place, size = _PLACES[kind].records, _PLACES[kind].size
         stored = await self.link.command("HGET", place, record_id, size=size)
         if stored is None:
@@ -161,7 +161,7 @@ class RedisRecords:
 
 
 def _read(kind: type[R], stored: list[bytes | None]) -> list[R]:
-    """Those records that are there, by the time at which they were made."""
+    """Read those records that are there, by the time at which they were made."""
     records = [msgspec.json.decode(record, type=kind) for record in stored if record is not None]
     return sorted(records, key=lambda record: (record.created_at, record.id))
 
@@ -174,7 +174,7 @@ def _keep(transaction: Transaction, record: Record) -> None:
 
 
 def _unique(record: Record) -> str | bytes:
-    """What no other record of its kind may have, beside its id."""
+    """Return what no other record of its kind may have, beside its id."""
     if isinstance(record, ApiKey):
         return record.digest
     if isinstance(record, PublishedPrefix):

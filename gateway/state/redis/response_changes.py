@@ -1,4 +1,4 @@
-"""What there is of a stored response in Redis: it all comes, and goes, in one transaction.
+"""The changes of a stored response in Redis: it all comes, and goes, in one transaction.
 
 Knows: the keys of stored responses. Does not know: when one comes or goes (`responses`, `records`).
 """
@@ -14,12 +14,12 @@ from gateway.state.redis.transaction import Transaction
 
 
 def end_of(tenant_id: str, response_id: str) -> bytes:
-    """A response's member of RESPONSE_ENDS."""
+    """Write a response's member of RESPONSE_ENDS."""
     return msgspec.json.encode([tenant_id, response_id])
 
 
 async def drop_one(link: StateLink, tenant_id: str, response_id: str) -> Transaction:
-    """A transaction that removes one response, also what is left of one that is not there."""
+    """Make a transaction that removes one response, also what is left of one that is gone."""
     place = at.responses_of(tenant_id)
     size = await link.command("HSTRLEN", place, response_id)
     transaction = Transaction()

@@ -51,7 +51,7 @@ class RedisResponses(RedisRecords):
     async def find_response(
         self, tenant_id: str, response_id: str, *, now: float
     ) -> StoredResponse:
-        """One of a tenant's; NotFound also when it has expired."""
+        """Find one of a tenant's; NotFound also when it has expired."""
         place = at.responses_of(tenant_id)
         async with self.link.turn_of(tenant_id):
             size = await self._size_of(tenant_id, response_id, now)
@@ -72,7 +72,7 @@ class RedisResponses(RedisRecords):
             await self._drop(*msgspec.json.decode(member, type=tuple[str, str]))
 
     async def _size_of(self, tenant_id: str, response_id: str, now: float) -> int:
-        """Bytes of one of a tenant's; NotFound also when it has expired."""
+        """Count the bytes of one of a tenant's; NotFound also when it has expired."""
         size, ends_at = await self.link.commands(
             [
                 ("HSTRLEN", at.responses_of(tenant_id), response_id),
@@ -84,7 +84,7 @@ class RedisResponses(RedisRecords):
         return int(size)
 
     async def _drop_of_one_too_many(self, tenant_id: str, room: ResponseRoom) -> Transaction | None:
-        """Removes the oldest of the tenant, or of whoever has most, while the bytes do not fit.
+        """Remove the oldest of the tenant, or of whoever has most, while the bytes do not fit.
 
         Only if the bytes are still what they were: two that make room at once would each remove
         one where one is too many.

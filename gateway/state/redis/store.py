@@ -88,7 +88,7 @@ class RedisStore(RedisResponses):
         tenant_id: str | None = None,
         key_id: str | None = None,
     ) -> list[UsageRow]:
-        """The rows from one day to another, both included, by day, tenant and key."""
+        """List the rows from one day to another, both included, by day, tenant and key."""
         async with self.link.turn_of(tenant_id):
             places = await self._places(first_day, last_day, tenant_id)
             ask = [("HGETALL", at.usage_of(day, tenant)) for day, tenant in places]
@@ -104,7 +104,7 @@ class RedisStore(RedisResponses):
         await self.link.apply(transaction)
 
     async def list_audit(self, *, limit: int, skip: int = 0) -> list[AuditEntry]:
-        """At most `limit` entries, newest first, after leaving out the `skip` newest."""
+        """List at most `limit` entries, newest first, without the `skip` newest."""
         if limit <= 0:
             return []
         last = skip + limit - 1
@@ -118,7 +118,7 @@ class RedisStore(RedisResponses):
         await self.link.apply(transaction)
 
     async def isolation_report(self) -> IsolationReport | None:
-        """The last one; None before the first."""
+        """Return the last one; None before the first."""
         found = await self.link.command("GET", at.ISOLATION_REPORT, size=UNSIZED)
         return None if found is None else msgspec.json.decode(found, type=IsolationReport)
 
@@ -141,7 +141,7 @@ class RedisStore(RedisResponses):
         await self.link.apply(transaction)
 
     async def registered_engines(self) -> list[RegisteredEngine]:
-        """All of them, by address."""
+        """List all of them, by address."""
         found = await self.link.command("HVALS", at.ENGINES, size=UNSIZED)
         engines = [msgspec.json.decode(record, type=RegisteredEngine) for record in found]
         return sorted(engines, key=lambda engine: engine.address)
@@ -157,7 +157,7 @@ class RedisStore(RedisResponses):
         await self.link.apply(transaction)
 
     async def flushes(self) -> list[CacheFlush]:
-        """All of them, the oldest first."""
+        """List all of them, the oldest first."""
         found = await self.link.command("HVALS", at.FLUSHES, size=UNSIZED)
         flushes = [msgspec.json.decode(record, type=CacheFlush) for record in found]
         return sorted(flushes, key=lambda flush: flush.at)
@@ -186,7 +186,7 @@ class RedisStore(RedisResponses):
     async def _places(
         self, first_day: str, last_day: str, tenant_id: str | None
     ) -> list[tuple[str, str]]:
-        """The days and tenants that there may be rows of, in order."""
+        """List the days and tenants that there may be rows of, in order."""
         bounds = at.day_number(first_day), at.day_number(last_day)
         stored = await self.link.command("ZRANGEBYSCORE", at.USAGE_DAYS, *bounds)
         days = [day.decode() for day in stored]
@@ -202,7 +202,7 @@ class RedisStore(RedisResponses):
 
 
 def _rows(places: Sequence[tuple[str, str]], found: Sequence[dict[bytes, bytes]]) -> list[UsageRow]:
-    """The rows of each day and tenant, whose hash is at the same place in `found`."""
+    """Make the rows of each day and tenant, whose hash is at the same place in `found`."""
     return [
         UsageRow(day=day, tenant_id=tenant, key_id=key, counters=counters)
         for (day, tenant), fields in zip(places, found, strict=True)
@@ -211,7 +211,7 @@ def _rows(places: Sequence[tuple[str, str]], found: Sequence[dict[bytes, bytes]]
 
 
 def _by_key(fields: dict[bytes, bytes]) -> dict[str, Counters]:
-    """A hash's fields, which are keys and counters, put in order."""
+    """Group a hash's fields, which are keys and counters, by key."""
     found: dict[str, dict[str, Any]] = defaultdict(dict)
     for field, value in fields.items():
         key, _, counter = field.decode().rpartition(":")

@@ -40,7 +40,7 @@ class Changed(Exception):
 
 @dataclass(slots=True)
 class Transaction:
-    """Checks and writes, in order. An expectation that fails raises the error given with it."""
+    """The checks and writes, in order. A failed expectation raises the error given with it."""
 
     _writes: list[Command] = field(default_factory=list)
     _checks: list[tuple[Command, Reply, GatewayError | None]] = field(default_factory=list)
@@ -54,11 +54,11 @@ class Transaction:
         self._writes.append([*command])
 
     def error_of(self, number: int) -> GatewayError | None:
-        """What goes with the expectation of this number, from 1."""
+        """Return the error of the expectation of this number, from 1."""
         return self._checks[number - 1][2]
 
     def arguments(self, ask: Command, state_id: str) -> list[str | bytes]:
-        """The script's arguments; the first condition is that `ask` gives `state_id`."""
+        """Write the script's arguments; the first condition is that `ask` gives `state_id`."""
         words: list[str | bytes] = [str(1 + len(self._checks)), str(len(ask)), *ask, state_id]
         for command, reply, _ in self._checks:
             found = str(reply) if isinstance(reply, int) else reply

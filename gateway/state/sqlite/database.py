@@ -121,7 +121,7 @@ class DatabaseFile:
             ) from error
 
     def reader(self) -> sqlite3.Connection | None:
-        """A new connection, for one thread at a time, on which nothing can be changed.
+        """Open a new connection, for one thread at a time, on which nothing can be changed.
 
         None where the file is damaged, and refuses all.
         """
@@ -136,7 +136,7 @@ class DatabaseFile:
         await asyncio.to_thread(self.look)
 
     def look(self) -> None:
-        """What `check` does, waiting for the disk."""
+        """Do what `check` does, waiting for the disk."""
         if self._connection is None:
             return
         with suppress(OSError):  # the next look finds out
@@ -212,7 +212,7 @@ class DatabaseFile:
         return damaged(self._expected.what, self._path.name)
 
     def _moved(self) -> Fault | None:
-        """A file that has gone, been emptied or been exchanged since it was opened."""
+        """Tell of a file that has gone, been emptied or been exchanged since it was opened."""
         what, path = self._expected.what, self._path
         if _size(path) == 0:
             return gone(what, path.name)
@@ -266,7 +266,7 @@ class DatabaseFile:
 
 
 def _identified(connection: sqlite3.Connection, expected: ExpectedState) -> str:
-    """The file's id; a new file gets one. Raises WrongState."""
+    """Return the file's id; a new file gets one. Raises WrongState."""
     tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
     connection.execute("CREATE TABLE IF NOT EXISTS identity (id TEXT NOT NULL)")
     found = _stored_id(connection)

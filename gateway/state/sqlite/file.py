@@ -107,7 +107,7 @@ def open_shared(
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All or nothing. The lock is taken first, so what is read inside stays true."""
+    """Do all or nothing. The lock is taken first, so what is read inside stays true."""
     with connection:  # commits, or rolls back whatever is raised, also by the commit
         connection.execute("BEGIN IMMEDIATE")
         yield
@@ -133,7 +133,7 @@ def write_back(connection: sqlite3.Connection) -> None:
 
 
 def is_whole(connection: sqlite3.Connection, within_s: float) -> bool:
-    """Whether SQLite's own check finds nothing, as far as it comes in this time."""
+    """Tell whether SQLite's own check finds nothing, as far as it comes in this time."""
     deadline = time.monotonic() + within_s
     connection.set_progress_handler(lambda: time.monotonic() > deadline, _OPCODES)
     try:

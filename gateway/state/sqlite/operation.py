@@ -1,4 +1,4 @@
-"""What operators and engines leave in SQLite: the audit log, a report, engines and flushes.
+"""The records that operators and engines leave in SQLite: audit, a report, engines, flushes.
 
 Knows: the tables `audit`, `reports`, `engines` and `flushes`. Does not know: tenants.
 """
@@ -35,7 +35,7 @@ class SqliteOperation(SqliteResponses):
     def list_audit(
         self, connection: sqlite3.Connection, *, limit: int, skip: int = 0
     ) -> list[AuditEntry]:
-        """At most `limit` entries, newest first, after leaving out the `skip` newest."""
+        """List at most `limit` entries, newest first, without the `skip` newest."""
         found = connection.execute(
             "SELECT record FROM audit ORDER BY id DESC LIMIT ? OFFSET ?", (limit, skip)
         )
@@ -53,7 +53,7 @@ class SqliteOperation(SqliteResponses):
 
     @on_reads
     def isolation_report(self, connection: sqlite3.Connection) -> IsolationReport | None:
-        """The last one; None before the first."""
+        """Return the last one; None before the first."""
         found = connection.execute("SELECT record FROM reports WHERE name = 'isolation'").fetchone()
         return None if found is None else msgspec.json.decode(found[0], type=IsolationReport)
 
@@ -80,7 +80,7 @@ class SqliteOperation(SqliteResponses):
 
     @on_reads
     def flushes(self, connection: sqlite3.Connection) -> list[CacheFlush]:
-        """All of them, the oldest first."""
+        """List all of them, the oldest first."""
         found = connection.execute("SELECT record FROM flushes ORDER BY at")
         return [msgspec.json.decode(record, type=CacheFlush) for (record,) in found]
 
@@ -111,6 +111,6 @@ class SqliteOperation(SqliteResponses):
 
     @on_reads
     def registered_engines(self, connection: sqlite3.Connection) -> list[RegisteredEngine]:
-        """All of them, by address."""
+        """List all of them, by address."""
         found = connection.execute("SELECT record FROM engines ORDER BY address")
         return [msgspec.json.decode(record, type=RegisteredEngine) for (record,) in found]

@@ -42,7 +42,7 @@ class SqliteResponses(SqliteWorker):
     async def find_response(
         self, tenant_id: str, response_id: str, *, now: float
     ) -> StoredResponse:
-        """One of a tenant's; NotFound also when it has expired."""
+        """Find one of a tenant's; NotFound also when it has expired."""
         wanted = (tenant_id, response_id, now)
         return await self.in_turn(
             tenant_id, self.read, lambda connection: _find(connection, wanted)
@@ -135,7 +135,7 @@ def _drop_oldest(connection: sqlite3.Connection, tenant_id: str) -> None:
 
 @contextmanager
 def _unsynced(connection: sqlite3.Connection) -> Iterator[None]:
-    """Commits inside are on the disk with the next one that is synced."""
+    """Commit to the disk with the next commit that is synced."""
     connection.execute("PRAGMA synchronous = NORMAL")
     try:
         yield

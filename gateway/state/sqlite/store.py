@@ -96,12 +96,12 @@ class SqliteStore(SqliteOperation):
 
     @on_reads
     def every(self, connection: sqlite3.Connection, kind: type[R]) -> list[R]:
-        """All records of a kind, oldest first."""
+        """List all records of a kind, oldest first."""
         return _every(connection, kind)
 
     @on_lookups
     def get(self, connection: sqlite3.Connection, kind: type[R], record_id: str) -> R:
-        """One record by id."""
+        """Find one record by id."""
         return _one(connection, kind, record_id)
 
     @on_worker
@@ -134,7 +134,7 @@ class SqliteStore(SqliteOperation):
 
     @on_reads
     def list_keys(self, connection: sqlite3.Connection, tenant_id: str) -> list[ApiKey]:
-        """A tenant's keys, oldest first."""
+        """List a tenant's keys, oldest first."""
         _one(connection, Tenant, tenant_id)
         return _every(connection, ApiKey, tenant_id=tenant_id)
 
@@ -142,7 +142,7 @@ class SqliteStore(SqliteOperation):
     def find_by_digest(
         self, connection: sqlite3.Connection, digest: bytes
     ) -> tuple[ApiKey, Tenant] | None:
-        """The key with this digest and its tenant; None when no such key was ever made."""
+        """Find the key with this digest and its tenant; None when no such key was ever made."""
         found = connection.execute(
             "SELECT keys.record, tenants.record FROM keys"
             " JOIN tenants ON tenants.id = keys.tenant_id WHERE keys.digest = ?",
@@ -186,7 +186,7 @@ class SqliteStore(SqliteOperation):
         tenant_id: str | None = None,
         key_id: str | None = None,
     ) -> list[UsageRow]:
-        """The rows from one day to another, both included, by day, tenant and key."""
+        """List the rows from one day to another, both included, by day, tenant and key."""
         statement = _USAGE if tenant_id is None else _USAGE_OF_TENANT
         if key_id is not None:
             statement += " AND key_id = :key"
@@ -197,7 +197,7 @@ class SqliteStore(SqliteOperation):
 
 
 def _one(connection: sqlite3.Connection, kind: type[R], record_id: str) -> R:
-    """The record with this id."""
+    """Find the record with this id."""
     statement = f"SELECT record FROM {_TABLES[kind]} WHERE id = ?"
     found = connection.execute(statement, (record_id,)).fetchone()
     if found is None:
@@ -206,7 +206,7 @@ def _one(connection: sqlite3.Connection, kind: type[R], record_id: str) -> R:
 
 
 def _every(connection: sqlite3.Connection, kind: type[R], **wanted: str) -> list[R]:
-    """All records whose columns are as `wanted`, oldest first."""
+    """List all records whose columns are as `wanted`, oldest first."""
     where = " AND ".join(f"{name} = :{name}" for name in wanted) or "TRUE"
     statement = f"SELECT record FROM {_TABLES[kind]} WHERE {where} ORDER BY created_at, rowid"
     decoder = msgspec.json.Decoder(kind)
@@ -216,7 +216,7 @@ def _every(connection: sqlite3.Connection, kind: type[R], **wanted: str) -> list
 def _usage(
     connection: sqlite3.Connection, statement: str, wanted: dict[str, str | None]
 ) -> list[UsageRow]:
-    """The rows that `statement` finds. Counters that this release does not know are ignored."""
+    """List the rows that `statement` finds. Counters unknown to this release are ignored."""
     decoder = msgspec.json.Decoder(Counters)
     grouped = statement + " GROUP BY day, tenant_id, key_id ORDER BY day, tenant_id, key_id"
     return [
@@ -226,7 +226,7 @@ def _usage(
 
 
 def _row(record: Record) -> dict[str, Any]:
-    """A record's columns."""
+    """Return a record's columns."""
     row = {
         "id": record.id,
         "created_at": record.created_at,
@@ -241,7 +241,7 @@ def _row(record: Record) -> dict[str, Any]:
 
 
 def _missing_owner(record: Record) -> GatewayError:
-    """The error where what a record belongs to is not there."""
+    """Make the error where what a record belongs to is not there."""
     return missing(Tenant if isinstance(record, ApiKey) else Group)
 
 

@@ -49,7 +49,7 @@ class _Reader:
 
 
 class SqliteWorker:
-    """Work on `file`, on each thread one piece after the other. For one event loop."""
+    """The worker on `file`, on each thread one piece after the other. For one event loop."""
 
     def __init__(self, file: DatabaseFile) -> None:
         self.file = file
@@ -59,28 +59,28 @@ class SqliteWorker:
         self._turns = TenantTurns()
 
     async def run(self, work: Work[T]) -> T:
-        """What `work` gives on the file's own connection; raises Unavailable."""
+        """Run `work` on the file's own connection; raise Unavailable."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._worker, self.file.run, work)
 
     async def run_in_room(self, work: Work[T]) -> T:
-        """The same, of what can be left: it is given none of the disk's reserved room."""
+        """Run the same, of what can be left: it is given none of the disk's reserved room."""
         loop = asyncio.get_running_loop()
         run = partial(self.file.run, work, may_use_reserve=False)
         return await loop.run_in_executor(self._worker, run)
 
     async def look_up(self, work: Work[T]) -> T:
-        """What `work` finds by an index; raises Unavailable."""
+        """Run `work`, which finds by an index; raise Unavailable."""
         return await self._lookups.run(work)
 
     async def read(self, work: Work[T]) -> T:
-        """What `work` reads, however long it takes; raises Unavailable."""
+        """Run `work`, which reads, however long it takes; raise Unavailable."""
         return await self._reads.run(work)
 
     async def in_turn(
         self, tenant_id: str | None, run: Callable[[Work[T]], Awaitable[T]], work: Work[T]
     ) -> T:
-        """What `work` gives, run by `run` in the tenant's turn, which lasts until it has ended."""
+        """Run `work` by `run` in the tenant's turn, which lasts until it has ended."""
         async with self._turns.of(tenant_id):
             return await seen_out(run(work))
 
@@ -95,21 +95,21 @@ class SqliteWorker:
 def on_worker(
     work: Callable[Concatenate[W, sqlite3.Connection, P], T],
 ) -> Callable[Concatenate[W, P], Coroutine[Any, Any, T]]:
-    """A coroutine in place of `work`, which runs where the file is changed."""
+    """Make a coroutine of `work`, which runs where the file is changed."""
     return _by(SqliteWorker.run, work)
 
 
 def on_lookups(
     work: Callable[Concatenate[W, sqlite3.Connection, P], T],
 ) -> Callable[Concatenate[W, P], Coroutine[Any, Any, T]]:
-    """The same where single records are looked up."""
+    """Make the same where single records are looked up."""
     return _by(SqliteWorker.look_up, work)
 
 
 def on_reads(
     work: Callable[Concatenate[W, sqlite3.Connection, P], T],
 ) -> Callable[Concatenate[W, P], Coroutine[Any, Any, T]]:
-    """The same where much is read."""
+    """Make the same where much is read."""
     return _by(SqliteWorker.read, work)
 
 

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-_STOPS_GROWING = 4 / 3  # of the head-room
-_GIVES_UP = 1 / 2  # of the head-room
+_STOPS_GROWING = 4 / 3  # factor of the head-room
+_GIVES_UP = 1 / 2  # factor of the head-room
 _STEPS = 256  # a bound is a whole number of so many parts: it changes seldom while others write
 
 

@@ -47,7 +47,7 @@ class FileUse(NamedTuple):
     """Use of a file, in bytes; freed pages stay in the file and are used again."""
 
     used: int
-    bound: int  # of its size
+    bound: int  # bound on its size
 
 
 def allocated_bytes(directory: Path) -> int:

@@ -56,7 +56,7 @@ class Header:
 
 
 class RecordSeal:
-    """Seals and opens records of one fingerprint and block size. May be used by all threads."""
+    """Seal of records of one fingerprint and block size. May be used by all threads."""
 
     def __init__(self, keys: KeyRing, fingerprint: bytes, block_bytes: int) -> None:
         self._keys = keys

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from engine.link.interface import Engine
-from engine.link.messages import Finished, Generate, Welcome
+from engine.link.messages import Finished, Generate, Tokens, Welcome
 
 
 async def collect(engine: Engine, request: Generate) -> tuple[list[int], Finished]:
@@ -14,6 +14,7 @@ async def collect(engine: Engine, request: Generate) -> tuple[list[int], Finishe
     async for event in engine.generate(request):
         if isinstance(event, Finished):
             return tokens, event
+        assert isinstance(event, Tokens), "one engine alone restarts nothing"
         tokens += event.token_ids
     raise AssertionError("the stream ended without an end")
 

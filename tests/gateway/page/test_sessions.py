@@ -16,13 +16,13 @@ def sessions(clock: ManualClock, *parts: bytes, name: str = "ratoon_admin") -> S
     return Sessions(name, "/admin", secret_of(PEPPER, *parts), clock)
 
 
-def request(method: str = "GET", scheme: str = "http", **headers: str) -> Request:
+def request(method: str = "GET", **headers: str) -> Request:
     spelled = {name.replace("_", "-"): value for name, value in headers.items()}
     return Request(
         {
             "type": "http",
             "method": method,
-            "scheme": scheme,
+            "scheme": "http",
             "path": "/admin/x",
             "server": ("127.0.0.1", 80),
             "headers": [(name.encode(), value.encode()) for name, value in spelled.items()],
@@ -30,7 +30,7 @@ def request(method: str = "GET", scheme: str = "http", **headers: str) -> Reques
     )
 
 
-def begun(of: Sessions, subject: str = "operator", scheme: str = "http") -> tuple[str, str, str]:
+def begun(of: Sessions, **headers: str) -> tuple[str, str, str]:
     """The cookie, the CSRF token, and the whole `Set-Cookie`."""
     found: list[Session] = []
 
@@ -38,7 +38,7 @@ def begun(of: Sessions, subject: str = "operator", scheme: str = "http") -> tupl
         found.append(session)
         return Response()
 
-    header = of.begin(subject, request(scheme=scheme), answer).headers["set-cookie"]
+    header = of.begin("operator", request("POST", **headers), answer).headers["set-cookie"]
     return header.partition(";")[0], found[0].csrf, header
 
 
@@ -101,9 +101,21 @@ class TestCookie:
         assert {"httponly", "samesite=strict", "path=/admin", f"max-age={SESSION_S}"} <= fields
         assert "secure" not in fields
 
-    def test_over_https_it_is_never_sent_without(self) -> None:
-        _, _, header = begun(sessions(ManualClock()), scheme="https")
-        assert "secure" in {field.strip().lower() for field in header.split(";")}
+    @pytest.mark.parametrize(
+        ("origin", "is_secure"),
+        [
+            ("https://llm.example", True),
+            ("HTTPS://llm.example:8443", True),
+            ("http://127.0.0.1:8000", False),
+            ("http://https://x", False),
+            ("null", False),
+        ],
+    )
+    def test_where_a_proxy_ends_tls_it_is_for_https_alone(
+        self, origin: str, is_secure: bool
+    ) -> None:
+        _, _, header = begun(sessions(ManualClock()), origin=origin)
+        assert ("secure" in {field.strip().lower() for field in header.split(";")}) == is_secure
 
     def test_signing_out_removes_it(self) -> None:
         header = sessions(ManualClock()).end(Response()).headers["set-cookie"]

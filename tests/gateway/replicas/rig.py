@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 
 from engine.errors import EngineError
+from engine.link.interface import Restarted
 from engine.link.messages import Failed, Finished, Generate, Loads, Reused, Timing, Tokens
-from gateway.replicas.attempts import DiedAnswering, StoppedAnswering
 from gateway.replicas.engine_set import EngineSet
 from gateway.replicas.routing_notes import FetchReason, NoNotes
 from gateway.routing.least_outstanding import LeastOutstandingRouter
@@ -140,21 +140,20 @@ class Asked:
 
     async def run(self) -> None:
         try:
-            await self._hear(self.fleet.set.generate(self.request, self.ends.append))
+            async with aclosing(self.fleet.set.generate(self.request, self.ends.append)) as events:
+                async for event in events:
+                    self._hear(event)
         except EngineError as error:
             self.error = error
         self.is_over = True
 
-    async def _hear(self, events: AsyncGenerator[Tokens | Finished, None]) -> None:
-        try:
-            async for event in events:
-                if isinstance(event, Tokens):
-                    self.tokens += event.token_ids
-        except (DiedAnswering, StoppedAnswering) as lost:
+    def _hear(self, event: Tokens | Finished | Restarted) -> None:
+        if isinstance(event, Tokens):
+            self.tokens += event.token_ids
+        elif isinstance(event, Restarted):
             if not self.is_whole:
-                raise
+                raise event.error
             self.tokens.clear()
-            await self._hear(lost.again())
 
 
 def prompt(number: int = 0) -> list[int]:

@@ -105,7 +105,7 @@ class Server(Front):
             with suppress(FileNotFoundError, ProcessLookupError, ValueError):
                 *_, name, config = Path(f"/proc/{pid}/cmdline").read_text().rstrip("\0").split("\0")
                 if name == "engine":
-                    socket = Path(json.loads(config)["socket"])
+                    socket = Path(json.loads(config)["process"]["socket"])
                     found[socket.stem.partition("-")[2] or "0"] = pid
         return found
 
