@@ -67,7 +67,7 @@ class RouteParts:
     responses: ResponseStore
 
     def guard(self) -> Guard[Caller, Permit]:
-        """The guard of the routes that are reached without the framework."""
+        """Return the guard of the routes that are reached without the framework."""
         return Guard(self.authenticate, lambda caller: self.permits.taken(caller))
 
     def permitted(self) -> Permitted:
