@@ -42,7 +42,7 @@ from engine.startup.loading import OpenedModel, open_model
 from engine.startup.lower_tiers import HostAhead, host_ahead, open_tiers
 from engine.startup.metadata import read_metadata
 from engine.startup.warm_up import warm_up
-from prefix_cache.eviction.expected_value import by_name
+from prefix_cache.eviction.policies import policy_by_name
 
 CPU_MAX_STEP_MS = 1000.0
 CUDA_MAX_STEP_MS = 60.0
@@ -171,7 +171,7 @@ def build_core(
         overlap_scheduling=device != "cpu" and config.steps.overlap_scheduling,
         graph_tokens=0 if device == "cpu" else config.steps.graph_tokens,
     )
-    policy = by_name(config.cache.cache_policy)
+    policy = policy_by_name(config.cache.cache_policy)
     cache_parts = CacheParts(policy=policy, lower=lower or LowerTiers())
     return assemble(model, link, limits, cache_parts, exchange)
 

@@ -20,7 +20,7 @@ import typer
 
 from benchmarks.record import emit
 from prefix_cache.cache import PrefixCache
-from prefix_cache.eviction.expected_value import by_name
+from prefix_cache.eviction.policies import policy_by_name
 from prefix_cache.hashing import TokenIds, block_keys
 from prefix_cache.leases.lease import Lease
 from prefix_cache.names import PolicyName
@@ -180,7 +180,7 @@ def under_pressure(
     cache = PrefixCache(
         num_blocks=4 * blocks,
         block_size=BLOCK_SIZE,
-        policy=by_name(policy),
+        policy=policy_by_name(policy),
         tiers=Tiers(host_blocks=8 * blocks if host else 0, ahead=blocks if ahead else 0),
     )
 

@@ -23,10 +23,11 @@ from typing import NamedTuple
 
 from cli.load.requests.trace import BlockTrace, Request
 from prefix_cache.cache import PrefixCache
-from prefix_cache.eviction.expected_value import by_name
+from prefix_cache.eviction.policies import policy_by_name
 from prefix_cache.eviction.shares import Quota
 from prefix_cache.hashing import block_keys
 from prefix_cache.leases.lease import Lease
+from prefix_cache.names import PolicyName
 from prefix_cache.namespace import NamespacePath, derive_namespace
 from prefix_cache.tiers.tier_pools import Tiers
 from storage.move import DISK_TIER, HOST_TIER, Move, Tier
@@ -160,7 +161,7 @@ class CopyClock:
 class Replayed:
     """All requests, in order, and what was moved, in blocks."""
 
-    policy: str
+    policy: PolicyName
     block_size: int
     sizes: TierSizes
     served: list[ServedRequest] = field(default_factory=list)
@@ -177,7 +178,7 @@ class Replay:
         self,
         block_size: int,
         sizes: TierSizes,
-        policy: str,
+        policy: PolicyName,
         clock: CopyClock,
         partition: EqualParts | None = None,
     ) -> None:
@@ -186,7 +187,7 @@ class Replay:
         self.cache = PrefixCache(
             num_blocks=sizes.device // block_size,
             block_size=1,
-            policy=by_name(policy),
+            policy=policy_by_name(policy),
             tiers=Tiers(
                 host_blocks=sizes.host // block_size,
                 disk_blocks=sizes.disk // block_size,

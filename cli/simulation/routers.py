@@ -29,6 +29,7 @@ from cli.simulation.steps import Gap, VirtualClock, gap_at
 from engine.link.messages import Role
 from gateway.routing.by_name import ROUTERS, RouterName, router_by_name
 from gateway.routing.router import Router
+from prefix_cache.names import PolicyName
 
 ONE_CACHE = "one cache"
 _SEED = 1
@@ -103,7 +104,7 @@ class Replicas:
     """The features that all replicas of a simulation share."""
 
     count: int
-    policy: str
+    policy: PolicyName
     costs: Costs
     session_blocks: int  # by which the session router knows a session
     seconds_per_block: Mapping[Way, float] | None  # of copies; None: they end at once

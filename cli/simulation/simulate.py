@@ -45,6 +45,7 @@ from cli.simulation.routers import (
     variants,
 )
 from cli.simulation.steps import SimulatedStepBounds
+from prefix_cache.names import PolicyName
 from storage.move import Tier
 
 MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -190,7 +191,7 @@ class _Simulation:
         self._block_size = tiers.block_size
         self._seconds = _seconds_per_block(tiers, shape, machine)
 
-    def run(self, policy: str, sizes: TierSizes, advance: Advance) -> Replayed:
+    def run(self, policy: PolicyName, sizes: TierSizes, advance: Advance) -> Replayed:
         """Replay it once."""
         replay = Replay(self._block_size, sizes, policy, CopyClock(self._seconds), self._partition)
         started_at = time.perf_counter()
@@ -199,7 +200,7 @@ class _Simulation:
         replay.check()
         return replayed
 
-    def curve(self, policy: str, each: Sequence[TierSizes], advance: Advance) -> list[Point]:
+    def curve(self, policy: PolicyName, each: Sequence[TierSizes], advance: Advance) -> list[Point]:
         """Replay it once for each of these sizes."""
         rates = [hit_rates(self.run(policy, sizes, advance).served) for sizes in each]
         return [

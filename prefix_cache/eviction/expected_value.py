@@ -14,11 +14,10 @@ Knows: nodes, keys, counts. Does not know: tiers, tenants, time.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass
 from struct import unpack
 
-from prefix_cache.eviction.eviction_policy import EvictionPolicy, LeastRecentlyUsed, SortKey
+from prefix_cache.eviction.eviction_policy import EvictionPolicy, SortKey
 from prefix_cache.hashing import KEY_BYTES
 from prefix_cache.tree.node import Node
 
@@ -203,19 +202,3 @@ class ExpectedValue(EvictionPolicy):
             earlier = self._insertion_penalty * added
             stays -= earlier if earlier < self.live else self.live
         return self.clock + stays
-
-
-POLICIES: dict[str, Callable[[], EvictionPolicy]] = {
-    "lru": LeastRecentlyUsed,
-    "value": ExpectedValue,
-}
-
-
-def by_name(name: str) -> EvictionPolicy:
-    """Return a fresh policy with its default settings.
-
-    Raises ValueError, which lists the names, for an unknown one.
-    """
-    if name not in POLICIES:
-        raise ValueError(f"no policy {name!r}; known are {', '.join(POLICIES)}")
-    return POLICIES[name]()

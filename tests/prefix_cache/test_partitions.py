@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prefix_cache.eviction.expected_value import by_name
+from prefix_cache.eviction.policies import policy_by_name
 from prefix_cache.eviction.shares import PUBLISHED, Quota, partition
 from prefix_cache.leases.lease import Lease
+from prefix_cache.names import PolicyName
 from storage.move import Tier
 from tests.prefix_cache.scene import path, tokens
 from tests.prefix_cache.tiers_scene import TierScene
@@ -82,8 +83,10 @@ class Life:
             self.scene.cache.retain(lease, tokens(*ids), 1e3, now=self.scene.tick())
 
 
-def make_scene(lower: Lower, policy: str, *, is_partitioned: bool) -> TierScene:
-    scene = TierScene(34, SIZE, host=lower[0], disk=lower[1], policy=by_name(policy), ahead=2)
+def make_scene(lower: Lower, policy: PolicyName, *, is_partitioned: bool) -> TierScene:
+    scene = TierScene(
+        34, SIZE, host=lower[0], disk=lower[1], policy=policy_by_name(policy), ahead=2
+    )
     if is_partitioned:
         scene.cache.quotas.partition({SPY: Quota(), OTHER: Quota()}, WORKING)
     return scene
@@ -115,7 +118,7 @@ def answer(scene: TierScene, life: Life, ids: list[int]) -> tuple[int, ...]:
 
 
 def answers(
-    spy: int, other: int, lower: Lower, policy: str = "lru", *, is_partitioned: bool = True
+    spy: int, other: int, lower: Lower, policy: PolicyName = "lru", *, is_partitioned: bool = True
 ) -> list[tuple[int, ...]]:
     scene = make_scene(lower, policy, is_partitioned=is_partitioned)
     random, life = Random(spy), Life(Random(other), scene, [])

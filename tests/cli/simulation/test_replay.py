@@ -12,6 +12,7 @@ import pytest
 from cli.load.requests.trace import BlockTrace, read_trace
 from cli.simulation.replay import CopyClock, Replay, Replayed, TierSizes, admit
 from cli.simulation.results import hit_rates
+from prefix_cache.names import PolicyName
 from storage.move import Tier
 from tests.cli.simulation.traces import row, write
 
@@ -21,7 +22,10 @@ Row = dict[str, Any]
 @pytest.fixture
 def replay(tmp_path: Any) -> Any:
     def run(
-        rows: Sequence[Row], sizes: TierSizes, policy: str = "lru", clock: CopyClock | None = None
+        rows: Sequence[Row],
+        sizes: TierSizes,
+        policy: PolicyName = "lru",
+        clock: CopyClock | None = None,
     ) -> Replayed:
         trace = read_trace(write(tmp_path / "t", rows), 10)
         replay = Replay(10, sizes, policy, clock or CopyClock())

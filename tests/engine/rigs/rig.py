@@ -33,7 +33,7 @@ from engine.startup.assembly import (
     LoadedRunner,
     assemble,
 )
-from prefix_cache.eviction.expected_value import by_name
+from prefix_cache.eviction.policies import policy_by_name
 from prefix_cache.hashing import block_keys
 from prefix_cache.names import PolicyName
 from prefix_cache.namespace import Namespace, NamespacePath
@@ -150,7 +150,7 @@ class Rig:
                 graph_tokens=0,
             ),
             CacheParts(
-                policy=by_name(self.policy),
+                policy=policy_by_name(self.policy),
                 lower=LowerTiers(self.tiers, self.mover, self.disk, block_bytes=64),
             ),
             clock=self.clock,

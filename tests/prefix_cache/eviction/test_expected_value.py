@@ -12,7 +12,8 @@ import pytest
 
 from prefix_cache.cache import PrefixCache
 from prefix_cache.eviction.eviction_policy import EvictionPolicy
-from prefix_cache.eviction.expected_value import POLICIES, ExpectedValue, ReuseTable, by_name
+from prefix_cache.eviction.expected_value import ExpectedValue, ReuseTable
+from prefix_cache.eviction.policies import POLICIES, policy_by_name
 from prefix_cache.hashing import ROOT_KEY, block_keys
 from prefix_cache.names import PolicyName
 from prefix_cache.tiers.tier_pools import Tiers
@@ -86,37 +87,37 @@ def loop(rounds: int) -> Iterator[Prompt]:
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_prompts_that_all_fit_are_never_computed_twice(name: str) -> None:
-    cache = Counted(by_name(name))
+def test_prompts_that_all_fit_are_never_computed_twice(name: PolicyName) -> None:
+    cache = Counted(policy_by_name(name))
     cache.rate(prompt(n) for n in range(6))
     assert cache.rate(prompt(n) for n in range(6)) == 1.0
 
 
 def test_a_scan_does_not_push_out_what_comes_back() -> None:
-    plain = Counted(by_name("lru")).rate(with_scans(Random(1)))
+    plain = Counted(policy_by_name("lru")).rate(with_scans(Random(1)))
     better = Counted(ExpectedValue()).rate(with_scans(Random(1)))
     assert plain < 0.05  # the control: without a memory all of it is lost
     assert better > plain + 0.05
 
 
 def test_skew_is_no_worse_than_with_lru() -> None:
-    plain = Counted(by_name("lru")).rate(skewed(Random(2), 200, 700))
+    plain = Counted(policy_by_name("lru")).rate(skewed(Random(2), 200, 700))
     better = Counted(ExpectedValue()).rate(skewed(Random(2), 200, 700))
     assert 0.2 < plain < 0.9
     assert better > plain - 0.005
 
 
 def test_in_a_loop_larger_than_the_cache_no_policy_falls_below_lru() -> None:
-    rates = {name: Counted(by_name(name)).rate(loop(10)) for name in POLICIES}
+    rates = {name: Counted(policy_by_name(name)).rate(loop(10)) for name in POLICIES}
     assert rates["lru"] == 0.0
     assert min(rates.values()) == 0.0
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_with_tiers_below_more_is_found_and_the_books_add_up(name: str) -> None:
-    alone = Counted(by_name(name)).rate(skewed(Random(3), 200, 250))
+def test_with_tiers_below_more_is_found_and_the_books_add_up(name: PolicyName) -> None:
+    alone = Counted(policy_by_name(name)).rate(skewed(Random(3), 200, 250))
     tiers = Tiers(host_blocks=BLOCKS, disk_blocks=2 * BLOCKS, max_disk_writes=2 * BLOCKS)
-    assert Counted(by_name(name), tiers).rate(skewed(Random(3), 200, 250)) > alone
+    assert Counted(policy_by_name(name), tiers).rate(skewed(Random(3), 200, 250)) > alone
 
 
 def test_blocks_that_return_keep_their_uses_from_before() -> None:
@@ -132,7 +133,7 @@ def test_blocks_that_return_keep_their_uses_from_before() -> None:
 
 def test_a_long_prompt_seen_once_goes_before_shorter_ones() -> None:
     rates = {}
-    for policy in (ExpectedValue(), by_name("lru")):
+    for policy in (ExpectedValue(), policy_by_name("lru")):
         cache = Counted(policy)
         cache.rate(prompt(n, 4) for n in range(6))
         cache.ask(prompt(50, 36))
@@ -183,11 +184,9 @@ def test_blocks_restored_from_disk_are_counted_with_their_uses() -> None:
     assert policy.live == 0
 
 
-def test_a_name_that_is_none_is_told_with_those_there_are() -> None:
-    with pytest.raises(ValueError, match="lru, value"):
-        by_name("oracle")
-    assert isinstance(by_name("value"), ExpectedValue)
-    assert by_name("value") is not by_name("value")
+def test_a_policy_is_made_anew_for_each_cache() -> None:
+    assert isinstance(policy_by_name("value"), ExpectedValue)
+    assert policy_by_name("value") is not policy_by_name("value")
 
 
 def test_the_command_offers_every_policy_there_is() -> None:

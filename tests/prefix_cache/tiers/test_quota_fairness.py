@@ -12,8 +12,9 @@ from random import Random
 import numpy as np
 import pytest
 
-from prefix_cache.eviction.expected_value import by_name
+from prefix_cache.eviction.policies import policy_by_name
 from prefix_cache.eviction.shares import Quota
+from prefix_cache.names import PolicyName
 from tests.prefix_cache.market import (
     Market,
     Request,
@@ -108,10 +109,10 @@ class TestTheEvictionChannel:
     """The attacker fills its part, the victim is active or not, the attacker looks what is left."""
 
     def observations(
-        self, sizes: Sizes, quotas: Mapping[str, Quota] | None, policy: str, fill: int
+        self, sizes: Sizes, quotas: Mapping[str, Quota] | None, policy: PolicyName, fill: int
     ) -> list[tuple[bool, tuple[int, ...]]]:
         random = Random(11)
-        market = Market(sizes, quotas, by_name(policy))
+        market = Market(sizes, quotas, policy_by_name(policy))
         mine = flood(ATTACKER, fill, length=4)
         seen, used = [], 0
         for _ in range(80):
@@ -145,7 +146,9 @@ class TestTheEvictionChannel:
             (Sizes(64, 40, 60), "lru"),
         ],
     )
-    def test_an_owner_that_fills_its_part_learns_nothing(self, sizes: Sizes, policy: str) -> None:
+    def test_an_owner_that_fills_its_part_learns_nothing(
+        self, sizes: Sizes, policy: PolicyName
+    ) -> None:
         for attacker in (HALF, Quota(floor=0.5)):
             quotas = {ATTACKER: attacker, VICTIM: Quota(floor=0.5)}
             assert self.advantage(self.observations(sizes, quotas, policy, 8)) < 0.05
