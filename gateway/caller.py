@@ -1,4 +1,4 @@
-"""The caller as every layer after authentication may know it, without its key."""
+"""The authenticated caller without its key, for every layer after authentication."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gateway.tenant_limits import CacheQuota, Limits
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """An authenticated tenant, by one of its keys. Most fields are the tenant's of these names."""
+    """An authenticated tenant, by one of its keys. Most fields are the tenant's own."""
 
     tenant_id: str
     key_id: str
@@ -18,11 +18,11 @@ class Caller(msgspec.Struct, frozen=True):
     priority: Priority = "interactive"
     limits: Limits = Limits()
     cache: CacheQuota = CacheQuota()
-    usage_tiers: bool = False  # its usage shows in which tiers its cached tokens lay
+    usage_tiers: bool = False  # its usage shows the tiers in which its cached tokens lay
     canonical_prompts: bool = False
-    is_operator: bool = False  # the request bears the operator's key beside the tenant's
+    is_operator: bool = False  # the request has the operator's key beside the tenant's
 
     @property
     def sees_tiers(self) -> bool:
-        """True if the answer's usage says in which tiers cached tokens lay."""
+        """True if the answer's usage shows the tiers in which cached tokens lay."""
         return self.usage_tiers or self.is_operator

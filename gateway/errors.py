@@ -41,11 +41,11 @@ from engine.errors import (
 )
 from gateway.tenant_limits import RateStatus, Reason
 
-_MOST_NAMED = 200  # characters of the path to a field, in which a client's own names may be
+_MOST_NAMED = 200  # characters of a field's path, which may contain a client's own names
 
 
 class GatewayError(Exception):
-    """Base of every error that is answered instead of a result.
+    """Base of every error that a client is answered with.
 
     `message` and `param` are cut to a length at which they can be answered, logged and kept.
     """
@@ -69,14 +69,14 @@ class GatewayError(Exception):
 
 
 class BadRequest(GatewayError):
-    """The request can never be answered as it is."""
+    """The error of a request that can never be answered as it is."""
 
     status = 400
     code = "invalid_value"
 
 
 class AnswerTooLarge(BadRequest):
-    """An answer that is sent whole takes more memory than one may."""
+    """The error of an answer that is sent whole and takes more memory than the bound."""
 
     code = "answer_too_large"
 
@@ -88,42 +88,42 @@ class AnswerTooLarge(BadRequest):
 
 
 class Unauthenticated(GatewayError):
-    """No valid key came with the request."""
+    """The error of a request without a valid key."""
 
     status = 401
     code = "invalid_api_key"
 
 
 class Forbidden(GatewayError):
-    """The key is good but may not do this."""
+    """The error of a request whose valid key does not permit it."""
 
     status = 403
     code = "tenant_disabled"
 
 
 class NotFound(GatewayError):
-    """No such route, model, tenant or key."""
+    """The error of an unknown route, model, tenant or key."""
 
     status = 404
     code = "not_found"
 
 
 class MethodNotAllowed(GatewayError):
-    """The route exists, but not with this method."""
+    """The error of a route that exists, but not with the request's method."""
 
     status = 405
     code = "method_not_allowed"
 
 
 class RequestTimeout(GatewayError):
-    """The request did not come whole in time."""
+    """The error of a request that did not arrive whole in time."""
 
     status = 408
     code = "request_timeout"
 
 
 class AnswerNotRead(RequestTimeout):
-    """The client reads its stream so slowly that more of it waits than the gateway keeps."""
+    """The error of a client that leaves more of its stream unread than the gateway keeps."""
 
     code = "answer_not_read"
 
@@ -132,56 +132,56 @@ class AnswerNotRead(RequestTimeout):
 
 
 class Conflict(GatewayError):
-    """The name is taken."""
+    """The error of a name that is already taken."""
 
     status = 409
     code = "conflict"
 
 
 class BodyTooLarge(GatewayError):
-    """The body has more bytes than the bound."""
+    """The error of a body with more bytes than the bound."""
 
     status = 413
     code = "request_too_large"
 
 
 class UriTooLong(GatewayError):
-    """The request line has more bytes, or its query more parameters, than the bound."""
+    """The error of a request line or a query longer than the bound."""
 
     status = 414
     code = "uri_too_long"
 
 
 class UnsupportedEncoding(GatewayError):
-    """The body has an encoding that is not read."""
+    """The error of a body whose encoding the gateway does not read."""
 
     status = 415
     code = "unsupported_encoding"
 
 
 class UnsupportedType(GatewayError):
-    """The body's type is not the one that the route takes."""
+    """The error of a body of another type than the route takes."""
 
     status = 415
     code = "unsupported_media_type"
 
 
 class HeadTooLarge(GatewayError):
-    """The head has more bytes or fields than the bound; or chunk extensions, or trailers, have."""
+    """The error of too large a head, or of too large chunk extensions or trailers."""
 
     status = 431
     code = "head_too_large"
 
 
 class TooManyRequests(GatewayError):
-    """A queue or a limit is full."""
+    """The error of a full queue or an exhausted limit."""
 
     status = 429
     code = "rate_limit_exceeded"
 
 
 class LimitReached(TooManyRequests):
-    """A rate limit of the tenant, or its limit of concurrent requests.
+    """The error of a rate limit, or of the limit of concurrent requests, of a tenant.
 
     Without `retry_after_s` the request can never pass as it is; a smaller one may.
     """
@@ -202,14 +202,14 @@ class BudgetSpent(GatewayError):
 
 
 class Unavailable(GatewayError):
-    """No engine can take the request now, or it broke while running it."""
+    """The error of a request that no engine can take, or whose engine broke."""
 
     status = 503
     code = "overloaded"
 
 
 class StateLost(Unavailable):
-    """The error of state that is damaged, gone or another one; its operator must mend it."""
+    """The error of state that is damaged, gone or replaced; its operator must mend it."""
 
     code = "state_damaged"
 
@@ -222,7 +222,7 @@ class StateLost(Unavailable):
 
 
 class StateDiskFull(Unavailable):
-    """There is no room to store what must be stored; the operator must make some."""
+    """The error of a full disk under the state; the operator must free space."""
 
     code = "disk_full"
 
@@ -239,7 +239,7 @@ def shutting_down() -> Unavailable:
 
 
 def from_engine(error: EngineError) -> GatewayError:
-    """Turn the engine's errors into the gateway's: this is the one place."""
+    """Convert an engine's error to the gateway's; no other place does."""
     if isinstance(error, PromptTooLong):
         return BadRequest(error.message, code="context_length_exceeded")
     if isinstance(error, RequestRefused):
@@ -253,7 +253,7 @@ def from_engine(error: EngineError) -> GatewayError:
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """Raise the engine's errors as the gateway's, so that they are answered and counted as such."""
+    """Raise the body's engine errors as the gateway's, so that they are answered and counted."""
     try:
         yield
     except EngineError as error:

@@ -34,7 +34,7 @@ class AuditTrail:
         self._clock = clock
 
     async def note(self, action: str, target: str, **detail: Any) -> None:
-        """Note that `action` was done to `target`. `detail` never holds a key or a prompt."""
+        """Add an entry: `action` was done to `target`. `detail` never holds a key or a prompt."""
         entry = AuditEntry(
             time=self._clock(), actor=OPERATOR, action=action, target=target, detail=detail
         )

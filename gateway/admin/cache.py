@@ -21,7 +21,7 @@ from gateway.state.records import PUBLISHED, Tenant
 from gateway.state.store import Store
 from gateway.tenant_memory import TenantMemory
 
-MAX_EVICTIONS = 1000  # the engine remembers no more
+MAX_EVICTIONS = 1000  # the engine remembers no more evictions
 
 
 class FlushOrder(AdminBody):
@@ -90,7 +90,7 @@ def cache_router(
 
 
 async def _names(store: Store) -> dict[str, str]:
-    """Map tenants' ids to names; none while the state is unavailable: counts need no names."""
+    """Map tenants' ids to names; map none while the state is unavailable: counts need no names."""
     try:
         tenants = await store.every(Tenant)
     except Unavailable:

@@ -1,4 +1,4 @@
-"""The operator's views of the cache (`cache_views.py`), made of what engines have counted."""
+"""The conversion of engines' counters to the operator's views of the cache (`cache_views.py`)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def cache_stats(
     *,
     router_answers: bool | None = None,
 ) -> CacheStats:
-    """Write the engine's counters as the operator reads them; `names`: tenants' names by id.
+    """Convert the engine's counters to the operator's view; `names`: tenants' names by id.
 
     `replicas` are the engines where there are several, of which the counters are joined.
     """
@@ -85,7 +85,7 @@ def _replica(name: str, health: ReplicaHealth, stats: EngineStats | None) -> Rep
 
 
 def eviction(told: EvictionStats, now: float) -> EvictionView:
-    """Write one entry of the list, at `now` in seconds since the epoch."""
+    """Convert one eviction to the operator's view, at `now` in seconds since the epoch."""
     return view_of(
         EvictionView,
         told,
@@ -140,7 +140,7 @@ def _extent(pool: PoolStats, unit: int) -> Extent:
 
 
 def _tenant(flow: str, name: str | None, stats: EngineStats) -> TenantView:
-    """Write field by field: there are thousands, and the event loop waits for them."""
+    """Convert a tenant's counters field by field: with thousands, the event loop waits for them."""
     used, shares = stats.flows[flow], stats.shares.get(flow, _NO_SHARES)
     return TenantView(
         id=flow,

@@ -1,4 +1,4 @@
-"""The cache's counters as the operator reads them: a flow in the engine is a tenant here."""
+"""The views of the cache's counters for the operator: a flow of the engine is a tenant here."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from engine.link.stats_messages import (
 
 
 class WindowView(WindowStats, frozen=True, kw_only=True):
-    """Prompt tokens in a window of time. `hit_rate` is None when none were queried."""
+    """The prompt tokens within a time window. `hit_rate` is None when no tokens were queried."""
 
     hit_rate: float | None
 
 
 class Extent(msgspec.Struct, frozen=True, kw_only=True):
-    """The pool's parts in one unit; used = evictable + leased."""
+    """The parts of the block pool in one unit; used = evictable + leased."""
 
     total: int
     free: int
@@ -32,7 +32,7 @@ class Extent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PoolView(msgspec.Struct, frozen=True, kw_only=True):
-    """The device pool in blocks and in tokens."""
+    """The device's block pool in blocks and in tokens."""
 
     block_size: int
     blocks: Extent
@@ -47,7 +47,7 @@ class TreeView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueView(msgspec.Struct, frozen=True, kw_only=True):
-    """Sequences in the engine."""
+    """The engine's running and waiting sequences."""
 
     running: int
     waiting: int
@@ -69,15 +69,15 @@ class TenantView(msgspec.Struct, frozen=True, kw_only=True):
     evictions_caused: int
     evictions_suffered: int
     written_blocks: int
-    unread_blocks: int  # of those written: found by no request so far
-    retained_tokens: int  # of the prefixes that it has marked, whose time has not passed
-    tiers: dict[str, ShareStats]  # its share of each tier, in blocks
-    caused: BlocksByReason  # blocks evicted to make room for it, by tier
-    suffered: BlocksByReason  # blocks of its own that were evicted, by tier
+    unread_blocks: int  # written blocks that no request has found so far
+    retained_tokens: int  # of the tenant's marked prefixes whose time has not passed
+    tiers: dict[str, ShareStats]  # the tenant's share of each tier, in blocks
+    caused: BlocksByReason  # others' blocks evicted to make room for the tenant, by tier
+    suffered: BlocksByReason  # the tenant's own blocks that were evicted, by tier
 
 
 class MovesView(DirectionStats, frozen=True, kw_only=True):
-    """Copies from one tier to another since the engine started."""
+    """The block copies from one tier to another since the engine started."""
 
     bytes: int
     gb_per_s: float | None
@@ -109,7 +109,7 @@ class TiersView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EngineView(msgspec.Struct, frozen=True, kw_only=True):
-    """The counters of an engine. It has as many ranks as the two numbers multiplied.
+    """The counters of one engine of `tensor_parallel * pipeline_parallel` ranks.
 
     All of them run while the engine answers, since it ends with any of them.
     """
@@ -129,23 +129,23 @@ class EngineView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplicaView(msgspec.Struct, frozen=True, kw_only=True):
-    """One of several engines: `counted` is None while it does not answer."""
+    """The view of one of several engines: `counted` is None while the engine does not answer."""
 
     name: str
     state: ReplicaState
-    reason: str  # why it takes no requests; empty where it does
-    role: Role  # which part of requests it is for
+    reason: str  # why the engine takes no requests; empty where it does
+    role: Role  # the part of requests that the engine serves: prefill, decode or both
     counted: EngineView | None
 
 
 class CacheStats(EngineView, frozen=True, kw_only=True):
-    """Answer of GET /admin/cache/stats: of several engines, the sums and each of them."""
+    """Answer of GET /admin/cache/stats: with several engines, their sums and each engine."""
 
     fingerprint: str  # hex
     tenants: list[TenantView]
-    floors_scale: dict[str, float]  # by tier; below 1: all floors together exceed the tier
+    floors_scale: dict[str, float]  # by tier; below 1: all tenants' floors together exceed the tier
     replicas: list[ReplicaView]  # empty where there is one engine
-    router_answers: bool | None  # the router process of several workers; null where there is none
+    router_answers: bool | None  # null: this gateway has no router process
 
 
 class EvictionView(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,6 +160,6 @@ class EvictionView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EvictionList(msgspec.Struct, frozen=True):
-    """Answer of GET /admin/cache/evictions, the newest first."""
+    """Answer of GET /admin/cache/evictions, the newest eviction first."""
 
     evictions: list[EvictionView]

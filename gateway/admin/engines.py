@@ -26,11 +26,11 @@ from gateway.state.records import RegisteredEngine
 from gateway.state.store import EngineRegistry
 
 MAX_ADDRESS = 256
-SILENT_S = 60.0  # after which one that registered itself may be removed by hand
+SILENT_S = 60.0  # seconds of silence after which a self-registered engine may be removed by hand
 
 
 def _checked(text: str) -> str:
-    """Check that an engine can have the address."""
+    """Check that `address` can be an engine's."""
     try:
         path = address(text).path
     except ValueError as error:
@@ -45,7 +45,7 @@ def _checked(text: str) -> str:
 
 
 class NewEngine(AdminBody):
-    """Body of POST: an absolute path of a Unix socket, or tcp://HOST:PORT."""
+    """Body of POST: an engine's address, the absolute path of a Unix socket or tcp://HOST:PORT."""
 
     address: Annotated[
         str,
@@ -55,7 +55,7 @@ class NewEngine(AdminBody):
 
 
 class FoundEngineView(msgspec.Struct, frozen=True, kw_only=True):
-    """One of them. Times are seconds since the epoch; `beat_at` is null for one added by hand.
+    """A registered engine. Times are seconds since the epoch; `beat_at` is null if added by hand.
 
     `state` is how this gateway sees it, as in `/readyz`; null where it does not drive it (yet).
     """
@@ -74,14 +74,14 @@ class FoundEngineList(msgspec.Struct, frozen=True):
 
 
 class RemovedEngine(msgspec.Struct, frozen=True):
-    """Answer of DELETE. What the engine has begun goes on; gateways send it nothing new."""
+    """Answer of DELETE. The engine ends its running requests; gateways send it no new ones."""
 
     address: str
 
 
 @dataclass(frozen=True, slots=True)
 class _Engines:
-    """The parts that a change of the engines reaches. `finds`: engines are found in the state."""
+    """The parts that a change of the engines reaches. `finds`: engines are read from the state."""
 
     registry: EngineRegistry
     engine: Engine

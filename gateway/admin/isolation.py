@@ -1,4 +1,4 @@
-"""`PUT /admin/isolation/report`: `ratoon verify-isolation` hands in what it found."""
+"""`PUT /admin/isolation/report`: takes the report of `ratoon verify-isolation`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class IsolationBody(AdminBody):
 
     verdict: Annotated[str, Field(min_length=1, max_length=64)]
     samples: Annotated[int, Field(ge=0)]
-    report: str  # Markdown
+    report: str  # in Markdown
 
 
 SentReport = Annotated[IsolationBody, Depends(sent(IsolationBody, max_bytes=MAX_BYTES))]
@@ -31,7 +31,7 @@ SentReport = Annotated[IsolationBody, Depends(sent(IsolationBody, max_bytes=MAX_
 def isolation_router(
     store: IsolationReports, audit: AuditTrail, clock: Callable[[], float]
 ) -> APIRouter:
-    """Serve the route, without its guard. The overview shows the last report."""
+    """Serve the report's route, without its guard. The overview shows the last report."""
     router = APIRouter()
 
     @router.put("/admin/isolation/report", openapi_extra=described(IsolationReport, IsolationBody))

@@ -32,13 +32,13 @@ class NewKey(AdminBody):
 
 
 class Rotation(AdminBody):
-    """Body of POST .../rotate: for how many seconds the old key goes on working."""
+    """Body of POST .../rotate: the seconds for which the old key goes on working."""
 
     overlap_s: Annotated[float, Field(ge=0, le=MAX_OVERLAP_S)] = 0.0
 
 
 class KeyView(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of a key that may be shown at any time."""
+    """The public part of a key's record, without the key itself."""
 
     id: str
     tenant_id: str
@@ -50,12 +50,12 @@ class KeyView(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, key: ApiKey, now: float) -> KeyView:
-        """Write the view of `key` at `now`."""
+        """Make the view of `key` at `now`."""
         return view_of(cls, key, expires_at=key.ends_at, live=key.is_live(now))
 
 
 class IssuedView(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer of POST: the key in clear, for the only time, and its record."""
+    """Answer of POST: the key in clear, shown only this time, and its record."""
 
     key: str
     record: KeyView
@@ -115,6 +115,6 @@ def keys_router(
 
 
 async def _require_owner(store: Store, tenant_id: str, key_id: str) -> None:
-    """Raise NotFound unless the key is there and is the tenant's."""
+    """Raise NotFound unless the key exists and is the tenant's."""
     if (await store.get(ApiKey, key_id)).tenant_id != tenant_id:
         raise NotFound("no such key")

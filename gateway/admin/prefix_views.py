@@ -1,4 +1,4 @@
-"""Bodies and answers of `/admin/prefixes`, and what a body says is to be published."""
+"""Bodies and answers of `/admin/prefixes`, and the reading of a body's messages, tools or text."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ State = Literal["warm", "warming", "refused", "no engine"]
 
 
 class NewPrefix(AdminBody):
-    """Body of POST /admin/prefixes: messages, tools or both, or a text; for everyone or a group.
+    """Body of POST /admin/prefixes: messages, tools or both, or a text; for all tenants or a group.
 
     Tools alone are what all conversations with these tools begin with.
     """
@@ -46,7 +46,7 @@ class NewPrefix(AdminBody):
     }
 
     name: Name
-    scope: str = EVERYONE  # or a group's id
+    scope: str = EVERYONE  # all tenants, or a group's id
     messages: Annotated[list[SaidMessage] | None, _MESSAGES] = None
     text: str | None = None
     tools: Annotated[Tools, _TOOLS] = Field(default_factory=msgspec.Raw)
@@ -61,19 +61,19 @@ class PrefixView(msgspec.Struct, frozen=True, kw_only=True):
     scope: str
     created_at: float
     tokens: int
-    blocks: int | None  # None: no engine says how large a block is
+    blocks: int | None  # None: no engine has reported its block size
     state: State
-    reason: str | None  # why it is refused
+    reason: str | None  # why the engine refuses the prefix
 
 
 class WholePrefix(PrefixView, frozen=True, kw_only=True):
-    """Answer of GET /admin/prefixes/{prefix_id}: also what was published."""
+    """Answer of GET /admin/prefixes/{prefix_id}: the prefix with its published content."""
 
     source: PrefixSource
 
 
 class PrefixList(msgspec.Struct, frozen=True):
-    """Answer of GET /admin/prefixes: the latest version of each."""
+    """Answer of GET /admin/prefixes: the latest version of each prefix."""
 
     prefixes: list[PrefixView]
 
@@ -85,7 +85,7 @@ class DeletedPrefix(msgspec.Struct, frozen=True):
 
 
 def source_of(body: NewPrefix) -> PrefixSource:
-    """Read what is to be published; raise BadRequest for nothing, and for chat and text at once."""
+    """Read the content to publish; raise BadRequest for none, and for chat and text at once."""
     tools = _tools_of(body)
     if body.text is not None:
         for name, given in (("messages", body.messages is not None), ("tools", tools)):
@@ -102,7 +102,7 @@ def source_of(body: NewPrefix) -> PrefixSource:
 
 
 def _tools_of(body: NewPrefix) -> list[dict[str, Any]] | None:
-    """Read the tools to publish; raise BadRequest for one that no request is shown."""
+    """Read the tools to publish; raise BadRequest for a tool that no request is shown."""
     sent = SentTools.of(body.tools)
     for one in sent.passed_over:
         raise BadRequest(one.reason, code="unsupported_parameter", param=f"{one.param}.type")

@@ -40,7 +40,7 @@ from gateway.state.records import PublishedPrefix
 from gateway.state.store import Store
 from gateway.views import view_of
 
-MAX_BYTES = 4 << 20  # of a body; a prefix may be a whole handbook
+MAX_BYTES = 4 << 20  # of a request's body; a prefix may be a whole handbook
 MAX_PUBLISHED = 1000
 
 SentPrefix = Annotated[NewPrefix, Depends(sent(NewPrefix, max_bytes=MAX_BYTES))]
@@ -59,7 +59,7 @@ class Publishing:
         self._turn = asyncio.Lock()
 
     async def publish(self, body: NewPrefix, now: float) -> tuple[PublishedPrefix, bool]:
-        """Store a new version and put it in force; older versions of the name are deleted.
+        """Store a new version of a prefix and put it in force; delete the name's older versions.
 
         What is published already stays as it is: its record, and that it is not new.
         """
@@ -94,7 +94,7 @@ class Publishing:
             return new, True
 
     async def delete(self, prefix_id: str, now: float) -> None:
-        """Withdraw a prefix and all older versions of its name; NotFound if it already was."""
+        """Withdraw a prefix and all older versions of its name; raise NotFound if there is none."""
         async with self._turn:
             record = await self._store.get(PublishedPrefix, prefix_id)
             if record.deleted_at is not None:
@@ -107,12 +107,12 @@ class Publishing:
             await self._put_in_force()
 
     async def views(self, records: list[PublishedPrefix]) -> list[PrefixView]:
-        """Write the records as the operator sees them, with their state in the engine."""
+        """Make the operator's views of published prefixes, with their state in the engine."""
         pins, block_size = await self._pins()
         return [self._view(record, pins, block_size) for record in records]
 
     async def _check(self, name: str, tokens: int, records: list[PublishedPrefix]) -> None:
-        """Refuse what cannot be published; what the engine refuses later is shown by `state`."""
+        """Refuse a prefix that cannot be published; later refusals by the engine are in `state`."""
         welcome = self._welcome()
         if tokens < welcome.block_size:
             raise BadRequest(
@@ -158,7 +158,7 @@ class Publishing:
                 )
 
     async def _put_in_force(self) -> None:
-        self._published.reload()  # in the background, should the next line fail
+        self._published.reload()  # reloads in the background, should the next line fail
         with suppress(Unavailable):
             await self._published.renew()
 

@@ -1,4 +1,4 @@
-"""All routes of the operator behind one guard, which asks for the operator's key."""
+"""The operator's routes behind one guard, which asks for the operator's key."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def admin_router(
 
 
 def _with_room(bodies: BodyMemory) -> Callable[[Request], AsyncIterator[None]]:
-    """Make a dependency that gives a request's body room, until its end."""
+    """Make a dependency that reserves memory for a request's body until the request's end."""
 
     async def room(request: Request) -> AsyncIterator[None]:
         with bodies.lease(OPERATOR) as lease:

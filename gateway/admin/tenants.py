@@ -1,4 +1,4 @@
-"""`/admin/tenants` and `/admin/groups`: make, list, change, disable and delete tenants and groups.
+"""`/admin/tenants` and `/admin/groups`: create, list, change, disable, delete tenants and groups.
 
 A group is of tenants that trust each other; membership is a field of the tenant, which is in one
 group at most. When a tenant is disabled or deleted, or its group changes, its cached prefixes are
@@ -50,25 +50,25 @@ class NewTenant(AdminBody):
     canonical_prompts: bool = False
 
     def made(self, created_at: float) -> Tenant:
-        """Make the tenant that is asked for."""
+        """Make the tenant that the body describes."""
         return replace(Tenant.new(self.name, created_at=created_at), **dict(self))
 
 
 class TenantChange(AdminBody):
-    """Body of PATCH /admin/tenants/{id}; fields that are left out stay."""
+    """Body of PATCH /admin/tenants/{id}; fields that are left out stay as they are."""
 
     name: Name = left_out()
     disabled: bool = left_out()
     weight: Weight = left_out()
-    group_id: str | None = left_out()  # None: it leaves its group
+    group_id: str | None = left_out()  # None: the tenant leaves its group
     priority: Priority = left_out()
-    limits: SentLimits = left_out()  # replaces all limits: one that is left out is removed
+    limits: SentLimits = left_out()  # replaces all limits: a limit that is left out is removed
     cache: SentQuota = left_out()  # replaces both floor and ceiling
     usage_tiers: bool = left_out()
     canonical_prompts: bool = left_out()
 
     def applied_to(self, tenant: Tenant) -> Tenant:
-        """Give `tenant` the fields that the body has."""
+        """Return `tenant` with the body's fields."""
         return replace(tenant, **self.given())
 
 
@@ -174,7 +174,7 @@ def _add_changes(router: APIRouter, tenants: _Tenants) -> None:
 
 
 async def _flush(flushing: Flushing, tenant_id: str) -> FlushResult:
-    """Drop the tenant's prefixes.
+    """Drop the tenant's prefixes from the cache.
 
     Where that fails the change stands: the flush is recorded, or what is left in the cache cannot
     be reached.

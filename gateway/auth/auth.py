@@ -38,16 +38,16 @@ class CookieSessions(Protocol):
     """The signed-in browsers of a page (`gateway.page.sessions`)."""
 
     def is_given(self, request: Request) -> bool:
-        """Tell whether the request has a cookie, good or not."""
+        """Tell whether the request has a session cookie, valid or not."""
         ...
 
     def of(self, request: Request) -> object:
-        """Raise Unauthenticated or Forbidden unless the cookie lets the request in."""
+        """Raise Unauthenticated or Forbidden unless the session cookie admits the request."""
         ...
 
 
 class Authenticator(SecurityBase):
-    """A dependency that gives the `Caller`."""
+    """A dependency that authenticates a request and gives its `Caller`."""
 
     scheme_name = "tenant"
     model = HTTPBearer(description="A tenant's key.")
@@ -58,7 +58,7 @@ class Authenticator(SecurityBase):
         operator: "AdminAuthenticator | None" = None,
         running: RunningRequests | None = None,
     ) -> None:
-        """Take no request for the operator's without an `operator`.
+        """Authenticate tenants; without `operator`, take no request for the operator's.
 
         A request that is let in is one of those `running`, if given, until it is over.
         """
@@ -89,13 +89,13 @@ class AdminAuthenticator(SecurityBase):
     def __init__(
         self, pepper: bytes, admin_digest: bytes, sessions: "CookieSessions | None" = None
     ) -> None:
-        """Ask whoever has one of the `sessions`, if given, for no key."""
+        """Admit a browser with one of the `sessions`, if given, without a key."""
         self._pepper = pepper
         self._admin_digest = admin_digest
         self._sessions = sessions
 
     async def __call__(self, request: Request) -> None:
-        """Raise Unauthenticated unless the request bears the admin key, or a session's cookie.
+        """Raise Unauthenticated unless the request has the admin key, or a session's cookie.
 
         Forbidden for a change that bears a cookie without its token. Of both, the key counts.
         """
@@ -107,7 +107,7 @@ class AdminAuthenticator(SecurityBase):
         tell_owner(request.scope, OPERATOR)
 
     def vouches_for(self, request: Request) -> bool:
-        """Tell whether a tenant's request has the admin key too; Unauthenticated if a wrong one."""
+        """Tell whether a tenant's request has the admin key too; Unauthenticated for a bad one."""
         given = request.headers.getlist(OPERATOR_HEADER)
         if not given:
             return False
@@ -123,7 +123,7 @@ class AdminAuthenticator(SecurityBase):
 
 
 class MetricsAuthenticator(SecurityBase):
-    """A dependency that lets in who may read `/metrics`: the operator, or the key for that."""
+    """A dependency that admits readers of `/metrics`: the operator, or the metrics key."""
 
     scheme_name = AdminAuthenticator.scheme_name
     model = AdminAuthenticator.model
@@ -134,7 +134,7 @@ class MetricsAuthenticator(SecurityBase):
         self._digest = metrics_digest
 
     async def __call__(self, request: Request) -> None:
-        """Raise Unauthenticated for any other key."""
+        """Raise Unauthenticated for any key but the operator's and the metrics key."""
         if _has_key(request):
             digest = key_digest(self._pepper, credential(request))
             if hmac.compare_digest(digest, self._digest):
@@ -144,7 +144,7 @@ class MetricsAuthenticator(SecurityBase):
 
 
 def credential(request: Request) -> str:
-    """Read the request's credential; raise Unauthenticated if there is none or more than one."""
+    """Read the request's credential; raise Unauthenticated if there are none or several."""
     given = {*request.headers.getlist("x-api-key"), *request.headers.getlist("api-key")}
     given.update(_bearer(value) for value in request.headers.getlist("authorization"))
     if len(given) != 1:

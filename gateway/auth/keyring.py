@@ -46,7 +46,7 @@ IDENTITY_TTL_S = 3.0
 OUTAGE_TTL_S = 60.0
 MAX_IDENTITIES = 10_000
 STRANGE_AT_ONCE = 4  # lookups of keys that were not valid within OUTAGE_TTL_S
-REFUSED = "the API key is missing or not valid"  # the same for every reason
+REFUSED = "the API key is missing or not valid"  # the same message for every reason
 
 Identity = tuple[ApiKey, Tenant]
 
@@ -54,7 +54,7 @@ _WELL_FORMED = re.compile(r"sk-[A-Za-z0-9_-]{43}")
 
 
 class TtlCache(Generic[K, V]):
-    """A cache of `max_entries` at most, each for `ttl_s` seconds of `monotonic`. For one task."""
+    """A cache of at most `max_entries`, each for `ttl_s` seconds of `monotonic`. For one task."""
 
     def __init__(
         self, ttl_s: float, monotonic: Callable[[], float], max_entries: int = MAX_IDENTITIES
@@ -68,7 +68,7 @@ class TtlCache(Generic[K, V]):
         return len(self._entries)
 
     def get(self, key: K) -> V | None:
-        """Return the value kept for `key`; None when there is none or its time is over."""
+        """Return the value kept for `key`; None when there is no value or its time is over."""
         entry = self._entries.get(key)
         if entry is None:
             return None
@@ -86,22 +86,22 @@ class TtlCache(Generic[K, V]):
         self._entries[key] = (self._monotonic() + self._ttl_s, value)
 
     def remove(self, key: K) -> None:
-        """Forget `key`, if it is there."""
+        """Remove the entry of `key`, if there is one."""
         self._entries.pop(key, None)
 
     def discard(self, is_meant: Callable[[V], bool]) -> None:
-        """Forget every entry whose value `is_meant` picks."""
+        """Remove every entry whose value `is_meant` accepts."""
         for key in [key for key, (_, value) in self._entries.items() if is_meant(value)]:
             del self._entries[key]
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all entries."""
         self._entries.clear()
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class IssuedKey:
-    """A new key. `secret` is the key itself, which is stored nowhere."""
+    """A new key and its record. `secret` is the key itself, which is stored nowhere."""
 
     secret: str
     record: ApiKey
@@ -111,7 +111,7 @@ class IssuedKey:
 
 
 def key_digest(pepper: bytes, key: str) -> bytes:
-    """Compute HMAC-SHA256(pepper, key): it is stored and compared in place of a key."""
+    """Compute HMAC-SHA256(pepper, key), which is stored and compared in place of the key."""
     return hmac.digest(pepper, key.encode(), hashlib.sha256)
 
 
@@ -129,7 +129,7 @@ class Keyring:
         self._store = store
         self._pepper = pepper
         self._clock = clock
-        # Separate, so that a flood of wrong keys does not evict the good ones.
+        # Valid and invalid keys are cached apart: a flood of wrong keys does not evict good keys.
         self._known: TtlCache[bytes, Identity] = TtlCache(IDENTITY_TTL_S, monotonic)
         self._unknown: TtlCache[bytes, bool] = TtlCache(IDENTITY_TTL_S, monotonic)
         self._while_away: TtlCache[bytes, Identity] = TtlCache(OUTAGE_TTL_S, monotonic)
@@ -137,13 +137,13 @@ class Keyring:
         self._changes = 0
 
     def digest(self, key: str) -> bytes:
-        """Digest `key` as the store knows it, 32 bytes."""
+        """Compute the digest under which the store keeps `key`, 32 bytes."""
         return key_digest(self._pepper, key)
 
     async def issue(
         self, tenant_id: str, *, expires_at: float | None = None, bits: bytes | None = None
     ) -> IssuedKey:
-        """Make a key for an existing tenant; NotFound when there is none.
+        """Issue a key for an existing tenant; raise NotFound when there is no such tenant.
 
         `bits`, KEY_BYTES of them, take the place of random ones; Conflict when such a key is
         there already.
@@ -161,7 +161,7 @@ class Keyring:
         return IssuedKey(secret, record)
 
     async def rotate(self, key_id: str, *, overlap_s: float) -> IssuedKey:
-        """Issue a successor and let the old key expire after `overlap_s` seconds; 0: at once.
+        """Issue a key's successor and let the old key expire after `overlap_s` seconds; 0: at once.
 
         The successor lives as long as the old key was issued for, even if that was rotated before
         and is about to expire. The old key is shortened last, so a crash in between leaves two
@@ -177,13 +177,13 @@ class Keyring:
         return issued
 
     async def revoke(self, key_id: str) -> None:
-        """Make the key invalid from now on; revoking it again changes nothing."""
+        """Revoke a key from now on; revoking it again changes nothing."""
         now = self._clock()
         key = await self._store.update(ApiKey, key_id, lambda key: replace(key, revoked_at=now))
         self.forget(key.tenant_id)
 
     async def identify(self, key: str) -> Caller:
-        """Identify who calls with `key`.
+        """Return the caller whose key is `key`.
 
         Raises Unauthenticated, always with the same message, for a key that is malformed
         (checked before any I/O), unknown, revoked or expired; Forbidden for a valid key of a
@@ -192,13 +192,13 @@ class Keyring:
         return await self.check(self.digest_of_issued(key))
 
     def digest_of_issued(self, key: str) -> bytes:
-        """Digest a key that may be one of ours; raise Unauthenticated for a malformed one."""
+        """Digest a key that this server may have issued; Unauthenticated for a malformed key."""
         if not _WELL_FORMED.fullmatch(key):
             raise Unauthenticated(REFUSED)
         return self.digest(key)
 
     async def check(self, digest: bytes) -> Caller:
-        """Identify who calls with the key that has this digest; raise what `identify` does."""
+        """Return the caller whose key has this digest; raise the errors of `identify`."""
         identity = await self._find(digest)
         if identity is None or not identity[0].is_live(self._clock()):
             raise Unauthenticated(REFUSED)
@@ -208,13 +208,13 @@ class Keyring:
         return view_of(Caller, tenant, tenant_id=tenant.id, key_id=record.id)
 
     def forget(self, changed_id: str) -> None:
-        """Forget what is remembered of a tenant and its keys, because it has changed."""
+        """Forget the cached lookups of a tenant and its keys, because the tenant has changed."""
         self._known.discard(lambda identity: identity[1].id == changed_id)
         self._while_away.discard(lambda identity: identity[1].id == changed_id)
         self._forget_unknown()
 
     def reload(self) -> None:
-        """Look up every key again: some changes may have been missed."""
+        """Forget all cached lookups: some changes may have been missed."""
         self._known.clear()
         self._forget_unknown()
 
@@ -238,7 +238,7 @@ class Keyring:
         try:
             found = await self._store.find_by_digest(digest)
         except StateLost:
-            self._known.clear()  # whom it let in before may be in no state that comes back
+            self._known.clear()  # the cached callers may not be in the state that comes back
             self._while_away.clear()
             raise
         except Unavailable:
@@ -246,7 +246,7 @@ class Keyring:
             if while_away is None:
                 raise
             return while_away
-        if changes == self._changes:  # else what was found may be from before the change
+        if changes == self._changes:  # else the lookup may be older than the change
             self._remember(digest, found)
         return found
 
@@ -260,7 +260,7 @@ class Keyring:
 
 
 def key_of(bits: bytes) -> str:
-    """Write the key with these 32 bytes."""
+    """Spell the key that has these 32 bytes."""
     return KEY_PREFIX + base64.urlsafe_b64encode(bits).rstrip(b"=").decode()
 
 

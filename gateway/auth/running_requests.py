@@ -1,4 +1,4 @@
-"""The requests that run, by their keys: a request ends when its key does.
+"""The running requests by their keys: a request ends when its key does.
 
 Whatever would be refused if it came now is cut off, with the same error: its key was revoked or
 has expired, or its tenant was disabled or deleted. Each key that has requests running is checked
@@ -23,39 +23,39 @@ from gateway.http.request_head import RunningRequest
 from gateway.processes.periodic import repeated
 
 CHECK_EVERY_S = 1.0
-_AT_ONCE = 16  # more would only wait for the store together, and new requests with them
+_AT_ONCE = 16  # more keys would wait for the store together, and new requests with them
 
 _LOG = logging.getLogger(__name__)
 
 
 class RunningRequests:
-    """Those of one gateway process. For one event loop."""
+    """The running requests of one gateway process. For one event loop."""
 
     def __init__(self, keyring: Keyring) -> None:
         self._keyring = keyring
         self._by_key: dict[bytes, set[RunningRequest]] = {}
 
     def __len__(self) -> int:
-        """Count them."""
+        """Count the running requests."""
         return sum(map(len, self._by_key.values()))
 
     def __iter__(self) -> Iterator[RunningRequest]:
-        """Iterate over all of them."""
+        """Iterate over the running requests."""
         return chain.from_iterable(list(self._by_key.values()))
 
     def add(self, digest: bytes, request: RunningRequest) -> None:
-        """Let `request` run under the key with this digest until it is over."""
+        """Register `request` under its key's digest until the request is over."""
         self._by_key.setdefault(digest, set()).add(request)
         request.at_end.callback(self._remove, digest, request)
 
     @asynccontextmanager
     async def checked(self) -> AsyncIterator[None]:
-        """Check them regularly while this is open."""
+        """Check the keys of running requests regularly while this context is open."""
         async with repeated(self._check_later, "running-requests"):
             yield
 
     async def check(self) -> None:
-        """Cut off each request whose key would not be let in now."""
+        """Cut off each running request whose key would be refused now."""
         digests = list(self._by_key)
         for start in range(0, len(digests), _AT_ONCE):
             some = digests[start : start + _AT_ONCE]

@@ -1,4 +1,4 @@
-"""The two secrets of an installation: one to derive namespaces from, and the pepper of keys.
+"""The installation's two secrets: the server secret, for namespaces, and the pepper of keys.
 
 A single gateway creates them itself, in a file of its data directory. Several gateways must have
 the same, so the deployment provides them as files of one directory (`/run/secrets` with Docker):
@@ -62,7 +62,7 @@ def load_secrets(data_dir: Path) -> Secrets:
 
 
 def load_or_create_secrets(data_dir: Path) -> Secrets:
-    """Load the secrets of `data_dir`, made at random when there are none yet.
+    """Load the secrets of `data_dir`, or create random ones when there are none yet.
 
     Several processes that start at once agree on one pair. Raises FileExposed or PrivateFileDamaged
     for a file that is there but not fit to use; it is never written over.
@@ -75,12 +75,12 @@ def load_or_create_secrets(data_dir: Path) -> Secrets:
 
 
 def handed_in_secrets(secrets_dir: Path) -> Secrets:
-    """Read the secrets of several gateways; raise PrivateFileError or OSError."""
+    """Read the secrets shared by several gateways; raise PrivateFileError or OSError."""
     return Secrets(_handed_in(secrets_dir / SERVER_SECRET), _handed_in(secrets_dir / PEPPER))
 
 
 def handed_in_admin_key(secrets_dir: Path) -> str:
-    """Read the operator's key of several gateways; raise PrivateFileError or OSError."""
+    """Read the operator's key shared by several gateways; raise PrivateFileError or OSError."""
     return read_handed_in(secrets_dir / ADMIN_KEY)
 
 

@@ -1,4 +1,4 @@
-"""The page at `/`, for whoever comes without a key, and the version."""
+"""The page at `/`, for visitors without a key, and the version at `/version`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class VersionReply(msgspec.Struct, frozen=True):
 
 
 def about_router(version: str) -> APIRouter:
-    """Serve `/` and `/version`, without a key: both are the same for everyone."""
+    """Serve `/` and `/version` without a key: both are the same for everyone."""
     router = APIRouter()
     told = msgspec.json.encode(VersionReply(version))
 

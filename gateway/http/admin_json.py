@@ -27,7 +27,7 @@ from gateway.http.struct_field import IN_A_STRUCT
 M = TypeVar("M", bound="AdminBody")
 
 MAX_BODY_BYTES = 64 << 10
-MAX_DEPTH = 64  # of nested JSON
+MAX_DEPTH = 64  # levels of nested JSON
 _JSON = msgspec.json.Decoder()
 
 
@@ -37,18 +37,18 @@ class AdminBody(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
     def given(self) -> dict[str, Any]:
-        """Return the fields that the body has, in the model's order."""
+        """Return the fields that the body contains, in the model's order."""
         names = (name for name in type(self).model_fields if name in self.model_fields_set)
         return {name: getattr(self, name) for name in names}
 
 
 def left_out() -> Any:
-    """Make the default of a field that changes nothing where it is left out; see `given`."""
+    """Make a field's default that leaves the stored value as it is; see `given`."""
     return Field(default_factory=lambda: None)
 
 
 def _clean(name: str) -> str:
-    """Compose `name` (NFC), if a terminal can show it as it is."""
+    """Normalise `name` to NFC, if a terminal can show it as it is."""
     name = unicodedata.normalize("NFC", name)
     if not name.isprintable() or name != name.strip():
         raise PydanticCustomError(
@@ -61,7 +61,7 @@ Name = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_clean
 
 
 def sent(model: type[M], *, max_bytes: int = MAX_BODY_BYTES) -> Callable[[Request], Awaitable[M]]:
-    """Make a dependency that is the request's body as `model`, read and refused by `read_body`."""
+    """Make a dependency that reads the request's body as `model`, by `read_body`."""
 
     async def read(request: Request) -> M:
         return await read_body(request, model, max_bytes=max_bytes)
@@ -70,7 +70,7 @@ def sent(model: type[M], *, max_bytes: int = MAX_BODY_BYTES) -> Callable[[Reques
 
 
 async def read_body(request: Request, model: type[M], *, max_bytes: int = MAX_BODY_BYTES) -> M:
-    """Read the body as `model`; no body at all reads as an empty object.
+    """Read the request's body as `model`; an absent body reads as an empty object.
 
     Raises BodyTooLarge above `max_bytes`, BadRequest for anything but that type. Needs the room
     that `admin_router` gives to every request.
@@ -87,7 +87,7 @@ async def read_body(request: Request, model: type[M], *, max_bytes: int = MAX_BO
 
 
 def _refusal(found: ErrorDetails) -> BadRequest:
-    """Describe what is wrong first, as every other body's error is spelled."""
+    """Describe the first fault of a body, as errors of other bodies are spelled."""
     at = _path(found["loc"])
     if found["type"] == IN_A_STRUCT:
         return body.invalid(found["ctx"]["found"], below=at)
@@ -100,13 +100,13 @@ def _refusal(found: ErrorDetails) -> BadRequest:
 
 
 def _path(places: tuple[int | str, ...]) -> str:
-    """Write a path: `limits.budget.units`, `messages[0].content`."""
+    """Spell a field's path: `limits.budget.units`, `messages[0].content`."""
     spelled = (f"[{place}]" if isinstance(place, int) else f".{place}" for place in places)
     return "".join(spelled).removeprefix(".")
 
 
 def json_response(value: Any, status: int = 200) -> Response:
-    """Write `value`, a Struct or built of plain types, as a JSON response."""
+    """Return `value`, a Struct or plain types, as a JSON response."""
     return Response(
         msgspec.json.encode(value),
         status_code=status,

@@ -1,4 +1,4 @@
-"""The bounds on bytes of answers held for their clients: of each, of a tenant's, of all.
+"""The bounds on bytes of answers held for clients: of an answer, of a tenant's and of all answers.
 
 Nobody waits for room: who generates an answer never does. Beyond a bound the longest answer of the
 tenant with the most is cut off, so that nobody loses his for what another tenant holds.
@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections import Counter
 from typing import Literal, Protocol
 
-Bound = Literal["answer", "tenant", "all"]  # the bound that was passed
+Bound = Literal["answer", "tenant", "all"]  # the bound that an answer passed
 
 
 class HeldAnswer(Protocol):
-    """One answer, of which `size` bytes are held."""
+    """An answer, of which `size` bytes are held in memory."""
 
     @property
     def size(self) -> int:
-        """Bytes that are held now."""
+        """The bytes of the answer that are held now."""
         ...
 
     @property
@@ -28,7 +28,7 @@ class HeldAnswer(Protocol):
         ...
 
     def cut_off(self, beyond: Bound) -> None:
-        """End the request and let its bytes go; `beyond` is the bound that was passed."""
+        """End the request and release the answer's bytes; `beyond` is the bound that was passed."""
         ...
 
 
@@ -41,14 +41,14 @@ class AnswerMemory:
         self._most = of_all
         self._held = Counter[str | None]()  # bytes, by tenant
         self._total = 0
-        self._open: dict[str | None, set[HeldAnswer]] = {}  # those that hold something
+        self._open: dict[str | None, set[HeldAnswer]] = {}  # the answers that hold bytes
 
     def __len__(self) -> int:
-        """Return the bytes that are held now."""
+        """Return the bytes of all answers that are held now."""
         return self._total
 
     def count(self, answer: HeldAnswer, more: int) -> None:
-        """Count that `answer`'s size has changed by `more`; cut off whoever has too much now."""
+        """Change the size of `answer` by `more`; cut off the answers that pass a bound."""
         tenant_id = answer.tenant_id
         self._total += more
         self._held[tenant_id] += more

@@ -36,13 +36,13 @@ from gateway.telemetry.refusals import LastRefusals, Refusal
 
 _LOG = logging.getLogger(__name__)
 _INTERNAL = GatewayError("internal error of the gateway")
-_WORTH_GZIP = 1024  # bytes of an answer
-_LEVEL = 4  # fast, and JSON is small enough by it
-_CLIENT_CLOSED = 499  # nginx's status for a client that has gone, and does not read it
+_WORTH_GZIP = 1024  # bytes from which an answer is compressed
+_LEVEL = 4  # gzip's level: fast, and small enough for JSON
+_CLIENT_CLOSED = 499  # nginx's status for a client that has disconnected, and does not read it
 
 
 class GatewayApp(FastAPI):
-    """FastAPI without docs pages and redirects, and with an id for every request."""
+    """FastAPI without docs pages and redirects, with an id for every request."""
 
     def __init__(
         self, dialects: Dialects, cors: Cors | None = None, access_log: AccessLog | None = None
@@ -53,7 +53,7 @@ class GatewayApp(FastAPI):
         self._description: asyncio.Future[Packed] | None = None
         super().__init__(
             title="Ratoon",
-            openapi_url=None,  # it would be rendered for every request
+            openapi_url=None,  # the schema would be rendered for every request
             docs_url=None,
             redoc_url=None,
             redirect_slashes=False,
@@ -61,22 +61,22 @@ class GatewayApp(FastAPI):
         self.add_route("/openapi.json", self._describe, include_in_schema=False)
 
     def build_middleware_stack(self) -> ASGIApp:
-        """Build FastAPI's stack, inside the middleware that gives requests ids and ends them."""
+        """Build FastAPI's stack inside the middleware that gives requests ids and ends them."""
         stack = super().build_middleware_stack()
         routes, handlers = direct_routes(self.routes), self.exception_handlers
         direct = DirectRoutes(stack, routes, handlers)
-        # Leaves event streams as they are, and compresses large answers in a thread.
+        # The middleware leaves event streams as they are, and compresses large answers in a thread.
         inner = GZipMiddleware(direct, minimum_size=_WORTH_GZIP, compresslevel=_LEVEL)
         return RequestHead(inner, self._dialects, self._cors, self._access_log)
 
     def openapi(self) -> dict[str, Any]:
-        """Describe all routes, with the schemas of bodies that FastAPI does not see."""
+        """Describe all routes in OpenAPI, with the schemas of bodies that FastAPI does not see."""
         described = super().openapi()
         complete(described, self.routes, self._dialects)
         return described
 
     async def _describe(self, request: Request) -> Response:
-        """Describe once, in a thread: it takes a third of a second, and needs no key."""
+        """Describe all routes once, in a thread: it takes a third of a second, and needs no key."""
         if self._description is None:
             self._description = asyncio.ensure_future(asyncio.to_thread(self._described))
         return (await asyncio.shield(self._description)).answer(request, {}, JSON)
@@ -93,7 +93,7 @@ def build_app(
     access_log: AccessLog | None = None,
     refusals: LastRefusals | None = None,
 ) -> GatewayApp:
-    """Build an application of these routers; every exception becomes one typed answer.
+    """Build an application of routers; every exception becomes one typed answer.
 
     What is refused, or fails before its answer begins, is noted in `refusals`, if given.
     """
@@ -105,7 +105,7 @@ def build_app(
 
 
 def _methods_of(app: FastAPI, path: str) -> str:
-    """List all methods of a path, for `Allow`; the framework knows those of one route."""
+    """List all methods of a path, for `Allow`; the framework knows only one route's methods."""
     found = (route.methods for route in flattened(app.routes) if route.path_regex.match(path))
     methods = set().union(*found)
     return ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))
@@ -119,7 +119,7 @@ def _speak_errors(app: FastAPI, metrics: GatewayMetrics, refusals: LastRefusals)
         return error_response(request.scope, refusal, allow)
 
     async def broke_off(request: Request, error: Exception) -> Response:
-        # The request metrics has counted it: the request had started.
+        # The request metrics have counted this request: it had started.
         return error_response(request.scope, _noted(request, error, refusals))
 
     async def gone(_: Request, __: Exception) -> Response:
@@ -140,7 +140,7 @@ def _speak_errors(app: FastAPI, metrics: GatewayMetrics, refusals: LastRefusals)
 
 
 def _noted(request: Request, error: Exception, refusals: LastRefusals) -> GatewayError:
-    """Note what is answered to `error`, for the access log and the operator too."""
+    """Note the answer to `error` for the access log and the operator."""
     refusal = _as_gateway_error(request, error)
     _note(request, refusal, refusals)
     return refusal
@@ -175,7 +175,7 @@ def _as_gateway_error(request: Request, error: Exception) -> GatewayError:
 
 
 def _from_http(request: Request, error: HTTPException) -> GatewayError:
-    """Turn the framework's own errors: no such route or method, an unreadable request."""
+    """Convert the framework's errors: an unknown route or method, an unreadable request."""
     if error.status_code == 404:
         return NotFound("there is no such route", code="unknown_url")
     if error.status_code == 405:

@@ -1,4 +1,4 @@
-"""The unread part of clients' streams: bounded by stream, by tenant and in all.
+"""The unread part of clients' streams: bounded for each stream, for each tenant and in all.
 
 A stream is generated at the engine's pace and read at its client's. Whoever generates it never
 waits for the client, or the client's pace would decide when stop strings are found and what is
@@ -28,7 +28,7 @@ from gateway.errors import AnswerNotRead
 from gateway.http.answer_memory import AnswerMemory, Bound
 from gateway.http.request_head import RunningRequest, body_send, running_request
 
-_AT_ONCE = 64 << 10  # bytes that are handed to the connection together: as many as it may hold
+_AT_ONCE = 64 << 10  # bytes handed to the connection together: as many as it may hold
 _BODY = "http.response.body"
 _KEY = "ratoon.reader"
 
@@ -36,19 +36,19 @@ _LOG = logging.getLogger(__name__)
 
 
 class Flow(Protocol):
-    """The flow control of a connection (uvicorn's): whether it has enough to send."""
+    """The flow control of a connection (uvicorn's): whether its send buffer has room."""
 
     write_paused: bool
 
 
 class _Flowing:
-    """The flow control of a server that has none."""
+    """The flow control of a server without any: the buffer always has room."""
 
     write_paused = False
 
 
 class Backlogs(AnswerMemory):
-    """The backlogs of one server. For one event loop."""
+    """The backlogs of one server's streams. For one event loop."""
 
     def __init__(self, bounds: Bounds) -> None:
         super().__init__(
@@ -57,7 +57,7 @@ class Backlogs(AnswerMemory):
 
 
 class Backlog:
-    """One answer's messages on their way to its client. `size`: bytes that wait."""
+    """The messages of one answer on their way to its client. `size`: bytes that wait."""
 
     def __init__(
         self, backlogs: Backlogs, flow: Flow, running: RunningRequest, send: Send, send_body: Send
@@ -74,7 +74,7 @@ class Backlog:
         self._has_begun = self._is_complete = self._is_cut = False
 
     async def send(self, message: Message) -> None:
-        """Send a message after those before it; does not wait until the client has read them."""
+        """Send a message after earlier messages, without waiting for the client to read them."""
         if self._writing is None and not self._flow.write_paused:
             await self._hand_over(message)
             return
@@ -86,26 +86,26 @@ class Backlog:
         self._resize(len(message.get("body", b"")))
 
     async def sent(self) -> None:
-        """Return once nothing waits; raises what ended the sending."""
+        """Wait until no message of the backlog waits; raise the error that ended the sending."""
         if self._writing is not None:
             await self._writing
 
     async def end(self, message: Message) -> None:
-        """Drop what waits, and send `message` in its place, the last, if an answer has begun."""
+        """Drop the waiting messages; if an answer has begun, send `message` as its last."""
         self.drop()
         if self._has_begun and not self._is_complete:
             await self._hand_over(message)
 
     def cut_off(self, beyond: Bound) -> None:
-        """End the request; nothing waits from now on."""
-        del beyond  # a client that reads more holds less, whichever it is
+        """End the request and drop its waiting messages, now and later."""
+        del beyond  # every bound is met by holding less, whichever was passed
         _LOG.info("cutting off an answer of which %d bytes wait to be read", self.size)
         self._is_cut = True
         self._running.cut_off(AnswerNotRead())
         self.drop()
 
     def drop(self) -> None:
-        """Let nothing wait any more."""
+        """Drop the waiting messages."""
         self._waiting.clear()
         if self._writing is not None:
             self._writing.cancel()
@@ -119,7 +119,7 @@ class Backlog:
         self._writing = None
 
     def _next(self) -> tuple[Message, int]:
-        """Take the next message, with those after it to be sent with it; return its bytes."""
+        """Take the next message and those to be sent with it from the queue; return their bytes."""
         message = self._waiting.popleft()
         if message["type"] != _BODY:
             return message, 0
@@ -145,7 +145,7 @@ class Backlog:
 
 
 def let_wait(scope: Scope, backlogs: Backlogs, flow: Flow) -> None:
-    """Let what is sent in this scope wait in these backlogs when `flow` says so."""
+    """Let the messages sent in this scope wait in the backlogs when `flow` says so."""
     scope[_KEY] = backlogs, flow
 
 

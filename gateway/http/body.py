@@ -1,4 +1,4 @@
-"""A request's body: read within its bound, parsed into a Struct, or refused with one typed error.
+"""A request's body: read within its bound, parsed into a Struct, or refused with a typed error.
 
 A request reserves memory for its body before it is read (`body_memory.py`). The body is kept once,
 and readers look at pieces of it, so that it is never copied whole and slow work does not keep other
@@ -32,24 +32,24 @@ T = TypeVar("T")
 Body = bytes | bytearray
 Part = Body | memoryview
 
-MAX_INNER_DEPTH = 64  # of JSON in a string
+MAX_INNER_DEPTH = 64  # levels of JSON within a string
 _UTF8 = codecs.getincrementaldecoder("utf-8")
 _PLAIN = {"", "identity"}
-_MAX_CONTAINERS = 1 << 16  # millions would take seconds to build
-_MAX_VALUES = 150_000  # more than a context of 128k token ids
-# A subnormal number takes 6 us to be read, a thousand times as long as others. It has an exponent
-# of three digits, or many zeros.
+_MAX_CONTAINERS = 1 << 16  # arrays and objects: millions would take seconds to build
+_MAX_VALUES = 150_000  # values of a body: more than a context of 128k token ids
+# A subnormal number takes 6 us to parse, a thousand times as long as others. It has an
+# exponent of three digits, or many zeros.
 _MAX_TINY = 256
 _ZEROS = b"0" * 99
 _TINY = re.compile(rb"[0-9.][eE]-0*[1-9][0-9]{2}|0{99,}")
 _UNMARKED = bytes(set(range(256)) - set(b'"[]{},'))
-_STEPS = np.zeros(256, np.int8)  # into the depth, by character
+_STEPS = np.zeros(256, np.int8)  # the change of nesting depth by each character
 _STEPS[list(b"[{")] = 1
 _STEPS[list(b"]}")] = -1
 _OBJECT = re.compile(rb"\s*\{")
 _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _AT = re.compile(r" - at (?:`key` in )?`\$\.?(?P<path>[^`]*)`$")
-_ENTRY = re.compile(r"\[\.\.\.\].*")  # of an object: which one msgspec does not say
+_ENTRY = re.compile(r"\[\.\.\.\].*")  # an object's entry: msgspec does not say which
 _MISSING = re.compile(r"missing required field `(?P<name>[^`]*)`")
 _UNKNOWN = re.compile(r"contains unknown field `(?P<name>[^`]*)`")
 _PART_TYPE = re.compile(r"\bcontent\[[^\]]*\]\.type$")
@@ -85,7 +85,7 @@ async def read_body(request: Request, max_bytes: int, lease: BodyLease) -> Body:
 
 
 async def _read_inflated(request: Request, max_bytes: int, lease: BodyLease) -> Body:
-    """Read a body of which what comes and what comes out of it have at most `max_bytes`."""
+    """Read a gzip body whose compressed and inflated content have at most `max_bytes` each."""
     body, inflating, received = bytearray(), Inflating(), 0
     async for data in request.stream():
         received += len(data)
@@ -107,7 +107,7 @@ def _too_large(max_bytes: int) -> BodyTooLarge:
 
 
 def is_flat(spelled: Body, most: int = 64) -> bool:
-    """Tell whether it has at most `most` brackets: most of it is long texts, or a long list.
+    """Tell whether the body has at most `most` brackets: mostly long texts, or a long list.
 
     Parsing such a body takes a fraction of what one of many small objects takes.
     """
@@ -130,14 +130,14 @@ def parse_steps(
     max_depth: int,
     bulk: Callable[[Body], Part] | None = None,
 ) -> Steps[T]:
-    """Parse the Struct in `body`, or raise BadRequest: malformed JSON ends here alone.
+    """Parse `body` as the Struct; raise BadRequest for malformed JSON.
 
     The object that the body is has no name twice (`names.py`). Unknown names are passed over, but
     they too must be UTF-8 and within the bounds. The values in what `bulk` cuts out of the body are
     not counted: in the Struct it is `Raw`, so nothing is made of them.
     """
     try:
-        _check_text(body)  # msgspec does not look into the values of names it passes over
+        _check_text(body)  # msgspec does not look into the values of unknown names
         yield
         _check_shape(body, max_depth)
         yield
@@ -150,12 +150,12 @@ def parse_steps(
         return value
     except UnicodeDecodeError:
         raise BadRequest("the body is not valid UTF-8", code="invalid_json") from None
-    except RecursionError:  # deeper than Python can go, whatever `max_depth` says
+    except RecursionError:  # JSON nested deeper than Python can go, whatever `max_depth` is
         raise _too_deep(max_depth) from None
 
 
 def parse_part(decoder: msgspec.json.Decoder[T], part: Body, where: str = "") -> T:
-    """Parse the Struct in `part`, whose text and shape were checked; or raise BadRequest.
+    """Parse the Struct in `part`, whose text and shape were checked; raise BadRequest.
 
     `where`: the field that the part stands in, with which an error's `param` begins.
     """
@@ -168,7 +168,7 @@ def parse_part(decoder: msgspec.json.Decoder[T], part: Body, where: str = "") ->
 
 
 def check_names(body: Body) -> None:
-    """Raise BadRequest where an object of valid JSON has a name twice, at its first level."""
+    """Raise BadRequest where a valid JSON object has a name twice at its first level."""
     if not _OBJECT.match(body):
         return
     members = parse_part(_MEMBERS, body)
@@ -179,12 +179,12 @@ def check_names(body: Body) -> None:
 
 
 def _least_bytes(members: dict[str, msgspec.Raw]) -> int:
-    """Count the bytes of an object with these members, without blanks. With more it is longer."""
+    """Count the least bytes of an object with these members: without blanks or others."""
     return 1 + sum(len(name) + len(memoryview(value)) + 4 for name, value in members.items())
 
 
 def check_inner(spelled: Body, param: str) -> None:
-    """Check JSON in strings of a body by a body's bounds; raise BadRequest that names `param`."""
+    """Check JSON in a body's strings by the body's bounds; raise BadRequest that names `param`."""
     try:
         _check_shape(spelled, MAX_INNER_DEPTH)
         _check_values(spelled, None)
@@ -194,7 +194,7 @@ def check_inner(spelled: Body, param: str) -> None:
 
 
 def _check_text(body: Body) -> None:
-    """Raise UnicodeDecodeError if it is not UTF-8."""
+    """Raise UnicodeDecodeError if `body` is not UTF-8."""
     decoder = _UTF8()
     for piece in pieces_of(body):
         decoder.decode(piece)
@@ -202,7 +202,7 @@ def _check_text(body: Body) -> None:
 
 
 def _check_shape(body: Body, max_depth: int) -> None:
-    """Count brackets outside of strings; vectorised, for a body may be all brackets and quotes."""
+    """Check the nesting and number of brackets outside of strings; vectorised, for large bodies."""
     if is_flat(body, max_depth):
         return
     containers = depth = 0
@@ -221,7 +221,7 @@ def _check_shape(body: Body, max_depth: int) -> None:
 
 
 def _check_values(body: Body, bulk: Callable[[Body], Part] | None) -> None:
-    """Count commas: all of them, and only if those are too many the ones outside of strings."""
+    """Check the number of commas; skip strings only where all commas together are too many."""
     if _count_commas(body) <= _MAX_VALUES:
         return
     apart: Part = bulk(body) if bulk is not None else b""
@@ -232,7 +232,7 @@ def _check_values(body: Body, bulk: Callable[[Body], Part] | None) -> None:
 
 
 def _check_numbers(body: Body) -> None:
-    """Count numbers that may be subnormal, of which 150,000 would hold up all threads for 0.9 s."""
+    """Check the number of subnormal numbers: 150,000 would hold up all threads for 0.9 s."""
     if sum(_count(body, one, _MAX_TINY) for one in (b"e-", b"E-", _ZEROS)) <= _MAX_TINY:
         return
     found = 0
@@ -262,7 +262,7 @@ def count_separators(spelled: Part, depth: int | None = None) -> int:
 
 
 def _count(body: Body, part: bytes, enough: int) -> int:
-    """Count `part` in `body`, to `enough` + 1 at most; bytes.count is ten times as slow."""
+    """Count `part` in `body`, up to `enough` + 1; bytes.count is ten times as slow."""
     place = -1
     for found in range(enough + 1):
         place = body.find(part, place + 1)
@@ -276,7 +276,7 @@ def _too_deep(max_depth: int) -> BadRequest:
 
 
 def invalid(message: str, below: str = "") -> BadRequest:
-    """Turn msgspec's error, with the field as `param` and without a copy of the input.
+    """Convert msgspec's error to BadRequest with the field as `param`, without quoting the input.
 
     The text names the field, too: OpenAI's client shows its user no more of an error than that.
     `below` is the path of what it read, if that was not the whole body.

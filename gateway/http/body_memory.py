@@ -1,4 +1,4 @@
-"""The bytes of bodies that are held at once, by each tenant and by all of them together.
+"""The bytes of bodies held in memory at once, bounded for each tenant and for all tenants.
 
 A request reserves the bytes of its body before it reads them, and gives them back when the engine
 has the prompt. Where too few bytes are left it waits, for `body_wait_s` at most: tenants in turn,
@@ -18,7 +18,7 @@ from gateway.config import Bounds
 from gateway.errors import GatewayError, TooManyRequests, Unavailable
 
 SMALL = 64 << 10  # bytes; the web server reads as much ahead in any case
-OPERATOR = ""  # whose bodies those of the admin routes are; no tenant's id is empty
+OPERATOR = ""  # the owner of the admin routes' bodies; no tenant's id is empty
 _RETRY_S = 2.0
 
 
@@ -31,27 +31,27 @@ class _Waiter:
 
     @property
     def is_granted(self) -> bool:
-        """True if its bytes are held, though its task may not know it yet."""
+        """True if the waiter's bytes are reserved, though its task may not know it yet."""
         return self.granted.done() and not self.granted.cancelled()
 
 
 class BodyMemory:
-    """The bytes of bodies that this process holds. For one event loop."""
+    """The bytes of request bodies that this process holds. For one event loop."""
 
     def __init__(self, bounds: Bounds) -> None:
         self._most = bounds.max_all_body_bytes
         self._most_of_one = bounds.max_tenant_body_bytes
         self._wait_s = bounds.body_wait_s
         self._held: Counter[str] = Counter()
-        self._waiting: dict[str, deque[_Waiter]] = {}  # in the order of their next turns
+        self._waiting: dict[str, deque[_Waiter]] = {}  # in the order of the tenants' next turns
 
     def __len__(self) -> int:
-        """Return the bytes that are held now."""
+        """Return the bytes of all bodies that are held now."""
         return self._held.total()
 
     @contextmanager
     def lease(self, tenant_id: str) -> Iterator[BodyLease]:
-        """Lease one request's bytes, none at first; give all back at the end."""
+        """Open a lease of one request's bytes, none at first; give all bytes back at the end."""
         lease = BodyLease(self, tenant_id)
         try:
             yield lease
@@ -59,7 +59,7 @@ class BodyMemory:
             lease.release()
 
     async def take(self, tenant_id: str, size: int, *, is_large: bool) -> None:
-        """Take `size` bytes more; raises TooManyRequests or Unavailable if there is no room."""
+        """Reserve `size` bytes more; raise TooManyRequests or Unavailable if there is no room."""
         waiter = _Waiter(tenant_id, size, is_large)
         self._waiting.setdefault(tenant_id, deque()).append(waiter)
         self._grant()
@@ -79,30 +79,30 @@ class BodyMemory:
             self._leave(waiter)
 
     def give_back(self, tenant_id: str, size: int) -> None:
-        """Give back these bytes."""
+        """Give back reserved bytes."""
         self._held[tenant_id] -= size
         if not self._held[tenant_id]:
             del self._held[tenant_id]
         self._grant()
 
     def _fits_after_all(self, waiter: _Waiter) -> bool:
-        """Let it in if it may go on now: others' waits may have ended in the same turn."""
+        """Grant the waiter its bytes if they fit: earlier waits may have ended in the same turn."""
         waiter.granted = asyncio.Future()
         self._grant()
         return waiter.is_granted
 
     def _grant(self) -> None:
-        """Let in all who fit, tenants in turn."""
+        """Grant bytes to all waiters that fit, tenants in turn."""
         while (waiter := self._next()) is not None:
             queue = self._waiting.pop(waiter.tenant_id)
             queue.remove(waiter)
             if queue:
-                self._waiting[waiter.tenant_id] = queue  # after the others
+                self._waiting[waiter.tenant_id] = queue  # behind the other tenants
             self._held[waiter.tenant_id] += waiter.size
             waiter.granted.set_result(None)
 
     def _next(self) -> _Waiter | None:
-        """Find a request that may go on; a large one that does not fit delays others' large ones.
+        """Find the next waiter to grant; a large one that does not fit delays other large ones.
 
         A wait that is over stays in its queue until its task has its turn: it is passed over.
         """
@@ -124,7 +124,7 @@ class BodyMemory:
         return self._held.total() + waiter.size <= room
 
     def _leave(self, waiter: _Waiter) -> None:
-        """Wait no more; one that was granted its bytes has left already."""
+        """Remove the waiter from its queue; one that was granted its bytes has left already."""
         queue = self._waiting.get(waiter.tenant_id, deque())
         if waiter in queue:
             queue.remove(waiter)
@@ -145,7 +145,7 @@ class BodyMemory:
 
 
 class BodyLease:
-    """The bytes that one request has taken."""
+    """The bytes of body memory that one request has reserved."""
 
     def __init__(self, memory: BodyMemory, tenant_id: str) -> None:
         self._memory = memory
@@ -153,18 +153,18 @@ class BodyLease:
         self.size = 0
 
     async def grow(self, size: int) -> None:
-        """Have `size` bytes in all, unless it has more; raises as `BodyMemory.take`."""
+        """Reserve up to `size` bytes in all; raise the errors of `BodyMemory.take`."""
         if size > self.size:
             more = size - self.size
             await self._memory.take(self._tenant_id, more, is_large=size > SMALL)
             self.size += more
 
     def shrink(self, size: int) -> None:
-        """Have no more than `size` bytes, and give the others back."""
+        """Give back the reserved bytes beyond `size`."""
         if size < self.size:
             less, self.size = self.size - size, size
             self._memory.give_back(self._tenant_id, less)
 
     def release(self) -> None:
-        """Give all back; again is nothing."""
+        """Give back all reserved bytes; repeated calls do nothing."""
         self.shrink(0)

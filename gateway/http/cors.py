@@ -1,4 +1,4 @@
-"""The pages of other origins that may read answers (CORS): a list, empty by default.
+"""The other origins whose pages may read answers (CORS): a list, empty by default.
 
 A key is sent in a header, which no browser adds by itself, and the pages' cookies are sent from
 their own origin alone (SameSite=Strict; no answer allows credentials). So a listed origin gets no
@@ -19,10 +19,10 @@ Fields = list[tuple[bytes, bytes]]
 
 ANY = "*"
 _METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE"
-_MAX_AGE_S = b"7200"  # browsers keep no preflight for longer
+_MAX_AGE_S = b"7200"  # browsers cache no preflight for longer
 _MAX_ASKED = 2048  # bytes of the names that a preflight asks for
 _NAMES = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+(?:[ \t]*,[ \t]*[!#$%&'*+\-.^_`|~0-9A-Za-z]+)*")
-# The fields of a head that scripts may read, beyond the few that they always may.
+# The answer's header fields that scripts may read, beyond those that they always may.
 _EXPOSED = ", ".join(
     [
         "x-request-id",
@@ -53,7 +53,7 @@ class Cors:
         self._is_any = ANY.encode() in self._origins
 
     def fields(self, scope: Scope) -> Fields:
-        """Write what an answer's head says to the request's origin; nothing if it is not listed."""
+        """Return the CORS fields of an answer to the request's origin; none if it is not listed."""
         if not self._origins:
             return []
         if self._is_any:
@@ -61,7 +61,7 @@ class Cors:
                 (b"access-control-allow-origin", b"*"),
                 (b"access-control-expose-headers", _EXPOSED),
             ]
-        varies = [(b"vary", b"origin")]  # a cache must not give one origin's answer to another
+        varies = [(b"vary", b"origin")]  # a cache must keep origins' answers apart
         origin = one_field(scope, b"origin")
         if origin not in self._origins:
             return varies
@@ -72,7 +72,7 @@ class Cors:
         ]
 
     def preflight(self, scope: Scope) -> Fields | None:
-        """Answer a preflight of a listed origin, beside `fields`; None: it is none."""
+        """Answer a listed origin's preflight, beside `fields`; None for any other request."""
         if scope["method"] != "OPTIONS" or not self._origins:
             return None
         origin = one_field(scope, b"origin")
@@ -91,13 +91,13 @@ class Cors:
 
 
 def one_field(scope: Scope, name: bytes) -> bytes | None:
-    """Return a field's value; None if it is missing or there are several."""
+    """Return a header field's value; None if the field is missing or occurs several times."""
     found: list[bytes] = [value for key, value in scope["headers"] if key == name]
     return found[0] if len(found) == 1 else None
 
 
 def origins_in(text: str | None) -> tuple[str, ...]:
-    """Read a list of origins with commas; raise ValueError that names the first that is none."""
+    """Read comma-separated origins; raise ValueError that names the first invalid origin."""
     origins = tuple(one.strip() for one in (text or "").split(",") if one.strip())
     for origin in origins:
         if origin != ANY and not _is_origin(origin):
@@ -108,7 +108,7 @@ def origins_in(text: str | None) -> tuple[str, ...]:
 
 
 def _is_origin(text: str) -> bool:
-    """Tell whether it is spelled as browsers spell an origin: lower case, without a path."""
+    """Tell whether an origin is spelled as browsers do: lower case, without a path."""
     try:
         parts = urlsplit(text)
         has_host, _ = bool(parts.hostname), parts.port

@@ -1,4 +1,4 @@
-"""The routes that are reached without the framework: those of each generated token.
+"""The routes that bypass the framework: those that generate tokens.
 
 FastAPI only describes them. To find one of its routes it tries them one by one, and then it solves
 the dependencies and keeps exit stacks, anew for each request. Here it is a look into a table and
@@ -33,7 +33,7 @@ Handler = Callable[[Request, P], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class Guard(Generic[C, P]):
-    """Tells who calls, and gives a caller a permit until the answer has been sent."""
+    """A guard that identifies the caller and gives it a permit until the answer is sent."""
 
     authenticate: Callable[[Request], Awaitable[C]]
     permit: Callable[[C], AbstractAsyncContextManager[P]]
@@ -42,7 +42,7 @@ class Guard(Generic[C, P]):
 def direct(
     router: APIRouter, path: str, guard: Guard[C, P], openapi_extra: dict[str, Any]
 ) -> Callable[[Handler[P]], Handler[P]]:
-    """Add a handler of a request and its permit for POST to `path`, as a `DirectRoute`."""
+    """Add a handler for POST to `path` as a `DirectRoute`; it takes the request and its permit."""
 
     def add(handler: Handler[P]) -> Handler[P]:
         route = DirectRoute(
@@ -51,7 +51,7 @@ def direct(
             methods=["POST"],
             name=handler.__name__,
             description=handler.__doc__,
-            dependencies=[Depends(guard.authenticate)],  # described: which key is needed
+            dependencies=[Depends(guard.authenticate)],  # describes which key the route needs
             openapi_extra=openapi_extra,
         )
         route.guard, route.handler = guard, handler
@@ -62,19 +62,19 @@ def direct(
 
 
 async def _only_described() -> None:
-    # In the framework's table in place of a handler, which it does not call: it would look for the
-    # dependencies of its parameters. A docstring would be the route's description.
+    # It stands in the framework's table in place of a handler, and is never called: the framework
+    # would look for its parameters' dependencies. A docstring would become the route's description.
     ...
 
 
 class DirectRoute(APIRoute):
-    """A route that the framework describes, and `DirectRoutes` answers."""
+    """A route that the framework describes and `DirectRoutes` answers."""
 
     guard: Guard[Any, Any]
     handler: Handler[Any]
 
     async def respond(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run as an ASGI application; the permit is given back when the answer has been sent."""
+        """Run as an ASGI application; give the permit back when the answer has been sent."""
         request = Request(scope, receive, send)
         async with self.guard.permit(await self.guard.authenticate(request)) as permit:
             response = await self.handler(request, permit)
@@ -82,12 +82,12 @@ class DirectRoute(APIRoute):
 
 
 class DirectRoutes:
-    """ASGI middleware around FastAPI's own stack, for the requests of direct routes."""
+    """An ASGI middleware around FastAPI's own stack that answers direct routes."""
 
     def __init__(
         self, rest: ASGIApp, routes: Iterable[DirectRoute], handlers: Mapping[Any, Any]
     ) -> None:
-        """Route directly; `handlers` of exceptions, by their types, are the application's."""
+        """Route directly; `handlers` are the application's exception handlers by type."""
         self._rest = rest
         self._routes = {route.path: route for route in routes}
         foreseen = {kind: one for kind, one in handlers.items() if kind is not Exception}
@@ -105,7 +105,7 @@ class DirectRoutes:
 
 
 def direct_routes(routes: Iterable[Any]) -> list[DirectRoute]:
-    """Find those of the routers that were included in an application with these `routes`.
+    """Find the direct routes of routers included in an application with these `routes`.
 
     Of routers within routers there are none: what these were included with counts there alone.
     """

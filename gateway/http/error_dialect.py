@@ -1,4 +1,4 @@
-"""The part of a dialect that HTTP needs: how its clients are told of errors.
+"""The part of a dialect that HTTP needs: the form in which clients are told of errors.
 
 Errors are raised where no route knows them: before routing, in middleware, while a request is cut
 off. So the dialect of a request is known from its path alone, from the first byte of an answer to
@@ -31,16 +31,16 @@ class RenderedError(NamedTuple):
     """An error as a dialect answers it."""
 
     status: int
-    headers: dict[str, str]  # beyond those that HTTP itself has
+    headers: dict[str, str]  # beyond the headers that HTTP itself has
     body: bytes
     media_type: str = "application/json"
 
 
 class ErrorDialect(Protocol):
-    """The part of a dialect that is spoken outside of its routes."""
+    """The part of a dialect that is used outside of its routes."""
 
-    prefixes: ClassVar[tuple[str, ...]]  # the paths that are in it, each with all below it
-    error_schema: ClassVar[type[Struct]]  # the body of an error
+    prefixes: ClassVar[tuple[str, ...]]  # the dialect's paths, each with all paths below it
+    error_schema: ClassVar[type[Struct]]  # the type of an error's body
 
     def error_reply(self, error: GatewayError, request_id: str) -> RenderedError:
         """Answer a request that failed before anything was sent."""
@@ -51,12 +51,12 @@ class ErrorDialect(Protocol):
         ...
 
     def head_fields(self, request_id: str, spent_ms: float) -> list[tuple[bytes, bytes]]:
-        """Write fields of every answer's head: the request's id, and how long it took."""
+        """Write header fields of every answer: the request's id, and the seconds that it took."""
         ...
 
 
 class Dialects:
-    """The dialects by path. Those of no other dialect are in `default`."""
+    """The dialects by path. Paths of no dialect belong to `default`."""
 
     def __init__(self, default: ErrorDialect, *others: ErrorDialect) -> None:
         self.default = default
@@ -64,14 +64,14 @@ class Dialects:
         self._owned = sorted(owned, key=lambda pair: len(pair[0]), reverse=True)
 
     def of(self, path: str) -> ErrorDialect:
-        """Find the dialect of the longest prefix that `path` is at or below."""
+        """Return the dialect with the longest prefix of `path`."""
         for prefix, dialect in self._owned:
             if path == prefix or path.startswith(prefix + "/"):
                 return dialect
         return self.default
 
     def enter(self, scope: Scope, request_id: str) -> ErrorDialect:
-        """Find the dialect of a request, which `dialect_of` knows from now on."""
+        """Find the dialect of a request and keep it in `scope` for `dialect_of`."""
         dialect = scope[_KEY] = self.of(scope["path"])
         scope[_ID] = request_id
         return dialect
@@ -91,7 +91,7 @@ def error_response(
     extra = dict(headers or {}) | _retry_after(error) | reply.headers
     if isinstance(error, Unauthenticated):
         extra["www-authenticate"] = "Bearer"
-    if isinstance(error, RequestTimeout):  # nobody waits for the rest of it
+    if isinstance(error, RequestTimeout):  # nobody waits for the rest of the request
         extra["connection"] = "close"
     return Response(
         reply.body, status_code=reply.status, headers=extra, media_type=reply.media_type
@@ -101,7 +101,7 @@ def error_response(
 def error_message(
     dialect: ErrorDialect, error: GatewayError, scope: Scope | None = None, cors: Cors | None = None
 ) -> bytes:
-    """Write the last message of a connection, for a request that the application cannot answer.
+    """Write a connection's last message, for a request that the application cannot answer.
 
     `scope` has its head, if that has come.
     """

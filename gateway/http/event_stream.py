@@ -29,7 +29,7 @@ _HEADERS = {
 
 
 class EventStream(Response):
-    """A stream of frames as they come; it closes their generator, also if the client leaves."""
+    """A response of frames as they come; it closes their generator, also if the client leaves."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class EventStream(Response):
         headers: Mapping[str, str],
         error_event: Callable[[GatewayError], bytes] | None = None,
     ) -> None:
-        """Stream; `last` ends one that did not fail; without `error_event` the dialect's is used.
+        """Stream frames; `last` ends a stream that did not fail; `error_event` one that did.
 
         `headers` are read when the first frame comes, so they may be filled until then.
         """
@@ -64,8 +64,8 @@ class EventStream(Response):
             with backlog_of(scope, send) as backlog:
                 try:
                     await self._send_all(first, frames, backlog, error_event)
-                except asyncio.CancelledError:  # (a client that has gone is sent nothing)
-                    await frames.aclose()  # the engine stops, however slowly the client reads
+                except asyncio.CancelledError:  # a client that has disconnected is sent nothing
+                    await frames.aclose()  # the engine stops, whether or not the client reads
                     await backlog.end(_body(error_event(running.error), more=False))
                     raise
 

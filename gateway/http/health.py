@@ -20,7 +20,7 @@ _ROUTER: dict[bool | None, RouterState] = {True: "answers", False: "no answer"}
 
 
 class ReplicaReply(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One of several engines: "ready", "stalled", "draining", "absent" or "refused", and why.
+    """The state of one of several engines ("ready", "stalled", "draining", "absent", "refused").
 
     "handshake_failed" is one that has another link key, or a port where no engine is. `engine_id`
     is new for each process. `role` is there where it is not "both".
@@ -33,7 +33,7 @@ class ReplicaReply(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class HealthReply(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Answer of both checks; `reason` says why the status is not good.
+    """Answer of both health checks; `reason` says why the status is not good.
 
     `status` of `/readyz`: "ready", "not_ready" without an engine, "stalled" while its process
     stands still, else the worst fault of what the gateway keeps (`gateway.state.faults`); only with
@@ -49,7 +49,7 @@ class HealthReply(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def health_router(engine: Engine, worst: Callable[[], Fault | None]) -> APIRouter:
-    """Serve `/healthz`: 200 while the process answers. `/readyz`: 200 where all is well.
+    """Serve `/healthz`: 200 while the process answers. `/readyz`: 200 while it can serve.
 
     That is, with an engine that runs, and without a fault of what the gateway keeps. Under the
     names that other servers have: `/livez` is the first, `/health`, as in vLLM, the second.

@@ -1,4 +1,4 @@
-"""Bodies in gzip: inflated as they come, a piece at a time, so that a bound on their content holds.
+"""Gzip bodies inflated as they come, a piece at a time, so that a bound on their content holds.
 
 A kilobyte can become a megabyte, so what is counted is what comes out. Members of which little or
 nothing comes out are work all the same, so they are counted too.
@@ -13,22 +13,22 @@ from collections.abc import Iterator
 
 from gateway.errors import BadRequest
 
-MOST_MEMBERS = 1024  # bgzip, which writes the most of those in use, has one for each 64 KiB
+MOST_MEMBERS = 1024  # bgzip, which writes the most members, has one for each 64 KiB
 _GZIP = 16 + zlib.MAX_WBITS
-_PIECE = 1 << 18  # bytes that come out without giving way to other requests
-_SLICE = 1 << 14  # bytes that go in likewise; zlib copies what it leaves of them
+_PIECE = 1 << 18  # inflated bytes between two turns of other requests
+_SLICE = 1 << 14  # compressed bytes between two turns; zlib copies the unread ones
 
 
 class Inflating:
-    """One body, which may have several members."""
+    """The inflating of one gzip body, which may have several members."""
 
     def __init__(self) -> None:
         self._member = zlib.decompressobj(_GZIP)
         self._has_begun = False
-        self._ended = 0  # members
+        self._ended = 0  # members that have ended
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield what comes out of the next `data`, in pieces of which each is little work.
+        """Yield the inflated content of `data` in small pieces.
 
         A piece may be empty. BadRequest for what is no gzip, or has more than MOST_MEMBERS.
         """

@@ -1,4 +1,4 @@
-"""No name twice in JSON: of two values one counts, and readers differ in which.
+"""The refusal of JSON objects with a name twice: readers differ in which value counts.
 
 Whoever looks at a request before this server, such as a proxy that allows some models or sets the
 salt, may read the first `cache_salt` where the last would count here. So a tenant's body has each
@@ -26,7 +26,7 @@ def check_all_names(spelled: bytes | bytearray) -> None:
 
 
 def name_given_twice(spelled: bytes | bytearray) -> str:
-    """Find the name that the object which valid JSON is has most often."""
+    """Return the most frequent first-level name in a valid JSON object."""
     names: list[str] = [name for name, _ in _read(spelled, list)]
     return _most_often(names)
 
@@ -36,7 +36,7 @@ def _most_often(names: list[str]) -> str:
 
 
 def given_twice(name: str) -> BadRequest:
-    """Make the refusal; it quotes only what could be the name of a field."""
+    """Make the error for a repeated name; it quotes only names that could be a field's."""
     if not name.isidentifier() or len(name) > _LONGEST:
         return BadRequest("a name is given twice", code="invalid_json")
     return BadRequest(f"`{name}` is given twice", code="invalid_json", param=name)
@@ -49,7 +49,7 @@ def _once(pairs: list[tuple[str, Any]]) -> None:
 
 
 def _read(spelled: bytes | bytearray, objects: Any) -> Any:
-    """Read JSON by `objects` from pairs; numbers are not read, since they may be huge."""
+    """Parse JSON by `objects` from pairs; numbers are not parsed, since they may be huge."""
     return json.loads(
         spelled.decode(),
         object_pairs_hook=objects,
@@ -60,4 +60,4 @@ def _read(spelled: bytes | bytearray, objects: Any) -> Any:
 
 
 def _nothing(_: str) -> None:
-    """Read no number."""
+    """Parse no number."""

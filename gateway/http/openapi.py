@@ -1,4 +1,4 @@
-"""The description of the routes in `/openapi.json`: the types that are really parsed and sent.
+"""The description of the routes in `/openapi.json`, made of the types that are parsed and sent.
 
 FastAPI describes the pydantic models that are parameters of a route. Here every body is read
 within its bound by other means: those of tenants, and all answers, are msgspec Structs, those that
@@ -25,11 +25,11 @@ JSON = "application/json"
 
 _REF = "#/components/schemas/{name}"
 _METHODS = {"get", "post", "put", "patch", "delete"}
-_FRAMEWORKS_OWN = ("HTTPValidationError", "ValidationError")  # errors have another shape here
+_FRAMEWORKS_OWN = ("HTTPValidationError", "ValidationError")  # errors here have another shape
 
 
 class Described(dict[str, Any]):
-    """The addition to the description of a route, and the models that it refers to."""
+    """The OpenAPI additions of a route, and the models that they refer to."""
 
     def __init__(self, said: dict[str, Any], kinds: Iterable[type]) -> None:
         super().__init__(said)
@@ -55,7 +55,7 @@ def described(
     answer = {"description": "The answer", "content": {**content, **{text: {} for text in texts}}}
     said: dict[str, Any] = {"responses": {str(status): answer for status in statuses}}
     if request is not None:
-        # A request that leaves everything to its defaults may leave out the body as well.
+        # The body may be left out where every field of the request has a default.
         said["requestBody"] = {
             "required": _has_required(request) or bool(_beyond_types(request)),
             "content": {JSON: _schema(request)},
@@ -65,7 +65,7 @@ def described(
 
 
 def complete(description: dict[str, Any], routes: Iterable[Any], dialects: Dialects) -> None:
-    """Add the schemas of `routes`, and of the errors of their dialects, to their description."""
+    """Add the schemas of `routes`, and of their dialects' errors, to `description`."""
     errors = {path: dialects.of(path).error_schema for path in description["paths"]}
     kinds = sorted({*errors.values(), *_kinds_of(routes)}, key=lambda kind: kind.__name__)
     schemas = _schemas_of(kinds)
@@ -87,7 +87,7 @@ def complete(description: dict[str, Any], routes: Iterable[Any], dialects: Diale
 
 
 def _schemas_of(kinds: Iterable[type]) -> dict[str, Any]:
-    """Map names to schemas, with those that they refer to."""
+    """Map the models' names to their schemas, with the schemas that these refer to."""
     models = [kind for kind in kinds if issubclass(kind, BaseModel)]
     structs = [kind for kind in kinds if kind not in models]
     within = [one for model in models for one in _structs_in(model)]
@@ -124,7 +124,7 @@ def _kinds(kind: type | UnionType) -> tuple[type, ...]:
 
 
 def flattened(routes: Iterable[Any]) -> Iterator[Any]:
-    """Yield these routes, and in place of each included router its own."""
+    """Yield these routes, with each included router replaced by its routes."""
     for route in routes:
         included = getattr(route, "original_router", None)
         if included is None:
@@ -146,7 +146,7 @@ def _operations(description: dict[str, Any]) -> Iterator[tuple[str, dict[str, An
 
 
 def _taker(operation: dict[str, Any]) -> str:
-    """Name whose it is, by the key that it takes: the heading under which `/docs` shows it."""
+    """Name the heading of a path in `/docs`, by the key that the path takes."""
     return next((name for one in operation.get("security", ()) for name in one), "everyone")
 
 
@@ -155,7 +155,7 @@ def _beyond_types(kind: type) -> dict[str, Any]:
 
 
 def _name_token_ids(schema: dict[str, Any]) -> None:
-    """Add that names in `logit_bias`, in JSON strings, are numbers."""
+    """Describe the names in `logit_bias`, JSON strings, as token ids."""
     bias = schema.get("properties", {}).get("logit_bias")
     for kind in (bias or {}).get("anyOf", []):
         if kind.get("type") == "object":

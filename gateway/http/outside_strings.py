@@ -1,4 +1,4 @@
-"""The part of a JSON body outside of its strings, before it is parsed.
+"""The part of a JSON body outside of its strings, extracted before the body is parsed.
 
 Vectorised and piece by piece, for a body may be long, and may be all brackets and quotes.
 
@@ -14,11 +14,11 @@ import numpy.typing as npt
 
 Text = bytes | bytearray | memoryview
 
-PIECE = 1 << 18  # bytes that are looked at without giving way to other threads
+PIECE = 1 << 18  # bytes scanned between two turns of other threads
 
 
 def outside_strings(spelled: Text, passed_over: bytes = b"") -> Iterator[npt.NDArray[np.uint8]]:
-    """Yield the characters outside of strings, piece by piece, but for those `passed_over`.
+    """Yield the characters outside of strings, piece by piece, without the `passed_over` ones.
 
     No quote may be passed over.
     """
@@ -35,7 +35,7 @@ def outside_strings(spelled: Text, passed_over: bytes = b"") -> Iterator[npt.NDA
 
 
 def pieces_of(spelled: Text) -> Iterator[bytes]:
-    """Yield copies of parts of `spelled`; no escaped character is cut from its backslash."""
+    """Yield copies of parts of `spelled`, never cut between a backslash and its character."""
     start, view = 0, memoryview(spelled)
     while start < len(view):
         piece = bytes(view[start : start + PIECE])

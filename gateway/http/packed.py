@@ -1,4 +1,4 @@
-"""The answers that are the same for everyone, compressed once: no key, no work."""
+"""The answers that are the same for everyone, compressed once, for any client."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from dataclasses import dataclass
 
 from fastapi import Request, Response
 
-_WORTH_IT = 1024  # bytes
+_WORTH_IT = 1024  # bytes from which content is compressed
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A content, plain and compressed; None if that is not worth it."""
+    """A content, plain and compressed; None in place of a compressed form that saves nothing."""
 
     plain: bytes
     packed: bytes | None
 
     @classmethod
     def of(cls, plain: bytes) -> Packed:
-        """Compress `plain`, if that is worth it."""
+        """Compress `plain`, if that saves bytes."""
         return cls(plain, gzip.compress(plain, mtime=0) if len(plain) >= _WORTH_IT else None)
 
     def answer(self, request: Request, headers: Mapping[str, str], media_type: str) -> Response:
-        """Answer with the content, as the client takes it."""
+        """Answer with the content, compressed if the client accepts gzip."""
         if self.packed is None:
             return Response(self.plain, headers=headers, media_type=media_type)
         varies = {**headers, "vary": "Accept-Encoding"}

@@ -36,17 +36,17 @@ T = TypeVar("T")
 _KEY = "ratoon.running"
 _SEND = "ratoon.send"
 _OWNER = "ratoon.owner"
-_CLIENT_CLOSED = 499  # nginx's status for a client that has gone, and does not read it
-UNKNOWN_ROUTE = "unknown"  # for metrics and the access log
+_CLIENT_CLOSED = 499  # nginx's status for a client that has disconnected, and does not read it
+UNKNOWN_ROUTE = "unknown"  # the label of an unknown route in metrics and the access log
 
 
 class ClientGone(Exception):
-    """The client closed the connection; an answer would not be read."""
+    """The error of a client that closed the connection; it would not read an answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestUse:
-    """The use of an admitted request, and how it ended."""
+    """The record of an admitted request's tokens, and of how the request ended."""
 
     outcome: str
     prompt_tokens: int
@@ -56,7 +56,7 @@ class RequestUse:
 
 
 class RunningRequest:
-    """A request that is being answered by `task`, and what is known of it by then.
+    """A request that is being answered by `task`, with the facts known of it so far.
 
     `id` is its own, `shown_id` the one that its answer has: the client's, if it sent one.
     """
@@ -75,25 +75,25 @@ class RunningRequest:
         self.client_id = client_id
         self.shown_id = client_id or self.id
         self.method = method
-        self.owner: str | None = None  # the key's owner: a tenant's id or OPERATOR; None: no key
+        self.owner: str | None = None  # the key's owner, a tenant's id or OPERATOR; None: no key
         self.tenant_id: str | None = None
         self.key_id: str | None = None
-        self.route: str | None = None  # its template, once it is let in
-        self.refusal: str | None = None  # an error's code
+        self.route: str | None = None  # the route's template, once the request is admitted
+        self.refusal: str | None = None  # the code of the error that refused the request
         self.used: RequestUse | None = None
         self.arrived = time.monotonic()
-        self.error: GatewayError = shutting_down()  # of a cancellation that comes from elsewhere
-        self.at_end = ExitStack()  # closed when the request is over
+        self.error: GatewayError = shutting_down()  # of a cancellation by other parts
+        self.at_end = ExitStack()  # is closed when the request is over
 
     def cut_off(self, error: GatewayError) -> None:
-        """End it with this error, unless it is being cut off already."""
+        """End the request with `error`, unless it is being cut off already."""
         if self._task is not None and not self._task.cancelling():
             self.error = error
             self._task.cancel()
 
 
 class RequestHead:
-    """ASGI middleware."""
+    """An ASGI middleware that gives requests ids, logs them and ends them."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class RequestHead:
 
 
 class _Allowed:
-    """An answer to a preflight."""
+    """The answer to a preflight."""
 
     def __init__(self, fields: list[tuple[bytes, bytes]]) -> None:
         self._fields = fields
@@ -165,7 +165,7 @@ class _Allowed:
 
 
 def _entry(scope: Scope, running: RunningRequest, status: int | None) -> AccessLogEntry:
-    """Write what the access log says of a request that has ended."""
+    """Make the access log's entry of a request that has ended."""
     used = running.used
     first_s = None if used is None else used.first_token_s
     return AccessLogEntry(
@@ -187,18 +187,18 @@ def _entry(scope: Scope, running: RunningRequest, status: int | None) -> AccessL
 
 
 def route_of(scope: Scope) -> str:
-    """Return the route's template. A raw path could be anything: it is no label, in no log."""
+    """Return the route's template. Raw paths are unbounded: they are no label and in no log."""
     return getattr(scope.get("route"), "path", UNKNOWN_ROUTE)
 
 
 def running_request(scope: Scope) -> RunningRequest:
-    """Return the request of this scope."""
+    """Return the running request of this scope."""
     running: RunningRequest = scope[_KEY]
     return running
 
 
 def tell_owner(scope: MutableMapping[str, Any], owner: str) -> None:
-    """Note that the request bears a key of `owner`, a tenant's id or OPERATOR.
+    """Note that the request has a key of `owner`, a tenant's id or OPERATOR.
 
     Raises TooManyRequests where a tenant has so many connections that others would find none.
     """
@@ -209,7 +209,7 @@ def tell_owner(scope: MutableMapping[str, Any], owner: str) -> None:
 
 
 def owner_told_to(scope: MutableMapping[str, Any], told: Callable[[str], None]) -> None:
-    """Have `told` called with the owner, once one is known."""
+    """Call `told` with the request's owner once the owner is known."""
     scope[_OWNER] = told
 
 
@@ -224,7 +224,7 @@ def body_send(scope: Scope) -> Send:
 
 
 def request_id_of(scope: Scope) -> str:
-    """Return 32 hexadecimal digits that no other request has."""
+    """Return the request's id, 32 hexadecimal digits that no other request has."""
     return running_request(scope).id
 
 

@@ -1,4 +1,4 @@
-"""The ids of a request: its own, and the client's.
+"""The two ids of a request: the server's and the client's.
 
 Its own is in no other request, so responses and the engine's requests are named by it. A client's
 `x-request-id` is repeated in the answer's head, in logs and traces, and names nothing.
@@ -17,11 +17,11 @@ _VISIBLE = re.compile(rb"[!-~]{1,128}")
 
 
 def new_id() -> str:
-    """Make 32 hexadecimal digits that no other request has."""
+    """Make an id of 32 hexadecimal digits that no other request has."""
     return uuid.uuid4().hex
 
 
 def client_id_of(scope: Scope) -> str | None:
-    """Read the client's id: at most 128 visible characters of ASCII; None for any other."""
+    """Read the client's id: at most 128 visible ASCII characters; None for any other value."""
     given = one_field(scope, b"x-request-id")
     return given.decode() if given is not None and _VISIBLE.fullmatch(given) else None

@@ -1,4 +1,4 @@
-"""A field of a pydantic model that msgspec reads: what is kept as a Struct is defined once.
+"""A field of a pydantic model that msgspec reads, so that a stored Struct is defined once.
 
 Knows: how errors of the one library are told by the other. Does not know: who sends models
 (`gateway/http/admin_json.py`), or how they are described (`openapi.py`).
@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-IN_A_STRUCT = "struct"  # the type of an error that msgspec found; its context has the text, `found`
+IN_A_STRUCT = "struct"  # the type of msgspec's errors; their context has the text, `found`
 
 
 class StructField:
-    """An annotation: the field is read as `kind`, a type of msgspec, and described as such."""
+    """An annotation: the field is read and described as `kind`, a type of msgspec."""
 
     def __init__(self, kind: Any) -> None:
         self.kind = kind
@@ -25,7 +25,7 @@ class StructField:
         return core_schema.no_info_plain_validator_function(self._read)
 
     def __get_pydantic_json_schema__(self, _: Any, __: Any) -> dict[str, Any]:
-        return {}  # `openapi.py` describes it: pydantic can refer to its own definitions only
+        return {}  # `openapi.py` describes the field: pydantic refers only to its own definitions
 
     def _read(self, value: Any) -> Any:
         try:

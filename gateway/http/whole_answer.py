@@ -1,4 +1,4 @@
-"""The answers that are sent whole: what is held of them, and how large ones are sent.
+"""The answers that are sent whole: their memory, and the sending of large answers in pieces.
 
     gathered ---> spelled in pieces ---> connection
        `------- counted until the last piece is sent -------'
@@ -26,13 +26,13 @@ from gateway.http.request_head import ClientGone, RunningRequest, running_reques
 _KEY = "ratoon.gathered"
 _JSON = "application/json"
 _RETRY_S = 2.0
-_AT_ONCE = 128 << 10  # bytes
+_AT_ONCE = 128 << 10  # bytes sent at once
 
 _LOG = logging.getLogger(__name__)
 
 
 class GatheredAnswers(AnswerMemory):
-    """The memory of one server's whole answers. For one event loop."""
+    """The memory that one server's whole answers take. For one event loop."""
 
     def __init__(self, bounds: Bounds) -> None:
         super().__init__(
@@ -41,7 +41,7 @@ class GatheredAnswers(AnswerMemory):
 
 
 class Gathered:
-    """The memory of one whole answer. `size`: bytes."""
+    """The memory that one whole answer takes. `size`: bytes."""
 
     def __init__(self, memory: AnswerMemory, running: RunningRequest) -> None:
         self.size = 0
@@ -51,38 +51,38 @@ class Gathered:
         self._is_over = False
 
     def grow(self, more: int) -> None:
-        """Hold so many bytes more, or less; the request may be cut off for it."""
+        """Change the answer's size by `more` bytes; the request may be cut off for it."""
         if more and not self._is_over:
             self.size += more
             self._memory.count(self, more)
 
     def cut_off(self, beyond: Bound) -> None:
-        """End the request; nothing is held from now on."""
+        """End the request and release its memory."""
         _LOG.info("cutting off an answer of which %d bytes are held", self.size)
         self._running.cut_off(_ERRORS[beyond]())
         self.release()
 
     def release(self) -> None:
-        """Hold nothing any more; again is nothing."""
+        """Release the memory; repeated calls do nothing."""
         self.grow(-self.size)
         self._is_over = True
 
 
 def let_gather(scope: Scope, memory: AnswerMemory) -> None:
-    """Let what is held of a whole answer of this scope count in `memory`."""
+    """Count the whole answers of this scope in `memory`."""
     scope[_KEY] = memory
 
 
 def gathered(scope: Scope) -> Gathered:
-    """Return the memory of this scope's whole answer, until its request is over."""
+    """Return the memory of this scope's whole answer, held until its request is over."""
     memory: AnswerMemory | None = scope.get(_KEY)
-    if memory is None:  # of a server that does not bound it
+    if memory is None:  # the server does not bound memory
         memory = GatheredAnswers(Bounds())
     return gathered_by(running_request(scope), memory)
 
 
 def gathered_by(running: RunningRequest, memory: AnswerMemory) -> Gathered:
-    """Return the memory of a request's whole answer; `memory` has it back when that is over."""
+    """Open the memory of a request's whole answer; release it when the request is over."""
     answer = Gathered(memory, running)
     running.at_end.callback(answer.release)
     return answer
@@ -91,7 +91,7 @@ def gathered_by(running: RunningRequest, memory: AnswerMemory) -> Gathered:
 async def answer_of(
     pieces: AsyncIterator[bytes], headers: Mapping[str, str], media_type: str = _JSON
 ) -> Response:
-    """Answer in pieces; one alone is sent with its length."""
+    """Return an answer made of pieces; a single piece is sent with its length."""
     first = await anext(pieces)
     second = await anext(pieces, None)
     if second is None:
@@ -100,21 +100,21 @@ async def answer_of(
 
 
 async def as_taken(answer: Response) -> Response:
-    """Send the same answer as its client takes it."""
+    """Return the same answer, compressed if its client accepts that."""
     of_body = ("content-length", "content-type")
     headers = {name: value for name, value in answer.headers.items() if name not in of_body}
     return await answer_of(in_pieces(bytes(answer.body)), headers, answer.media_type or _JSON)
 
 
 async def in_pieces(body: bytes) -> AsyncIterator[bytes]:
-    """Yield all of `body`, as far as a connection takes it at once."""
+    """Yield all of `body` in pieces that a connection takes at once."""
     view = memoryview(body)
     for start in range(0, len(body), _AT_ONCE):
         yield bytes(view[start : start + _AT_ONCE])
 
 
 class _LargeAnswer(Response):
-    """An answer that sends pieces as the client takes them."""
+    """An answer whose pieces are spelled and sent as the client takes them."""
 
     def __init__(
         self,

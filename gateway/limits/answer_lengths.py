@@ -1,4 +1,4 @@
-"""The lengths of a tenant's answers that have no length set.
+"""The lengths of a tenant's answers to requests that set no maximum.
 
 Such a chat may be as long as the context allows, and nearly none is. Reserved by what it may need,
 a few of them would fill a limit of which they use a hundredth. So it reserves what such chats of
@@ -12,20 +12,20 @@ from __future__ import annotations
 import heapq
 from collections import deque
 
-START = 256  # tokens; of a tenant of which nothing is known yet
-_LAST = 32  # answers of a tenant
+START = 256  # tokens expected of a tenant without earlier answers
+_LAST = 32  # answers of a tenant that are remembered
 _MAX_TENANTS = 10_000
 
 
 class AnswerLengths:
-    """The last lengths of each tenant's answers, of those tenants that were answered last."""
+    """The lengths of each tenant's last answers, for the tenants that were answered last."""
 
     def __init__(self, max_tenants: int = _MAX_TENANTS) -> None:
         self._max_tenants = max_tenants
         self._lengths: dict[str, deque[int]] = {}
 
     def expected(self, tenant_id: str) -> int:
-        """Return the tokens that all but the longest of the last 32 answers had at most.
+        """Return the tokens that all but the longest of the tenant's last 32 answers had at most.
 
         As long as there were fewer, the missing ones count as `START`.
         """
@@ -35,11 +35,11 @@ class AnswerLengths:
         return second
 
     def add(self, tenant_id: str, tokens: int) -> None:
-        """Note that an answer of the tenant had so many tokens."""
+        """Add the length in tokens of an answer to the tenant."""
         lengths = self._lengths.pop(tenant_id, None)
         if lengths is None:
             lengths = deque(maxlen=_LAST)
             if len(self._lengths) >= self._max_tenants:
-                self._lengths.pop(next(iter(self._lengths)))  # the one that was answered first
+                self._lengths.pop(next(iter(self._lengths)))  # the tenant answered longest ago
         lengths.append(tokens)
         self._lengths[tenant_id] = lengths

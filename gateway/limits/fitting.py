@@ -1,4 +1,4 @@
-"""The length of an answer whose request fits the tenant's limits: pure.
+"""The answer length with which a request fits the tenant's limits: pure functions.
 
 Knows: rates and prices. Does not know: what is left of a limit at the moment (`limiter.py`).
 """
@@ -12,19 +12,19 @@ from gateway.tenant_limits import Limits, Prices, TokenCounts
 
 
 def at_once(limits: Limits) -> int | None:
-    """Return the most tokens that one request may need; None: any number."""
+    """Return the most tokens that one request may need; None: any number of tokens."""
     rate = limits.tokens_per_minute
     return None if rate is None else capacity(rate, limits.burst_s) // ONE
 
 
 def within_rate(limits: Limits, prompt_tokens: int, answers: int) -> int | None:
-    """Count the tokens that each of `answers` may have, at least 1; None: any number."""
+    """Return the tokens that each of `answers` may have, at least 1; None: any number of tokens."""
     room = at_once(limits)
     return None if room is None else max(1, (room - prompt_tokens) // answers)
 
 
 def of_the_rate(limits: Limits, least: int, most: int) -> int:
-    """Choose the tokens to reserve for a request of at most `most`, hardly more than `least`.
+    """Return the tokens to reserve for a request of at most `most`, hardly more than `least`.
 
     All of them, unless they never fit: then all that fit, and what it needs beyond is owed.
     """
@@ -35,7 +35,7 @@ def of_the_rate(limits: Limits, least: int, most: int) -> int:
 def within_budget(
     left: int, prices: Prices, prompt_tokens: int, answers: int, expected: int
 ) -> int | None:
-    """Count the tokens of each of `answers` that `left` micro-units buy; None: not one.
+    """Return the tokens of each of `answers` that `left` micro-units buy; None: not one token.
 
     Half of what it could have, if that is as much as is `expected`: others may be asking too.
     """
@@ -48,7 +48,7 @@ def within_budget(
 
 
 def advice(limits: Limits, prompt_tokens: int, answers: int, most: int) -> str:
-    """Say what lets a request pass that may need `most` tokens, more than ever fit at once."""
+    """Describe how a request can pass that may need `most` tokens, more than the limits hold."""
     room = at_once(limits)
     if room is None:
         return ""

@@ -25,13 +25,13 @@ from gateway.limits.redis import Owed, RedisLimiter, as_begun
 from gateway.state.redis.link import NoAnswer
 from gateway.tenant_limits import Limits
 
-_STAND_IN = "stand-in"  # the epoch of holds of the local limiter
+_STAND_IN = "stand-in"  # the epoch of the local limiter's holds
 _MAX_UNSETTLED = 10_000
-_MAX_DEBTS = 64  # of a tenant, each under a name
+_MAX_DEBTS = 64  # debts of a tenant, each under a name
 
 
 class _Uncharged(NamedTuple):
-    """A charge that Redis is to settle; it may have done so if it `was_asked`."""
+    """A charge for Redis to settle; Redis may have settled it if it `was_asked`."""
 
     hold: Hold
     used: Amount
@@ -51,12 +51,12 @@ class GuardedLimiter:
         self._shared = shared
         self._replicas = replicas
         self._alone = alone or MemoryLimiter()
-        self._owed: defaultdict[str, list[Owed]] = defaultdict(list)  # none but the last unsent
+        self._owed: defaultdict[str, list[Owed]] = defaultdict(list)  # only the last debt is unsent
         self._uncharged: deque[_Uncharged] = deque(maxlen=_MAX_UNSETTLED)
         self._catching_up: asyncio.Task[None] | None = None
 
     async def reserve(self, demand: Demand) -> Verdict:
-        """Ask Redis, or decide here; raise Unavailable for a tenant with a budget."""
+        """Reserve in Redis, or here while it is away; Unavailable for a tenant with a budget."""
         try:
             verdict = await self._ask(demand)
         except Unavailable as error:
@@ -64,11 +64,11 @@ class GuardedLimiter:
         if isinstance(verdict, Granted) and demand.begun is None:
             self._count(demand, requests=1)
         elif isinstance(verdict, Granted):
-            await self._alone.charge(Hold(demand), Amount())  # it may have begun there
+            await self._alone.charge(Hold(demand), Amount())  # it may have begun here
         return verdict
 
     async def charge(self, hold: Hold, used: Amount) -> None:
-        """Settle where the hold is; with Redis later, if it does not answer now."""
+        """Settle the hold where it was made; later, if Redis does not answer now."""
         if hold.epoch == _STAND_IN:
             await self._alone.charge(hold, used)
             self._owe(hold.demand.tenant_id, tokens=used.tokens)
@@ -78,21 +78,21 @@ class GuardedLimiter:
             self._uncharged.append(left)
 
     async def renew(self, holds: Sequence[Hold]) -> None:
-        """Renew holds; those in Redis may lapse if it does not answer."""
+        """Renew holds; holds in Redis may lapse if Redis does not answer."""
         await self._alone.renew([hold for hold in holds if hold.epoch == _STAND_IN])
         self._catch_up()
         with suppress(Unavailable):
             await self._shared.renew([hold for hold in holds if hold.epoch != _STAND_IN])
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections to Redis."""
         if self._catching_up is not None:
             self._catching_up.cancel()
             await asyncio.gather(self._catching_up, return_exceptions=True)
         await self._shared.close()
 
     async def _ask(self, demand: Demand) -> Verdict:
-        """Ask Redis for its verdict; raise Unavailable."""
+        """Ask Redis to reserve; raise Unavailable."""
         every = _bounded(self._owed.pop(demand.tenant_id, []))
         owed = [one if one.name else one._replace(name=secrets.token_hex(8)) for one in every]
         try:
@@ -100,30 +100,30 @@ class GuardedLimiter:
         except (Unavailable, asyncio.CancelledError) as error:
             was_asked = isinstance(error, NoAnswer | asyncio.CancelledError)
             self._owe_again(demand.tenant_id, owed if was_asked else every)
-            if was_asked:  # it may hold it all the same
+            if was_asked:  # Redis may hold the reservation all the same
                 self._uncharged.append(_Uncharged(Hold(demand), Amount()))
             if isinstance(error, asyncio.CancelledError):
-                self._catch_up()  # else, when it answers again
+                self._catch_up()  # else it catches up when Redis answers again
             raise
         self._catch_up()
         return verdict
 
     async def _decide_alone(self, demand: Demand, error: Unavailable) -> Verdict:
         if demand.limits.budget is not None:
-            raise error  # a budget cannot be looked up
+            raise error  # nobody can look up the budget
         share = self._share(demand.limits)
         verdict = await self._alone.reserve(msgspec.structs.replace(demand, limits=share))
         if isinstance(verdict, Granted):
             if demand.begun is None:
                 self._owe(demand.tenant_id, requests=1)
-            else:  # with a hold in Redis perhaps
+            else:  # perhaps with a hold in Redis
                 begun = Hold(as_begun(demand, demand.begun))
                 self._uncharged.append(_Uncharged(begun, Amount()))
             return Granted(Hold(verdict.hold.demand, _STAND_IN), verdict.standing)
         return verdict
 
     async def _charge_shared(self, one: _Uncharged) -> _Uncharged | None:
-        """Settle it; what is left of it, if Redis has not answered."""
+        """Settle a charge in Redis; return what is left to settle if Redis has not answered."""
         try:
             await self._shared.charge(one.hold, one.used, again=one.was_asked)
         except Unavailable as error:
@@ -131,7 +131,7 @@ class GuardedLimiter:
         return None
 
     def _catch_up(self) -> None:
-        """Start telling Redis what was settled while it did not answer."""
+        """Start settling in Redis the charges that it has not answered."""
         if self._uncharged and (self._catching_up is None or self._catching_up.done()):
             self._catching_up = asyncio.create_task(self._charge_all(), name="limits-catch-up")
 
@@ -151,7 +151,7 @@ class GuardedLimiter:
         every.append(Owed("", unsent.requests + requests, unsent.tokens + tokens))
 
     def _owe_again(self, tenant_id: str, owed: list[Owed]) -> None:
-        """Put back what was to be told, before what has come meanwhile."""
+        """Put unsettled charges back, before those that have come meanwhile."""
         if owed:
             last = owed[-1]
             self._owed[tenant_id][:0] = owed if last.name else owed[:-1]
@@ -159,7 +159,7 @@ class GuardedLimiter:
                 self._owe(tenant_id, last.requests, last.tokens)
 
     def _share(self, limits: Limits) -> Limits:
-        """Compute this process's share of every limit, at least 1."""
+        """Return this process's share of every limit, at least 1."""
         return msgspec.structs.replace(
             limits,
             requests_per_minute=self._part(limits.requests_per_minute),
@@ -172,7 +172,7 @@ class GuardedLimiter:
 
 
 def _bounded(owed: list[Owed]) -> list[Owed]:
-    """Return the same; too many become one, of which Redis may have counted a part."""
+    """Return the debts, bounded: too many become one, of which Redis may have counted a part."""
     if len(owed) <= _MAX_DEBTS:
         return owed
     return [Owed("", sum(one.requests for one in owed), sum(one.tokens for one in owed))]

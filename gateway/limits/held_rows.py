@@ -1,4 +1,4 @@
-"""A tenant's holds as rows of the limits' file.
+"""A tenant's holds as rows of the limits' SQLite file.
 
 Knows: the table `holds`. Does not know: transactions, which its callers begin.
 """
@@ -28,7 +28,7 @@ _ONE = "WHERE tenant = ? AND id = ?"
 
 
 def add_rows(connection: sqlite3.Connection) -> bool:
-    """Make the table, unless it is there already; whether it was made."""
+    """Create the table `holds` unless it exists; return whether it was created."""
     found = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'holds'").fetchone()
     if found is not None:
         return False
@@ -38,38 +38,38 @@ def add_rows(connection: sqlite3.Connection) -> bool:
 
 
 class HeldRows:
-    """`gateway.limits.holds.Holds` of one tenant in the transaction of one connection."""
+    """A tenant's holds (`gateway.limits.holds.Holds`) in one connection's transaction."""
 
     def __init__(self, connection: sqlite3.Connection, tenant_id: str) -> None:
         self._connection = connection
         self._tenant_id = tenant_id
 
     def get(self, request_id: str) -> Held | None:
-        """Find what a request holds, if it does."""
+        """Return the hold of a request, if it has one."""
         return self._one(f"SELECT {_COLUMNS} FROM holds {_ONE}", request_id)
 
     def put(self, request_id: str, held: Held) -> None:
-        """Add a row."""
+        """Add a hold's row."""
         row = (self._tenant_id, request_id, held.until, held.tokens, held.cost, held.period)
         self._connection.execute("INSERT INTO holds VALUES (?, ?, ?, ?, ?, ?)", row)
 
     def take(self, request_id: str) -> Held | None:
-        """Remove what a request holds, if it does."""
+        """Remove and return the hold of a request, if it has one."""
         return self._one(f"DELETE FROM holds {_ONE} RETURNING {_COLUMNS}", request_id)
 
     def renew(self, request_ids: Sequence[str], until: int) -> None:
-        """Let those that are there lapse then."""
+        """Postpone to `until` the lapse of the requests' holds."""
         rows = [(until, self._tenant_id, request_id) for request_id in request_ids]
         self._connection.executemany(f"UPDATE holds SET until = ? {_ONE}", rows)
 
     def lapse(self, now: int) -> Sequence[Held]:
-        """Remove all whose time is over."""
+        """Remove all holds whose time is over."""
         return self._all(
             f"DELETE FROM holds WHERE tenant = ? AND until <= ? RETURNING {_COLUMNS}", now
         )
 
     def shorten(self, latest: int) -> None:
-        """Let none lapse later than `latest`."""
+        """Shorten all holds to lapse at `latest` or before."""
         self._connection.execute(
             "UPDATE holds SET until = ?1 WHERE tenant = ?2 AND until > ?1",
             (latest, self._tenant_id),

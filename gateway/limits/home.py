@@ -1,4 +1,4 @@
-"""The home of the limits: a file that this machine's workers share, or the state's Redis."""
+"""The home of the limits: a SQLite file that this machine's workers share, or Redis."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LIMITS_FILE = "limits.sqlite"
 
 @dataclass(frozen=True, slots=True)
 class LimitsHome:
-    """The limiter, and what of it can have a fault of its own."""
+    """The limiter, and its SQLite file to watch for faults, if it has one."""
 
     limiter: Limiter
     watched: Sequence[Faulty]
@@ -30,12 +30,12 @@ class LimitsHome:
 def open_limits(
     data_dir: Path, room: ReservedRoom, link: RedisLink | None, *, processes: int
 ) -> LimitsHome:
-    """Open the limits in the Redis of `link`, which stays open; without one, in a file.
+    """Open the limits in the Redis of `link`, which stays open; without a link, in a file.
 
     `processes` are all that share them. Raises WrongState, DatabaseFault or OSError.
     """
     if link is not None:
-        # Imported here: the client takes 0.2 s to load, and most starts have no Redis.
+        # Imported late: the Redis client takes 0.2 s to load, and most starts have no Redis.
         from gateway.limits.guarded import GuardedLimiter
         from gateway.limits.redis import RedisLimiter
 

@@ -1,4 +1,4 @@
-"""The protocol of a limiter, and what goes in and out of it.
+"""The protocol of a limiter, and its demands, holds and verdicts.
 
     reserve(demand) -> Granted(hold) | Denied         before the work; from all limits or none
     reserve(demand, begun) -> ...                     once more, when it is known what it may use
@@ -27,14 +27,14 @@ _AT_ONCE = 256  # holds that are renewed in one change
 
 
 class Amount(msgspec.Struct, frozen=True):
-    """The computed and generated tokens that a request may use or has; cost in micro-units."""
+    """The computed and generated tokens that a request may use or has used; cost in micro-units."""
 
     tokens: int = 0
     cost: int = 0
 
 
 class Demand(msgspec.Struct, frozen=True):
-    """A request that wants to begin. `id` is unique among all there ever were.
+    """A request that wants to begin. `id` is unique among all requests ever.
 
     A request that began before its possible use was known reserves again, with the same id:
     `begun` is what it holds, and `most` takes its place. It is not counted as a request again;
@@ -49,21 +49,21 @@ class Demand(msgspec.Struct, frozen=True):
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """The reservation. `epoch` changes when the place that remembers it was emptied."""
+    """A reservation. `epoch` changes when the storage of the reservations was emptied."""
 
     demand: Demand
     epoch: str = ""
 
 
 class Granted(msgspec.Struct, frozen=True):
-    """The request may run."""
+    """The verdict that a request may run."""
 
     hold: Hold
     standing: RateStatus
 
 
 class Denied(msgspec.Struct, frozen=True):
-    """The request may not run. `retry_after_s` is None if waiting does not help, or not soon.
+    """The verdict that a request may not run. `retry_after_s`: None if waiting does not help.
 
     `budget_left`: micro-units that a request may still cost, where it is the budget that denies.
     """
@@ -78,31 +78,31 @@ Verdict = Granted | Denied
 
 
 class Limiter(Protocol):
-    """The limiter of tenants. Call it from any task of one event loop.
+    """A limiter of tenants' requests. Call it from any task of one event loop.
 
     Raises `Unavailable` (`gateway.errors`) where its storage does not answer in time or cannot
     write: StateLost where that is damaged or gone, DiskFull where there is no room.
     """
 
     async def reserve(self, demand: Demand) -> Verdict:
-        """Reserve `demand.most` of every limit of the tenant, or nothing."""
+        """Reserve `demand.most` of every limit of the tenant, or of none."""
         ...
 
     async def charge(self, hold: Hold, used: Amount) -> None:
-        """Release the hold and count what was used."""
+        """Release the hold and charge the tokens and cost that the request used."""
         ...
 
     async def renew(self, holds: Sequence[Hold]) -> None:
-        """Extend holds to HOLD_S from now; lapsed ones stay lapsed."""
+        """Extend holds to HOLD_S from now; lapsed holds stay lapsed."""
         ...
 
     async def close(self) -> None:
-        """Close files and connections."""
+        """Close the limiter's files and connections."""
         ...
 
 
 def by_tenant(holds: Sequence[Hold]) -> Iterator[tuple[str, list[Hold]]]:
-    """Yield the holds of each tenant, as many as one change renews."""
+    """Yield the holds of each tenant, in batches that one change renews."""
     found: dict[str, list[Hold]] = {}
     for hold in holds:
         found.setdefault(hold.demand.tenant_id, []).append(hold)

@@ -1,4 +1,4 @@
-"""The limits held in this process: exact for it alone, gone with it.
+"""The limits in this process's memory: exact for it alone, gone with it.
 
 It decides while Redis is down (`guarded`), and is the simplest limiter of the contract suite.
 """
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """The clock of rates and holds, and the calendar, of a limiter that is not Redis.
+    """The clock of rates and holds, and the calendar, of a limiter outside Redis.
 
     `monotonic` in seconds, the same for all processes of a machine; `wall` since the epoch.
     """
@@ -31,55 +31,55 @@ class Clocks:
     wall: Callable[[], float] = time.time
 
     def __call__(self) -> Moment:
-        """Return the moment that is now."""
+        """Return the present moment."""
         return Moment(int(self.monotonic() * 1_000_000), month_of(self.wall()))
 
 
 def month_of(wall: float) -> int:
-    """Count the calendar month (UTC) of a time since the epoch, from year 0."""
+    """Convert seconds since the epoch to the calendar month (UTC), counted from year 0."""
     day = datetime.fromtimestamp(wall, UTC)
     return day.year * 12 + day.month - 1
 
 
 class AccountLimiter:
-    """`gateway.limits.limiter.Limiter` over accounts, wherever `_change` keeps them."""
+    """A limiter over tenants' accounts, stored wherever `_change` keeps them."""
 
     def __init__(self, clocks: Callable[[], Moment] | None = None) -> None:
         self._clocks = clocks or Clocks()
 
     async def reserve(self, demand: Demand) -> Verdict:
-        """Take everything or nothing."""
+        """Reserve `demand.most` of every limit, or nothing."""
         return await self._change(demand.tenant_id, lambda a: a.reserve(demand, self._clocks()))
 
     async def charge(self, hold: Hold, used: Amount) -> None:
-        """Give the hold back and count what was used."""
+        """Release the hold and charge the tokens and cost that the request used."""
         await self._change(hold.demand.tenant_id, lambda a: a.charge(hold, used, self._clocks()))
 
     async def renew(self, holds: Sequence[Hold]) -> None:
-        """Let holds last on."""
+        """Extend holds from now."""
         for tenant_id, some in by_tenant(holds):
             renew = partial(Account.renew, holds=some, moment=self._clocks())
             await self._change(tenant_id, renew)
             await asyncio.sleep(0)
 
     async def _change(self, tenant_id: str, change: Callable[[Account], T]) -> T:
-        """Change a tenant's account; no other task does meanwhile."""
+        """Change a tenant's account; no other task changes it meanwhile."""
         raise NotImplementedError
 
 
 class MemoryLimiter(AccountLimiter):
-    """A limiter in a dictionary. Never raises Unavailable."""
+    """A limiter in a dictionary. It never raises Unavailable."""
 
     def __init__(self, clocks: Callable[[], Moment] | None = None) -> None:
         super().__init__(clocks)
         self._accounts: dict[str, Account] = {}
 
     def owe(self, tenant_id: str, limits: Limits, requests: int, tokens: int) -> None:
-        """Count what was admitted elsewhere."""
+        """Count tokens and requests that were admitted elsewhere."""
         self._account(tenant_id).owe(limits, requests, tokens, self._clocks())
 
     async def close(self) -> None:
-        """Close nothing: nothing is held open."""
+        """Close nothing: the limiter holds no file or connection."""
 
     async def _change(self, tenant_id: str, change: Callable[[Account], T]) -> T:
         return change(self._account(tenant_id))

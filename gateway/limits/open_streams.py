@@ -1,4 +1,4 @@
-"""The number of choices that a tenant may have running at once, with all its keys."""
+"""The bound on the choices that a tenant has running at once, with all its keys."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from gateway.errors import TooManyRequests
 
 
 class OpenStreams:
-    """The choices that run now, by tenant. A request counts as one until its choices are known."""
+    """The running choices by tenant; a request counts as one until its choices are known."""
 
     def __init__(self, max_per_tenant: int) -> None:
         self._max_per_tenant = max_per_tenant
         self._open: Counter[str] = Counter()
 
     def __len__(self) -> int:
-        """Count the choices that run now."""
+        """Count the choices of all tenants that run now."""
         return self._open.total()
 
     def take(self, tenant_id: str, choices: int) -> None:
-        """Count `choices` as running; TooManyRequests if the tenant would have too many."""
+        """Count `choices` as running; raise TooManyRequests if the tenant would have too many."""
         if self._open[tenant_id] + choices > self._max_per_tenant:
             raise TooManyRequests(
                 f"a tenant may have {self._max_per_tenant} choices running at once",
@@ -28,7 +28,7 @@ class OpenStreams:
         self._open[tenant_id] += choices
 
     def give_back(self, tenant_id: str, choices: int) -> None:
-        """Give back choices that have ended."""
+        """Subtract choices that have ended."""
         self._open[tenant_id] -= choices
         if not self._open[tenant_id]:
             del self._open[tenant_id]

@@ -35,7 +35,7 @@ from gateway.tenant_limits import MICRO, Limits
 class Owed(NamedTuple):
     """A debt: tokens admitted while Redis was away. Under its name it is counted once."""
 
-    name: str = ""  # "": it has not been sent
+    name: str = ""  # "": the debt has not been sent
     requests: int = 0
     tokens: int = 0
 
@@ -47,7 +47,7 @@ class _Seen(NamedTuple):
 
 
 class RedisLimiter:
-    """`gateway.limits.limiter.Limiter` in Redis. `clock` is Lua for Redis's time.
+    """A limiter in Redis. `clock` is Lua for Redis's time.
 
     The link stays open: it is not the limiter's own.
     """
@@ -59,11 +59,11 @@ class RedisLimiter:
         self._seen: dict[tuple[str, str], _Seen] = {}
 
     async def reserve(self, demand: Demand) -> Verdict:
-        """Take everything or nothing."""
+        """Reserve `demand.most` of every limit, or nothing."""
         return await self.reserve_owing(demand, ())
 
     async def reserve_owing(self, demand: Demand, owed: Sequence[Owed]) -> Verdict:
-        """Count what is owed in any case, and reserve everything or nothing."""
+        """Count the debts in any case, and reserve everything or nothing."""
         limits = demand.limits
         budget = limits.budget
         period = "" if budget is None else budget.period
@@ -95,7 +95,7 @@ class RedisLimiter:
         return refusal or Granted(Hold(demand, epoch), status_of(limits, found))
 
     async def charge(self, hold: Hold, used: Amount, *, again: bool = False) -> None:
-        """Give the hold back and count what was used.
+        """Release the hold and charge the tokens and cost that the request used.
 
         `again`: Redis has perhaps been told before, and then holds it no more. Then tokens of a
         hold that has lapsed meanwhile are not counted.
@@ -117,17 +117,17 @@ class RedisLimiter:
         )
 
     async def renew(self, holds: Sequence[Hold]) -> None:
-        """Let holds last on."""
+        """Extend holds from now."""
         for tenant_id, some in by_tenant(holds):
             members = [_member(hold.demand) for hold in some]
             await self._renew(_keys(tenant_id), [HOLD_US, *members])
 
     async def close(self) -> None:
-        """Close nothing: nothing of its own is open."""
+        """Close nothing: the link to Redis is not the limiter's own."""
 
 
 def _keys(tenant_id: str) -> list[str]:
-    """List all of a tenant's keys; the braces keep them on one node of a cluster."""
+    """List the keys of a tenant's limits; their braces keep them on one node of a cluster."""
     names = ("requests", "tokens", "holds", "month", "total", "owed")
     return [f"ratoon:limits:{{{tenant_id}}}:{name}" for name in names]
 

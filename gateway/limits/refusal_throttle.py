@@ -1,4 +1,4 @@
-"""The delay of refusals: none, and turns where a tenant has too many of them.
+"""The delay of refusals: none at first; many refusals of one tenant are answered slowly.
 
 Knows: tenants and times. Does not know: why a request is refused.
 """
@@ -8,14 +8,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-PER_S = 20.0  # refusals of a tenant that are answered at once
-BURST_S = 1.0  # after a pause, the refusals of this many seconds
-LONGEST_S = 2.0  # the longest that a refusal is held back
+PER_S = 20.0  # refusals of a tenant that are answered at once, per second
+BURST_S = 1.0  # seconds' worth of refusals answered at once after a pause
+LONGEST_S = 2.0  # the longest delay of a refusal
 _MAX_TENANTS = 10_000
 
 
 class RefusalThrottle:
-    """Delays refusals: a client that is refused and retries at once is answered slowly.
+    """A throttle of refusals: a client that is refused and retries at once is answered slowly.
 
     A refused request is cheap, but not free: a tenant at its limits with many connections would
     keep the event loop busy with nothing else. So a tenant's refusals are answered at once up to a
@@ -24,12 +24,12 @@ class RefusalThrottle:
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """Take `clock`, in seconds, monotonic."""
+        """Take a monotonic `clock` in seconds."""
         self._clock = clock
         self._full_until: dict[str, float] = {}
 
     def delay(self, tenant_id: str) -> float:
-        """Return after how many seconds to answer this tenant's next refusal; count it."""
+        """Count a refusal of the tenant; return the seconds to wait before answering it."""
         now = self._clock()
         if len(self._full_until) >= _MAX_TENANTS:
             self._full_until = {t: until for t, until in self._full_until.items() if until > now}
@@ -39,7 +39,7 @@ class RefusalThrottle:
         return max(0.0, until - now - BURST_S)
 
     async def wait(self, tenant_id: str) -> None:
-        """Wait until the tenant's next refusal may be answered."""
+        """Wait until the tenant's refusal may be answered."""
         delay = self.delay(tenant_id)
         if delay:
             await asyncio.sleep(delay)

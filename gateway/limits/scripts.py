@@ -19,7 +19,7 @@ and budgets that they hold would not be let go then; nor do tokens while one of 
 
 from __future__ import annotations
 
-CLOCK = "redis.call('TIME')"  # {seconds, microseconds}
+CLOCK = "redis.call('TIME')"  # seconds and microseconds
 
 _ACCOUNT = """
 local time = %s
@@ -117,7 +117,7 @@ local function keep_tokens(level, rate, held)
 end
 """
 
-# Takes everything that a request needs, or nothing; returns what was found.
+# RESERVE takes everything that a request needs, or nothing; it returns the levels found.
 # ARGV 1 requests a minute, 2 their room, 3 tokens a minute, 4 their room, 5 at once, 6 budget,
 # 7 period, 8 tokens, 9 cost, 10 id|tokens|cost|period, 11 hold in us, 12 a new epoch,
 # 13 spent, 14 epoch and 15 month as last seen, 16 id|tokens|cost|period of what the request holds
@@ -173,7 +173,7 @@ keep_tokens(in_tokens, token_rate, held)
 return reply
 """
 
-# Lets go of a hold and counts what was used.
+# CHARGE releases a hold and counts the tokens and cost that were used.
 # ARGV 1 tokens a minute, 2 the highest level, 3 id|tokens|cost|period, 4 tokens and 5 cost used,
 # 6 hold in us, 7 epoch of the hold, 8 a new epoch, 9 '1' if it may have been counted: then only
 # what is still held is
@@ -199,7 +199,7 @@ keep_tokens(in_tokens, token_rate, held)
 return {in_tokens + held * ONE, redis.call('ZCARD', KEYS[3])}
 """
 
-# Lets holds last on. ARGV 1 hold in us, then members
+# RENEW extends holds. ARGV 1 hold in us, then the holds' members
 RENEW = """
 shorten(tonumber(ARGV[1]))
 for i = 2, #ARGV do redis.call('ZADD', KEYS[3], 'XX', now + tonumber(ARGV[1]), ARGV[i]) end
@@ -208,5 +208,5 @@ return redis.call('ZCARD', KEYS[3])
 
 
 def script(part: str, clock: str = CLOCK) -> str:
-    """Write RESERVE, CHARGE or RENEW as Redis runs it; `clock` is Lua for its time."""
+    """Return the script RESERVE, CHARGE or RENEW for Redis; `clock` is Lua for its time."""
     return _ACCOUNT % clock + part

@@ -40,10 +40,10 @@ from gateway.state.sqlite.file import transaction
 
 T = TypeVar("T")
 
-_OPENING_S = 5.0  # of other workers' transactions
+_OPENING_S = 5.0  # for other workers' transactions to end
 _PATIENCE_S = 1.0
-_RETRY_S = 0.002  # another worker's transaction takes a tenth of it
-_MAX_OWED = 10_000  # charges
+_RETRY_S = 0.002  # another worker's transaction takes a tenth of this
+_MAX_OWED = 10_000  # charges that could not be written yet
 _PAID_AT_ONCE = 100
 _SCHEMA = "CREATE TABLE IF NOT EXISTS accounts (tenant TEXT PRIMARY KEY NOT NULL, account BLOB)"
 
@@ -74,17 +74,17 @@ class SqliteLimiter(AccountLimiter):
         self._owed: deque[tuple[Hold, Amount]] = deque(maxlen=_MAX_OWED)
 
     async def charge(self, hold: Hold, used: Amount) -> None:
-        """Give the hold back and count what was used; later, if that cannot be written now."""
+        """Release the hold and charge its use; later, if the file cannot be written now."""
         self._owed.append((hold, used))
         await self._pay()
 
     async def renew(self, holds: Sequence[Hold]) -> None:
-        """Let holds last on."""
+        """Extend holds from now."""
         await self._pay()
         await super().renew(holds)
 
     async def close(self) -> None:
-        """Write what is owed, and close the file."""
+        """Write the owed charges and close the file."""
         await self._pay()
         self.file.close()
 
@@ -92,13 +92,13 @@ class SqliteLimiter(AccountLimiter):
         return await self._write(lambda connection: _changed(connection, tenant_id, change))
 
     async def _pay(self) -> None:
-        """Write the charges that are owed; those that cannot be written are owed on."""
+        """Write the owed charges; charges that cannot be written stay owed."""
         with suppress(Unavailable):
             while self._owed:
                 await self._write(lambda _: None)
 
     async def _write(self, change: Callable[[sqlite3.Connection], T]) -> T:
-        """Change the file in one transaction, after what is owed; no other task does meanwhile."""
+        """Change the file in one transaction, after the owed charges; other tasks wait."""
         until = time.monotonic() + _PATIENCE_S
         async with self._turn:
             while True:
@@ -150,7 +150,7 @@ def _store(connection: sqlite3.Connection, tenant_id: str, sums: Sums) -> None:
 
 
 class _WithHolds(Sums):
-    """An account as files had it before holds had rows."""
+    """The form of an account in files made before holds had rows of their own."""
 
     holds: dict[str, Held] = msgspec.field(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""One tenant's use of its limits, and every decision about it: pure, in whole numbers.
+"""A tenant's use of its limits, and every decision about it: pure, in whole numbers.
 
     requests   a bucket that is filled when a request is admitted
     tokens     a bucket that is filled when tokens are settled; tokens that are reserved until then
@@ -35,8 +35,8 @@ from gateway.tenant_limits import MICRO, Allowance, Limits, RateStatus, Reason
 ONE = 60_000_000  # the level of a single request or token
 MAX_LEVEL = 9_000_000_000_000_000  # of a bucket that is more than full: exact in a double
 HOLD_US = int(HOLD_S * 1_000_000)
-MAX_RUNNING = 8192  # requests at once of a tenant that has limits, and none of these
-CONCURRENT_RETRY_S = 1.0  # the end of a request is not known
+MAX_RUNNING = 8192  # concurrent requests of a tenant whose limits do not bound them
+CONCURRENT_RETRY_S = 1.0  # nobody knows when a running request will end
 
 
 class Bucket(msgspec.Struct, frozen=True):
@@ -61,36 +61,36 @@ class Bucket(msgspec.Struct, frozen=True):
         return Bucket(max(0, self.level - elapsed * rate), now)
 
     def filled(self, amount: int, capacity: int) -> Bucket:
-        """Add `amount` to the bucket, at most up to `capacity`."""
+        """Return the bucket with `amount` added, at most up to `capacity`."""
         return Bucket(min(self.level + amount * ONE, max(capacity, self.level)), self.at)
 
 
 def capacity(rate: int, burst_s: float | None) -> int:
-    """Compute a full bucket: `burst_s` seconds at the rate (None: a minute), at least ONE."""
+    """Return a full bucket's level: `burst_s` seconds at the rate (None: 60), at least ONE."""
     return max(ONE, rate * round((60.0 if burst_s is None else burst_s) * 1_000_000))
 
 
 def wait_s(level: int, rate: int) -> float:
-    """Compute the seconds until `level` has drained."""
+    """Return the seconds until `level` has drained."""
     return max(0, level) / rate / 1_000_000
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """The moment at which something is decided."""
+    """The moment of a decision."""
 
     now: int  # microseconds
     month: int  # months since year 0
 
 
 class Spending(msgspec.Struct, array_like=True):
-    """One budget, in micro-units."""
+    """The spent and reserved parts of one budget, in micro-units."""
 
     spent: int = 0
     held: int = 0
     month: int = 0
 
     def turn(self, month: int) -> None:
-        """Begin a new month; if the calendar goes back, nothing is given back.
+        """Begin a new month if the calendar has moved on; a calendar set back returns nothing.
 
         If it goes back by more than a month, a clock was ahead: the next month begins as always.
         """
@@ -101,7 +101,7 @@ class Spending(msgspec.Struct, array_like=True):
 
 
 class Sums(msgspec.Struct):
-    """The sums of one tenant, without its holds one by one: small, however many run."""
+    """The sums of one tenant's use, without its single holds: small, however many requests run."""
 
     requests: Bucket = Bucket()
     tokens: Bucket = Bucket()
@@ -111,7 +111,7 @@ class Sums(msgspec.Struct):
 
 
 class Account(Sums):
-    """All that is remembered of one tenant."""
+    """The buckets, budgets and holds of one tenant."""
 
     holds: Holds = msgspec.field(default_factory=MemoryHolds)
 
@@ -129,7 +129,7 @@ class Account(Sums):
         return Granted(Hold(demand), status_of(limits, self.levels(limits)))
 
     def charge(self, hold: Hold, used: Amount, moment: Moment) -> None:
-        """Release `hold` and count what was used."""
+        """Release `hold` and charge the tokens and cost that the request used."""
         limits = hold.demand.limits
         self._bring_up(limits, moment)
         self._release(hold.demand.id, used.cost)
@@ -143,7 +143,7 @@ class Account(Sums):
         self.holds.renew([hold.demand.id for hold in holds], until)
 
     def owe(self, limits: Limits, requests: int, tokens: int, moment: Moment) -> None:
-        """Count what was admitted elsewhere, without a decision; buckets become at most full."""
+        """Count tokens admitted elsewhere, without a decision; buckets become at most full."""
         self._bring_up(limits, moment)
         self._drain_requests(limits, moment)
         if limits.requests_per_minute is not None:
@@ -154,7 +154,7 @@ class Account(Sums):
             self.tokens = self.tokens.filled(tokens, room)
 
     def levels(self, limits: Limits) -> LimitLevels:
-        """Sum up how much is taken now."""
+        """Return the part of each limit that is taken now."""
         spending = self._spending(limits)
         return LimitLevels(
             self.requests.level,
@@ -164,7 +164,7 @@ class Account(Sums):
         )
 
     def _levels_without(self, demand: Demand) -> LimitLevels:
-        """Sum up what is taken by all but this request, which may have begun."""
+        """Return the part of each limit that all requests but this one take."""
         levels = self.levels(demand.limits)
         held = None if demand.begun is None else self.holds.get(demand.id)
         if held is None:
@@ -177,7 +177,7 @@ class Account(Sums):
         )
 
     def _hold(self, demand: Demand, moment: Moment) -> None:
-        self._release(demand.id, 0)  # of what it began with nothing is spent
+        self._release(demand.id, 0)  # no cost of its earlier hold is spent
         budget = demand.limits.budget
         period = None if budget is None else budget.period
         most = demand.most
@@ -189,7 +189,7 @@ class Account(Sums):
             self.budgets.setdefault(period, Spending()).held += most.cost
 
     def _release(self, request_id: str, cost: int) -> None:
-        """Forget what a request holds, if it does; `cost` of it is spent."""
+        """Remove the hold of a request, if it has one; charge `cost` of it."""
         held = self.holds.take(request_id)
         if held is not None:
             self._count_ended(held, cost)
@@ -212,7 +212,7 @@ class Account(Sums):
         self._let_lapse(moment.now)
 
     def _drain_requests(self, limits: Limits, moment: Moment) -> None:
-        """Drain the bucket of requests; not at a request's end, perhaps under other limits."""
+        """Drain the bucket of requests; only when a request begins, under the limits of then."""
         self.requests = self.requests.drained(limits.requests_per_minute or 0, moment.now)
 
     def _let_lapse(self, now: int) -> None:
@@ -236,7 +236,7 @@ class LimitLevels(msgspec.Struct, frozen=True, array_like=True):
 
 
 def refusal_of(demand: Demand, levels: LimitLevels) -> Denied | None:
-    """Refuse by the first limit that `demand` exceeds; None if it exceeds none."""
+    """Make the refusal of `demand` by the first limit that it exceeds; None if it exceeds none."""
     limits, standing = demand.limits, status_of(demand.limits, levels)
 
     def refused(reason: Reason, retry_after_s: float | None) -> Denied:
@@ -264,12 +264,12 @@ def refusal_of(demand: Demand, levels: LimitLevels) -> Denied | None:
 
 
 def most_running(limits: Limits) -> int:
-    """Return how many requests of a tenant may run at once, if it has any limit."""
+    """Return the most concurrent requests of a tenant, if it has a limit of them."""
     return MAX_RUNNING if limits.max_concurrent is None else limits.max_concurrent
 
 
 def status_of(limits: Limits, levels: LimitLevels) -> RateStatus:
-    """Return the remaining rates, for the tenant."""
+    """Return the tenant's remaining requests and tokens of its rates."""
     return RateStatus(
         _allowance(limits.requests_per_minute, limits.burst_s, levels.requests),
         _allowance(limits.tokens_per_minute, limits.burst_s, levels.tokens),

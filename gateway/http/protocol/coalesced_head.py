@@ -13,7 +13,7 @@ _HEAD = b"HTTP/1."
 
 
 class CoalescedHead(asyncio.Transport):
-    """`transport`, but a head waits for the next write, for at most a turn of the event loop."""
+    """A wrapper of `transport` that delays a head until the next write, at most one loop turn."""
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__()
@@ -22,7 +22,7 @@ class CoalescedHead(asyncio.Transport):
         self._head = b""
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send `data`, and before it what waits. A piece of a body that looks like a head waits."""
+        """Send the waiting head, if any, and `data`. Data that looks like a head waits."""
         if not self._head and bytes(data[: len(_HEAD)]) == _HEAD:
             self._head = bytes(data)
             self._loop.call_soon(self._send_head)
@@ -38,30 +38,30 @@ class CoalescedHead(asyncio.Transport):
             self._transport.write(head)
 
     def write_eof(self) -> None:
-        """Send what was written, and then the end; receiving goes on."""
+        """Send the written data and close the sending side; receiving goes on."""
         self._send_head()
         self._transport.write_eof()
 
     def close(self) -> None:
-        """Close once all that was written has been sent."""
+        """Close once all written data has been sent."""
         self._send_head()
         self._transport.close()
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close the connection at once."""
         self._head = b""
         self._transport.abort()
 
     def is_closing(self) -> bool:
-        """Tell whether it is closed or about to be."""
+        """Tell whether the connection is closed or about to be."""
         return self._transport.is_closing()
 
     def pause_reading(self) -> None:
-        """Receive nothing until `resume_reading`."""
+        """Receive no data until `resume_reading`."""
         self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Receive again."""
+        """Receive data again."""
         self._transport.resume_reading()
 
     def get_write_buffer_size(self) -> int:
@@ -69,5 +69,5 @@ class CoalescedHead(asyncio.Transport):
         return len(self._head) + self._transport.get_write_buffer_size()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Return what is known of the connection."""
+        """Return the transport's information about the connection."""
         return self._transport.get_extra_info(name, default)

@@ -1,4 +1,4 @@
-"""One client's connection, with bounds that the web server does not have.
+"""One client's connection, with bounds that uvicorn does not have.
 
 uvicorn takes in whatever comes: heads and trailers of any length, and as many requests as are sent
 before the first is answered. It waits without limit for a head. Each of these lets a client hold
@@ -35,12 +35,12 @@ from gateway.http.protocol.timer import Timer
 from gateway.http.request_head import owner_told_to
 from gateway.http.whole_answer import GatheredAnswers
 
-MAX_LENGTH_DIGITS = 19  # of what fits into 64 bits; leading zeros have a value, but no end
-_ROOM = 64 << 10  # bytes that may wait; also how much of a chunked body is parsed in one turn
-_MAX_SLICES = 64  # of a chunked body, in one turn
+MAX_LENGTH_DIGITS = 19  # of a number that fits into 64 bits; leading zeros could go on without end
+_ROOM = 64 << 10  # bytes that may wait, and bytes of a chunked body parsed in one turn
+_MAX_SLICES = 64  # slices of a chunked body, in one turn
 _MAX_PIECES = 64
-_MAX_DRAINED_CHUNKS = 64 << 10  # bytes of a chunked body, parsed after its request was answered
-_LINGER_S = 2.0  # for a client that was refused to read why, and to close
+_MAX_DRAINED_CHUNKS = 64 << 10  # bytes of a chunked body, parsed after the answer
+_LINGER_S = 2.0  # seconds for a refused client to read the refusal and close
 _LINGER_BYTES = 1 << 20
 
 _TOO_SLOW = RequestTimeout("the request did not come whole in time")
@@ -49,15 +49,15 @@ _TOO_SLOW = RequestTimeout("the request did not come whole in time")
 class BoundedConnection(CountedConnection):
     """uvicorn's connection with bounds; a client that exceeds one is refused and disconnected."""
 
-    rest_s: ClassVar[float] = 0.05  # between pieces that are passed over: no request waits for them
+    rest_s: ClassVar[float] = 0.05  # between discarded pieces of a body, which nobody waits for
     pipelined_s: ClassVar[float] = 0.01  # from an answer to the parsing of a request sent before it
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._received = bytearray()  # and not yet parsed
+        self._received = bytearray()  # received bytes that are not yet parsed
         self._head = HeadFraming(self.bounds.max_head_bytes)
         self._framing = BodyFraming(0)
-        self._to_drain = 0  # bytes to be passed over, at most
+        self._to_drain = 0  # bytes to be discarded, at most
         self._receives = True
         self._next_turn = Timer(self.loop, self._take_turn)
         self._deadline = Timer(self.loop, self._expire)
@@ -71,14 +71,14 @@ class BoundedConnection(CountedConnection):
             self._enter(State.IDLE, self.bounds.head_deadline_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget what was not parsed, and the deadlines."""
+        """Drop unparsed bytes and the deadlines."""
         self._enter(State.CLOSED, None)
         self._next_turn.restart(None)
         self._received.clear()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse `data` as far as it is time for it."""
+        """Parse `data` as far as the connection's turn permits."""
         if self.transport.is_closing():
             return
         if self.state is State.ENDED:
@@ -94,17 +94,17 @@ class BoundedConnection(CountedConnection):
     # Callbacks of the application's flow control.
 
     def pause_reading(self) -> None:
-        """Pause: the application takes the body more slowly than it comes: see `_take_turn`."""
+        """Stop parsing: the application takes the body more slowly than it comes."""
 
     def resume_reading(self) -> None:
-        """Go on: the application waits for more of the body."""
+        """Go on parsing: the application waits for more of the body."""
         if self._is_in_body:
             self._next_turn.soon()
 
     # Parsing.
 
     def _take_turn(self) -> None:
-        """Parse a head and a piece of its body, or another piece."""
+        """Parse a head and a piece of its body, or another piece of a body."""
         if self.transport.is_closing():
             return
         if self.state in (State.IDLE, State.HEAD):
@@ -116,7 +116,7 @@ class BoundedConnection(CountedConnection):
         self._receive_if_there_is_room()
 
     def _go_on(self) -> None:
-        """Parse more of the bytes that wait, in another turn.
+        """Parse more of the waiting bytes in a later turn.
 
         A request that was sent before the last answer waits for longer: in each turn of the event
         loop one of every connection could be answered, and those who wait for answers would wait
@@ -128,7 +128,7 @@ class BoundedConnection(CountedConnection):
             self._next_turn.after(self.pipelined_s)
 
     def _rest(self) -> None:
-        """Receive and parse nothing for a while."""
+        """Receive and parse no data for a while."""
         self._next_turn.after(self.rest_s)
         self._receive_if_there_is_room()
 
@@ -178,13 +178,13 @@ class BoundedConnection(CountedConnection):
     # Callbacks of the parser.
 
     def on_message_begin(self) -> None:
-        """Begin a head. What is parsed ends with the message, so no other can begin in it."""
+        """Begin a head. Parsed bytes end with the message, so no other message begins in them."""
         if self.state is not State.HEAD:
             raise httptools.HttpParserError("a message within a message")
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a field of the head. What comes after the body is only counted."""
+        """Take a header field; fields that come after the body are only counted."""
         if self.state is not State.HEAD:
             self._framing.on_trailer(name, value)
         elif name.lower() == b"content-length" and len(value) > MAX_LENGTH_DIGITS:
@@ -195,7 +195,7 @@ class BoundedConnection(CountedConnection):
             super().on_header(name, cookies)
 
     def on_headers_complete(self) -> None:
-        """Start the application: a request's head has come."""
+        """Start the application, since the request's head is complete."""
         if self.parser.should_upgrade():
             raise httptools.HttpParserError("CONNECT is for proxies")
         owner_told_to(cast("Scope", self.scope), partial(self.holders.tell, self))
@@ -209,7 +209,7 @@ class BoundedConnection(CountedConnection):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Note that a request has come whole."""
+        """Note that the request is complete."""
         super().on_message_complete()
         if self.state is State.DRAINING:
             self._await_request()
@@ -233,16 +233,16 @@ class BoundedConnection(CountedConnection):
 
     @property
     def is_idle(self) -> bool:
-        """True if nobody waits for an answer; the rest of a body may be of no use any more."""
+        """True if no answer is awaited; the rest of a body may be left to discard."""
         is_answered = self.state in (State.DRAINING, State.ENDED)
         return is_answered or (self.state is State.IDLE and not self._received)
 
     def _await_request(self) -> None:
-        """Wait for a request; the client is not idle if one has come already."""
+        """Wait for a request; the client is not idle if a request has come already."""
         self._enter(State.IDLE, None if self._received else self.timeout_keep_alive)
 
     def _refuse(self, error: GatewayError) -> None:
-        """Say what is wrong, unless an answer has begun, and disconnect."""
+        """Answer with an error, unless an answer has begun, and disconnect."""
         if self.state is State.ENDED or self.transport.is_closing():
             return
         if self._answer(error):
@@ -253,14 +253,14 @@ class BoundedConnection(CountedConnection):
             self._close()
 
     def _drain(self, size: int) -> None:
-        """Pass over a piece of a body; one that goes on and on is not worth the connection."""
+        """Discard a piece of a body; disconnect if the body goes on too long."""
         self._to_drain -= size
         if self._to_drain < 0:
             self.state = State.ENDED
             self._end(self.bounds.max_body_bytes)
 
     def _end(self, to_drain: int) -> None:
-        """Say no more. Closed at once, what was said last would be lost with what still comes."""
+        """Send nothing more, but close late: an immediate close would lose the last answer."""
         self._received.clear()
         self._to_drain = to_drain
         self.transport.write_eof()
@@ -273,12 +273,12 @@ class BoundedConnection(CountedConnection):
     # Deadlines.
 
     def _enter(self, state: State, seconds: float | None) -> None:
-        """Put the connection in `state`, for so long at most."""
+        """Put the connection in `state`, for at most its deadline."""
         self.state = state
         self._deadline.restart(seconds)
 
     def _expire(self) -> None:
-        if self.state is State.IDLE:  # closed, perhaps, but its client has not read all
+        if self.state is State.IDLE:  # perhaps closed, but its client has not read all data
             self._close()
         elif self.state in (State.HEAD, State.BODY) and not self.transport.is_closing():
             self._refuse(_TOO_SLOW)

@@ -1,4 +1,4 @@
-"""One of a bounded number of connections, to a client that must read what it is sent.
+"""One of a bounded number of connections, whose client must read its answers.
 
 uvicorn accepts connections until there are no file descriptors, and a process without any can
 neither accept one nor refuse it. It waits without limit for a client that does not read, also
@@ -26,36 +26,36 @@ from gateway.http.protocol.state import State
 from gateway.http.whole_answer import GatheredAnswers, let_gather
 
 _ASKED = (State.HEAD, State.BODY, State.ANSWERING)
-_GONE_S = 0.05  # at most, until the last words of one that made room have been sent
+_GONE_S = 0.05  # at most, until the last bytes of a connection that made room have been sent
 _TOO_MANY_CONNECTIONS = Unavailable(
     "the server has too many connections", code="too_many_connections", retry_after_s=1.0
 )
 
 
 def uncounted(code: str) -> None:
-    """Do nothing, for a server that does not count refusals by their code."""
+    """Ignore the code of a refusal, for a server that does not count refusals."""
 
 
 class CountedConnection(HttpToolsProtocol):
-    """uvicorn's connection. For one too many another one goes, and its descriptor is free at once.
+    """uvicorn's connection, counted: one too many takes the place of another, closed at once.
 
     Which one, `holders` says.
     """
 
     bounds: ClassVar[Bounds]
     dialects: ClassVar[Dialects]
-    holders: ClassVar[Holders[CountedConnection]]  # of the port's connections
-    backlogs: ClassVar[Backlogs]  # of their streams
+    holders: ClassVar[Holders[CountedConnection]]  # the holders of the port's connections
+    backlogs: ClassVar[Backlogs]  # the backlogs of the connections' streams
     gathered: ClassVar[GatheredAnswers]
     cors: ClassVar[Cors] = Cors()
-    refused = staticmethod(uncounted)  # is given the code of each error sent from here
+    refused = staticmethod(uncounted)  # is given the code of each error that the connection sends
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.state = State.CLOSED
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Count it; one too many is closed without a linger, in which it would be open."""
+        """Count the connection; one too many is closed without a linger, which would hold it."""
         super().connection_made(CoalescedHead(transport, self.loop))
         self._reads = ReadWatch(self.transport, self.bounds.stalled_write_s)
         self.flow = FlowControl(self)  # type: ignore[arg-type]
@@ -68,11 +68,11 @@ class CountedConnection(HttpToolsProtocol):
 
     @property
     def is_idle(self) -> bool:
-        """True if no request is under way."""
+        """True if no request is under way on the connection."""
         return self.state is State.IDLE
 
     def make_room(self) -> None:
-        """Close at once, for another one; who waits for an answer, or had none yet, is told why."""
+        """Close at once to make room; a client that waits for an answer is sent the error."""
         if self.flow.write_paused:  # the client does not read
             self.transport.abort()
             return
@@ -83,19 +83,19 @@ class CountedConnection(HttpToolsProtocol):
         self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Leave: it is open no more."""
+        """Remove the connection from the count of open connections."""
         self.holders.leave(self)
         self._reads.end()
         super().connection_lost(exc)
 
     def on_message_begin(self) -> None:
-        """Make a request's scope; its answer is counted while it waits for the client."""
+        """Make a request's scope; its answer's bytes are counted while they wait for the client."""
         super().on_message_begin()
         let_wait(cast("Scope", self.scope), self.backlogs, self.flow)
         let_gather(cast("Scope", self.scope), self.gathered)
 
     def pause_writing(self) -> None:
-        """Note that the client does not read as fast as it is written to."""
+        """Note that the client reads more slowly than the server writes."""
         super().pause_writing()
         self._reads.begin()
 
@@ -110,7 +110,7 @@ class CountedConnection(HttpToolsProtocol):
         self.transport.write(error_message(dialect, error, scope, self.cors))
 
     def _answer(self, error: GatewayError) -> bool:
-        """Answer the request under way by `error`; False where its answer has begun."""
+        """Answer the running request with `error`; return False if its answer has begun."""
         if self.state is State.HEAD or self.cycle is None:
             self._say(error, self.dialects.default)
             return True
@@ -123,6 +123,6 @@ class CountedConnection(HttpToolsProtocol):
         return True
 
     def _close(self) -> None:
-        """Close once what was written has been sent; a client that hardly reads is cut off."""
+        """Close once all written data has been sent; cut off a client that hardly reads."""
         self._reads.begin()
         self.transport.close()

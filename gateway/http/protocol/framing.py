@@ -1,4 +1,4 @@
-"""The framing of requests: where a head ends and how large it, and what is around a body, may be.
+"""The framing of requests: the end and size of a head, and the bytes around a body's pieces.
 
 The cost of a head depends on its bytes, its fields and the parameters in its query: the framework
 parses all of these before a key is checked.
@@ -18,14 +18,14 @@ import re
 from gateway.errors import BadRequest, HeadTooLarge, UriTooLong
 
 MAX_REQUEST_LINE = 4096  # bytes
-MAX_FIELDS = 100  # as with Apache and HAProxy
+MAX_FIELDS = 100  # fields of a head, as with Apache and HAProxy
 MAX_PARAMETERS = 100
 _END = re.compile(rb"\n\r?\n")
 _UPGRADE = re.compile(rb"(\nupgrad)e:", re.IGNORECASE)
-SLICE = 4 << 10  # bytes of a chunked body to parse at once: chunks of one byte take 0.7 ms
-_MAX_CREDIT = 1 << 10  # bytes of framing in a row
-_EARNED = 8  # by each byte of the body
-_MAX_TRAILERS = 512  # bytes of their names and values
+SLICE = 4 << 10  # bytes of a chunked body parsed at once: in chunks of one byte they take 0.7 ms
+_MAX_CREDIT = 1 << 10  # bytes of framing without any byte of the body
+_EARNED = 8  # bytes of framing credit for each byte of the body
+_MAX_TRAILERS = 512  # bytes of the trailers' names and values
 _MESSAGE_END = b"\r\n\r\n"
 
 UNREADABLE = BadRequest("this is not a valid HTTP request", code="invalid_http")
@@ -35,15 +35,15 @@ FRAMING_TOO_LARGE = HeadTooLarge(
 
 
 class HeadFraming:
-    """The heads of one connection, one after the other."""
+    """The framing of a connection's heads, one head after the other."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._skipped = 0  # bytes of empty lines before the head
-        self._searched = 0  # bytes in which it does not end
+        self._searched = 0  # received bytes that contain no end of the head
 
     def take(self, received: bytearray) -> bytes | None:
-        """Take a head out of what was received; None while it has not come whole.
+        """Take a head from the received bytes; None while it is incomplete.
 
         Raises HeadTooLarge or UriTooLong, also before it is whole. What cannot be a head is given
         as it is: it is for the parser to refuse, at once.
@@ -59,7 +59,7 @@ class HeadFraming:
         return head
 
     def _skip_empty_lines(self, received: bytearray) -> None:
-        """Skip empty lines: some clients send one after a body."""
+        """Skip empty lines before a head: some clients send one after a body."""
         if received.startswith((b"\r", b"\n")):
             size = len(received) - len(received.lstrip(b"\r\n"))
             del received[:size]
@@ -95,19 +95,19 @@ def _without_upgrade(head: bytes) -> bytes:
 
 
 class BodyFraming:
-    """The framing of one request's body: of `length` bytes, or chunked if that is None."""
+    """The framing of a request's body of `length` bytes, or chunked if that is None."""
 
     def __init__(self, length: int | None) -> None:
         self._left = length
         self._credit = _MAX_CREDIT
         self._trailers = 0
-        self._in_slice = 0  # bytes of the body
-        self.pieces = 0  # of the body so far
-        self._tail = b""  # the last bytes parsed: the end of the message may have begun in them
+        self._in_slice = 0  # bytes of the body in the slice
+        self.pieces = 0  # pieces of the body so far
+        self._tail = b""  # the last parsed bytes: the end of the message may have begun in them
 
     @classmethod
     def of(cls, headers: list[tuple[bytes, bytes]]) -> BodyFraming:
-        """Read the fields of a valid head, with their names in lower case."""
+        """Read the framing from a valid head's fields, whose names are in lower case."""
         fields = dict(headers)
         if b"transfer-encoding" in fields:
             return cls(None)
@@ -115,11 +115,11 @@ class BodyFraming:
 
     @property
     def is_chunked(self) -> bool:
-        """True if its length is not declared."""
+        """True if the body's length is not declared."""
         return self._left is None
 
     def take(self, received: bytearray) -> bytes:
-        """Take a slice out of what was received that has no byte of the next message."""
+        """Take a slice of the received bytes that has no byte of the next message."""
         size = self._left if self._left is not None else self._chunked_slice(received)
         taken = bytes(received[:size])
         del received[:size]
@@ -131,16 +131,16 @@ class BodyFraming:
         return (len(window) if end < 0 else end + len(_MESSAGE_END)) - len(self._tail)
 
     def on_body(self, size: int) -> None:
-        """Count the bytes of the parsed slice that are the body."""
+        """Count the bytes of the parsed slice that belong to the body."""
         self._in_slice += size
         self.pieces += 1
 
     def on_trailer(self, name: bytes, value: bytes) -> None:
-        """Count a field that came after the body."""
+        """Count a field that comes after the body."""
         self._trailers += len(name) + len(value)
 
     def is_within_bounds(self, parsed: bytes) -> bool:
-        """Tell whether what is around the body is within bounds, with the slice `parsed`."""
+        """Tell whether the framing around the body is within bounds, with the slice `parsed`."""
         body, self._in_slice = self._in_slice, 0
         if self._left is not None:
             self._left -= body

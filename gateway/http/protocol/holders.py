@@ -19,15 +19,15 @@ from typing import Generic, Protocol, TypeVar
 from gateway.errors import TooManyRequests
 from gateway.http.body_memory import OPERATOR
 
-STRANGERS = "?"  # no tenant has this id
+STRANGERS = "?"  # the holder of unauthenticated connections; no tenant has this id
 
 
 class HeldConnection(Protocol):
-    """A connection, as far as its holder matters."""
+    """A connection that a holder has."""
 
     @property
     def is_idle(self) -> bool:
-        """True if no request is under way on it."""
+        """True if no request is under way on the connection."""
         ...
 
 
@@ -35,15 +35,15 @@ C = TypeVar("C", bound=HeldConnection)
 
 
 class Holders(Generic[C]):
-    """The connections of one port. For one event loop."""
+    """The connections of one port, by their holders. For one event loop."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._held: dict[str, dict[C, None]] = {}  # each one's: last the one that was used last
+        self._held: dict[str, dict[C, None]] = {}  # by holder; the last used connection last
         self._owners: dict[C, str] = {}
 
     def enter(self, one: C) -> C | None:
-        """Take in a connection; which one has to go for it, itself perhaps. None: there is room."""
+        """Add a connection; return the connection to close for it, None if there is room."""
         self._put(one, STRANGERS)
         if len(self._owners) <= self._most:
             return None
@@ -52,7 +52,7 @@ class Holders(Generic[C]):
         return gone
 
     def leave(self, one: C) -> None:
-        """Let go of it; again is nothing."""
+        """Remove a connection; repeated calls do nothing."""
         owner = self._owners.pop(one, None)
         if owner is not None:
             held = self._held[owner]
@@ -61,12 +61,12 @@ class Holders(Generic[C]):
                 del self._held[owner]
 
     def tell(self, one: C, owner: str) -> None:
-        """Note that a request on `one` bears a key of `owner`.
+        """Note that a request on the connection `one` has a key of `owner`.
 
         Raises TooManyRequests where the port is nearly full and a tenant holds more than half.
         """
         if one not in self._owners:
-            return  # it has gone meanwhile
+            return  # the connection has closed meanwhile
         self.leave(one)
         self._put(one, owner)
         is_nearly_full = len(self._owners) > self._most - self._most // 8
@@ -83,7 +83,7 @@ class Holders(Generic[C]):
         self._held.setdefault(owner, {})[one] = None
 
     def _spare(self) -> Iterator[C]:
-        """Yield connections that may go, the first one first."""
+        """Yield the connections that may be closed, the first choice first."""
         most_first = sorted(
             self._held.items(), key=lambda item: (len(item[1]), item[0] == STRANGERS), reverse=True
         )

@@ -1,4 +1,4 @@
-"""The cookies of a request that are read: those of this server's pages.
+"""The selection of a request's cookies that this server's pages have set.
 
 The framework would parse all that a browser has for this host, which other servers on it may have
 set; they mean nothing here.
@@ -7,11 +7,11 @@ set; they mean nothing here.
 from __future__ import annotations
 
 PREFIX = b"ratoon_"
-_LONGEST = 8192  # a browser sends a cookie of at most 4096 bytes, and there are two pages
+_LONGEST = 8192  # bytes; a browser sends a cookie of at most 4096 bytes, and there are two pages
 
 
 def own_cookies(value: bytes) -> bytes:
-    """Select the part of a `Cookie` field that is read; empty if none of it is."""
+    """Return the part of a `Cookie` field that this server reads; empty if there is none."""
     if PREFIX not in value or len(value) > _LONGEST:
         return b""
     parts = (part.strip() for part in value.split(b";"))

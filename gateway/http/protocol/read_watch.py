@@ -1,4 +1,4 @@
-"""The watch on a client that hardly reads what it is sent, which is cut off.
+"""The watch on a client that hardly reads its answers: it is cut off.
 
     watch ... look ... look        every `stalled_write_s`, while anything waits to be sent
                `------> abort      it took less than a KiB for each of these seconds
@@ -24,7 +24,7 @@ LEAST_RATE = 1024  # bytes a second
 
 
 class ReadWatch:
-    """The watch on the client of one connection, once it is told to."""
+    """The watch on the reading of one connection's client."""
 
     def __init__(self, transport: asyncio.Transport, every_s: float) -> None:
         self._transport = transport
@@ -33,17 +33,17 @@ class ReadWatch:
         self._look = Timer(asyncio.get_running_loop(), self._cut_off_or_go_on)
 
     def begin(self) -> None:
-        """Look in `every_s` seconds whether the client has read, and so on until `end`."""
+        """Check every `every_s` seconds, until `end`, whether the client has read."""
         self._waiting = self._unread()
         self._look.restart(self._every_s)
 
     def cut_off_in(self, seconds: float) -> None:
-        """Cut it off in any case if the connection is there after so many seconds."""
+        """Cut the connection off in the given seconds if it is still there."""
         self._waiting = 0
         self._look.restart(seconds)
 
     def end(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         self._look.restart(None)
 
     def _cut_off_or_go_on(self) -> None:
@@ -53,18 +53,18 @@ class ReadWatch:
             self.begin()
 
     def _unread(self) -> int:
-        """Count the bytes that the client's machine has not taken yet."""
+        """Count the bytes that the client's machine has not received yet."""
         return self._transport.get_write_buffer_size() + _queued(self._transport)
 
 
 def _queued(transport: asyncio.Transport) -> int:
-    """Count the bytes in the socket's queue, where the system says."""
+    """Count the bytes in the socket's send queue, if the system tells."""
     socket = transport.get_extra_info("socket")
     if socket is None or sys.platform != "linux":
         return 0
     try:
         told = fcntl.ioctl(socket.fileno(), termios.TIOCOUTQ, bytes(4))
-    except OSError:  # closed meanwhile
+    except OSError:  # the socket was closed meanwhile
         return 0
     [queued] = struct.unpack("i", told)
     return int(queued)

@@ -1,4 +1,4 @@
-"""The server of applications on their addresses, in one event loop, until a signal.
+"""The server of several applications on their addresses, in one event loop, until a signal.
 
 Several processes may listen on one port: every worker has a socket of its own on it (SO_REUSEPORT),
 and the kernel distributes connections among them by their addresses. With one inherited socket, the
@@ -28,19 +28,19 @@ from gateway.http.protocol.counted_connection import uncounted
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _KEEP_ALIVE_S = 75  # longer than load balancers keep idle connections, so that they close first
-_CUT_OFF_S = 2.0  # for telling requests that they are cut off; only a stuck client takes as long
+_CUT_OFF_S = 2.0  # to send errors to requests that are cut off; only stuck clients take as long
 
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """An application, the dialects of its paths, and where it is served."""
+    """An application, the dialects of its paths, and the address where it is served."""
 
     app: ASGIApp
     dialects: Dialects
     host: str
-    port: int  # 0: any free one
+    port: int  # 0: any free port
     max_connections: int = sys.maxsize
-    refused: Callable[[str], None] = uncounted  # codes of errors that reached no application
+    refused: Callable[[str], None] = uncounted  # is given codes of errors sent by connections
     cors: Cors | None = None  # None: no page of another origin may read an answer
 
 
@@ -49,7 +49,7 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Install none; `serve` does it once for all servers."""
+        """Install no signal handlers; `serve` installs them once for all servers."""
         yield
 
     def __init__(self, config: uvicorn.Config, *, shares_port: bool) -> None:
@@ -58,31 +58,31 @@ class Server(uvicorn.Server):
         self.listens = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to listen, on own sockets if other processes share the port."""
+        """Begin to listen, on a socket of its own if other processes share the port."""
         if self._shares_port:
             sockets = sockets_on(self.config.host, self.config.port)
         await super().startup(sockets)
         self.listens.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Drain and stop; requests that are cut off get an error, and are counted, before that."""
+        """Drain and stop; requests that are cut off are sent an error, and counted, first."""
         await super().shutdown(sockets)
         cut_off = set(self.server_state.tasks)
         for task in cut_off:
-            if not task.cancelling():  # after a second signal uvicorn does not cancel them
+            if not task.cancelling():  # uvicorn does not cancel them after a second signal
                 task.cancel()
         if cut_off:
             await asyncio.wait(cut_off, timeout=_CUT_OFF_S)
 
     @property
     def port(self) -> int:
-        """The port it listens on, once it has started."""
+        """The port that the server listens on, once it has started."""
         port: int = self.servers[0].sockets[0].getsockname()[1]
         return port
 
 
 def make_server(bind: Bind, bounds: Bounds, grace_s: float, *, shares_port: bool = False) -> Server:
-    """Make a server for `bind`, not yet started."""
+    """Make a server for `bind` that has not started yet."""
     return Server(
         uvicorn.Config(
             bind.app,
@@ -105,7 +105,7 @@ def make_server(bind: Bind, bounds: Bounds, grace_s: float, *, shares_port: bool
 
 
 async def serve(servers: Sequence[Server], ends: Sequence[signal.Signals] = _SIGNALS) -> None:
-    """Run until one of the signals `ends`, or until a server ends; then drain all.
+    """Run the servers until one of the signals `ends`, or until a server ends; then drain all.
 
     Running requests may go on for the servers' grace period; new connections are refused.
     """
@@ -122,13 +122,13 @@ async def serve(servers: Sequence[Server], ends: Sequence[signal.Signals] = _SIG
 
 
 async def all_listen(servers: Sequence[Server]) -> None:
-    """Return once each of them has begun to listen."""
+    """Wait until each server has begun to listen."""
     for server in servers:
         await server.listens.wait()
 
 
 def _end(servers: Sequence[Server]) -> None:
-    """Drain at a first signal; end at once at a second one."""
+    """Drain the servers at a first signal; end them at once at a second one."""
     if all(server.should_exit for server in servers):
         for server in servers:
             server.force_exit = True
@@ -141,7 +141,7 @@ def _drain(servers: Sequence[Server]) -> None:
 
 
 def sockets_on(host: str, port: int) -> list[socket.socket]:
-    """Bind a socket for each address of `host`, to listen on; raise OSError."""
+    """Bind a listening socket for each address of `host`; raise OSError."""
     found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     with ExitStack() as opened:
         sockets = [opened.enter_context(_bound(*one)) for one in dict.fromkeys(found)]
@@ -151,7 +151,7 @@ def sockets_on(host: str, port: int) -> list[socket.socket]:
 
 @contextmanager
 def reserved(addresses: Sequence[tuple[str, int]]) -> Iterator[None]:
-    """Keep the ports from other programs while no worker listens; raises OSError.
+    """Keep the ports from other programs while no worker listens; raise OSError.
 
     A socket that is bound but does not listen gets no connections.
     """

@@ -1,4 +1,4 @@
-"""A call that is due once, later."""
+"""A timer of a single later call."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class Timer:
-    """The timer of one call at most, `call`, which is called when its time has come."""
+    """A timer that calls `call` once when its time has come."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
         self._loop = loop
@@ -16,21 +16,21 @@ class Timer:
 
     @property
     def is_due(self) -> bool:
-        """True if it is waited for."""
+        """True if a call is due."""
         return self._due is not None
 
     def soon(self) -> None:
-        """Let it come once all others who wait have had their turns, unless one is due."""
+        """Schedule the call after all callbacks that are ready now, unless a call is scheduled."""
         if self._due is None:
             self._due = self._loop.call_soon(self._come)
 
     def after(self, seconds: float) -> None:
-        """Let it come in so many seconds, unless one is due."""
+        """Schedule the call in the given seconds, unless a call is scheduled."""
         if self._due is None:
             self._due = self._loop.call_later(seconds, self._come)
 
     def restart(self, seconds: float | None) -> None:
-        """Let it come in so many seconds, whenever it was due before; None: never."""
+        """Schedule the call in the given seconds, in place of any other; None: no call."""
         if self._due is not None:
             self._due.cancel()
         self._due = None if seconds is None else self._loop.call_later(seconds, self._come)
