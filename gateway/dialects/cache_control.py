@@ -1,4 +1,4 @@
-"""The rules of Anthropic's mark, `cache_control`, in every dialect whose clients send it.
+"""The rules of Anthropic's breakpoints, `cache_control`, in every dialect that takes them.
 
 A request has at most four marks, those for an hour before those for five minutes. What a mark
 covers is all up to its block: tools, the system and the turns, in this order.
@@ -15,25 +15,25 @@ from typing import NamedTuple
 from gateway.errors import BadRequest
 from gateway.prompts.chats.chat_json import CacheControl
 
-MOST = 4  # marks of a request
+MOST = 4  # breakpoints of a request
 FIVE_MINUTES, AN_HOUR = 300.0, 3600.0
 _SECONDS = {None: FIVE_MINUTES, "5m": FIVE_MINUTES, "1h": AN_HOUR}
 
 
 class Marked(NamedTuple):
-    """A mark, and its field as an error names it."""
+    """A breakpoint, and the name of its field in errors."""
 
     param: str
     control: CacheControl
 
 
 def seconds_of(control: CacheControl) -> float:
-    """Return for how many seconds a prefix up to a breakpoint is retained after each use."""
+    """Return the seconds for which a prefix up to a breakpoint is retained after each use."""
     return _SECONDS[control.ttl]
 
 
 def check(marks: Sequence[Marked], most: int = MOST) -> None:
-    """Raise BadRequest for more than `most` breakpoints, and for an hour after five minutes."""
+    """Raise BadRequest for more than `most` breakpoints, or for `1h` after `5m`."""
     if len(marks) > most:
         raise BadRequest(
             f"at most {most} blocks may have `cache_control`, and {len(marks)} have",
@@ -50,6 +50,6 @@ def check(marks: Sequence[Marked], most: int = MOST) -> None:
 
 
 def check_text(text: str, param: str) -> None:
-    """Raise BadRequest for a breakpoint on an empty text: there is nothing to find again."""
+    """Raise BadRequest for a breakpoint on an empty text."""
     if not text:
         raise BadRequest("an empty text cannot be marked", param=param)

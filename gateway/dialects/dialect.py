@@ -1,10 +1,10 @@
-"""The protocol of a dialect: its paths, its routes, its errors, and how its streams break off.
+"""The protocol of a dialect: its paths, routes, errors, and error events of streams.
 
 Knows: what a dialect is given and what it must have. Does not know: any dialect.
 """
 
-# No `from __future__ import annotations`: FastAPI evaluates those of `permit`, and they name
-# `authenticate`, which is a local variable.
+# No `from __future__ import annotations`: FastAPI evaluates the annotations of `permit`, which
+# name `authenticate`, a local variable.
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -38,12 +38,12 @@ class ModelCard:
 
     @property
     def max_model_len(self) -> int | None:
-        """The context length of its engine; None while there is none."""
+        """The context length of the model's engine, in tokens; None while there is no engine."""
         welcome = self.engine.welcome
         return None if welcome is None else welcome.max_model_len
 
     def check(self, name: str | None) -> None:
-        """Raise NotFound for any name but the model's; None means whatever is served."""
+        """Raise NotFound unless `name` is the served model's, or None."""
         if name is not None and name != self.name:
             raise NotFound(
                 "there is no model of that name; see /v1/models",
@@ -54,7 +54,7 @@ class ModelCard:
 
 @dataclass(frozen=True, slots=True)
 class RouteParts:
-    """The parts with which the routes of a dialect work.
+    """The gateway's parts that the routes of a dialect use.
 
     A route calls `authenticate`, and one that does work takes a permit, before its body is read.
     """
@@ -67,11 +67,11 @@ class RouteParts:
     responses: ResponseStore
 
     def guard(self) -> Guard[Caller, Permit]:
-        """Return the guard of the routes that are reached without the framework."""
+        """Return the guard that authenticates and admits requests of routes that bypass FastAPI."""
         return Guard(self.authenticate, lambda caller: self.permits.taken(caller))
 
     def permitted(self) -> Permitted:
-        """Make a dependency that gives a permit, given back when the answer has been sent."""
+        """Make a FastAPI dependency that holds a permit until the answer has been sent."""
         authenticate, permits = self.authenticate, self.permits
 
         async def permit(
@@ -84,8 +84,8 @@ class RouteParts:
 
 
 class Dialect(ErrorDialect, Protocol):
-    """A folder here, as `gateway/startup/composition.py` sees it."""
+    """The interface of a dialect to `gateway/startup/composition.py`."""
 
     def router(self, parts: RouteParts) -> APIRouter:
-        """Serve its routes, all of them below its `prefixes`, unless it is the default."""
+        """Return a router of the dialect's routes, below `prefixes` unless it is the default."""
         ...

@@ -34,29 +34,29 @@ from gateway.tenant_limits import RateStatus
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-BYTES_PER_CHARACTER = 16  # of JSON: as much work as a character to be tokenised
-_FLAT_BYTES_PER_CHARACTER = 64  # likewise, where it is flat: 256 KiB take 3 ms at worst
+BYTES_PER_CHARACTER = 16  # JSON bytes that cost as much to parse as a character to tokenise
+_FLAT_BYTES_PER_CHARACTER = 64  # the same for flat JSON: 256 KiB take 3 ms at worst
 
 
 class Rendering(Protocol):
-    """The form in which a dialect renders one answer."""
+    """A dialect's renderer of one answer."""
 
-    last: ClassVar[bytes]  # ends a stream that did not fail; may be empty
+    last: ClassVar[bytes]  # bytes that end a stream without failure; may be empty
 
     def headers(self, standing: RateStatus) -> Mapping[str, str]:
-        """Write fields of the answer's head, with the tenant's remaining limits."""
+        """Write the answer's headers, with the tenant's remaining rate limits."""
         ...
 
     def begin(self, usage: Usage) -> bytes | None:
-        """Write what comes before the first event, when the prompt's part of `usage` is known."""
+        """Write the bytes before the first event; `usage` has the prompt's tokens by now."""
         ...
 
     def frame(self, event: Event) -> bytes | None:
-        """Write what is sent for `event`; None when there is nothing to send."""
+        """Write the frame for `event`; None when there is nothing to send."""
         ...
 
     def usage_frame(self, usage: Usage) -> bytes | None:
-        """Write what is sent after the last event; None when there is nothing to send."""
+        """Write the frame after the last event; None when there is nothing to send."""
         ...
 
     def whole(self, choices: Sequence[FinishedChoice], usage: Usage) -> msgspec.Struct:
@@ -72,22 +72,22 @@ async def read_wire(
     admission: Admission,
     bulk: Callable[[Body], Part] | None = None,
 ) -> T:
-    """Parse the body and free its bytes; GatewayError for a bad one. `bulk`: `parse_steps`."""
+    """Parse the body and free its bytes; GatewayError for a bad body. `bulk`: `parse_steps`."""
     body = await read_body(request, bounds.max_body_bytes, permit.body)
     size = work_in(body)
     work = parse_steps(decoder, body, bounds.max_json_depth, bulk)
-    del body  # `work` has it until it is parsed
+    del body  # `work` holds the body until it is parsed
     return await admission.off_the_loop(permit.caller, work, size)
 
 
 def work_in(spelled: Body) -> int:
-    """Count the work of parsing this JSON, in characters to be tokenised."""
+    """Estimate the work of parsing JSON, as a number of characters to tokenise."""
     each = _FLAT_BYTES_PER_CHARACTER if is_flat(spelled) else BYTES_PER_CHARACTER
     return len(spelled) // each
 
 
 def work_with(prompt: Body, body_bytes: int) -> int:
-    """Count the work of a parsed body of `body_bytes`, whose `prompt` is read by itself."""
+    """Estimate the work of parsing a body of `body_bytes` whose `prompt` is parsed separately."""
     return work_in(prompt) + max(body_bytes - len(prompt), 0) // BYTES_PER_CHARACTER
 
 
@@ -96,7 +96,7 @@ Ending = Callable[[Sequence[FinishedChoice], Usage], Awaitable[None]]
 
 @dataclass(slots=True)
 class DialectRequest:
-    """One request that has been read: what it asks for, and how its answer is rendered.
+    """A parsed request: its generation request, and the renderer of its answer.
 
     `ending` is awaited before the end of the answer is rendered, with the choices of a whole one.
     `error_event` is how a stream of this answer breaks off, if not as all of its dialect do.
@@ -110,10 +110,10 @@ class DialectRequest:
     headers: dict[str, str] = field(default_factory=dict)  # known once the request is admitted
     ending: Ending | None = None
     error_event: Callable[[GatewayError], bytes] | None = None
-    echoed: int = 0  # work to spell what of the prompts comes with the answer, in characters
+    echoed: int = 0  # work of rendering the prompts that the answer echoes, in characters
 
     async def respond(self, answering: Answering, *, stream: bool) -> Response:
-        """Answer, whole or as it comes."""
+        """Return the answer, as a stream or whole."""
         if stream:
             frames, last = self._frames(answering), self.rendering.last
             return EventStream(frames, last, self.headers, self.error_event)
@@ -132,7 +132,7 @@ class DialectRequest:
     async def _pieces(
         self, choices: Sequence[FinishedChoice], usage: Usage, admission: Admission
     ) -> AsyncGenerator[bytes, None]:
-        """Yield the JSON of a whole answer; a large one is made off the loop, piece by piece."""
+        """Yield the JSON of a whole answer in pieces; encode a large one off the event loop."""
         spelled = self._spelled(choices, usage)
         work = self.echoed + sum(choice.work for choice in choices)
         caller = self.permit.caller
@@ -166,7 +166,7 @@ class DialectRequest:
                 yield last
 
     async def _first_frame(self, event: Delta, admission: Admission) -> bytes:
-        """Write the frame of an event that may be a choice's first, with its prompt's part."""
+        """Write the frame of `event`, off the event loop if the prompt's part in it is large."""
 
         def work() -> Steps[bytes]:
             yield from ()
@@ -182,7 +182,7 @@ class DialectRequest:
     def _answer(
         self, answering: Answering, *, is_whole: bool = False
     ) -> AbstractAsyncContextManager[Answer]:
-        """Hand the request over once: the code that answers it frees it."""
+        """Start to answer, once; give up the generation request, so that it is freed early."""
         generation_request, self.generation_request = self.generation_request, None
         assert generation_request is not None
         scope = self.request.scope
@@ -192,17 +192,17 @@ class DialectRequest:
         )
 
     def _heard(self, answer: Answer) -> AbstractAsyncContextManager[AsyncIterator[Event | None]]:
-        """Return the events, with None where a sign of life is due."""
+        """Return the answer's events, with None where a keep-alive frame is due."""
         if self.keep_alive is None:
             return nullcontext(answer.events)
         return aclosing(with_pauses(answer.events, self.keep_alive.every_s))
 
     def _usage(self, answer: Answer) -> Usage:
-        """Return the usage that the caller is shown."""
+        """Return the usage, without cache tiers if the caller may not see them."""
         used = answer.request_metrics.usage()
         return used if self.permit.caller.sees_tiers else replace(used, tiers=None)
 
 
 def json_response(encoded: bytes, headers: Mapping[str, str] | None = None) -> Response:
-    """Make an answer of JSON."""
+    """Make a response with the JSON `encoded`."""
     return Response(encoded, headers=headers, media_type="application/json")

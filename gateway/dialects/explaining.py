@@ -1,4 +1,4 @@
-"""The extension `ratoon` of every dialect: why a prompt missed, and what of a request is ignored.
+"""The extension `ratoon` of every dialect: why a prompt missed the cache, and ignored fields.
 
 A request asks for the first. The second is said of what would have an effect elsewhere.
 
@@ -22,7 +22,7 @@ AnswerId = Annotated[str, Meta(min_length=1, max_length=128)]
 
 
 class RatoonOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An extension: whether the answer says why its prompt missed the cache.
+    """An extension of the request: it asks why the prompt missed the cache.
 
     It is compared with the prompt of the answer that is named, or else with the tenant's most
     similar recent one.
@@ -33,7 +33,7 @@ class RatoonOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class RatoonReply(Struct, frozen=True, kw_only=True):
-    """An extension: what the request asked about the cache, and what of it has no effect here."""
+    """An extension of the answer: why the prompt missed, and the request's parts without effect."""
 
     cache_miss: CacheMiss | UnsetType = UNSET
     ignored: tuple[PassedOver, ...] | UnsetType = UNSET
@@ -43,7 +43,7 @@ def explain_of(
     options: RatoonOptions | None,
     parts: Callable[[], Iterable[PromptPart]] | None,
 ) -> Explain | None:
-    """Read what `options` ask for. `parts` are found only where they are needed.
+    """Read the comparison that `options` ask for; `parts` is called only if it is needed.
 
     Without `parts` the prompt is one.
     """
@@ -56,7 +56,7 @@ def explain_of(
 def ratoon_reply(
     usage: Usage | None, ignored: tuple[PassedOver, ...] = ()
 ) -> RatoonReply | UnsetType:
-    """Write what is said of `usage`, where it was asked for, and of what was `ignored`."""
+    """Write the cache miss of `usage` and the `ignored` fields; UNSET if there is neither."""
     miss = None if usage is None else usage.cache_miss
     if miss is None and not ignored:
         return UNSET

@@ -1,4 +1,4 @@
-"""The choices of an answer that is sent whole: each one's text, reasoning and calls, put together.
+"""The choices of a whole answer: each choice's text, reasoning and calls, joined from deltas.
 
 Knows: events and pieces. Does not know: how they are rendered.
 """
@@ -27,13 +27,13 @@ from gateway.turn_formats.pieces import (
 
 @dataclass(frozen=True, slots=True)
 class FinishedCall:
-    """A call; its arguments are the JSON of an object, unless the answer was cut off in it."""
+    """A finished call; its arguments are a JSON object, unless the answer was cut off in them."""
 
     name: str
     arguments: str
 
     def object(self) -> dict[str, Any]:
-        """Read the arguments as an object; an empty one where the answer was cut off in them.
+        """Decode the arguments; return an empty object if the answer was cut off in them.
 
         BadRequest where they are nested too deep.
         """
@@ -48,17 +48,17 @@ class FinishedCall:
 
 FinishedPiece = TextPiece | ReasoningPiece | FinishedCall
 
-_PIECE_BYTES = 128  # beside its text
-_CHARACTER_BYTES = 4  # at most
-_BYTES_PER_CHARACTER = 16  # of text: as much work as a character to be tokenised
+_PIECE_BYTES = 128  # memory of a piece beside its text
+_CHARACTER_BYTES = 4  # memory of a character at most
+_BYTES_PER_CHARACTER = 16  # text that costs as much to encode as a character to tokenise
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedChoice:
-    """One choice, complete."""
+    """One finished choice of an answer."""
 
     index: int
-    pieces: tuple[FinishedPiece, ...]  # of a kind never two beside each other, but for calls
+    pieces: tuple[FinishedPiece, ...]  # adjacent pieces differ in kind, except calls
     token_ids: Sequence[int]
     logprobs: PackedLogprobs | None
     end: ChoiceEnded
@@ -66,22 +66,22 @@ class FinishedChoice:
 
     @property
     def text(self) -> str:
-        """The text, without reasoning and calls."""
+        """The choice's text, without reasoning and calls."""
         return "".join(piece.text for piece in self.pieces if isinstance(piece, TextPiece))
 
     @property
     def reasoning(self) -> str:
-        """The text that came as reasoning."""
+        """The choice's reasoning."""
         return "".join(piece.text for piece in self.pieces if isinstance(piece, ReasoningPiece))
 
     @property
     def calls(self) -> list[FinishedCall]:
-        """All calls."""
+        """The choice's calls."""
         return [piece for piece in self.pieces if isinstance(piece, FinishedCall)]
 
     @property
     def work(self) -> int:
-        """The work of spelling it, in characters to be tokenised."""
+        """The work of encoding the choice as JSON, in characters to tokenise."""
         scored = 0 if self.prompt is None else self.prompt.work
         logprobs = 0 if self.logprobs is None else self.logprobs.nbytes
         said = sum(map(_size_of, self.pieces)) + len(self.token_ids)
@@ -117,7 +117,7 @@ async def gather(
 
 @dataclass(slots=True)
 class _Gathering:
-    """One choice, as far as it has come, in little memory."""
+    """The part of one choice that has arrived, packed to save memory."""
 
     nbytes: int = 0
     turn: _JoinedPieces = field(default_factory=lambda: _JoinedPieces())
@@ -145,22 +145,22 @@ class _Gathering:
 
 
 def pieces_of(delta: Delta) -> tuple[Piece, ...]:
-    """List what a delta adds to the turn, also where it was not parsed."""
+    """List the pieces of `delta`; its text is one piece if the turn was not parsed."""
     if delta.pieces is not None:
         return delta.pieces
     return (TextPiece(delta.text),) if delta.text else ()
 
 
 class _JoinedPieces:
-    """Pieces of a kind that stand together as one, and each call with its arguments."""
+    """A joiner of adjacent pieces of one kind, and of each call with its arguments."""
 
     def __init__(self) -> None:
         self._closed: list[FinishedPiece] = []
-        self._open: Piece | None = None  # the first of those that are joined
+        self._open: Piece | None = None  # the first of the pieces being joined
         self._text = StringIO()
 
     def add(self, piece: Piece) -> int:
-        """Put one more behind the others; returns how many bytes it takes at most."""
+        """Append a piece; return the most bytes that it takes in memory."""
         begins = self._begins(piece)
         if begins:
             self._close()
@@ -170,7 +170,7 @@ class _JoinedPieces:
         return begins * _PIECE_BYTES + _CHARACTER_BYTES * len(text)
 
     def finished(self) -> tuple[FinishedPiece, ...]:
-        """Return all of it; nothing may be added any more."""
+        """Return the joined pieces; no piece may be added afterwards."""
         self._close()
         return tuple(self._closed)
 

@@ -1,4 +1,4 @@
-"""The signs of life while a stream waits for its first event, so that nobody gives it up.
+"""Keep-alive frames while a stream waits for its first event, so that clients do not give up.
 
 A long prompt may compute for longer than proxies and clients wait for a byte. Later events follow
 one another closely, and are not timed: that would cost a task for each.
@@ -16,7 +16,7 @@ from gateway.generation.choice import Event
 
 
 class KeepAlive(NamedTuple):
-    """The frame that is sent every so many seconds until the first event has come."""
+    """The keep-alive frame, and the seconds between its sendings before the first event."""
 
     frame: bytes
     every_s: float
@@ -25,7 +25,7 @@ class KeepAlive(NamedTuple):
 async def with_pauses(
     events: AsyncGenerator[Event, None], pause_s: float
 ) -> AsyncGenerator[Event | None, None]:
-    """Yield the `events`, at least one; None for each pause before the first."""
+    """Yield the `events`, at least one, and None for every `pause_s` before the first."""
     first = asyncio.ensure_future(anext(events))
     try:
         while not first.done():

@@ -1,4 +1,4 @@
-"""JSON of answers that are too large to be made at once, in fragments.
+"""JSON encoding, in fragments, of answers that are too large to encode at once.
 
 A `LazyList` stands in a Struct where a list does. Its items are made, encoded and forgotten a few
 at a time, when all that comes before them has been spelled.
@@ -17,20 +17,20 @@ import msgspec
 from gateway.processes.fair_executor import Steps
 
 PIECE_BYTES = 128 << 10
-_STEP_BYTES = 16 << 10  # of log-probabilities a millisecond
+_STEP_BYTES = 16 << 10  # JSON of log-probabilities encoded in a millisecond
 
 T = TypeVar("T")
-Fragments = Iterator[bytes]  # of one JSON text; each takes a millisecond to make at most
+Fragments = Iterator[bytes]  # parts of one JSON text; each takes at most a millisecond to encode
 
 
 class LazyList(Sequence[T]):
-    """A list whose items are made when they are looked at, each time anew.
+    """A list that makes its items anew on each access.
 
     Spelled, each is looked at once, in their order.
     """
 
     def __init__(self, length: int, item: Callable[[int], T], at_once: int = 16) -> None:
-        """Make `at_once` items together, which take about a millisecond."""
+        """Encode `at_once` items at a time, which takes about a millisecond."""
         self.at_once = at_once
         self._length = length
         self._item = item
@@ -51,20 +51,20 @@ class LazyList(Sequence[T]):
 
 
 class Listed(Protocol):
-    """The maker of a list of so many items: `LazyList`, or `listed_now`."""
+    """A maker of a list from a length and an item function: `LazyList`, or `listed_now`."""
 
     def __call__(self, length: int, item: Callable[[int], T], /) -> Sequence[T]:
-        """Make the list."""
+        """Make a list of `length` items."""
         ...
 
 
 def listed_now(length: int, item: Callable[[int], T]) -> list[T]:
-    """Make all of a list."""
+    """Make all items of a list at once."""
     return [item(at) for at in range(length)]
 
 
 def fragments(value: object) -> Fragments:
-    """Write the JSON of `value`, which may have lazy lists at any depth."""
+    """Encode `value` as JSON, in fragments; it may have lazy lists at any depth."""
     mark = b""
     lists: list[LazyList[Any]] = []
 
@@ -72,7 +72,7 @@ def fragments(value: object) -> Fragments:
         nonlocal mark
         if not isinstance(found, LazyList):
             raise TypeError(f"{type(found).__name__} cannot be spelled as JSON")
-        # JSON has no such byte, but what is passed on as it was sent may have it.
+        # Encoded JSON has no byte 0, but raw JSON of a client, passed on unread, may.
         mark = mark or b"\0" + secrets.token_bytes(16)
         lists.append(found)
         return msgspec.Raw(mark)
@@ -89,7 +89,7 @@ def fragments(value: object) -> Fragments:
 
 
 def piece(spelled: Fragments) -> Steps[bytes]:
-    """Join some of the fragments that are left; return b"" once there are none."""
+    """Join the next fragments up to `PIECE_BYTES`; return b"" if no fragment is left."""
     taken, size, step = [], 0, 0
     for fragment in spelled:
         taken.append(fragment)
@@ -112,7 +112,7 @@ def _items(found: LazyList[Any]) -> Fragments:
 
 
 def _without_brackets(spelled: Fragments) -> Fragments:
-    """Yield the items of a list, which is not empty, without what stands around them."""
+    """Yield the JSON of a list, which is not empty, without its brackets."""
     last = next(spelled)[1:]
     for fragment in spelled:
         yield last

@@ -1,4 +1,4 @@
-"""OpenAI's fields of the prompt cache, which chats, text completions and responses have alike.
+"""OpenAI's prompt cache fields, common to chats, text completions and responses.
 
     prompt_cache_retention   how long the prompt is retained: "in_memory" 5 minutes, "24h" a day
     prompt_cache_options     for its `ttl`, half an hour without one; with the mode "explicit" up to
@@ -29,19 +29,19 @@ _RETENTION = {"in_memory": 300.0, "in-memory": 300.0, "24h": 24 * 3600.0}
 _SECONDS: dict[Lifetime, float] = {"5m": 300.0, "30m": 1800.0, "1h": 3600.0, "12h": 12 * 3600.0}
 
 Retention = Literal["in_memory", "in-memory", "24h"]
-Place = TypeVar("Place")  # where something is marked, in a dialect's own terms
-CacheKey = Annotated[str, Meta(max_length=64)]  # as OpenAI bounds it
+Place = TypeVar("Place")  # a breakpoint's place, in a dialect's own terms
+CacheKey = Annotated[str, Meta(max_length=64)]  # OpenAI's bound
 
 
 class PromptCacheOptions(Struct, frozen=True, kw_only=True):
-    """The extent of what is retained: the whole prompt, or only up to the breakpoints."""
+    """The option to retain the whole prompt, or only up to its breakpoints, and for how long."""
 
     mode: Literal["implicit", "explicit"] | None = None
     ttl: Lifetime | None = None
 
 
 class Breakpoint(NamedTuple):
-    """The chat up to a breakpoint, or None for all of it, and the breakpoint's own lifetime."""
+    """The chat up to a breakpoint (None: the whole chat), and the breakpoint's own lifetime."""
 
     chat: ChatPrompt | None
     ttl: Lifetime | None
@@ -52,7 +52,7 @@ def marks_of(
     options: PromptCacheOptions | None,
     breakpoints: Sequence[Breakpoint] = (),
 ) -> tuple[CacheMark, ...]:
-    """Read a request's breakpoints, in order; of `breakpoints`, in order too, the last ones."""
+    """Read a request's cache marks, in order; too many `breakpoints` leave only the last."""
     ttl = None if options is None else options.ttl
     is_explicit = options is not None and options.mode == "explicit"
     has_end = (retention is not None or options is not None) and not is_explicit
@@ -64,7 +64,7 @@ def marks_of(
 
 
 def _seconds(retention: Retention | None, ttl: Lifetime | None) -> float:
-    """Return the longer one: OpenAI says that they do not interact, and `ttl` is a minimum."""
+    """Return the longer lifetime in seconds: OpenAI makes `ttl` a minimum beside `retention`."""
     asked = [] if retention is None else [_RETENTION[retention]]
     if ttl is not None:
         asked.append(_SECONDS[ttl])
@@ -78,7 +78,7 @@ def with_controls(
     *,
     has_breakpoints: bool,
 ) -> tuple[CacheMark, ...]:
-    """Add those of each `cache_control` before `marks`; BadRequest for both kinds, or too many.
+    """Add the marks of each `cache_control` before `marks`; BadRequest for both, or too many.
 
     `covered` gives the chat up to a place; None: all of it.
     """

@@ -1,4 +1,4 @@
-"""The common part of OpenAI's APIs: errors, headers, tiers of service, and a part of usage.
+"""The common part of OpenAI's APIs: errors, headers, tiers of service, and details of usage.
 
 Knows: field names and headers. Does not know: which API answers.
 """
@@ -19,16 +19,16 @@ from gateway.views import TokensByTier
 
 ServiceTier = Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"]
 
-_TYPES = {403: "permission_error", 429: "requests"}  # by status
+_TYPES = {403: "permission_error", 429: "requests"}  # error types by HTTP status
 
 
 def cached_by_tier(usage: Usage) -> TokensByTier | UnsetType:
-    """Count the cached tokens by tier, for those who see them; the sum is `cached_tokens`."""
+    """Count the cached tokens by cache tier; UNSET if the caller may not see tiers."""
     return UNSET if usage.tiers is None else TokensByTier.of(usage.tiers)
 
 
 class CacheWrites(msgspec.Struct, frozen=True, kw_only=True):
-    """Tokens written by the time for which they are kept after each use; the sum is all of them.
+    """Tokens written to the cache, by the time for which they are retained after each use.
 
     OpenAI has the first two; the others are there where something was written for so long.
     """
@@ -41,7 +41,7 @@ class CacheWrites(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, usage: Usage) -> CacheWrites | UnsetType:
-        """Count those of a request; nothing where it has no breakpoint."""
+        """Count the tokens that a request wrote to the cache; UNSET without a breakpoint."""
         if not usage.written:
             return UNSET
         written = usage.written_by_seconds()
@@ -55,7 +55,7 @@ class CacheWrites(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ErrorBody(msgspec.Struct, frozen=True):
-    """The error; `code` is stable, `message` is for people."""
+    """An error's fields; `code` is stable, `message` is for people."""
 
     message: str
     type: str
@@ -64,29 +64,29 @@ class ErrorBody(msgspec.Struct, frozen=True):
 
 
 class ErrorReply(msgspec.Struct, frozen=True):
-    """The whole body of an error."""
+    """The body of an error answer."""
 
     error: ErrorBody
 
 
 def error_reply(error: GatewayError, param: str | None) -> RenderedError:
-    """Answer a request that failed, with the remaining limits where one is reached.
+    """Write the answer for `error`, with the tenant's remaining limits if it reached a limit.
 
     `param` is what the field at fault is called there.
     """
     headers = limit_headers(error.standing) if isinstance(error, LimitReached) else {}
     if error.status == 429 and error.retry_after_s is None:
-        headers["x-should-retry"] = "false"  # else OpenAI's clients send every 429 again
+        headers["x-should-retry"] = "false"  # OpenAI's clients retry every 429 without it
     return RenderedError(error.status, headers, msgspec.json.encode(error_body(error, param)))
 
 
 def error_body(error: GatewayError, param: str | None) -> ErrorReply:
-    """Write its body."""
+    """Write the error body for `error`."""
     return ErrorReply(ErrorBody(error.message, _type(error), param, error.code))
 
 
 def head_fields(request_id: str, spent_ms: float) -> list[tuple[bytes, bytes]]:
-    """Write fields of every answer's head, as OpenAI names them."""
+    """Write the headers with the request's id and time, under OpenAI's names."""
     return [
         (b"x-request-id", request_id.encode()),
         (b"openai-processing-ms", f"{spent_ms:.0f}".encode()),
@@ -94,7 +94,7 @@ def head_fields(request_id: str, spent_ms: float) -> list[tuple[bytes, bytes]]:
 
 
 def limit_headers(standing: RateStatus) -> dict[str, str]:
-    """Write a tenant's remaining rates, as OpenAI's `x-ratelimit-*` headers."""
+    """Write a tenant's remaining rate limits as OpenAI's `x-ratelimit-*` headers."""
     return _left_of("requests", standing.requests) | _left_of("tokens", standing.tokens)
 
 
@@ -118,7 +118,7 @@ def _left_of(what: str, allowance: Allowance | None) -> dict[str, str]:
 
 
 def _duration(seconds: float) -> str:
-    """Write `120ms`, `7s`, `6m0s`: rounded up, so that waiting this long is never too short."""
+    """Write seconds as `120ms`, `7s` or `6m0s`, rounded up, so that the wait is never too short."""
     if seconds < 1:
         return f"{math.ceil(seconds * 1000)}ms"
     whole = math.ceil(seconds)

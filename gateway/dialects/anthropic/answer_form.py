@@ -19,7 +19,7 @@ from gateway.turn_formats.turn_format import ToolSpec
 
 
 def answer_form(wire: PromptRequest, specs: Sequence[ToolSpec]) -> AnswerForm:
-    """Find what may answer `wire` with tools `specs`; raise BadRequest for a contradiction."""
+    """Return the form that the answer to `wire` may take; raise BadRequest for a contradiction."""
     choice = wire.tool_choice or ToolChoice(type="auto")
     format_, field = _format(wire)
     form = AnswerForm(
@@ -40,7 +40,7 @@ def answer_form(wire: PromptRequest, specs: Sequence[ToolSpec]) -> AnswerForm:
 
 
 def _format(wire: PromptRequest) -> tuple[OutputFormat | None, str]:
-    """Find the schema of the answer's text, and the field that it is in."""
+    """Find the schema of the answer's text, and the request field that holds it."""
     if wire.output_config is not None and wire.output_config.format is not None:
         return wire.output_config.format, "output_config.format"
     return wire.output_format, "output_format"

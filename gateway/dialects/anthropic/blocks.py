@@ -1,4 +1,4 @@
-"""The blocks of a turn as Structs, told apart by their `type`.
+"""The content blocks of a turn as Structs, told apart by their `type`.
 
 Fields that are not here are ignored, and so are the marks of the cache, which never reach a
 template.
@@ -21,26 +21,26 @@ class _Block(Struct, frozen=True, kw_only=True, tag_field="type"):
 
 
 class TextBlock(_Block, frozen=True, kw_only=True, tag="text"):
-    """Text, of anybody."""
+    """A block of text, in a turn of any role."""
 
     text: str
 
 
 class ThinkingBlock(_Block, frozen=True, kw_only=True, tag="thinking"):
-    """The assistant's thinking. Its signature says nothing here."""
+    """The assistant's thinking; its signature is ignored."""
 
     thinking: str
     signature: str | None = None
 
 
 class RedactedThinkingBlock(_Block, frozen=True, kw_only=True, tag="redacted_thinking"):
-    """Thinking that only another server could read."""
+    """A block of thinking that another server encrypted."""
 
     data: str
 
 
 class ToolUseBlock(_Block, frozen=True, kw_only=True, tag="tool_use"):
-    """A call that the assistant made."""
+    """A tool call that the assistant made."""
 
     id: str
     name: str
@@ -48,13 +48,13 @@ class ToolUseBlock(_Block, frozen=True, kw_only=True, tag="tool_use"):
 
 
 class ToolReferenceBlock(_Block, frozen=True, kw_only=True, tag="tool_reference"):
-    """A tool that the client's search has found; all tools are shown in any case."""
+    """A tool that the client's search has found; the prompt shows every tool in any case."""
 
     tool_name: str
 
 
 class ToolResultBlock(_Block, frozen=True, kw_only=True, tag="tool_result"):
-    """The result of a call."""
+    """The result of a tool call."""
 
     tool_use_id: str
     content: str | list[TextBlock | ToolReferenceBlock | Hosted | Foreign] | None = None
@@ -62,13 +62,13 @@ class ToolResultBlock(_Block, frozen=True, kw_only=True, tag="tool_result"):
 
 
 class ToolAdditionBlock(_Block, frozen=True, kw_only=True, tag="tool_addition"):
-    """A tool that may be called from here on; in a system message."""
+    """A block of a system message: the tool may be called from this turn on."""
 
     tool: Added
 
 
 class ToolRemovalBlock(_Block, frozen=True, kw_only=True, tag="tool_removal"):
-    """A tool that may be called no more; in a system message."""
+    """A block of a system message: the tool may no longer be called."""
 
     tool: Removed
 
@@ -96,7 +96,7 @@ class TurnConfig(Struct, frozen=True, kw_only=True):
 
 
 class InputMessage(Struct, frozen=True, kw_only=True):
-    """One turn; of the system there may be some between the others.
+    """One turn of the conversation; system turns may stand between the others.
 
     A system message may be shown for one turn of the user alone (`clear_at`), and may have no
     content but an `output_config`.

@@ -1,4 +1,4 @@
-"""Anthropic's `diagnostics`, and the extension `ratoon` beside it.
+"""Anthropic's field `diagnostics` on cache misses, and the extension `ratoon` beside it.
 
     diagnostics: {previous_message_id: "msg_..."}     in a request
     diagnostics: {cache_miss_reason: {...}} | null    in the message, in streams in `message_start`
@@ -38,33 +38,33 @@ from gateway.requests.request_metrics import Usage
 
 @dataclass(frozen=True, slots=True)
 class CacheQuestions:
-    """The questions of a request about its misses, and so what its answer has."""
+    """The request's questions about its cache misses, which decide the fields of the answer."""
 
     wants_diagnostics: bool = False
-    has_previous: bool = False  # a message that `diagnostics` names
+    has_previous: bool = False  # `diagnostics` names a previous message
     wants_ratoon: bool = False
 
     @classmethod
     def of(cls, wire: MessagesRequest) -> CacheQuestions:
-        """Read what `wire` asks."""
+        """Read the questions that `wire` asks about the cache."""
         asked, own = wire.diagnostics, wire.ratoon
         named = asked is not None and asked.previous_message_id is not None
         return cls(asked is not None, named, own is not None and own.explain is True)
 
     def diagnostics(self, usage: Usage) -> Diagnostics | UnsetType | None:
-        """Write Anthropic's field."""
+        """Write the field `diagnostics`."""
         if not self.wants_diagnostics:
             return UNSET
         miss = usage.cache_miss
         return None if miss is None or not self.has_previous else _diagnostics(miss)
 
     def ratoon(self, usage: Usage, ignored: tuple[PassedOver, ...]) -> RatoonReply | UnsetType:
-        """Write our field."""
+        """Write the field `ratoon`."""
         return ratoon_reply(usage if self.wants_ratoon else None, ignored)
 
 
 def explain_of_messages(wire: MessagesRequest) -> Explain | None:
-    """Read the comparison that `wire` asks for; one serves both fields."""
+    """Read the comparison of prompts that `wire` asks for, by either field; None if by neither."""
     own = wire.ratoon
     wants_all = own is not None and own.explain is True
     named = own.previous_id if own is not None and wants_all else None

@@ -1,4 +1,4 @@
-"""Anthropic's dialect, as an object of the protocol `Dialect`.
+"""The Anthropic dialect's implementation of the protocol `Dialect`.
 
 Knows: the dialect's paths and parts. Does not know: its fields or its answers.
 """
@@ -20,27 +20,27 @@ from gateway.http.error_dialect import RenderedError
 
 
 class Anthropic:
-    """The Messages API."""
+    """The dialect of Anthropic's Messages API."""
 
     prefixes: ClassVar[tuple[str, ...]] = ("/v1/messages",)
     error_schema: ClassVar[type[msgspec.Struct]] = errors.MessagesError
 
     def router(self, parts: RouteParts) -> APIRouter:
-        """Serve all routes of the dialect."""
+        """Return a router with all routes of the dialect."""
         return messages_router(parts)
 
     def error_reply(self, error: GatewayError, request_id: str) -> RenderedError:
-        """Write the body for `error`, with a tenant's remaining limits where one is reached."""
+        """Write the answer for `error`, with the tenant's remaining limits if one is reached."""
         standing = limit_headers(error.standing) if isinstance(error, LimitReached) else {}
         headers = standing | errors.retry_headers(error)
         body = msgspec.json.encode(errors.messages_error(error, request_id))
         return RenderedError(errors.status_of(error), headers, body)
 
     def error_event(self, error: GatewayError, request_id: str) -> bytes:
-        """Write the same body as an event; nothing comes after it."""
+        """Write the body for `error` as the last event of a stream."""
         return event(errors.messages_error(error, request_id))
 
     def head_fields(self, request_id: str, spent_ms: float) -> list[tuple[bytes, bytes]]:
-        """Write the fields as Anthropic names them."""
+        """Write the header with the request's id, under Anthropic's name."""
         del spent_ms
         return [(b"request-id", request_id.encode())]

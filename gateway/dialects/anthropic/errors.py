@@ -1,4 +1,4 @@
-"""Every error in Anthropic's shape: `{"type": "error", "error": {...}, "request_id": ...}`.
+"""The errors in Anthropic's shape: `{"type": "error", "error": {...}, "request_id": ...}`.
 
 Knows: how each error of the gateway is rendered, with which status, and which ones must not be sent
 again. Does not know: where it came from.
@@ -10,7 +10,7 @@ import msgspec
 
 from gateway.errors import BudgetSpent, GatewayError, LimitReached
 
-OVERLOADED = 529  # Anthropic's own, where others answer 503
+OVERLOADED = 529  # Anthropic's status for overload, in place of 503
 
 _TYPES = {
     401: "authentication_error",
@@ -21,12 +21,12 @@ _TYPES = {
     429: "rate_limit_error",
     503: "overloaded_error",
 }
-# Code that all dialects share names fields of OpenAI's.
+# Anthropic's names of fields that shared code calls by OpenAI's names.
 _PARAMS = {"continue_final_message": "messages"}
 
 
 class ErrorCode(msgspec.Struct, frozen=True):
-    """The cause of an error, for clients to branch on."""
+    """The cause of an error as a code that clients can branch on."""
 
     error_code: str
 
@@ -42,14 +42,14 @@ class ErrorDetail(msgspec.Struct, frozen=True):
 
 
 class MessagesError(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="error"):
-    """The whole body of an error, and the last event of a stream that breaks off."""
+    """The body of an error answer, and the last event of a stream that fails."""
 
     error: ErrorDetail
     request_id: str
 
 
 def messages_error(error: GatewayError, request_id: str) -> MessagesError:
-    """Write the body for `error`."""
+    """Write the error body for `error`."""
     default = "api_error" if error.status >= 500 else "invalid_request_error"
     kind = _TYPES.get(error.status, default)
     param = None if error.param is None else _PARAMS.get(error.param, error.param)
@@ -58,12 +58,12 @@ def messages_error(error: GatewayError, request_id: str) -> MessagesError:
 
 
 def status_of(error: GatewayError) -> int:
-    """Return the status that Anthropic's clients know."""
+    """Return the HTTP status that Anthropic's clients know for `error`."""
     return OVERLOADED if error.status == 503 else error.status
 
 
 def retry_headers(error: GatewayError) -> dict[str, str]:
-    """Tell clients not to resend what can never pass: they do so for every 429."""
+    """Write headers that keep clients from retrying a 429 that can never pass."""
     if isinstance(error, BudgetSpent):
         return {"anthropic-ratelimit-unified-status": "rejected", "x-should-retry": "false"}
     if isinstance(error, LimitReached) and error.retry_after_s is None:
@@ -72,6 +72,6 @@ def retry_headers(error: GatewayError) -> dict[str, str]:
 
 
 def _message(error: GatewayError) -> str:
-    if error.code == "context_length_exceeded":  # agents know by these words that they must compact
+    if error.code == "context_length_exceeded":  # agents compact on seeing these words
         return f"prompt is too long: {error.message}"
     return error.message

@@ -1,4 +1,4 @@
-"""Blocks that are known and not supported, so that they are refused by name.
+"""Content blocks that are known but unsupported, so that they are refused by name.
 
 No model here sees pictures or reads files, and what only another server can read is not held here.
 """
@@ -9,7 +9,7 @@ from msgspec import Struct
 
 
 class ForeignBlock(Struct, frozen=True, tag_field="type"):
-    """The base of all of them. What is in one is not looked at."""
+    """The base of unsupported blocks; their fields are not read."""
 
 
 class ImageBlock(ForeignBlock, frozen=True, tag="image"):
@@ -17,15 +17,15 @@ class ImageBlock(ForeignBlock, frozen=True, tag="image"):
 
 
 class DocumentBlock(ForeignBlock, frozen=True, tag="document"):
-    """A file, or a text that is to be cited."""
+    """A block with a file, or with a text to be cited."""
 
 
 class SearchResultBlock(ForeignBlock, frozen=True, tag="search_result"):
-    """The result of a search, to be cited."""
+    """A search result to be cited."""
 
 
 class CompactionBlock(ForeignBlock, frozen=True, tag="compaction"):
-    """A summary in place of all that came before."""
+    """A summary that replaces all earlier turns."""
 
 
 Foreign = ImageBlock | DocumentBlock | SearchResultBlock | CompactionBlock

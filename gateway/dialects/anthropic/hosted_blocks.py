@@ -1,4 +1,4 @@
-"""Blocks of tools that another server ran: shown to the model where their results are there.
+"""Blocks of tools that another server ran, shown to the model if their results are present.
 
 An agent that comes from such a server has them in its history. A call whose result is in the same
 turn of the assistant is shown as a call and its result; anything else is passed over, and the
@@ -20,17 +20,17 @@ from gateway.prompts.chats.offered_tools import PassedOver
 
 _NOT_THERE = "the hosted tool's call and what it returned are not both in the turn"
 _NO_FILES = "no file is kept here, so the model is not shown it"
-_DEEP = 5  # levels of a result in which what nobody here can read is left out
+_DEEP = 5  # levels of a result down to which unreadable parts are left out
 
 
 class HostedBlock(Struct, frozen=True, kw_only=True, tag_field="type"):
-    """The base of all of them."""
+    """The base of hosted tools' blocks."""
 
     cache_control: CacheControl | None = None
 
 
 class HostedUse(HostedBlock, frozen=True, kw_only=True):
-    """A call."""
+    """The base of hosted tools' calls."""
 
     id: str = ""
     name: str = ""
@@ -42,11 +42,11 @@ class ServerToolUseBlock(HostedUse, frozen=True, kw_only=True, tag="server_tool_
 
 
 class McpToolUseBlock(HostedUse, frozen=True, kw_only=True, tag="mcp_tool_use"):
-    """A call that a hosted client of MCP made."""
+    """A call that another server's MCP client made."""
 
 
 class HostedResult(HostedBlock, frozen=True, kw_only=True):
-    """The result of a call."""
+    """The base of hosted tools' results."""
 
     tool_use_id: str = ""
     content: Any = None
@@ -54,37 +54,37 @@ class HostedResult(HostedBlock, frozen=True, kw_only=True):
 
 
 class WebSearchBlock(HostedResult, frozen=True, kw_only=True, tag="web_search_tool_result"):
-    """The result of a search in the web."""
+    """The result of a web search."""
 
 
 class WebFetchBlock(HostedResult, frozen=True, kw_only=True, tag="web_fetch_tool_result"):
-    """A page."""
+    """A fetched web page."""
 
 
 class CodeExecutionBlock(HostedResult, frozen=True, kw_only=True, tag="code_execution_tool_result"):
-    """The output of a program."""
+    """The output of code that a hosted tool executed."""
 
 
 class BashBlock(HostedResult, frozen=True, kw_only=True, tag="bash_code_execution_tool_result"):
-    """The output of a command."""
+    """The output of a shell command that a hosted tool ran."""
 
 
 class TextEditorBlock(
     HostedResult, frozen=True, kw_only=True, tag="text_editor_code_execution_tool_result"
 ):
-    """The outcome of a change to a file."""
+    """The outcome of a hosted editor's change to a file."""
 
 
 class ToolSearchBlock(HostedResult, frozen=True, kw_only=True, tag="tool_search_tool_result"):
-    """The tools that a search found."""
+    """The tools that a hosted search found."""
 
 
 class McpToolResultBlock(HostedResult, frozen=True, kw_only=True, tag="mcp_tool_result"):
-    """The result from an MCP server."""
+    """The result of a call that another server's MCP client made."""
 
 
 class ContainerUploadBlock(HostedBlock, frozen=True, kw_only=True, tag="container_upload"):
-    """A file for a hosted machine."""
+    """A file uploaded to a hosted container."""
 
 
 Hosted = (
@@ -102,7 +102,7 @@ Hosted = (
 
 
 def shown_calls(blocks: Sequence[object]) -> frozenset[str]:
-    """Collect the ids of calls in a turn that are before their results, and have a name."""
+    """Collect the ids of a turn's hosted calls that have a name and a later result."""
     called: set[str] = set()
     returned: set[str] = set()
     for block in blocks:
@@ -114,7 +114,7 @@ def shown_calls(blocks: Sequence[object]) -> frozenset[str]:
 
 
 def is_passed_over(block: object, shown: frozenset[str]) -> bool:
-    """Tell whether it is of a hosted tool, and of none of the calls that are `shown`."""
+    """Tell whether `block` is a hosted tool's and belongs to none of the `shown` calls."""
     match block:
         case HostedUse():
             return block.id not in shown
@@ -124,13 +124,13 @@ def is_passed_over(block: object, shown: frozenset[str]) -> bool:
 
 
 def passed_over(block: HostedBlock, where: str) -> PassedOver:
-    """Say of a block that it is not shown."""
+    """Report that the model is not shown `block`."""
     reason = _NO_FILES if isinstance(block, ContainerUploadBlock) else _NOT_THERE
     return PassedOver(where, str(type(block).__struct_config__.tag), reason)
 
 
 def result_text(block: HostedResult) -> str:
-    """Spell the result of a call: as JSON, unless all of it is text."""
+    """Write a hosted call's result as text, or as JSON if some of it is not text."""
     content = _readable("" if block.content is None else block.content, _DEEP)
     if isinstance(content, str):
         return content
@@ -146,7 +146,7 @@ def _is_text(part: Any) -> bool:
 
 
 def _readable(value: Any, deep: int) -> Any:
-    """Leave out of `value` what is sealed, and bytes of files."""
+    """Return `value` without encrypted fields and bytes of files."""
     if deep and isinstance(value, list):
         return [_readable(one, deep - 1) for one in value]
     if deep and isinstance(value, dict):

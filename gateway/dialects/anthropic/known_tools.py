@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from gateway.dialects.anthropic.tool_params import ToolParam
 
-OWN = (None, "custom")  # types of tools that the caller describes itself
+OWN = (None, "custom")  # types of tools that the request itself describes
 _VERSIONED = re.compile(r"(bash|text_editor|memory)_\d{8}")
 _TEXT = {"type": "string"}
 _LINES = {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2}
@@ -72,7 +72,7 @@ _KNOWN: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 
 def described(tool: ToolParam) -> ToolParam | None:
-    """Give `tool` a name and a schema; None for one that the client does not run."""
+    """Return `tool` with a name and a schema; None for a tool that the client does not run."""
     if tool.type in OWN:
         return tool
     found = _VERSIONED.fullmatch(tool.type or "")

@@ -1,4 +1,4 @@
-"""The remaining rates of a tenant, as Anthropic's `anthropic-ratelimit-*` headers.
+"""A tenant's remaining rate limits as Anthropic's `anthropic-ratelimit-*` headers.
 
 Knows: names, and how a time is written. Does not know: where the numbers come from.
 """
@@ -11,7 +11,7 @@ from gateway.tenant_limits import Allowance, RateStatus
 
 
 def limit_headers(standing: RateStatus) -> dict[str, str]:
-    """Write the headers of each rate that the tenant has."""
+    """Write the headers for each rate limit of the tenant."""
     return _of("requests", standing.requests) | _of("tokens", standing.tokens)
 
 

@@ -1,4 +1,4 @@
-"""The marks of a request, `cache_control`, as the prompt's parts that are to be retained.
+"""A request's breakpoints, `cache_control`, as the prompt prefixes to retain in the cache.
 
 A mark covers the tools, the system and the turns up to its block, in this order. The one beside the
 turns, which marks by itself, stands at the end of the prompt; it says nothing if the last block has
@@ -35,16 +35,16 @@ from gateway.prompts.generation_request import CacheMark, ChatPrompt
 
 
 class _Place(NamedTuple):
-    param: str  # as an error names it
+    param: str  # the field's name in errors
     control: CacheControl
-    tools: int | None = None  # the mark is behind as many tools
-    system: int | None = None  # or behind all tools and as many blocks of the system
-    turn: int = 0  # or behind so many whole turns
-    blocks: int | None = None  # and so many blocks of the next one; None: at the prompt's end
+    tools: int | None = None  # the number of tools before the breakpoint
+    system: int | None = None  # or all tools, and the number of system blocks before it
+    turn: int = 0  # or the number of whole turns before it
+    blocks: int | None = None  # and of the next turn's blocks; None: at the prompt's end
 
 
 def marks_of(wire: PromptRequest, prompt: ChatPrompt) -> tuple[CacheMark, ...]:
-    """Read the breakpoints of `wire`, in order; raise BadRequest for those not allowed.
+    """Read the breakpoints of `wire`, in order; raise BadRequest for a forbidden breakpoint.
 
     Each comes with what it covers.
     """
@@ -60,7 +60,7 @@ def marks_of(wire: PromptRequest, prompt: ChatPrompt) -> tuple[CacheMark, ...]:
 def _with_automatic(
     places: list[_Place], control: CacheControl, wire: PromptRequest
 ) -> list[_Place]:
-    """Add the prompt's end, which is the last block's place, to `places`."""
+    """Add a breakpoint at the prompt's end to `places`, unless the last block has the same."""
     if places and _is_last(places[-1], wire):
         if seconds_of(places[-1].control) != seconds_of(control):
             raise BadRequest(
@@ -100,9 +100,9 @@ def _places(wire: PromptRequest) -> Iterator[_Place]:
 
 
 def _mark(block: Block, where: str) -> CacheControl | None:
-    """Read the breakpoint of a block, or of its last text; BadRequest where none may be."""
+    """Read the breakpoint of a block or of its last text; BadRequest where it is forbidden."""
     if isinstance(block, ForeignBlock):
-        return None  # refused as such
+        return None  # `turns.py` refuses the whole block
     control = block.cache_control
     if control is None and isinstance(block, ToolResultBlock) and isinstance(block.content, list):
         texts = [one for one in block.content if isinstance(one, TextBlock)]
@@ -118,7 +118,7 @@ def _mark(block: Block, where: str) -> CacheControl | None:
 
 
 def _covered(place: _Place, wire: PromptRequest, prompt: ChatPrompt) -> ChatPrompt | None:
-    """Cut the chat at the breakpoint; None: all of it."""
+    """Return the chat up to the breakpoint; None: the breakpoint is at the chat's end."""
     if place.tools is None and place.system is None:
         if place.blocks is None or _is_last(place, wire):
             return None

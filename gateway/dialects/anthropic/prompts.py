@@ -1,4 +1,4 @@
-"""The way from a request's fields to its prompt, and to what its answer may be.
+"""The conversion of a request's fields into a chat prompt and the form of its answer.
 
 Knows: what makes a prompt. Does not know: blocks (`turns.py`), sampling (`reading.py`), templates.
 """
@@ -25,7 +25,7 @@ _NOTHING = (Text(""),)
 
 
 def chat_prompt(wire: PromptRequest, max_messages: int) -> tuple[ChatPrompt, AnswerForm]:
-    """Read the prompt, and what may answer it; raise BadRequest that names the wrong field."""
+    """Read the prompt and the form of its answer; raise BadRequest that names the wrong field."""
     refuse_thread(wire)
     refuse_unsupported(wire)
     if len(wire.messages) > max_messages:
@@ -35,7 +35,7 @@ def chat_prompt(wire: PromptRequest, max_messages: int) -> tuple[ChatPrompt, Ans
     messages = [*system_of(wire.system), *messages_of(wire.messages)]
     if not messages:
         raise BadRequest("there is nothing to answer", param="messages")
-    if len(messages) > max_messages:  # of one turn each result is a message
+    if len(messages) > max_messages:  # each tool result of a turn is a message
         raise BadRequest(f"there are more than {max_messages} messages", param="messages")
     continues = _continues(messages, last=len(wire.messages) - 1)
     forms = tools.forms()
@@ -53,7 +53,7 @@ def chat_prompt(wire: PromptRequest, max_messages: int) -> tuple[ChatPrompt, Ans
 
 
 def refuse_thread(wire: PromptRequest) -> None:
-    """Raise BadRequest with the code by which agents know to send the whole conversation again."""
+    """Raise BadRequest for `thread`, with the code that makes agents resend all messages."""
     if asks_something(wire.thread):
         raise BadRequest(
             "conversations are not held here: send all messages, without `thread`",
@@ -63,12 +63,12 @@ def refuse_thread(wire: PromptRequest) -> None:
 
 
 def thinking_is_shown(wire: PromptRequest) -> bool:
-    """Tell whether blocks of thinking have their text."""
+    """Tell whether the answer's thinking blocks carry their text."""
     return wire.thinking is None or wire.thinking.display != "omitted"
 
 
 def system_of(system: str | list[TextBlock] | None) -> list[Message]:
-    """Write the system's message, if it says anything.
+    """Write the system prompt as a message; none if it is empty.
 
     Claude Code's first block says which release asks. It is a header and no instruction, and
     differs from one session to the next: before all else in the prompt it would leave no session
@@ -81,7 +81,7 @@ def system_of(system: str | list[TextBlock] | None) -> list[Message]:
 
 
 def _continues(messages: list[Message], last: int) -> bool:
-    """Tell whether the answer continues the assistant's last turn; an empty one is dropped."""
+    """Tell whether the answer continues the assistant's last turn; drop an empty last turn."""
     if messages[-1].role != "assistant":
         return False
     if messages[-1].parts == _NOTHING:
@@ -98,7 +98,7 @@ def _continues(messages: list[Message], last: int) -> bool:
 
 
 def _variables(wire: PromptRequest) -> dict[str, Scalar]:
-    """Write names that many templates have; others pass over them."""
+    """Write the template variables for thinking and effort; templates without them ignore them."""
     variables: dict[str, Scalar] = {}
     if wire.thinking is not None:
         variables["enable_thinking"] = wire.thinking.type not in ("disabled", "between_tools")

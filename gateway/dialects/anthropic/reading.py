@@ -1,4 +1,4 @@
-"""The way from the bytes of a body to what it asks for, in Anthropic's dialect.
+"""The parsing of request bodies in Anthropic's dialect into generation requests.
 
 Knows: fields of sampling and their defaults. Does not know: how blocks become messages
 (`turns.py`), or how a request is answered (`routes.py`).
@@ -43,14 +43,14 @@ _PROMPT = msgspec.json.Decoder(PromptRequest)
 
 @dataclass(frozen=True, slots=True)
 class MessagesReader:
-    """A reader of bodies, which checks the model that they name."""
+    """A reader of request bodies; it checks the model that a body names."""
 
     card: ModelCard
     bounds: Bounds
     admission: Admission
 
     async def messages(self, request: Request, permit: Permit) -> tuple[DialectRequest, bool]:
-        """Read what a request asks for, and whether the answer is a stream."""
+        """Read a Messages request; return it, and whether its answer is a stream."""
         wire = await read_wire(request, permit, _MESSAGES, self.bounds, self.admission)
         self.card.check(wire.model)
         request_id = request_id_of(request.scope)
@@ -73,7 +73,7 @@ class MessagesReader:
         return DialectRequest(wanted, rendering, request, permit, pings), bool(wire.stream)
 
     async def prompt(self, request: Request, permit: Permit) -> ChatPrompt:
-        """Read the prompt that is to be counted."""
+        """Read the prompt whose tokens are to be counted."""
         wire = await read_wire(request, permit, _PROMPT, self.bounds, self.admission)
         self.card.check(wire.model)
         prompt, _ = await self._off_the_loop(
@@ -96,7 +96,7 @@ def generation_request(
     bounds: Bounds,
     defaults: SamplingDefaults = DIALECT_DEFAULTS,
 ) -> GenerationRequest:
-    """Read what `wire` asks for; raise BadRequest that names the wrong field.
+    """Convert `wire` into a generation request; raise BadRequest that names the wrong field.
 
     A `max_tokens` beyond what the context leaves is cut to that, as Anthropic does.
     """

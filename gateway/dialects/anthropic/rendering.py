@@ -1,4 +1,4 @@
-"""One answer in Anthropic's shape, whole or as events.
+"""The rendering of one answer in Anthropic's shape, whole or as stream events.
 
 A stream is: the message without content, then each block from its start to its stop, then why it
 ended and what was used. Blocks follow one another: where text comes after a call, a new one begins.
@@ -62,39 +62,39 @@ class MessageRendering:
 
     request_id: str
     model: str
-    max_tokens: int  # that were asked for: the context may have less room
+    max_tokens: int  # as requested; the context may have less room
     shows_thinking: bool = True
     asked: CacheQuestions = field(default_factory=CacheQuestions)
-    ignored: tuple[PassedOver, ...] = ()  # of the request
+    ignored: tuple[PassedOver, ...] = ()  # parts of the request that have no effect
     is_open: type[Piece] | None = None  # the kind of the open block
-    blocks: int = 0  # begun
+    blocks: int = 0  # number of blocks begun
     calls: int = 0
     end: ChoiceEnded | None = None
 
     def headers(self, standing: RateStatus) -> Mapping[str, str]:
-        """Write fields of the answer's head."""
+        """Write the answer's rate limit headers."""
         return limit_headers(standing)
 
     def begin(self, usage: Usage) -> bytes:
-        """Write the message without content; what was read from the cache is known by now."""
+        """Write `message_start` (the message without content, its cached tokens) and a ping."""
         message = self._message([], None, usage)
         return event(MessageStart(message)) + PING
 
     def frame(self, told: Event) -> bytes | None:
-        """Write the events for `told`."""
+        """Write the stream events for the answer's event `told`."""
         if isinstance(told, ChoiceEnded):
             self.end = told
             return self._closed() or None
         return b"".join(self._piece(piece) for piece in pieces_of(told)) or None
 
     def usage_frame(self, usage: Usage) -> bytes:
-        """Write why the message ended, with all that was used, and its end."""
+        """Write `message_delta` with the stop reason and the usage, then `message_stop`."""
         assert self.end is not None
         stop = StopDelta(self._stop_reason(self.end), _stop_sequence(self.end))
         return event(MessageDeltaEvent(stop, self._usage(usage))) + event(MessageStop())
 
     def whole(self, choices: Sequence[FinishedChoice], usage: Usage) -> MessageReply:
-        """Write the whole message."""
+        """Write the whole answer as one message."""
         [choice] = choices
         content = [self._content(piece) for piece in choice.pieces]
         return self._message(content, choice.end, usage)
@@ -137,7 +137,7 @@ class MessageRendering:
                 return self._delta(InputJsonDelta(text))
 
     def _within(self, kind: type[Piece], empty: Content) -> bytes:
-        """Write the events that open a block of this kind, if another is open or none."""
+        """Write the events that open a block of `kind`; b"" if such a block is open."""
         if self.is_open is kind:
             return b""
         closed = self._closed()
@@ -163,7 +163,7 @@ class MessageRendering:
         return "tool_use" if self.calls else "end_turn"
 
     def _usage(self, usage: Usage) -> MessageUsage:
-        """Count usage; tokens from the cache, or put there for a breakpoint, are no input."""
+        """Return the usage; `input_tokens` leaves out tokens read from or written to the cache."""
         written = usage.written_by_seconds()
         for_less, for_an_hour = written.get(FIVE_MINUTES, 0), written.get(AN_HOUR, 0)
         created = for_an_hour + for_less

@@ -1,4 +1,4 @@
-"""Anthropic's answers as Structs, whole and as the events of a stream.
+"""Anthropic's answers as Structs: whole messages and the events of a stream.
 
 Knows: field names and their order. Does not know: where the values come from.
 """
@@ -17,27 +17,27 @@ StopReason = Literal[
 
 
 class CacheCreation(Struct, frozen=True, kw_only=True):
-    """Tokens written under a mark, by how long it asks for them to be kept."""
+    """Tokens written to the cache for breakpoints, by the breakpoints' time to live."""
 
     ephemeral_5m_input_tokens: int = 0
     ephemeral_1h_input_tokens: int = 0
 
 
 class ThinkingDetails(Struct, frozen=True):
-    """The part of the output that nobody asked to see."""
+    """The output tokens that are thinking."""
 
     thinking_tokens: int
 
 
 class ServerToolUse(Struct, frozen=True, kw_only=True):
-    """Requests of tools that the server runs: there are none."""
+    """The number of requests by server tools: always 0, since the gateway runs no tools."""
 
     web_search_requests: int = 0
     web_fetch_requests: int = 0
 
 
 class MessageUsage(Struct, frozen=True, kw_only=True):
-    """Tokens of one request: the prompt has input + creation + read of them."""
+    """Tokens of one request; the prompt's are the sum of input, creation and read."""
 
     input_tokens: int
     cache_creation_input_tokens: int
@@ -48,7 +48,7 @@ class MessageUsage(Struct, frozen=True, kw_only=True):
     server_tool_use: ServerToolUse = ServerToolUse()
     service_tier: Literal["standard"] = "standard"
     speed: Literal["standard"] = "standard"
-    inference_geo: None = None  # nobody says where the server is
+    inference_geo: None = None  # the server's region is not known
 
 
 class TextContent(Struct, frozen=True, tag_field="type", tag="text"):
@@ -58,14 +58,14 @@ class TextContent(Struct, frozen=True, tag_field="type", tag="text"):
 
 
 class ThinkingContent(Struct, frozen=True, tag_field="type", tag="thinking"):
-    """The model's thinking, if it is shown. Nobody signs it."""
+    """A block of the model's thinking, empty if it is not shown; its signature is empty."""
 
     thinking: str
     signature: str = ""
 
 
 class ToolUseContent(Struct, frozen=True, tag_field="type", tag="tool_use"):
-    """A call."""
+    """A block with a tool call."""
 
     id: str
     name: str
@@ -76,7 +76,7 @@ Content = TextContent | ThinkingContent | ToolUseContent
 
 
 class CacheMissReason(Struct, frozen=True):
-    """The change that caused a miss, and the tokens that could else have come from the cache.
+    """The cause of a cache miss, and the number of prompt tokens that missed for it.
 
     The last two types say that nothing is known, so they have no number.
     """
@@ -93,13 +93,13 @@ class CacheMissReason(Struct, frozen=True):
 
 
 class Diagnostics(Struct, frozen=True):
-    """The reason why the prompt is not a continuation of the one that was named."""
+    """The reason why the prompt does not continue the named message's prompt."""
 
     cache_miss_reason: CacheMissReason
 
 
 class MessageReply(Struct, frozen=True, kw_only=True):
-    """The whole answer; at the start of a stream without content."""
+    """The whole answer message; without content at the start of a stream."""
 
     id: str
     type: Literal["message"] = "message"
@@ -109,36 +109,36 @@ class MessageReply(Struct, frozen=True, kw_only=True):
     stop_reason: StopReason | None = None
     stop_sequence: str | None = None
     usage: MessageUsage
-    diagnostics: Diagnostics | UnsetType | None = UNSET  # None: nothing was missed
+    diagnostics: Diagnostics | UnsetType | None = UNSET  # None: no cache miss
     ratoon: RatoonReply | UnsetType = UNSET
 
 
 class TokenCount(Struct, frozen=True):
-    """The length of a prompt."""
+    """The number of tokens of a prompt."""
 
     input_tokens: int
 
 
 class TextDelta(Struct, frozen=True, tag_field="type", tag="text_delta"):
-    """More text."""
+    """A delta of a text block."""
 
     text: str
 
 
 class ThinkingDelta(Struct, frozen=True, tag_field="type", tag="thinking_delta"):
-    """More thinking."""
+    """A delta of a thinking block."""
 
     thinking: str
 
 
 class SignatureDelta(Struct, frozen=True, tag_field="type", tag="signature_delta"):
-    """The end of a block of thinking."""
+    """The signature that ends a thinking block."""
 
     signature: str
 
 
 class InputJsonDelta(Struct, frozen=True, tag_field="type", tag="input_json_delta"):
-    """More of a call's arguments."""
+    """A delta of a call's arguments."""
 
     partial_json: str
 
@@ -147,27 +147,27 @@ ContentDelta = TextDelta | ThinkingDelta | SignatureDelta | InputJsonDelta
 
 
 class MessageStart(Struct, frozen=True, tag_field="type", tag="message_start"):
-    """The first event."""
+    """The first event of a stream."""
 
     message: MessageReply
 
 
 class ContentBlockStart(Struct, frozen=True, tag_field="type", tag="content_block_start"):
-    """A block begins, empty."""
+    """The event that opens a block, empty."""
 
     index: int
     content_block: Content
 
 
 class ContentBlockDelta(Struct, frozen=True, tag_field="type", tag="content_block_delta"):
-    """More of the block that is open."""
+    """The event with a delta of the open block."""
 
     index: int
     delta: ContentDelta
 
 
 class ContentBlockStop(Struct, frozen=True, tag_field="type", tag="content_block_stop"):
-    """The block is complete."""
+    """The event that closes a block."""
 
     index: int
 
@@ -180,18 +180,18 @@ class StopDelta(Struct, frozen=True):
 
 
 class MessageDeltaEvent(Struct, frozen=True, tag_field="type", tag="message_delta"):
-    """The end of the message, with all that was used."""
+    """The event with the message's stop reason and usage."""
 
     delta: StopDelta
     usage: MessageUsage
 
 
 class MessageStop(Struct, frozen=True, tag_field="type", tag="message_stop"):
-    """The last event."""
+    """The last event of a stream."""
 
 
 class Ping(Struct, frozen=True, tag_field="type", tag="ping"):
-    """Nothing, so that the connection is seen to live."""
+    """An empty event that keeps the connection alive."""
 
 
 StreamEvent = (

@@ -24,7 +24,7 @@ from gateway.requests.permits import Permit
 
 
 def messages_router(parts: RouteParts) -> APIRouter:
-    """Serve all routes of the dialect."""
+    """Return a router with all routes of the dialect."""
     router = APIRouter()
     answering = parts.answering
     reader = MessagesReader(parts.card, parts.bounds, answering.admission)

@@ -18,7 +18,7 @@ from gateway.dialects.explaining import AnswerId, RatoonOptions
 from gateway.prompts.chats.chat_json import CacheControl
 
 Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
-Length = Annotated[int, Meta(ge=0, le=2**31 - 1)]  # of an answer; 0 computes the prompt alone
+Length = Annotated[int, Meta(ge=0, le=2**31 - 1)]  # an answer's tokens; 0 computes the prompt alone
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 
 MAX_TOOLS = 512  # agents with many MCP servers have hundreds
@@ -33,7 +33,7 @@ class ToolChoice(Struct, frozen=True, kw_only=True):
 
 
 class Thinking(Struct, frozen=True, kw_only=True):
-    """The choice to think, and to show that; for how long is the model's affair."""
+    """The choice to think, and to show the thinking; the model decides its length."""
 
     type: Literal["enabled", "disabled", "adaptive", "between_tools"]
     budget_tokens: Count | None = None
@@ -55,13 +55,13 @@ class OutputConfig(Struct, frozen=True, kw_only=True):
 
 
 class Metadata(Struct, frozen=True, kw_only=True):
-    """The asking user, in the caller's own words."""
+    """The end user's id, as the caller names it."""
 
     user_id: str | None = None
 
 
 class DiagnosticsOptions(Struct, frozen=True, kw_only=True):
-    """The question why the prompt is not a continuation of that of an earlier message."""
+    """The question why the prompt does not continue an earlier message's prompt."""
 
     previous_message_id: AnswerId | None = None
 
@@ -77,7 +77,7 @@ class PromptRequest(Struct, frozen=True, kw_only=True):
     thinking: Thinking | None = None
     cache_control: CacheControl | None = None
     output_config: OutputConfig | None = None
-    output_format: OutputFormat | None = None  # an older place of the one in `output_config`
+    output_format: OutputFormat | None = None  # the older name of `output_config.format`
     mcp_servers: list[dict[str, Any]] | None = None
     container: Raw = field(default_factory=Raw)
     inference_geo: Raw = field(default_factory=Raw)

@@ -1,4 +1,4 @@
-"""The turns that the model is shown: a system message may be for one user's turn alone.
+"""The turns that the model is shown, without system messages whose one turn is over.
 
     {"role": "system", "clear_at": "next_user_message", "content": "3,200 tokens are left."}
 
@@ -23,14 +23,14 @@ Wire = TypeVar("Wire", bound=PromptRequest)
 
 
 def with_shown_turns(wire: Wire) -> Wire:
-    """Empty the turns of `wire` that are shown no more; raise BadRequest for wrong fields."""
+    """Clear system messages of `wire` whose turn is over; raise BadRequest for wrong fields."""
     for place, turn in enumerate(wire.messages):
         _check(turn, f"messages[{place}]")
     return structs.replace(wire, messages=[*_shown(wire.messages)])
 
 
 def effort_of(turns: Sequence[InputMessage]) -> str | None:
-    """Find the effort that a system message asks for in the turn that is to be answered."""
+    """Find the effort that a system message asks for in the user turn to be answered."""
     *before, last = turns
     prefill = last.role == "assistant"
     for turn in reversed(before if prefill else turns):
@@ -51,7 +51,7 @@ def _shown(turns: Sequence[InputMessage]) -> Iterator[InputMessage]:
 
 
 def _without_text(turn: InputMessage) -> list[object] | None:
-    """Return what remains of a turn whose text is cleared: tools that come and go."""
+    """Return the turn's blocks without text: additions and removals of tools; None if none."""
     if not isinstance(turn.content, list):
         return None
     return [block for block in turn.content if not isinstance(block, TextBlock)] or None

@@ -1,4 +1,4 @@
-"""Tools as Structs, where a request declares them and where a conversation changes them.
+"""The Structs of tools that a request declares or that its conversation changes.
 
 Fields that are not here are ignored.
 """
@@ -13,7 +13,7 @@ from gateway.prompts.chats.chat_json import CacheControl
 
 
 class ToolParam(Struct, frozen=True, kw_only=True):
-    """A tool. The caller's own have a schema; Anthropic's have a `type` that says what they are."""
+    """A tool: the caller's own has a schema, Anthropic's is known by its `type`."""
 
     name: Annotated[str, Meta(min_length=1, max_length=128)] | None = None
     type: str | None = None
@@ -24,7 +24,7 @@ class ToolParam(Struct, frozen=True, kw_only=True):
 
 
 class ToolReference(Struct, frozen=True, kw_only=True, tag_field="type", tag="tool_reference"):
-    """A tool by its name."""
+    """A reference to a tool by its name."""
 
     name: str
 
@@ -32,7 +32,7 @@ class ToolReference(Struct, frozen=True, kw_only=True, tag_field="type", tag="to
 class McpToolReference(
     Struct, frozen=True, kw_only=True, tag_field="type", tag="mcp_tool_reference"
 ):
-    """A tool of an MCP server; there are none here."""
+    """A reference to a tool of an MCP server; the gateway has none."""
 
     server_name: str
     name: str
@@ -41,13 +41,13 @@ class McpToolReference(
 class McpToolsetReference(
     Struct, frozen=True, kw_only=True, tag_field="type", tag="mcp_toolset_reference"
 ):
-    """All tools of an MCP server."""
+    """A reference to all tools of an MCP server."""
 
     server_name: str
 
 
 class ToolDefinition(Struct, frozen=True, kw_only=True, tag_field="type", tag="tool_definition"):
-    """A tool that the conversation brings."""
+    """A tool that a turn of the conversation defines."""
 
     definition: ToolParam
 

@@ -1,4 +1,4 @@
-"""The way from Anthropic's tools to what a template shows, and to what may be called.
+"""The conversion of Anthropic's tools into template tools and callable tools.
 
 A request declares tools, and system messages in the conversation make some come and go. The
 template shows those that are declared, whatever became of them later, so the prompt stays as it
@@ -36,16 +36,16 @@ _STAYS_TEXT = "what is said between calls comes as text, not as thinking"
 
 @dataclass(frozen=True, slots=True)
 class RequestTools:
-    """The tools of a request."""
+    """The tools of a request: declared, in force and defined later."""
 
-    declared: tuple[tuple[int, ToolParam], ...]  # that the model is shown, with their places
-    in_force: tuple[ToolSpec, ...]  # that may be called
-    later: tuple[ToolSpec, ...]  # that the conversation has defined
+    declared: tuple[tuple[int, ToolParam], ...]  # tools that the model is shown, with their indices
+    in_force: tuple[ToolSpec, ...]  # tools that may be called
+    later: tuple[ToolSpec, ...]  # tools that the conversation has defined
     passed_over: tuple[PassedOver, ...]
 
     @classmethod
     def of(cls, wire: PromptRequest) -> RequestTools:
-        """Read those of `wire`; raise BadRequest for nameless, equally named and unknown ones."""
+        """Read the tools of `wire`; raise BadRequest for a nameless, repeated or unknown tool."""
         shown, passed_over = [], [*_servers(wire), *_updates(wire)]
         for place, tool in enumerate(wire.tools or ()):
             found = described(tool)
@@ -68,13 +68,13 @@ class RequestTools:
 
 
 def form_of(tool: ToolParam) -> Tool:
-    """Write a tool as chat templates, which know OpenAI's form, take it."""
+    """Write a tool in OpenAI's form, which chat templates take."""
     function = {"name": tool.name, "description": tool.description or ""}
     return {"type": "function", "function": {**function, "parameters": tool.input_schema}}
 
 
 def change_text(block: Change) -> str | None:
-    """Write what the model is told of a change; None for a tool that nothing here runs."""
+    """Write the text that tells the model of a tool change; None if the client cannot run it."""
     match block.tool:
         case ToolReference(name=name) if isinstance(block, ToolAdditionBlock):
             return f'The tool "{name}" is available from here on.'
@@ -93,7 +93,7 @@ def _servers(wire: PromptRequest) -> Iterator[PassedOver]:
 
 
 def _updates(wire: PromptRequest) -> Iterator[PassedOver]:
-    """Yield the half of `between_tools` that is not done; the other is not to think."""
+    """Yield a notice that `between_tools` does not make text between calls thinking."""
     if wire.thinking is not None and wire.thinking.type == "between_tools":
         yield PassedOver("thinking.type", "between_tools", _STAYS_TEXT)
 
@@ -128,7 +128,7 @@ def _changes_in(wire: PromptRequest) -> Iterator[tuple[str, Change]]:
 
 
 class _Changes:
-    """The changes to the tools that were declared."""
+    """The set of tools after the conversation's additions and removals."""
 
     def __init__(self, declared: dict[str, ToolSpec]) -> None:
         self.known = dict(declared)
@@ -137,7 +137,7 @@ class _Changes:
         self.passed_over: list[PassedOver] = []
 
     def apply(self, block: Change, where: str) -> None:
-        """Apply a change; raise BadRequest for a tool that nobody has defined, and for too many."""
+        """Apply a tool change; raise BadRequest for an undefined tool, and for too many tools."""
         match block.tool:
             case ToolReference(name=name):
                 if name not in self.known:

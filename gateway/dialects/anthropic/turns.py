@@ -1,4 +1,4 @@
-"""The way from Anthropic's turns to messages.
+"""The conversion of Anthropic's turns into chat messages.
 
 Turns of one role that follow one another are one turn. A turn of blocks becomes one message or
 several: each result of a call is a message of its own, and texts that stand together are one.
@@ -40,17 +40,17 @@ from gateway.errors import BadRequest
 from gateway.prompts.chats.messages import Message, Part, Reasoning, Text, ToolCall, ToolResult
 from gateway.prompts.chats.offered_tools import PassedOver
 
-_FAILED = "Error: "  # before the result of a call that failed; templates have no field for it
+_FAILED = "Error: "  # prefix of a failed call's result; templates have no field for a failure
 
 
 class _Placed(NamedTuple):
     block: Block
-    where: str  # as a refusal's `param` names it
+    where: str  # the block's place, as an error's `param` names it
 
 
 def messages_of(turns: Sequence[InputMessage]) -> Iterator[Message]:
-    """Yield what the turns become; raise BadRequest that names a misplaced block."""
-    names: dict[str, str] = {}  # of the tools called so far, by the call's id
+    """Yield the messages of the turns; raise BadRequest that names a misplaced block."""
+    names: dict[str, str] = {}  # names of called tools, by the call's id
     for role, blocks in _by_role(turns):
         if role == "assistant":
             called = [one for one, _ in blocks if isinstance(one, ToolUseBlock | HostedUse)]
@@ -70,12 +70,12 @@ def hosted_passed_over(turns: Sequence[InputMessage]) -> Iterator[PassedOver]:
 
 
 def joined(texts: Sequence[TextBlock]) -> str:
-    """Join the text of blocks that stand together."""
+    """Join the text of adjacent blocks."""
     return "\n".join(block.text for block in texts)
 
 
 def _by_role(turns: Sequence[InputMessage]) -> Iterator[tuple[str, list[_Placed]]]:
-    """Yield the blocks of turns of one role that follow one another."""
+    """Yield each run of turns of one role: the role, and the blocks of its turns."""
     said = [(place, turn) for place, turn in enumerate(turns) if turn.content is not None]
     for role, same in groupby(said, key=lambda one: one[1].role):
         yield role, [placed for place, turn in same for placed in _blocks(turn, place)]
@@ -91,7 +91,7 @@ def _blocks(turn: InputMessage, place: int) -> Iterator[_Placed]:
 
 
 def _assistants(blocks: Sequence[_Placed], names: dict[str, str]) -> Iterator[Message]:
-    """Yield the assistant's messages, and between them the results of hosted tools."""
+    """Yield the assistant's messages, with the results of hosted tools between them."""
     shown = shown_calls([block for block, _ in blocks])
     kept = [one for one in blocks if not is_passed_over(one.block, shown)]
     if not kept and blocks:
@@ -105,7 +105,7 @@ def _assistants(blocks: Sequence[_Placed], names: dict[str, str]) -> Iterator[Me
 
 
 def _parted(blocks: Sequence[_Placed]) -> Iterator[list[_Placed]]:
-    """Yield a turn in parts that end with results of hosted tools."""
+    """Split a turn behind each run of hosted tools' results."""
     part: list[_Placed] = []
     for one in blocks:
         ends = part and isinstance(part[-1].block, HostedResult)
@@ -126,7 +126,7 @@ def _assistant(blocks: Sequence[_Placed]) -> Message:
             case ThinkingBlock():
                 thoughts.append(block.thinking)
             case RedactedThinkingBlock():
-                pass  # another server's, which nobody can read
+                pass  # encrypted by another server
             case ToolUseBlock():
                 calls.append(ToolCall(block.name, block.input, block.id))
             case HostedUse():
@@ -141,7 +141,7 @@ def _assistant(blocks: Sequence[_Placed]) -> Message:
 
 
 def _others(role: str, blocks: Sequence[_Placed], names: dict[str, str]) -> Iterator[Message]:
-    """Yield what the user, or the system, says: results of calls, and texts."""
+    """Yield the messages of user or system turns: results of calls, and texts."""
     texts: list[TextBlock] = []
     param = _param(blocks)
     for block, where in blocks:
@@ -149,7 +149,7 @@ def _others(role: str, blocks: Sequence[_Placed], names: dict[str, str]) -> Iter
             case TextBlock():
                 texts.append(block)
             case ContainerUploadBlock() if role == "user":
-                pass  # which the answer says
+                pass  # the answer reports it as ignored
             case ToolAdditionBlock() | ToolRemovalBlock() if role == "system":
                 told = change_text(block)
                 texts += [] if told is None else [TextBlock(text=told)]
@@ -166,7 +166,7 @@ def _others(role: str, blocks: Sequence[_Placed], names: dict[str, str]) -> Iter
 
 
 def _param(blocks: Sequence[_Placed]) -> str:
-    """Name the field of the request in which some blocks begin."""
+    """Name the request field of the first block."""
     return blocks[0].where if blocks else "messages"
 
 

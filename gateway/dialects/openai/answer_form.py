@@ -52,7 +52,7 @@ class _TypedTool(Struct, frozen=True):
 
 
 class _Typed(Struct, frozen=True):
-    type: Literal["function", "custom", "allowed_tools"] = "function"  # Hugging Face's has none
+    type: Literal["function", "custom", "allowed_tools"] = "function"  # absent in Hugging Face's
 
 
 class _Sent(Struct, frozen=True):
@@ -67,7 +67,7 @@ _ALLOWED = msgspec.json.Decoder(_AllowedTools)
 
 
 def form_of_chat(wire: ChatRequest, tools: Sequence[Tool] | None) -> AnswerForm:
-    """Read the form that `wire` asks for, with the `tools`; BadRequest names what is wrong."""
+    """Read the answer form that `wire` asks for; raise BadRequest that names the wrong field."""
     form = replace(
         text_form(wire),
         tools=specs_of(tools or ()),

@@ -1,4 +1,4 @@
-"""`/v1/chat/completions`: from the request to a `GenerationRequest`.
+"""The chat route `/v1/chat/completions`: from the request to a `GenerationRequest`.
 
 Knows: OpenAI's chats. Does not know: how an answer is produced (`gateway/requests/answering.py`)
 or rendered (`chat_reply.py`).
@@ -39,7 +39,7 @@ def request_of_chat(
     defaults: SamplingDefaults = DIALECT_DEFAULTS,
     sent: SentTools | None = None,
 ) -> GenerationRequest:
-    """Read what the request asks for; raise BadRequest that names the wrong field.
+    """Convert `wire` into a generation request; raise BadRequest that names the wrong field.
 
     `sent`: its tools, if they have been read already.
     """
@@ -68,7 +68,7 @@ def _parts(prompt: ChatPrompt) -> Iterator[PromptPart]:
 
 
 def _refuse(wire: ChatRequest) -> None:
-    """Raise BadRequest for what chats cannot do."""
+    """Raise BadRequest for fields that chats do not support."""
     refuse_unsupported(wire)
     if wire.best_of is not None and wire.best_of != (wire.n or 1):
         raise unsupported("best_of")
@@ -82,7 +82,7 @@ def chat_of(
     tools: SentTools,
     bounds: Bounds,
 ) -> ChatPrompt:
-    """Read the messages and tools to be rendered."""
+    """Read the messages and tools into a chat prompt."""
     if len(messages) > bounds.max_messages:
         raise BadRequest(f"there are more than {bounds.max_messages} messages", param="messages")
     for place, message in enumerate(messages):
@@ -110,7 +110,7 @@ def chat_of(
 
 
 def _variables(options: ChatRequest | TokenizeRequest) -> Mapping[str, Scalar]:
-    """Write what the template is given; the caller's own values come before ours."""
+    """Write the template's variables; the caller's values override the gateway's."""
     given = options.chat_template_kwargs or {}
     if size_of_variables(given) > MAX_CHARACTERS:
         raise BadRequest(
@@ -120,7 +120,7 @@ def _variables(options: ChatRequest | TokenizeRequest) -> Mapping[str, Scalar]:
     effort = options.reasoning_effort
     if effort is None:
         return given
-    # The two names that templates have for it.
+    # Templates have two names for the effort.
     ours: dict[str, Scalar] = {"reasoning_effort": effort, "enable_thinking": effort != "none"}
     return ours | dict(given)
 

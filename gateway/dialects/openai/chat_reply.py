@@ -1,4 +1,4 @@
-"""An answer to a chat, whole or in chunks: its text, its reasoning, its calls.
+"""The rendering of a chat's answer, whole or in chunks: its text, its reasoning, its calls.
 
 Knows: OpenAI's messages and their pieces. Does not know: how a text is read for calls.
 """
@@ -47,12 +47,12 @@ class ChatReply(ReplyFormat):
 
     request_id: str
     service_tier: ServedTier | UnsetType = UNSET
-    prompt_logprobs: int | None = None  # in vLLM's form
-    free: frozenset[str] = frozenset()  # names of tools that take text
-    calls: dict[int, int] = field(default_factory=dict)  # begun so far, by choice
-    texts: dict[int, FreeInput] = field(default_factory=dict)  # of the calls that take text
-    prompt: list[int] | UnsetType = UNSET  # its tokens, for the next chunk
-    told: set[int] = field(default_factory=set)  # choices of which tokens were told
+    prompt_logprobs: int | None = None  # candidates for each prompt token, in vLLM's form
+    free: frozenset[str] = frozenset()  # names of tools that take free text
+    calls: dict[int, int] = field(default_factory=dict)  # index of the last call begun, by choice
+    texts: dict[int, FreeInput] = field(default_factory=dict)  # readers of free text, by choice
+    prompt: list[int] | UnsetType = UNSET  # the prompt's tokens, for the next chunk
+    told: set[int] = field(default_factory=set)  # choices whose first tokens were sent
 
     def frame(self, event: Event) -> bytes | None:
         """Write the chunks for `event` as bytes; None when there is nothing to send."""
@@ -62,11 +62,11 @@ class ChatReply(ReplyFormat):
             return b"".join(map(self._chunk, self._parsed(event))) or None
         rest = () if isinstance(event, Delta) else self._rest_of_text(event.index)
         chunks = [self._chunk(ChatChunkChoice(event.index, delta)) for delta in rest]
-        # `super()` does not know a class with slots
+        # `super()` fails in a dataclass with slots
         return b"".join([*chunks, ReplyFormat.frame(self, event) or b""]) or None
 
     def piece(self, event: Event) -> ChatChunkChoice | None:
-        """Write what `event` adds to its message."""
+        """Write the chunk's choice for `event`; None when there is nothing to send."""
         if not isinstance(event, Delta):
             ids = self.token_ids(event)
             return ChatChunkChoice(event.index, MessageDelta(), None, self._reason(event), ids)
@@ -81,7 +81,7 @@ class ChatReply(ReplyFormat):
     def reply(
         self, choices: Sequence[ChatChunkChoice], usage: UsageReply | UnsetType | None
     ) -> ChatChunk:
-        """Write a chunk of the answer."""
+        """Write a chunk of the answer with the `choices`."""
         prompt, self.prompt = self.prompt, UNSET
         return ChatChunk(
             prompt_token_ids=prompt,
@@ -94,7 +94,7 @@ class ChatReply(ReplyFormat):
         )
 
     def whole(self, choices: Sequence[FinishedChoice], usage: Usage) -> ChatCompletion:
-        """Write the whole answer, of which each choice is made when its turn comes."""
+        """Write the whole answer; each choice is made when it is encoded."""
         return ChatCompletion(
             id=self.id,
             created=self.created,
@@ -110,7 +110,7 @@ class ChatReply(ReplyFormat):
         )
 
     def _parsed(self, event: Delta) -> Iterator[ChatChunkChoice]:
-        """Yield a chunk for each piece of the turn; log-probabilities and ids are in the first."""
+        """Yield a chunk for each piece of the turn; the first has the log-probabilities and ids."""
         deltas = [one for piece in event.pieces or () for one in self._deltas(event.index, piece)]
         if event.index not in self.begun:
             self.begun.add(event.index)
@@ -148,7 +148,7 @@ class ChatReply(ReplyFormat):
         return ToolCallDelta(number, call_id, "function", FunctionDelta(name, ""))
 
     def _rest_of_text(self, index: int) -> Iterator[MessageDelta]:
-        """Yield what is left of the text of the last call, which is over."""
+        """Yield the rest of the free text of the choice's last call, which has ended."""
         reader = self.texts.pop(index, None)
         if reader is not None:
             yield from self._text(index, reader.end())

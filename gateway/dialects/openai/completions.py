@@ -1,4 +1,4 @@
-"""`/v1/completions`: from the request to a `GenerationRequest`, and from events to the answer."""
+"""The route `/v1/completions`: from the request to a `GenerationRequest`, from events to chunks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from gateway.prompts.generation_request import GenerationRequest, Prompt
 from gateway.prompts.sampling_defaults import DIALECT_DEFAULTS, SamplingDefaults
 from gateway.requests.request_metrics import Usage
 
-_DEFAULT_MAX_TOKENS = 16  # OpenAI's own
+_DEFAULT_MAX_TOKENS = 16  # OpenAI's default
 
 
 def request_of_completion(
@@ -43,7 +43,7 @@ def request_of_completion(
     context: int,
     defaults: SamplingDefaults = DIALECT_DEFAULTS,
 ) -> GenerationRequest:
-    """Read what the request asks for; raise BadRequest that names the wrong field.
+    """Convert `wire` into a generation request; raise BadRequest that names the wrong field.
 
     Token ids that are certainly more than `context` are refused before they are read.
     """
@@ -65,7 +65,7 @@ def request_of_completion(
 
 
 def _refuse(wire: CompletionRequest) -> None:
-    """Raise BadRequest for what text completions cannot do."""
+    """Raise BadRequest for fields that text completions do not support."""
     refuse_unsupported(wire)
     if wire.best_of is not None and wire.best_of != (wire.n or 1):
         raise unsupported("best_of")
@@ -75,15 +75,15 @@ def _refuse(wire: CompletionRequest) -> None:
 class CompletionReply(ReplyFormat):
     """A renderer of an answer as a text completion, whole or in chunks."""
 
-    echoed: tuple[Prompt, ...]  # the prompts, if they are to be echoed
-    choices: int  # of each prompt
+    echoed: tuple[Prompt, ...]  # the prompts, if the answer echoes them
+    choices: int  # number of choices of each prompt
     skip_special_tokens: bool
-    has_logprobs: bool = False  # of an echoed prompt
-    prompt_logprobs: int | None = None  # in vLLM's form
-    offsets: dict[int, Offsets] = field(default_factory=dict)  # by choice, as far as it has come
+    has_logprobs: bool = False  # whether an echoed prompt has log-probabilities
+    prompt_logprobs: int | None = None  # candidates for each prompt token, in vLLM's form
+    offsets: dict[int, Offsets] = field(default_factory=dict)  # text offsets of tokens, by choice
 
     def piece(self, event: Event) -> CompletionChoice | None:
-        """Write what `event` adds to its text."""
+        """Write the chunk's choice for `event`, with the text that it adds."""
         if not isinstance(event, Delta):
             ids = self.token_ids(event)
             return CompletionChoice(event.index, "", None, event.reason, token_ids=ids)
@@ -98,13 +98,13 @@ class CompletionReply(ReplyFormat):
     def reply(
         self, choices: Sequence[CompletionChoice], usage: UsageReply | UnsetType | None
     ) -> Completion:
-        """Write the answer, or a chunk of it."""
+        """Write the answer, or a chunk of it, with the `choices`."""
         return Completion(
             id=self.id, created=self.created, model=self.model, choices=choices, usage=usage
         )
 
     def whole(self, choices: Sequence[FinishedChoice], usage: Usage) -> Completion:
-        """Write the whole answer, of which each choice is made when its turn comes."""
+        """Write the whole answer; each choice is made when it is encoded."""
         made = LazyList(len(choices), lambda at: self._choice(choices[at]), at_once=1)
         reply = self.reply(made, usage_reply(usage))
         return msgspec.structs.replace(reply, ratoon=ratoon_reply(usage))
@@ -121,7 +121,7 @@ class CompletionReply(ReplyFormat):
         )
 
     def _echo(self, index: int) -> str:
-        """Write what comes before a choice: its prompt, if that is to be echoed."""
+        """Write the text before a choice: its prompt, if the answer echoes prompts."""
         if not self.echoed:
             return ""
         prompt = self.echoed[index // self.choices]

@@ -1,4 +1,4 @@
-"""OpenAI's dialect, as an object of the protocol `Dialect`."""
+"""The OpenAI dialect's implementation of the protocol `Dialect`."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from gateway.http.error_dialect import RenderedError
 
 
 class OpenAI:
-    """The default: paths that are in no other dialect, the operator's too, are in this one."""
+    """The default dialect, for all paths of no other dialect, the operator's included."""
 
     prefixes: ClassVar[tuple[str, ...]] = ("/v1", "/tokenize", "/detokenize")
     error_schema: ClassVar[type[msgspec.Struct]] = openai_shape.ErrorReply
 
     def router(self, parts: RouteParts) -> APIRouter:
-        """Serve all routes of the dialect."""
+        """Return a router with all routes of the dialect."""
         return openai_router(parts)
 
     def error_reply(self, error: GatewayError, request_id: str) -> RenderedError:  # noqa: ARG002
-        """Write the body for `error`, with a tenant's remaining limits where one is reached."""
+        """Write the answer for `error`, with the tenant's remaining limits if one is reached."""
         return openai_shape.error_reply(error, error.param)
 
     def error_event(self, error: GatewayError, request_id: str) -> bytes:  # noqa: ARG002
-        """Write the same body as an event; `[DONE]` does not come after it."""
+        """Write the body for `error` as the last event of a stream, without `[DONE]`."""
         return sse(openai_shape.error_body(error, error.param))
 
     def head_fields(self, request_id: str, spent_ms: float) -> list[tuple[bytes, bytes]]:
-        """Write the fields as OpenAI names them."""
+        """Write the headers with the request's id and time, under OpenAI's names."""
         return openai_shape.head_fields(request_id, spent_ms)

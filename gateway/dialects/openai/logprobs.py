@@ -1,4 +1,4 @@
-"""Log-probabilities in OpenAI's two shapes."""
+"""Log-probabilities in OpenAI's two shapes, for chats and for text completions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def chat_logprobs(
     begins: bool,
     listed: Listed = listed_now,
 ) -> ChatLogprobs:
-    """Write each token's text, bytes and log-probability, and the likeliest alternatives.
+    """Write each token's text, bytes and log-probability, and its likeliest alternatives.
 
     `begins` says that the first of them is the first of its choice.
     """
@@ -52,7 +52,7 @@ def _top(tokenizer: Tokenizer, token_id: int, logprob: float, *, first: bool) ->
 
 
 class Offsets:
-    """The starts of a choice's tokens in the text that is shown, in characters.
+    """The offsets of a choice's tokens in the text that is shown, in characters.
 
     A token that is not shown, or that only begins a character, has no width.
     """
@@ -62,7 +62,7 @@ class Offsets:
         self._shown = 0
 
     def of_next(self, token_id: int) -> int:
-        """Return where `token_id`, the next of the choice, starts."""
+        """Return the offset of `token_id`, the choice's next token."""
         start = self._shown
         self._shown += len(self._text.push(token_id))
         return start
@@ -77,7 +77,7 @@ def completion_logprobs(
     *,
     listed: Listed = listed_now,
 ) -> CompletionLogprobs:
-    """Write the same as parallel lists; `offsets` has seen the choice's tokens before these.
+    """Write the log-probabilities as parallel lists; `offsets` has seen the earlier tokens.
 
     An echoed prompt comes first. Its first token follows nothing, so it has no log-probability.
     """
@@ -119,7 +119,7 @@ def _top_names(
 
 
 def token_name(tokenizer: Tokenizer, token_id: int) -> str:
-    """Name the token by its text, or by its bytes if it is not whole characters."""
+    """Name the token by its text, or by its bytes if they are no whole characters."""
     spelled = tokenizer.bytes_of(token_id)
     try:
         return spelled.decode()

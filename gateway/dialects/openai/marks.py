@@ -1,4 +1,4 @@
-"""The marks of a chat: OpenAI's own, and Anthropic's, which many clients send in OpenAI's chats.
+"""The breakpoints of a chat, in OpenAI's form or in Anthropic's, which many clients send.
 
     prompt_cache_breakpoint   on a part of a message that the assistant did not say
     cache_control             on a part, on a message, on a tool or on its function
@@ -28,7 +28,7 @@ from gateway.prompts.generation_request import CacheMark, ChatPrompt
 
 
 class _Place(NamedTuple):
-    """Behind a message, or behind so many parts of it; or behind a tool and the system."""
+    """A breakpoint's place: after a message, after some of its parts, or after a tool."""
 
     message: int = 0
     parts: int | None = None
@@ -36,7 +36,7 @@ class _Place(NamedTuple):
 
 
 def marks_of_chat(wire: ChatRequest, prompt: ChatPrompt, tools: SentTools) -> tuple[CacheMark, ...]:
-    """Read the breakpoints of `wire`, in order; raise BadRequest for those not allowed.
+    """Read the breakpoints of `wire`, in order; raise BadRequest for a forbidden breakpoint.
 
     Each comes with what it covers.
     """
@@ -50,7 +50,7 @@ def marks_of_chat(wire: ChatRequest, prompt: ChatPrompt, tools: SentTools) -> tu
 
 
 def _breakpoints(messages: Sequence[ChatMessage]) -> Iterator[tuple[_Place, Lifetime | None]]:
-    """Yield breakpoints; raise BadRequest for one on what the assistant said."""
+    """Yield OpenAI's breakpoints; raise BadRequest for one on an assistant's message."""
     for place, message in enumerate(messages):
         for at, part in enumerate(_parts(message)):
             if part.prompt_cache_breakpoint is None:
@@ -74,7 +74,7 @@ def _controls(wire: ChatRequest, tools: SentTools) -> Iterator[tuple[Marked, _Pl
             param = f"{where}.content[{at}].cache_control"
             check_text(part.text, param)
             if at == len(_parts(message)) - 1:
-                on_message = None  # both say the same
+                on_message = None  # the message's end is the same place
             yield Marked(param, part.cache_control), _Place(place, at + 1)
         if on_message is not None:
             yield Marked(f"{where}.cache_control", on_message), _Place(place)
@@ -83,7 +83,7 @@ def _controls(wire: ChatRequest, tools: SentTools) -> Iterator[tuple[Marked, _Pl
 def _covered(
     place: _Place, wire: ChatRequest, prompt: ChatPrompt, tools: SentTools
 ) -> ChatPrompt | None:
-    """Cut the chat at the breakpoint; None: all of it."""
+    """Return the chat up to the breakpoint; None: the breakpoint is at the chat's end."""
     if place.tool is not None:
         system = takewhile(lambda one: one.role == "system", prompt.messages)
         return replace(prompt, messages=tuple(system), tools=tools.up_to(place.tool))

@@ -15,7 +15,7 @@ from gateway.prompts.tokens.tokenizer import Tokenizer
 def prompt_logprobs(
     tokenizer: Tokenizer, prompt: ScoredPrompt | None, most: int | None
 ) -> PromptLogprobs | UnsetType:
-    """Write the likeliest `most` candidates and the token itself; UNSET where nobody asked."""
+    """Write each token and its likeliest `most` candidates; UNSET if they were not asked for."""
     if prompt is None or most is None:
         return UNSET
     token_ids, logprobs = prompt.token_ids, prompt.logprobs

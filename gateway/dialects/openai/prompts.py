@@ -44,12 +44,12 @@ _NUMBER_FIRST = re.compile(rb"\[\s*[-0-9]")
 
 
 def prompt_in(body: Body) -> Part:
-    """Find the JSON of the prompt in a completion's body; empty if there is none."""
+    """Find the JSON of the prompt in a completion's body; return empty bytes if it is missing."""
     return memoryview(_ALONE.decode(body).prompt)
 
 
 def prompts_of(raw: msgspec.Raw, most: int, context: int) -> tuple[Prompt, ...]:
-    """Read the prompts in the JSON `raw`; BadRequest for a wrong type, a mixture, or none.
+    """Read the prompts in the JSON `raw`; BadRequest for a wrong type, mixed types, or no prompt.
 
     Also for more than `most` prompts, and for ids that do not fit into `context` tokens.
     """
@@ -62,14 +62,14 @@ def prompts_of(raw: msgspec.Raw, most: int, context: int) -> tuple[Prompt, ...]:
     items = count_separators(spelled, depth=1) + 1
     if items > most and _NUMBER_FIRST.match(spelled):
         _refuse_long(spelled, context)
-        return _sorted_out(_strictly(spelled))  # with an id that is none, and will be named
+        return _sorted_out(_strictly(spelled))  # with an invalid id, which the error will name
     at_most("prompt", items, most)
     parts = enumerate(_ITEMS.decode(spelled))
     return _sorted_out([_item(bytes(part), place, context) for place, part in parts])
 
 
 def token_ids_in(spelled: bytes, context: int) -> TokenIds | None:
-    """Read int32 ids of a list of natural numbers; None for all else and for an empty list.
+    """Read a JSON list of natural numbers as int32 ids; None for all else and an empty list.
 
     `spelled` must be valid JSON: a list of only digits, commas and spaces is then such a list.
     BadRequest, before a number is read, for ids that leave no room for an answer in `context`.
@@ -77,7 +77,7 @@ def token_ids_in(spelled: bytes, context: int) -> TokenIds | None:
     if not spelled.startswith(b"["):
         return None
     inner = memoryview(spelled)[1:-1]
-    chars = np.frombuffer(inner, np.uint8)  # what is below zero wraps around to above 10
+    chars = np.frombuffer(inner, np.uint8)  # bytes below "0" wrap around to above 10
     digits, commas, spaces = (
         int(np.count_nonzero(found))
         for found in (chars - _ZERO < 10, chars == _COMMA, chars == _SPACE)
@@ -88,22 +88,22 @@ def token_ids_in(spelled: bytes, context: int) -> TokenIds | None:
     if ids >= context:
         raise too_long(ids + 1, context, "prompt")
     try:
-        # Larger ids become the largest int.
+        # Token ids above the maximum become the largest int64.
         numbers = np.fromstring(bytes(inner), dtype=np.int64, sep=",")
     except (DeprecationWarning, ValueError):
-        return None  # a space before a comma; whether numpy minds depends on its release
+        return None  # a space before a comma, which only some numpy releases accept
     if len(numbers) != ids or numbers.max() > _MAX_ID:
         return None
     return numbers.astype(np.int32)
 
 
 def _item(spelled: bytes, place: int, context: int) -> Item:
-    """Number `place` of a batch."""
+    """Parse item number `place` of a batch of prompts."""
     token_ids = token_ids_in(spelled, context)
     if token_ids is not None:
         return token_ids
     _refuse_long(spelled, context)
-    # After others, so that an error names its place.
+    # Zeros stand before the item, so that an error names its place.
     batch = _strictly(b"[%b%b]" % (b"0," * place, spelled))
     return batch[place]
 
@@ -113,7 +113,7 @@ def _strictly(spelled: bytes) -> str | list[str | int | list[int]]:
 
 
 def _refuse_long(spelled: bytes, context: int) -> None:
-    """Raise BadRequest for a list with more values than could be ids of one prompt."""
+    """Raise BadRequest for a list with more values than a prompt may have ids."""
     values = count_separators(spelled) + 1
     if values >= context:
         raise too_long(values + 1, context, "prompt")

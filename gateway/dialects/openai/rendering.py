@@ -1,4 +1,4 @@
-"""The common part of answers of chat and text completions: streams and usage."""
+"""The common part of the rendering of chat and text completions: streams and usage."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from gateway.tenant_limits import RateStatus
 
 @dataclass(slots=True, kw_only=True)
 class ReplyFormat(ABC):
-    """A renderer of one request's answer. All its chunks have the same `id` and `created`."""
+    """A renderer of one request's answer; all chunks have the same `id` and `created`."""
 
     last: ClassVar[bytes] = b"data: [DONE]\n\n"
 
@@ -36,21 +36,21 @@ class ReplyFormat(ABC):
     model: str
     include_usage: bool
     tokenizer: Tokenizer
-    ignored: tuple[PassedOver, ...] = ()  # of the request
-    shows_ids: bool = False  # of the prompt's tokens and the answer's
-    begun: set[int] = field(default_factory=set)  # choices of which a chunk was sent
+    ignored: tuple[PassedOver, ...] = ()  # parts of the request that have no effect
+    shows_ids: bool = False  # whether chunks have token ids
+    begun: set[int] = field(default_factory=set)  # choices that have begun
     ratoon: RatoonReply | msgspec.UnsetType = UNSET  # for the next chunk
 
     def headers(self, standing: RateStatus) -> Mapping[str, str]:
-        """Write fields of the answer's head."""
+        """Write the answer's rate limit headers."""
         return limit_headers(standing)
 
     def begin(self, usage: Usage) -> None:
-        """Write nothing before the first chunk, which says why the prompt missed."""
+        """Write nothing; the first chunk will say why the prompt missed the cache."""
         self.ratoon = ratoon_reply(usage, self.ignored)
 
     def usage_frame(self, usage: Usage) -> bytes | None:
-        """Write the chunk after the last one as bytes, when usage was asked for."""
+        """Write the last chunk, with the usage, as bytes; None if usage was not asked for."""
         return sse(self.reply([], usage_reply(usage))) if self.include_usage else None
 
     def frame(self, event: Event) -> bytes | None:
@@ -69,7 +69,7 @@ class ReplyFormat(ABC):
         return sse(reply)
 
     def token_ids(self, told: Event | FinishedChoice) -> list[int] | msgspec.UnsetType:
-        """List the ids of a piece or a choice, with the one that ended it, if they are shown."""
+        """List the token ids of a delta or choice, with its stop token, if the answer shows ids."""
         if not self.shows_ids:
             return UNSET
         end = told.end if isinstance(told, FinishedChoice) else told
@@ -78,19 +78,19 @@ class ReplyFormat(ABC):
         return [*ids, *([last] if isinstance(last, int) else [])]
 
     def prompt_ids(self, told: Event | FinishedChoice) -> list[int] | msgspec.UnsetType:
-        """List the ids of the prompt, where they come with it and are shown."""
+        """List the prompt's token ids, if the answer shows ids and `told` has them."""
         prompt = None if isinstance(told, ChoiceEnded) else told.prompt
         return [*prompt.token_ids] if self.shows_ids and prompt is not None else UNSET
 
     @abstractmethod
     def piece(self, event: Event) -> msgspec.Struct | None:
-        """Write what `event` adds to its choice; None when there is nothing to send."""
+        """Write the chunk's choice for `event`; None when there is nothing to send."""
 
     @abstractmethod
     def reply(
         self, choices: Sequence[Any], usage: UsageReply | msgspec.UnsetType | None
     ) -> msgspec.Struct:
-        """Write a chunk with these pieces of choices."""
+        """Write a chunk with the `choices`."""
 
     @abstractmethod
     def whole(self, choices: Sequence[FinishedChoice], usage: Usage) -> msgspec.Struct:

@@ -17,7 +17,7 @@ ServedTier = Literal["default", "flex"]
 
 
 class PromptDetails(Struct, frozen=True):
-    """The counts of the prompt's tokens that came from the cache, and that were retained there.
+    """The numbers of prompt tokens that were read from the cache, and written to it.
 
     `ratoon` is an extension, for those whom the operator lets see it.
     """
@@ -29,13 +29,13 @@ class PromptDetails(Struct, frozen=True):
 
 
 class CompletionDetails(Struct, frozen=True):
-    """The number of the completion's tokens that were reasoning."""
+    """The number of the completion's tokens that are reasoning."""
 
     reasoning_tokens: int
 
 
 class UsageReply(Struct, frozen=True, kw_only=True):
-    """Tokens of one request. `prompt_tokens` includes the cached ones."""
+    """Token counts of one request; `prompt_tokens` includes the cached tokens."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -53,7 +53,7 @@ class TopLogprob(Struct, frozen=True):
 
 
 class TokenLogprob(Struct, frozen=True):
-    """The chosen token and the likeliest ones in its place."""
+    """The chosen token and the likeliest alternatives to it."""
 
     token: str
     logprob: float
@@ -62,14 +62,14 @@ class TokenLogprob(Struct, frozen=True):
 
 
 class ChatLogprobs(Struct, frozen=True):
-    """Log-probabilities of a message's tokens."""
+    """The log-probabilities of a message's tokens."""
 
     content: Sequence[TokenLogprob]
     refusal: None = None
 
 
 class CalledFunction(Struct, frozen=True):
-    """The called function, with JSON of an object."""
+    """The called function's name, and its arguments as a JSON object."""
 
     name: str
     arguments: str
@@ -83,21 +83,21 @@ class FunctionCall(Struct, frozen=True, tag_field="type", tag="function"):
 
 
 class CalledCustom(Struct, frozen=True):
-    """The called tool, with a text."""
+    """The name of the called custom tool, and its input as text."""
 
     name: str
     input: str
 
 
 class CustomCall(Struct, frozen=True, tag_field="type", tag="custom"):
-    """A call of a tool that takes text."""
+    """A call of a custom tool, which takes text."""
 
     id: str
     custom: CalledCustom
 
 
 class AssistantMessage(Struct, frozen=True):
-    """The answer: its text, None where there are only calls.
+    """The answer's message; its text is None if it has only calls.
 
     `reasoning` is vLLM's newer name of `reasoning_content`: clients read one or the other.
     """
@@ -111,7 +111,7 @@ class AssistantMessage(Struct, frozen=True):
 
 
 class ChatChoice(Struct, frozen=True):
-    """One of `n` answers."""
+    """One of the `n` choices of the answer."""
 
     index: int
     message: AssistantMessage
@@ -121,19 +121,19 @@ class ChatChoice(Struct, frozen=True):
 
 
 class PromptLogprob(Struct, frozen=True):
-    """The likelihood of a token of the prompt after those before it; `rank` 1 is the likeliest."""
+    """The log-probability of a prompt token after its predecessors; `rank` 1 is the likeliest."""
 
     logprob: float
     rank: int
     decoded_token: str
 
 
-# For each token of the prompt some candidates by token id, itself among them; None for the first.
+# For each prompt token: candidates by token id, the token included; None for the first token.
 PromptLogprobs = Sequence[dict[int, PromptLogprob] | None]
 
 
 class ChatCompletion(Struct, frozen=True, kw_only=True):
-    """The answer to a chat."""
+    """The whole answer to a chat."""
 
     id: str
     object: Literal["chat.completion"] = "chat.completion"
@@ -143,26 +143,26 @@ class ChatCompletion(Struct, frozen=True, kw_only=True):
     usage: UsageReply
     prompt_logprobs: PromptLogprobs | UnsetType = UNSET
     prompt_token_ids: list[int] | UnsetType = UNSET
-    service_tier: ServedTier | UnsetType = UNSET  # where the request names one
+    service_tier: ServedTier | UnsetType = UNSET  # only if the request names a tier
     ratoon: RatoonReply | UnsetType = UNSET
 
 
 class FunctionDelta(Struct, frozen=True):
-    """The name of what is called, or more of its arguments."""
+    """The name of the called function, or a delta of its arguments."""
 
     name: str | UnsetType = UNSET
     arguments: str | UnsetType = UNSET
 
 
 class CustomDelta(Struct, frozen=True):
-    """The name of what is called, or more of its text."""
+    """The name of the called custom tool, or a delta of its text."""
 
     name: str | UnsetType = UNSET
     input: str | UnsetType = UNSET
 
 
 class ToolCallDelta(Struct, frozen=True):
-    """A call begins, or has more arguments or more text."""
+    """The beginning of a call, or a delta of its arguments or text."""
 
     index: int
     id: str | UnsetType = UNSET
@@ -172,7 +172,7 @@ class ToolCallDelta(Struct, frozen=True):
 
 
 class MessageDelta(Struct, frozen=True):
-    """The addition of a chunk to the message, with both names of reasoning."""
+    """The delta of a chunk for the message, with both names of reasoning."""
 
     role: Literal["assistant"] | UnsetType = UNSET
     content: str | UnsetType = UNSET
@@ -182,7 +182,7 @@ class MessageDelta(Struct, frozen=True):
 
 
 class ChatChunkChoice(Struct, frozen=True):
-    """A piece of one of `n` answers."""
+    """A delta of one of the `n` choices."""
 
     index: int
     delta: MessageDelta
@@ -192,7 +192,7 @@ class ChatChunkChoice(Struct, frozen=True):
 
 
 class ChatChunk(Struct, frozen=True, kw_only=True):
-    """A piece of the answer to a chat."""
+    """A chunk of the answer to a chat."""
 
     id: str
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
@@ -200,13 +200,13 @@ class ChatChunk(Struct, frozen=True, kw_only=True):
     model: str
     choices: Sequence[ChatChunkChoice]
     usage: UsageReply | UnsetType | None = UNSET
-    prompt_token_ids: list[int] | UnsetType = UNSET  # with the first piece
+    prompt_token_ids: list[int] | UnsetType = UNSET  # in the first chunk
     service_tier: ServedTier | UnsetType = UNSET
-    ratoon: RatoonReply | UnsetType = UNSET  # in a stream with the first piece
+    ratoon: RatoonReply | UnsetType = UNSET  # in a stream's first chunk
 
 
 class CompletionLogprobs(Struct, frozen=True):
-    """Log-probabilities of a completion's tokens; `text_offset` counts characters."""
+    """The log-probabilities of a completion's tokens; `text_offset` counts characters."""
 
     tokens: Sequence[str]
     token_logprobs: Sequence[float | None]
@@ -215,19 +215,19 @@ class CompletionLogprobs(Struct, frozen=True):
 
 
 class CompletionChoice(Struct, frozen=True):
-    """One completion, or a piece of it."""
+    """One choice of a text completion, or a delta of it."""
 
     index: int
     text: str
     logprobs: CompletionLogprobs | None = None
     finish_reason: EndReason | None = None
     prompt_logprobs: PromptLogprobs | UnsetType = UNSET
-    prompt_token_ids: list[int] | UnsetType = UNSET  # in a stream with the first piece
+    prompt_token_ids: list[int] | UnsetType = UNSET  # in a stream's first chunk
     token_ids: list[int] | UnsetType = UNSET
 
 
 class Completion(Struct, frozen=True, kw_only=True):
-    """The answer to a text completion, or a piece of it."""
+    """The answer to a text completion, or a chunk of it."""
 
     id: str
     object: Literal["text_completion"] = "text_completion"
@@ -235,7 +235,7 @@ class Completion(Struct, frozen=True, kw_only=True):
     model: str
     choices: Sequence[CompletionChoice]
     usage: UsageReply | UnsetType | None = UNSET
-    ratoon: RatoonReply | UnsetType = UNSET  # in a stream with the first piece
+    ratoon: RatoonReply | UnsetType = UNSET  # in a stream's first chunk
 
 
 class Model(Struct, frozen=True, kw_only=True):
@@ -257,7 +257,7 @@ class Model(Struct, frozen=True, kw_only=True):
 
 
 class ModelList(Struct, frozen=True, kw_only=True):
-    """All models. The last three fields are for Anthropic's clients."""
+    """The list of served models; its last three fields are for Anthropic's clients."""
 
     object: Literal["list"] = "list"
     data: list[Model]
@@ -267,7 +267,7 @@ class ModelList(Struct, frozen=True, kw_only=True):
 
 
 class Tokenized(Struct, frozen=True, kw_only=True):
-    """A prompt's token ids."""
+    """The token ids of a prompt, and their number."""
 
     count: int
     max_model_len: int
@@ -276,6 +276,6 @@ class Tokenized(Struct, frozen=True, kw_only=True):
 
 
 class Detokenized(Struct, frozen=True):
-    """A text from token ids."""
+    """The text that token ids decode to."""
 
     prompt: str

@@ -1,4 +1,4 @@
-"""`response_format` in the forms in which servers' clients send it.
+"""The field `response_format`, in the forms that clients of different servers send.
 
 OpenAI's has `json_schema: {"name": ..., "schema": {...}}`; there a schema may also stand flat.
 llama.cpp's, Together's and Fireworks' clients put it in `schema`, Hugging Face's in `value`.
@@ -23,25 +23,25 @@ from gateway.prompts.chats.chat_json import unsupported
 from gateway.prompts.form_length import bounded
 
 OBJECT = Grammar("json_schema", '{"type": "object"}')
-Found = Iterator[tuple[str, Grammar]]  # with the name of its field
+Found = Iterator[tuple[str, Grammar]]  # with the field's name
 
 _NAMED = set(NamedSchema.__struct_fields__)
 _NAMED_SCHEMA = msgspec.json.Decoder(NamedSchema)
 _FIELDS = msgspec.json.Decoder(dict[str, Raw])
-# Blanks of one line alone: a run of line ends would be gone through from each of them.
+# No `\s` before a rule: each line end of a run would be a start from which to scan the run.
 _GBNF_RULE = re.compile(r"^[ \t]*[\w-]+\s*::=", re.MULTILINE)
 _LARK_RULE = re.compile(r"^[ \t]*(?:%llguidance\b|[?!]?[\w-]+(?:\[[^\]\n]*\])?\s*:)", re.MULTILINE)
 
 
 def schemas_of(where: str, asked: ResponseFormat) -> Found:
-    """Yield each schema that the format has, one for each place."""
+    """Yield each JSON schema of the format, from each field that may hold it."""
     yield from _named(f"{where}.json_schema", asked.json_schema)
     yield from schema_of(f"{where}.schema", asked.schema)
     yield from _named(f"{where}.value", asked.value)
 
 
 def other_than_json(where: str, asked: ResponseFormat) -> tuple[str, Grammar]:
-    """Read a grammar or regular expression; raise BadRequest without one, or for no known type."""
+    """Read the format's grammar or regex; BadRequest if it is missing or the type is unknown."""
     match asked.type:
         case "grammar":
             fields = {"grammar": asked.grammar}
@@ -58,7 +58,7 @@ def other_than_json(where: str, asked: ResponseFormat) -> tuple[str, Grammar]:
 
 
 def missing(where: str, kind: str, field: str) -> BadRequest:
-    """Make the error of a format without what its type needs."""
+    """Make the error for a format without the `field` that its type needs."""
     return BadRequest(
         f"`{where}` of type `{kind}` has no `{field}`",
         code="missing_required_parameter",
@@ -67,13 +67,13 @@ def missing(where: str, kind: str, field: str) -> BadRequest:
 
 
 def grammar_of(text: str) -> Grammar:
-    """Read a grammar by the form of its rules: GBNF, which others call EBNF, or Lark."""
+    """Read a grammar as GBNF (also called EBNF) or Lark, by the form of its rules."""
     is_lark = not _GBNF_RULE.search(text) and _LARK_RULE.search(text)
     return Grammar("lark" if is_lark else "gbnf", text)
 
 
 def schema_of(param: str, asked: Raw) -> Found:
-    """Yield a JSON schema: an object, true or false, or a text that holds one; none for null."""
+    """Yield a JSON schema: an object, a boolean, or a string with either; nothing for null."""
     spelled = spelled_json(param, asked)
     if not spelled:
         return
@@ -88,7 +88,7 @@ def schema_of(param: str, asked: Raw) -> Found:
 
 
 def spelled_json(param: str, asked: Raw) -> bytes:
-    """Return the JSON that was sent, or that a text holds; empty where there is none."""
+    """Return the JSON that was sent, or that a JSON string holds; empty if there is none."""
     spelled = bytes(asked)
     if spelled in (b"", b"null"):
         return b""
@@ -103,11 +103,11 @@ def spelled_json(param: str, asked: Raw) -> bytes:
 
 
 def _named(param: str, asked: Raw) -> Found:
-    """Yield a schema with its name beside it, or flat."""
+    """Yield a JSON schema, from an object with its name and schema or from the schema itself."""
     spelled = spelled_json(param, asked)
     try:
         fields = _FIELDS.decode(spelled) if spelled else {}
-    except msgspec.DecodeError:  # a boolean, or no schema
+    except msgspec.DecodeError:  # a boolean, or not a schema
         fields = {"": asked}
     if not fields.keys() <= _NAMED:
         yield from schema_of(param, asked)

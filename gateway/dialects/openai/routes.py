@@ -1,4 +1,4 @@
-"""The routes of OpenAI's dialect: a request is read, understood, admitted and answered.
+"""The routes of OpenAI's dialect, which read, convert, admit and answer a request.
 
 Slow work runs in threads, off the event loop. A body is freed as soon as it is parsed, and the
 parsed fields as soon as the `GenerationRequest` is made.
@@ -73,7 +73,7 @@ _DETOKENIZE = msgspec.json.Decoder(DetokenizeRequest)
 
 
 def openai_router(parts: RouteParts) -> APIRouter:
-    """Serve all routes of the dialect."""
+    """Return a router with all routes of the dialect."""
     router = APIRouter()
     reader = Reader(parts.card, parts.bounds, parts.answering.admission)
     permitted = parts.permitted()
@@ -85,14 +85,14 @@ def openai_router(parts: RouteParts) -> APIRouter:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A reader of request bodies, which checks the model that they name."""
+    """A reader of request bodies; it checks the model that a body names."""
 
     card: ModelCard
     bounds: Bounds
     admission: Admission
 
     async def chat(self, request: Request, permit: Permit) -> tuple[DialectRequest, bool]:
-        """Read what a chat asks for, without its body, and whether the answer is a stream."""
+        """Read a chat request; return it, and whether its answer is a stream."""
         wire = await self.read(request, permit, _CHAT)
         request_id = request_id_of(request.scope)
 
@@ -114,7 +114,7 @@ class Reader:
         return DialectRequest(wanted, reply, request, permit), bool(wire.stream)
 
     async def completion(self, request: Request, permit: Permit) -> tuple[DialectRequest, bool]:
-        """Read the same of a text completion."""
+        """Read a text completion request; return it, and whether its answer is a stream."""
         wire = await self.read(request, permit, _COMPLETION, prompt_in)
         request_id = request_id_of(request.scope)
         context = (await self.admission.engine()).max_model_len
@@ -156,9 +156,9 @@ class Reader:
     async def _understood(
         self, permit: Permit, size: int, understand: Callable[[Bounds], Understood]
     ) -> Understood:
-        """Run `understand` on a request; `size` is how much work that is."""
+        """Run `understand` off the event loop; `size` is its work in characters."""
         bounds = self.bounds
-        if permit.caller.is_operator:  # who may choose whether blocks are loaded, if tenants do not
+        if permit.caller.is_operator:  # an operator may choose to load
             bounds = msgspec.structs.replace(bounds, allow_cache_load=True)
 
         def work() -> Steps[Understood]:
@@ -179,7 +179,7 @@ class Reader:
 
 
 def _served_tier(wire: ChatRequest) -> ServedTier | UnsetType:
-    """Name the tier that is served; nothing is said where none was asked for."""
+    """Name the service tier that is served; UNSET if the request names no tier."""
     if wire.service_tier is None:
         return UNSET
     return "flex" if wire.service_tier == "flex" else "default"
@@ -188,7 +188,7 @@ def _served_tier(wire: ChatRequest) -> ServedTier | UnsetType:
 def _add_generation(
     router: APIRouter, reader: Reader, answering: Answering, guard: Guard[Caller, Permit]
 ) -> None:
-    """Chat and text completions."""
+    """Serve chat and text completions."""
 
     @direct(
         router,

@@ -1,4 +1,4 @@
-"""The common fields of chat and text completions, from OpenAI's to a `GenerationRequest`.
+"""The conversion of the common fields of chat and text completions to a `GenerationRequest`.
 
 The vocabulary and the context length are checked at admission.
 """
@@ -37,7 +37,7 @@ def generation_request(
     explain: Explain | None = None,
     marks: tuple[CacheMark, ...] = (),
 ) -> GenerationRequest:
-    """Read what `wire` asks for; raise BadRequest that names the field beyond a bound.
+    """Convert `wire` into a generation request; raise BadRequest that names the wrong field.
 
     `defaults` hold for what `wire` leaves out.
     `num_logprobs`: the name of the field that asks for log-probabilities, and for how many.
@@ -69,7 +69,7 @@ def generation_request(
         max_tokens_may_shrink=max_tokens is None,
         text=_text_rules(wire, bounds),
         salt=wire.cache_salt,
-        # Only the tenant's record can do the opposite.
+        # Only the tenant's record can make "batch" requests interactive.
         priority="batch" if wire.service_tier == "flex" else "interactive",
         loads=checked_loads(wire, bounds),
         form=form,
@@ -94,7 +94,7 @@ def _sampling(
         max_tokens=max_tokens,
         min_tokens=wire.min_tokens or 0,
         temperature=_or(wire.temperature, defaults.temperature),
-        # vLLM's clients say -1 for off
+        # vLLM's clients send -1 to turn `top_k` off
         top_k=defaults.top_k if wire.top_k is None else max(0, wire.top_k),
         top_p=_or(wire.top_p, defaults.top_p),
         min_p=_or(wire.min_p, defaults.min_p),
@@ -111,7 +111,7 @@ def _sampling(
 
 
 def _prompt_logprobs(wire: Generating, bounds: Bounds, echoed: int | None) -> int | None:
-    """Read how many log-probabilities each prompt token has; None: none are wanted."""
+    """Read the number of log-probabilities per prompt token; None: the request wants none."""
     asked = wire.prompt_logprobs
     if asked is None:
         return echoed
@@ -139,7 +139,7 @@ def _text_rules(wire: Generating, bounds: Bounds) -> TextRules:
 
 
 def checked_loads(wire: Generating, bounds: Bounds) -> Loads:
-    """Read whether to load from lower tiers; raise BadRequest if requests may not choose."""
+    """Read whether to load blocks from lower tiers; BadRequest if requests may not choose."""
     asked = None if wire.cache is None else wire.cache.load
     if asked is not None and not bounds.allow_cache_load:
         raise BadRequest(
@@ -149,7 +149,7 @@ def checked_loads(wire: Generating, bounds: Bounds) -> Loads:
 
 
 def _logit_bias(bias: dict[int, float] | None) -> LogitBias:
-    """Pack the bias once a request; admission checks that ids are in the vocabulary."""
+    """Pack the logit bias once per request; admission checks its ids against the vocabulary."""
     if not bias:
         return LogitBias()
     if not 0 <= min(bias) <= max(bias) <= _MAX_ID:
@@ -162,6 +162,6 @@ def _or(value: float | None, default: float) -> float:
 
 
 def at_most(param: str, count: int, bound: int) -> None:
-    """Raise BadRequest when there are more of `param` than `bound`."""
+    """Raise BadRequest if `count` of `param` is more than `bound`."""
     if count > bound:
         raise BadRequest(f"`{param}` is {count}, at most {bound} are allowed", param=param)

@@ -26,14 +26,14 @@ from gateway.prompts.chats.template_variables import Scalar
 TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
-Length = Annotated[int, Meta(ge=0, le=2**31 - 1)]  # of an answer; 0 computes the prompt alone
+Length = Annotated[int, Meta(ge=0, le=2**31 - 1)]  # an answer's tokens; 0 computes the prompt alone
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
 Bias = Annotated[float, Meta(ge=-100, le=100)]
 MAX_VARIABLES = 32
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Variable = Annotated[str, Meta(pattern="^[A-Za-z_][A-Za-z0-9_]*$")]
 Variables = Annotated[dict[Variable, Scalar], Meta(max_length=MAX_VARIABLES)]
-# Kept as they are spelled: a schema for the engine, a choice for `answer_form.py`.
+# Kept as unparsed JSON: a schema for the engine, a choice for `answer_form.py`.
 SchemaText = Annotated[
     Raw, Meta(extra_json_schema={"type": ["object", "boolean", "string", "null"]})
 ]
@@ -83,7 +83,7 @@ class StreamOptions(Struct, frozen=True):
 
 
 class NamedSchema(Struct, frozen=True, kw_only=True):
-    """A JSON schema. It is followed whether it is `strict` or not."""
+    """A JSON schema for the answer, followed whether it is `strict` or not."""
 
     name: str | None = None
     description: str | None = None
@@ -92,7 +92,7 @@ class NamedSchema(Struct, frozen=True, kw_only=True):
 
 
 class ResponseFormat(Struct, frozen=True):
-    """The form the answer must have; `text` is any.
+    """The form that the answer must have; `text` allows any.
 
     `schema` and `value` are where other servers' clients put the schema. The types `json`, `regex`
     and `grammar` are theirs. The rest is of a structural tag.
@@ -110,7 +110,7 @@ class ResponseFormat(Struct, frozen=True):
 
 
 class StructuredOutputs(Struct, frozen=True, kw_only=True):
-    """vLLM's: what the answer must follow, exactly one of these."""
+    """The grammar that the answer must follow, in exactly one of vLLM's fields."""
 
     json: SchemaText = field(default_factory=Raw)
     json_object: bool | None = None
@@ -118,16 +118,16 @@ class StructuredOutputs(Struct, frozen=True, kw_only=True):
     choice: list[str] | None = None
     grammar: str | None = None  # GBNF or EBNF, from its rule `root`, or Lark
     structural_tag: SchemaText = field(default_factory=Raw)
-    # Known, with an effect on the answer, but not supported.
+    # Known fields that would affect the answer, but are not supported.
     whitespace_pattern: Raw = field(default_factory=Raw)
     disable_any_whitespace: Raw = field(default_factory=Raw)
     disable_additional_properties: Raw = field(default_factory=Raw)
 
 
 class CacheOptions(Struct, frozen=True, forbid_unknown_fields=True):
-    """An extension: how to use the prefix cache for this request, if the server allows it."""
+    """An extension: the request's use of the prefix cache, if the server lets requests choose."""
 
-    load: Loads | None = None  # of what lies in host memory or on disk
+    load: Loads | None = None  # cached blocks in host memory or on disk
 
 
 class Generating(Struct, frozen=True, kw_only=True):
@@ -154,10 +154,10 @@ class Generating(Struct, frozen=True, kw_only=True):
     cache_salt: Annotated[str, Meta(min_length=1)] | None = None
     cache: CacheOptions | None = None
     ratoon: RatoonOptions | None = None
-    # Fields that vLLM's clients send beyond OpenAI's.
+    # vLLM's extensions of OpenAI's fields.
     top_k: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
     min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    # With values near 0 the logits would overflow.
+    # The minimum keeps logits from overflowing.
     repetition_penalty: Annotated[float, Meta(ge=0.01, le=10)] | None = None
     min_tokens: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
     ignore_eos: bool | None = None
@@ -169,15 +169,15 @@ class Generating(Struct, frozen=True, kw_only=True):
     guided_regex: str | None = None
     guided_choice: list[str] | None = None
     guided_grammar: str | None = None
-    # The names of SGLang's and llama.cpp's clients for the same.
+    # Grammar fields of SGLang's and llama.cpp's clients.
     regex: str | None = None
     ebnf: str | None = None
     grammar: str | None = None
     json_schema: SchemaText = field(default_factory=Raw)
-    # vLLM's, for evaluations and training: so many alternatives for each token of the prompt.
+    # vLLM's, for evaluations and training: the number of alternatives for each prompt token.
     prompt_logprobs: Annotated[int, Meta(ge=0)] | None = None
-    return_token_ids: bool | None = None  # vLLM's, for training: those of prompt and answer
-    # Known, with an effect on the answer, but not supported.
+    return_token_ids: bool | None = None  # vLLM's, for training: ids of prompt and answer
+    # Known fields that would affect the answer, but are not supported.
     allowed_token_ids: Raw = field(default_factory=Raw)
     bad_words: Raw = field(default_factory=Raw)
     truncate_prompt_tokens: Raw = field(default_factory=Raw)
@@ -231,7 +231,7 @@ _PROMPT_SCHEMA = {"anyOf": [msgspec.json.schema(prompt) for prompt in _PROMPTS]}
 class CompletionRequest(Generating, frozen=True, kw_only=True):
     """The body of `POST /v1/completions`."""
 
-    prompt: Annotated[Raw, Meta(extra_json_schema=_PROMPT_SCHEMA)]  # `prompts.py` looks into it
+    prompt: Annotated[Raw, Meta(extra_json_schema=_PROMPT_SCHEMA)]  # `prompts.py` parses it
     echo: bool | None = None
     logprobs: Annotated[int, Meta(ge=0)] | None = None
     best_of: Count | None = None
@@ -262,7 +262,7 @@ class TokenizeRequest(Struct, frozen=True, kw_only=True):
     reasoning_effort: Effort | None = None
     tools: Tools = field(default_factory=Raw)
     cache_salt: Annotated[str, Meta(min_length=1)] | None = (
-        None  # as of the request that is counted
+        None  # the salt of the request to be counted
     )
 
 

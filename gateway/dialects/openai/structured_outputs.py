@@ -1,4 +1,4 @@
-"""The grammar that a text must follow, in each of the ways in which clients ask for one.
+"""The grammar that a text answer must follow, in each form in which clients ask for it.
 
 `response_format` is OpenAI's, `structured_outputs` vLLM's and `guided_*` its older names; `regex`,
 `ebnf` and `json_schema` are SGLang's, `grammar` and `json_schema` llama.cpp's. A request may use
@@ -33,13 +33,13 @@ from gateway.prompts.form_length import bounded, check_length
 from gateway.prompts.generation_request import AnswerForm, TextGrammar
 from gateway.turn_formats.structural_tag import StructuralTag
 
-Asked = Iterator[tuple[str, TextGrammar]]  # with the name of its field
+Asked = Iterator[tuple[str, TextGrammar]]  # with the field's name
 
 _TAG = msgspec.json.Decoder(StructuralTag)
 
 
 def text_form(wire: Generating) -> AnswerForm:
-    """Read the form of an answer of text; BadRequest for several grammars, or a mistake in one."""
+    """Read the form of a text answer; raise BadRequest for several grammars, or a wrong grammar."""
     asked = _different(list(_grammars(wire)))
     if len(asked) > 1:
         names = " and ".join(f"`{param}`" for param, _ in asked)
@@ -51,7 +51,7 @@ def text_form(wire: Generating) -> AnswerForm:
 
 
 def _different(asked: list[tuple[str, TextGrammar]]) -> list[tuple[str, TextGrammar]]:
-    """Drop repeated grammars, and one that another has in it."""
+    """Drop repeated grammars, and "any object" beside a schema of objects."""
     if len(asked) < 2:
         return asked
     found = {_compared(grammar): (param, grammar) for param, grammar in reversed(asked)}
@@ -62,7 +62,7 @@ def _different(asked: list[tuple[str, TextGrammar]]) -> list[tuple[str, TextGram
 
 
 def _compared(grammar: TextGrammar) -> object:
-    """Return what equal grammars share."""
+    """Return a key that is equal for equal grammars."""
     if isinstance(grammar, Grammar) and grammar.kind == "json_schema":
         return canonical(json.loads(grammar.text))
     return msgspec.json.encode(grammar)

@@ -1,4 +1,4 @@
-"""`/tokenize` and `/detokenize`, with the fields of vLLM's routes of these names.
+"""The routes `/tokenize` and `/detokenize`, with the fields of vLLM's routes of these names.
 
 They count as requests and run as such; their tokens cost nothing, because no engine computes them.
 """
@@ -23,8 +23,8 @@ from gateway.prompts.pipeline.admission import Admission
 from gateway.prompts.pipeline.prompt_tokens import check_ids
 from gateway.prompts.tokens.tokenizer import TokenIds, Tokenizer
 
-_AT_ONCE = 1 << 12  # tokens whose strings take some milliseconds
-_BYTES_PER_CHARACTER = 4  # of spelled token ids: as much work as a character to be tokenised
+_AT_ONCE = 1 << 12  # tokens decoded in some milliseconds
+_BYTES_PER_CHARACTER = 4  # JSON of token ids that costs as much as a character to tokenise
 
 
 class _Alone(msgspec.Struct, frozen=True):
@@ -40,14 +40,14 @@ _TOKENS = msgspec.json.Decoder(_Tokens)
 
 
 def tokens_in(body: Body) -> Part:
-    """Find the token ids of a body, as they are spelled; empty where there are none."""
+    """Find the JSON of a body's token ids; return empty bytes if it is missing."""
     return memoryview(_ALONE.decode(body).tokens)
 
 
 async def tokenize(
     wire: TokenizeRequest, caller: Caller, admission: Admission, bounds: Bounds
 ) -> bytes:
-    """Tokenise a text or a chat, as a completion of it would be; write JSON."""
+    """Tokenise a text or a chat as a completion request would; return JSON."""
     prompt, salt = _prompt(wire, bounds), wire.cache_salt
     special, with_strings = wire.add_special_tokens, wire.return_token_strs is True
     del wire
@@ -82,7 +82,7 @@ def _strings(tokens: list[int], tokenizer: Tokenizer) -> Steps[list[str]]:
 
 
 async def detokenize(wire: DetokenizeRequest, caller: Caller, admission: Admission) -> bytes:
-    """Decode token ids, at most as many as the model's context holds; write JSON."""
+    """Decode token ids, at most as many as the model's context holds; return JSON."""
     welcome = await admission.engine()
     size = len(memoryview(wire.tokens)) // _BYTES_PER_CHARACTER
     work = _detokenized(wire.tokens, admission.tokenizer, welcome)
@@ -91,7 +91,7 @@ async def detokenize(wire: DetokenizeRequest, caller: Caller, admission: Admissi
 
 
 def _detokenized(raw: msgspec.Raw, tokenizer: Tokenizer, welcome: Welcome) -> Steps[bytes]:
-    """Count the ids before they are parsed: millions of them would take seconds."""
+    """Decode the token ids in `raw`; count them before parsing, since millions take seconds."""
     spelled = bytes(raw)
     if spelled.count(b",") >= welcome.max_model_len:
         raise BadRequest(

@@ -1,1 +1,1 @@
-"""OpenAI's Responses API: `/v1/responses`, with the responses that are stored to be continued."""
+"""OpenAI's Responses API: `/v1/responses`, and stored responses that can be continued."""

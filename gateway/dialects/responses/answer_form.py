@@ -1,4 +1,4 @@
-"""The form of an answer: which tools may or must be called, and how the text looks.
+"""The form of an answer: the tools that may or must be called, and the format of the text.
 
 Knows: `tool_choice`, `parallel_tool_calls`, `text.format`. Does not know: what a tool is
 (`toolset.py`), or how a call is spelled for the model.
@@ -28,7 +28,7 @@ _OBJECT = '{"type": "object"}'
 
 
 class _Chosen(Struct, frozen=True, kw_only=True):
-    """A tool by its name, a hosted one by its type, or several of either."""
+    """The tool choice: a tool by name, a hosted tool by type, or a list of allowed tools."""
 
     type: str
     name: str | None = None
@@ -48,7 +48,7 @@ _CHOICE = msgspec.json.Decoder(_Choice)
 
 
 def answer_form(wire: ResponsesRequest, tools: Toolset) -> AnswerForm:
-    """Read the form that `wire` asks for, with `tools` in it; BadRequest names the field."""
+    """Read the answer form that `wire` asks for; raise BadRequest that names the wrong field."""
     form = AnswerForm(
         tools.specs(),
         most_calls=1 if wire.parallel_tool_calls is False else None,
@@ -70,7 +70,7 @@ def answer_form(wire: ResponsesRequest, tools: Toolset) -> AnswerForm:
 
 
 def _allowed(allowed: _Chosen, form: AnswerForm, tools: Toolset) -> AnswerForm:
-    """Drop hosted tools from those that are allowed, as if they were not there."""
+    """Restrict `form` to the allowed tools; hosted tools among them are ignored."""
     for name in ("mode", "tools"):
         if getattr(allowed, name) is None:
             raise _missing(f"tool_choice.{name}")
@@ -82,7 +82,7 @@ def _allowed(allowed: _Chosen, form: AnswerForm, tools: Toolset) -> AnswerForm:
 
 
 def _names(chosen: _Chosen, tools: Toolset, where: str) -> Iterator[str]:
-    """Yield the shown names of what is chosen; BadRequest for a tool that nothing here runs."""
+    """Yield the model's names for the chosen tool; BadRequest for a tool that cannot run."""
     if not _runs(chosen, tools):
         raise BadRequest(
             "a tool of this type does not run here, so it cannot be chosen",
@@ -99,7 +99,7 @@ def _names(chosen: _Chosen, tools: Toolset, where: str) -> Iterator[str]:
 
 
 def _runs(chosen: _Chosen, tools: Toolset) -> bool:
-    """Tell whether a tool of this type is called; one that was passed over is not."""
+    """Tell whether the chosen tool can be called: its type is known and was not passed over."""
     is_hosted = chosen.type in tools.types_passed_over
     return chosen.type in CALL_ITEMS and not (chosen.type in NAMELESS and is_hosted)
 

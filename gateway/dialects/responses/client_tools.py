@@ -1,4 +1,4 @@
-"""Tools of this API that the client runs and that are no functions: two shells, and patches.
+"""The Responses API's tools that the client runs and that are no functions: shells and patches.
 
 The model is shown each as a function that takes what an item of its calls has. A call comes back as
 such an item, and items of calls and outputs become messages again.
@@ -23,20 +23,20 @@ _OPERATIONS = ("create_file", "update_file", "delete_file")
 
 @dataclass(frozen=True, slots=True)
 class ClientTool:
-    """A tool by its type, which is also the name by which the model calls it."""
+    """A tool of a fixed type, which is also the name by which the model calls it."""
 
     kind: ClientKind
-    field: Literal["action", "operation"]  # of the item of a call: what is to be done
+    field: Literal["action", "operation"]  # the call item's field of arguments
     form: Tool
 
     @property
     def call_item(self) -> str:
-        """The type of a call's item."""
+        """The type of the tool's call items."""
         return f"{self.kind}_call"
 
     @property
     def output_item(self) -> str:
-        """The type of the item of what a call returned."""
+        """The type of the tool's output items."""
         return f"{self.kind}_call_output"
 
 
@@ -106,13 +106,13 @@ CLIENT_OUTPUTS: Mapping[str, ClientTool] = {one.output_item: one for one in _TOO
 
 
 def client_tool(kind: str, environment: Mapping[str, Any] | None) -> ClientTool | None:
-    """Find the tool of a type; None for another type, or a shell that runs on the server."""
+    """Find the tool of a type; None for another type, or for a shell that the server runs."""
     where = "local" if environment is None else environment.get("type")
     return CLIENT_TOOLS.get(kind) if where == "local" else None
 
 
 def asked_of(kind: ClientKind, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Read the action of a call's item from arguments as the model wrote them."""
+    """Convert the arguments of the model's call into the action of a call item."""
     match kind:
         case "local_shell":
             said = {"type": "exec", "env": {}, **arguments}
@@ -130,7 +130,7 @@ def _listed(value: Any) -> list[str]:
 
 
 def arguments_in(item: Item) -> dict[str, Any]:
-    """Read the arguments of a call's item, without what `asked_of` adds.
+    """Read the arguments from a call item, without the fields that `asked_of` adds.
 
     In the order in which the model was told of them, since clients send fields in any.
     """
@@ -148,7 +148,7 @@ def arguments_in(item: Item) -> dict[str, Any]:
 
 
 def output_text(item: Item) -> str:
-    """Spell the result of a call as the model is shown it."""
+    """Write a call's output as the text that the model is shown."""
     if isinstance(item.output, str):
         return item.output
     if item.output is None:
