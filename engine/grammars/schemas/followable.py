@@ -165,9 +165,15 @@ class _Walk:
             if name in NOT_FOLLOWED:
                 if not self._is_lenient and binds(name, schema):
                     raise UnsoundGrammar(f"the keyword `{name}` at {at} is not supported")
+            elif name == "$id" and not self._is_base(schema, at):
+                continue
             elif name in FOLLOWED or name in STRUCTURE or name in self._referred:
                 said[name] = value
         return said
+
+    def _is_base(self, schema: JsonObject, at: str) -> bool:
+        """Return whether a reference is resolved from the schema's `$id`; else it may be no URI."""
+        return not self._is_by_pointer or (at != "#" and bool(_references(schema)))
 
     def _with_unevaluated(self, schema: JsonObject) -> JsonObject:
         """Return `schema` with what it says of properties and items that nothing names."""

@@ -55,6 +55,9 @@ BIND_NOTHING: dict[str, dict[str, Any]] = {
         "discriminator": {"propertyName": "a"},
     },
     "an unknown draft": TEXT | {"$schema": "https://example.org/draft-x", "$id": "a.json"},
+    "a name that is no URI": TEXT | {"$id": "Output Format"},
+    "a name of an anchor": TEXT | {"$id": "#a"},
+    "a name that is no URI, within": LIST | {"items": {"$id": "An Item"}},
     "an unknown format": TEXT | {"format": "color"},
     "keywords without a value": TEXT | dict.fromkeys(("maxLength", "pattern", "enum"), None),
     "a count that is written as a float": TEXT | {"minLength": 0.0, "maxLength": 100.0},
@@ -126,6 +129,32 @@ FOLLOWED: dict[str, tuple[Any, list[Any], list[Any]]] = {
         ["a"],
     ),
     "an anchor": ({"$ref": "#a", "$defs": {"x": {"$anchor": "a", **LIST}}}, [[1]], ["a"]),
+    "a name that references are resolved from": (
+        {"$id": "http://a/b", "$ref": "c", "$defs": {"x": {"$id": "http://a/c", **LIST}}},
+        [[1]],
+        ["a"],
+    ),
+    "a pointer beside a name that is no URI": (
+        {"$id": "A List", "$ref": "#/$defs/a", "$defs": {"a": LIST}},
+        [[1]],
+        ["a"],
+    ),
+    "a pointer within what has a name": (
+        {
+            "$ref": "#/$defs/x",
+            "$defs": {
+                "x": {
+                    "$id": "http://a/c",
+                    "items": {"$ref": "#/$defs/y"},
+                    "type": "array",
+                    "$defs": {"y": TEXT},
+                },
+                "y": LIST,
+            },
+        },
+        [["a"]],
+        ["a", [[1]]],
+    ),
     "a pointer with escapes": (
         {"$ref": "#/$defs/a~1b%25", "$defs": {"a/b%": LIST}},
         [[1]],
