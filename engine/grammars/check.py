@@ -123,6 +123,8 @@ def _said(message: str) -> str:
         return "a oneOf whose alternatives may overlap is not supported; anyOf is"
     if first.startswith("patternProperty regexes "):
         return "patternProperties whose patterns may match the same name are not supported"
+    if first.startswith("Unable to determine if regex is empty"):
+        return "a pattern and a length that are too large together are not supported"
     if first.startswith("panic: "):
         return "it is one that the library fails to compile"
     return first[:MAX_ERROR_CHARS]

@@ -26,9 +26,11 @@ from engine.grammars.schemas.keywords import (
     NOT_FOLLOWED,
     OF_SCHEMAS,
     STRUCTURE,
+    allows_all,
     binds,
     evaluates_elsewhere,
 )
+from engine.grammars.schemas.lengths import LENGTHS, can_be_held
 from engine.grammars.schemas.names import with_names
 from engine.grammars.schemas.unions import exclude_each_other, tag_of, with_tag
 from engine.grammars.syntax.anchors import containing_text
@@ -111,6 +113,8 @@ class _Walk:
             return schema
         if not isinstance(schema, dict):
             raise UnsoundGrammar(f"a JSON schema is an object or a boolean; at {at} it is neither")
+        if at != "#" and allows_all(schema.get("not", False)):
+            return False
         stated = {
             name: value for name, value in schema.items() if value is not None or name == "const"
         }
@@ -118,6 +122,8 @@ class _Walk:
         found: JsonObject = {}
         for name, value in said.items():
             self._add(found, name, value, f"{at}/{name}")
+        if self._is_lenient and "pattern" in found and not can_be_held(found):
+            return {name: value for name, value in found.items() if name not in LENGTHS}
         return found
 
     def _add(self, found: JsonObject, name: str, value: JsonValue, at: str) -> None:
@@ -133,6 +139,8 @@ class _Walk:
                 found[name] = self._by_pattern(value, at)
             case "$ref" if self._is_lenient and self._target(value) is None:
                 return
+            case "$ref" if isinstance(value, str) and value.startswith("#/"):
+                found[name] = "#" + quote(unquote(value[1:]))
             case "format" if isinstance(value, str) and value not in FORMATS:
                 return
             case _ if name in COUNTS and isinstance(value, float) and value.is_integer():

@@ -17,6 +17,8 @@ from tests.engine.grammars.texts import Texts, refusal
 TEXT = {"type": "string"}
 OBJECT = {"type": "object"}
 LIST = {"type": "array", "items": {"type": "integer"}}
+# The domains of firecrawl-mcp's tools.
+HOST = r"^(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z0-9][a-z0-9-]{0,61}[a-z0-9]$"
 
 BIND_NOTHING: dict[str, dict[str, Any]] = {
     "names of zod's records": OBJECT | {"propertyNames": TEXT},
@@ -155,6 +157,16 @@ FOLLOWED: dict[str, tuple[Any, list[Any], list[Any]]] = {
         [["a"]],
         ["a", [[1]]],
     ),
+    "a pointer that is not quoted": (
+        {"$ref": "#/$defs/My Page<Item[]>", "$defs": {"My Page<Item[]>": LIST}},
+        [[1]],
+        ["a"],
+    ),
+    "a property that can never be": (
+        OBJECT | {"properties": {"a": {"not": {}}, "b": LIST}},
+        [{"b": [1]}, {}],
+        [{"a": "1"}],
+    ),
     "a pointer with escapes": (
         {"$ref": "#/$defs/a~1b%25", "$defs": {"a/b%": LIST}},
         [[1]],
@@ -173,7 +185,7 @@ def test_what_binds_is_followed(vocabulary: Vocabulary, case: str) -> None:
 
 REFUSED: dict[str, tuple[Any, str]] = {
     "uniqueItems": (OBJECT | {"properties": {"a": LIST | {"uniqueItems": True}}}, "#/properties/a"),
-    "not": ({"anyOf": [TEXT, {"not": {}}]}, "`not` at #/anyOf/1"),
+    "not": ({"anyOf": [TEXT, {"not": TEXT}]}, "`not` at #/anyOf/1"),
     "propertyNames": (OBJECT | {"propertyNames": {"format": "uuid"}}, "`propertyNames` at #"),
     "if": ({"if": TEXT, "then": {"const": "a"}}, "`if` at #"),
     "contains": (LIST | {"contains": {"const": 1}}, "`contains` at #"),
@@ -183,6 +195,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
         "`unevaluatedProperties` at #",
     ),
     "a pattern": ({"items": {"pattern": "(?=a)b"}}, "the pattern at #/items/pattern: a look-ahead"),
+    "a long text's pattern": (TEXT | {"pattern": HOST, "maxLength": 253}, "too large together"),
     "a name's pattern": ({"patternProperties": {"(a": TEXT}}, "unclosed group"),
     "overlapping names": (
         {"patternProperties": {"a": TEXT, "b": TEXT}},
@@ -206,6 +219,7 @@ LENIENT: list[dict[str, Any]] = [
     {"items": {"$ref": "https://example.org/elsewhere"}, "type": "array"},
     LIST | {"not": {"const": []}},
     {"type": "array", "items": {"pattern": "(?=a)b", "type": "integer"}},
+    {"type": "array", "items": {"type": ["integer", "string"], "pattern": HOST, "maxLength": 253}},
 ]
 
 
@@ -256,3 +270,10 @@ def test_values_are_left_as_they_are() -> None:
 def test_what_is_no_json_is_none() -> None:
     with pytest.raises(UnsoundGrammar, match="neither"):
         followable("a")
+
+
+def test_a_length_beside_a_pattern_is_held_where_it_can_be(vocabulary: Vocabulary) -> None:
+    schema = TEXT | {"pattern": "^[a-z]+$", "maxLength": 3, "x-guidance": {"lenient": True}}
+    texts = Texts(vocabulary, "lark", f"start: %json {json.dumps(schema)}")
+    assert '"abc"' in texts
+    assert '"abcd"' not in texts
