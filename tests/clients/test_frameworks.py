@@ -83,12 +83,30 @@ def _agno(name: str) -> Callable[[Server], str]:
     return run
 
 
+def _chatlas(name: str) -> Callable[[Server], str]:
+    def run(server: Server) -> str:
+        chatlas = pytest.importorskip("chatlas")
+        if name == "messages":
+            base = {"base_url": server.url.removesuffix("/v1")}
+            chat = chatlas.ChatAnthropic(model=MODEL, api_key=server.key, kwargs=base)
+        else:
+            made = chatlas.ChatOpenAI if name == "responses" else chatlas.ChatOpenAICompletions
+            chat = made(model=MODEL, base_url=server.url, api_key=server.key)
+        chat.register_tool(weather)
+        return str(chat.chat("Hi", echo="none").get_content())
+
+    return run
+
+
 AGENTS: dict[str, Callable[[Server], str]] = {
     "smolagents": _smolagents,
     "haystack": _haystack,
     "agno, chats": _agno("chats"),
     "agno, responses": _agno("responses"),
     "agno, messages": _agno("messages"),
+    "chatlas, chats": _chatlas("chats"),
+    "chatlas, responses": _chatlas("responses"),
+    "chatlas, messages": _chatlas("messages"),
 }
 
 
