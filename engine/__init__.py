@@ -1,4 +1,4 @@
-"""One process owns the accelerator: queue, schedule, batch, run, sample, settle.
+"""The engine process, which owns the accelerator: queue, schedule, batch, run, sample, settle.
 
     main        from a config to a process that serves, until its end
     follower    the process of a rank from 1 on, which does what rank 0 says

@@ -5,10 +5,10 @@ from __future__ import annotations
 import gc
 import sys
 
-_CANNOT_START = 2  # as `engine.process` has it, which may be what cannot be imported
+_CANNOT_START = 2  # the same as in `engine.process`, which may fail to be imported here
 
 if __name__ == "__main__":
-    gc.disable()  # what is imported stays: looking for garbage in it takes a tenth of the start
+    gc.disable()  # imported modules are never freed: collecting garbage takes a tenth of the start
     try:
         from engine.main import main
     except (ImportError, MemoryError) as error:  # torch is absent, or does not fit into memory

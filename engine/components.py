@@ -23,14 +23,14 @@ from prefix_cache.leases.load_or_recompute import LoadOrRecompute
 
 @dataclass(frozen=True, slots=True)
 class Components:
-    """Parts of the core, built by the composition root."""
+    """Parts of the engine's core, built by the composition root."""
 
     link: Link
     intake: Intake
     scheduler: Scheduler
     settler: Settler
     runner: Runner
-    masks: MaskMaker  # makes the masks of rows with constraints
+    masks: MaskMaker  # makes the token masks of rows with grammars
     cache: PrefixCache
     pins: Pins
     copies: TierCopies
@@ -42,5 +42,5 @@ class Components:
     clock: Callable[[], float]  # seconds, monotonic
     pause: Callable[[float], None]  # waits for the given seconds
     out_of_memory: type[Exception]  # what the runner raises when the device has no memory
-    overlap_scheduling: bool  # a step is decided while the one before runs
-    stages: int  # number that each compute a step at the same time
+    overlap_scheduling: bool  # whether a step is decided while the one before it runs
+    stages: int  # number of pipeline stages that each compute a step at the same time

@@ -1,4 +1,4 @@
-"""The start of the engine's process: its config is the one argument, in JSON.
+"""The start of the engine's process, whose one argument is its config in JSON.
 
 Knows: limits of a process, its log, how a config is read. Does not know: what a config means.
 """
@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 def begun_with(arguments: list[str]) -> EngineConfig | None:
-    """Set up this process, `python -m engine CONFIG`; the config that it is given.
+    """Set up the process `python -m engine CONFIG`; return the config from its argument.
 
     None where it is given none: the log says how it is called.
     """

@@ -1,4 +1,4 @@
-"""Copies between tiers, as the engine's step sees them: started, ended, timed.
+"""Copies of blocks between tiers beside the engine's steps: started, ended, timed.
 
     complete   copies that have ended are reported to the cache       before a step is scheduled
     start      copies that the cache has planned since are started    after it is scheduled
@@ -29,7 +29,7 @@ from prefix_cache.tiers.tier_pools import Tiers
 from storage.disk.stats import DiskProcessStats, DiskState
 from storage.move import BlockRecord, Completed, Move, Plan, Tier
 
-COPY_WAIT_S = 0.001  # between looks, where there is nothing to do but wait for copies
+COPY_WAIT_S = 0.001  # seconds between polls, when there is nothing to do but wait for copies
 
 
 class BlockMover(Protocol):
@@ -37,15 +37,15 @@ class BlockMover(Protocol):
 
     @property
     def pending(self) -> int:
-        """Moves that were started and not yet returned by `poll`."""
+        """Count moves that were started and that `poll` has not returned."""
         ...
 
     def start(self, plan: Plan) -> None:
-        """Start a plan's moves, after whatever was launched on the device before. No waiting."""
+        """Start a plan's moves, after all work launched on the device before; return at once."""
         ...
 
     def poll(self) -> Completed:
-        """Return what has ended, each move once. No waiting."""
+        """Return the moves that have ended, each once; return at once."""
         ...
 
     def close(self) -> None:
@@ -54,7 +54,7 @@ class BlockMover(Protocol):
 
 
 class Disk(Protocol):
-    """Disk as the engine uses it beside moves."""
+    """Operations on the disk tier other than moves."""
 
     @property
     def generation(self) -> int:
@@ -72,11 +72,11 @@ class Disk(Protocol):
         ...
 
     def scan(self) -> Iterable[tuple[int, BlockRecord]]:
-        """List every slot that holds a record, with its record; at the start."""
+        """List every slot that holds a record, with its record; called at the start."""
         ...
 
     def erase_unlisted(self) -> None:
-        """Erase the records that `scan` has kept and not listed, wherever there are any."""
+        """Erase the records that `scan` kept without listing them, if there are any."""
         ...
 
     def forget_owner(self, owner: str) -> None:
@@ -84,25 +84,25 @@ class Disk(Protocol):
         ...
 
     def note_flushes(self, flushes: Sequence[str]) -> None:
-        """Remember that these are done, once all is erased that was to be before."""
+        """Record flushes as done, once all earlier erasures have ended."""
         ...
 
     def done_flushes(self) -> Sequence[str]:
-        """List the flushes that were done on what lies there; at the start."""
+        """List the flushes that are recorded on disk as done; called at the start."""
         ...
 
 
 class NoTiers:
-    """The mover of an engine that has no tier but the device: no plan has a move for it."""
+    """A block mover for an engine with the device tier alone: plans have no moves."""
 
     pending = 0
 
     def start(self, plan: Plan) -> None:
-        """Reject any plan: without lower tiers nothing is to be moved."""
+        """Reject any plan: without lower tiers there are no moves."""
         raise ValueError(f"no tier for {plan}")
 
     def poll(self) -> Completed:
-        """Return that nothing has ended."""
+        """Return an empty result: no move ever ends."""
         return Completed()
 
     def close(self) -> None:
@@ -111,7 +111,7 @@ class NoTiers:
 
 @dataclass(frozen=True, slots=True)
 class LowerTiers:
-    """The tiers below the device, and the mover between them; by default there are none."""
+    """The tiers below the device and their block mover; by default there are none."""
 
     tiers: Tiers = field(default_factory=Tiers)
     mover: BlockMover = field(default_factory=NoTiers)
@@ -121,17 +121,17 @@ class LowerTiers:
 
 @dataclass(slots=True)
 class CopyCounts:
-    """The copies from one tier to another: how many there were, and how many are under way."""
+    """The numbers of copies from one tier to another, ended and under way."""
 
     moves: int = 0
     failed: int = 0
-    seconds: float = 0.0  # seconds that copies took, or were under way where they are not timed
+    seconds: float = 0.0  # seconds of ended copies, or, untimed, with a copy under way
     under_way: int = 0
-    busy_since: float = 0.0  # start of the first copy under way, or end of one after that
+    busy_since: float = 0.0  # start of the first copy under way, or end of a later copy
 
 
 class TierCopies:
-    """The copies of one engine. One owner thread."""
+    """The copies between tiers of one engine. One owner thread."""
 
     def __init__(
         self,
@@ -145,13 +145,13 @@ class TierCopies:
         self._cache = cache
         self._mover = mover
         self._rates = rates
-        self._released: set[Move] = set()  # moves under way that steps wait for themselves
+        self._released: set[Move] = set()  # moves under way whose blocks steps await themselves
         self._generation = 0 if disk is None else disk.generation
-        self._unnoted: list[str] = []  # flushes not yet noted on disk
+        self._unnoted: list[str] = []  # flushes that are not recorded on disk yet
 
     @property
     def pending(self) -> int:
-        """Moves that are not complete."""
+        """Count moves that are not complete."""
         return self._mover.pending
 
     def up_from(self, tier: Tier) -> int:
@@ -160,7 +160,7 @@ class TierCopies:
         return 0 if way is None else way.under_way
 
     def complete(self, now: float) -> bool:
-        """Report to the cache what has ended or is released early; return whether anything has."""
+        """Tell the cache of ended and early released moves; return whether there were any."""
         if self.disk is None and not self._mover.pending:
             return False  # (a disk is polled even then: its process may have died)
         ended = self._mover.poll()
@@ -175,7 +175,7 @@ class TierCopies:
         return True
 
     def complete_released(self, now: float) -> None:
-        """Report the ends of loads that were released early to a step which is over.
+        """Tell the cache that moves have ended that were released early to a settled step.
 
         Called before the step is settled: what it computed goes into the tree after those blocks.
         """
@@ -196,7 +196,7 @@ class TierCopies:
         self._mover.start(plan)
 
     def restore(self, now: float) -> int:
-        """Restore what an earlier engine left on disk to the cache; return how many blocks."""
+        """Restore an earlier engine's records on disk to the cache; return the number of blocks."""
         if self.disk is None:
             return 0
         blocks = self._cache.restart.restore(self.disk.scan(), now=now)
@@ -204,22 +204,22 @@ class TierCopies:
         return blocks
 
     def forget_owner(self, owner: str) -> None:
-        """Make what lies on disk of `owner` unreadable."""
+        """Make the records of `owner` on disk unreadable."""
         if self.disk is not None:
             self.disk.forget_owner(owner)
 
     def erase_unlisted(self) -> None:
-        """Erase what lies on disk and the cache does not know of."""
+        """Erase the records on disk that are not in the cache."""
         if self.disk is not None:
             self.disk.erase_unlisted()
 
     def flushed(self, flushes: Iterable[str]) -> None:
-        """Note flushes as done on disk as soon as no copy of theirs is under way."""
+        """Record flushes on disk as done as soon as copies of flushed blocks have ended."""
         if self.disk is not None:
             self._unnoted += flushes
 
     def _note_flushes(self) -> None:
-        """Note flushes as done once no copy is under way that may still write what they forgot."""
+        """Record flushes as done once no running copy may still write flushed blocks."""
         if self.disk is not None and self._unnoted and not self._mover.pending:
             self.disk.note_flushes(self._unnoted)
             self._unnoted = []
@@ -245,7 +245,7 @@ class TierCopies:
             way.failed += missed
             way.under_way -= arrived + missed
             if direction[1] is Tier.DEVICE and direction[0] in self._rates.copies:
-                # A copy that failed took its time as well: a tier that fails is a slow one.
+                # A failed copy counts with its time: a tier that fails is a slow tier.
                 self._rates.copies[direction[0]].add(max(arrived, 1), seconds)
 
 

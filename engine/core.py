@@ -1,4 +1,4 @@
-"""The step: take -> complete copies -> schedule -> launch -> settle tokens -> reply -> commit.
+"""The engine's loop: take -> complete copies -> schedule -> launch -> settle -> reply -> commit.
 
 With `overlap_scheduling` a step is settled after the next one was launched, so that the device
 computes while tokens are appended, stops found and messages written; without it each step is
@@ -54,11 +54,11 @@ from prefix_cache.eviction.shares import PUBLISHED
 
 IDLE_WAIT_S = 0.1
 SAVED_AT_ONCE = 256  # blocks whose copies one turn of `spill` starts
-RETRY_AFTER_S = 2.0  # sent to clients of an engine that drains: its successor is up by then
+RETRY_AFTER_S = 2.0  # seconds told to clients of a draining engine: its successor is up by then
 
 
 class EngineCore:
-    """One engine's state and its step. One owner thread."""
+    """The state and the loop of one engine. One owner thread."""
 
     def __init__(self, components: Components) -> None:
         self.components = components
@@ -79,17 +79,17 @@ class EngineCore:
         self._clock = components.clock
         self._overlaps = components.overlap_scheduling
         self._most_ahead = max(components.stages - 1, int(components.overlap_scheduling))
-        self._is_still = False  # no step is launched
-        self._is_awaited = False  # a flow that had nothing alive waits for the next step
+        self._is_still = False  # True while no step is launched
+        self._is_awaited = False  # True if a flow without a running request waits for a step
         self._is_draining = False
 
     @property
     def is_idle(self) -> bool:
-        """True if no request is alive."""
+        """True if no request is waiting or running."""
         return not self._clients.alive
 
     def step(self) -> None:
-        """Run one turn of the engine; wait a moment for messages when there is nothing to do."""
+        """Run one turn of the loop; without work wait a moment for messages."""
         self._take(self._link.receive(timeout_s=self._patience()))
         self._copies.complete(self._clock())
         self._exchange_blocks()
@@ -111,7 +111,7 @@ class EngineCore:
         self.queries.tree_views.advance()
 
     def spill(self, seconds: float) -> None:
-        """Write blocks to disk that are not there, hottest first, for at most `seconds`.
+        """Write blocks to disk that are not on it yet, hottest first, for at most `seconds`.
 
         Called after all requests have ended; requests that arrive meanwhile are refused.
         """
@@ -127,11 +127,11 @@ class EngineCore:
             self._clients.send()
 
     def drain(self) -> None:
-        """Refuse new requests from now on; those alive run on."""
+        """Refuse new requests from now on; accepted requests run on."""
         self._is_draining = True
 
     def fail_all(self, error: EngineError) -> None:
-        """End every request that is alive with `error`, and tell its client."""
+        """End every accepted request with `error`, and tell its client."""
         now = self._clock()
         self._clients.post([self._settler.fail(one, error, now) for one in self._clients.alive])
         self._settle(leaving=0)
@@ -147,13 +147,11 @@ class EngineCore:
         self._cache.check_invariants()
 
     def stats(self, evictions: int = 0) -> EngineStats:
-        """Return the present counters, and at most `evictions` of the last ones between flows."""
+        """Return the present counters, and at most the last `evictions` evictions between flows."""
         return self.queries.stats(evictions)
 
-    # Take
-
     def _patience(self) -> float:
-        """Return seconds to wait for messages."""
+        """Return the seconds to wait for messages."""
         if self.is_idle and self._exchange.is_busy:
             return COPY_WAIT_S
         if self.is_idle and not self._copies.pending:
@@ -218,7 +216,7 @@ class EngineCore:
 
     def _cancel(self, client: bytes, request_id: str) -> None:
         sequence = self._clients.find(client, request_id)
-        if sequence is not None:  # else it ended while the cancel was on its way
+        if sequence is not None:  # else it ended before the cancel arrived
             self._clients.post([self._settler.cancel(sequence, self._clock())])
 
     def _unpin(self, message: Unpin) -> Unpinned:
@@ -229,13 +227,13 @@ class EngineCore:
         return Unpinned(query_id=message.query_id, blocks=blocks)
 
     def _warm_pins(self) -> None:
-        """Start to compute prefixes that are to be pinned and are not in the cache."""
+        """Start to compute the prefixes to be pinned that are not in the cache."""
         if not self._is_draining:
             for request in self._pins.due(self._clock()):
                 self._accept(OURSELVES, request)
 
     def _exchange_blocks(self) -> None:
-        """Send blocks to engines that ask, and take those that have come from others."""
+        """Send blocks to engines that ask for them, and commit blocks that other engines sent."""
         exchange, now = self._exchange, self._clock()
         exchange.turn(self._clients.find_of_any, now)
         for sequence, end, is_over in exchange.advance(now):
@@ -249,14 +247,12 @@ class EngineCore:
                     self._pins.await_pin(sequence.path, ids, keys, now)
 
     def _take_constraints(self) -> None:
-        """Free sequences whose constraints are ready to start; fail those that cannot have one."""
+        """Unblock sequences whose constraints are ready; fail sequences whose constraint failed."""
         for sequence, error in self._unready.take(self._clients.is_alive):
             self._clients.post([self._settler.fail(sequence, error, self._clock())])
 
-    # Launch and settle
-
     def _begin(self, scheduled: Scheduled) -> bool:
-        """Launch the step and its planned copies; return whether the step was launched.
+        """Launch a step and its planned copies; return whether the step was launched.
 
         The copies are started first, to run beside the step. The step is launched first where it
         copies within the device, since it may read blocks that were given to a load since; and
@@ -275,7 +271,7 @@ class EngineCore:
         return is_ahead
 
     def _leaving(self, *, is_ahead: bool) -> int:
-        """Return how many launched steps may stay unsettled; `is_ahead`: one was just launched.
+        """Return the number of steps that may stay unsettled; `is_ahead`: one was just launched.
 
         Where nothing could be, because sequences wait for their tokens, the next one is settled.
         """
@@ -289,7 +285,7 @@ class EngineCore:
             self._clients.post(self._launches.settle_next())
 
     def _sample(self) -> None:
-        """Launch the sampling of a step that waits for masks, which were made meanwhile."""
+        """Launch the sampling of a step that waited for its token masks."""
         refused = self._launches.sample()
         if refused:
             self._clients.post(refused)

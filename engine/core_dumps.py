@@ -1,4 +1,4 @@
-"""Prevention of core dumps, which have prompts and keys, of all processes and commands."""
+"""Prevention of core dumps, which contain prompts and keys, in all processes and commands."""
 
 from __future__ import annotations
 

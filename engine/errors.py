@@ -1,4 +1,4 @@
-"""Errors of the engine, as types; the gateway renders them in its caller's dialect.
+"""Errors of the engine as types; the gateway renders them in its caller's dialect.
 
 EngineError
  |- RequestRefused          this request can never be served as it is
@@ -23,11 +23,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-MOST_SAID = 1000  # characters of an error's message, which may quote what came
+MOST_SAID = 1000  # characters of an error's message, which may quote the request
 
 
 def cut(text: str, most: int = MOST_SAID) -> str:
-    """Shorten `text` to `most` characters: its beginning and its end, and what is left out."""
+    """Shorten `text` to `most` characters: its beginning, the number cut out, its end."""
     if len(text) <= most:
         return text
     gap = f" [{len(text) - most} characters more] "
@@ -36,7 +36,7 @@ def cut(text: str, most: int = MOST_SAID) -> str:
 
 
 class EngineError(Exception):
-    """Base of everything the engine reports about one request."""
+    """Base of all errors that the engine reports about one request."""
 
     code = "engine_error"
     param: str | None = None  # the field of the request that is wrong, where the gateway knows it
@@ -48,19 +48,19 @@ class EngineError(Exception):
 
 
 class RequestRefused(EngineError):
-    """Request that can never run as it is."""
+    """Request that can never run."""
 
     code = "refused"
 
 
 class InvalidRequest(RequestRefused):
-    """A bound or a type that admission should have caught."""
+    """Request with a value or a type that admission should have rejected."""
 
     code = "invalid_request"
 
 
 class InvalidGrammar(InvalidRequest):
-    """The grammar is none of its kind, uses what is not supported, or is too large or slow."""
+    """Grammar that is invalid, unsupported, too large or too slow."""
 
     code = "invalid_grammar"
 
@@ -72,19 +72,19 @@ class PromptTooLong(RequestRefused):
 
 
 class PinTooLarge(RequestRefused):
-    """Pin of more blocks than may be pinned, even if nothing else were."""
+    """Pin of more blocks than may be pinned at all."""
 
     code = "pin_too_large"
 
 
 class ConstraintUnsatisfied(RequestRefused):
-    """The constraint allows no token, or only those that the request rules out otherwise."""
+    """Constraint that allows no token but those that the request rules out otherwise."""
 
     code = "constraint_unsatisfied"
 
 
 class NoRoomToPin(EngineError):
-    """Pinned prefixes already leave too few blocks; unpin something first."""
+    """Too many pinned blocks for a new pin; unpin a prefix first."""
 
     code = "no_room_to_pin"
 

@@ -1,4 +1,4 @@
-"""The engine's composition root: from an `EngineConfig` to a process that serves.
+"""The engine's composition root: from an `EngineConfig` to a serving process.
 
 Knows: the components and the order in which they start. Does not know: how any of them works, or
 where the settings come from (`cli`).
@@ -51,7 +51,7 @@ _log = logging.getLogger(__name__)
 
 
 def main(arguments: list[str]) -> int:
-    """Run one engine process; returns its exit code. `arguments`: an `EngineConfig` as JSON."""
+    """Run one engine process; return its exit code. `arguments`: an `EngineConfig` as JSON."""
     config = begun_with(arguments)
     if config is None:
         return EXIT_CANNOT_START
@@ -75,16 +75,16 @@ def main(arguments: list[str]) -> int:
 class _Loaded(NamedTuple):
     model: OpenedModel
     link: SocketLink
-    exchange: ExchangeThreads | None  # None: blocks of several ranks go nowhere
+    exchange: ExchangeThreads | None  # None: several ranks exchange no blocks
     ahead: HostAhead | None
-    team: Team | None  # None: this rank is alone
-    share: Fraction  # of every tier below the device, what is this rank's
+    team: Team | None  # None: there is one rank
+    share: Fraction  # this rank's share of every tier below the device
 
 
 def _cannot_start(error: Exception) -> int:
     _log.error("the engine cannot start: %s", " ".join(str(error).split()))
     if isinstance(error, RankGone):
-        return EXIT_BROKEN  # it may have been killed: another start may do
+        return EXIT_BROKEN  # the rank may have been killed: another start may succeed
     return EXIT_NOT_SERVED if isinstance(error, ModelNotServed) else EXIT_CANNOT_START
 
 
@@ -147,7 +147,7 @@ def _run(config: EngineConfig, core: EngineCore) -> int:
     stop = StopSignal()
     stop.listen()
     gc.collect()
-    gc.freeze()  # what exists now stays: garbage collections need not look at it again
+    gc.freeze()  # objects of the start live on: garbage collections skip them
     _log.info("serving %s on %s", config.model.model_dir, config.process.socket)
     return serve(
         core, stop, grace_s=config.process.grace_s, spill_grace_s=config.cache.spill_grace_s
@@ -161,13 +161,13 @@ def build_core(
     lower: LowerTiers | None = None,
     exchange: ExchangeThreads | None = None,
 ) -> EngineCore:
-    """Build the engine that serves `model` on `link` under the bounds of `config`."""
+    """Build the engine core that serves `model` on `link` under the bounds of `config`."""
     device = model.welcome.device
     limits = EngineLimits(
         step=step_limits(config, device, model.max_batch_tokens),
         queue=QueueLimits(capacity=config.steps.max_waiting),
         single_flight_deadline_s=config.cache.single_flight_deadline_s,
-        # A CPU computes a step while it is launched: a step ahead would only delay its tokens.
+        # A CPU computes a step at its launch: a step ahead would only delay its tokens.
         overlap_scheduling=device != "cpu" and config.steps.overlap_scheduling,
         graph_tokens=0 if device == "cpu" else config.steps.graph_tokens,
     )
@@ -177,7 +177,7 @@ def build_core(
 
 
 def step_limits(config: EngineConfig, device: str, max_batch_tokens: int) -> StepLimits:
-    """Return the bounds of a step on `device`: measured ones where `config` gives none."""
+    """Return the bounds of a step on `device`: measured defaults where `config` has None."""
     max_step_ms = config.steps.max_step_ms
     if max_step_ms is None:
         max_step_ms = CPU_MAX_STEP_MS if device == "cpu" else CUDA_MAX_STEP_MS
@@ -185,7 +185,7 @@ def step_limits(config: EngineConfig, device: str, max_batch_tokens: int) -> Ste
     return StepLimits(
         max_batch_tokens=max_batch_tokens,
         max_running=min(config.steps.max_running, max_batch_tokens),
-        # A sequence has a token in one of so many steps, each of which a stage computes in turn.
+        # A sequence gets a token in one of so many steps, each of which a stage computes in turn.
         max_step_s=max_step_ms / 1e3 / stages or None,
         stages=stages,
     )

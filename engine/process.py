@@ -1,4 +1,4 @@
-"""The engine's process loop: step until a signal comes, drain, or end loudly.
+"""The engine process's main loop: step until a signal comes, then drain, or exit on errors.
 
     serving --SIGTERM, SIGINT--> draining --nothing alive, or grace over-->
         spilling to disk --all written, or spill grace over--> exit 0
@@ -26,7 +26,7 @@ from engine.errors import EngineDied, EngineError, EngineUnavailable
 EXIT_STOPPED = 0
 EXIT_BROKEN = 1
 EXIT_CANNOT_START = 2
-EXIT_NOT_SERVED = 3  # the model's files are at fault, so no later start can be better
+EXIT_NOT_SERVED = 3  # the model's files are wrong, so every later start fails as well
 CHECK_EVERY_S = 60.0
 DRAIN_SIGNAL = signal.SIGUSR1
 
@@ -34,18 +34,18 @@ _log = logging.getLogger(__name__)
 
 
 class AnotherRankIsGone(Exception):
-    """Another rank has died, or does not answer, and its part of the model with it.
+    """Another rank has died, or does not answer: its part of the model is gone.
 
     It ends an engine of several ranks although nothing is wrong with this one.
     """
 
 
 class Core(Protocol):
-    """Core as the loop uses it; tests put a scripted one in its place."""
+    """Core as the loop uses it; tests replace it by a scripted one."""
 
     @property
     def is_idle(self) -> bool:
-        """True if no request is alive."""
+        """True if no request is waiting or running."""
         ...
 
     def step(self) -> None:
@@ -57,11 +57,11 @@ class Core(Protocol):
         ...
 
     def spill(self, seconds: float) -> None:
-        """Write blocks to disk that are not there, for at most `seconds`."""
+        """Write blocks to disk that are not on it yet, for at most `seconds`."""
         ...
 
     def fail_all(self, error: EngineError) -> None:
-        """End every request that is alive with `error`, and tell its client."""
+        """End every accepted request with `error`, and tell its client."""
         ...
 
     def report_all(self, error: EngineError) -> None:
@@ -69,16 +69,16 @@ class Core(Protocol):
         ...
 
     def check_invariants(self) -> None:
-        """Raise where the cache's counts do not add up."""
+        """Raise InvariantBroken where the cache's counts do not add up."""
         ...
 
 
 class StopSignal:
-    """Signal that asked the process to stop, and whether it may take its time."""
+    """The signal that asked the process to stop, and whether running requests may finish."""
 
     def __init__(self) -> None:
         self.is_set = False
-        self.has_time = False  # what runs may go on, however long it takes
+        self.has_time = False  # True if running requests may finish, without a time limit
 
     def listen(self) -> None:
         """Take over SIGTERM, SIGINT and DRAIN_SIGNAL; for the main thread."""
@@ -97,7 +97,7 @@ def serve(core: Core, stop: StopSignal, *, grace_s: float, spill_grace_s: float 
         _run(core, stop)
         _drain(core, stop, grace_s)
         core.spill(spill_grace_s)
-    except AnotherRankIsGone as error:  # its traceback says nothing
+    except AnotherRankIsGone as error:  # the traceback is of no use
         _log.error("another rank is gone, so the engine ends: %s", error)
         _report(core)
         return EXIT_BROKEN

@@ -1,4 +1,4 @@
-"""The handling of a fetch's messages: blocks into their places, or the end.
+"""The handling of a fetch's messages: copy its blocks into their slots, or end it.
 
     bytes     Block: opened into its block                             it has arrived
     by slots  Slots: copied from the neighbour's pool, Taken is said   copied
@@ -26,12 +26,12 @@ from engine.link.address import is_tcp
 from storage.copies import CopyEvent
 from storage.errors import CopyFailed
 
-MOST_COPIES = 2  # messages whose slots are copied at once: who closes the fetch waits for them
+MOST_COPIES = 2  # messages whose slots are copied at once: closing the fetch waits for them
 NOT_SOUND = "a block is not what was asked for"
 
 
 class Arriving:
-    """A fetch on its way. For one thread."""
+    """A fetch whose blocks are arriving. For one thread."""
 
     def __init__(
         self,
@@ -42,9 +42,9 @@ class Arriving:
         pools: PeerPools | None,
     ) -> None:
         self.fetch = fetch
-        self.taken = fetch.arrived  # blocks that are here, or copied and not confirmed yet
-        self._begun = fetch.arrived  # blocks that are here or being copied
-        self._copies: deque[tuple[CopyEvent, int]] = deque()  # under way, and `taken` after each
+        self.taken = fetch.arrived  # blocks that have arrived, or are copied and not yet confirmed
+        self._begun = fetch.arrived  # blocks that have arrived or are being copied
+        self._copies: deque[tuple[CopyEvent, int]] = deque()  # running copies, each with its end
         self._fingerprint, self._salt = fingerprint, salt
         self._writer = writer
         self._pools = pools
@@ -52,7 +52,7 @@ class Arriving:
         self._pool: PeerPool | None = None
 
     def take(self, message: FromSource, payload: memoryview | None) -> None:
-        """Apply a message; ends the fetch where it has come to its end."""
+        """Apply a message of the sender; its last one ends the fetch."""
         try:
             self._apply(message, payload)
         except NotSound:
@@ -63,7 +63,7 @@ class Arriving:
             self.fetch.end("")
 
     def settle(self) -> bool:
-        """Wait for the oldest copies that are under way; False: there are none."""
+        """Wait for the oldest running copies; return False without any."""
         if not self._copies:
             return False
         copied, end = self._copies.popleft()

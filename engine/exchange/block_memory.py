@@ -42,20 +42,20 @@ class BlockWriter(Protocol):
         ...
 
     def flush(self) -> None:
-        """Wait until what was put there is in the block."""
+        """Wait until the buffer's bytes are in the block."""
         ...
 
 
 class BlockMemory(Protocol):
-    """A pool of blocks. `reader` and `writer` are called by the threads that use them."""
+    """A pool of blocks. Each thread makes its own `reader` and `writer`."""
 
     @property
     def block_bytes(self) -> int:
-        """Bytes of a block."""
+        """Bytes of one block."""
         ...
 
     def record_event(self) -> CopyEvent:
-        """Record a point after all that was launched so far; for the owner thread."""
+        """Record an event after all work launched so far; for the owner thread."""
         ...
 
     def reader(self) -> BlockReader:
@@ -75,7 +75,7 @@ class HostMemory:
         self.block_bytes = pool.block_bytes
 
     def record_event(self) -> CopyEvent:
-        """Return an event that has passed: everything is done."""
+        """Return an event that has passed: host memory has no work under way."""
         return Passed()
 
     def reader(self) -> HostMemory:
@@ -87,18 +87,18 @@ class HostMemory:
         return self
 
     def read(self, slot: int) -> memoryview:
-        """Return the block where it lies."""
+        """Return the block's own memory."""
         return memoryview(self._blocks[slot]).toreadonly()
 
     def follow(self, event: CopyEvent) -> None:
-        """Return at once: everything is done."""
+        """Return at once: host memory has no work under way."""
 
     def buffer(self, slot: int) -> memoryview:
-        """Return the block where it lies."""
+        """Return the block's own memory."""
         return memoryview(self._blocks[slot])
 
     def flush(self) -> None:
-        """Do nothing: the bytes are in place."""
+        """Do nothing: the bytes are in the block."""
 
 
 class CudaMemory:
@@ -109,7 +109,7 @@ class CudaMemory:
         self.block_bytes = pool.block_bytes
 
     def record_event(self) -> CopyEvent:
-        """Record an event after all that was launched on the current stream."""
+        """Record an event after all work launched on the current stream."""
         event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record(torch.cuda.current_stream(self.blocks.device))
         return event
@@ -123,7 +123,7 @@ class CudaMemory:
         return self._buffer()
 
     def _buffer(self) -> CudaBuffer:
-        # A thread begins on the first GPU, where a rank of another one would take memory.
+        # A new thread uses GPU 0, where a rank of another GPU would then take memory.
         torch.cuda.set_device(self.blocks.device)
         return CudaBuffer(self.blocks)
 
@@ -136,7 +136,7 @@ class CudaBuffer:
         self._blocks = blocks
         self._pinned = HostPool(1, blocks.shape[1], blocks.device)
         self._stream = torch.cuda.Stream(blocks.device)  # type: ignore[no-untyped-call]
-        self._slot = 0  # whose bytes are in the buffer
+        self._slot = 0  # slot whose bytes are in the buffer
 
     def read(self, slot: int) -> memoryview:
         """Copy a block to the buffer, and wait for it."""
@@ -163,5 +163,5 @@ class CudaBuffer:
 
 
 def memory_of(pool: DevicePool) -> HostMemory | CudaMemory:
-    """Return the pool's bytes, on whichever device."""
+    """Make the pool's memory for the host or for a GPU, where the pool is."""
     return CudaMemory(pool) if pool.tensor.device.type == "cuda" else HostMemory(pool)

@@ -1,4 +1,4 @@
-"""The client of other engines: a thread asks for blocks, and puts them where they belong.
+"""The client of other engines: a thread asks for blocks, and writes them into the pool.
 
     owner                            thread                                     answering engine
       begin(fetch) ->                  Ask ---------------------------------->
@@ -47,26 +47,26 @@ from engine.link.tcp.curve import LinkKey, Socket, connect_with
 from engine.link.waker import Waker
 from storage.copies import CopyEvent
 
-SILENCE_S = 2.0  # longest silence of an engine that is alive
-WORD_S = 0.5  # between our messages, which the other end answers
-UNUSED_S = 30.0  # after which a connection is closed
+SILENCE_S = 2.0  # longest silence of a living engine, in seconds
+WORD_S = 0.5  # seconds between our messages, which the other engine answers
+UNUSED_S = 30.0  # seconds until an unused connection is closed
 LOOK_S = 0.1
 FRAMES_AT_ONCE = 32
 
 
 @dataclass(slots=True)
 class _OnTheWay:
-    """A fetch that was asked for."""
+    """A fetch that was requested from another engine."""
 
     arriving: Arriving
-    heard: float  # time of the other end's last message
+    heard: float  # time of the other engine's last message
     said: float  # time of our last message
-    told: int  # blocks that it knows are taken
+    told: int  # blocks that the other engine knows to have arrived
 
 
 @dataclass(slots=True)
 class _Peer:
-    """A connection to one engine."""
+    """A connection to one engine, with its fetches."""
 
     socket: Socket
     used: float
@@ -74,7 +74,7 @@ class _Peer:
 
 
 class BlockClient:
-    """The thread, which starts with the first fetch. Opened and used by the owner thread."""
+    """The fetching thread; it starts with the first fetch. Opened and used by the owner thread."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class BlockClient:
         pools: PeerPools | None = None,
         silence_s: float = SILENCE_S,
     ) -> None:
-        """Fetch blocks of this engine's `fingerprint` into `memory`.
+        """Fetch blocks into `memory` from engines with the same `fingerprint`.
 
         `key`: for addresses over TCP; `pools`: of GPUs beside this one.
         """
@@ -103,26 +103,24 @@ class BlockClient:
         self._is_over = False
         self._thread: threading.Thread | None = None
 
-    # For the owner
-
     @property
     def block_bytes(self) -> int:
-        """Bytes of a block."""
+        """Bytes of one block."""
         return self._memory.block_bytes
 
     def record_event(self) -> CopyEvent:
-        """Record a point after all that was launched so far."""
+        """Record an event after all work launched so far."""
         return self._memory.record_event()
 
     def way_of(self, where: str) -> Way:
-        """Return the way over which blocks of the engine at `where` are expected."""
+        """Return the expected transport of blocks from the engine at `where`."""
         if is_tcp(where):
             return "tcp"
         is_neighbour = self._pools is not None and self._pools.host_of(where) is not None
         return "device" if is_neighbour else "socket"
 
     def begin(self, fetch: Fetch) -> None:
-        """Ask for what a fetch wants. Raises ThreadEnded; OSError: not now."""
+        """Request a fetch's blocks. Raises ThreadEnded; OSError: impossible at the moment."""
         if self._thread is None:
             self._thread = self._started()
         if not self._thread.is_alive():
@@ -130,11 +128,11 @@ class BlockClient:
         self._order(lambda: self._ask(fetch))
 
     def leave(self, fetch: Fetch) -> None:
-        """Tell the other end that a fetch is closed."""
+        """Tell the other engine that a fetch is closed."""
         self._order(lambda: self._end(fetch, "it was left"))
 
     def close(self) -> None:
-        """End the thread, and with it all fetches."""
+        """End the thread and all fetches."""
         if self._thread is None:
             return
         self._is_over = True
@@ -159,7 +157,7 @@ class BlockClient:
         self._orders.put(order)
         self._waker.wake()
 
-    # On the thread
+    # The remaining methods run on the thread.
 
     def _run(self) -> None:
         self._writer = self._memory.writer()
@@ -206,7 +204,7 @@ class BlockClient:
         self._say(peer, ask)
 
     def _peer(self, where: str) -> _Peer:
-        """Connect to an engine, which may not be there. Raises ValueError, ZMQError."""
+        """Return the connection to an engine, which may not exist. Raises ValueError, ZMQError."""
         peer = self._peers.get(where)
         if peer is None:
             if is_tcp(where) and self._key is None:
@@ -236,7 +234,7 @@ class BlockClient:
             self._drop_ended(peer)
 
     def _receive(self, peer: _Peer) -> None:
-        """Take what has come, some of it at a time, and let both ends know."""
+        """Handle some received messages, and notify the owner and the other engine."""
         for _ in range(FRAMES_AT_ONCE):
             try:
                 frames = peer.socket.recv_multipart(zmq.NOBLOCK, copy=False)
@@ -246,7 +244,7 @@ class BlockClient:
                 continue
             self._hear(peer, frames)
         else:
-            self._waker.wake()  # there may be more
+            self._waker.wake()  # more messages may be waiting
             while self._settle(peer):
                 pass
         now = time.monotonic()
@@ -257,7 +255,7 @@ class BlockClient:
         self._wake_owner()
 
     def _settle(self, peer: _Peer) -> bool:
-        """Wait for copies that are under way, and have their blocks let go; False: none are."""
+        """Wait for running copies, and let the sender release their blocks; False: no copies."""
         for number, one in peer.on_the_way.items():
             if one.arriving.settle():
                 if not one.arriving.fetch.is_over:
@@ -269,7 +267,7 @@ class BlockClient:
         try:
             message = self._codec.decode_from_source(frames[0].buffer)
         except WireError:
-            return  # another version's engine: its silence ends the fetch
+            return  # an engine of another version: its silence ends the fetch
         one = peer.on_the_way.get(message.number)
         if one is None:
             return
@@ -280,7 +278,7 @@ class BlockClient:
             one.arriving.take(message, frames[1].buffer if len(frames) == 2 else None)
 
     def _look_after(self, where: str, peer: _Peer) -> None:
-        """End fetches that are silent or late, and send a sign of life for the others."""
+        """End fetches that are silent or late, and send keepalives for the others."""
         now, is_silent = time.monotonic(), False
         for number, one in peer.on_the_way.items():
             if now - one.heard > self._silence_s:
@@ -300,7 +298,7 @@ class BlockClient:
             del self._peers[where]
 
     def _drop_ended(self, peer: _Peer) -> bool:
-        """Drop the fetches that have ended; return whether there were any."""
+        """Drop fetches that have ended; return whether there were any."""
         ended = [n for n, one in peer.on_the_way.items() if one.arriving.fetch.is_over]
         for number in ended:
             del peer.on_the_way[number]
@@ -312,6 +310,6 @@ class BlockClient:
         self._say(peer, Taken(number, one.arriving.taken))
 
     def _say(self, peer: _Peer, message: ToSource) -> None:
-        """Send a message; where the socket is full, nobody is there to receive it."""
+        """Send a message; if the socket is full, drop it: the other engine is gone."""
         with suppress(zmq.Again):
             peer.socket.send_multipart(in_pieces(self._codec.encode(message)), zmq.NOBLOCK)

@@ -1,4 +1,4 @@
-"""The interface of the exchange, as the engine's step sees it.
+"""The exchange of blocks with other engines, as the engine's step uses it.
 
     turn       asks of other engines are answered       before a step is scheduled
     advance    what has come for our own requests
@@ -31,19 +31,19 @@ from storage.device_pool import DevicePool
 
 @dataclass(frozen=True, slots=True)
 class ExchangeThreads:
-    """The threads by which blocks go; closed by who opened them."""
+    """The threads that send and receive blocks; closed by their opener."""
 
-    waker: Waker  # wakes the owner
+    waker: Waker  # wakes the owner thread
     client: BlockClient
     server: BlockServer | None  # None: other engines fetch nothing here
 
     @property
     def address(self) -> str | None:
-        """Address where other engines ask, or None."""
+        """Address where other engines ask for blocks, or None."""
         return None if self.server is None else self.server.address
 
     def close(self) -> None:
-        """Ask and answer no more."""
+        """Stop both threads."""
         self.client.close()
         if self.server is not None:
             self.server.close()
@@ -59,7 +59,7 @@ def open_exchange(
     between_gpus: bool = True,
     silence_s: float = SILENCE_S,
 ) -> ExchangeThreads:
-    """Exchange blocks of `pool`, whose `fingerprint` this is.
+    """Open the exchange for the blocks of `pool`, whose model has this `fingerprint`.
 
     Others ask at `where`: a path, or over TCP host and port; None: nowhere. `between_gpus`: engines
     of one host copy from each other's pools. `silence_s`: after which who does not answer is given
@@ -78,7 +78,7 @@ def open_exchange(
 
 
 class Exchange:
-    """Exchange of one engine's blocks with others. Implements `Fetcher`. One owner thread."""
+    """Exchange of blocks with other engines. Implements `Fetcher`. One owner thread."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Exchange:
         threads: ExchangeThreads | None,
         patience: Patience | None = None,
     ) -> None:
-        """Exchange by `threads`; None: nothing is fetched, and nothing sent."""
+        """Exchange by `threads`; None: no blocks are fetched or sent."""
         self._server = None if threads is None else threads.server
         self._source = None
         if self._server is not None:
@@ -100,7 +100,7 @@ class Exchange:
 
     @property
     def is_busy(self) -> bool:
-        """True if anything is awaited of other engines, or being sent to them."""
+        """True if any block is being fetched from other engines or sent to them."""
         return self._fetches.is_busy or (self._source is not None and self._source.is_busy)
 
     @property
@@ -114,20 +114,20 @@ class Exchange:
         self._fetches.leave(sequence, now)
 
     def flush(self, scope: FlushScope, now: float) -> None:
-        """Stop fetching the flushed scope for a while; what has not been committed is computed."""
+        """Stop fetching blocks in the flushed scope for a while; uncommitted ones are computed."""
         self._fetches.flush(scope, now)
 
     def turn(self, running: RunningRequest, now: float) -> None:
-        """Answer what other engines ask."""
+        """Answer other engines' requests for blocks."""
         if self._source is not None:
             self._source.turn(running, now)
 
     def advance(self, now: float) -> list[Progress]:
-        """Return what has come for our own requests since the last call."""
+        """Return the progress of our own fetches since the last call."""
         return self._fetches.advance(now) if self._fetches.is_busy else []
 
     def stats(self) -> ExchangeStats:
-        """Return the counts since the start."""
+        """Return the counters since the start."""
         server = self._server
         return ExchangeStats(
             fetched=self._fetches.stats(),

@@ -1,4 +1,4 @@
-"""One fetch, as the owner and the thread that asks both see it.
+"""One fetch, shared by the owner thread and the thread that asks for its blocks.
 
     owner       begins it, reads `arrived`, closes it             never waits for the network
     thread      asks, opens what comes into the lease's blocks    only while it is not closed
@@ -25,42 +25,42 @@ from prefix_cache.tree.edge import BlockIds
 from storage.copies import CopyEvent, Passed
 
 Way = Literal["socket", "tcp", "device"]
-# Two of the reasons why one ends before all has come.
+# Two reasons why a fetch ends before all its blocks have come.
 SILENT = "it does not answer"
 LATE = "it takes too long"
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Bounds on the time of a fetch, in seconds."""
+    """Bounds on the duration of a fetch, in seconds."""
 
     least: float = 1.0
-    times: float = 2.0  # as long as computing the blocks is predicted to take
-    unmeasured: float = 10.0  # where nothing is predicted yet
-    stream: float = 30.0  # in place of `least`, for blocks that are being computed there
-    # How long nothing is fetched after a flush: longer than gateways wait for all engines to have
-    # flushed, before they call it failed.
+    times: float = 2.0  # multiple of the predicted time to compute the blocks
+    unmeasured: float = 10.0  # bound without a prediction
+    stream: float = 30.0  # instead of `least`, for blocks that are still being computed
+    # Pause of fetching after a flush: longer than gateways wait for all engines to have flushed,
+    # before they call the flush failed.
     flush: float = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Blocks `first` up to `end` of a prompt, and where they are to be put."""
+    """Blocks `first` up to `end` of a prompt, and the pool's slots that receive them."""
 
     address: str
     path: NamespacePath
-    tokens: TokenIds  # whole blocks, from position 0 to `end`
+    tokens: TokenIds  # tokens of whole blocks, from position 0 to `end`
     block_keys: bytes
-    block_ids: BlockIds  # block ids of all positions
+    block_ids: BlockIds  # slots of the blocks at all positions
     first: int
     end: int
     flow: str
     request_id: str | None
-    deadline: float  # seconds, of time.monotonic
-    after: CopyEvent  # the blocks may be written after it
+    deadline: float  # in seconds of time.monotonic
+    after: CopyEvent  # event after which the slots may be written
 
     def place(self, start: int, end: int) -> SealedPlace | None:
-        """Return the binding of the blocks from `start` up to `end`; None: they are not alike."""
+        """Return the binding of blocks `start` up to `end`; None if their namespaces differ."""
         size = len(self.tokens) // self.end
         namespace, span_end = self.path.span_at(start)
         if span_end is not None and end > span_end:
@@ -75,33 +75,33 @@ class Wanted:
 
 @dataclass(slots=True, eq=False)
 class Fetch:
-    """Progress of a fetch. Written by the thread until `why` is set, closed by the owner."""
+    """Progress of a fetch. The thread writes it until `why` is set; the owner closes it."""
 
     wanted: Wanted
-    arrived: int  # blocks from position 0 on that are in place and sound
-    began: float  # of time.monotonic, as all its times
-    way: Way  # over which blocks come; a guess until something was found
-    is_closed: bool = False  # True once its blocks must not be written any more
-    why: str | None = None  # reason of its end; "": all has come that was there
-    answered: float | None = None  # time of the first message
+    arrived: int  # number of leading blocks that are in place and authentic
+    began: float  # start, in seconds of time.monotonic, as for all its times
+    way: Way  # transport of the blocks; a guess until the sender has answered
+    is_closed: bool = False  # True once its slots must not be written any more
+    why: str | None = None  # reason of its end; "": all available blocks have come
+    answered: float | None = None  # time of the sender's first message
     ended: float | None = None  # time of its end
-    first_reads: dict[str, int] = field(default_factory=dict)  # first reads, in blocks by label
+    first_reads: dict[str, int] = field(default_factory=dict)  # first reads of blocks, by label
     lock: Lock = field(default_factory=Lock, repr=False)
-    writing: CopyEvent = field(default_factory=Passed, repr=False)  # after all begun under `lock`
+    writing: CopyEvent = field(default_factory=Passed, repr=False)  # of copies begun under `lock`
 
     def end(self, why: str) -> None:
-        """End the fetch: nothing more will come; the first reason counts."""
+        """End the fetch: no more blocks will come; the first reason counts."""
         if self.why is None:
             self.ended = time.monotonic()
             self.why = why
 
     @property
     def is_over(self) -> bool:
-        """True if nothing more will come."""
+        """True if no more blocks will come."""
         return self.why is not None
 
     def close(self) -> None:
-        """Stop writing: nothing is written any more once this returns; for the owner."""
+        """Close the fetch: after this call no slot is written any more; for the owner."""
         with self.lock:
             self.is_closed = True
         self.writing.synchronize()

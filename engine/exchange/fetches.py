@@ -1,4 +1,4 @@
-"""Fetches from other engines for requests of this one, from ask to commit.
+"""Fetches from other engines for requests of this engine, from request to commit.
 
     a lease is taken -> ask, or not -> commit what comes as it comes -> over: compute the rest
 
@@ -29,8 +29,8 @@ from prefix_cache.hashing import KEY_BYTES
 from prefix_cache.leases.lease import Lease
 
 MOST_FETCHES = 16  # most fetches under way at once
-REST_S = 5.0  # pause before an engine that did not answer is asked again
-OVERDUE_S = 5.0  # after its deadline, a fetch that has not ended shows a defect
+REST_S = 5.0  # seconds before a silent engine is asked again
+OVERDUE_S = 5.0  # seconds after its deadline until an unended fetch shows a defect
 
 
 class FetchNeverEnded(RuntimeError):
@@ -38,7 +38,7 @@ class FetchNeverEnded(RuntimeError):
 
 
 class Progress(NamedTuple):
-    """Progress of a sequence: its first `end` tokens are there; `is_over`: it waits no more."""
+    """Progress of a sequence: its first `end` tokens are cached; `is_over`: it waits no more."""
 
     sequence: Sequence
     end: int
@@ -61,14 +61,14 @@ class _UnderWay:
 
 @dataclass(slots=True)
 class _Counts:
-    """Counts of one way, and until when its time is counted: what overlaps counts once."""
+    """Counters of one transport, and the end of its counted time: overlapping time counts once."""
 
     stats: FetchStats
     until: float
 
 
 class Fetches:
-    """Fetches under way, and counts. One owner thread."""
+    """Fetches under way, and their counters. One owner thread."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Fetches:
         client: BlockClient | None,
         patience: Patience,
     ) -> None:
-        """Fetch by `client`; None: nobody is asked."""
+        """Fetch by `client`; None: no engine is asked."""
         self.refused = 0
         self._cache = cache
         self._rates = rates
@@ -85,12 +85,12 @@ class Fetches:
         self._patience = patience
         self._under_way: dict[Sequence, _UnderWay] = {}
         self._counts: dict[Way, _Counts] = {}
-        self._resting: dict[str, float] = {}  # addresses, and until when
+        self._resting: dict[str, float] = {}  # paused addresses, and the end of each pause
         self._flushed = RecentFlushes(self._patience.flush)
 
     @property
     def is_busy(self) -> bool:
-        """True if any sequence waits."""
+        """True if any sequence waits for a fetch."""
         return bool(self._under_way)
 
     def begin(self, sequence: Sequence, now: float, before: int) -> None:
@@ -98,7 +98,7 @@ class Fetches:
         if source is not None and sequence.lease is not None:
             fetch = self._asked(sequence, source, sequence.lease, before)
         if fetch is None and not sequence.fetches_only:
-            sequence.source = None  # once is enough: what is computed comes for sure
+            sequence.source = None  # one request is enough: its computed blocks come for sure
             return
         self._wait(sequence)
         sequence.is_fetching = True
@@ -110,15 +110,15 @@ class Fetches:
             self._close(sequence, one, now)
 
     def flush(self, scope: FlushScope, now: float) -> None:
-        """Stop fetching the flushed scope for a while; what has not been committed is computed."""
+        """Stop fetching blocks in the flushed scope for a while; uncommitted ones are computed."""
         self._flushed.add(scope, time.monotonic())
         for sequence, one in self._under_way.items():
             if one.fetch is not None and scope.covers(sequence):
                 self._close(sequence, one, now)
-                sequence.is_fetching, one.fetch = True, None  # what has come is committed first
+                sequence.is_fetching, one.fetch = True, None  # arrived blocks are committed first
 
     def advance(self, now: float) -> list[Progress]:
-        """Return what has come since the last call, and what is over."""
+        """Return the progress and the ends of fetches since the last call."""
         return [
             progress
             for sequence, one in list(self._under_way.items())
@@ -126,13 +126,11 @@ class Fetches:
         ]
 
     def stats(self) -> dict[str, FetchStats]:
-        """Return the counts by way."""
+        """Return the counters by transport."""
         return {way: counts.stats for way, counts in self._counts.items()}
 
-    # Begin
-
     def _wait(self, sequence: Sequence) -> None:
-        """Postpone a sequence to a later step, so that no part of a block is copied for it."""
+        """Postpone a sequence to a later step, so that no partial block is copied for it."""
         if sequence.lease is None:
             return
         before, sequence.num_computed = sequence.num_computed, self._cache.postpone(sequence.lease)
@@ -143,7 +141,7 @@ class Fetches:
     def _asked(
         self, sequence: Sequence, source: FetchSource, lease: Lease, before: int
     ) -> Fetch | None:
-        """Start a fetch; None: there is nothing to fetch, or it is not worth it."""
+        """Start a fetch; None: there are no blocks to fetch, or computing them is faster."""
         client = self._client
         if client is None:
             return None
@@ -172,13 +170,13 @@ class Fetches:
         fetch = Fetch(wanted, first, began=time.monotonic(), way=way)
         try:
             client.begin(fetch)
-        except OSError:  # out of descriptors: unauthenticated peers at a port may hold them
+        except OSError:  # out of file descriptors: unauthenticated peers at a port may hold them
             self.refused += 1
             return None
         return fetch
 
     def _end(self, sequence: Sequence, source: FetchSource) -> int:
-        """Return the first block not to ask for: the last token is always computed."""
+        """Return the end of the blocks to ask for: the last token is always computed."""
         size = self._cache.block_size
         whole = min((sequence.prompt_len - 1) // size, len(sequence.block_keys) // KEY_BYTES)
         return whole if source.request_id is not None else min(whole, source.num_tokens // size)
@@ -191,10 +189,10 @@ class Fetches:
         if self._resting.get(source.address, 0.0) > now or self._flushed.covers(sequence, now):
             return False
         if sequence.loads == "always" or source.only or source.request_id is not None:
-            return True  # tokens were compared by the sender
+            return True  # the sender has compared the tokens
         waiting, before = sum(one.wanted.end - one.arrived for one in fetches), run.before
         if self._cache.quotas.are_partitions:
-            waiting = before = 0  # others' work must not decide what this flow finds
+            waiting = before = 0  # other flows' work must not influence this flow's choice
         return self._rates.is_worth_it(
             source.address,
             way,
@@ -213,8 +211,6 @@ class Fetches:
             return max(least, patience.unmeasured)
         return max(least, patience.times * computing)
 
-    # Advance
-
     def _advance(self, sequence: Sequence, one: _UnderWay, now: float) -> Progress | None:
         if sequence.lease is None or not sequence.lease.ready:
             return None  # earlier blocks have not come yet
@@ -223,7 +219,7 @@ class Fetches:
             del self._under_way[sequence]
             sequence.is_fetching, sequence.source = False, None
             return Progress(sequence, sequence.num_computed, is_over=True)
-        is_over, arrived = fetch.is_over, fetch.arrived  # in this order: it arrives before the end
+        is_over, arrived = fetch.is_over, fetch.arrived  # in this order: blocks come before the end
         if time.monotonic() > fetch.wanted.deadline + OVERDUE_S:
             raise FetchNeverEnded(f"a fetch from {fetch.wanted.address} does not end")
         if is_over:
@@ -265,6 +261,6 @@ class Fetches:
         self._rates.learn(fetch)
 
     def _rest(self, address: str, now: float) -> None:
-        """Leave an engine alone for REST_S, and forget others that have rested."""
+        """Pause an engine's address for REST_S, and forget addresses whose pause is over."""
         self._resting = {one: until for one, until in self._resting.items() if until > now}
         self._resting[address] = now + REST_S

@@ -1,4 +1,4 @@
-"""The namespaces of this engine's cache by what other engines call them.
+"""The namespaces of this engine's cache by their names in the exchange.
 
 Knows: which namespaces have blocks. Does not know: whose they are.
 """
@@ -9,11 +9,11 @@ from engine.exchange.seal import name_of
 from prefix_cache.namespace import Namespace, NamespacePath
 from prefix_cache.tree.tree import RadixTree
 
-FORGET = 2  # times as many names as there are namespaces: then those that are gone are dropped
+FORGET = 2  # multiple of the namespaces at which names of removed namespaces are dropped
 
 
 class NamespaceNames:
-    """Namespaces by their names; a namespace is hashed once. One owner thread."""
+    """Namespaces by their hashed names; each is hashed once. One owner thread."""
 
     def __init__(self, tree: RadixTree) -> None:
         self._tree = tree
@@ -21,7 +21,7 @@ class NamespaceNames:
         self._named: set[Namespace] = set()
 
     def path(self, spans: tuple[tuple[int, bytes], ...]) -> tuple[NamespacePath, int | None] | None:
-        """Return the namespaces along a prompt, and the first block after those that are here.
+        """Return a prompt's namespaces, and its first block in a namespace that is not cached.
 
         None for that block: all are. None for all: not even the first is.
         """

@@ -1,4 +1,4 @@
-"""The pools of GPUs beside this one: opened by a handle, and copied from GPU to GPU.
+"""The pools of neighbouring GPUs: opened by a handle, and copied from GPU to GPU.
 
 CUDA shares an allocation between processes of one host (IPC), also where neither sees the other's
 device, and copies between two GPUs without the host. What is copied from a neighbour's pool counts
@@ -33,26 +33,26 @@ Slots = npt.NDArray[np.int64]
 
 
 class CannotOpen(Exception):
-    """A neighbour's pool is not within reach: its blocks are sent as bytes instead."""
+    """A neighbour's pool cannot be opened: its blocks are sent as bytes instead."""
 
 
 class PeerPool(Protocol):
-    """A neighbour's pool, opened."""
+    """A neighbour's pool that is opened in this process."""
 
     def copy(self, sources: Slots, targets: Slots) -> CopyEvent:
-        """Start to copy its blocks into ours; return the event after that. Raises CopyFailed."""
+        """Start to copy its blocks into ours; return the event after them. Raises CopyFailed."""
         ...
 
 
 class PeerPools(Protocol):
-    """Pools of neighbours, opened here. For one thread, but for `host_of`."""
+    """The opened pools of neighbours. For one thread, except `host_of`."""
 
     def host_of(self, where: str) -> bytes | None:
-        """Return what to tell an engine that could share its pool with us; None: it is not to."""
+        """Return our host's id for an engine that may share its pool; None: it is to send bytes."""
         ...
 
     def open(self, where: str, handle: PoolHandle) -> PeerPool:
-        """Open the pool of the engine there. Raises CannotOpen; then `host_of` says None of it."""
+        """Open the pool of the engine at `where`. Raises CannotOpen; then `host_of` gives None."""
         ...
 
     def follow(self, event: CopyEvent) -> None:
@@ -61,18 +61,18 @@ class PeerPools(Protocol):
 
 
 class _Handle(ctypes.Structure):
-    """CUipcMemHandle."""
+    """CUDA's CUipcMemHandle."""
 
     _fields_ = (("reserved", ctypes.c_char * HANDLE_BYTES),)
 
 
 def this_host() -> bytes:
-    """Return an id that all processes of a machine share, until it is started anew."""
+    """Return an id shared by all processes of a host until it reboots."""
     return _BOOT_ID.read_bytes().strip()
 
 
 def share(blocks: Tensor) -> PoolHandle | None:
-    """Make the handle of a GPU pool, (num_blocks, block_bytes) uint8; None: it cannot be shared."""
+    """Make the handle of a GPU pool, (num_blocks, block_bytes) uint8; None: it has no handle."""
     if blocks.device.type != "cuda":
         return None
     driver, handle = ctypes.CDLL(_DRIVER), _Handle()
@@ -86,18 +86,18 @@ def share(blocks: Tensor) -> PoolHandle | None:
 
 
 class CudaPeerPools:
-    """Pools of GPUs of this host, for a pool on one of them."""
+    """The opened GPU pools of this host, to copy into a pool on one of the GPUs."""
 
     def __init__(self, blocks: Tensor) -> None:
-        """Open pools of neighbours for `blocks` (num_blocks, block_bytes) uint8, ours."""
+        """Open neighbours' pools to copy into `blocks` (num_blocks, block_bytes) uint8, ours."""
         self._blocks = blocks
         self._host = this_host()
-        self._closed: set[str] = set()  # addresses whose pools cannot be opened
-        self._opened: dict[str, _CudaPeerPool] = {}  # by the address of the engine
+        self._closed: set[str] = set()  # addresses of engines whose pools cannot be opened
+        self._opened: dict[str, _CudaPeerPool] = {}  # pools by the engine's address
         self._stream = torch.cuda.Stream(blocks.device)  # type: ignore[no-untyped-call]
 
     def host_of(self, where: str) -> bytes | None:
-        """Return this host, for a neighbour on it."""
+        """Return this host's id for a neighbour on it."""
         return None if is_tcp(where) or where in self._closed else self._host
 
     def follow(self, event: CopyEvent) -> None:
@@ -128,7 +128,7 @@ class CudaPeerPools:
 def pieces_of(
     sources: Slots, targets: Slots, their_base: int, our_base: int, size: int
 ) -> CopyPieces:
-    """Plan copies of blocks of `size` bytes; those that follow each other on both sides are one."""
+    """Plan copies of blocks of `size` bytes; merge those that are adjacent on both sides."""
     follows = (np.diff(sources) == 1) & (np.diff(targets) == 1)
     firsts = np.flatnonzero(np.concatenate(([True], ~follows))[: len(sources)])
     counts = np.diff(np.append(firsts, len(sources)))
@@ -141,8 +141,8 @@ def pieces_of(
 
 class _CudaPeerPool:
     def __init__(self, handle: PoolHandle, ours: Tensor, stream: torch.cuda.Stream) -> None:
-        torch.cuda.set_device(ours.device)  # for this thread
-        torch.cuda.current_stream(ours.device).synchronize()  # it has a context from here on
+        torch.cuda.set_device(ours.device)  # sets the device of this thread
+        torch.cuda.current_stream(ours.device).synchronize()  # creates the CUDA context
         self._driver = ctypes.CDLL(_DRIVER)
         self._ours, self._stream, self._num_blocks = ours, stream, handle.num_blocks
         self._batched = open_batched_copies()
@@ -157,13 +157,13 @@ class _CudaPeerPool:
         self.handle, self._is_open = handle, True
 
     def close(self) -> None:
-        """Unmap it, after the copies that are under way."""
+        """Unmap the pool, after its running copies."""
         self._is_open = False
         self._stream.synchronize()
         self._driver.cuIpcCloseMemHandle(self._mapped)
 
     def copy(self, sources: Slots, targets: Slots) -> CopyEvent:
-        """Queue all copies, after those before."""
+        """Queue all copies, after the earlier ones."""
         if not self._is_open:
             raise CopyFailed("the neighbour has ended")
         if len(sources) and not 0 <= sources.min() <= sources.max() < self._num_blocks:

@@ -1,4 +1,4 @@
-"""The choice to fetch blocks or to compute them, by what either has taken so far.
+"""The choice between fetching blocks and computing them, by measured times.
 
     fetch    the first word + (blocks of other fetches + blocks of this one) x a block
     compute  tokens to be computed before mine + tokens of these blocks (`StepTimes`)
@@ -14,26 +14,26 @@ from engine.exchange.fetch import LATE, Fetch
 from prefix_cache.leases.load_or_recompute import WEIGHT, CopyRate, PrefillTimes
 from prefix_cache.leases.refusals import Refusals
 
-# Bytes a second until some have been measured, and what a block takes at most then, of what it
-# takes to compute: small models and fast GPUs are faster than a guess.
+# Bytes a second until rates are measured, and then the longest time of a block, as a part of its
+# time to compute: small models and fast GPUs are faster than a guess.
 FIRST_GUESS = {"socket": 2e9, "tcp": 1e9, "device": 5e10}
 UNTRIED = 0.5
-FIRST_WORD_S = 0.002  # likewise: from the ask until the first answer
-LEAST_BLOCKS = 4  # the time of fewer is mostly the ask's
+FIRST_WORD_S = 0.002  # likewise: seconds from the request to the first answer
+LEAST_BLOCKS = 4  # with fewer blocks, the time is mostly the request's
 
 
 class FetchRates:
-    """The rates, and the decision. One owner thread."""
+    """The measured rates, and the decision to fetch. One owner thread."""
 
     def __init__(self, times: PrefillTimes, *, block_size: int, block_bytes: int) -> None:
         self._times = times
         self._block_size = block_size
         self._blocks = {way: CopyRate(block_bytes / rate) for way, rate in FIRST_GUESS.items()}
         self._first_word = FIRST_WORD_S
-        self._refusals = Refusals[tuple[str, str]]()  # by address and flow
+        self._refusals = Refusals[tuple[str, str]]()  # refusals by address and flow
 
     def learn(self, fetch: Fetch) -> None:
-        """Learn from a fetch that ended; one that was too slow teaches that, whatever has come.
+        """Learn from an ended fetch; one that was too slow teaches that, however much has come.
 
         One that waited for blocks to be computed teaches nothing, nor one that broke off.
         """
@@ -41,17 +41,17 @@ class FetchRates:
         if is_timed and fetch.answered is not None and fetch.ended is not None:
             blocks, took = fetch.arrived - fetch.wanted.first, fetch.ended - fetch.answered
             if fetch.why == LATE:
-                blocks = max(blocks, LEAST_BLOCKS)  # so that it counts as slow
+                blocks = max(blocks, LEAST_BLOCKS)  # so that the fetch counts as slow
             self.measured(fetch.way, blocks, fetch.answered - fetch.began, took)
 
     def measured(self, way: str, blocks: int, first_word_s: float, seconds: float) -> None:
-        """Learn that a fetch was answered after `first_word_s`, and took `seconds` from then on."""
+        """Learn that a fetch was answered after `first_word_s`, and then took `seconds`."""
         self._first_word += WEIGHT * (first_word_s - self._first_word)
         if blocks >= LEAST_BLOCKS:
             self._blocks[way].add(blocks, seconds)
 
     def computing(self, first: int, end: int, before: int = 0) -> float | None:
-        """Predict the seconds of computing blocks, after `before` other tokens; None: not known."""
+        """Predict the seconds to compute blocks after `before` other tokens; None: unmeasured."""
         if not self._times.is_measured:
             return None
         size = self._block_size
@@ -60,7 +60,7 @@ class FetchRates:
     def is_worth_it(
         self, where: str, way: str, flow: str, first: int, end: int, *, before: int, waiting: int
     ) -> bool:
-        """Return whether `flow` asks for the blocks; `waiting`: blocks that others wait for."""
+        """Return whether `flow` fetches the blocks; `waiting`: blocks awaited by other fetches."""
         computing = self.computing(first, end, before)
         if computing is None:
             return True

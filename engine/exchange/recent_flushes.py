@@ -16,7 +16,7 @@ from prefix_cache.namespace import Namespace
 
 
 class FlushScope(NamedTuple):
-    """Scope of a flush: a flow, a namespace, both together, or (None) all."""
+    """Scope of a flush: a flow, a namespace, both together, or everything (None)."""
 
     flow: str | None
     namespace: Namespace | None

@@ -1,4 +1,4 @@
-"""A block on its way between two engines: AES-256-GCM under a key of its namespace.
+"""Encryption of blocks between two engines: AES-256-GCM under a key of their namespace.
 
     key of a fetch and a namespace = HMAC(namespace, fingerprint | both salts)
     sealed block                   = payload | tag, the block's position is the nonce
@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from prefix_cache.namespace import Namespace
 
 TAG_BYTES = 16
-SEAL_BYTES = TAG_BYTES  # of blocks that lie where the other end copies them from
+SEAL_BYTES = TAG_BYTES  # bytes of the tag of blocks that the receiver copies from the sender's pool
 
 _PLACE = struct.Struct("<Q")
 _NAME, _KEY, _SLOTS = b"ratoon exchange name", b"ratoon exchange key", b"slots"
@@ -36,12 +36,12 @@ Bytes = bytes | bytearray | memoryview
 
 
 class NotSound(Exception):
-    """Bytes that are not what was sealed for this request. It says no more."""
+    """Bytes that fail authentication for this request. It says no more."""
 
 
 @dataclass(frozen=True, slots=True)
 class SealedPlace:
-    """Binding of a block, or of blocks of one namespace that follow each other.
+    """Binding of a sealed block, or of successive blocks of one namespace.
 
     The place of the first one in the prompt, all of their keys, and all of their tokens as int32.
     """
@@ -53,12 +53,12 @@ class SealedPlace:
 
     @property
     def covered(self) -> bytes:
-        """Bytes that the tag covers beside the payload."""
+        """Bytes that the tag authenticates beside the payload."""
         return _PLACE.pack(self.position) + self.keys + self.token_ids
 
 
 class Seal:
-    """Seal of one fetch, the same at both ends. For one thread."""
+    """Cipher of one fetch, the same at both ends. For one thread."""
 
     def __init__(self, fingerprint: bytes, asking_salt: bytes, answering_salt: bytes) -> None:
         self._bound = _KEY + fingerprint + asking_salt + answering_salt
@@ -77,7 +77,7 @@ class Seal:
         return sealed
 
     def open(self, place: SealedPlace, sealed: Bytes, into: memoryview) -> None:
-        """Put the payload into `into`. Raises NotSound; then the content of `into` is invalid."""
+        """Decrypt the payload into `into`. Raises NotSound, which leaves `into` invalid."""
         view = memoryview(sealed)
         if len(view) != len(into) + TAG_BYTES:
             raise NotSound
@@ -92,7 +92,7 @@ class Seal:
             raise NotSound from error
 
     def seal_slots(self, place: SealedPlace, slots: bytes) -> bytes:
-        """Make a tag of the slots of a pool in which blocks lie; nothing of the blocks themselves.
+        """Make a tag of the pool's slots that hold blocks; the blocks' bytes are not covered.
 
         `slots`: int32, little endian, one of each block of `place`.
         """
@@ -100,7 +100,7 @@ class Seal:
         return hmac.digest(self._key(place.namespace), content, hashlib.sha256)[:SEAL_BYTES]
 
     def check_slots(self, place: SealedPlace, slots: bytes, seal: bytes) -> None:
-        """Raise NotSound unless `seal` is `seal_slots` of these."""
+        """Raise NotSound unless `seal` is the tag of these slots."""
         if not hmac.compare_digest(self.seal_slots(place, slots), seal):
             raise NotSound
 
@@ -112,7 +112,7 @@ class Seal:
 
 
 def name_of(namespace: Namespace) -> bytes:
-    """Name a namespace between engines: 16 bytes from which it cannot be found."""
+    """Hash a namespace to its name between engines: 16 bytes that do not reveal it."""
     return hashlib.sha256(_NAME + namespace).digest()[:16]
 
 

@@ -1,4 +1,4 @@
-"""The blocks being sent to one engine: those that wait, those on their way, the end.
+"""The blocks being sent to one engine: waiting, under way, ended.
 
     waiting ---- as far as the window reaches ----> sent ---- the other end says so ----> taken
 
@@ -30,29 +30,29 @@ from engine.exchange.wire import (
 from prefix_cache.hashing import KEY_BYTES
 from prefix_cache.namespace import NamespacePath
 
-# Where the asker copies the blocks itself no bytes are on their way: while it copies some, it is
-# told of the next ones, and neither waits for the other at each window.
-FIRST_SLOTS = 64  # in the first message, before which nothing is copied
-SLOTS_AT_ONCE = 256  # in another: each costs both ends some words
+# An asker that copies blocks itself has no bytes under way: while it copies some blocks, it gets
+# the slots of the next ones, and neither engine waits for the other at each window.
+FIRST_SLOTS = 64  # blocks in the first message, before which the asker copies nothing
+SLOTS_AT_ONCE = 256  # blocks in a later message: each message costs both engines a reply
 SLOTS_UNTAKEN = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class BlocksToSend:
-    """Blocks of a prompt that follow each other; leased as long as they are read."""
+    """Successive blocks of a prompt; leased while they are read."""
 
-    first: int  # position of the first one
+    first: int  # position of the first block
     path: NamespacePath
-    keys: bytes  # KEY_BYTES of each
+    keys: bytes  # KEY_BYTES for each block
     token_ids: bytes  # int32, little endian
-    slots: bytes  # likewise
+    slots: bytes  # int32, little endian
 
     def __len__(self) -> int:
         """Return the number of blocks."""
         return len(self.slots) // SLOT_BYTES
 
     def place(self, start: int, end: int) -> SealedPlace:
-        """Return the binding of the blocks from `start` up to `end` of them; they are alike."""
+        """Return the binding of these blocks from `start` up to `end`, which share a namespace."""
         step = len(self.token_ids) // len(self)
         return SealedPlace(
             self.first + start,
@@ -62,24 +62,24 @@ class BlocksToSend:
         )
 
     def slots_of(self, start: int, end: int) -> bytes:
-        """Return the slots of the blocks from `start` up to `end` of them."""
+        """Return the slots of these blocks from `start` up to `end`."""
         return self.slots[start * SLOT_BYTES : end * SLOT_BYTES]
 
     def alike(self, start: int) -> int:
-        """Return where the blocks of one namespace end that begin at `start`."""
+        """Return the end of the blocks from `start` on that share a namespace."""
         _, end = self.path.span_at(self.first + start)
         return len(self) if end is None else min(end - self.first, len(self))
 
 
 class Sending:
-    """One ask that is being answered. For one thread."""
+    """The answer to one asking engine. For one thread."""
 
     def __init__(self, ask: Ask, now: float, pool: PoolHandle | None, *, window: int) -> None:
-        """Send to an asker that copies the blocks from `pool`; None: they are sent. `now`: seconds.
+        """Let the asker copy blocks from `pool`; None: send their bytes. `now`: seconds.
 
         `window`: blocks that may be on their way at most, whatever the ask says.
         """
-        self.heard = now  # when the asker said something last
+        self.heard = now  # time of the asker's last message
         self.end: Ended | None = None
         self._number = ask.number
         self._window = min(max(ask.window, 1), window) if pool is None else SLOTS_UNTAKEN
@@ -87,18 +87,18 @@ class Sending:
         self._salt = secrets.token_bytes(SALT_BYTES)
         self._seal = Seal(ask.fingerprint, ask.salt, self._salt)
         self._waiting: deque[BlocksToSend] = deque()
-        self._ahead = 0  # blocks of the first of these that were sent
+        self._ahead = 0  # number of blocks sent of the first waiting run
         self._sent = self._taken = self._first = ask.first  # counted in the prompt's blocks
 
     @property
     def is_over(self) -> bool:
-        """True if its end may be sent: all that was there is taken, or nothing more is to come."""
+        """True if `Ended` may be sent: all blocks are taken, or no more will come."""
         if self.end is None or self._waiting:
             return False
         return not self.end.is_all or self._taken == self._sent
 
     def found(self, blocks: int, first_reads: dict[str, int]) -> Found:
-        """Make the message that so many blocks of the prompt are there."""
+        """Make the message that the prompt's first `blocks` blocks were found."""
         return Found(
             number=self._number,
             salt=self._salt,
@@ -108,24 +108,24 @@ class Sending:
         )
 
     def add(self, blocks: BlocksToSend) -> None:
-        """Add blocks after those that are there."""
+        """Add blocks after those that were added before."""
         if blocks:
             self._waiting.append(blocks)
 
     def stop(self, end: Ended) -> None:
-        """Stop adding blocks; unless all are to be sent, drop those that wait."""
+        """Add no more blocks; unless all are to be sent, drop the waiting ones."""
         self.end = end
         if not end.is_all:
             self._waiting.clear()
             self._ahead = 0
 
     def take(self, blocks: int) -> int:
-        """Record that the asker has its first `blocks` blocks; return how many it may have."""
+        """Record that the asker has the first `blocks` blocks; return the confirmed number."""
         self._taken = min(max(self._taken, blocks), self._sent)
         return self._taken
 
     def next(self, reader: BlockReader) -> tuple[FromSource, bytearray | None, int] | None:
-        """Return what to send now, its payload, and how many blocks that is; None: nothing now.
+        """Return the next message, its payload and its number of blocks; None: nothing to send now.
 
         The same again, until it was `done`.
         """

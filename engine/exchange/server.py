@@ -1,4 +1,4 @@
-"""The server of blocks to other engines: a thread has the socket that they ask at.
+"""The server of blocks to other engines: a thread owns the socket on which they ask.
 
     owner                                        thread                            asking engine
       take() <- Asked, Gone                        <------------------------------ Ask, Taken, Leave
@@ -45,16 +45,16 @@ from engine.link.tcp.curve import LinkKey, Socket, only_holders
 from engine.link.tcp.strangers import Strangers
 from engine.link.waker import Waker
 
-GONE_S = 5.0  # silence that ends an ask
+GONE_S = 5.0  # seconds of silence that end an ask
 LOOK_S = 0.5
 FRAMES_AT_ONCE = 64
-MOST_ASKS = 128  # that are held at once; the owner answers fewer
-UNREAD_FRAMES = 32  # of one connection, that wait for either end
+MOST_ASKS = 128  # most asks held at once; the owner answers fewer
+UNREAD_FRAMES = 32  # frames of one connection that wait for either end
 BUSY = "it sends to many already"
 
 
 class ThreadEnded(RuntimeError):
-    """A thread of the exchange has died: a defect, after which nothing it held is ever released."""
+    """A thread of the exchange has died: a defect, after which its leases are never released."""
 
 
 Asker = tuple[bytes, int]
@@ -63,7 +63,7 @@ Asker = tuple[bytes, int]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Another engine asks."""
+    """Event: another engine asks for blocks."""
 
     asker: Asker
     ask: Ask
@@ -71,13 +71,13 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """Another engine wants no more of it, or is gone: nothing of it is read any more."""
+    """Event: an asker has left or is gone, and reads none of its blocks any more."""
 
     asker: Asker
 
 
 class BlockServer:
-    """The thread, and the socket that it serves. Opened and used by the owner thread."""
+    """The serving thread and its socket. Opened and used by the owner thread."""
 
     def __init__(
         self,
@@ -123,10 +123,8 @@ class BlockServer:
         self._thread = threading.Thread(target=self._run, name="exchange-server", daemon=True)
         self._thread.start()
 
-    # For the owner
-
     def take(self) -> list[Asked | Gone]:
-        """Return what has come since the last call."""
+        """Return the events since the last call."""
         if not self._thread.is_alive():
             raise ThreadEnded("the thread that answers other engines has ended")
         return [self._inbox.get() for _ in range(self._inbox.qsize())]
@@ -136,11 +134,11 @@ class BlockServer:
         self._order(lambda: self._say_found(asker, blocks, first_reads))
 
     def send(self, asker: Asker, blocks: BlocksToSend) -> None:
-        """Send blocks, in order after those before; leased until the asker is `Gone`."""
+        """Send blocks, in order after earlier ones; leased until the asker is `Gone`."""
         self._order(lambda: self._add(asker, blocks))
 
     def end(self, asker: Asker, why: str, *, is_all: bool) -> None:
-        """End an ask: nothing more will come. `Gone` follows once all has been taken."""
+        """End an ask: no more blocks will come. `Gone` follows once all blocks are taken."""
         self._order(lambda: self._stop(asker, Ended(asker[1], why, is_all)))
 
     def close(self) -> None:
@@ -154,7 +152,7 @@ class BlockServer:
         self._orders.put(order)
         self._waker.wake()
 
-    # On the thread
+    # The remaining methods run on the thread.
 
     def _run(self) -> None:
         self._reader = self._memory.reader()
@@ -176,13 +174,13 @@ class BlockServer:
             except zmq.Again:
                 return
             self._hear(client, b"".join(parts))
-        self._waker.wake()  # there may be more
+        self._waker.wake()  # more messages may be waiting
 
     def _hear(self, client: bytes, frame: bytes) -> None:
         try:
             message = self._codec.decode_to_source(frame)
         except WireError:
-            return  # another version's engine: it hears nothing, and computes
+            return  # an asker of another version: it gets no answer, and computes the blocks
         asker = (client, message.number)
         sending = self._sendings.get(asker)
         if isinstance(message, Ask):
@@ -211,7 +209,7 @@ class BlockServer:
     def _say_found(self, asker: Asker, blocks: int, first_reads: dict[str, int]) -> None:
         sending = self._sendings.get(asker)
         if sending is not None and not self._say(asker, sending.found(blocks, first_reads)):
-            self._forget(asker)  # without it no block can be opened
+            self._forget(asker)  # without the salt no block can be decrypted
 
     def _add(self, asker: Asker, blocks: BlocksToSend) -> None:
         sending = self._sendings.get(asker)
@@ -226,7 +224,7 @@ class BlockServer:
             self._pump(asker, sending)
 
     def _pump(self, asker: Asker, sending: Sending) -> None:
-        """Send what there is room for, and its end; again with the next word of the asker."""
+        """Send as many blocks as fit, and the end; called again with the asker's next message."""
         while (one := sending.next(self._reader)) is not None:
             message, payload, blocks = one
             if not self._say(asker, message, payload):
@@ -236,11 +234,11 @@ class BlockServer:
             self.sent_bytes += blocks * self._memory.block_bytes
         if sending.is_over and sending.end is not None:
             is_told = self._say(asker, sending.end)
-            if is_told or not sending.end.is_all:  # else one that never reads would hold it
+            if is_told or not sending.end.is_all:  # else an asker that never reads would keep it
                 self._forget(asker)
 
     def _say(self, asker: Asker, message: FromSource, payload: bytearray | None = None) -> bool:
-        """Send a message; False: the connection is gone, or has too much that is unread."""
+        """Send a message; False: the connection is gone, or has too many unread messages."""
         frames: list[bytes | bytearray] = [asker[0], self._codec.encode(message)]
         if payload is not None:
             frames.append(payload)
@@ -274,7 +272,7 @@ def _open(context: zmq.Context[Socket], window: int) -> Socket:
     socket = context.socket(zmq.ROUTER)
     socket.set(zmq.LINGER, 0)
     socket.set(zmq.ROUTER_MANDATORY, 1)
-    # Windows bound what an ask has under way, but who reads nothing can leave and ask again.
+    # Windows bound an ask's unread blocks, but an asker that never reads can leave and ask again.
     socket.set(zmq.SNDHWM, 2 * window + UNREAD_FRAMES)
     socket.set(zmq.RCVHWM, UNREAD_FRAMES)
     socket.set(zmq.MAXMSGSIZE, pieces.MAX_FRAME_BYTES)
@@ -282,7 +280,7 @@ def _open(context: zmq.Context[Socket], window: int) -> Socket:
 
 
 def _bind(socket: Socket, where: str, key: LinkKey | None, opened: ExitStack) -> str:
-    """Bind; returns the address, whose port is known now."""
+    """Bind the socket; return the address with its actual port."""
     if is_tcp(where):
         bind(socket, where, key, "exchange")
         port = socket.get_string(zmq.LAST_ENDPOINT).rpartition(":")[2]

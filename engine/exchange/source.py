@@ -31,16 +31,16 @@ from prefix_cache.leases.lease import Lease
 from prefix_cache.namespace import NamespacePath
 
 MOST_ASKS = 64  # most asks answered at once
-MOST_S = 60.0  # longest answer to one: this engine's requests may wait for the blocks
-ROOM_S = 1.0  # longest wait of a load for room on the device
-UNKNOWN_S = 0.5  # latest arrival, after the ask, of a request that computes the prompt
+MOST_S = 60.0  # seconds of the longest answer: this engine's requests may wait for the blocks
+ROOM_S = 1.0  # seconds that a load may wait for room on the device
+UNKNOWN_S = 0.5  # seconds after the ask in which the request that computes the prompt must arrive
 
 RunningRequest = Callable[[str], Sequence | None]
 """The sequence of a request by its id; None: it is over, or was never here."""
 
 
 class Askers(Protocol):
-    """The engines that ask for blocks, as `BlockServer` knows them."""
+    """The asking engines, through `BlockServer`."""
 
     def take(self) -> list[Asked | Gone]:
         """Return the events that have come since the last call."""
@@ -55,24 +55,24 @@ class Askers(Protocol):
         ...
 
     def end(self, asker: Asker, why: str, *, is_all: bool) -> None:
-        """Send nothing more. `Gone` follows once all has been taken."""
+        """End an ask: no more blocks will come. `Gone` follows once all blocks are taken."""
         ...
 
 
 @dataclass(slots=True, eq=False)
 class _Sending:
-    """An ask that is being answered."""
+    """The answer to one ask."""
 
     asker: Asker
     ask: Ask
-    tokens: TokenIds  # whole blocks
+    tokens: TokenIds  # tokens of whole blocks
     since: float
     sent: int  # blocks handed over, from position 0
-    held: list[Lease] = field(default_factory=list)  # leases of what was handed over
+    held: list[Lease] = field(default_factory=list)  # leases of the blocks handed over
     loading: Lease | None = None
-    first_reads: dict[str, int] = field(default_factory=dict)  # of the load, not reported yet
-    may_load: bool = True  # what lies lower; once
-    committed: int | None = None  # blocks of its request at the last look; None: it was not here
+    first_reads: dict[str, int] = field(default_factory=dict)  # first reads that are not reported
+    may_load: bool = True  # True until blocks of lower tiers were loaded once
+    committed: int | None = None  # its request's committed blocks at the last look, or None
     is_over: bool = False
     is_late: bool = False
 
@@ -94,7 +94,7 @@ class Source:
 
     @property
     def is_busy(self) -> bool:
-        """True if an ask is not answered to its end."""
+        """True if an ask is not answered completely."""
         return any(not sending.is_over for sending in self._sendings.values())
 
     @property
@@ -103,7 +103,7 @@ class Source:
         return bool(self._sendings)
 
     def turn(self, running: RunningRequest, now: float) -> None:
-        """Handle new asks, send what is there, release what is not read any more."""
+        """Handle new asks, send available blocks, release leases that are not read any more."""
         for news in self._askers.take():
             if isinstance(news, Asked):
                 self._begin(news.asker, news.ask, now)
@@ -125,12 +125,12 @@ class Source:
         if why is not None:
             self._askers.end(asker, why, is_all=False)
             return
-        whole = self._cache.capacity.pool().total * self._cache.block_size  # what could be sent
+        whole = self._cache.capacity.pool().total * self._cache.block_size  # most blocks' tokens
         tokens = np.frombuffer(ask.token_ids, "<i4")[:whole].astype(np.int32)
         self._sendings[asker] = _Sending(asker, ask, tokens, now, ask.first)
 
     def _why_not(self, ask: Ask) -> str | None:
-        """Return why an ask is invalid, such as one that reads foreign memory or never ends."""
+        """Return why an ask is invalid, for example one that would never end; None: it is valid."""
         if ask.fingerprint != self._fingerprint:
             return "it serves another model, or with other settings"
         whole = len(ask.token_ids) % (4 * self._cache.block_size) == 0
@@ -145,7 +145,7 @@ class Source:
         awaits = self._awaits(sending, request, now)
         committed = _committed(request)
         if awaits and request is not None and committed == sending.committed:
-            return  # nothing has come since it was looked at
+            return  # no new blocks since the last look
         if request is not None:
             sending.committed = committed
         self._look(sending, now)
@@ -154,16 +154,16 @@ class Source:
             self._askers.end(sending.asker, "", is_all=True)
 
     def _awaits(self, sending: _Sending, request: Sequence | None, now: float) -> bool:
-        """Return whether more of the prompt is yet to be computed here."""
+        """Return whether a request here is yet to compute more of the prompt."""
         if sending.ask.request_id is None:
             return False
-        if request is None:  # it is over, or not here yet
+        if request is None:  # the request is over, or has not arrived yet
             return sending.committed is None and now - sending.since < UNKNOWN_S
         wanted = len(sending.tokens) // self._cache.block_size
         return request.num_output == 0 and sending.sent < wanted
 
     def _look(self, sending: _Sending, now: float) -> None:
-        """Send what is on the device by now, and load what lies lower, once."""
+        """Send the blocks on the device, and once load those of lower tiers."""
         named = self._names.path(sending.ask.spans)
         if named is None:
             sending.may_load = False
@@ -190,7 +190,7 @@ class Source:
     def _begin_load(
         self, sending: _Sending, path: NamespacePath, tokens: TokenIds, now: float
     ) -> None:
-        """Load all of `tokens` to the device, once there is room; a lease never ends with them."""
+        """Load the blocks of `tokens`, all of them, to the device, once there is room."""
         longer = np.append(tokens, np.int32(0))
         lease = self._cache.acquire(path, longer, owner=sending.ask.flow, now=now)
         if lease is not None:
@@ -221,14 +221,14 @@ class Source:
 
 
 def _committed(request: Sequence | None) -> int:
-    """Count the blocks of a request that are in the tree."""
+    """Count the blocks of a request that are in the radix tree."""
     return 0 if request is None or request.lease is None else request.lease.num_shared
 
 
 def _blocks(
     lease: Lease, path: NamespacePath, tokens: TokenIds, first: int, size: int
 ) -> BlocksToSend:
-    """Return the lease's blocks from `first` on, with what they are bound to."""
+    """Return the lease's blocks from `first` on, with their bindings."""
     keys = b"".join(node.edge.keys for node in reversed(lease.node.way_up()))
     end = lease.num_blocks
     return BlocksToSend(

@@ -23,12 +23,12 @@ from typing import Annotated, TypeVar
 
 import msgspec
 
-MAX_FRAME_BYTES = 8 << 20  # of a message: a prompt of a million tokens has 4 MB; not of a payload
+MAX_FRAME_BYTES = 8 << 20  # of a message without its payload: a prompt of a million tokens has 4 MB
 SALT_BYTES = 16
 SLOT_BYTES = 4  # bytes of a slot's number
-WINDOW_BYTES = 64 << 20  # bytes that may be on their way for one ask
-LEAST_WINDOW = 4  # blocks
-MOST_TEXT = 512  # characters of a label or a reason, which go on into logs
+WINDOW_BYTES = 64 << 20  # bytes of blocks that may be under way for one ask
+LEAST_WINDOW = 4  # fewest blocks of a window
+MOST_TEXT = 512  # characters of a label or a reason, which are logged
 
 Text = Annotated[str, msgspec.Meta(max_length=MOST_TEXT)]
 
@@ -36,48 +36,48 @@ _Message = TypeVar("_Message")
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True, tag="ask"):
-    """Send the blocks of a prompt from `first` on, as far as they are there."""
+    """Ask for the blocks of a prompt from `first` on, as many as are cached."""
 
-    number: int  # of the fetch; none that is under way on this connection has it
+    number: int  # id of the fetch, unique among the connection's running fetches
     fingerprint: bytes
-    salt: bytes  # SALT_BYTES fresh ones
-    spans: tuple[tuple[int, bytes], ...] = ()  # first block, name of its namespace
-    token_ids: bytes = b""  # int32, little endian; whole blocks from position 0 on
+    salt: bytes  # SALT_BYTES random bytes
+    spans: tuple[tuple[int, bytes], ...] = ()  # each namespace's first block and name
+    token_ids: bytes = b""  # int32, little endian; of whole blocks from position 0 on
     first: int
-    window: int  # blocks that may be sent and not taken, at least 1; more than `window_of`: that
-    flow: str = ""  # for whom blocks are loaded there; opaque
-    request_id: str | None = None  # what computes them there: more is sent as they come to be
-    host: bytes | None = None  # could copy from a pool on this host's GPUs; None: sends bytes
+    window: int  # blocks that may be sent and not taken, at least 1, at most `window_of`
+    flow: str = ""  # opaque flow for which blocks are loaded there
+    request_id: str | None = None  # request that computes the prompt; its new blocks are sent too
+    host: bytes | None = None  # asker's host, if it can open GPU pools; None: send bytes
 
 
 class Taken(msgspec.Struct, frozen=True, tag="taken"):
-    """The first `blocks` blocks of the prompt are there. Sent now and then without any news."""
+    """Confirmation that the first `blocks` blocks have arrived. Also sent as a keepalive."""
 
     number: int
     blocks: int
 
 
 class Leave(msgspec.Struct, frozen=True, tag="leave"):
-    """End of an ask: nothing more is wanted."""
+    """End of an ask by the asker."""
 
     number: int
 
 
 class PoolHandle(msgspec.Struct, frozen=True, array_like=True):
-    """A pool on a GPU, as another process of this host opens it (`peer_pool`)."""
+    """Handle of a GPU pool that another process of this host can open (`peer_pool`)."""
 
     handle: bytes
-    offset: int  # offset of the pool in what is opened, bytes
+    offset: int  # byte offset of the pool in the opened memory
     num_blocks: int
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True, tag="found"):
-    """The first `blocks` blocks are about to be sent; the last `Found` counts."""
+    """Announcement of the prompt's first `blocks` blocks; the last `Found` counts."""
 
     number: int
     salt: bytes
     blocks: int
-    first_reads: dict[Text, int] = {}  # blocks that nobody had found before, by label
+    first_reads: dict[Text, int] = {}  # blocks found for the first time, by label
     pool: PoolHandle | None = None
 
 
@@ -89,7 +89,7 @@ class Block(msgspec.Struct, frozen=True, tag="block"):
 
 
 class Slots(msgspec.Struct, frozen=True, kw_only=True, tag="slots"):
-    """The blocks from `first` on lie in these slots of the pool, until they are taken.
+    """The slots in the sender's pool of the blocks from `first` on, leased until they are taken.
 
     All of them are of one namespace.
     """
@@ -97,18 +97,18 @@ class Slots(msgspec.Struct, frozen=True, kw_only=True, tag="slots"):
     number: int
     first: int
     slots: bytes  # int32, little endian
-    seal: bytes  # a tag of all slots, SEAL_BYTES
+    seal: bytes  # authentication tag of the slots, SEAL_BYTES
 
 
 class Still(msgspec.Struct, frozen=True, tag="still"):
-    """A `Taken` has come, and what it names was held until now."""
+    """Reply to `Taken`: its blocks were leased until now."""
 
     number: int
     blocks: int
 
 
 class Ended(msgspec.Struct, frozen=True, tag="ended"):
-    """End of an answer; `is_all`: all that was there, and wanted, has been sent."""
+    """End of an answer; `is_all`: all available blocks that were wanted have been sent."""
 
     number: int
     why: Text
@@ -120,12 +120,12 @@ FromSource = Found | Block | Slots | Still | Ended
 
 
 def window_of(block_bytes: int) -> int:
-    """Return the most blocks that may be on their way for one ask."""
+    """Return the most blocks that may be under way for one ask."""
     return max(WINDOW_BYTES // block_bytes, LEAST_WINDOW)
 
 
 class WireError(ValueError):
-    """The bytes are no message: too many, not MessagePack, or of the wrong shape."""
+    """Bytes that are no message: too many, not MessagePack, or of the wrong shape."""
 
 
 class ExchangeCodec:
@@ -141,11 +141,11 @@ class ExchangeCodec:
         return self._encoder.encode(message)
 
     def decode_to_source(self, frame: bytes | memoryview) -> ToSource:
-        """Decode what an engine asks; raise WireError, and nothing else, for any bytes."""
+        """Decode an asker's message; raise WireError, and nothing else, for any bytes."""
         return _decode(self._to_source, frame)
 
     def decode_from_source(self, frame: bytes | memoryview) -> FromSource:
-        """Decode what an engine answers; raise WireError, and nothing else, for any bytes."""
+        """Decode a sender's message; raise WireError, and nothing else, for any bytes."""
         return _decode(self._from_source, frame)
 
 
@@ -155,5 +155,5 @@ def _decode(decoder: msgspec.msgpack.Decoder[_Message], frame: bytes | memoryvie
     try:
         return decoder.decode(frame)
     except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
-        # The message of the error may quote the frame, and a frame holds a prompt.
+        # msgspec's error may quote the frame, and a frame contains a prompt.
         raise WireError(f"not a message: {type(error).__name__}") from None

@@ -1,4 +1,4 @@
-"""The rows of a step laid flat, as the tensors that a decoder reads.
+"""The rows of a step, concatenated into the tensors that a decoder reads.
 
 Everything is built on the host with numpy, per row at most, and goes to the device in one copy.
 
@@ -30,7 +30,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One step's input on the device.
+    """Input of one step on the device.
 
     `token_ids` (T,) int64; `outputs` (S,) int64: the flat indices of the tokens after which one is
     sampled, in row order, and `output_slots` (S,) int64 the rows' batch slots. The tokens at
@@ -45,7 +45,7 @@ class Batch:
     pending_slots: Tensor
 
     def feed(self, last_tokens: Tensor) -> None:
-        """Put the pending tokens in their places; `last_tokens` (batch slots,) int64."""
+        """Copy the last sampled tokens to the input; `last_tokens` (batch slots,) int64."""
         if self.pending.shape[0]:
             values = last_tokens.index_select(0, self.pending_slots)
             self.token_ids.index_copy_(0, self.pending, values)
@@ -59,7 +59,7 @@ def build_batch(
     sharing: Sharing | None = None,
     sizes: SplitSizes | None = None,
 ) -> Batch:
-    """Build the flat form of `rows`, at least one, decodes first, from up-to-date `tables`.
+    """Concatenate `rows`, at least one, decodes first; `tables` has their blocks.
 
     With `sharing` the decode rows lie in its order; what is sampled is in the order of `rows` all
     the same. Without `sizes` the keys of no decode are cut.
@@ -86,7 +86,7 @@ def build_batch(
 
 
 def _shared_prefix(tensors: dict[str, Tensor], most_rows: int) -> SharedPrefix:
-    """Build the shared prefix from tensors of `Sharing.fields`, which leave the dict."""
+    """Build the shared prefix; move the tensors of `Sharing.fields` out of the dict."""
     names = ("group_starts", "key_ends", "own_starts")
     return SharedPrefix(**{name: tensors.pop(name) for name in names}, max_group_rows=most_rows)
 
@@ -94,7 +94,7 @@ def _shared_prefix(tensors: dict[str, Tensor], most_rows: int) -> SharedPrefix:
 def splits_of(
     sizes: SplitSizes, contexts: npt.NDArray[np.int32], sharing: Sharing | None
 ) -> npt.NDArray[np.int32]:
-    """Compute `BatchLayout.splits` for decodes of contexts (R,), in the order of the batch.
+    """Compute `BatchLayout.splits` of decodes with contexts (R,), in batch order.
 
     A group of rows that share is one item: it has no more rows than `rows_together` lets it.
     """
@@ -104,13 +104,13 @@ def splits_of(
 
 
 def more_samples(rows: Sequence[Row]) -> int:
-    """Count sampled tokens beyond one a row; rows that sample several are no decodes."""
+    """Count sampled tokens beyond one a row; a row that samples several is no decode."""
     others = takewhile(lambda row: row.kind is not DECODE, reversed(rows))
     return sum(row.num_samples - 1 for row in others if samples_each(row.kind))
 
 
 def samples_of(rows: Sequence[Row]) -> list[Row]:
-    """Return for each sampled token its row, cut after the token before it."""
+    """Return one row for each sampled token: its row, cut after the token before it."""
     if not more_samples(rows):
         return [row for row in rows if row.samples]
     return [one for row in rows for one in _each_sample(row)]
@@ -125,7 +125,7 @@ def _each_sample(row: Row) -> list[Row]:
 
 
 def sampled_after(given: Sequence[Row], places: Ints) -> tuple[Ints, Ints | int]:
-    """Return each sampled token's place of its row, and how many of that row's tokens follow."""
+    """Return each sampled token's row in the batch, and its distance from the row's last token."""
     if not more_samples(given):
         return places[np.array([row.samples for row in given], np.bool_)], 0
     counts = np.array([row.num_samples for row in given], np.int64)
@@ -136,7 +136,7 @@ def sampled_after(given: Sequence[Row], places: Ints) -> tuple[Ints, Ints | int]
 def in_batch_order(
     rows: Sequence[Row], sharing: Sharing | None
 ) -> tuple[Sequence[Row], npt.NDArray[np.int64]]:
-    """Return the rows in batch order, and the place of each given one, (len(rows),) int64."""
+    """Return the rows in batch order, and the place of each row in it, (len(rows),) int64."""
     places = np.arange(len(rows))
     if sharing is None:
         return rows, places

@@ -12,7 +12,7 @@ from engine.step import Row
 
 
 class BlockRun(NamedTuple):
-    """Blocks from position `first` on that the row of a batch slot has."""
+    """Blocks of a batch slot's row, from position `first` on."""
 
     batch_slot: int
     first: int
@@ -20,25 +20,25 @@ class BlockRun(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The position after them."""
+        """The position after the last block."""
         return self.first + len(self.blocks)
 
 
 class BlockTables:
-    """Tables `host` (batch slots + 1, blocks) int32; of each row the first `num_blocks` are valid.
+    """Tables `host` (batch slots + 1, blocks) int32; the first `num_blocks` of each row are valid.
 
     Padding reads the last row, `nobody`. One owner thread.
     """
 
     def __init__(self, *, num_batch_slots: int, num_blocks: int, scratch_block: int = 0) -> None:
-        """Allocate tables of `num_blocks`, the longest sequence's; padding is `scratch_block`."""
+        """Allocate tables of `num_blocks`, for the longest sequence; padding is `scratch_block`."""
         self.nobody = num_batch_slots
         shape = (num_batch_slots + 1, num_blocks)
         self.host: npt.NDArray[np.int32] = np.full(shape, scratch_block, np.int32)
         self.num_blocks = np.zeros(num_batch_slots + 1, np.int32)
 
     def update(self, rows: Iterable[Row]) -> None:
-        """Write down what `rows` bring; the same again changes nothing."""
+        """Write the new blocks of `rows`; repeating it changes nothing."""
         runs = [
             BlockRun(row.batch_slot, row.first_block, np.frombuffer(row.block_ids, np.int32))
             for row in rows

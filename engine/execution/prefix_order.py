@@ -1,4 +1,4 @@
-"""Leases in the order of their blocks, so that those that begin alike are neighbours.
+"""Leases in the order of their blocks, so that leases with common prefixes are neighbours.
 
     blocks   1 2 3 4 | 1 2 3 9 | 1 2 5 | 7 8        each lease's, from position 0
     runs          3         2       0                blocks that neighbours have in common
@@ -23,33 +23,33 @@ from prefix_cache.tree.edge import common_prefix
 
 
 class LeaseGroup(NamedTuple):
-    """Leases that all begin with the same `run` blocks, given by their places in the order."""
+    """Leases that all begin with the same `run` blocks, given by their ranks in the order."""
 
     run: int
     members: list[int]
 
     @property
     def saved(self) -> int:
-        """Blocks that need not be read again."""
+        """Number of block reads that sharing saves."""
         return (len(self.members) - 1) * self.run
 
 
 class PrefixOrder:
-    """Order of `leases`, and the blocks that each has in common with the next one."""
+    """The sorted `leases`, and the number of blocks that each has in common with the next one."""
 
     def __init__(self) -> None:
         self.leases: list[int] = []
-        self._keys: list[bytes] = []  # the blocks of each, as bytes: sorted
-        self._runs: list[int] = []  # one fewer than leases
+        self._keys: list[bytes] = []  # block ids of each lease, as sorted bytes
+        self._runs: list[int] = []  # common blocks of neighbours: one fewer than leases
         self._key_of: dict[int, bytes] = {}
 
     @property
     def known(self) -> KeysView[int]:
-        """The same leases, as a set."""
+        """The leases, as a set."""
         return self._key_of.keys()
 
     def add(self, lease: int, blocks: npt.NDArray[np.int32]) -> None:
-        """Insert a lease that is not there, by the first of its blocks."""
+        """Insert a new lease, by the first of its blocks."""
         key = blocks.tobytes()
         at = bisect(self._keys, key)
         self._keys.insert(at, key)
@@ -59,7 +59,7 @@ class PrefixOrder:
         self._runs[max(at - 1, 0) : at] = [_common(a, b) for a, b in pairwise(around)]
 
     def remove(self, lease: int) -> None:
-        """Remove a lease that is there."""
+        """Remove a lease."""
         at = self._place(lease)
         del self._keys[at], self.leases[at], self._key_of[lease]
         around = self._runs[max(at - 1, 0) : at + 1]
@@ -67,25 +67,25 @@ class PrefixOrder:
         self._runs[max(at - 1, 0) : at + 1] = [min(around)] if inside else []
 
     def beside(self, lease: int) -> list[tuple[int, int]]:
-        """Return the neighbours of a lease, each with the blocks it has in common with it."""
+        """Return a lease's neighbours, each with the number of blocks in common with it."""
         at = self._place(lease)
         before = [(self.leases[at - 1], self._runs[at - 1])] if at else []
         after = [(self.leases[at + 1], self._runs[at])] if at + 1 < len(self.leases) else []
         return before + after
 
     def groups(self, least_run: int) -> list[LeaseGroup]:
-        """Find disjoint groups that save much, with runs of at least `least_run` blocks."""
+        """Find disjoint groups with large savings, with runs of at least `least_run` blocks."""
         return best_groups(np.array(self._runs, np.int64), max(least_run, 1))
 
     def _place(self, lease: int) -> int:
         at = bisect(self._keys, self._key_of[lease]) - 1
-        while self.leases[at] != lease:  # equal keys lie together
+        while self.leases[at] != lease:  # equal keys are neighbours
             at -= 1
         return at
 
 
 def best_groups(runs: npt.NDArray[np.int64], least_run: int) -> list[LeaseGroup]:
-    """Group leases, given the blocks that each has in common with the next.
+    """Group leases, given the number of common blocks of each with the next.
 
     The runs make a tree whose leaves are the leases. From the leaves down to the root, each node
     makes one group of its leaves that are in no group yet, and of those groups above it that save
@@ -97,10 +97,10 @@ def best_groups(runs: npt.NDArray[np.int64], least_run: int) -> list[LeaseGroup]
     runs = np.where(runs >= least_run, runs, 0)
     changes = np.flatnonzero(runs != np.concatenate(([0], runs[:-1]))).tolist()
     found: list[LeaseGroup] = []
-    nodes: list[_SharedRun] = []  # open nodes, their runs rising
+    nodes: list[_SharedRun] = []  # open nodes, with increasing runs
     seen = 0
     for last, run in zip([*changes, len(runs)], [*runs[changes].tolist(), 0], strict=True):
-        if nodes:  # where runs repeat, all but the last are leaves of the same node
+        if nodes:  # of equal runs, all but the last are leaves of the same node
             nodes[-1].leaves += range(seen, last)
         done = _SharedRun(run, [last], [])
         while nodes and nodes[-1].run > run:
@@ -117,7 +117,7 @@ def best_groups(runs: npt.NDArray[np.int64], least_run: int) -> list[LeaseGroup]
 
 @dataclass(slots=True)
 class _SharedRun:
-    """A run of blocks, the leaves that have it and are in no group yet, and the groups above."""
+    """A run of blocks, the ungrouped leases that have it, and the groups above it."""
 
     run: int
     leaves: list[int]
@@ -128,7 +128,7 @@ class _SharedRun:
         self.groups += child.groups
 
     def closed(self, last: _SharedRun) -> _SharedRun:
-        """Close this node after its last child: with a group of its own where that saves more."""
+        """Close this node after its last child: with its own group where that saves more."""
         self.take(last)
         taken = [group for group in self.groups if len(group.members) * self.run > group.saved]
         members = self.leaves + [member for group in taken for member in group.members]
@@ -140,5 +140,5 @@ class _SharedRun:
 
 
 def _common(one: bytes, other: bytes) -> int:
-    """Count the leading blocks that are the same."""
+    """Count the equal leading blocks."""
     return common_prefix(np.frombuffer(one, np.int32), np.frombuffer(other, np.int32))

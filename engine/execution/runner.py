@@ -1,4 +1,4 @@
-"""The runner of steps: moves, batch, forward pass, sampling.
+"""The runner of steps: block moves, batch, forward pass, sampling.
 
 The token sampled for a batch slot stays on the device, where the next step finds it: that step can
 be launched before the token was collected.
@@ -29,10 +29,10 @@ from storage.move import Move
 
 
 class DeviceMover(Protocol):
-    """Mover within the device, on the compute stream, before what is launched next."""
+    """Block mover within the device, on the compute stream, before later launches."""
 
     def execute(self, moves: Sequence[Move]) -> None:
-        """Copy every move's block."""
+        """Copy the block of every move."""
         ...
 
 
@@ -49,11 +49,11 @@ class ModelRunner:
     mover: DeviceMover
     last_tokens: Tensor
     tables: BlockTables
-    prefixes: SharedPrefixes | None = None  # None: every row reads its keys by itself
-    sizes: SplitSizes | None = None  # None: no row's keys are cut
+    prefixes: SharedPrefixes | None = None  # None: every row reads its keys separately
+    sizes: SplitSizes | None = None  # None: no row's keys are split
 
     def sharing(self, rows: Sequence[Row]) -> Sharing | None:
-        """Order the decode rows of a step for shared reads; None where each reads by itself."""
+        """Order a step's decode rows for shared reads; None where each reads separately."""
         if self.prefixes is None:
             return None
         return self.prefixes.find(rows[: count_decodes(rows)], self.tables)
@@ -65,7 +65,7 @@ class ModelRunner:
         return self.compute(step, self.sharing(step.rows))
 
     def compute(self, step: Step, sharing: Sharing | None) -> Launched:
-        """Compute a step whose new blocks are in the tables."""
+        """Compute a step whose new blocks are already in the tables."""
         if not step.rows:
             if step.moves:
                 self.mover.execute(step.moves)
@@ -75,13 +75,13 @@ class ModelRunner:
 
     @torch.inference_mode()
     def launch_forward(self, step: Step) -> Forward:
-        """Start computing `step` up to the sampling."""
+        """Start computing `step`, without the sampling."""
         self.tables.update(step.rows)
         return self.forward(step, self.sharing(step.rows))
 
     @torch.inference_mode()
     def forward(self, step: Step, sharing: Sharing | None) -> EagerForward:
-        """Launch the forward pass of a step whose new blocks are in the tables."""
+        """Launch the forward pass of a step whose new blocks are already in the tables."""
         if step.moves:
             self.mover.execute(step.moves)
         pool, device = self.pool.layers, self.last_tokens.device
@@ -108,13 +108,13 @@ class EagerForward:
     logits: Tensor
     inputs: Tensor
     batch_slots: Tensor
-    sampling: Sequence[Row]  # R rows, one for each token
+    sampling: Sequence[Row]  # R rows, one for each sampled token
 
     @torch.inference_mode()
     def sample(self, allowed: Sequence[Bitmask | None] = ()) -> Launched:
-        """Launch the sampling, and keep the tokens for the next step."""
+        """Launch the sampling, and keep the sampled tokens for the next step."""
         launched = self.sampler.launch(self.logits, self.sampling, self.inputs, allowed)
-        # Any of a row's several tokens may stay: its sequence waits for their values.
+        # Of a row with several tokens, any may stay: its sequence waits for their values.
         self.last_tokens.index_copy_(0, self.batch_slots, launched.tokens)
         return launched
 
@@ -125,12 +125,12 @@ class EagerForward:
 
 @dataclass(frozen=True, slots=True)
 class LaunchedWithoutOutput:
-    """A step in which no row samples; implements `Launched`."""
+    """A step without sampled tokens; implements `Launched`."""
 
     done: torch.cuda.Event | None
 
     def collect(self) -> list[Sampled]:
-        """Wait for the step, which yields nothing."""
+        """Wait for the step, which has no samples."""
         if self.done is not None:
             self.done.synchronize()
         return []

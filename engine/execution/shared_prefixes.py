@@ -1,4 +1,4 @@
-"""Groups of a step's decode rows that begin with the same prefix, so that it is read once.
+"""Groups of a step's decode rows with a common prefix, whose KV is read once.
 
     rows in the step   0  1  2  3  4  5
     in batch order     1  4  5 | 0  3 | 2        groups first, then rows that share nothing
@@ -25,8 +25,8 @@ from kernels.attention.tuning import worth_sharing
 
 Ints = npt.NDArray[np.int32]
 
-CHANGED_PART = 4  # groups are chosen anew when more than one row in this many has come or gone
-MIN_GROUP_ROWS = 4  # the least `most_rows` that `most_groups` holds for
+CHANGED_PART = 4  # groups are chosen again when one row in so many has come or gone
+MIN_GROUP_ROWS = 4  # smallest `most_rows` for which `most_groups` holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,8 @@ class SharingRule:
 
     block_size: int
     token_bytes: int
-    least_tokens: int  # tokens of a group's prefix
-    most_rows: int  # most rows of a group; larger ones are cut
+    least_tokens: int  # shortest shared prefix of a group, in tokens
+    most_rows: int  # most rows of a group; larger groups are split
 
     def __post_init__(self) -> None:
         if self.most_rows < MIN_GROUP_ROWS:
@@ -44,11 +44,11 @@ class SharingRule:
 
     @property
     def least_blocks(self) -> int:
-        """Blocks that reach `least_tokens`."""
+        """Number of blocks that hold `least_tokens`."""
         return -(-self.least_tokens // self.block_size)
 
     def pays(self, groups: Iterable[_Members]) -> bool:
-        """Return whether the groups save more than a pass of their own costs."""
+        """Return whether the groups save more time than their own pass takes."""
         saved = sum((len(group.leases) - 1) * group.run for group in groups) * self.block_size
         return worth_sharing(saved, self.token_bytes)
 
@@ -65,7 +65,7 @@ class Sharing:
     starts: Ints
     key_ends: Ints
     most_rows: int
-    _made: dict[int, dict[str, Ints]] = field(default_factory=dict)  # by number of rows
+    _made: dict[int, dict[str, Ints]] = field(default_factory=dict)  # fields by number of rows
 
     def fields(self, num_rows: int) -> dict[str, Ints]:
         """Return the arrays of a `SharedPrefix` for `num_rows` decode rows, padding at the end.
@@ -89,20 +89,20 @@ class Sharing:
         return {"group_starts": starts, "key_ends": key_ends, "own_starts": own_starts}
 
     def own_starts(self, num_rows: int) -> Ints:
-        """Return how many tokens each of `num_rows` decodes reads with others, in batch order."""
+        """Return each decode row's number of shared tokens, for `num_rows` rows in batch order."""
         own_starts = np.zeros(num_rows, np.int32)
         own_starts[: self.starts[-1]] = np.repeat(self.key_ends, np.diff(self.starts))
         return own_starts
 
 
 def nobody_shares(most_rows: int) -> Sharing:
-    """Make a `Sharing` without groups, for a step that is all padding."""
+    """Make a `Sharing` without groups, for a step of padding alone."""
     nothing = np.zeros(0, np.int32)
     return Sharing(nothing.astype(np.int64), np.zeros(1, np.int32), nothing, most_rows)
 
 
 def most_groups(num_rows: int) -> int:
-    """Return how many groups `num_rows` decode rows may make at most.
+    """Return the most groups that `num_rows` decode rows can form.
 
     A group that shares has at least two rows. Larger ones are cut into parts of up to `most_rows`,
     at least MIN_GROUP_ROWS, and so are the rows that share nothing: both make no more groups than
@@ -126,14 +126,14 @@ class SharedPrefixes:
         self.rule = rule
         self._order = PrefixOrder()
         self._group_of: dict[int, _Members] = {}
-        self._changes = 0  # rows that came or went since the groups were chosen
-        self._leases: list[int] = []  # leases of the rows that the last answer was for
+        self._changes = 0  # rows that came or left since the groups were chosen
+        self._leases: list[int] = []  # leases of the rows in the last answer
         self._sharing: Sharing | None = None
 
     def find(self, decodes: Sequence[Row], tables: BlockTables) -> Sharing | None:
         """Order the step's decode rows for shared reads; None where sharing does not pay."""
         if len(decodes) < 2:
-            return None  # rows that left are removed when there are two again
+            return None  # rows that left are removed once there are two rows again
         leases = [row.lease_id for row in decodes]
         if leases != self._leases:
             self._leases = leases
@@ -147,7 +147,7 @@ class SharedPrefixes:
         new = sorted(place.keys() - self._order.known, key=place.__getitem__)
         for lease in gone:
             self._order.remove(lease)
-        for lease in new:  # by the blocks before `start`: those from there on are the row's own
+        for lease in new:  # by the blocks before `start`; later blocks are the row's own
             row = decodes[place[lease]]
             self._order.add(lease, tables.host[row.batch_slot, : row.start // self.rule.block_size])
         self._changes += len(gone) + len(new)

@@ -1,1 +1,1 @@
-"""The process of a rank from 1 on: it loads its part of the model and does what rank 0 says."""
+"""The process of another rank than 0: it loads its part of the model and obeys rank 0."""

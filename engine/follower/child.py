@@ -1,4 +1,4 @@
-"""A process started by rank 0: tied to it, silent about signals, without core dumps.
+"""A process started by rank 0: dies with it, ignores signals, dumps no core.
 
 It dies with its parent, stopped or not; when it is over, rank 0 says, and no signal of a terminal.
 """
@@ -17,7 +17,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def tie_to(parent: int, name: str) -> bool:
-    """End this process with `parent`; return whether that lives. `name` begins the log's lines."""
+    """End this process with `parent`; return whether the parent lives. `name`: of log lines."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent:
         return False

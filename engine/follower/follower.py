@@ -1,4 +1,4 @@
-"""Another rank's loop: does what the ring says, in its order, and reports what has come of it.
+"""The loop of a rank other than 0: executes the ring's messages in order, and reports results.
 
     ring    step n | copies | step n+1 | ...      each launched; on a GPU nothing waits for it
     poll    copies that have ended are reported       between messages, as soon as they are seen
@@ -46,12 +46,12 @@ from storage.disk.wire import Channel
 from storage.move import BlockRecord, Move
 from storage.waiting import wait_for_any
 
-LOOK_S = 0.5  # between looks at a disk that is asked for nothing, whose process may have died
+LOOK_S = 0.5  # seconds between looks at an idle disk, whose process may have died
 
 
 @dataclass(frozen=True, slots=True)
 class RankParts:
-    """The parts of a rank that is ready."""
+    """The parts of a started rank."""
 
     runner: Runner
     mover: BlockMover
@@ -59,19 +59,19 @@ class RankParts:
 
 
 class Follower:
-    """One rank beside rank 0. One owner thread."""
+    """The loop of one rank other than 0. One owner thread."""
 
     def __init__(self, parts: RankParts, ring: RingReader, channel: Channel) -> None:
         self._parts = parts
         self._ring = ring
         self._channel = channel
-        self._forward: Forward | None = None  # launched step that may still have to be sampled
-        self._numbers: dict[Move, int] = {}  # numbers of moves under way
+        self._forward: Forward | None = None  # launched step that may yet have to be sampled
+        self._numbers: dict[Move, int] = {}  # numbers of the moves under way
         self._num_started = 0
         self._reported: DiskReport | None = None
 
     def run(self) -> None:
-        """Follow rank 0 to its end. Raises WireBroken where that does not say so first."""
+        """Execute rank 0's messages until it says to end. Raises WireBroken if it dies first."""
         while True:
             content = self._ring.read()
             if content is None:
@@ -154,14 +154,14 @@ class Follower:
         self._channel.send(ENCODER.encode(report))
 
     def _wait(self) -> None:
-        """Wait for a message, or until copies may have ended. Raises WireBroken."""
+        """Wait for a message, or for the time when copies may have ended. Raises WireBroken."""
         ring, channel = self._ring.fileno(), self._channel.socket.fileno()
         readable = wait_for_any([ring, channel], self._patience())
-        if channel in readable:  # rank 0 sends nothing here any more
+        if channel in readable:  # rank 0 sends nothing after the start
             self._channel.receive()
 
     def _patience(self) -> float | None:
-        """Return the seconds to wait; None: until something comes."""
+        """Return the seconds to wait; None: until a message comes."""
         if self._parts.mover.pending:
             return COPY_WAIT_S
         return None if self._parts.disk is None else LOOK_S

@@ -1,4 +1,4 @@
-"""A rank's process from its first message to its end: loads its part, then follows rank 0.
+"""A rank's process from its first message to its end: load its part, then obey rank 0.
 
 Loading is the same code as rank 0's, so all ranks agree on counts and record their graphs in the
 same order.
@@ -56,7 +56,7 @@ def serve(channel: Channel) -> int:
 
 
 def _left(error: RankLeft) -> int:
-    """Log that another rank has gone, which has said why, or rank 0 has; return the exit status."""
+    """Log that rank 0 or another rank, which logged why, is gone; return the exit status."""
     _log.error("this rank ends: another one is gone (%s)", error)
     return EXIT_BROKEN
 

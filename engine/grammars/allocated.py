@@ -1,4 +1,4 @@
-"""The memory that a process has from its allocator.
+"""The memory that a process has allocated.
 
 Knows: glibc. Does not know: what the memory is for.
 """

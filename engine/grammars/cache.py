@@ -1,4 +1,4 @@
-"""Compiled grammars, each flow's apart: none is found for another flow, at any speed.
+"""Compiled grammars, cached separately for each flow, so that no flow learns of another's.
 
 What is kept is bounded by the memory that it takes, of each flow and of all. What is in use cannot
 be dropped: a flow that has too much of it in use waits. A text is known by its digest, and only
@@ -19,35 +19,35 @@ from engine.link.messages import Grammar
 
 
 class _Kept:
-    """One flow's, the one that was used last at the end."""
+    """The compiled grammars of one flow, the last used at the end."""
 
     def __init__(self) -> None:
         self.grammars: OrderedDict[bytes, Compilation] = OrderedDict()
-        self.num_bytes = 0  # bytes when last weighed
-        self._weights: dict[Compilation, int] = {}  # sum of these bytes
-        self._moving: set[Compilation] = set()  # those that may weigh more by now
-        self._worn: set[Compilation] = set()  # in use, but not found any more
+        self.num_bytes = 0  # bytes at the last weighing
+        self._weights: dict[Compilation, int] = {}  # bytes of each compilation; summed above
+        self._moving: set[Compilation] = set()  # compilations that may have grown since
+        self._worn: set[Compilation] = set()  # compilations in use that are not found any more
 
     def keep(self, key: bytes, compilation: Compilation) -> None:
-        """Keep it in place of what had its key, as what was used last."""
+        """Cache a compilation as the last used, in place of an older one of its key."""
         self.wear(key)
         self.grammars[key] = compilation
         self._moving.add(compilation)
 
     def use(self, key: bytes) -> None:
-        """Mark the entry as used last."""
+        """Mark the compilation as last used."""
         self.grammars.move_to_end(key)
         self._moving.add(self.grammars[key])
 
     def wear(self, key: bytes) -> None:
-        """Have what has the key found no more."""
+        """Remove the compilation from those that are found."""
         compilation = self.grammars.pop(key, None)
         if compilation is not None:
             self._worn.add(compilation)
             self._moving.add(compilation)
 
     def weigh(self) -> None:
-        """Weigh those anew that are in use or under way, or were so when they were weighed last."""
+        """Weigh again the compilations that are, or last were, in use or under way."""
         for one in list(self._moving):
             is_worn = one in self._worn
             if not one.users and (is_worn or one.is_done):
@@ -60,7 +60,7 @@ class _Kept:
                 self._weights[one] = weight
 
     def drop(self, num_bytes: int) -> None:
-        """Drop what was not used for longest until so much is gone, but nothing in use."""
+        """Drop the compilations unused for longest, up to `num_bytes`; keep those in use."""
         keys = []
         for key, compilation in self.grammars.items():
             if num_bytes <= 0:
@@ -78,17 +78,17 @@ class _Kept:
 
 
 class GrammarCache:
-    """The grammars that each flow used last. One owner thread."""
+    """The last used grammars of each flow. One owner thread."""
 
     def __init__(self, flow_bytes: int = FLOW_BYTES, all_bytes: int = ALL_BYTES) -> None:
-        self._flows: OrderedDict[str, _Kept] = OrderedDict()  # the one that asked last at the end
-        self._unweighed: set[str] = set()  # flows with a grammar that was new
+        self._flows: OrderedDict[str, _Kept] = OrderedDict()  # the flow that asked last at the end
+        self._unweighed: set[str] = set()  # flows with a new grammar
         self._num_bytes = 0  # bytes of all flows
         self._flow_bytes = flow_bytes
         self._all_bytes = all_bytes
 
     def find(self, flow: str, grammar: Grammar) -> Compilation | None:
-        """Return the flow's own compilation, under way or ended; never a worn one."""
+        """Return the flow's compilation, running or ended; never a worn one."""
         kept, key = self._flows.get(flow), _digest(grammar)
         found = None if kept is None else kept.grammars.get(key)
         if kept is None or found is None:
@@ -109,7 +109,7 @@ class GrammarCache:
             self._weigh(kept)
 
     def make_room(self, flow: str) -> None:
-        """Drop what is over the bounds; raises QueueFull where the flow has too much in use.
+        """Drop grammars over the bounds; raises QueueFull where the flow has too many bytes in use.
 
         Where all flows together have too much in use, those with less than their share go on.
         """
@@ -126,13 +126,13 @@ class GrammarCache:
             raise QueueFull("the grammars in use take too much memory", retry_after_s=1.0)
 
     def keep(self, flow: str, grammar: Grammar, compilation: Compilation) -> None:
-        """Keep it for the flow, as what it used last."""
+        """Cache a compilation for the flow, as the last used."""
         self._flows.setdefault(flow, _Kept()).keep(_digest(grammar), compilation)
         self._unweighed.add(flow)
         self._flows.move_to_end(flow)
 
     def _drop_of_all(self) -> int:
-        """Drop of the flows that have not asked for longest; the bytes over the bound that stay."""
+        """Drop grammars of the flows idle for longest; return the bytes still over the bound."""
         empty = []
         for flow, kept in self._flows.items():
             if self._num_bytes <= self._all_bytes:

@@ -1,4 +1,4 @@
-"""The check of a grammar: it compiles over the model's tokens, and can be followed.
+"""The check of a grammar: compile it over the model's tokens, and follow some of them.
 
 Whatever the engine would do with it is done here first, in a process that may run out of time, of
 memory or of its stack (`check_process.py`).
@@ -26,31 +26,31 @@ from engine.link.messages import Grammar
 
 MAX_ERROR_CHARS = 300
 MAX_COMMENT_CHARS = 80
-NUM_STEPS = 8  # tokens that are followed: a schema's first ones lead into its first values
-_PLACE = re.compile(r"at (?P<line>\d+)\(\d+\): ")  # in a grammar in Lark
+NUM_STEPS = 8  # tokens to follow: the first tokens of a schema lead into its first values
+_PLACE = re.compile(r"at (?P<line>\d+)\(\d+\): ")  # place of an error in a Lark grammar
 _SCHEMA_RULE = re.compile(r"\w+: %json (?P<schema>\{.*)")
 _COMPILING = "failed to compile JSON schema: "
 _NO_TOKENS = "no tokenizer - can't validate "  # the library's warning for `<[id]>` and `<name>`
 
 
 class Checked(msgspec.Struct, frozen=True):
-    """The outcome of a check: what the library is to compile, or what is wrong."""
+    """The outcome of a check: the text to compile, or the error."""
 
     text: str = ""
     error: str = ""
-    num_bytes: int = 0  # of memory, that it takes once it is compiled and was followed a little
+    num_bytes: int = 0  # bytes of the compiled grammar after a few tokens
     is_last: bool = False  # True if the worker has ended
 
 
 def checked(grammar: Grammar) -> Checked:
-    """Check that the grammar is one; takes as long as that takes."""
+    """Check that the grammar is valid; may take long."""
     try:
         text = prepared(grammar)
     except UnsoundGrammar as error:
         return Checked(error=str(error))
     is_error, messages = LLMatcher.validate_grammar_with_warnings(text, limits=parser_limits())
-    # A warning says that something would be ignored; but a token, which is not known here, is
-    # looked at where the grammar is compiled over the vocabulary.
+    # A warning says that a part would be ignored; but unknown tokens are
+    # checked where the grammar is compiled over the vocabulary.
     found = messages if is_error else [one for one in messages if not one.startswith(_NO_TOKENS)]
     if not found:
         return Checked(text)
@@ -58,7 +58,7 @@ def checked(grammar: Grammar) -> Checked:
 
 
 def checked_over(grammar: Grammar, vocabulary: Vocabulary) -> Checked:
-    """Check that the grammar is one that can be followed with these tokens."""
+    """Check that the grammar is valid and can be followed with these tokens."""
     found = checked(grammar)
     if found.error:
         return found
@@ -75,7 +75,7 @@ def checked_over(grammar: Grammar, vocabulary: Vocabulary) -> Checked:
 
 
 def _followed(text: str, vocabulary: Vocabulary) -> LLMatcher:
-    """Compile what was prepared as the engine does, and follow it; raises InvalidGrammar.
+    """Compile a prepared grammar as the engine does, and follow it; raises InvalidGrammar.
 
     An error on the way is left to the answer that comes there.
     """
@@ -89,7 +89,7 @@ def _followed(text: str, vocabulary: Vocabulary) -> LLMatcher:
 
 
 def _some_token(mask: bytes, chance: random.Random) -> int | None:
-    """Return the first allowed token behind a random place, or the first of all."""
+    """Return the first allowed token after a random place, or else the first allowed one."""
     for begin in (chance.randrange(len(mask)), 0):
         rest = mask[begin:].lstrip(b"\0")
         if rest:
@@ -98,9 +98,9 @@ def _some_token(mask: bytes, chance: random.Random) -> int | None:
 
 
 def _whose(message: str, text: str) -> str:
-    """Name the schema that a message is about, by its `$comment`; "" where none says."""
+    """Name the schema of an error message, by its `$comment`; "" without one."""
     place, grammars = _PLACE.match(message), json.loads(text)["grammars"]
-    if place is None or len(grammars) > 1:  # else the place may be in any of them
+    if place is None or len(grammars) > 1:  # else the error may be in any of the schemas
         return ""
     lines = grammars[0].get("lark_grammar", "").splitlines()
     rule = _SCHEMA_RULE.match("".join(lines[int(place["line"]) - 1 : int(place["line"])]))
@@ -112,7 +112,7 @@ def _whose(message: str, text: str) -> str:
 
 
 def _said(message: str) -> str:
-    """Shorten the library's message by the lines of the grammar that it quotes."""
+    """Cut quoted lines of the grammar from the library's message."""
     message = re.sub(_PLACE.pattern + _COMPILING, "", message)
     first = " ".join(message.removeprefix("WARNING: ").split("\n   1 |")[0].split())
     if "is not present in a registry" in first:

@@ -1,4 +1,4 @@
-"""The process that compiles grammars before the engine does, over the same tokens.
+"""The process that compiles grammars before the engine, over the same tokens.
 
 It is `python -m engine.grammars.check_process MODEL_DIR NUM_LOGITS END...`, where the ends are the
 ids of tokens. It reads the vocabulary once. For each connection that its input, a socket, hands to
@@ -32,20 +32,20 @@ from engine.grammars.vocabulary import Vocabulary, read_vocabulary
 from engine.link.messages import Grammar
 from storage.waiting import wait_for_any
 
-READY = b"\n"  # what it says once it has read the vocabulary
+READY = b"\n"  # output after the vocabulary is read
 _WARM_UP = Grammar("json_schema", '{"type": "object"}')
 
 
 @dataclass
 class _Workers:
-    """Workers by what is readable once they have ended; of each its id and its connection."""
+    """Workers by descriptors that are readable at their end, each with its id and connection."""
 
     control: socket.socket
     vocabulary: Vocabulary
     running: dict[int, tuple[int, socket.socket]] = field(default_factory=dict)
 
     def serve(self) -> None:
-        """Start workers and reap those that ended, until the engine is gone."""
+        """Start workers and reap ended ones, until the engine is gone."""
         while True:
             for found in wait_for_any([self.control, *self.running]):
                 if found != self.control.fileno():
@@ -54,7 +54,7 @@ class _Workers:
                     return
 
     def _start(self) -> bool:
-        """Fork a worker for a connection; False where none will come."""
+        """Fork a worker for a connection; return False after the last one."""
         _, descriptors, _, _ = socket.recv_fds(self.control, 1, 1)
         if not descriptors:
             return False
@@ -72,7 +72,7 @@ class _Workers:
         process, connection = self.running.pop(descriptor)
         os.close(descriptor)
         _, status = os.waitpid(process, 0)
-        with connection, suppress(OSError):  # nobody may listen any more
+        with connection, suppress(OSError):  # the peer may be gone
             if status:
                 connection.sendall(_line(Checked(error=_why(status), is_last=True)))
 
@@ -88,7 +88,7 @@ def _line(checked: Checked) -> bytes:
 
 
 def _work(connection: socket.socket, vocabulary: Vocabulary) -> None:
-    """Check what comes, on a small stack, and end the process."""
+    """Check the received grammars, on a small stack, and end the process."""
     limit = _address_space() + CHECK_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     threading.stack_size(CHECK_STACK_BYTES)
@@ -109,18 +109,18 @@ def _check_all(connection: socket.socket, vocabulary: Vocabulary) -> None:
 
 
 def _address_space() -> int:
-    """Return the bytes that this process has mapped, most of them the vocabulary."""
+    """Return the bytes mapped by this process, most of them the vocabulary."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     return pages * resource.getpagesize()
 
 
 def main(model_dir: str, *numbers: str) -> None:
-    """Serve the engine at the other end of the input until it is gone."""
+    """Serve the engine at the other end of stdin until it is gone."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     num_logits, *ends = map(int, numbers)
     vocabulary = read_vocabulary(Path(model_dir), num_logits, tuple(ends))
-    checked_over(_WARM_UP, vocabulary)  # what the library makes at first, workers share
-    gc.freeze()  # workers share Python's objects too
+    checked_over(_WARM_UP, vocabulary)  # shares the library's first allocations among workers
+    gc.freeze()  # shares Python's objects among workers
     with socket.socket(fileno=os.dup(0)) as control:
         control.sendall(READY)
         _Workers(control, vocabulary).serve()

@@ -1,4 +1,4 @@
-"""The check of grammars in a process apart, which may break or be ended.
+"""The check of grammars in another process, which may crash or be killed.
 
 Knows: that process, and how it is asked. Does not know: what it does (`check_process.py`).
 """
@@ -25,7 +25,7 @@ from storage.waiting import wait_for_any
 
 
 class CheckProcess:
-    """The process, which is started when it is first needed, or before. Any thread may ask."""
+    """The checking process, started when it is first needed or earlier. Any thread may ask."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
@@ -36,12 +36,12 @@ class CheckProcess:
         self._is_closed = False
 
     def start(self) -> None:
-        """Start it if it does not run; it reads the vocabulary meanwhile."""
+        """Start the process if it does not run; it then reads the vocabulary."""
         with self._lock:
             self._started()
 
     def connect(self) -> socket.socket:
-        """Connect to a new worker of it; raises EngineFailure where it cannot be had."""
+        """Connect to a new worker of the process; raises EngineFailure if there is none."""
         with self._lock:
             control = self._started()
             if not self._is_ready:
@@ -56,7 +56,7 @@ class CheckProcess:
             return own
 
     def close(self) -> None:
-        """End the process, from any thread; its callers get an error."""
+        """Kill the process, from any thread; its callers get an error."""
         self._is_closed = True
         process = self._process
         if process is not None:
@@ -78,7 +78,7 @@ class CheckProcess:
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,  # a panic would quote the grammar
                 )
-            if self._is_closed:  # closed just now by another thread
+            if self._is_closed:  # another thread has just closed it
                 self._process.kill()
         return self._control
 
@@ -88,7 +88,7 @@ class CheckProcess:
         return [sys.executable, "-P", "-m", "engine.grammars.check_process", *arguments]
 
     def _has_said(self, control: socket.socket) -> bool:
-        """Wait until it has read the vocabulary, and return True; raises EngineFailure."""
+        """Wait until the process has read the vocabulary; return True, or raise EngineFailure."""
         is_there = wait_for_any([control], START_S)
         if not is_there or control.recv(1) != READY:
             raise EngineFailure("the check of grammars did not start")
@@ -104,7 +104,7 @@ class CheckProcess:
 
 
 class GrammarChecker:
-    """One worker of the process, which checks one grammar at a time. One owner thread, but for
+    """One worker of the process, which checks one grammar at a time. One owner thread, except
     `interrupt`."""
 
     def __init__(self, process: CheckProcess, patience_s: float = PATIENCE_S) -> None:
@@ -125,7 +125,7 @@ class GrammarChecker:
         self._leave()
 
     def check(self, grammar: Grammar) -> Checked:
-        """Return what the library is to compile.
+        """Return the text that the library is to compile.
 
         Raises InvalidGrammar, and EngineFailure where the check itself is broken.
         """
@@ -135,10 +135,10 @@ class GrammarChecker:
         return answer
 
     def interrupt(self) -> None:
-        """End the check under way, from any thread."""
+        """End the running check, from any thread."""
         connection = self._connection
         if connection is not None:
-            with suppress(OSError):  # it was closed meanwhile
+            with suppress(OSError):  # another thread has closed it
                 connection.shutdown(socket.SHUT_RDWR)
 
     def _answer(self, line: bytes) -> Checked:
@@ -158,7 +158,7 @@ class GrammarChecker:
         return answer
 
     def _read(self, connection: socket.socket) -> bytes:
-        """Read a whole line; raises TimeoutError, and OSError where the worker is gone."""
+        """Read a whole line; raises TimeoutError, and OSError if the worker is gone."""
         deadline = time.monotonic() + self._patience_s
         said = b""
         while not said.endswith(b"\n"):
@@ -171,7 +171,7 @@ class GrammarChecker:
         return said
 
     def _leave(self) -> None:
-        """Disconnect from the worker, which ends by itself or by its bounds."""
+        """Disconnect from the worker, which ends by itself or at its limits."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()

@@ -1,4 +1,4 @@
-"""A grammar over a model's tokens, as the library compiles it.
+"""A grammar compiled by the library over a model's tokens.
 
 Knows: the library's matcher, and what it takes. Does not know: sequences, threads.
 """
@@ -25,7 +25,7 @@ from engine.grammars.vocabulary import Vocabulary
 
 @dataclass(frozen=True, slots=True)
 class CompiledGrammar:
-    """A grammar at its start, with its first mask made: sequences get copies of it.
+    """A compiled grammar with its first mask: each sequence gets a copy of it.
 
     Copies share what the library's lexer has seen, which grows, and an error of it, which stays.
     """
@@ -36,23 +36,23 @@ class CompiledGrammar:
 
 @dataclass(slots=True, eq=False)
 class Compilation:
-    """The outcome of compiling a grammar; the thread that compiles sets one or the other, once."""
+    """The outcome of compiling a grammar; the compiling thread sets the result or error, once."""
 
     grammar: CompiledGrammar | None = None
-    failure: tuple[str, str] | None = None  # the code and the message of an error
-    compiled_bytes: int = 0  # bytes found by the check
-    masks_s: float = 0.0  # of the processor; threads add to it without a lock, so about that
-    is_broken: bool = False  # the library had an error, which the next copies may have with it
-    users: WeakSet[object] = field(default_factory=WeakSet)  # constraints that use it
+    failure: tuple[str, str] | None = None  # code and message of an error
+    compiled_bytes: int = 0  # bytes measured by the check
+    masks_s: float = 0.0  # processor seconds; threads add to it without a lock: approximate
+    is_broken: bool = False  # the library had an error, which later copies may repeat
+    users: WeakSet[object] = field(default_factory=WeakSet)  # constraints that use the grammar
 
     @property
     def is_done(self) -> bool:
-        """True if it compiled or failed."""
+        """True if the compilation succeeded or failed."""
         return self.grammar is not None or self.failure is not None
 
     @property
     def error(self) -> EngineError | None:
-        """Error of a grammar that cannot be used, or None.
+        """Error of an unusable grammar, or None.
 
         A new one each time: an error keeps the frames through which it was raised, each time that
         it is raised, and with them the text of the grammar.
@@ -60,12 +60,12 @@ class Compilation:
         return None if self.failure is None else error_from_code(*self.failure)
 
     def fail(self, error: EngineError) -> None:
-        """Keep what `error` says."""
+        """Keep the error's code and message."""
         self.failure = error.code, error.message
 
     @property
     def num_bytes(self) -> int:
-        """The memory that it takes, at most."""
+        """Upper bound of the memory of the grammar."""
         if self.failure is not None:
             return REFUSED_BYTES
         grown = int(self.masks_s * GROWTH_BYTES_PER_S)
@@ -73,12 +73,12 @@ class Compilation:
 
     @property
     def is_worn(self) -> bool:
-        """True if the next request has the grammar compiled anew."""
+        """True if the next request must compile the grammar again."""
         return self.is_broken or self.num_bytes > MAX_BYTES
 
 
 def compiled(text: str, vocabulary: Vocabulary) -> CompiledGrammar:
-    """Compile what was prepared; raises InvalidGrammar."""
+    """Compile a prepared grammar; raises InvalidGrammar."""
     matcher = LLMatcher(vocabulary.tokens, text, log_level=0, limits=parser_limits())
     began = time.thread_time()
     matcher.compute_bitmask()
@@ -90,5 +90,5 @@ def compiled(text: str, vocabulary: Vocabulary) -> CompiledGrammar:
 
 
 def first_line(message: str) -> str:
-    """Return the library's message without what it quotes."""
+    """Return the library's message without its quotation of the grammar."""
     return message.split("\n")[0][:300]

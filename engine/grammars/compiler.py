@@ -1,4 +1,4 @@
-"""The compiler of grammars in a few threads: one of each flow at a time, the flows in turn.
+"""The compiler of grammars in a few threads: one grammar of each flow at a time, in turn.
 
 So a flow with many grammars, or with slow ones, keeps one thread busy and delays itself. While a
 thread compiles, the engine's own thread runs.
@@ -21,7 +21,7 @@ from engine.grammars.vocabulary import Vocabulary
 from engine.link.messages import Grammar
 
 NUM_THREADS = 2
-MAX_WAITING = 64  # grammars of one flow
+MAX_WAITING = 64  # waiting grammars of one flow
 _log = logging.getLogger(__name__)
 
 
@@ -33,7 +33,7 @@ class _Job:
 
 
 class GrammarCompiler:
-    """Threads that start with the first grammar, and end with `close`."""
+    """Compiling threads, which start with the first grammar, and end with `close`."""
 
     def __init__(
         self,
@@ -48,12 +48,12 @@ class GrammarCompiler:
         self._process = CheckProcess(vocabulary)
         self._checkers = [GrammarChecker(self._process, patience_s) for _ in range(num_threads)]
         self._changed = threading.Condition()
-        self._waiting: OrderedDict[str, deque[_Job]] = OrderedDict()  # in order of turn
-        self._busy: set[str] = set()  # flows of which one is being compiled
+        self._waiting: OrderedDict[str, deque[_Job]] = OrderedDict()  # jobs by flow, in turn
+        self._busy: set[str] = set()  # flows with a grammar that is being compiled
         self._is_closed = False
 
     def compile(self, flow: str, grammar: Grammar) -> Compilation:
-        """Queue the grammar for compilation; raise QueueFull where too many of the flow wait."""
+        """Queue the grammar for compilation; raise QueueFull if too many of the flow wait."""
         if not self._threads:
             self._start()
         with self._changed:
@@ -70,7 +70,7 @@ class GrammarCompiler:
         self._process.start()
 
     def close(self) -> None:
-        """End the threads and the process; what waits is never compiled.
+        """End the threads and the process; waiting grammars are never compiled.
 
         A thread that compiles cannot be ended, and is waited for only so long.
         """
@@ -97,7 +97,7 @@ class GrammarCompiler:
         with checker:
             while (job := self._take()) is not None:
                 self._compile(job, checker)
-                del job  # while the thread waits it keeps no text
+                del job  # a waiting thread keeps no grammar's text
 
     def _compile(self, job: _Job, checker: GrammarChecker) -> None:
         try:
@@ -109,13 +109,13 @@ class GrammarCompiler:
         except Exception as error:  # noqa: BLE001  without an end whoever asked would wait for ever
             _log.error(
                 "a grammar is not compiled: %s", type(error).__name__
-            )  # its text may quote it
+            )  # the error's text may quote the grammar
             job.compilation.fail(EngineFailure(f"a grammar could not be compiled: {error}"))
         finally:
             self._done(job)
 
     def _take(self) -> _Job | None:
-        """Wait for the next grammar of the flow whose turn it is. None: the end."""
+        """Wait for the next grammar of the flow whose turn it is. None: closed."""
         with self._changed:
             while not self._is_closed:
                 flow = next((flow for flow in self._waiting if flow not in self._busy), None)

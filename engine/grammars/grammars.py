@@ -19,7 +19,7 @@ from engine.grammars.token_mask import GrammarConstraint
 from engine.grammars.vocabulary import NoVocabulary, read_vocabulary
 from engine.link.messages import SamplingParams
 
-SMALL_VOCABULARY = 1 << 14  # tokens; one that is larger is read at the start, which takes seconds
+SMALL_VOCABULARY = 1 << 14  # tokens; larger vocabularies are read at the start, which takes seconds
 _log = logging.getLogger(__name__)
 
 
@@ -27,13 +27,13 @@ class Grammars:
     """The grammars of one engine. One owner thread."""
 
     def __init__(self, compiler: GrammarCompiler | None, cache: GrammarCache | None = None) -> None:
-        """Serve grammars by `compiler`; without one every grammar is refused."""
+        """Compile grammars by `compiler`; without a compiler every grammar is refused."""
         self._compiler = compiler
         self._cache = cache or GrammarCache()
         self.masks = MaskThreads()
 
     def constraint_of(self, sampling: SamplingParams, flow: str) -> GrammarConstraint | None:
-        """Return the constraint that a request of the flow asks for, which may not be ready yet.
+        """Return the constraint of a flow's request, which may not be compiled yet.
 
         Raises InvalidGrammar, and QueueFull where too many of the flow's wait to be compiled, or
         those in use take too much memory.
@@ -58,11 +58,11 @@ class Grammars:
         return GrammarConstraint(compilation, flow)
 
     def forget(self, flow: str | None) -> None:
-        """Drop what was compiled for a flow, or for all; what is in use stays until its end."""
+        """Drop the grammars of a flow, or of all flows; those in use stay until their end."""
         self._cache.forget(flow)
 
     def close(self) -> None:
-        """End the threads that make masks, and the threads and the process that compile."""
+        """End the threads that make masks, and the threads and process that compile grammars."""
         self.masks.close()
         if self._compiler is not None:
             self._compiler.close()

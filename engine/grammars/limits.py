@@ -1,4 +1,4 @@
-"""Bounds of one grammar: what its text, its compilation and its masks may take.
+"""Bounds of one grammar: the size of its text, the cost of its compilation and its masks.
 
 The library's own limits end most of what is too large, but not all: some schemas keep it busy for
 hours, some take gigabytes, and some make it overflow its stack. So grammars are compiled in a
@@ -10,31 +10,31 @@ from __future__ import annotations
 from llguidance import LLParserLimits
 
 MAX_CHARS = 1 << 17  # characters of a grammar's text
-CHECK_S = 1  # of the processor, to compile it; up to another second is let pass
-PATIENCE_S = 20.0  # until its check has ended, on a machine that has other things to do
-START_S = 120.0  # until the process of checks has read the vocabulary, on such a machine
-CLOSE_S = 5.0  # longest wait for a thread that compiles
-CHECK_BYTES = 512 << 20  # of address space, beside the vocabulary, for what compiles it first
-# Less than what the engine's own threads have, so that what fits there fits here.
+CHECK_S = 1  # processor seconds to compile it; one second more is tolerated
+PATIENCE_S = 20.0  # seconds until its check has ended, on a busy machine
+START_S = 120.0  # seconds until the process has read the vocabulary, on a busy machine
+CLOSE_S = 5.0  # longest wait for a compiling thread, in seconds
+CHECK_BYTES = 512 << 20  # address space of the checking process, beside its vocabulary
+# Less than the stack of the engine's threads: a grammar that fits here fits there.
 CHECK_STACK_BYTES = 1 << 20
 COMPILE_STACK_BYTES = 16 << 20
-# Of the memory of compiled grammars. Masks make one grow by what they newly see: at most 64 MiB for
-# each of their seconds, of the kinds that `benchmarks.engine.grammar_check` has.
-LEAST_BYTES = 100_000  # least charge for one, which has some 80 kB or more
-REFUSED_BYTES = 8192  # of one that is refused: a digest, and what was wrong, of which 4,000 bytes
-MAX_BYTES = 64 << 20  # bytes of one beyond which it is compiled anew
+# Bytes of compiled grammars. A grammar grows with new states of its masks: by at most 64 MiB for
+# each second of masks, for the kinds in `benchmarks.engine.grammar_check`.
+LEAST_BYTES = 100_000  # least charge for a grammar, which has at least some 80 kB
+REFUSED_BYTES = 8192  # for a refused grammar: a digest and up to 4,000 bytes of error
+MAX_BYTES = 64 << 20  # size beyond which a grammar is compiled again
 FLOW_BYTES = 256 << 20
 ALL_BYTES = 1 << 30
 GROWTH_BYTES_PER_S = 100e6
-MASK_S = 0.1  # of the processor, for one mask; usual are 20 to 100 us
+MASK_S = 0.1  # processor seconds for one mask; usual are 20 to 100 us
 
 
 def parser_limits() -> LLParserLimits:
-    """Return what the library may spend on a grammar and on each token."""
+    """Return the library's limits for a grammar and for each token."""
     return LLParserLimits(
         step_lexer_fuel=50_000,
         step_max_items=60_000,
         max_lexer_states=20_000,
         max_grammar_size=100_000,
-        verbose_errors=False,  # they would quote the grammar
+        verbose_errors=False,  # errors would quote the grammar
     )

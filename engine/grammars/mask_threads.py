@@ -1,4 +1,4 @@
-"""Threads that make masks, many at once: the library releases the interpreter meanwhile.
+"""Threads that make token masks in parallel: the library releases Python's lock.
 
 A constraint is handed to a thread and back by its `is_busy`. A mask cannot be interrupted: one that
 takes long keeps its thread until it is made, and whoever asked for it goes on without it.
@@ -28,13 +28,13 @@ from engine.grammars.limits import COMPILE_STACK_BYTES
 from engine.sequences.token_constraint import TokenConstraint
 
 MOST_THREADS = 8
-WOKEN = 2  # threads; to wake one takes longer than most masks
-HELP_S = 0.001  # after which all are woken: the few make masks that take long
+WOKEN = 2  # threads woken at once; waking one takes longer than most masks
+HELP_S = 0.001  # seconds after which all threads are woken, to help with slow masks
 
 
 @dataclass(eq=False, slots=True)
 class MaskBatch:
-    """Masks that were asked for together."""
+    """Token masks that were requested together."""
 
     left: int
     wake_all: Callable[[], None]
@@ -42,7 +42,7 @@ class MaskBatch:
     lock: threading.Lock = field(default_factory=threading.Lock)  # guards `left`
 
     def wait(self, seconds: float) -> None:
-        """Wait until all masks are made, at most `seconds`."""
+        """Wait until all masks are made, for at most `seconds`."""
         if not self.left or self.made.wait(min(seconds, HELP_S)):
             return
         self.wake_all()
@@ -56,17 +56,17 @@ class MaskThreads:
     """A `MaskMaker` whose threads start with the first mask, and end with `close`."""
 
     def __init__(self, num_threads: int | None = None) -> None:
-        """Start with a thread more than cores, at most `MOST_THREADS`; a flow has all but one."""
+        """Start one thread more than cores, up to `MOST_THREADS`; a flow may use all but one."""
         self._num_threads = num_threads or min(len(os.sched_getaffinity(0)) + 1, MOST_THREADS)
         self._most_of_a_flow = max(self._num_threads - 1, 1)
         self._threads: list[threading.Thread] = []
         self._changed = threading.Condition()
-        self._waiting: OrderedDict[str, deque[_Asked]] = OrderedDict()  # flows, in order of turn
-        self._at_work: Counter[str] = Counter()  # threads, by flow
+        self._waiting: OrderedDict[str, deque[_Asked]] = OrderedDict()  # masks by flow, in turn
+        self._at_work: Counter[str] = Counter()  # number of busy threads by flow
         self._is_closed = False
 
     def make(self, constraints: Iterable[TokenConstraint]) -> MaskBatch:
-        """Start to make the masks of those that are not busy; waits for nothing.
+        """Start to make the masks of constraints that are not busy; return without waiting.
 
         One that is busy already is part of the batch in which it was asked for first.
         """
@@ -82,7 +82,7 @@ class MaskThreads:
         return batch
 
     def close(self) -> None:
-        """End the threads, once the masks under way are made; what waits is never made."""
+        """End the threads after their current masks; waiting masks are never made."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -109,7 +109,7 @@ class MaskThreads:
             while True:
                 try:
                     asked = waiting.popleft()
-                except IndexError:  # other threads were faster
+                except IndexError:  # other threads took all masks
                     break
                 self._make(*asked)
                 del asked  # a waiting thread keeps no grammar in use
@@ -118,7 +118,7 @@ class MaskThreads:
             self._give_back(flow)
 
     def _make(self, constraint: TokenConstraint, batch: MaskBatch) -> None:
-        with suppress(Exception):  # it is raised again where the mask is used, if it is
+        with suppress(Exception):  # the error is raised again where the mask is used
             constraint.allowed()
         constraint.is_busy = False
         with batch.lock:
@@ -127,7 +127,7 @@ class MaskThreads:
             batch.made.set()
 
     def _take(self) -> tuple[str, deque[_Asked]] | None:
-        """Wait for the flow whose turn it is, and its masks. None: the end."""
+        """Wait for the flow whose turn it is, and return its masks. None: closed."""
         with self._changed:
             while not self._is_closed:
                 flow = self._next_flow()
@@ -139,7 +139,7 @@ class MaskThreads:
         return None
 
     def _next_flow(self) -> str | None:
-        """Return the first flow of those with the fewest threads; None: none may have one more."""
+        """Return the first flow among those with the fewest threads; None: all have enough."""
         fewest, chosen = self._most_of_a_flow, None
         for flow, waiting in self._waiting.items():
             at_work = self._at_work[flow]

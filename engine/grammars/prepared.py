@@ -1,4 +1,4 @@
-"""A caller's grammar as the text that the library compiles.
+"""A client's grammar as the text that the library compiles.
 
 Lark may have a grammar of another kind as a part, and so may GBNF:
 `%grammar ["regex", "[a-z]+"]`.
@@ -28,7 +28,7 @@ from engine.grammars.syntax.gbnf import ROOT, Rules, renamed, rules_of
 from engine.grammars.syntax.lark import lark_of, regex_of
 from engine.link.messages import Grammar
 
-# What may hold "%json" in Lark without being a schema: strings, regular expressions, comments.
+# Lark parts that may contain "%json" without being a schema: strings, regexes, comments.
 _LARK = re.compile(
     r'"(?:\\.|[^"\\\n])*"|//[^\n]*|#[^\n]*|/(?:\\.|[^/\\\n])+/|%(?P<what>json|grammar|pattern)\s*'
 )
@@ -58,7 +58,7 @@ class _Preparation:
         self._parts: list[_Library] = []  # grammars that others refer to by name
 
     def whole(self, grammar: Grammar) -> tuple[_Library, list[_Library]]:
-        """Return the grammar, and what it has as parts."""
+        """Return the grammar, and the named grammars that are its parts."""
         return self._whole(grammar), self._parts
 
     def _whole(self, grammar: Grammar) -> _Library:
@@ -73,13 +73,13 @@ class _Preparation:
                 return {"lark_grammar": self._with_parts(grammar.text)}
 
     def _rules(self, gbnf: str) -> Rules:
-        """Read the rules, those of grammars within among them."""
+        """Read the rules, including those of embedded grammars."""
         others: Rules = {}
         rules = rules_of(gbnf, lambda value: self._within(_grammar(value), others))
         return rules | others
 
     def _within(self, grammar: Grammar, rules: Rules) -> Expression:
-        """Return the grammar as a part of GBNF; add its rules to `rules`."""
+        """Return an embedded grammar as a GBNF expression; add its rules to `rules`."""
         match grammar.kind:
             case "regex":
                 return _of_regex(grammar.text)
@@ -94,7 +94,7 @@ class _Preparation:
                 return Foreign(self._named(grammar))
 
     def _with_parts(self, lark: str) -> str:
-        """Return the grammar with schemas (`%json {...}`) that can be followed.
+        """Return the grammar with its schemas (`%json {...}`) made followable.
 
         A part of another kind (`%grammar [...]`) becomes a name, and a pattern (`%pattern "..."`)
         the regular expression of the texts in which it is found, for terminals to be made of.
@@ -143,7 +143,7 @@ def _of_regex(regex: str) -> Expression:
 
 
 def _beginnings(schema: JsonValue) -> Ranges:
-    """Return the characters with which a value of the schema may begin."""
+    """Return the characters that can begin a value of the schema."""
     kinds = schema.get("type") if isinstance(schema, dict) else None
     begins = _BEGINS.get(kinds) if isinstance(kinds, str) else None
     return tuple((ord(char), ord(char)) for char in begins or "".join(_BEGINS.values()))

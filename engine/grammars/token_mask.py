@@ -1,4 +1,4 @@
-"""A grammar as the constraint on one sequence's next token.
+"""A grammar that constrains the next token of a sequence.
 
 A mask takes some 20 to 100 us, beside the engine's thread (`mask_threads.py`). A grammar whose
 masks take much longer ends its own request.
@@ -21,18 +21,18 @@ from engine.sequences.token_constraint import Bitmask, TokenConstraint
 
 
 class GrammarConstraint(TokenConstraint):
-    """One sequence's place in a grammar."""
+    """The state of one sequence in a grammar."""
 
     def __init__(self, compilation: Compilation, flow: str = "", mask_s: float = MASK_S) -> None:
-        """Constrain by a compilation; a mask that takes more than `mask_s` seconds is its last."""
+        """Constrain by a compilation; a mask that takes over `mask_s` seconds is the last one."""
         self.flow = flow
         self._compilation = compilation
         compilation.users.add(self)
         self._mask_s = mask_s
-        self._matcher: LLMatcher | None = None  # once it is asked
-        self._words = np.zeros(0, np.int32)  # what every mask of it is written into
-        self._address = 0  # address of these words
-        self._mask: Bitmask | None = None  # mask of the present place, once made
+        self._matcher: LLMatcher | None = None  # made at the first use
+        self._words = np.zeros(0, np.int32)  # buffer for all its masks
+        self._address = 0  # address of the buffer
+        self._mask: Bitmask | None = None  # mask of the next token, once made
         self._error: EngineError | None = None
 
     @property
@@ -42,22 +42,22 @@ class GrammarConstraint(TokenConstraint):
 
     @property
     def has_mask(self) -> bool:
-        """True if its mask is made, perhaps for a step that went without it."""
+        """True if the next token's mask is made."""
         return self._mask is not None
 
     @property
     def is_over(self) -> bool:
-        """True if the grammar is complete, and nothing but the end may follow."""
+        """True if the grammar is complete: only an end of sequence may follow."""
         matcher = self._matcher
         return matcher is not None and matcher.is_stopped() and not matcher.is_error()
 
     @property
     def error(self) -> EngineError | None:
-        """Reason why the sequence cannot go on, or None."""
+        """Reason why the sequence cannot continue, or None."""
         return self._error or self._compilation.error
 
     def allowed(self) -> Bitmask:
-        """Return tokens that may be next, ends of sequence among them where the grammar may end.
+        """Return the mask of allowed next tokens, with ends of sequence at a possible end.
 
         Valid until `advance`: the next mask is written over it.
         """
@@ -66,7 +66,7 @@ class GrammarConstraint(TokenConstraint):
         return self._mask
 
     def advance(self, token_id: int) -> None:
-        """Advance by a token of the sequence, which was allowed."""
+        """Advance by an allowed token of the sequence."""
         self._mask = None
         self._own().consume_token(token_id)
 
@@ -80,7 +80,7 @@ class GrammarConstraint(TokenConstraint):
         return self._matcher
 
     def _next_mask(self) -> Bitmask:
-        """Compute the next mask, mostly without the interpreter, which other masks wait for."""
+        """Compute the next mask, mostly without Python's lock, so that other masks run."""
         matcher, words = self._own(), self._words
         began = time.thread_time()
         matcher.unsafe_compute_mask_ptr(self._address, words.nbytes)

@@ -1,4 +1,4 @@
-"""The tokens of a model, as the library for grammars reads them from its directory.
+"""A model's tokens, read by the grammar library from the model's directory.
 
 The library holds every added token in angle brackets for special, and no text may have one of
 these. Gemma's added tokens are the tags of HTML, too, and nothing but text: in a string of JSON
@@ -19,12 +19,12 @@ from llguidance import LLTokenizer
 from engine.models.token_marks import TokenMarks, is_in_angles, read_token_marks
 
 TOKENIZER_FILE = "tokenizer.json"
-WORD_BITS = 32  # of a mask
+WORD_BITS = 32  # bits of a word of a mask
 
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """The bytes of each token, and which of them end a sequence.
+    """The bytes of each token, and the tokens that end a sequence.
 
     Another process reads the same from `model_dir` with the same numbers.
     """
@@ -36,7 +36,7 @@ class Vocabulary:
 
     @property
     def num_words(self) -> int:
-        """The words of a mask, as the model has logits."""
+        """Number of words of a mask, for the model's logits."""
         return -(-self.num_logits // WORD_BITS)
 
 
@@ -46,7 +46,7 @@ class _File(msgspec.Struct):
 
 
 class NoVocabulary(ValueError):
-    """The model's directory does not say what its tokens are."""
+    """The model's directory has no usable vocabulary."""
 
 
 def read_vocabulary(model_dir: Path, vocab_size: int, eos_token_ids: tuple[int, ...]) -> Vocabulary:
@@ -72,17 +72,17 @@ def _read(path: Path, vocab_size: int, eos: list[int]) -> LLTokenizer:
     source = _with_text_as_text(path) or str(path)
     try:
         return LLTokenizer(source, n_vocab=vocab_size, eos_token=eos)
-    except ValueError:  # of logits there are fewer, or the file is damaged
+    except ValueError:  # there are fewer logits than tokens, or the file is damaged
         return LLTokenizer(source, eos_token=eos)
 
 
 def _with_text_as_text(path: Path) -> str | None:
-    """Return the file's text with some added tokens as text; None where all may stay special."""
+    """Return the tokenizer file with some special tokens as text; None if all may stay special."""
     data = path.read_bytes()
     try:
         file = msgspec.json.decode(data, type=_File)
         added = msgspec.json.decode(file.added_tokens, type=list[dict[str, Any]])
-    except msgspec.DecodeError:  # the library says what is wrong with it
+    except msgspec.DecodeError:  # the library reports the error in the file
         return None
     marks, vocabulary = read_token_marks(path.parent), file.model.get("vocab")
     if not isinstance(vocabulary, dict):
@@ -94,7 +94,7 @@ def _with_text_as_text(path: Path) -> str | None:
 
 
 def _is_text(token: dict[str, Any], marks: TokenMarks, vocabulary: dict[str, int]) -> bool:
-    """Return whether it is a tag of text, of which the vocabulary knows the id."""
+    """Return whether an added token is a tag of text with a known id."""
     content, is_special = token.get("content", ""), token.get("special") is True
     if not is_in_angles(content) or vocabulary.get(content) != token.get("id"):
         return False

@@ -1,1 +1,1 @@
-"""Work under way between two turns of the step: requests of clients, and launched steps."""
+"""Work under way between two turns of the loop: clients' requests, and launched steps."""

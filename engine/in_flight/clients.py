@@ -1,4 +1,4 @@
-"""The clients, their requests that are alive, and what they are told.
+"""The clients, their running requests, and the events sent to them.
 
     add ... post ... send        a turn's events go to each client in one message
     tell                         what is not an event is sent at once
@@ -24,7 +24,7 @@ from engine.sequences.sequence import Sequence
 
 
 class Clients:
-    """Live requests of one engine's clients. One owner thread."""
+    """Accepted requests of all clients of one engine. One owner thread."""
 
     def __init__(self, components: Components) -> None:
         self._link = components.link
@@ -40,44 +40,44 @@ class Clients:
         return self._alive.values()
 
     def check_new(self, client: bytes, request_id: str) -> None:
-        """Raise InvalidRequest for the id of a request of this client that is alive."""
+        """Raise InvalidRequest if this client has an accepted request with this id."""
         if (client, request_id) in self._alive:
             raise InvalidRequest("this request id is already running")
 
     def add(self, sequence: Sequence) -> None:
-        """Add a request that is alive from now on."""
+        """Add an accepted request."""
         self._alive[sequence.client, sequence.request_id] = sequence
 
     def is_alive(self, sequence: Sequence) -> bool:
-        """Return whether its last event has not been posted."""
+        """Return whether the sequence's last event has not been posted."""
         return self.find(sequence.client, sequence.request_id) is sequence
 
     def find(self, client: bytes, request_id: str) -> Sequence | None:
-        """Find the request of a client; None: it is over, or was never here."""
+        """Find a client's request; None: it has ended, or never existed."""
         return self._alive.get((client, request_id))
 
     def find_of_any(self, request_id: str) -> Sequence | None:
-        """Find the request of this id, whichever gateway sent it; None: there is none."""
+        """Find a request by its id, of any client; None without one."""
         return next((one for one in self.alive if one.request_id == request_id), None)
 
     def post(self, events: Iterable[AddressedEvent]) -> None:
-        """Queue events to be sent; the last event of a sequence ends its life here."""
+        """Queue events to be sent; a sequence's last event removes the sequence."""
         for event in events:
             if event.is_last:
                 del self._alive[event.client, event.event.request_id]
             self._outbox.append(event)
 
     def refuse(self, client: bytes, request_id: str, error: EngineError) -> None:
-        """Queue the error of a request that has never been alive."""
+        """Queue the error of a request that was not accepted."""
         self._outbox.append(failed(client, request_id, error))
 
     def abandon(self, error: EngineError) -> None:
-        """Queue `error` for all that are alive; touches no state that may be broken."""
+        """Queue `error` for all accepted requests; touches no state that may be broken."""
         self._outbox += [failed(one.client, one.request_id, error) for one in self.alive]
         self._alive.clear()
 
     def send(self) -> None:
-        """Send what is queued."""
+        """Send the queued events."""
         outbox, self._outbox = self._outbox, []
         by_client: defaultdict[bytes, list[Event]] = defaultdict(list)
         for client, event in outbox:
@@ -89,12 +89,12 @@ class Clients:
             self.tell(client, StepReply(events))
 
     def answer(self, answers: Iterable[PinReply]) -> None:
-        """Send the answers to those who asked for pins."""
+        """Send the results of pins to the clients that asked for them."""
         for client, message in answers:
             self.tell(client, message)
 
     def tell(self, client: bytes, message: FromEngine) -> None:
-        """Send a message; cancel all requests of a client that is gone."""
+        """Send a message; if the client is gone, cancel all its requests."""
         if self._link.send(client, message):
             return
         now = self._clock()

@@ -1,4 +1,4 @@
-"""Launched steps, collected in order and timed; and steps for which the device has no memory.
+"""Launched steps, collected in order and timed; steps without device memory are retried.
 
 Knows: which steps are on the device and which wait to be sampled, how long steps took, how large
 one may be, and when the next has to be decided. Does not know: what a step is made of
@@ -20,12 +20,12 @@ from engine.scheduling.step_times import StepShape
 from engine.sequences.sequence_cache import lease_of
 from engine.step import Launched
 
-OVER_S = 1e-4  # if the host waited for less, the step was over already
-NUM_REMEMBERED = 8  # launches, for how long one takes
-MARGIN_S = 0.001  # beyond the time that a launch takes
-SHORT = 4  # times as long as a launch: a step that takes no longer is not worth a delay
+OVER_S = 1e-4  # seconds: if the host waited for less, the step had already ended
+NUM_REMEMBERED = 8  # recent launches that predict the next launch's time
+MARGIN_S = 0.001  # seconds beyond the predicted time of a launch
+SHORT = 4  # a step shorter than so many launches is not worth a delay
 
-# Seconds that a step waits for masks: as long as nothing is known of what steps take, and at most.
+# Seconds that a step waits for masks: while step times are unknown, and at most.
 UNKNOWN_S = 0.005
 MOST_PATIENCE_S = 0.05
 
@@ -34,7 +34,7 @@ class Launches:
     """The launched steps of one engine. One owner thread."""
 
     def __init__(self, components: Components) -> None:
-        self.budget: int | None = None  # tokens of a step; lowered when the device had no memory
+        self.budget: int | None = None  # tokens of a step; lowered on lack of memory
         self._runner = components.runner
         self._masks = components.masks
         self._settler = components.settler
@@ -47,18 +47,18 @@ class Launches:
         self._overlaps = components.overlap_scheduling
         self._stages = components.stages
         self._under_way: deque[tuple[Scheduled, Launched, float]] = deque()  # with launch times
-        self._masked: MaskedStep | None = None  # the last of them, until its sampling is launched
-        self._launches: deque[float] = deque(maxlen=NUM_REMEMBERED)  # recent launches, in seconds
-        self._settled_at = 0.0  # when the last step was settled
-        self._ended_at: float | None = 0.0  # end of that step; None: before the host looked
-        self._began_at: float | None = None  # start of the first under way, predicted if not seen
-        self._num_refused = 0  # steps in a row for which the device had no memory
+        self._masked: MaskedStep | None = None  # last step, until its sampling is launched
+        self._launches: deque[float] = deque(maxlen=NUM_REMEMBERED)  # seconds of recent launches
+        self._settled_at = 0.0  # time when the last step was settled
+        self._ended_at: float | None = 0.0  # end of the last step; None: before the host looked
+        self._began_at: float | None = None  # start of the first running step, perhaps predicted
+        self._num_refused = 0  # successive launches without device memory
 
     def __len__(self) -> int:
         return len(self._under_way)
 
     def launch(self, scheduled: Scheduled) -> bool:
-        """Launch the step; False when the device had no memory for it."""
+        """Launch the step; return False if the device has no memory for it."""
         launched_at = self._clock()
         try:
             launched = self._launched(scheduled)
@@ -79,12 +79,12 @@ class Launches:
         return self._masked
 
     def ask_for_masks(self) -> None:
-        """Start to make the masks of the step launched last, if it has any."""
+        """Start to make the masks of the last launched step, if it needs masks."""
         if self._masked is not None:
             self._masked.ask()
 
     def sample(self) -> list[AddressedEvent]:
-        """Launch the sampling of the step launched last, where it waits for masks.
+        """Launch the sampling of the last launched step, if it waits for masks.
 
         Where the device has no memory for it, all rows sample in a later step, but for one of the
         constrained, whose request fails.
@@ -106,11 +106,11 @@ class Launches:
         return [self._settler.fail(failing.sequence, error, self._clock())]
 
     def decided(self, seconds: float) -> None:
-        """Note how long the host took to decide and launch a step."""
+        """Record the seconds that the host took to decide and launch a step."""
         self._launches.append(seconds)
 
     def due(self) -> float | None:
-        """Return when the next step must be decided to keep the device busy; None: at once.
+        """Return the time when the next step must be decided to keep the device busy; None: now.
 
         At once where a stage has nothing to do meanwhile. Else a step that is launched early is
         one more step that a new request waits for:
@@ -125,7 +125,7 @@ class Launches:
         takes = self._times.least(StepShape.of(scheduled.step.rows))
         if started_at is None or takes is None:
             return None
-        # The longest of recent ones: an uncaptured step takes the host many times as long.
+        # The longest recent launch: an uncaptured step takes the host many times as long.
         ahead = max(self._launches) + MARGIN_S
         return started_at + takes - ahead if takes > SHORT * ahead else None
 
@@ -139,9 +139,9 @@ class Launches:
         now = self._clock()
         self._copies.complete_released(now)
         started_at = self._started_at(launched_at)
-        # Without a step ahead the host did nothing else since the launch.
+        # Without a step ahead the host only waited since the launch.
         is_end_seen = now - looked >= OVER_S or not self._overlaps
-        # The time of a held-up step says nothing of the device, and would hold up the next.
+        # The time of a delayed step is not the device's, and would delay the next step.
         is_held = isinstance(launched, MaskedStep) and launched.is_held
         began_at = self._predicted_start(launched_at) if started_at is None else started_at
         self._learn(
@@ -153,7 +153,7 @@ class Launches:
         return refused + self._settler.settle(scheduled, sampled, now, seconds)
 
     def shrink_or_fail(self, scheduled: Scheduled) -> list[AddressedEvent]:
-        """Lower the budget after a launch ran out of device memory, or fail a request.
+        """After a launch without device memory, lower the budget or fail a request.
 
         The first time steps get smaller, after that the request with the largest row fails.
         Sequences that started in this step start over, since their first block may be a half-made
@@ -184,7 +184,7 @@ class Launches:
         is_end_seen: bool,
         is_held: bool,
     ) -> None:
-        """Learn what a step took, and predict when the next began if this one's end is unseen."""
+        """Learn the time of a step; predict the start of the next if this one's end is unseen."""
         times = self._times
         self._began_at = None
         if began_at is None:
@@ -196,7 +196,7 @@ class Launches:
             learn(shape, now - began_at)
 
     def _patience(self) -> tuple[float, float]:
-        """Return the seconds until the device needs the host, and of the step launched last."""
+        """Return the seconds until the device needs the host, and the last step's seconds."""
         scheduled, _, launched_at = self._under_way[-1]
         times, shape = self._times, StepShape.of(scheduled.step.rows)
         takes = times.least(shape) or times.seconds(shape)
@@ -207,9 +207,9 @@ class Launches:
         return min(max(idle_at - self._ahead() - now, 0.0), MOST_PATIENCE_S), takes
 
     def _ahead(self) -> float:
-        """Return how long before the device is done the host has to begin the next step."""
+        """Return the seconds before the device is done when the host must begin the next step."""
         return median(self._launches) + MARGIN_S if self._launches else MARGIN_S
 
     def _started_at(self, launched_at: float) -> float | None:
-        """Return when the device began a step; None: when the one before ended, not yet known."""
+        """Return the start of a step on the device; None: at the unseen end of the step before."""
         return launched_at if launched_at >= self._settled_at else self._ended_at

@@ -1,4 +1,4 @@
-"""A step with constrained rows: its sampling is launched once their masks are there.
+"""A step with constrained rows: its sampling is launched once their masks are made.
 
     host    | launch forward n+1 | settle n | masks of n+1, replies | launch sampling n+1 | ...
     device  |  forward, sampling n ...| forward n+1 ....................| sampling n+1 | ...
@@ -17,8 +17,8 @@ from engine.scheduling.step_builder import Scheduled, ScheduledRow, unsent
 from engine.sequences.token_constraint import Making, MaskMaker
 from engine.step import Bitmask, Forward, Launched, Sampled
 
-LOST_STEPS = 2  # by a row that is left out: it has no row in the next, and then the same one again
-LONGEST_PART = 1 / 4  # of a step that the rows are held up for those whose masks are late
+LOST_STEPS = 2  # steps lost by a left-out row: it has no row in the next one, then the same again
+LONGEST_PART = 1 / 4  # part of a step for which its rows wait for late masks
 LEFT_OUT = Sampled(None, is_left_out=True)
 
 
@@ -33,16 +33,16 @@ class MaskedStep:
         self._making: Making | None = None
         self._launched: Launched | None = None
         self._left_out: frozenset[ScheduledRow] = frozenset()
-        self.is_held = False  # all its rows waited for those whose masks were late
+        self.is_held = False  # True if all rows waited for late masks
 
     def ask(self) -> None:
-        """Start to make the masks, once the values of the step before are settled."""
+        """Start to make the masks, once the samples of the step before are settled."""
         alive = [row.sequence.constraint for row in self._masked if not row.is_over]
         lacking = [one for one in alive if one is not None and not one.has_mask]
         self._making = self._masks.make(lacking)
 
     def sample(self, spare_s: float, step_s: float) -> frozenset[ScheduledRow]:
-        """Wait for the masks and launch the sampling; returns the rows that are left out of it.
+        """Wait for the masks and launch the sampling; return the rows that are left out.
 
         The device needs nothing for `spare_s`. Then rows whose masks are late are worth a part of
         `step_s`, what a step takes, as large as their part of the rows.
@@ -69,7 +69,7 @@ class MaskedStep:
         )
 
     def refuse(self) -> tuple[frozenset[ScheduledRow], ScheduledRow]:
-        """Sample nothing: the device had no memory for it.
+        """Sample no row: the device has no memory for it.
 
         All rows that sample are left out. Returns them, and a constrained one: the larger part of
         the memory was to be for its mask.
@@ -80,7 +80,7 @@ class MaskedStep:
         return self._left_out, self._masked[-1]
 
     def collect(self) -> list[Sampled]:
-        """Wait for the step; `LEFT_OUT` for what is not sampled."""
+        """Wait for the step; rows without a sample get `LEFT_OUT`."""
         assert self._launched is not None
         sampled = iter(self._launched.collect())
         values = list[Sampled]()

@@ -1,4 +1,4 @@
-"""Sequences that wait in the queue until their constraints are made.
+"""Sequences that wait in the queue until their constraints are ready.
 
 Knows: who waits. Does not know: how constraints are made (`engine.grammars`).
 """
@@ -12,17 +12,17 @@ from engine.sequences.sequence import Sequence
 
 
 class Unready:
-    """Waiting sequences of one engine, all alive when they were added. One owner thread."""
+    """Sequences of one engine that wait for constraints, all accepted. One owner thread."""
 
     def __init__(self) -> None:
         self._sequences: list[Sequence] = []
 
     def add(self, sequence: Sequence) -> None:
-        """Add a sequence that waits from now on."""
+        """Add a waiting sequence."""
         self._sequences.append(sequence)
 
     def take(self, is_alive: Callable[[Sequence], bool]) -> list[tuple[Sequence, EngineError]]:
-        """Free sequences whose constraints are ready; return those that cannot have one, and why.
+        """Unblock sequences with ready constraints; return those with failed ones, and the errors.
 
         Who is not alive any more waits no longer.
         """

@@ -1,4 +1,4 @@
-"""A decoder described by its config: reads a Hugging Face directory and computes logits.
+"""Decoders described by their configs: reading a Hugging Face directory, computing logits.
 
     checks, decoder    whether it can be served; the forward pass
     checkpoints        tensors in files, and which part of each a rank reads

@@ -1,4 +1,4 @@
-"""A check that a model can be served, as far as its files tell before they are loaded.
+"""A check that a model can be served, judging by its files, before they are loaded.
 
 No torch: the command line asks before it starts anything, and `ratoon models` asks alone. What is
 left to the start itself: the tensors, the device and its memory.
@@ -32,7 +32,7 @@ def check_served(
     quantization: Quantization = "none",
     grid: RankGrid = ALONE,
 ) -> ModelConfig:
-    """Return the model if a start would get as far as its tensors; else raise its ModelError.
+    """Return the model if a start could load its tensors; else raise the start's ModelError.
 
     `has_weights`: dummy weights need no files.
     """
@@ -46,7 +46,7 @@ def check_served(
 
 
 def check_ranks(model: ModelConfig, block_size: int, grid: RankGrid) -> None:
-    """Raise UnsupportedModel for a model that such ranks cannot divide or compute."""
+    """Raise UnsupportedModel for a model that these ranks cannot divide or compute."""
     check_grid(grid)
     check_shards(model, grid.tensor)
     split_model(model, grid.stages, SERVED_DTYPES[0])
@@ -55,7 +55,7 @@ def check_ranks(model: ModelConfig, block_size: int, grid: RankGrid) -> None:
 
 
 def check_grid(grid: RankGrid) -> None:
-    """Raise UnsupportedModel for more ranks than there may be."""
+    """Raise UnsupportedModel for too many ranks."""
     if grid.num_ranks > MOST_RANKS:
         raise UnsupportedModel(
             f"tensor_parallel {grid.tensor} x pipeline_parallel {grid.stages}: "
@@ -80,7 +80,7 @@ def check_matrices(model: ModelConfig) -> None:
 
 
 def check_geometry(model: ModelConfig, block_size: int) -> None:
-    """Raise UnsupportedModel for sizes that the kernels do not compute."""
+    """Raise UnsupportedModel for sizes that the kernels do not support."""
     if len({(one.num_kv_heads, one.head_dim) for one in model.attentions}) > 1:
         raise UnsupportedModel("layers that differ in KV heads or their size are not served")
     for one in model.attentions:

@@ -1,4 +1,4 @@
-"""The config of a model, read from a Hugging Face directory before any tensor is there.
+"""The config of a model, read from a Hugging Face directory before any tensor.
 
 Knows: the fields that decide what a decoder costs, with Hugging Face's defaults, whether or not it
 is served; what all architectures have in common; the layout of their KV. Does not know: which there
@@ -34,7 +34,7 @@ OF_THE_WHOLE = ("dtype", "torch_dtype")
 
 
 class ModelSizes(msgspec.Struct, kw_only=True):
-    """Counts of elements. Optional fields are as in the file."""
+    """A model's sizes, in elements. Optional fields are those of the file."""
 
     vocab_size: Positive
     hidden_size: Positive
@@ -49,11 +49,11 @@ class ModelSizes(msgspec.Struct, kw_only=True):
 
     @property
     def num_kv_heads(self) -> int:
-        """Number of KV heads; as many as query heads, where the file does not say."""
+        """Number of KV heads; that of query heads if the file has no number."""
         return self.num_key_value_heads or self.num_attention_heads
 
     def size_of_head(self, default: int | None = None) -> int:
-        """Return the width of one head, rounded down where the heads do not divide the whole.
+        """Return the size of one head, rounded down if the heads do not divide the hidden size.
 
         `default` is of the architecture; None: `hidden_size` / heads.
         """
@@ -61,7 +61,7 @@ class ModelSizes(msgspec.Struct, kw_only=True):
 
     @property
     def dtype_name(self) -> str | None:
-        """Dtype of the checkpoint; None: not said."""
+        """Dtype of the checkpoint, or None if the file has none."""
         return self.dtype or self.torch_dtype
 
 
@@ -92,17 +92,17 @@ class _MayHaveText(msgspec.Struct):
 
 
 def text_field(path: Path) -> str | None:
-    """Return the field with the config of the text model, where that is one part of several."""
+    """Return the name of the field with the text model's config, if the model has several parts."""
     return TEXT if read_json(path, _MayHaveText).text_config else None
 
 
 def read_sizes(path: Path) -> ModelSizes:
-    """Read the sizes of a model, or of its part for text; raises BadConfig."""
+    """Read the sizes of a model, or of its text model; raises BadConfig."""
     return read_json(path, ModelSizes, text_field(path))
 
 
 def check_heads(raw: ModelSizes, default_head_dim: int | None = None) -> None:
-    """Raise BadConfig for heads that the sizes contradict; the default as in `size_of_head`."""
+    """Raise BadConfig for heads that contradict the sizes; default as in `size_of_head`."""
     heads = raw.num_attention_heads
     if raw.head_dim is None and default_head_dim is None and raw.hidden_size % heads:
         raise BadConfig(
@@ -123,7 +123,7 @@ SERVED_DTYPES = ("float32", "bfloat16", "float16")
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """A decoder. Counts are of tensors' elements; `max_positions` of tokens."""
+    """Config of a decoder. Sizes are in elements; `max_positions` is in tokens."""
 
     family: str
     vocab_size: int
@@ -132,15 +132,15 @@ class ModelConfig:
     final_norm: RmsNormConfig
     max_positions: int
     tied: bool  # the output projection is the embedding
-    dtype: str | None  # of the checkpoint, one of SERVED_DTYPES; None: not said
+    dtype: str | None  # of the checkpoint, one of SERVED_DTYPES, or None
     eos_token_ids: tuple[int, ...] = ()
     weight_format: WeightFormat = PLAIN
     names: CheckpointNames = PLAIN_NAMES
-    embedding_scale: float | None = None  # factor of embeddings; None: none
+    embedding_scale: float | None = None  # factor of embeddings, or None
     logits_softcap: float | None = None  # logits become softcap * tanh(logit / softcap)
 
     def for_positions(self, num_positions: int) -> ModelConfig:
-        """Return the config for at most so many tokens a sequence, on which some ropes depend."""
+        """Return the config for sequences of `num_positions` tokens, on which some ropes depend."""
         layers = tuple(_for_positions(layer, num_positions) for layer in self.layers)
         return replace(self, layers=layers)
 

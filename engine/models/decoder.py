@@ -1,4 +1,4 @@
-"""The forward pass of every decoder this engine serves.
+"""The forward pass of every decoder that is served.
 
     first stage    embedding -> layers -> sum of all so far ->
     others         -> sum of all so far -> layers -> ... -> final norm -> head     in the last
@@ -30,31 +30,31 @@ from kernels.ops import Ops
 
 
 class PendingLayers(Protocol):
-    """Layers of the pool, from `first` on, that may still be loading when a step begins."""
+    """Layers of the KV pool, from `first` on, that may still be loading when a step begins."""
 
     first: int
 
     def wait(self) -> None:
-        """Make later launches wait for the pending layers."""
+        """Make later launches wait for the loading layers."""
         ...
 
 
 class WeightPrefetch(Protocol):
-    """Prefetch to the device of layers whose weights stay in host memory.
+    """Prefetch of layers' weights from host memory to the device.
 
     Layers are counted from the first one that is computed here.
     """
 
     def begin(self) -> None:
-        """Start the first copies, as a step begins."""
+        """Start the first copies, at the begin of a step."""
         ...
 
     def wait(self, index: int) -> None:
-        """Make later launches wait for the weights of this layer, wherever they stay."""
+        """Make later launches wait for the weights of this layer, if they are being copied."""
         ...
 
     def computed(self, index: int) -> None:
-        """Reuse a layer's place for later copies, now that all of the layer was launched."""
+        """Reuse a layer's buffer for later copies, after all launches of the layer."""
         ...
 
 
@@ -71,19 +71,19 @@ class Decoder:
     parameters: Parameters
     cos_sin: tuple[Tensor, ...]
     ops: Ops
-    late: PendingLayers | None = None  # None: every layer is there when a step is launched
+    late: PendingLayers | None = None  # None: all KV is in the pool when a step is launched
     group: RankGroup | None = None
     pipe: Pipe | None = None
     prefetch: WeightPrefetch | None = None  # None: all weights are on the device
 
     @property
     def has_logits(self) -> bool:
-        """True if the layers computed here are the model's last."""
+        """True if this rank computes the model's last layers."""
         return self.pipe is None or self.pipe.stage.is_last
 
     @property
     def head(self) -> Tensor:
-        """The rows of the output projection that are multiplied here, (V, H) or a rank's."""
+        """The rows of the output projection that this rank multiplies, (V, H) or fewer."""
         head = self.parameters.head
         if self.group is None:
             return head
@@ -137,7 +137,7 @@ class Decoder:
             index = layer.index - first
             self._await(index)
             kv = pool[index]
-            # The queries take the name of what they came from, whose memory is free then.
+            # The queries reuse the variable of their input, whose memory is freed.
             hidden, residual = layer.write_kv(
                 ops, hidden, residual, layout, kv, self.cos_sin[layer.index]
             )
@@ -152,21 +152,21 @@ class Decoder:
         return None
 
     def _await(self, index: int) -> None:
-        """Make later launches wait for a layer's weights and KV, where these come late."""
+        """Make later launches wait for a layer's weights and KV, where they are loaded late."""
         if self.prefetch is not None:
             self.prefetch.wait(index)
         if self.late is not None and index == self.late.first:
             self.late.wait()
 
     def _entering(self, token_ids: Tensor) -> Tensor:
-        """Return the input of the first layer computed here, (T, H)."""
+        """Return the input of this rank's first layer, (T, H)."""
         if self.pipe is None or self.pipe.stage.is_first:
             return self._embedded(token_ids)
         embedding = self.parameters.embedding
         return self.pipe.receive(embedding.new_empty((len(token_ids), embedding.shape[1])))
 
     def _pass_on(self, hidden: Tensor | PeerProduct | None, residual: Tensor) -> None:
-        """Send the next stage the sum that its first norm would make: the bits are the same.
+        """Send the next stage the sum that its first norm would compute, with the same bits.
 
         The normed one, of another weight than that norm's, is dropped.
         """
@@ -175,7 +175,7 @@ class Decoder:
         self.pipe.send(self.parameters.final_norm.add(self.ops, hidden, residual)[1])
 
     def _embedded(self, token_ids: Tensor) -> Tensor:
-        """Look up the embeddings (T, H), scaled where the model has a scale, in its dtype."""
+        """Look up the embeddings (T, H), scaled if the model scales them, in the model's dtype."""
         embedded = F.embedding(token_ids, self.parameters.embedding)
         scale = self.config.embedding_scale
         if scale is None:
@@ -184,7 +184,7 @@ class Decoder:
 
 
 def unlike_layers(kinds: Sequence[Hashable]) -> list[int]:
-    """Return the indices of layers that together launch all kernels of the whole model.
+    """Return the indices of layers that together launch all kernels of the model.
 
     `kinds` has the kind of each layer. The first layer begins with another norm than those after
     it, and the last one computes fewer tokens. A norm may launch another kernel after a layer of
@@ -205,7 +205,7 @@ def _launched(kinds: Sequence[Hashable]) -> set[Hashable]:
 
 
 def shortened(decoder: Decoder) -> Decoder:
-    """Shorten a decoder to the fewest layers that launch all kernels of the whole.
+    """Shorten a decoder to the fewest layers that launch all kernels of the model.
 
     Layers that stay in host memory are computed with whatever lies in their buffers: what comes
     out is of no use then, and the same kernels are launched.

@@ -44,7 +44,7 @@ class _Tokenizer(msgspec.Struct):
 
 
 def eos_token_ids(model_dir: Path, vocab_size: int) -> tuple[int, ...]:
-    """Return the ids that end an answer, each once; raises BadConfig.
+    """Return the ids of tokens that end an answer, each once; raises BadConfig.
 
     One that the model has no logit for is never sampled: it is left out, since who reads the
     vocabulary (grammars) would refuse it. -1 is such a one, by which some mean none.
@@ -82,7 +82,7 @@ def _of_tokenizer(model_dir: Path) -> int | None:
 
 
 def _id_of(path: Path, text: str) -> int | None:
-    """Find the id of an added token, or of one of the vocabulary; None where there is none."""
+    """Find the id of a token, added or of the vocabulary; None without one."""
     if not path.exists():
         return None
     tokenizer = read_json(path, _Tokenizer)

@@ -1,4 +1,4 @@
-"""Errors that keep a model from being served. With any of them the engine does not start.
+"""Errors that keep a model from being served: with any of them the engine does not start.
 
 Knows: what is wrong. Does not know: who reads it, or with which status the process ends (`main`).
 
@@ -18,15 +18,15 @@ from __future__ import annotations
 
 
 class ModelError(Exception):
-    """Base of everything that keeps a model from being served."""
+    """Base of all errors that keep a model from being served."""
 
 
 class ModelNotServed(ModelError):
-    """The model's files are not what can be served: no other machine or setting would do."""
+    """Model files that cannot be served on any machine or with any setting."""
 
 
 class UnsupportedModel(ModelNotServed):
-    """A model that is not served: its architecture, weight format, window, or sizes."""
+    """A model whose architecture, weight format, window or sizes are not served."""
 
 
 class BadConfig(ModelNotServed):
@@ -34,15 +34,15 @@ class BadConfig(ModelNotServed):
 
 
 class CheckpointError(ModelNotServed):
-    """The weights are absent, pickled, unreadable, or not what config.json says."""
+    """Weights that are absent, pickled, unreadable, or that contradict config.json."""
 
 
 class WrongSetting(ModelError):
-    """A setting asks for what this model has not, such as more context; with another it serves."""
+    """A setting that the model cannot fulfil, such as a longer context; others may work."""
 
 
 class DeviceUnavailable(ModelError):
-    """The device that was asked for is not there."""
+    """The configured device does not exist."""
 
 
 class PoolTooSmall(ModelError):
@@ -50,8 +50,8 @@ class PoolTooSmall(ModelError):
 
 
 class FilesChanged(ModelError):
-    """The model's files were replaced while they were loaded."""
+    """The model's files were replaced during loading."""
 
 
 class NotEnoughMemory(ModelError):
-    """Host or device have not the memory that a start takes, or the process may not take it."""
+    """Host or device memory is too small for a start, or the process may not use enough of it."""

@@ -23,13 +23,13 @@ class RankGrid:
 
     @property
     def num_ranks(self) -> int:
-        """All."""
+        """Number of all ranks."""
         return self.tensor * self.stages
 
     def stage_of(self, rank: int) -> int:
-        """Return the stage that a rank computes, 0 the one with the first layer."""
+        """Return the stage of a rank; stage 0 has the first layer."""
         return self.stages - 1 - rank // self.tensor
 
     def part_of(self, rank: int) -> int:
-        """Return which part of its stage's layers a rank has."""
+        """Return the rank's index among the ranks of its stage."""
         return rank % self.tensor

@@ -1,4 +1,4 @@
-"""Pointers of Git LFS, which a clone without its extension has in the place of large files.
+"""Git LFS pointers, which stand for large files in a clone without Git LFS.
 
 Knows: how a pointer begins. Does not know: what the file should be.
 """
@@ -12,7 +12,7 @@ WHAT = "a pointer of Git LFS and not the file itself: `git lfs pull` gets it"
 
 
 def is_pointer(path: Path) -> bool:
-    """Return whether the file is a pointer; False where it cannot be read: its reader says that."""
+    """Return whether the file is a pointer; False if it is unreadable, which its reader reports."""
     try:
         with path.open("rb") as file:
             return file.read(len(_BEGINNING)) == _BEGINNING

@@ -1,4 +1,4 @@
-"""The modules of a layer: matrices and norms that know their tensors and the tensors' names.
+"""The modules of a layer: matrices and norms with their tensors and the tensors' names.
 
 A module is a frozen dataclass; the modules within a layer are found in its fields (`walk`). Torch
 is imported for types alone, so that an architecture's sizes can be read where torch is not.
@@ -53,23 +53,23 @@ class CheckpointTensor:
 
 @dataclass(frozen=True, slots=True)
 class LinearConfig:
-    """A matrix of a layer, (all rows, size_in), before it has tensors.
+    """Config of a layer's matrix, (all rows, size_in), without tensors.
 
     Several matrices of a checkpoint that multiply the same input are one, one below the other.
     Shards divide its rows, or its columns: then the sum of their products is the product.
     """
 
-    rows: tuple[tuple[str, int], ...]  # of each matrix in the checkpoint: its name, its rows
+    rows: tuple[tuple[str, int], ...]  # name and rows of each matrix in the checkpoint
     size_in: int
     bias: bool
     shards: Literal["rows", "columns"]
     in_parts: bool = True  # its reader adds the split-K partials (`kernels.linear.split_k`)
     of_expert: bool = False
-    plain: bool = False  # in every weight format
+    plain: bool = False  # not quantised in any weight format
 
     @property
     def size_out(self) -> int:
-        """The rows of all."""
+        """Number of rows of all matrices."""
         return sum(rows for _, rows in self.rows)
 
     def named(
@@ -96,11 +96,11 @@ class Module(ABC):
 
     @abstractmethod
     def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
-        """Yield views that together cover all its tensors once."""
+        """Yield views that together cover all tensors of the module once."""
 
     @abstractmethod
     def fill(self, generator: torch.Generator) -> None:
-        """Fill with dummy values with which activations keep their size."""
+        """Fill the tensors with dummy values that keep the size of activations."""
 
 
 class Linear(Module):
@@ -111,7 +111,7 @@ class Linear(Module):
 
     @property
     def takes_fp8(self) -> Scaling | None:
-        """Quantisation of its input, where the kernel before can do that; None: it is plain."""
+        """Quantisation of its input, where the kernel before can do that; None: no quantisation."""
         return None
 
     @abstractmethod
@@ -124,7 +124,7 @@ class Linear(Module):
 
 @dataclass(frozen=True, slots=True)
 class ExpertsConfig:
-    """The matrices of a layer's experts, before they have tensors.
+    """Config of the matrices of a layer's experts, without tensors.
 
     Those of one expert are named after `prefix`, its number and one of `names`: of the gate, of
     what it is multiplied with, of the projection back. Where they are `packed`, the checkpoint has
@@ -160,7 +160,7 @@ class Experts(Module):
 
 
 class Memory(Protocol):
-    """Source of tensors, instead of torch."""
+    """Source of tensors, in place of torch."""
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """Allocate the next tensor, uninitialised."""
@@ -169,7 +169,7 @@ class Memory(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Allocator:
-    """Allocator of the tensors of a model's modules, uninitialised.
+    """Allocator of uninitialised tensors for a model's modules.
 
     Where several ranks compute the model (`group`), configs have the sizes of this rank's part.
     """
@@ -181,8 +181,8 @@ class Allocator:
     memory: Memory | None = None  # None: torch's own, on `device`
 
     def empty(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
-        """Allocate a tensor of the model's dtype, unless another is given."""
-        import torch  # here, since sizes are read without torch
+        """Allocate a tensor of the model's dtype, unless `dtype` is given."""
+        import torch  # imported here, since sizes are read without torch
 
         if self.memory is not None:
             return self.memory.empty(shape, dtype or self.dtype)
@@ -208,7 +208,7 @@ class WeightFormat(Protocol):
 
     @property
     def name(self) -> str:
-        """Name of the format, as `quant_method` of config.json has it."""
+        """Name of the format, as in `quant_method` of config.json."""
         ...
 
     def linear(self, config: LinearConfig, new: Allocator) -> Linear:
@@ -220,19 +220,19 @@ class WeightFormat(Protocol):
         ...
 
     def num_bytes(self, config: LinearConfig, dtype: str) -> int:
-        """Count the bytes of such a matrix in a model of this dtype, for plans. Takes no torch.
+        """Count the bytes of a matrix in a model of this dtype, for plans, without torch.
 
         Raises UnsupportedModel where it is not served in this format.
         """
         ...
 
     def check_shard(self, config: LinearConfig) -> None:
-        """Raise UnsupportedModel for a rank's part of a matrix that would divide what is one."""
+        """Raise UnsupportedModel for a rank's part of a matrix that splits a unit of the format."""
         ...
 
 
 def walk(part: object, kind: type[M]) -> Iterator[M]:
-    """Yield everything of `kind` in `part`: itself, or in its fields and theirs, in order."""
+    """Yield every object of type `kind` in `part`: itself, or nested in its fields, in order."""
     if isinstance(part, kind):
         yield part
     elif isinstance(part, tuple):

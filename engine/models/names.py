@@ -1,4 +1,4 @@
-"""A checkpoint's names: those of the decoder, and what else may be in its files.
+"""A checkpoint's names: of the decoder's tensors, and of other tensors in its files.
 
 Checkpoints of models that see keep the decoder below a prefix, beside the tower that sees. Others
 carry heads that draft, scales of a cache in fp8, or tables that the config gives anyway. None of
@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
-# Prefixes of tensors outside the decoder: parts that see or hear, and heads that draft.
+# Prefixes of tensors outside the decoder: for vision, audio, and speculative heads.
 SURPLUS_PREFIXES = (
     "visual.",
     "model.visual.",
@@ -21,39 +21,39 @@ SURPLUS_PREFIXES = (
     "model.multi_modal_projector.",
     "mtp.",
 )
-# Suffixes of such tensors: scales of KV in fp8, and frequencies that the config gives.
+# Suffixes of unused tensors: scales of fp8 KV, and frequencies that the config gives.
 SURPLUS_SUFFIXES = (".q_scale", ".k_scale", ".v_scale", ".kv_scale", ".rotary_emb.inv_freq")
 _LAYER = re.compile(r"model\.layers\.(\d+)\.")
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointNames:
-    """Names of a checkpoint for the decoder's tensors, and what it may have beside them."""
+    """A checkpoint's names of the decoder's tensors, and its other tensors."""
 
-    # Prefixes, and what the decoder's names begin with instead; the first that fits counts.
+    # Prefixes in files and the decoder's prefixes instead; the first match counts.
     prefixes: tuple[tuple[str, str], ...] = ()
     surplus: tuple[str, ...] = SURPLUS_PREFIXES
-    # Layers after the last that only draft: `num_nextn_predict_layers`.
+    # Speculative layers after the last layer: `num_nextn_predict_layers`.
     drafting_layers: range = range(0)
-    # Matrices that are one in the files: a part of its name, and what its rows' names have instead.
+    # Matrices joined in the files: a part of the joined name, and its matrices' parts instead.
     merged: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def own(self, name: str) -> str:
-        """Return the name as a decoder without prefixes has it."""
+        """Return the decoder's name of a tensor in the files."""
         for prefix, instead in self.prefixes:
             if name.startswith(prefix):
                 return instead + name.removeprefix(prefix)
         return name
 
     def parts(self, own: str) -> tuple[str, ...]:
-        """Return in order the tensors that one of that own name joins by rows, if it joins any."""
+        """Return in order the decoder's tensors that the tensor `own` joins by rows, if any."""
         for part, instead in self.merged:
             if part in own:
                 return tuple(own.replace(part, one) for one in instead)
         return ()
 
     def surplus_kind(self, own: str) -> str | None:
-        """Return as a pattern what a tensor of that own name belongs to; None: it is not known."""
+        """Return the pattern of unused tensors that `own` matches; None without a match."""
         for prefix in self.surplus:
             if own.startswith(prefix):
                 return f"{prefix}*"
@@ -70,7 +70,7 @@ PLAIN_NAMES = CheckpointNames()
 
 
 class Surplus:
-    """Tensors left in the files, by kind."""
+    """Unused tensors of the files, by kind."""
 
     def __init__(self) -> None:
         self.num_bytes = 0
@@ -82,7 +82,7 @@ class Surplus:
         self.num_bytes += num_bytes
 
     def __str__(self) -> str:
-        """Return how many, of which kinds, how many bytes; empty where there is nothing."""
+        """Return the number, kinds and bytes of unused tensors; empty without any."""
         if not self._counts:
             return ""
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self._counts.items()))

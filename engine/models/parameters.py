@@ -1,4 +1,4 @@
-"""A decoder's tensors, and under which names checkpoints keep them.
+"""A decoder's tensors, and their names in checkpoints.
 
 Query, key and value projections are one matrix here, gate and up projections another, so that
 a layer does four matrix products. `checkpoint_tensors` maps every name of a checkpoint to the
@@ -28,7 +28,7 @@ from storage.stage import Stage, whole
 
 
 class LayerHomes(Protocol):
-    """Places of layers whose weights stay in host memory; a stage's own count from 0."""
+    """Memory of layers whose weights stay on the host; a stage counts its layers from 0."""
 
     @property
     def num_bytes(self) -> int:
@@ -36,15 +36,15 @@ class LayerHomes(Protocol):
         ...
 
     def host(self, index: int) -> Memory | None:
-        """Return the memory for the layer's tensors; None: it stays on the device, as others do."""
+        """Return the host memory for the layer's tensors; None: the layer stays on the device."""
         ...
 
     def buffer(self, index: int) -> Memory:
-        """Return the memory of tensors while the layer is computed; several layers share one."""
+        """Return the buffer of a layer while it is computed; several layers share one."""
         ...
 
     def keep(self, index: int) -> None:
-        """Keep what lies in the layer's buffer as its weights from here on."""
+        """Copy the contents of the layer's buffer to the host as its weights."""
         ...
 
 
@@ -66,20 +66,20 @@ class Parameters:
 
     @property
     def kept(self) -> tuple[DecoderLayer, ...]:
-        """The layers as they are kept."""
+        """The layers with tensors where they are stored, on device or host."""
         return tuple(self.in_host.get(layer.index, layer) for layer in self.layers)
 
     def tensors(self) -> Iterator[Tensor]:
-        """Yield every parameter once, as it is kept."""
+        """Yield every parameter once, as it is stored."""
         return self._with_layers(self.kept)
 
     def modules(self) -> Iterator[Module]:
-        """Yield the matrices and norms, in order, as they are kept."""
+        """Yield the matrices and norms, in order, as they are stored."""
         yield from walk((self.kept, self.final_norm), Module)  # type: ignore[type-abstract]
 
     @property
     def num_bytes(self) -> int:
-        """Bytes held on the device."""
+        """Bytes stored on the device."""
         buffers = 0 if self.homes is None else self.homes.num_bytes
         resident = tuple(layer for layer in self.layers if layer.index not in self.in_host)
         held = self._with_layers(resident)
@@ -100,7 +100,7 @@ def empty_parameters(
     homes: LayerHomes | None = None,
     stage: Stage | None = None,
 ) -> Parameters:
-    """Allocate a decoder's tensors, or this rank's of a `group` and a stage's, uninitialised."""
+    """Allocate uninitialised tensors of a decoder, or of this rank of `group` and `stage`."""
     new = Allocator(config.weight_format, dtype, device, group)
     num_ranks = 1 if group is None else group.num_ranks
     stage = stage or whole(len(config.layers))
@@ -126,7 +126,7 @@ def empty_parameters(
 def _allocators(
     new: Allocator, homes: LayerHomes | None, index: int
 ) -> tuple[Allocator, Allocator | None]:
-    """Return allocators of a layer's tensors on the device and, if any, in host memory."""
+    """Return allocators of a layer's tensors on the device, and on the host if it is offloaded."""
     host = None if homes is None else homes.host(index)
     if homes is None or host is None:
         return new, None
@@ -134,11 +134,11 @@ def _allocators(
 
 
 def checkpoint_tensors(parameters: Parameters) -> dict[str, CheckpointTensor]:
-    """Return the tensors of a checkpoint, by name; the views cover every parameter once."""
+    """Return the tensors of a checkpoint by name; the views cover every parameter once."""
     tables = {"model.embed_tokens.weight": parameters.embedding}
     if parameters.head is not parameters.embedding:
         tables["lm_head.weight"] = parameters.head
-    # A stage before the last has no head, and one after the first embeds nothing.
+    # A stage before the last has no head, and a stage after the first has no embedding.
     tensors = [CheckpointTensor(name, table, 0) for name, table in tables.items() if len(table)]
     for module in parameters.modules():
         tensors += module.checkpoint_tensors()
@@ -164,7 +164,7 @@ def dummy_parameters(
     generator = torch.Generator(device).manual_seed(seed)
     fill_matrix(parameters.embedding, generator)
     for index, module in enumerate(_made_on_device(parameters)):
-        if group is not None:  # one rank alone has biases that others have not
+        if group is not None:  # only the first rank has biases
             generator.manual_seed(seed + 1 + index)
         module.fill(generator)
     if not config.tied:
@@ -174,7 +174,7 @@ def dummy_parameters(
 
 
 def _made_on_device(parameters: Parameters) -> Iterator[Module]:
-    """Yield matrices and norms in order; those of a layer are kept once they have been filled."""
+    """Yield matrices and norms in order; each layer is stored once all of it is filled."""
     for layer in parameters.layers:
         yield from walk(layer, Module)  # type: ignore[type-abstract]
         if parameters.homes is not None and layer.index in parameters.in_host:
@@ -183,7 +183,7 @@ def _made_on_device(parameters: Parameters) -> Iterator[Module]:
 
 
 def leave_biases_to_the_first(parameters: Parameters, group: RankGroup | None) -> None:
-    """Clear what other ranks than the first would add to the sum of experts' products again."""
+    """Zero expert biases on ranks after the first, so that their sum counts them once."""
     if group is None or not group.rank:
         return
     for experts in walk(parameters.kept, Experts):  # type: ignore[type-abstract]

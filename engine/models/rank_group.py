@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class RankGroup(Protocol):
-    """The ranks that compute one model together, as one of them sees them.
+    """The ranks that compute one model together, seen from one of them.
 
     All of them call the same methods in the same order, with tensors of the same shapes.
     """
@@ -34,7 +34,7 @@ class RankGroup(Protocol):
     def total(
         self, product: Tensor, dtype: torch.dtype, *, in_parts: bool = True
     ) -> Tensor | PeerProduct:
-        """Sum what the ranks have, in rank order; the bits are the same on all ranks.
+        """Sum the ranks' products, in rank order; the bits are the same on all ranks.
 
         (T, H) or in parts (S, T, H) -> (T, H) of `dtype`. With `in_parts` one of each rank, or what
         the norm that reads it makes the sum of; then it is read once.
@@ -46,5 +46,5 @@ class RankGroup(Protocol):
         ...
 
     def share(self, x: Tensor) -> None:
-        """Overwrite `x`, contiguous, with its values on rank 0; token ids, so none negative."""
+        """Overwrite `x`, contiguous, with rank 0's values: token ids, none negative."""
         ...

@@ -1,4 +1,4 @@
-"""The part of a model that each of several ranks has (tensor parallel), as sizes.
+"""The part of a model that each of several ranks holds (tensor parallel), as sizes.
 
     heads      query heads divided evenly; KV heads too, or each kept by several ranks
     MLP        rows of gate and up, columns of down; of every expert the same part
@@ -28,14 +28,14 @@ MOST_RANKS = 8
 
 
 def check_shards(model: ModelConfig, num_ranks: int) -> None:
-    """Raise UnsupportedModel for a model that so many ranks cannot divide."""
+    """Raise UnsupportedModel for a model that cannot be divided into so many ranks."""
     check_layer_shards(model.layers, model.weight_format, num_ranks)
 
 
 def check_layer_shards(
     layers: Sequence[LayerConfig], weight_format: WeightFormat, num_ranks: int
 ) -> None:
-    """Check layers in this format like `check_shards`."""
+    """Check layers in this weight format like `check_shards`."""
     if num_ranks == 1:
         return
     for index, layer in enumerate(layers):
@@ -48,17 +48,17 @@ def check_layer_shards(
 
 
 def shard_model(model: ModelConfig, num_ranks: int) -> ModelConfig:
-    """Return the sizes that each rank has; the vocabulary is counted whole."""
+    """Return the sizes that each rank holds, with the whole vocabulary."""
     return replace(model, layers=shard_layers(model.layers, num_ranks))
 
 
 def shard_layers(layers: Sequence[LayerConfig], num_ranks: int) -> tuple[LayerConfig, ...]:
-    """Return the layers as each rank has them."""
+    """Return the layers with each rank's sizes."""
     return tuple(shard_layer(layer, num_ranks) for layer in layers)
 
 
 def shard_layer(layer: LayerConfig, num_ranks: int) -> LayerConfig:
-    """Return a layer as each rank has it; for sizes that divide (`check_shards`)."""
+    """Return a layer with each rank's sizes; for sizes that divide (`check_shards`)."""
     if num_ranks == 1:
         return layer
     attention = replace(

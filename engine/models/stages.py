@@ -1,4 +1,4 @@
-"""The division of a model's layers into stages of a pipeline that take about as long.
+"""The division of a model's layers into pipeline stages of about equal time.
 
     first stage   embedding, layers | layers | layers, final norm, head   last stage
 
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 
 
 class Pipe(Protocol):
-    """The stages of a model, as a process that computes one of them sees them.
+    """The pipeline stages of a model, seen from the process of one stage.
 
     What is sent is received in the same order, with the same shape and dtype.
     """
 
     @property
     def stage(self) -> Stage:
-        """The one that is computed here."""
+        """The stage that this process computes."""
         ...
 
     def receive(self, into: Tensor) -> Tensor:
-        """Receive what the stage before has sent into `into` (T, H), contiguous."""
+        """Receive the output of the stage before into `into` (T, H), contiguous."""
         ...
 
     def send(self, x: Tensor) -> None:
@@ -50,7 +50,7 @@ class Pipe(Protocol):
 
 
 def split_model(model: ModelConfig, num_stages: int, dtype: str) -> tuple[int, ...]:
-    """Return the layer after each stage's last one (`Stage.ends`); raises UnsupportedModel.
+    """Return the end of each stage's layers (`Stage.ends`); raises UnsupportedModel.
 
     `dtype` is that of the weights, as configs spell it.
     """
@@ -72,7 +72,7 @@ def layer_bytes(
 
 
 def split_layers(costs: Sequence[int], head: int, num_stages: int) -> tuple[int, ...]:
-    """Find the `Stage.ends` with the cheapest dearest stage; among equals, the earliest ones.
+    """Find the `Stage.ends` that minimise the largest stage cost; among equals, the earliest ones.
 
     `costs` are those of the layers, `head` what the last stage has beside its layers. Raises
     UnsupportedModel where there are fewer layers than stages.
@@ -83,7 +83,7 @@ def split_layers(costs: Sequence[int], head: int, num_stages: int) -> tuple[int,
 
     @cache
     def best(first: int, stages: int) -> tuple[int, tuple[int, ...]]:
-        """Return the dearest stage's cost, and the ends, of the layers from `first` on."""
+        """Return the largest stage cost, and the ends, for the layers from `first` on."""
         if stages == 1:
             return before[-1] - before[first] + head, (len(costs),)
         splits = (

@@ -1,4 +1,4 @@
-"""The added tokens of a tokenizer that structure a prompt, as a model's files say.
+"""The added tokens of a tokenizer that structure a prompt, according to a model's files.
 
 All that a file of the model calls special, those in brackets that a chat template of it writes, and
 those that are spelled as only such tokens are (`<|User|>`). The rest is text that the vocabulary
@@ -17,20 +17,20 @@ from typing import Any
 
 import msgspec
 
-_BAR = "\N{FULLWIDTH VERTICAL LINE}"  # DeepSeek's
+_BAR = "\N{FULLWIDTH VERTICAL LINE}"  # DeepSeek's bar
 _IN_BRACKETS = re.compile(rf"[<\[{{{_BAR}].+[>\]}}{_BAR}]", re.DOTALL)
 _NO_TEXT = re.compile(rf"<[|{_BAR}].+|.+[|{_BAR}]>", re.DOTALL)
-_LEAST_LENGTH = 2  # one character is a letter or a space, and cannot be marked within
+_LEAST_LENGTH = 2  # a single character is a letter or a space, and cannot be marked inside a word
 _ID_FIELDS = ("bos_token_id", "eos_token_id", "pad_token_id")
 
 
 class ModelFileBroken(ValueError):
-    """A file of the model's directory cannot be used: the model cannot be served as it is."""
+    """A broken file in the model's directory, with which the model cannot be served."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenMarks:
-    """Tokens that are called special, by text and by id, and the sources of all templates."""
+    """Special tokens, by text and by id, and the sources of all chat templates."""
 
     texts: frozenset[str] = frozenset()
     ids: frozenset[int] = frozenset()
@@ -45,7 +45,7 @@ class TokenMarks:
         return bool(_IN_BRACKETS.fullmatch(text)) and text in self.templates
 
     def with_texts(self, more: Iterable[str]) -> TokenMarks:
-        """Return these with more texts that are called special."""
+        """Return the marks with more special tokens' texts."""
         return replace(self, texts=self.texts | frozenset(more))
 
 
@@ -53,12 +53,12 @@ NO_MARKS = TokenMarks()
 
 
 def is_in_angles(text: str) -> bool:
-    """Return whether the grammar library regards an added token as special, whatever files say."""
+    """Return whether the grammar library treats an added token as special in any case."""
     return text.startswith("<") and text.endswith(">")
 
 
 def read_token_marks(model_dir: Path, template: Path | None = None) -> TokenMarks:
-    """Read them, of a `template` of the operator's too.
+    """Read the special tokens of a directory, and of the operator's `template`.
 
     A file that is not there says nothing. ModelFileBroken for one that is no JSON, or no text.
     """
@@ -72,14 +72,14 @@ def read_token_marks(model_dir: Path, template: Path | None = None) -> TokenMark
 
 
 def _named(config: dict[str, Any]) -> Iterator[str]:
-    """Yield tokens that have a name, such as `eos_token`, or are in a list of special ones."""
+    """Yield tokens that have a name, such as `eos_token`, or are in a list of special tokens."""
     for name, value in config.items():
         if name.endswith(("_token", "_special_tokens")):
             yield from _contents(value)
 
 
 def _contents(value: Any) -> Iterator[str]:
-    """Yield texts of tokens as they are written: plain, as objects, in lists, by name."""
+    """Yield the texts of tokens that are written as strings, objects, lists, or by name."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):
@@ -98,7 +98,7 @@ def _declared(config: dict[str, Any]) -> Iterator[str]:
 
 
 def _ids(config: dict[str, Any]) -> Iterator[int]:
-    """Yield the ids that a config names, also where it has another one for its texts."""
+    """Yield the token ids that a config names, even if another config names their texts."""
     inner = config.get("text_config")
     for found in (config, inner if isinstance(inner, dict) else {}):
         for name in _ID_FIELDS:
@@ -109,7 +109,7 @@ def _ids(config: dict[str, Any]) -> Iterator[int]:
 
 
 def _templates(model_dir: Path, config: dict[str, Any]) -> Iterator[str]:
-    """Yield the sources of all templates of the directory."""
+    """Yield the sources of all chat templates of the directory."""
     inner = _json(model_dir / "chat_template.json")
     for found in (config.get("chat_template"), inner.get("chat_template")):
         yield from _strings(found)

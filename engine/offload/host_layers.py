@@ -1,4 +1,4 @@
-"""The layers that stay in host memory: their bytes there, pinned, and the buffers on the device.
+"""The layers that stay in host memory: their pinned bytes, and their buffers on the device.
 
     host memory    | layer 3 | layer 7 | layer 11 |        one run of bytes for each
     device         | buffer: 3, 11 | buffer: 7    |        each holds one layer at a time
@@ -34,21 +34,21 @@ class HostLayers:
     def __init__(
         self, placement: Placement, layer_bytes: Sequence[int], device: torch.device
     ) -> None:
-        """Allocate for layers of `layer_bytes` each. Raises NotEnoughMemory, of the host."""
+        """Allocate for layers of `layer_bytes` each. Raises NotEnoughMemory for the host."""
         self.placement = placement
         self._pool = _pinned(placement.host_bytes, device)
         sizes = [layer_bytes[index] for index in placement.layers]
         runs = self._pool.tensor.view(-1).split(sizes)  # type: ignore[no-untyped-call]
         self.runs: dict[int, Tensor] = dict(zip(placement.layers, runs, strict=True))
         self.buffers = [
-            # Zeros: warm-up computes with the buffers before any layer has been copied there.
+            # Zeros: warm-up computes with the buffers before any layer is copied to them.
             torch.zeros(placement.buffer_bytes, dtype=torch.uint8, device=device)
             for _ in range(NUM_BUFFERS)
         ]
 
     @property
     def num_bytes(self) -> int:
-        """Bytes taken on the device."""
+        """Bytes allocated on the device."""
         return NUM_BUFFERS * self.placement.buffer_bytes
 
     @property
@@ -63,7 +63,7 @@ class HostLayers:
         return RunMemory(self.target(index))
 
     def target(self, index: int) -> Tensor:
-        """Return the bytes of a layer in its buffer."""
+        """Return the bytes of a layer's buffer."""
         place = self.placement.layers.index(index)
         return self.buffers[place % NUM_BUFFERS][: len(self.runs[index])]
 
@@ -71,16 +71,16 @@ class HostLayers:
         self.runs[index].copy_(self.target(index))
 
     def close(self) -> None:
-        """Free the host memory; no step is launched any more. May be repeated."""
+        """Free the host memory, after the last step. May be repeated."""
         device = self.buffers[0].device
         if device.type == "cuda":
-            torch.cuda.synchronize(device)  # copies under way read it
+            torch.cuda.synchronize(device)  # running copies read it
         self.runs = {}
         self._pool.close()
 
 
 def _pinned(num_bytes: int, device: torch.device) -> HostPool:
-    """Allocate memory like the host tier's: pinned where there is a GPU, all pages present."""
+    """Allocate memory like the host tier's: pinned with a GPU, all pages present."""
     try:
         return HostPool(num_bytes // ALIGNMENT, ALIGNMENT, device)
     except PoolDoesNotFit as error:

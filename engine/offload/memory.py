@@ -1,4 +1,4 @@
-"""A layer's tensors as one run of bytes, so that all of them are one copy.
+"""A layer's tensors as one run of bytes, so that one copy moves them all.
 
 A layer is built as any other is, and its tensors are taken from the run one after the other: the
 same layer built on two runs has every tensor at the same place in both. So whatever a weight format
@@ -14,19 +14,19 @@ from math import prod
 import torch
 from torch import Tensor
 
-# As torch's allocator aligns tensors on a GPU: kernels may be compiled, and chosen, by alignment.
+# The alignment of torch's GPU allocator: kernels may be compiled and chosen by alignment.
 ALIGNMENT = 512
 
 
 class RunMemory:
-    """Tensors taken from `run` (bytes,) uint8; implements `Memory`."""
+    """Tensors in the bytes `run` (bytes,) uint8; implements `Memory`."""
 
     def __init__(self, run: Tensor) -> None:
         self._run = run
         self._used = 0
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """Allocate like `Memory.empty`, but leave what lies there already."""
+        """Allocate like `Memory.empty`, but keep the present contents."""
         first, size = self._used, prod(shape) * dtype.itemsize
         self._used = end_after(first, size)
         return self._run[first : first + size].view(dtype).view(shape)
@@ -36,7 +36,7 @@ class CountingMemory:
     """Tensors without values, whose bytes are counted; implements `Memory`."""
 
     def __init__(self) -> None:
-        self.num_bytes = 0  # of a run that has all of them
+        self.num_bytes = 0  # of a run with all its tensors
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         self.num_bytes = end_after(self.num_bytes, prod(shape) * dtype.itemsize)
@@ -44,5 +44,5 @@ class CountingMemory:
 
 
 def end_after(first: int, size: int) -> int:
-    """Return where the next tensor begins after one of `size` bytes at `first`."""
+    """Return the start of the tensor after one of `size` bytes at `first`."""
     return -(-(first + size) // ALIGNMENT) * ALIGNMENT

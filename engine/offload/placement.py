@@ -1,4 +1,4 @@
-"""The layers with weights in host memory, and the time of a step then. Pure arithmetic.
+"""The choice of layers with weights in host memory, and a step's time then. Pure arithmetic.
 
     layers    0  1  2  3  4  5  6  7  8  9 10 11      three of twelve: 3, 7 and 11
     bus       |--- 3 ---|--- 7 ---|      |-- 11 --|   two buffers on the device, filled by turns
@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from engine.models.errors import WrongSetting
 
 GIB = 1 << 30
-NUM_BUFFERS = 2  # on the device: one is computed with while the other is filled
-_SHORT = 0.9994  # a number of four digits that is this part of a size is below it
+NUM_BUFFERS = 2  # on the device: one computes while the other is filled
+_SHORT = 0.9994  # a four-digit number that is this part of a size is below it
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The layers whose weights stay in host memory, in order, and bytes.
+    """The layers whose weights stay in host memory, in order, and their bytes.
 
     `buffer_bytes` is the size of one buffer: that of the largest of these layers.
     """
@@ -35,12 +35,12 @@ class Placement:
 
     @property
     def freed_bytes(self) -> int:
-        """Bytes freed on the device, less what the buffers take; negative where they take more."""
+        """Bytes freed on the device minus the buffers' bytes; may be negative."""
         return self.host_bytes - NUM_BUFFERS * self.buffer_bytes
 
 
 def evenly_spaced(num_layers: int, count: int) -> tuple[int, ...]:
-    """Choose `count` of the layers, the last among them."""
+    """Choose `count` of the layers, evenly spaced, with the last layer."""
     return tuple((place + 1) * num_layers // count - 1 for place in range(count))
 
 
@@ -66,7 +66,7 @@ def place(layer_bytes: Sequence[int], gib: float) -> Placement:
 
 
 def least_placement(layer_bytes: Sequence[int], room: float) -> Placement | None:
-    """Choose the fewest host layers with which all take `room` bytes of the device.
+    """Choose the fewest host layers with which the weights fit in `room` bytes of the device.
 
     None where they never do.
     """
@@ -76,7 +76,7 @@ def least_placement(layer_bytes: Sequence[int], room: float) -> Placement | None
 
 
 def _placements(layer_bytes: Sequence[int]) -> Iterator[Placement]:
-    """Yield a placement of every number of layers, from one on."""
+    """Yield placements with one layer on the host, with two, and so on."""
     for count in range(1, len(layer_bytes) + 1):
         layers = evenly_spaced(len(layer_bytes), count)
         sizes = [layer_bytes[index] for index in layers]
@@ -84,12 +84,12 @@ def _placements(layer_bytes: Sequence[int]) -> Iterator[Placement]:
 
 
 def as_gib(num_bytes: int) -> str:
-    """Format a placement's bytes in four digits of GiB, as `cpu_offload_gb` that asks for it."""
+    """Format a placement's bytes in four digits of GiB, as the `cpu_offload_gb` that selects it."""
     return f"{num_bytes / GIB * _SHORT:.4g}"
 
 
 def step_seconds(layer_seconds: Sequence[float], copy_seconds: Mapping[int, float]) -> float:
-    """Return the time of a step's layers: `layer_seconds` to compute, some after a copy.
+    """Return the seconds of a step's layers: `layer_seconds` to compute, some after a copy.
 
     The first copies begin with the step; each other one when the layer has been computed that lies
     in its buffer, and the bus is free.

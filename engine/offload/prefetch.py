@@ -1,4 +1,4 @@
-"""The prefetch of layers' weights from host memory to their buffers, ahead of their use.
+"""The prefetch of layers' weights from host memory to their buffers, before their use.
 
     copies     | layer 3 | layer 7 |            | layer 11 |
     compute    | 0  1  2 |wait| 3  4  5  6 | 7 ..... 10 |wait| 11 | head, sampling
@@ -33,26 +33,26 @@ class Copies(Protocol):
     """Copies of bytes to the device. One owner thread."""
 
     def start(self, index: int, target: Tensor, source: Tensor) -> None:
-        """Copy the weights of a layer, after all that was launched before."""
+        """Copy the weights of a layer, after all earlier launches."""
         ...
 
     def wait(self, index: int) -> None:
-        """Make later launches wait for these weights."""
+        """Make later launches wait for the layer's weights."""
         ...
 
 
 class PlainLayerCopies:
-    """Copies that are done when the call returns. For the CPU."""
+    """Copies that end before the call returns. For the CPU."""
 
     def start(self, index: int, target: Tensor, source: Tensor) -> None:  # noqa: ARG002
         target.copy_(source)
 
     def wait(self, index: int) -> None:
-        """Return at once: there is nothing to wait for."""
+        """Return at once: all copies have ended."""
 
 
 class StreamLayerCopies:
-    """Copies on a stream of their own, beside the kernels. Capturing a graph captures them too."""
+    """Copies on their own CUDA stream, beside the kernels. Captured graphs include them."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -100,7 +100,7 @@ class LayerPrefetch:
 
 
 def prefetch_of(layers: HostLayers) -> LayerPrefetch:
-    """Choose how to copy these layers to the device that their buffers are on."""
+    """Choose how to copy these layers to the device of their buffers."""
     device = layers.buffers[0].device
     return LayerPrefetch(
         layers, StreamLayerCopies(device) if device.type == "cuda" else PlainLayerCopies()

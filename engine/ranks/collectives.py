@@ -1,4 +1,4 @@
-"""Collectives of ranks while they compute: over gloo on a CPU, over NCCL on GPUs.
+"""Collectives between computing ranks: over gloo on a CPU, over NCCL on GPUs.
 
     total    all-gather of the ranks' products; who reads them next adds them, in rank order
              of many numbers on more than two ranks: each rank adds up a part, then all-gather
@@ -43,12 +43,12 @@ from kernels.collectives import peer_gather
 from kernels.collectives.peer_rows import PeerProduct
 from kernels.linear import split_k as parts
 
-c10d: Any = torch.distributed  # whose groups, used as objects, are not all in its types
+c10d: Any = torch.distributed  # torch's types do not cover its groups
 
 LOOPBACK = "127.0.0.1"
-# Longest wait for a rank, which may load weights and compile kernels meanwhile.
+# Longest wait for a rank, which may be loading weights and compiling kernels.
 PATIENCE = timedelta(minutes=10)
-# Most bytes that a library gathers whole. Beyond, sums are two-shot, which sends less.
+# Most bytes that a library gathers whole. Larger sums are two-shot, which sends less.
 MOST_GATHERED_BYTES = 1 << 20
 
 _OF_GLOO = re.compile(r"^\[\S+\.cc:\d+\] ")
@@ -58,7 +58,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Rendezvous:
-    """Rendezvous of the ranks of a group: a file that was empty when it was made.
+    """Rendezvous of the ranks of a group: a file, empty when it was made.
 
     Several groups may meet at one place, each under a `name` of its own.
     """
@@ -71,11 +71,11 @@ class Rendezvous:
 
 
 class RankLeft(AnotherRankIsGone, RuntimeError):
-    """Another rank is gone, or has not come: what it was to give never comes."""
+    """Another rank is gone, or has not come: its data never come."""
 
 
 class Peers(Protocol):
-    """The exchange of ranks over peer memory. None or False: it does not fit there."""
+    """The exchange of ranks over peer memory. None or False: the tensor does not fit."""
 
     def product(self, part: Tensor, dtype: torch.dtype) -> PeerProduct | None:
         """Return the sum over all ranks of (T, H) of `dtype`, or its parts, for its reader."""
@@ -90,12 +90,12 @@ class Peers(Protocol):
         ...
 
     def abandon(self) -> None:
-        """Abandon collectives before the device is waited for, where another rank may be gone."""
+        """Abandon collectives before waiting for the device, where another rank may be gone."""
         ...
 
 
 class Collectives:
-    """The ranks of one model, as one of them sees them; implements `RankGroup`.
+    """The ranks of one model, seen from one of them; implements `RankGroup`.
 
     One owner thread. What waits raises RankLeft where another rank is gone. On CUDA nothing waits
     for the device, and what is launched can be captured in a graph; what all ranks capture, all
@@ -103,7 +103,7 @@ class Collectives:
     """
 
     def __init__(self, rendezvous: Rendezvous, device: torch.device) -> None:
-        """Wait for all ranks. Raises RankLeft where one does not come or is gone."""
+        """Wait for all ranks. Raises RankLeft where a rank does not come or is gone."""
         self.rank = rendezvous.rank
         self.num_ranks = rendezvous.num_ranks
         self._device = device
@@ -113,18 +113,18 @@ class Collectives:
         )
         self._hosts = _gloo(self._place("hosts"), rendezvous)
         self._group = self._hosts
-        self.least(0)  # or one that leaves soon would fail another that still connects
+        self.least(0)  # or a rank that leaves early would fail another that still connects
         if device.type == "cuda":
             self._group = _nccl(self._place("devices"), rendezvous)
             self._warm_up(device)
 
     @property
     def devices(self) -> Any:
-        """Torch's group that exchanges what lies on the device."""
+        """Torch's group for tensors on the device."""
         return self._group
 
     def open_peer_memory(self, shape: RowShape) -> None:
-        """Exchange what fits there over peer memory from here on, where all ranks have it."""
+        """Use peer memory from now on for tensors that fit, if all ranks have it."""
         if self._device.type != "cuda":
             return
         place = PeerPlace(self.rank, self.num_ranks, self._device, self._place("peers"), self.least)
@@ -135,7 +135,7 @@ class Collectives:
             _log.warning("no peer memory, so ranks exchange over NCCL alone: %s", error)
 
     def use_peers(self, peers: Peers) -> None:
-        """Exchange over these what fits there."""
+        """Exchange tensors that fit over `peers`."""
         self._peers = peers
 
     def total(
@@ -149,7 +149,7 @@ class Collectives:
         if self._is_small(mine):
             gathered = self.gather(mine)
             return gathered if in_parts else _added(gathered)
-        # Slice r of what each rank has goes to rank r, which adds them up.
+        # Slice r of each rank's tensor goes to rank r, which adds the slices.
         sliced = mine.new_empty((self.num_ranks, mine.numel() // self.num_ranks))
         options = c10d.AllToAllOptions()
         wait_for(self._group.alltoall_base(_bytes(sliced), _bytes(mine), [], [], options))
@@ -184,13 +184,13 @@ class Collectives:
         return int(found.min())
 
     def of_first(self, value: bytes) -> bytes:
-        """Return the bytes of rank 0, of a length that all ranks know. Waits for it."""
+        """Return the bytes of rank 0, of a length that all ranks know. Waits for rank 0."""
         content = torch.frombuffer(bytearray(value), dtype=torch.uint8)
         wait_for(self._hosts.broadcast([content], _from_first()))
         return content.numpy().tobytes()
 
     def close(self) -> None:
-        """Leave the group without waiting for anybody; before the file it met at is closed.
+        """Leave the group without waiting for other ranks, before its rendezvous file is closed.
 
         Its calls in graphs are of no use then.
         """
@@ -200,13 +200,13 @@ class Collectives:
         if self._group is not self._hosts:
             self._group.abort()
         self._hosts.shutdown()
-        # Torch's store looks at its file a last time when it goes.
+        # Torch's store reads its file a last time when it is freed.
         self._group = self._hosts = self._store = None
 
     def _give_up(self, peers: Peers) -> None:
         try:
             peers.abandon()
-        except RuntimeError as error:  # a device that has failed waits for nobody
+        except RuntimeError as error:  # a failed device waits for nobody
             _log.warning("peer memory was not given up: %s", error)
 
     def _place(self, name: str) -> Any:
@@ -231,7 +231,7 @@ class Collectives:
 
 
 def wait_for(work: Any) -> None:
-    """Wait for what a group does, on CUDA for its launch. Raises RankLeft."""
+    """Wait for a group's work, on CUDA for its launch. Raises RankLeft."""
     try:
         work.wait()
     except RuntimeError as error:
@@ -239,7 +239,7 @@ def wait_for(work: Any) -> None:
 
 
 def _in_short(error: RuntimeError) -> str:
-    """Shorten a message of gloo to what happened and with whom."""
+    """Shorten an error of gloo to the event and the peer."""
     line = str(error).partition("\n")[0]
     return _OF_GLOO.sub("", line).partition(". This is typically caused by")[0]
 
@@ -250,7 +250,7 @@ def _gloo(store: Any, rendezvous: Rendezvous) -> Any:
     options._timeout = rendezvous.patience
     try:
         return c10d.ProcessGroupGloo(store, rendezvous.rank, rendezvous.num_ranks, options)
-    except RuntimeError as error:  # another one does not come
+    except RuntimeError as error:  # another rank does not come
         raise RankLeft(_in_short(error)) from error
 
 
@@ -261,7 +261,7 @@ def _nccl(store: Any, rendezvous: Rendezvous) -> Any:
 
 
 def _added(ranks: Tensor) -> Tensor:
-    """Add (ranks, ...) in the order of ranks and round once, as norms add it.
+    """Add (ranks, ...) in the order of ranks and round once, like the norms.
 
     One after the other: torch's sum takes the numbers of more than four ranks in another order.
     """
@@ -278,5 +278,5 @@ def _from_first() -> Any:
 
 
 def _bytes(x: Tensor) -> Tensor:
-    """View all of it as (bytes,) uint8; a copy unless it is contiguous."""
+    """View a tensor as (bytes,) uint8; copy it unless it is contiguous."""
     return x.contiguous().view(-1).view(torch.uint8)

@@ -1,4 +1,4 @@
-"""The groups of processes that one rank is in, and how all meet at the start.
+"""The process groups of one rank, and the rendezvous of all ranks at the start.
 
     every     all ranks: counts and bytes, before steps are computed
     tensor    those that divide the layers of its stage (`RankGroup`)
@@ -26,32 +26,32 @@ class RankGroups:
     """The groups of one rank. One owner thread."""
 
     every: Collectives
-    tensor: Collectives | None  # None: a stage is computed by one rank
+    tensor: Collectives | None  # None: one rank computes each stage
     stages: Collectives | None  # None: there is one stage
     pipe: StagePipe | None
 
     @property
     def rank(self) -> int:
-        """Among all."""
+        """Number of this rank among all ranks."""
         return self.every.rank
 
     def least(self, number: int) -> int:
-        """Return the least of all ranks' numbers. Waits for all."""
+        """Return the least of all ranks' numbers. Waits for all ranks."""
         return self.every.least(number)
 
     def of_first(self, value: bytes) -> bytes:
-        """Return the bytes of rank 0, of a length that all ranks know. Waits for it."""
+        """Return the bytes of rank 0, of a length that all ranks know. Waits for rank 0."""
         return self.every.of_first(value)
 
     def close(self) -> None:
-        """Leave all groups without waiting for anybody."""
+        """Leave all groups without waiting for other ranks."""
         for group in {id(one): one for one in (self.every, self.tensor, self.stages)}.values():
             if group is not None:
                 group.close()
 
 
 def meet(place: Rendezvous, grid: RankGrid, stage: Stage, device: torch.device) -> RankGroups:
-    """Wait for all ranks. Raises RankLeft where one does not come or is gone.
+    """Wait for all ranks. Raises RankLeft where a rank does not come or is gone.
 
     `place` is that of all; `stage` the one that this rank computes.
     """

@@ -1,4 +1,4 @@
-"""Rank 0's end of the ring and of the sockets: what it tells all other ranks, and what they report.
+"""Rank 0's end of the ring and the sockets: its messages to all other ranks, and their reports.
 
 Knows: messages, in their order. Does not know: steps or copies (`runner`, `tiers`), or processes.
 """
@@ -21,11 +21,11 @@ R = TypeVar("R", bound=RankMessage)
 
 
 class RankGone(AnotherRankIsGone):
-    """Another rank has ended, or does not answer: nothing can be computed any more."""
+    """Another rank has ended, or does not answer: no step can be computed any more."""
 
 
 class OtherRanks:
-    """The ranks from 1 on, in their order. One owner thread."""
+    """The ranks from 1 on, in order. One owner thread."""
 
     def __init__(self, ring: RingWriter, channels: Sequence[Channel]) -> None:
         self._ring = ring
@@ -37,7 +37,7 @@ class OtherRanks:
         return len(self._channels)
 
     def tell(self, message: RankMessage) -> None:
-        """Send all ranks a message, after those before. Raises RankGone, RingStuck."""
+        """Send all ranks a message, after earlier messages. Raises RankGone, RingStuck."""
         for place in range(len(self)):
             self._receive(place)
         if self._gone:
@@ -45,7 +45,7 @@ class OtherRanks:
         self._ring.write(ENCODER.encode(message))
 
     def take(self, kind: type[R]) -> list[tuple[int, R]]:
-        """Take what has come of this kind, each with the place of its rank, from 0. Never waits."""
+        """Take the received reports of this kind, each with its rank's index. Never waits."""
         taken: list[tuple[int, R]] = []
         for place, reports in enumerate(self._reports):
             self._receive(place)
@@ -69,7 +69,7 @@ class OtherRanks:
             wait_for_any([self._channels[place].socket], left)
 
     def close(self) -> None:
-        """Close the ring and the sockets, upon which ranks that are still there end."""
+        """Close the ring and the sockets, so that living ranks end."""
         for channel in self._channels:
             channel.socket.close()
         self._ring.close()
@@ -83,14 +83,14 @@ class OtherRanks:
 
 
 class Ranks(Protocol):
-    """The ranks of an engine, as its first one has them (`engine.ranks.team`)."""
+    """The ranks of an engine, seen from rank 0 (`engine.ranks.team`)."""
 
     @property
     def groups(self) -> RankGroups:
-        """Groups that the first rank is in."""
+        """Groups that rank 0 is in."""
         ...
 
     @property
     def others(self) -> OtherRanks:
-        """All but this one."""
+        """All ranks but rank 0."""
         ...

@@ -18,18 +18,18 @@ from engine.step import Step
 from storage.disk.stats import DiskState
 from storage.move import BlockRecord, Move, Plan
 
-MOST_MOVES = 8192  # in one report
+MOST_MOVES = 8192  # most moves in one report
 MOST_SCANNED = 2048  # most slots in one report
-MOST_FLUSHES = 1024  # in one report
+MOST_FLUSHES = 1024  # most flushes in one report
 DIGEST_BYTES = 16
 
 
 class RankMessage(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """Base of all."""
+    """Base of all messages."""
 
 
 class Start(RankMessage, frozen=True):
-    """The first message on the socket: what to load, as which rank, and where the ranks meet.
+    """The first message on the socket: the model, the rank's number, and the rendezvous.
 
     `rendezvous` is the path of a file that the rank inherits.
     """
@@ -47,17 +47,17 @@ class Launch(RankMessage, frozen=True):
 
 
 class LaunchForward(RankMessage, frozen=True):
-    """Compute a step up to the sampling. `SampleRows` may follow."""
+    """Compute a step without its sampling. `SampleRows` may follow."""
 
     step: Step
 
 
 class SampleRows(RankMessage, frozen=True):
-    """The rows of the step before are sampled."""
+    """Sample the rows of the step before."""
 
 
 class CopyBlocks(RankMessage, frozen=True):
-    """Carry out a plan (`storage.move.Plan`). `records` has one of each move, or None."""
+    """Carry out a plan (`storage.move.Plan`). `records` has a record or None for each move."""
 
     moves: tuple[Move, ...]
     records: tuple[BlockRecord | None, ...]
@@ -83,25 +83,25 @@ class ForgetOwner(RankMessage, frozen=True):
 
 
 class NoteFlushes(RankMessage, frozen=True):
-    """Remember that these flushes are done, once all is erased that was to be before."""
+    """Record flushes as done, once all earlier erasures have ended."""
 
     flushes: tuple[str, ...]
 
 
 class ScanDisk(RankMessage, frozen=True):
-    """Request to list the records that are there."""
+    """Request to list the records on disk."""
 
 
 class ListFlushes(RankMessage, frozen=True):
-    """Request to list the flushes done on what lies there."""
+    """Request to list the flushes that are recorded on disk as done."""
 
 
 class Close(RankMessage, frozen=True):
-    """Let what was written reach the disk, and end."""
+    """Write pending data to disk, and end."""
 
 
 class Started(RankMessage, frozen=True):
-    """Ready for steps."""
+    """The rank is ready for steps."""
 
 
 class NotStarted(RankMessage, frozen=True):
@@ -112,7 +112,7 @@ class NotStarted(RankMessage, frozen=True):
 
 
 class MovesEnded(RankMessage, frozen=True):
-    """Moves that have ended, by their numbers: plans' moves are counted from 0 on."""
+    """Moves that have ended, by their numbers: plans' moves are numbered from 0 on."""
 
     done: list[int]
     failed: list[int]
@@ -120,7 +120,7 @@ class MovesEnded(RankMessage, frozen=True):
 
 
 class DiskReport(RankMessage, frozen=True):
-    """The state of a rank's disk, whenever it has changed."""
+    """The state of a rank's disk, sent after each change."""
 
     state: DiskState
     generation: int
@@ -128,7 +128,7 @@ class DiskReport(RankMessage, frozen=True):
 
 
 class Scanned(RankMessage, frozen=True):
-    """Slots that hold a record, and 16 bytes for each that tell one record from another."""
+    """Slots that hold a record, and 16 bytes for each that identify the record."""
 
     slots: list[int]
     digests: bytes
@@ -136,7 +136,7 @@ class Scanned(RankMessage, frozen=True):
 
 
 class FlushesDone(RankMessage, frozen=True):
-    """Flushes that were done on what lies there, the oldest first."""
+    """Flushes that are recorded on disk as done, the oldest first."""
 
     flushes: list[str]
     is_last: bool

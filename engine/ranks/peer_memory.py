@@ -1,4 +1,4 @@
-"""Memory of each rank's GPU that all ranks have mapped, by torch's symmetric memory.
+"""Memory of each rank's GPU, mapped by all ranks through torch's symmetric memory.
 
     buffer of a rank    (3 turns, rows, ranks, columns), as `kernels.collectives.peer_rows` has it
 
@@ -25,21 +25,21 @@ from torch import Tensor
 from kernels.collectives import peer_gather
 from kernels.collectives.peer_rows import TURNS, PeerProduct, PeerRows, ints_of, open_rows
 
-c10d: Any = torch._C._distributed_c10d  # whose types are not all known
+c10d: Any = torch._C._distributed_c10d  # torch's types do not cover it
 
 NAME = "ratoon-peers"  # name of the group in torch's registry
-LEAST_COLUMNS = 128  # threads of the smallest program: each polls numbers of its own
-LONGEST_SOCKET_PATH = 100  # torch writes what is longer beyond its buffer
-GRACE_S, LOOK_S = 0.5, 0.002  # grace of a step that is under way when a rank ends
-LONGEST_REASON = 200  # letters of an error of torch, which goes on with where it was raised
-# Of a product that is exchanged in one launch; the buffers of a rank take three times as much for
-# each rank. It is 1,024 rows of 8,192 numbers of 16 bits: a launch should send for longer than its
+LEAST_COLUMNS = 128  # threads of the smallest program: each polls its own numbers
+LONGEST_SOCKET_PATH = 100  # torch overruns its buffer with longer paths
+GRACE_S, LOOK_S = 0.5, 0.002  # grace of a running step when a rank ends
+LONGEST_REASON = 200  # characters of a torch error before its traceback
+# Bytes of a product that one launch exchanges; a rank's buffers take three times as much for each
+# rank. It is 1,024 rows of 8,192 numbers of 16 bits: a launch should send for longer than its
 # last rows take from one rank to another and back.
 MOST_BYTES = 16 << 20
 
 
 class NoPeerMemory(Exception):
-    """The ranks' GPUs do not all read and write each other's memory."""
+    """The ranks' GPUs cannot all read and write each other's memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class PeerMemory:
     """The mapped buffers; implements `collectives.Peers`."""
 
     rows: PeerRows
-    held: tuple[Any, ...]  # keeps them mapped
+    held: tuple[Any, ...]  # keeps the buffers mapped
 
     def product(self, part: Tensor, dtype: torch.dtype) -> PeerProduct | None:
         fits = self.rows.fits(part.shape[-2], part.shape[-1], dtype)
@@ -76,7 +76,7 @@ class PeerMemory:
         return fits
 
     def abandon(self) -> None:
-        """Abandon collectives before the device is waited for, where another rank may be gone.
+        """Abandon collectives before waiting for the device, where another rank may be gone.
 
         What is under way gets a moment to end by itself: at an orderly end the other ranks wait
         for what this one still sends. Raises RuntimeError where the device has failed.
@@ -95,37 +95,37 @@ class PeerMemory:
 
 @dataclass(frozen=True, slots=True)
 class PeerPlace:
-    """A rank among others, and how they find each other and agree."""
+    """A rank among others, with their rendezvous and their agreement."""
 
     rank: int
     num_ranks: int
     device: torch.device
-    store: Any  # of torch, for this alone
-    least: Callable[[int], int]  # of all ranks' numbers
+    store: Any  # torch's store, for peer memory alone
+    least: Callable[[int], int]  # least of all ranks' numbers
 
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """A buffer of each rank, and what keeps them mapped."""
+    """Buffers of each rank, and the objects that keep them mapped."""
 
     buffers: Sequence[Tensor]
     held: tuple[Any, ...]
 
 
 class Mapping(Protocol):
-    """Way in which buffers of all ranks become known to each."""
+    """Method to map the buffers of all ranks in each rank."""
 
     def why_not(self, place: PeerPlace) -> str:
-        """Return why buffers cannot be mapped, as far as is known without trying; else empty."""
+        """Return the known reason why buffers cannot be mapped, without trying; else empty."""
         ...
 
     def map(self, place: PeerPlace, sizes: Sequence[int], ints: torch.dtype) -> Mapped:
-        """Make one of these sizes and map all. Waits for all ranks. Raises RuntimeError."""
+        """Allocate buffers of these sizes; map all ranks' buffers. Waits. Raises RuntimeError."""
         ...
 
 
 class SymmetricMemory:
-    """Torch's; implements `Mapping`."""
+    """Mapping by torch's symmetric memory; implements `Mapping`."""
 
     def why_not(self, place: PeerPlace) -> str:
         if not hasattr(c10d, "_SymmetricMemory"):
@@ -133,7 +133,7 @@ class SymmetricMemory:
         directory = tempfile.gettempdir()
         if len(directory) + len("/symm_mem-") + len(str(os.getpid())) > LONGEST_SOCKET_PATH:
             return f"the path of the directory for temporary files is too long: {directory}"
-        # Which GPUs the others have is not known here: all that this process sees have to do.
+        # The GPUs of other ranks are unknown here: all GPUs that this process sees count.
         others = {*range(torch.cuda.device_count())} - {place.device.index}
         if not all(torch.cuda.can_device_access_peer(place.device, index) for index in others):
             return "the GPUs have no access to each other's memory"
@@ -171,7 +171,7 @@ def open_peer_memory(place: PeerPlace, shape: RowShape, mapping: Mapping) -> Pee
 
 
 def _agree(place: PeerPlace, error: str) -> None:
-    """Raise NoPeerMemory on all ranks where one has an error."""
+    """Raise NoPeerMemory on all ranks if one rank has an error."""
     if place.least(0 if error else 1) == 0:
         raise NoPeerMemory(error or "another rank has none")
 
@@ -189,5 +189,5 @@ def _mapped(place: PeerPlace, shape: RowShape, mapping: Mapping) -> PeerMemory:
     assert ints is not None
     mapped = mapping.map(place, sizes, ints)
     rows = open_rows(place.rank, mapped.buffers)
-    rows.turns.tolist()  # waits for the device: the sentinel is there before anybody writes
+    rows.turns.tolist()  # waits for the device: the sentinel is written before any rank writes
     return PeerMemory(rows, mapped.held)

@@ -23,16 +23,16 @@ _TAG = 0
 
 
 class StagePipe:
-    """The stages of one model, as one of them sees them; implements `Pipe`. One owner thread.
+    """The stages of one model, seen from one of them; implements `Pipe`. One owner thread.
 
     On a CPU `send` waits until the next stage takes what is sent. On CUDA nothing waits for the
     device, but the stream does: what is launched next runs after the exchange.
     """
 
     def __init__(self, stage: Stage, stages: Collectives, device: torch.device) -> None:
-        """Connect the processes of all `stages`; its rank k computes stage k. Waits for them."""
+        """Connect the processes of all `stages`; rank k computes stage k. Waits for all ranks."""
         self.stage = stage
-        self.is_queued = device.type == "cuda"  # nothing waits here for another stage
+        self.is_queued = device.type == "cuda"  # the host waits for no other stage
         self._stages = stages
         if self.is_queued:
             self._warm_up(device)

@@ -1,4 +1,4 @@
-"""The other ranks' processes as rank 0 controls them: started, watched, ended.
+"""The other ranks' processes, controlled by rank 0: started, watched, ended.
 
 A rank dies with rank 0: the kernel kills it (`PR_SET_PDEATHSIG`), and its socket closes. Rank 0
 ends with a rank: a thread waits for the end of each process, kills the others, and gives the engine
@@ -25,24 +25,24 @@ import engine
 from engine.process import EXIT_BROKEN, EXIT_CANNOT_START, EXIT_NOT_SERVED
 from storage.waiting import wait_for_any
 
-# After a rank's death, until the process ends: enough to tell all clients.
+# Seconds from a rank's death to this process's end: enough to tell all clients.
 GRACE_S = 2.0
-# The same after a start that failed: this rank sees it once it has loaded its own weights.
+# The same after a failed start: this rank sees it once it has loaded its own weights.
 START_GRACE_S = 60.0
 NOT_STARTED = (EXIT_CANNOT_START, EXIT_NOT_SERVED)
-END_S = 10.0  # of ranks that were asked to end, until they are killed
+END_S = 10.0  # seconds until ranks that were asked to end are killed
 
 _log = logging.getLogger(__name__)
 
 
 class RankProcess:
-    """One rank's process, which is watched and killed with the others, and a socket to it.
+    """One rank's process, watched and killed with the others, and a socket to it.
 
     One owner thread.
     """
 
     def __init__(self, rank: int, descriptors: Sequence[int]) -> None:
-        """Start it; it inherits `descriptors`. Raises OSError."""
+        """Start the process, which inherits `descriptors`. Raises OSError."""
         self.rank = rank
         self.socket, its_own = socket_pair()
         command = ["engine.follower", str(rank), str(os.getpid()), str(its_own.fileno())]
@@ -52,21 +52,21 @@ class RankProcess:
                 stdin=subprocess.DEVNULL,
                 pass_fds=[its_own.fileno(), *descriptors],
                 env=_environment(),
-                start_new_session=True,  # else a Ctrl-C would end it before its parent
+                start_new_session=True,  # else a Ctrl-C would end the child before its parent
             )
-        self.descriptor = os.pidfd_open(self._child.pid)  # readable once it has ended
+        self.descriptor = os.pidfd_open(self._child.pid)  # readable once the process has ended
 
     @property
     def status(self) -> int | None:
-        """Exit status; None: it has not ended."""
+        """Exit status; None while the process runs."""
         return self._child.poll()
 
     def kill(self) -> None:
-        """Kill it, stopped or not."""
+        """Kill the process, even if it is stopped."""
         self._child.kill()
 
     def finish(self, deadline: float) -> None:
-        """Wait until it has ended, by `deadline` on the monotonic clock; then kill it."""
+        """Wait for the process's end until `deadline` on the monotonic clock; then kill it."""
         try:
             self._child.wait(max(deadline - time.monotonic(), 0.0))
         except subprocess.TimeoutExpired:
@@ -86,7 +86,7 @@ class RanksWatch:
         end: Callable[[int], None],
         grace_s: float = GRACE_S,
     ) -> None:
-        """Watch processes; `end` ends this one at once with a status, called on the thread."""
+        """Watch processes; after a death, call `end` with a status, on the thread."""
         self._processes = processes
         self._end = end
         self._grace_s = grace_s
@@ -95,7 +95,7 @@ class RanksWatch:
         self._thread.start()
 
     def close(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         os.close(self._over)
         self._thread.join()
         os.close(self._is_over)
@@ -108,23 +108,23 @@ class RanksWatch:
         gone = ends[ready[0]]
         status, grace_s = gone.status, self._grace_s
         if status in NOT_STARTED:
-            grace_s = max(grace_s, START_GRACE_S)  # who waits for it says why
+            grace_s = max(grace_s, START_GRACE_S)  # the starting rank reports the reason
         else:
             status = EXIT_BROKEN
             _log.error("rank %d has ended, so the engine ends", gone.rank)
         for process in self._processes:
-            process.kill()  # whoever waits for them goes on
+            process.kill()  # threads that wait for these processes continue
         if not wait_for_any([self._is_over], grace_s):
             self._end(status)
 
 
 def socket_pair() -> tuple[socket.socket, socket.socket]:
-    """Open two ends for whole messages, in their order."""
+    """Open a pair of sockets for whole, ordered messages."""
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
 def _environment() -> dict[str, str]:
-    """Return an environment in which the child imports the same code, whatever its directory."""
+    """Return an environment in which the child imports the same code from any directory."""
     root = str(Path(engine.__file__).parents[1])
     inherited = os.environ.get("PYTHONPATH")
     path = f"{root}{os.pathsep}{inherited}" if inherited else root

@@ -1,4 +1,4 @@
-"""Block tables kept on the device as well.
+"""Block tables with a copy on the device.
 
 A step sends only the blocks that its sequences got since they were last in a step.
 """
@@ -13,7 +13,7 @@ from engine.transfers import host_buffer, to_device
 
 
 class DeviceTables(BlockTables):
-    """Tables with a copy on the device, `device`, which changes in the order of the stream."""
+    """Tables with a copy `device`, which changes in the order of the CUDA stream."""
 
     def __init__(
         self, *, num_batch_slots: int, num_blocks: int, scratch_block: int, device: torch.device

@@ -1,4 +1,4 @@
-"""The batch shapes that graphs are captured for.
+"""The batch shapes for which graphs are captured.
 
     decodes   1, 2, 4, 8, 16, 24, 32, 64, 72 ... rows of one token, as many as may run
     mixed     0, 8, 16, 32, 64 ... decodes, and 64, 128, 256 tokens of one, two or more other
@@ -22,11 +22,11 @@ from itertools import product
 from engine.execution.graphs.inputs import GraphBucket
 from engine.step_sizes import BESIDE, SHARING_NEW_TOKENS, new_tokens
 
-FEW_DECODES, MANY_DECODES = 32, 64  # between them no bucket for decodes alone pays
+FEW_DECODES, MANY_DECODES = 32, 64  # between these numbers a bucket for decodes alone saves nothing
 FEW_PREFILLS = (1, 2)
-MIN_PREFILLS, MAX_PREFILLS = 8, 32  # rows of new tokens in the other buckets
-SHARING = (4, 8, 16, 32, 48, 64, 96, 128, 160, 192, 224, 256)  # decodes that read together
-SHARING_BESIDE = (16, 64, 128, 256)  # the same beside other rows
+MIN_PREFILLS, MAX_PREFILLS = 8, 32  # rows of several tokens in the other buckets
+SHARING = (4, 8, 16, 32, 48, 64, 96, 128, 160, 192, 224, 256)  # numbers of decodes that share
+SHARING_BESIDE = (16, 64, 128, 256)  # the same in buckets with other rows
 TOKENS_PER_PREFILL = 16
 
 

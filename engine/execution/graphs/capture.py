@@ -1,4 +1,4 @@
-"""Capture as one graph of what a function launches on a CUDA device, to replay it."""
+"""Capture of a function's launches on a CUDA device as one graph, for replay."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from torch import Tensor
 from kernels.launch.garbage import uncollected
 
 Launches = Callable[[], tuple[Tensor, ...]]
-# Other threads may call CUDA meanwhile: one of them pins the host tier, which
-# in the mode "global" would be refused and would end the capture.
+# Another thread may call CUDA meanwhile: pinning the host tier would be refused
+# in the mode "global", and would end the capture.
 CAPTURE_MODE = "thread_local"
 
 
 class Captured(Protocol):
-    """Launches that can be repeated."""
+    """Captured launches that can be replayed."""
 
     @property
     def outputs(self) -> tuple[Tensor, ...]:
-        """Tensors that the function returned; each replay writes the same ones."""
+        """Tensors that the captured function returned; each replay overwrites them."""
         ...
 
     def replay(self) -> None:
-        """Launch it all again; waits for nothing."""
+        """Launch the captured work again; return without waiting."""
         ...
 
     def drop(self) -> None:
-        """Free what was captured; it is not replayed any more."""
+        """Free the captured graph, which is not replayed any more."""
         ...
 
 
 class Capture(Protocol):
-    """Maker of `Captured` out of functions."""
+    """Maker of `Captured` from functions."""
 
     def record(self, trial: Launches, launches: Launches) -> Captured:
-        """Run `trial`, so that all is compiled and loaded; then capture `launches`.
+        """Run `trial`, so that all kernels are compiled and loaded; then capture `launches`.
 
         `trial` launches every kernel of `launches` at least once, but may be shorter.
         """

@@ -1,4 +1,4 @@
-"""The inputs of a captured graph: one flat int32 tensor that each step fills in one copy.
+"""The inputs of a captured graph: one flat int32 tensor that each step fills by one copy.
 
 The part of its bucket that a step does not need is padding: decodes without keys, which write to a
 scratch slot, and rows without tokens.
@@ -27,7 +27,7 @@ from kernels.attention.split_sizes import SplitSizes
 
 Ints = npt.NDArray[np.int32]
 
-ALIGNMENT = 4  # numbers: every field starts at a multiple of 16 bytes
+ALIGNMENT = 4  # int32 numbers: each field starts at a multiple of 16 bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,26 +39,26 @@ class GraphBucket:
     num_decodes: int
     num_new: int = 0
     num_prefills: int = 0
-    group_rows: int = 0  # decodes that read a prefix together, at most; 0: none do
-    more_samples: int = 0  # tokens sampled beside one a row
+    group_rows: int = 0  # most decodes that share a prefix; 0: no shared prefixes
+    more_samples: int = 0  # tokens sampled beyond one a row
 
     @property
     def num_tokens(self) -> int:
-        """Tokens in all."""
+        """Number of tokens."""
         return self.num_decodes + self.num_new
 
     @property
     def num_rows(self) -> int:
-        """Rows in all."""
+        """Number of rows."""
         return self.num_decodes + self.num_prefills
 
     @property
     def num_samples(self) -> int:
-        """Tokens sampled in all."""
+        """Number of sampled tokens."""
         return self.num_rows + self.more_samples
 
     def holds(self, other: GraphBucket) -> bool:
-        """Return whether a step of the shape `other` fits here."""
+        """Return whether a step of the shape `other` fits this bucket."""
         return (
             other.group_rows == self.group_rows
             and other.num_decodes <= self.num_decodes
@@ -68,12 +68,12 @@ class GraphBucket:
         )
 
     def sizes(self) -> dict[str, int]:
-        """Return how many numbers each field has."""
+        """Return the size of each field, in numbers."""
         tokens, rows, samples = self.num_tokens, self.num_rows, self.num_samples
         per_row = ("context_lens", "table_slots")
         return {
             **dict.fromkeys(("token_ids", "positions", "slots"), tokens),
-            **dict.fromkeys(("outputs", "output_slots"), samples),  # up to here `StepInputs.wide`
+            **dict.fromkeys(("outputs", "output_slots"), samples),  # `StepInputs.wide` ends here
             "pending_slots": tokens,
             **dict.fromkeys(per_row, rows),
             "temperature": samples,
@@ -103,7 +103,7 @@ class GraphBucket:
 
     @property
     def total(self) -> int:
-        """Numbers in the flat tensor."""
+        """Size of the flat tensor, in numbers."""
         return sum(-(-size // ALIGNMENT) * ALIGNMENT for size in self.sizes().values())
 
 
@@ -128,11 +128,11 @@ class StepInputs:
         self._flat.copy_(torch.from_numpy(self._padding))
 
     def field(self, name: str) -> Tensor:
-        """Return the part of the flat tensor that a captured graph reads."""
+        """Return the part of the flat tensor that holds a field."""
         return self._flat[self._places[name]]
 
     def wide(self) -> dict[str, Tensor]:
-        """Return the fields that are read as int64, in one copy on the device."""
+        """Return the int64 fields, converted by one copy on the device."""
         end = self._places["output_slots"].stop
         numbers = self._flat[:end].long()
         return {name: numbers[at] for name, at in self._places.items() if at.stop <= end}
@@ -143,7 +143,7 @@ class StepInputs:
         draw: Randomness[HostArray] | None,
         sharing: Sharing | None = None,
     ) -> None:
-        """Send a step's numbers; the tables have been updated. Waits for nothing.
+        """Copy a step's numbers to the device, after its block tables; return without waiting.
 
         `sharing` is given where the bucket shares. The decodes lie in its order; outputs and
         `draw` are in the order of `rows`.
@@ -206,7 +206,7 @@ class StepInputs:
     def _fill_tokens(
         self, parts: dict[str, Ints], rows: Sequence[Row], decodes: int, batch_slots: Ints
     ) -> Ints:
-        """Fill the fields by token; return where each row's last token lies."""
+        """Fill the fields of tokens; return the place of each row's last token."""
         starts = np.array([row.start for row in rows], np.int32)
         tokens = token_ids_of(rows)
         last = np.arange(len(rows), dtype=np.int32)

@@ -1,4 +1,4 @@
-"""A runner that replays captured graphs, and gives steps that fit no bucket to the eager runner."""
+"""A runner that replays captured graphs, and runs steps without a bucket eagerly."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from engine.transfers import HostArray, HostCopy, record_event
 
 @dataclass(frozen=True, slots=True)
 class GraphRunner:
-    """Runner of small steps by replay, of the others by `eager`; implements `Runner`."""
+    """Runner that replays small steps and gives others to `eager`; implements `Runner`."""
 
     eager: ModelRunner
     steps: CapturedSteps
@@ -34,7 +34,7 @@ class GraphRunner:
 
     @torch.inference_mode()
     def launch_forward(self, step: Step) -> Forward:
-        """Start computing `step` up to the sampling."""
+        """Start computing `step`, without the sampling."""
         sharing, captured = self._prepare(step)
         if captured is None:
             return self.eager.forward(step, sharing)
@@ -47,7 +47,7 @@ class GraphRunner:
         return sharing, self._find(step, sharing)
 
     def _find(self, step: Step, sharing: Sharing | None) -> CapturedStep | None:
-        """Find the bucket for a step; one that shares where there is one and sharing pays."""
+        """Find the bucket for a step; one with shared prefixes where that saves time."""
         if not step.rows:
             return None
         decodes = count_decodes(step.rows)
@@ -77,7 +77,7 @@ class GraphRunner:
         draw: Randomness[HostArray] | None,
         sharing: Sharing | None,
     ) -> ReplayedForward:
-        """Replay; without `draw` what it samples is of no use."""
+        """Replay the graph; without `draw` its sampled tokens are ignored."""
         if step.moves:
             self.eager.mover.execute(step.moves)
         shares = captured.inputs.bucket.group_rows > 0
@@ -88,16 +88,16 @@ class GraphRunner:
 
 @dataclass(frozen=True, slots=True)
 class ReplayedForward:
-    """Logits that a replay computes, until the next; implements `Forward`."""
+    """Logits of a replay, valid until the next replay; implements `Forward`."""
 
     eager: ModelRunner
     step: CapturedStep
-    sampling: Sequence[Row]  # rows to sample, one for each token
-    draw: Randomness[HostArray] | None  # parameters to sample them by; None: they need more
+    sampling: Sequence[Row]  # rows to sample, one for each sampled token
+    draw: Randomness[HostArray] | None  # sampling parameters; None: the graph has not all
 
     @torch.inference_mode()
     def sample(self, allowed: Sequence[Bitmask | None] = ()) -> Launched:
-        """Sample again from the captured logits, by the rows' sampling parameters.
+        """Sample from the captured logits with the rows' own parameters.
 
         Where only masks are missing, that is done of the rows with a mask alone.
         """

@@ -25,47 +25,47 @@ from kernels.attention.split_sizes import split_sizes
 
 @dataclass(frozen=True, slots=True)
 class CaptureContext:
-    """Tensors and machine that captured graphs work on.
+    """Decoder and tensors that all captured graphs use.
 
     `last_tokens` (batch slots + 1,) int64: the last is for padding.
     """
 
     decoder: Decoder
-    pool: tuple[Tensor, ...]  # each layer's KV
+    pool: tuple[Tensor, ...]  # KV of each layer
     last_tokens: Tensor
     tables: DeviceTables
 
 
 @dataclass(frozen=True, slots=True)
 class CapturedStep:
-    """One bucket: fill `inputs`, replay, read the outputs."""
+    """The graph of one bucket: fill `inputs`, replay, read the outputs."""
 
     inputs: StepInputs
     captured: Captured
 
     @property
     def logits(self) -> Tensor:
-        """(samples, V) in the model's dtype, after which tokens are sampled."""
+        """Logits (samples, V) in the model's dtype."""
         return self.captured.outputs[0]
 
     @property
     def packed(self) -> Tensor:
-        """(2, samples) int32: tokens, and whether their logits were finite."""
+        """(2, samples) int32: sampled tokens, and whether their logits were finite."""
         return self.captured.outputs[1]
 
     @property
     def sampled_from(self) -> Tensor:
-        """(samples,) int64: the tokens that the logits follow."""
+        """(samples,) int64: the last input tokens before each sample."""
         return self.captured.outputs[2]
 
 
 class CapturedSteps:
-    """All buckets, captured at the start, the largest first."""
+    """The captured graphs of all buckets, the largest first."""
 
     def __init__(
         self, machine: CaptureContext, capture: Capture, *, max_tokens: int, group_rows: int = 0
     ) -> None:
-        """Record steps of up to `max_tokens` tokens, the decodes beside others not counted.
+        """Capture steps of up to `max_tokens` tokens, not counting decodes beside other rows.
 
         With `group_rows` also steps whose decodes read prefixes in groups of up to `group_rows`.
         """
@@ -77,19 +77,19 @@ class CapturedSteps:
             self._steps[_kind(inputs.bucket)].insert(0, CapturedStep(inputs, captured))
 
     def find(self, needed: GraphBucket) -> CapturedStep | None:
-        """Find the smallest captured step that holds this; None where there is none."""
+        """Find the smallest captured step that holds `needed`; None without one."""
         steps = self._steps[_kind(needed)]
         return next((step for step in steps if step.inputs.bucket.holds(needed)), None)
 
     def drop(self) -> None:
-        """Free all graphs. Those of ranks hold calls of their group, which ends after them."""
+        """Free all graphs, before the group of ranks whose collectives they hold is closed."""
         for steps in self._steps.values():
             for step in steps:
                 step.captured.drop()
 
 
 def inputs_of(machine: CaptureContext, buckets: Sequence[GraphBucket]) -> Iterator[StepInputs]:
-    """Yield the inputs of each bucket, all in one tensor, which is padding when they come."""
+    """Yield the inputs of each bucket, views of one tensor, filled with padding."""
     total, device = max((bucket.total for bucket in buckets), default=0), machine.last_tokens.device
     flat = torch.zeros(total, dtype=torch.int32, device=device)
     block_size, sizes = machine.pool[0].shape[3], split_sizes(machine.pool[0])
@@ -114,19 +114,19 @@ def _launches(machine: CaptureContext, inputs: StepInputs) -> Launches:
 
 
 def compute_step(machine: CaptureContext, inputs: StepInputs) -> tuple[Tensor, Tensor, Tensor]:
-    """Launch all of a step, as `CapturedStep` has its outputs; waits for nothing."""
+    """Launch a whole step; return the outputs of `CapturedStep` without waiting."""
     wide = inputs.wide()
     token_ids = _token_ids(machine, inputs, wide["token_ids"])
     outputs, layout = wide["outputs"], _layout(machine, inputs, wide)
     logits = machine.decoder.logits(token_ids, layout, machine.pool, outputs)
-    if not machine.decoder.has_logits:  # the last stage samples
+    if not machine.decoder.has_logits:  # only the last stage samples
         return logits, outputs.new_empty((2, 0), dtype=torch.int32), outputs.new_empty(0)
     tokens, finite = machine.decoder.ops.sample(
         logits,
         inputs.field("temperature").view(torch.float32),
         inputs.field("keys").view(-1, 2),
     )
-    if machine.decoder.group is not None:  # of several ranks the first one's tokens count
+    if machine.decoder.group is not None:  # of several ranks, the first one's tokens count
         machine.decoder.group.share(tokens)
     machine.last_tokens.index_copy_(0, wide["output_slots"], tokens)
     packed = torch.stack((tokens.int(), finite.int()))

@@ -1,4 +1,4 @@
-"""JSON schemas as the library can follow them, without a change of what they allow.
+"""JSON schemas that the library can follow, equivalent to the given ones.
 
 `followable.py` walks a schema, `keywords.py` says which keywords bind something, `unions.py` which
 alternatives exclude each other, and `names.py` makes names of properties follow a schema.

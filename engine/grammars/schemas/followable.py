@@ -1,4 +1,4 @@
-"""A JSON schema as the library can follow it, with white space bounded.
+"""A JSON schema that the library can follow, with bounded white space.
 
 A small model that may write white space anywhere in JSON may write newlines for ever. So between
 two tokens of JSON there is at most `WHITESPACE`. By a schema's own options (`x-guidance`) there may
@@ -37,17 +37,17 @@ from engine.grammars.syntax.anchors import containing_text
 from engine.grammars.syntax.expression import UnsoundGrammar
 from engine.grammars.syntax.lark import regex_of
 
-# A line break and up to twenty spaces, as in JSON that is written to be read; or one space.
+# A line break and up to twenty spaces, as in indented JSON; or one space.
 WHITESPACE = r"(\n[ ]{0,20}| )?"
-_SEPARATORS = {"item_separator": ",", "key_separator": ":"}  # the library reads them as patterns
+_SEPARATORS = {"item_separator": ",", "key_separator": ":"}  # the library reads these as patterns
 MAX_COMMENT_CHARS = 80
-MAX_REFERENCES = 20  # that follow one another
+MAX_REFERENCES = 20  # references that follow one another
 
 _DESCRIBES = {"title", "description", "default", "examples", "$comment", "deprecated"}
 
 
 def schema_of(text: str) -> JsonValue:
-    """Parse the schema that a text spells; raises UnsoundGrammar."""
+    """Parse the JSON text of a schema; raises UnsoundGrammar."""
     try:
         return json.loads(text)  # type: ignore[no-any-return]
     except ValueError as error:
@@ -55,7 +55,7 @@ def schema_of(text: str) -> JsonValue:
 
 
 def followable(schema: JsonValue, *, is_lenient: bool = False) -> JsonObject:
-    """Return `schema` for the library; raise UnsoundGrammar for what cannot be followed.
+    """Convert `schema` for the library; raise UnsoundGrammar if it cannot be followed.
 
     Where `is_lenient`, that is left out. The error begins with the schema's own `$comment`.
     """
@@ -70,7 +70,7 @@ def followable(schema: JsonValue, *, is_lenient: bool = False) -> JsonObject:
 
 
 def _spacing(schema: JsonValue) -> JsonObject:
-    """Return the library's options for white space; raises UnsoundGrammar for bad separators."""
+    """Return the library's white space options; raises UnsoundGrammar for bad separators."""
     options = schema.get("x-guidance") if isinstance(schema, dict) else None
     if (
         not isinstance(options, dict)
@@ -127,7 +127,7 @@ class _Walk:
         return found
 
     def _add(self, found: JsonObject, name: str, value: JsonValue, at: str) -> None:
-        """Add a keyword to what is found, as the library has it."""
+        """Add a keyword, converted for the library, to `found`."""
         match name:
             case "oneOf" if isinstance(value, list):
                 self._add_one_of(found, value, at)
@@ -153,7 +153,7 @@ class _Walk:
                 found[name] = self._below(value, at)
 
     def _named(self, name: str, schemas: JsonObject, at: str) -> JsonObject:
-        """Return the schemas; of definitions those that are referred to."""
+        """Convert named schemas; keep only definitions that are referred to."""
         is_definitions = name in STRUCTURE and self._is_by_pointer
         return {
             key: self._schema(inner, f"{at}/{key}")
@@ -167,7 +167,7 @@ class _Walk:
         return self._schema(value, at) if isinstance(value, dict) else value
 
     def _without_trivial(self, schema: JsonObject, at: str) -> JsonObject:
-        """Return `schema` without what binds nothing; UnsoundGrammar for what binds otherwise."""
+        """Return `schema` without ineffective keywords; UnsoundGrammar for unsupported ones."""
         said: JsonObject = {}
         for name, value in schema.items():
             if name in NOT_FOLLOWED:
@@ -184,7 +184,7 @@ class _Walk:
         return not self._is_by_pointer or (at != "#" and bool(_references(schema)))
 
     def _with_unevaluated(self, schema: JsonObject) -> JsonObject:
-        """Return `schema` with what it says of properties and items that nothing names."""
+        """Return `schema` with its rules on unnamed properties and items."""
         for name, plain in (
             ("unevaluatedProperties", "additionalProperties"),
             ("unevaluatedItems", "items"),
@@ -210,7 +210,7 @@ class _Walk:
         found[name] = self._below(alternatives, at)
 
     def _tagged(self, schema: JsonValue, tag: str) -> JsonValue:
-        """Narrow `schema` to the values that have the tag."""
+        """Narrow `schema` to the objects with its branch's tag."""
         if not isinstance(schema, dict) or "$ref" not in schema:
             return with_tag(schema, tag)
         known = (schema["$ref"], tag)
@@ -230,7 +230,7 @@ class _Walk:
         return found
 
     def _pattern(self, pattern: str, at: str) -> str | None:
-        """Return the pattern as the library has it; None where it need not be followed."""
+        """Convert the pattern for the library; None where it need not be followed."""
         try:
             return f"^{regex_of(containing_text(pattern))}$"
         except UnsoundGrammar as error:
@@ -239,7 +239,7 @@ class _Walk:
             raise UnsoundGrammar(f"the pattern at {at}: {error}") from error
 
     def _resolved(self, schema: JsonValue) -> JsonValue:
-        """Return `schema`, or what it refers to if it does nothing else."""
+        """Return `schema`, or the target of its reference if it has nothing else."""
         for _ in range(MAX_REFERENCES):
             if not isinstance(schema, dict) or "$ref" not in schema:
                 break
@@ -252,7 +252,7 @@ class _Walk:
         return schema
 
     def _target(self, reference: JsonValue) -> JsonValue:
-        """Resolve a reference; None where its target is not to be seen."""
+        """Resolve a reference; None without a known target."""
         if not isinstance(reference, str) or not reference.startswith("#"):
             return None
         found = self._root

@@ -1,4 +1,4 @@
-"""JSON, and how two values of it compare.
+"""JSON values, and their comparison.
 
 Knows: JSON. Does not know: schemas.
 """
@@ -13,7 +13,7 @@ JsonObject: TypeAlias = dict[str, JsonValue]
 
 
 def canonical(value: JsonValue) -> str:
-    """Return a text that equal values alone share; 1 and 1.0 are equal, 1 and true are not."""
+    """Return a text that only equal values share; 1 and 1.0 are equal, 1 and true are not."""
     return json.dumps(_with_one_kind_of_number(value), sort_keys=True)
 
 

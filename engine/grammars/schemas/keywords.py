@@ -1,4 +1,4 @@
-"""The keywords of JSON schemas: which the library follows, and which bind nothing as they stand.
+"""JSON Schema keywords: those the library follows, and those that change nothing as given.
 
 Knows: keywords and their values. Does not know: where they are.
 """
@@ -15,7 +15,7 @@ FOLLOWED = {
     *("minLength", "maxLength", "pattern", "format"),
     *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
 }
-# What another part of the schema may refer to, or what the library reads beside.
+# Keywords that other parts of the schema may refer to, or that the library reads itself.
 STRUCTURE = {"$defs", "definitions", "$id", "id", "$anchor", "$comment"}
 NOT_FOLLOWED = {
     *("not", "if", "then", "else", "dependentSchemas", "dependentRequired", "dependencies"),
@@ -32,7 +32,7 @@ FORMATS = {
     *("date-time", "time", "date", "duration", "email", "hostname"),
     *("ipv4", "ipv6", "uri", "uuid"),
 }
-# With these a property or an item may be evaluated elsewhere.
+# Keywords whose schemas may evaluate a property or an item as well.
 _APPLICATORS = {
     *("$ref", "$dynamicRef", "$recursiveRef", "allOf", "anyOf", "oneOf", "not"),
     *("if", "then", "else", "dependentSchemas"),
@@ -40,7 +40,7 @@ _APPLICATORS = {
 
 
 def binds(keyword: str, schema: JsonObject) -> bool:
-    """Return whether a keyword that is not followed changes what `schema` allows."""
+    """Return whether an unsupported keyword changes the values that `schema` allows."""
     value = schema[keyword]
     match keyword:
         case "uniqueItems":
@@ -68,7 +68,7 @@ def binds(keyword: str, schema: JsonObject) -> bool:
 
 
 def allows_all(schema: JsonValue) -> bool:
-    """Return whether every value is of the schema, for what its keywords show."""
+    """Return whether the schema allows every value, judging by its keywords."""
     if not isinstance(schema, dict):
         return schema is True
     known = FOLLOWED | NOT_FOLLOWED
@@ -76,7 +76,7 @@ def allows_all(schema: JsonValue) -> bool:
 
 
 def evaluates_elsewhere(schema: JsonObject) -> bool:
-    """Return whether `unevaluated...` may cover less than what `schema` itself does not name."""
+    """Return whether `allOf` and the like may name more properties or items than `schema`."""
     return not _APPLICATORS.isdisjoint(schema)
 
 

@@ -12,7 +12,7 @@ _LENGTHS = {"type", "minLength", "maxLength"}
 
 
 def with_names(schema: JsonObject, names: JsonObject) -> JsonObject | None:
-    """Apply `names`, the `propertyNames` of `schema`, to it; None where that cannot be."""
+    """Apply `names`, the `propertyNames` of `schema`, to it; None where that is impossible."""
     if names.get("type", "string") != "string" or "patternProperties" in schema:
         return None
     rest = {name: value for name, value in schema.items() if name != "propertyNames"}

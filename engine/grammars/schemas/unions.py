@@ -1,4 +1,4 @@
-"""Alternatives of which at most one can be, so that `oneOf` says no more than `anyOf`.
+"""Mutually exclusive alternatives, for which `oneOf` equals `anyOf`.
 
 Where they are told apart by a property of constants, such as `kind`, which has a default and so is
 not required, requiring it makes them so. Each answer is then still one of the schema.
@@ -13,20 +13,20 @@ from itertools import combinations
 
 from engine.grammars.schemas.json_value import JsonObject, JsonValue, canonical
 
-MAX_ALTERNATIVES = 200  # most alternatives: each is compared with each
+MAX_ALTERNATIVES = 200  # most alternatives: each pair is compared
 MAX_DEPTH = 8
 _TYPES = {"null", "boolean", "number", "string", "array", "object"}
 
-Resolve = Callable[[JsonValue], JsonValue]  # what a schema that only refers to another refers to
+Resolve = Callable[[JsonValue], JsonValue]  # resolves a schema that is only a reference
 
 
 def exclude_each_other(alternatives: Sequence[JsonValue], resolve: Resolve) -> bool:
-    """Return whether no value is of two of them, for certain."""
+    """Return whether no value fits two alternatives, for certain."""
     return len(alternatives) <= MAX_ALTERNATIVES and _all_exclude(alternatives, resolve)
 
 
 def tag_of(alternatives: Sequence[JsonValue], resolve: Resolve) -> str | None:
-    """Return a property that all have, of constants that differ; None where there is none."""
+    """Return a property with a different constant in each alternative; None without one."""
     resolved = [resolve(one) for one in alternatives[: MAX_ALTERNATIVES + 1]]
     properties = [_properties(one) for one in resolved]
     others = (_types(one) - {"object"} for one in resolved if isinstance(one, dict))
@@ -51,7 +51,7 @@ def _all_exclude(schemas: Sequence[JsonValue], resolve: Resolve) -> bool:
 
 
 def _exclude(one: JsonValue, other: JsonValue, resolve: Resolve, depth: int) -> bool:
-    """Return whether no value is of both, for certain."""
+    """Return whether no value fits both schemas, for certain."""
     one, other = resolve(one), resolve(other)
     if one is False or other is False:
         return True

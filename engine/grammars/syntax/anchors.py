@@ -32,7 +32,7 @@ def whole_text(pattern: str) -> Expression:
 
 
 def containing_text(pattern: str) -> Expression:
-    """Return the texts in which the pattern matches somewhere; raises UnsoundGrammar."""
+    """Return the texts in which the pattern matches anywhere; raises UnsoundGrammar."""
     read = read_pattern(pattern)
     found: list[Expression] = []
     for is_start in (True, False):
@@ -42,7 +42,7 @@ def containing_text(pattern: str) -> Expression:
             within = _resolved(read, is_start=is_start, is_end=is_end)
             if within != NOTHING:
                 found.append(in_order([*before, within, *after]))
-    # The last lets anything stand around what has no anchor, so the others are of it.
+    # The last one allows any text around a pattern without anchors, so it includes the others.
     return found[-1] if not _has_anchor(read) else one_of(found) if found else NOTHING
 
 
@@ -90,7 +90,7 @@ def _resolved_in_order(
 
 
 def _is_reached(between: tuple[Expression, ...], part: Expression, anchor: Foreign) -> bool:
-    """Return whether nothing is between the part and the end of the sequence at `anchor`."""
+    """Return whether only empty texts lie between the part and the sequence's end at `anchor`."""
     if all(_is_anchor(other) for other in between):
         return True
     if any(one == anchor for one in walk(part)) and all(map(_may_be_empty, between)):

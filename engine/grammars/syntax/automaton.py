@@ -1,4 +1,4 @@
-"""The texts of terminals, followed side by side.
+"""An automaton over the texts of all terminals.
 
 Each place in a terminal where a character stands is a position. Two texts are the same so far while
 the same characters led to their positions, so sets of positions are followed, not single ones. A
@@ -27,16 +27,16 @@ from engine.grammars.syntax.expression import (
     walk,
 )
 
-MANY = 8  # from so many on, a repetition counts as one without a bound
+MANY = 8  # repetitions of so many count as unbounded
 
 
 class TooMuch(Exception):
-    """The texts are too many to be looked at."""
+    """The automaton takes too many steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """Positions at which a terminal's texts begin and end."""
+    """First and last positions of a terminal's texts."""
 
     first: frozenset[int]
     last: frozenset[int]
@@ -48,21 +48,21 @@ _NEVER = Fragment(frozenset(), frozenset(), may_be_empty=False)
 
 
 class Automaton:
-    """The positions of all terminals."""
+    """The automaton of all terminals."""
 
     def __init__(self, rules: Mapping[str, Expression], max_steps: int) -> None:
-        """Build from rules; more than `max_steps` to look at are TooMuch."""
+        """Build from rules; raises TooMuch after `max_steps` steps."""
         self._rules = rules
         self._steps = max_steps
         leaves = {leaf.ranges for body in rules.values() for leaf in _leaves(body)}
         self._bits = _bits(leaves)
         self._fragments: dict[int, Fragment] = {}  # fragments by terminal
-        self._of: list[tuple[int, int]] = []  # terminal and part at each position
-        self._chars: list[Ranges] = []  # characters at each position
-        self._next: list[set[int]] = []  # positions
+        self._of: list[tuple[int, int]] = []  # terminal and part of each position
+        self._chars: list[Ranges] = []  # characters of each position
+        self._next: list[set[int]] = []  # next positions of each position
 
     def add(self, terminal: int, whole: Expression) -> None:
-        """Add a terminal, whose texts `whole` has."""
+        """Add a terminal whose texts are those of `whole`."""
         fragments = (self._fragment((terminal, n), p) for n, p in enumerate(parts_of(whole)))
         match whole:
             case All():
@@ -74,17 +74,17 @@ class Automaton:
         self._fragments[terminal] = found
 
     def beginnings(self, terminal: int) -> int:
-        """Return the bytes with which its texts begin, as bits."""
+        """Return the possible first bytes of the terminal's texts, as bits."""
         return reduce(
             or_, (first_bytes(self._chars[p]) for p in self._fragments[terminal].first), 0
         )
 
     def may_be_empty(self, terminal: int) -> bool:
-        """Return whether the terminal has the empty text."""
+        """Return whether the terminal matches the empty text."""
         return self._fragments[terminal].may_be_empty
 
     def too_long(self, followed_by: Mapping[int, int]) -> set[tuple[int, int, int]]:
-        """Find where a terminal may go on although another, or itself, has ended.
+        """Find terminals that may continue where another one, or they themselves, have ended.
 
         `followed_by` has all terminals, and the bytes that may come behind each, as bits. What goes
         on with one of these would be read instead. Returns what has ended, what goes on, and with
@@ -108,7 +108,7 @@ class Automaton:
         return found
 
     def _steps_from(self, positions: frozenset[int]) -> Iterator[list[int]]:
-        """Yield the sets of positions that some character leads to from these."""
+        """Yield the sets of positions that a common character leads to from `positions`."""
         alike = defaultdict[int, list[int]](list)
         for position in positions:
             alike[self._bits[self._chars[position]]].append(position)
@@ -176,7 +176,7 @@ class Automaton:
 
 
 def first_bytes(ranges: Ranges) -> int:
-    """Return the first bytes of these characters in UTF-8, as bits."""
+    """Return the possible first bytes of these characters in UTF-8, as bits."""
     found = 0
     for low, high in ranges:
         found |= (1 << (_first_byte(high) + 1)) - (1 << _first_byte(low))
@@ -206,7 +206,7 @@ def _leaves(body: Expression) -> Iterator[Chars]:
 
 
 def _bits(leaves: Iterable[Ranges]) -> dict[Ranges, int]:
-    """Return sets of characters as bits, one for each range that no set cuts."""
+    """Return sets of characters as bits, one bit for each range that no set splits."""
     leaves = list(leaves)
     cuts = sorted({cut for ranges in leaves for low, high in ranges for cut in (low, high + 1)})
     place = {cut: n for n, cut in enumerate(cuts)}

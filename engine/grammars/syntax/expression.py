@@ -1,4 +1,4 @@
-"""Expressions of a grammar: characters, and what is made of them.
+"""Expressions of a grammar: characters, and combinations of expressions.
 
 Knows: what an expression is made of. Does not know: how one is spelled, in GBNF or in Lark.
 """
@@ -9,19 +9,19 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
-Ranges: TypeAlias = tuple[tuple[int, int], ...]  # of code points, both ends included
+Ranges: TypeAlias = tuple[tuple[int, int], ...]  # ranges of code points, both ends included
 
 MAX_CODE_POINT = 0x10FFFF
-_SURROGATES = (0xD800, 0xDFFF)  # no text has them
+_SURROGATES = (0xD800, 0xDFFF)  # in no valid text
 
 
 class UnsoundGrammar(ValueError):
-    """The text is no grammar of its kind; the message says why."""
+    """Text that is no valid grammar of its kind; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chars:
-    """One character of these. `spelled` says it as a regular expression, where ranges cannot.
+    """One character of a set. `spelled` is a regular expression where ranges cannot say it.
 
     Then `ranges` has at least the characters that are meant.
     """
@@ -32,21 +32,21 @@ class Chars:
 
 @dataclass(frozen=True, slots=True)
 class All:
-    """One part after the other; without any, the empty text."""
+    """A sequence of parts; without parts, the empty text."""
 
     parts: tuple[Expression, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class AnyOf:
-    """One of the parts; without any, nothing can be said."""
+    """A choice of one part; without parts, it matches no text."""
 
     parts: tuple[Expression, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """Repetition of `part`, so many times; `most` is None without a bound."""
+    """Repetition of `part`, from `least` to `most` times; `most` None: unbounded."""
 
     part: Expression
     least: int
@@ -55,22 +55,22 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Reference to the rule of this name."""
+    """Reference to a rule by its name."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """Something in Lark that is not made of characters here, such as a token or a JSON value."""
+    """A part of Lark that is not made of characters, such as a token or a JSON value."""
 
     lark: str
-    first: Ranges = ()  # with which it may begin
+    first: Ranges = ()  # characters that can begin it
 
 
 @dataclass(frozen=True, slots=True)
 class Terminal:
-    """The terminal of this number."""
+    """Reference to a terminal by its number."""
 
     number: int
 
@@ -87,7 +87,7 @@ def chars(*ranges: tuple[int, int]) -> Chars:
 
 
 def other_than(ranges: Ranges) -> Chars:
-    """Make an expression of one character of none of the ranges."""
+    """Make an expression of one character outside the ranges."""
     others, start = list[tuple[int, int]](), 0
     for low, high in _joined(ranges):
         if start < low:
@@ -97,18 +97,18 @@ def other_than(ranges: Ranges) -> Chars:
 
 
 def text(literal: str) -> Expression:
-    """Make an expression of exactly these characters."""
+    """Make an expression of a literal."""
     return in_order([chars((ord(char), ord(char))) for char in literal])
 
 
 def in_order(parts: Iterable[Expression]) -> Expression:
-    """Make an expression of `parts` one after the other."""
+    """Make a sequence of `parts`."""
     flat = [one for part in parts for one in (part.parts if isinstance(part, All) else [part])]
     return flat[0] if len(flat) == 1 else All(tuple(flat))
 
 
 def repeated(part: Expression, least: int, most: int | None) -> Expression:
-    """Make an expression of `part` so many times; `(x (x)?)?` is `x{0,2}`."""
+    """Make an expression that repeats `part`; `(x (x)?)?` is `x{0,2}`."""
     match part:
         case All((*before, Repeat(again, 0, int(more)))) if (least, most) == (0, 1):
             if in_order(before) == again:
@@ -117,7 +117,7 @@ def repeated(part: Expression, least: int, most: int | None) -> Expression:
 
 
 def one_of(parts: Iterable[Expression]) -> Expression:
-    """Make an expression of one of `parts`, in which single characters are one set."""
+    """Make a choice of one of `parts`, in which single characters are one set."""
     flat = [one for part in parts for one in (part.parts if isinstance(part, AnyOf) else [part])]
     single = [one for one in flat if isinstance(one, Chars) and not one.spelled]
     others = list(dict.fromkeys(one for one in flat if one not in single))
@@ -137,7 +137,7 @@ def parts_of(expression: Expression) -> tuple[Expression, ...]:
 
 
 def walk(expression: Expression) -> Iterator[Expression]:
-    """Yield `expression` and all in it, but for what its rules have."""
+    """Yield `expression` and all expressions in it, without following rules."""
     waiting = [expression]
     while waiting:
         found = waiting.pop()

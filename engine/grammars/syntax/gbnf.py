@@ -1,4 +1,4 @@
-r"""A reader of GBNF, llama.cpp's grammars, as llama.cpp reads it.
+r"""A reader of GBNF, llama.cpp's grammars, compatible with llama.cpp.
 
     root ::= "a" [^b-d\n]{1,3} (other | <[17]>)*   # from here
 
@@ -46,11 +46,11 @@ _MARK = "%grammar"
 _BOUNDS = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 
 Rules = dict[str, Expression]
-ReadOther = Callable[[object], Expression]  # of the JSON that follows %grammar
+ReadOther = Callable[[object], Expression]  # reads the JSON value after %grammar
 
 
 def rules_of(text: str, other: ReadOther) -> Rules:
-    """Read the rules, by name; raise UnsoundGrammar for what is no GBNF, or lacks a rule."""
+    """Read rules by name; raise UnsoundGrammar for invalid GBNF or a missing rule."""
     reader = _Reader(text, other)
     rules = reader.rules()
     missing = next((name for name in (ROOT, *reader.named) if name not in rules), None)
@@ -60,7 +60,7 @@ def rules_of(text: str, other: ReadOther) -> Rules:
 
 
 def renamed(rules: Rules, prefix: str) -> Rules:
-    """Return the rules with longer names."""
+    """Return the rules with `prefix` before their names."""
     return {prefix + name: _renamed(body, prefix) for name, body in rules.items()}
 
 
@@ -82,7 +82,7 @@ class _Reader:
         self._text = text
         self._at = 0
         self._other = other
-        self.named: list[str] = []  # rules that are made use of
+        self.named: list[str] = []  # rules that are referred to
 
     def rules(self) -> Rules:
         rules: Rules = {}
@@ -107,7 +107,7 @@ class _Reader:
         return one_of(found)
 
     def _next_line_goes_on(self) -> bool:
-        """Move to the next alternative if there is one; return whether."""
+        """Move to the next alternative if there is one; return whether there is."""
         gap = _WIDE_GAP.match(self._text, self._at)
         assert gap is not None
         if not self._text.startswith("|", gap.end()):

@@ -1,4 +1,4 @@
-"""A writer of expressions as the library has them: in Lark, and regular expressions.
+"""A writer of expressions in the library's Lark, and as regular expressions.
 
 Knows: how both are spelled. Does not know: why a terminal is one (`terminals.py`).
 """
@@ -24,7 +24,7 @@ from engine.grammars.syntax.expression import (
 )
 from engine.grammars.syntax.terminals import Terminals
 
-MAX_DEPTH = 8  # of parentheses; the library allows 30
+MAX_DEPTH = 8  # nested parentheses; the library allows 30
 _NOTHING = r"[^\x{0}-\x{10FFFF}]"
 
 
@@ -49,15 +49,15 @@ def regex_of(expression: Expression) -> str:
 
 
 class _Writer:
-    """Names: r0 and R0 are rules, of the parser and in terminals; q0 and T0 are parts of them."""
+    """Writer. Rules are named r0 in the parser, R0 in terminals; their parts are q0 and T0."""
 
     def __init__(self, terminals: Terminals) -> None:
         self._terminals = terminals
         self._numbers = {name: number for number, name in enumerate(terminals.texts)}
-        self._named: dict[str, str] = {}  # names of parts, by what they are
+        self._named: dict[str, str] = {}  # names of parts, by their expressions
 
     def lines(self, root: str) -> Iterator[str]:
-        """Yield the grammar's lines, of which the first is its start."""
+        """Yield the grammar's lines, the first of which is its start rule."""
         yield f"start: r{self._numbers[root]}"
         for name, body in self._terminals.rules.items():
             yield f"r{self._numbers[name]}: {self._spelled(body, 0, in_text=False)}"
@@ -67,7 +67,7 @@ class _Writer:
         yield from (f"{name}: {body}" for body, name in self._named.items())
 
     def _texts_within(self) -> dict[str, None]:
-        """Return the rules that terminals have, and that those have."""
+        """Return the rules that terminals use, directly or through other rules."""
         found: dict[str, None] = {}
         waiting = [
             whole
@@ -82,7 +82,7 @@ class _Writer:
         return found
 
     def _spelled(self, part: Expression, depth: int, *, in_text: bool) -> str:
-        """Spell `part`, within `depth` parentheses."""
+        """Write `part` within `depth` parentheses."""
         match self._resolved(part):
             case Chars(ranges, spelled) as leaf:
                 return _literal([leaf]) if _is_one(leaf) else f"/{spelled or _class(ranges)}/"
@@ -102,7 +102,7 @@ class _Writer:
                 return f"{one}{_times(least, most)}"
 
     def _resolved(self, part: Expression) -> Expression:
-        """Return `part`, or what it was taken apart to."""
+        """Return `part`, or the expression that it was split into."""
         while isinstance(part, Terminal) and part.number in self._terminals.apart:
             part = self._terminals.apart[part.number]
         return part
@@ -110,7 +110,7 @@ class _Writer:
     def _grouped(
         self, part: Expression, depth: int, kinds: UnionType | type, *, in_text: bool
     ) -> str:
-        """Spell `part`, in parentheses if it is of these kinds."""
+        """Write `part`, in parentheses if it is of these kinds."""
         part = self._resolved(part)
         if not isinstance(part, kinds):
             return self._spelled(part, depth, in_text=in_text)
@@ -134,7 +134,7 @@ class _Writer:
 
 
 def _is_one(part: Expression) -> bool:
-    """Return whether it is one character, and no other."""
+    """Return whether `part` is exactly one character."""
     return isinstance(part, Chars) and not part.spelled and _is_alone(part.ranges)
 
 

@@ -1,4 +1,4 @@
-r"""A reader of Lark, as far as a grammar in it is a regular expression.
+r"""A reader of Lark grammars that are regular.
 
     start: "*** " NAME (LF line)+
     line: /.+/ -> text
@@ -34,7 +34,7 @@ from engine.grammars.syntax.lark_terminals import COMMON, of_regex, of_text, ran
 from engine.grammars.syntax.recursion import regular_rules, with_loops
 
 MAX_CHARS = 1 << 10  # of a grammar: a request may have 128, and reading one takes milliseconds
-MAX_SIZE = 4000  # places of characters and ranges of them, in the expression
+MAX_SIZE = 4000  # characters and ranges in the expression
 START = "start"
 _IGNORED = "%ignore"
 _TOKEN = re.compile(
@@ -55,7 +55,7 @@ _SIGNS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?"
 
 
 def pattern_of_lark(grammar: str) -> str:
-    """Return the pattern, as JSON Schema has it, of the grammar's texts.
+    """Return a JSON Schema pattern for the texts of the grammar.
 
     Raises UnsoundGrammar for a grammar that is too long, is no Lark, or is not regular.
     """
@@ -68,7 +68,7 @@ def pattern_of_lark(grammar: str) -> str:
 
 
 class _Inlined:
-    """Rules without names in them."""
+    """Rules with all references replaced."""
 
     def __init__(self, rules: Mapping[str, Expression]) -> None:
         self._rules = {name: with_loops(name, body) for name, body in rules.items()}
@@ -76,7 +76,7 @@ class _Inlined:
         self._sizes: dict[str, int] = {}
 
     def whole(self, name: str) -> Expression:
-        """Return a rule with others put in; UnsoundGrammar if not regular, or too much."""
+        """Return a rule with its references replaced; UnsoundGrammar if recursive or too large."""
         if name not in self._rules:
             raise UnsoundGrammar(f"there is no `{name}`")
         if name not in self._regular:
@@ -96,7 +96,7 @@ class _Inlined:
             if part.name not in self._sizes:
                 self._sizes[part.name] = self._size(self._rules[part.name])
             return self._sizes[part.name]
-        if isinstance(part, Chars):  # each is written out in each of its places
+        if isinstance(part, Chars):  # a terminal is written out at each reference
             return 1 + len(part.ranges) + len(part.spelled)
         return 1 + sum(map(self._size, parts_of(part)))
 
@@ -117,11 +117,11 @@ class _Reader:
     def __init__(self, grammar: str) -> None:
         self._tokens = _tokens(grammar)
         self._at = 0
-        self._is_terminal = False  # what is being read
+        self._is_terminal = False  # kind of the definition being read
         self._ignored: list[Expression] = []
 
     def rules(self) -> dict[str, Expression]:
-        """Read the body of each rule and terminal; the whole is `start`."""
+        """Read the body of each rule and terminal; `start` is the whole grammar."""
         found: dict[str, Expression] = {}
         while self._at < len(self._tokens):
             if self._take("line"):
@@ -140,7 +140,7 @@ class _Reader:
 
     def _rule(self, found: dict[str, Expression]) -> None:
         while self._take("count") or self._take_mark("!"):
-            pass  # how a tree is made: ?rule, !rule
+            pass  # prefixes for the parse tree: ?rule, !rule
         name = self._name()
         if self._take_mark("."):
             self._take("number")
@@ -216,7 +216,7 @@ class _Reader:
         return self._token(of_text(said["text"], said["text_flags"]))
 
     def _token(self, terminal: Expression) -> Expression:
-        """Return the terminal, in a rule behind what is ignored."""
+        """Return the terminal, in a rule preceded by ignored texts."""
         return terminal if self._is_terminal else in_order([Rule(_IGNORED), terminal])
 
     def _closed(self, mark: str) -> Expression:
@@ -232,7 +232,7 @@ class _Reader:
         return found["name"]
 
     def _take(self, kind: str) -> re.Match[str] | None:
-        """Take the next token if it is of this kind."""
+        """Take the next token if it is of the kind `kind`."""
         if self._at == len(self._tokens) or self._tokens[self._at][kind] is None:
             return None
         self._at += 1

@@ -1,4 +1,4 @@
-"""Terminals of Lark: texts, ranges, regular expressions, and those of its `common`.
+"""Terminals of Lark: texts, ranges, regular expressions, and Lark's `common` terminals.
 
 Whatever cannot be read is an UnsoundGrammar.
 
@@ -25,7 +25,7 @@ from engine.grammars.syntax.pattern import read_pattern
 _NOT_NEW_LINE = other_than(((0x0A, 0x0A),))
 _ESCAPE = re.compile(r"\\(?:x[\da-fA-F]{2}|u[\da-fA-F]{4}|U[\da-fA-F]{8}|.)")
 _KNOWN_ESCAPE = re.compile(r"""\\(?:[nrtfvab"'\\]|[xuU][\da-fA-F]+)""")
-# With these in it, a regular expression in either case could have wide ranges of letters.
+# A case-insensitive regular expression with one of these could match wide ranges of letters.
 _WIDE = re.compile(r"[^\x00-\x7f]|\\[xuU]")
 _EITHER_CASE = re.compile(r"\(\?[a-z]*i")
 _DECIMAL = r"(?:[0-9]+\.[0-9]*|\.[0-9]+)"
@@ -58,7 +58,7 @@ COMMON = {
 
 
 def of_text(spelled: str, flags: str) -> Expression:
-    """Read a quoted text; with the flag `i` in either case."""
+    """Read a quoted text; the flag `i` ignores case."""
     text = _unescaped(spelled)
     if not flags:
         return literal(text)
@@ -70,7 +70,7 @@ def _cases(char: str) -> list[str]:
 
 
 def range_of(low: str, high: str) -> Expression:
-    """Make an expression of one of the characters between two, which are quoted."""
+    """Make an expression of one character in the range of two quoted characters."""
     ends = [_unescaped(one) for one in (low, high)]
     if any(len(end) != 1 for end in ends) or ends[0] > ends[1]:
         raise UnsoundGrammar(f"{low}..{high} is no range")
@@ -88,7 +88,7 @@ def _character(escape: re.Match[str]) -> str:
 
 
 def of_regex(regex: str, flags: str) -> Expression:
-    """Read a regular expression, in which `.` is all but a new line."""
+    """Read a regular expression, in which `.` is any character but a line break."""
     if "x" in flags or "m" in flags:
         raise UnsoundGrammar(f"the flags `{flags}` of a regular expression are not read")
     if ("i" in flags or _EITHER_CASE.search(regex)) and _WIDE.search(regex):

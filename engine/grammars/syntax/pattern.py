@@ -1,4 +1,4 @@
-r"""A reader of regular expressions as ECMA 262 has them, and of other dialects' additions.
+r"""A reader of ECMA 262 regular expressions, with additions of other dialects.
 
     ^(?<name>[^()[\]]+)\/\d{2,}$
 
@@ -74,11 +74,11 @@ _OTHER_GROUPS = {
     "?>": "an atomic group",
 }
 _FLAGS = "imsu"
-MAX_TIMES = 100_000  # a part is repeated
+MAX_TIMES = 100_000  # repetitions of a part
 
 
 def read_pattern(pattern: str, dot: Chars | None = None) -> Expression:
-    """Read the expression, in which `START` and `END` are anchors; raises UnsoundGrammar.
+    """Read the expression, with anchors as `START` and `END`; raises UnsoundGrammar.
 
     `dot` is what `.` is where the dialect has that otherwise.
     """
@@ -116,7 +116,7 @@ class _Reader:
             part = Repeat(part, *self._bounds(count))
             if self._take("+"):
                 raise self._wrong("a possessive quantifier is not supported")
-            self._take("?")  # how much is tried first does not change what is matched
+            self._take("?")  # laziness does not change the matched texts
         return part
 
     def _bounds(self, count: re.Match[str]) -> tuple[int, int | None]:
@@ -166,7 +166,7 @@ class _Reader:
             if opened["flags"]:
                 self._set(opened["flags"])
             if opened["end"] == ")":
-                return EMPTY  # what it sets holds for the rest of the group around it
+                return EMPTY  # an inline flag holds for the rest of its group
         inner = self._alternatives()
         if not self._take(")"):
             raise self._wrong("unclosed group")
@@ -212,7 +212,7 @@ class _Reader:
         return chars((code, code))
 
     def _code(self) -> int:
-        """Read the character behind a backslash."""
+        """Read the character after a backslash."""
         found = _CODE.match(self._text, self._at)
         if found is None:
             char = self._text[self._at]
@@ -245,7 +245,7 @@ class _Reader:
         return other_than(found.ranges) if is_negated else found
 
     def _class_item(self) -> Chars:
-        """Read a character, a range, or an escape that stands for several."""
+        """Read one item of a class: a character, a range, or an escape for several characters."""
         posix = _POSIX_CLASS.match(self._text, self._at)
         if posix is not None and posix["name"] in _POSIX:
             self._at = posix.end()
@@ -257,7 +257,7 @@ class _Reader:
             return low
         self._at += 1
         high = self._class_char()
-        if not _is_one(high):  # the hyphen is itself
+        if not _is_one(high):  # the hyphen stands for itself
             return chars(*low.ranges, (0x2D, 0x2D), *high.ranges)
         if high.ranges[0][0] < low.ranges[0][0]:
             raise self._wrong("the ends of a range are in the wrong order")
@@ -276,7 +276,7 @@ class _Reader:
         return self._escaped_chars()
 
     def _cased(self, found: Chars) -> Chars:
-        """Return `found` in either case, where that was asked for."""
+        """Return `found` in both cases if the pattern ignores case."""
         if "i" not in self._flags or found.spelled:
             return found
         both = {

@@ -1,4 +1,4 @@
-"""Rules made simple: `ws ::= ([ \\t] ws)?` is `[ \\t]*`, and a name of one character is none.
+"""Simplified rules: `ws ::= ([ \\t] ws)?` is `[ \\t]*`, and names of single characters are inlined.
 
 The library's parser keeps a place for each turn of a recursion to the right, and ends a long one.
 What is a repetition may be a part of a terminal, too.
@@ -25,11 +25,11 @@ from engine.grammars.syntax.expression import (
     walk,
 )
 
-_Ways = tuple[list[Expression], list[Expression]]  # before itself again, and to its end
+_Ways = tuple[list[Expression], list[Expression]]  # branches that repeat, and that end
 
 
 def with_loops(name: str, body: Expression) -> Expression:
-    """Turn recursion at the end of a rule's `body`, or else at its beginning, into a loop."""
+    """Replace recursion at the end of a rule's `body`, or else at its beginning, by a loop."""
     for at_end in (True, False):
         ways = _ways(Rule(name), body, at_end=at_end)
         if ways is not None and all(ways):
@@ -39,7 +39,7 @@ def with_loops(name: str, body: Expression) -> Expression:
 
 
 def regular_rules(rules: Mapping[str, Expression]) -> set[str]:
-    """Return the rules made of characters and of each other, without recursion."""
+    """Return the rules that are made of characters and regular rules, without recursion."""
     waiting = {
         name: {part.name for part in walk(body) if isinstance(part, Rule)}
         for name, body in rules.items()
@@ -54,7 +54,7 @@ def regular_rules(rules: Mapping[str, Expression]) -> set[str]:
 
 
 def simplified(rules: Mapping[str, Expression]) -> dict[str, Expression]:
-    """Return the same rules, without names for single characters."""
+    """Return the rules with names of single characters inlined."""
     single = {name: body for name, body in rules.items() if isinstance(body, Chars)}
     found = {name: _with(single, body) for name, body in rules.items()}
     more = any(isinstance(body, Chars) and name not in single for name, body in found.items())
@@ -75,7 +75,7 @@ def _with(single: Mapping[str, Expression], part: Expression) -> Expression:
 
 
 def _ways(rule: Rule, body: Expression, *, at_end: bool) -> _Ways | None:
-    """Divide `body` into ways with and without the rule again; None where it is elsewhere."""
+    """Divide `body` into branches with and without recursion; None for recursion elsewhere."""
     if body == rule:
         return [EMPTY], []
     if rule not in walk(body):

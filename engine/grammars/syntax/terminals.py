@@ -34,27 +34,27 @@ from engine.grammars.syntax.expression import (
 )
 from engine.grammars.syntax.recursion import regular_rules, simplified, with_loops
 
-MAX_STEPS = 200_000  # of looking at terminals; with more, each character is one
-MAX_SIZE = 300  # characters' places in one terminal
-_FOREIGN = 256  # bits, behind which are the bytes with which foreign values begin
+MAX_STEPS = 200_000  # steps of the automaton; beyond, each character is a terminal
+MAX_SIZE = 300  # characters in one terminal
+_FOREIGN = 256  # bits of bytes, before the bits of first bytes of foreign values
 
 Rules = Mapping[str, Expression]
 
 
 class Terminals:
-    """The rules of a grammar over terminals, and what each terminal is."""
+    """The rules of a grammar over terminals, and the expression of each terminal."""
 
     def __init__(self, rules: Rules, root: str) -> None:
-        """Divide rules into terminals; UnsoundGrammar if text could go on into a foreign value."""
+        """Divide rules into terminals; UnsoundGrammar if text may continue into a foreign value."""
         loops = {name: with_loops(name, body) for name, body in rules.items()}
         self.texts = simplified(loops)
         self.rules: dict[str, Expression] = {}
         self.wholes: list[Expression] = []  # expressions of the terminals
-        self.apart: dict[int, Expression] = {}  # terminals that were taken apart
+        self.apart: dict[int, Expression] = {}  # terminals that were split
         self._regular = regular_rules(self.texts)
         self._sizes: dict[str, int] = {}  # sizes by rule
         self._use(root)
-        if root in self._regular:  # all is one terminal, and nothing follows it
+        if root in self._regular:  # the whole grammar is one terminal, and nothing follows it
             return
         try:
             self._take_apart(Automaton(self.texts, MAX_STEPS))
@@ -62,7 +62,7 @@ class Terminals:
             self._take_all_apart()
 
     def _use(self, name: str) -> None:
-        """Make the rule one of the parser's, and those that it needs."""
+        """Make the rule, and the rules that it uses, rules of the parser."""
         waiting = [name]
         while waiting:
             name = waiting.pop()
@@ -71,7 +71,7 @@ class Terminals:
                 waiting.extend(one.name for one in walk(self.rules[name]) if isinstance(one, Rule))
 
     def _shaped(self, part: Expression) -> Expression:
-        """Return `part` with terminals, each as large as can be."""
+        """Return `part` over terminals, each as large as possible."""
         if self._is_regular(part):
             return self._terminal(part)
         match part:
@@ -107,7 +107,7 @@ class Terminals:
         return True
 
     def _size(self, part: Expression) -> int:
-        """Return how many characters' places the texts of a regular part have."""
+        """Count the characters in the texts of a regular part."""
         match part:
             case Rule(name):
                 if name not in self._sizes:
@@ -122,7 +122,7 @@ class Terminals:
         return Terminal(len(self.wholes) - 1)
 
     def _take_apart(self, automaton: Automaton) -> None:
-        """Take terminals apart until none goes on too far; raises TooMuch."""
+        """Split terminals until none continues past its end; raises TooMuch."""
         num_known = 0
         while True:
             while num_known < len(self.wholes):
@@ -151,13 +151,13 @@ class Terminals:
 
     def _take_all_apart(self) -> None:
         number = 0
-        while number < len(self.wholes):  # of which there are more each time
+        while number < len(self.wholes):  # grows in each turn
             if not isinstance(self.wholes[number], Chars):
                 self._split(number)
             number += 1
 
     def _split(self, number: int, at: Collection[int] | None = None) -> None:
-        """Make these parts of a terminal terminals, or else all, and what is left beside them."""
+        """Split a terminal at these parts, or at all: each of them becomes a terminal."""
         if at is None:
             at = range(len(parts_of(self.wholes[number])))
         match self.wholes[number]:
@@ -179,13 +179,13 @@ class Terminals:
 
 
 class _Followers:
-    """Bytes that may come behind each terminal, of texts and of foreign values, as bits."""
+    """Bytes that may follow each terminal, of texts and of foreign values, as bits."""
 
     def __init__(self, terminals: Terminals, automaton: Automaton) -> None:
         self._terminals = terminals
         self._automaton = automaton
-        self._begins: dict[str, tuple[int, bool]] = {}  # of rules, and whether they may be empty
-        self._behind: dict[str, int] = {}  # rules
+        self._begins: dict[str, tuple[int, bool]] = {}  # first bytes of rules; emptiness
+        self._behind: dict[str, int] = {}  # following bytes by rule
         self._found: dict[int, int] = {}
 
     def of_terminals(self) -> dict[int, int]:

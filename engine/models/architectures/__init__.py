@@ -1,1 +1,1 @@
-"""The models that are served: a file for each architecture, and the registry of them all."""
+"""The architectures that are served, a file for each, and their registry."""

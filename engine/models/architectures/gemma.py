@@ -1,4 +1,4 @@
-"""Gemma 2 and 3, and the text model of a Gemma 3 that sees.
+"""Gemma 2 and 3, and the text model of a multimodal Gemma 3.
 
 Both have four norms of 1 + weight in a layer, GeGLU, embeddings that are scaled, a scale of
 attention that the config gives, and windows in most layers. Gemma 2 caps scores and logits; Gemma 3
@@ -49,11 +49,11 @@ from engine.models.names import PLAIN_NAMES, CheckpointNames
 from kernels.norms.gate import GELU_TANH
 
 ACTIVATION = "gelu_pytorch_tanh"
-Ropes = dict[str, RopeConfig]  # by type of layer
+Ropes = dict[str, RopeConfig]  # rope by type of layer
 
 
 class _Raw(WindowFields, kw_only=True):
-    """config.json as far as it matters here; what is left out is as `transformers` has it."""
+    """Fields of config.json that are read; absent fields have the defaults of `transformers`."""
 
     hidden_size: Positive = 2304
     intermediate_size: Positive = 9216
@@ -105,7 +105,7 @@ def _ropes_of_gemma3(raw: _Fields) -> Ropes:
     parameters = dict(raw.rope_parameters or {})
     own = parameters.get(FULL) or {}
     if raw.rope_scaling and isinstance(own, dict):
-        # The older spelling, which speaks of layers without a window alone.
+        # The older spelling, which is for layers without a window.
         parameters[FULL] = {**own, **raw.rope_scaling}
     thetas = {FULL: raw.rope_theta, SLIDING: raw.rope_local_base_freq}
     return parse_rope_by_type(parameters, thetas, raw.max_position_embeddings)
@@ -113,14 +113,14 @@ def _ropes_of_gemma3(raw: _Fields) -> Ropes:
 
 @dataclass(frozen=True, slots=True)
 class Gemma:
-    """One of them; implements `Architecture`."""
+    """A Gemma architecture; implements `Architecture`."""
 
     family: str
     fields: type[_Gemma2] | type[_Gemma3]
     ropes: Callable[[_Fields], Ropes]
     qk_norm: bool = False
     caps_scores: bool = False
-    within: str | None = None  # the field of config.json that has the decoder's; None: the file
+    within: str | None = None  # field of config.json with the decoder's config; None: the file
     names: CheckpointNames = PLAIN_NAMES
     examples: tuple[str, ...] = ()
 
@@ -214,7 +214,7 @@ GEMMA2 = Gemma(
     examples=("Gemma 2 2B to 27B",),
 )
 GEMMA3 = Gemma("gemma3", _Gemma3, _ropes_of_gemma3, qk_norm=True, examples=("Gemma 3 1B",))
-# The decoder of a model that sees; what it sees with is left in the files.
+# The decoder of a multimodal model; its vision tensors are not loaded.
 GEMMA3_SEEING = replace(
     GEMMA3,
     within=TEXT,

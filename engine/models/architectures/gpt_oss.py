@@ -53,7 +53,7 @@ EXAMPLES = ("gpt-oss-20b", "gpt-oss-120b")
 
 
 class _Raw(WindowFields, kw_only=True):
-    """config.json as far as it matters here."""
+    """Fields of config.json that are read."""
 
     num_key_value_heads: Positive | None = 8
     head_dim: Positive | None = 64
@@ -74,7 +74,7 @@ class _Raw(WindowFields, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class GptOss:
-    """Implements `Architecture`."""
+    """The architecture of gpt-oss; implements `Architecture`."""
 
     examples: tuple[str, ...] = EXAMPLES
 
@@ -115,7 +115,7 @@ def _layers(raw: _Raw, rope: RopeConfig | None, positions: int) -> tuple[LayerCo
 
 
 def _windows(raw: _Raw) -> Windows:
-    """Return each layer's window: as `layer_types` says, else in every second from the first on."""
+    """Return each layer's window: by `layer_types`, else in every second layer from the first."""
     layers = raw.num_hidden_layers
     usual = [(SLIDING, FULL)[index % 2] for index in range(layers)]
     return windows_of(raw.layer_types or usual, layers, raw.window(None))

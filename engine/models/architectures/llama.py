@@ -47,7 +47,7 @@ class _DualChunk(msgspec.Struct):
 
 
 class LlamaFields(WindowFields, kw_only=True):
-    """config.json as far as it matters here."""
+    """Fields of config.json that are read."""
 
     max_position_embeddings: Positive
     hidden_act: str = "silu"
@@ -65,7 +65,7 @@ class LlamaFields(WindowFields, kw_only=True):
 
     @property
     def positions(self) -> int:
-        """Positions served; of a Qwen for a million tokens those with whole attention."""
+        """Positions served; for a million-token Qwen those with full attention."""
         chunks = self.dual_chunk_attention_config
         most = self.max_position_embeddings
         if chunks is None:
@@ -74,7 +74,7 @@ class LlamaFields(WindowFields, kw_only=True):
 
 
 def usual_rope(raw: LlamaFields) -> dict[str, Any] | None:
-    """Return what the config says of rope, but for its base."""
+    """Return the config's rope scaling, without its base."""
     given = raw.rope_parameters or raw.rope_scaling
     if raw.partial_rotary_factor is None:
         return given
@@ -83,11 +83,11 @@ def usual_rope(raw: LlamaFields) -> dict[str, Any] | None:
 
 @dataclass(frozen=True, slots=True)
 class Llama:
-    """Architecture that its name alone describes; implements `Architecture`."""
+    """Architecture that its name determines; implements `Architecture`."""
 
     family: str
     default_head_dim: int | None = None  # None: hidden_size / heads
-    qkv_bias: bool = False  # always, whatever attention_bias says
+    qkv_bias: bool = False  # biases of QKV, whatever attention_bias says
     reads_attention_bias: bool = False
     reads_mlp_bias: bool = False
     qk_norm: bool = False
@@ -95,8 +95,8 @@ class Llama:
     rope_fields: Callable[[LlamaFields], dict[str, Any] | None] = usual_rope
     default_theta: float = 10000.0
     partial_rotary: bool = False
-    within: str | None = None  # the field of config.json that has the decoder's; None: the file
-    model_type: str | None = None  # of the decoder within it
+    within: str | None = None  # field of config.json with the decoder's config; None: the file
+    model_type: str | None = None  # required model type of that field
     names: CheckpointNames = PLAIN_NAMES
     examples: tuple[str, ...] = ()
 
@@ -131,7 +131,7 @@ class Llama:
         return read_sizes(path)
 
     def layers(self, path: Path) -> tuple[LayerConfig, ...]:
-        if self.windows is no_window:  # what is planned as Llama may have any other fields
+        if self.windows is no_window:  # models planned as Llama may have any other fields
             sizes = read_sizes(path)
             return (self._layer(sizes),) * sizes.num_hidden_layers
         fields = read_json(path, WindowFields, text_field(path))
@@ -188,7 +188,7 @@ LLAMA = Llama(
 MISTRAL = Llama(
     "mistral", windows=in_every_layer_by_default, examples=("Mistral 7B", "Mistral Nemo")
 )
-# The decoder of a model that sees; what it sees with is left in the files.
+# The decoder of a multimodal model; its vision tensors are not loaded.
 MISTRAL3 = replace(
     MISTRAL,
     within="text_config",

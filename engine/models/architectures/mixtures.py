@@ -1,4 +1,4 @@
-"""Qwen3-MoE and Mixtral: their dense relatives with mixtures of experts in place of MLPs."""
+"""Qwen3-MoE and Mixtral: dense models with mixtures of experts in place of MLPs."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from engine.models.errors import BadConfig
 from engine.models.layers.layer import LayerConfig
 from engine.models.layers.mixture import MixtureConfig
 
-InLayer = Callable[[int], MixtureConfig | None]  # None: the layer's MLP is that of the relative
+InLayer = Callable[[int], MixtureConfig | None]  # mixture of a layer; None: the dense model's MLP
 
 
 @dataclass(frozen=True, slots=True)
 class MixtureModel:
-    """A model whose layers are those of `dense`, but for their MLPs; implements `Architecture`."""
+    """A model with the layers of `dense`, but for their MLPs; implements `Architecture`."""
 
     dense: Llama
-    read_mixtures: Callable[[Path], InLayer]  # of config.json; raises ModelError
+    read_mixtures: Callable[[Path], InLayer]  # reads config.json; raises ModelError
 
     @property
     def examples(self) -> tuple[str, ...]:
@@ -51,7 +51,7 @@ class MixtureModel:
 
 
 def check_experts(mixture: MixtureConfig) -> MixtureConfig:
-    """Return the mixture; raise BadConfig if a token would need more experts than there are."""
+    """Return the mixture; raise BadConfig if a token uses more experts than there are."""
     if mixture.top_k > mixture.num_experts:
         raise BadConfig(
             f"num_experts_per_tok {mixture.top_k} is more than the {mixture.num_experts} experts"

@@ -1,4 +1,4 @@
-"""Phi-3, Phi-3.5 and Phi-4 mini: a Llama whose checkpoints have QKV, and gate and up, in one.
+"""Phi-3, Phi-3.5 and Phi-4 mini: Llama with joined QKV and joined gate and up matrices.
 
 LongRoPE, of which the longer models are, and of Phi-4 mini three quarters of a head are rotated.
 """
@@ -12,11 +12,11 @@ from engine.models.architectures.windows import in_every_layer
 from engine.models.names import CheckpointNames
 
 ORIGINAL, USUAL_CONTEXT = "original_max_position_embeddings", 4096
-OLDER_NAMES = ("su", "yarn")  # of what is LongRoPE here
+OLDER_NAMES = ("su", "yarn")  # older names of LongRoPE
 
 
 def _rope(raw: LlamaFields) -> dict[str, Any] | None:
-    """Return the scaling with the original context, which may stand beside it and then counts."""
+    """Return the scaling with the original context, which may stand outside it and then counts."""
     given = usual_rope(raw)
     if given is None:
         return None

@@ -43,11 +43,11 @@ from engine.models.weight_formats.quantization_config import refuse_unless
 
 
 class Architecture(Protocol):
-    """Reader of the config.json of one name in `architectures`."""
+    """Reader of config.json for one name in `architectures`."""
 
     @property
     def examples(self) -> tuple[str, ...]:
-        """Models that are of it, by the names that people use."""
+        """Popular names of models of this architecture."""
         ...
 
     def read(self, path: Path) -> ModelConfig:
@@ -59,15 +59,15 @@ class Architecture(Protocol):
         ...
 
     def sizes(self, path: Path) -> ModelSizes:
-        """Read the sizes to plan with, whether or not the model is served; raises BadConfig."""
+        """Read the sizes for planning, even of a model that is not served; raises BadConfig."""
         ...
 
     def layers(self, path: Path) -> tuple[LayerConfig, ...]:
-        """Read the layers to plan with; raises ModelError."""
+        """Read the layers for planning; raises ModelError."""
         ...
 
 
-ReadFormat = Callable[[dict[str, Any]], WeightFormat]  # from quantization_config; raises ModelError
+ReadFormat = Callable[[dict[str, Any]], WeightFormat]  # of quantization_config; raises ModelError
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +76,11 @@ class ServedModels:
 
     architectures: Mapping[str, Architecture]
     formats: Mapping[str, ReadFormat] = field(default_factory=dict)
-    # One of each kind, for plans: what a model would weigh in it.
+    # One weight format of each kind, to plan a model's memory in it.
     planned_formats: tuple[WeightFormat, ...] = (PLAIN,)
 
 
-COMPRESSED_TENSORS: Mapping[str, ReadFormat] = {  # by `format`
+COMPRESSED_TENSORS: Mapping[str, ReadFormat] = {  # readers by `format`
     "float-quantized": read_float_quantized,
     "pack-quantized": read_pack_quantized,
 }
@@ -118,7 +118,7 @@ SERVED = ServedModels(
     },
     (PLAIN, ONLINE_FP8, PLANNED_INT4, MXFP4),
 )
-# Beside a config.json that need not speak of it, and whose files they are.
+# Files with the quantisation of weights beside a plain config.json, and their makers.
 QUANTISED_BESIDE: Mapping[str, str] = {
     "hf_quant_config.json": "ModelOpt",
     "quantize_config.json": "AutoGPTQ, older than quantization_config",
@@ -129,17 +129,17 @@ ONLINE: Mapping[Quantization, WeightFormat] = {"none": PLAIN, "fp8": ONLINE_FP8}
 
 class _Quantised(msgspec.Struct, kw_only=True):
     quantization_config: dict[str, Any] | None = None
-    compression_config: dict[str, Any] | None = None  # as older files of compressed-tensors have it
-    quantization: Any = None  # of MLX
+    compression_config: dict[str, Any] | None = None  # in older files of compressed-tensors
+    quantization: Any = None  # MLX's field
 
     @property
     def quantised(self) -> dict[str, Any] | None:
-        """Description of weights that are not plain, or None."""
+        """Description of quantised weights, or None."""
         return self.quantization_config or self.compression_config
 
 
 class _Beside(msgspec.Struct):
-    """Description of weights in a file beside config.json, like transformers.js's of its ONNX."""
+    """Description of weights in a file beside config.json, such as transformers.js's for ONNX."""
 
     quantization: Any = None
     bits: Any = None
@@ -147,7 +147,7 @@ class _Beside(msgspec.Struct):
 
     @property
     def is_of_weights(self) -> bool:
-        """True if it describes weights of safetensors."""
+        """True if it describes safetensors weights."""
         return any(said is not None for said in (self.quantization, self.bits, self.w_bit))
 
 
@@ -162,7 +162,7 @@ class _MayBeNamed(_Quantised):
 def read_model_config(
     model_dir: Path, served: ServedModels = SERVED, quantization: Quantization = "none"
 ) -> ModelConfig:
-    """Read the model of a directory with config.json; raises as `Architecture.read`.
+    """Read the model of a directory with config.json; raises like `Architecture.read`.
 
     Weights that are plain there are kept as `quantization` says.
     """
@@ -181,7 +181,7 @@ def read_model_config(
 
 
 def _refuse_quantised_beside(model_dir: Path, served: ServedModels) -> None:
-    """Raise UnsupportedModel if a file beside a plain config.json describes its weights."""
+    """Raise UnsupportedModel if a file beside a plain config.json describes quantised weights."""
     for name, maker in QUANTISED_BESIDE.items():
         path = model_dir / name
         if path.exists() and read_json(path, _Beside).is_of_weights:
@@ -189,7 +189,7 @@ def _refuse_quantised_beside(model_dir: Path, served: ServedModels) -> None:
 
 
 def check_format(weight_format: WeightFormat, layers: Sequence[LayerConfig]) -> None:
-    """Raise UnsupportedModel for layers that are not served in that format."""
+    """Raise UnsupportedModel for layers that are not served in this weight format."""
     mixtures = [layer.mlp for layer in layers if isinstance(layer.mlp, MixtureConfig)]
     packed = any(mixture.packed for mixture in mixtures)
     if packed and not isinstance(weight_format, PlainFormat | Mxfp4Format):
@@ -205,7 +205,7 @@ def check_format(weight_format: WeightFormat, layers: Sequence[LayerConfig]) -> 
 
 
 def planned_format(path: Path, served: ServedModels = SERVED) -> WeightFormat:
-    """Return the format of a config.json's weights; plain for one that is not served."""
+    """Return the weight format of a config.json; plain if its format is not served."""
     try:
         return _weight_format(read_json(path, _MayBeNamed), served)
     except UnsupportedModel:
@@ -213,12 +213,12 @@ def planned_format(path: Path, served: ServedModels = SERVED) -> WeightFormat:
 
 
 def planned_sizes(path: Path, served: ServedModels = SERVED) -> ModelSizes:
-    """Return the sizes of a config.json; those of Llama for what is not served."""
+    """Return the sizes of a config.json; read as Llama if its architecture is not served."""
     return _planned(path, served).sizes(path)
 
 
 def planned_layers(path: Path, served: ServedModels = SERVED) -> tuple[LayerConfig, ...]:
-    """Return the sizes of a config.json's layers; those of Llama for what is not served."""
+    """Return the layers of a config.json; read as Llama if its architecture is not served."""
     return _planned(path, served).layers(path)
 
 

@@ -28,7 +28,7 @@ from engine.models.layers.rope import (
 T = TypeVar("T")
 PositiveFloat = Annotated[float, msgspec.Meta(gt=0)]
 PositiveInt = Annotated[int, msgspec.Meta(gt=0)]
-ROPES = ("default", "linear", "llama3", "longrope", "yarn")  # that are served
+ROPES = ("default", "linear", "llama3", "longrope", "yarn")  # types that are served
 
 
 class _Common(msgspec.Struct):
@@ -56,7 +56,7 @@ class _Yarn(msgspec.Struct):
     beta_slow: PositiveFloat | None = None
     truncate: bool = True
     attention_factor: PositiveFloat | None = None
-    attn_factor: PositiveFloat | None = None  # the older spelling, of what is multiplied by it
+    attn_factor: PositiveFloat | None = None  # the older spelling of the attention factor
     mscale: float | None = None
     mscale_all_dim: float | None = None
 
@@ -70,7 +70,7 @@ class _LongRope(msgspec.Struct):
 
 
 def parse_rope(scaling: dict[str, Any] | None, theta: float, max_positions: int) -> RopeConfig:
-    """Read `rope_scaling` or `rope_parameters`; `theta` counts where these have none.
+    """Read `rope_scaling` or `rope_parameters`; `theta` is the base where they have none.
 
     Raises BadConfig for a malformed one, UnsupportedModel for a scaling that is not served.
     """
@@ -103,7 +103,7 @@ def _scaled(
 def parse_rope_by_type(
     parameters: dict[str, Any] | None, thetas: dict[str, float], max_positions: int
 ) -> dict[str, RopeConfig]:
-    """Read `rope_parameters` of each type of layer; `thetas` are the types and their usual bases.
+    """Read `rope_parameters` of each type of layer; `thetas` has the types and their default bases.
 
     A type that is left out, or null, has its usual base and no scaling. Raises as `parse_rope`.
     """
@@ -149,7 +149,7 @@ def _yarn(raw: _Yarn, theta: float, max_positions: int) -> RopeConfig:
 
 
 def _yarn_attention_factor(raw: _Yarn, factor: float) -> float:
-    """Return the paper's factor; with both of DeepSeek's two fields, their ratio.
+    """Return YaRN's attention factor; with both of DeepSeek's two fields, their ratio.
 
     `attn_factor` is of the paper's own code: its makers multiply by it, as vLLM does, and
     `transformers` does not read it. DeepSeek-R1-0528-Qwen3-8B has it, and all in all is at 1.
@@ -172,7 +172,7 @@ def _long_rope(raw: _LongRope, theta: float, max_positions: int) -> RopeConfig:
 
 
 def check_rotary(rope: RopeConfig, head_dim: int, *, served: bool = False) -> None:
-    """Raise BadConfig for a rope that does not go with heads of this size.
+    """Raise BadConfig for a rope that does not fit heads of this size.
 
     UnsupportedModel where a part of a head is to be rotated, unless that is `served`.
     """

@@ -1,4 +1,4 @@
-"""The layers that attend over a window of the context, and its tokens.
+"""The sliding windows of attention layers, in tokens.
 
     sliding_window                          in every layer (Mistral, Mixtral)
     use_sliding_window, max_window_layers   in all layers from the latter on (Qwen2, Qwen3)
@@ -19,11 +19,11 @@ from engine.models.config import ModelSizes, Positive
 from engine.models.errors import BadConfig, UnsupportedModel
 
 FULL, SLIDING = "full_attention", "sliding_attention"
-# Of the families whose configs may leave them out.
+# Default window of families whose configs may omit it.
 USUAL_WINDOW = 4096
 USUAL_FULL_LAYERS = 28
 
-Windows = tuple[int | None, ...]  # of each layer; None: the whole context
+Windows = tuple[int | None, ...]  # window of each layer; None: the whole context
 T = TypeVar("T")
 
 
@@ -37,14 +37,14 @@ class WindowFields(ModelSizes, kw_only=True):
     layer_types: list[str] | None = None
 
     def window(self, default: int | None) -> int | None:
-        """Return `sliding_window`, or the default where it is left out; raise BadConfig below 1."""
+        """Return `sliding_window`, or `default` if the field is absent; raise BadConfig below 1."""
         window = default if self.sliding_window is msgspec.UNSET else self.sliding_window
         if window is not None and window < 1:
             raise BadConfig(f"sliding_window {window}: a window has 1 token or more")
         return window
 
 
-WindowRule = Callable[[WindowFields], Windows]  # raises ModelError
+WindowRule = Callable[[WindowFields], Windows]  # reads windows; raises ModelError
 
 
 def no_window(raw: WindowFields) -> Windows:
@@ -53,7 +53,7 @@ def no_window(raw: WindowFields) -> Windows:
 
 
 def in_every_layer(raw: WindowFields) -> Windows:
-    """Return a window in every layer, where there is one (Mixtral)."""
+    """Return a window in every layer, if the config has a window (Mixtral)."""
     return (raw.window(None),) * raw.num_hidden_layers
 
 
@@ -69,7 +69,7 @@ def in_every_layer_by_flag(raw: WindowFields) -> Windows:
 
 
 def by_layer(raw: WindowFields) -> Windows:
-    """Return a window in the layers that fields or `layer_types` name (Qwen2 and Qwen3)."""
+    """Return windows for the layers that fields or `layer_types` name (Qwen2 and Qwen3)."""
     window, layers = raw.window(USUAL_WINDOW), raw.num_hidden_layers
     if raw.use_sliding_window and raw.layer_types is None:
         given = raw.max_window_layers
@@ -88,7 +88,7 @@ def windows_of(layer_types: Sequence[str], layers: int, window: int | None) -> W
 
 
 def by_type(layer_types: Sequence[str], layers: int, of_type: dict[str, T]) -> tuple[T, ...]:
-    """Return what each layer has by its type; raises ModelError."""
+    """Return each layer's value of `of_type`, by the layer's type; raises ModelError."""
     if len(layer_types) != layers:
         raise BadConfig(f"layer_types has {len(layer_types)} entries, of {layers} layers")
     for kind in layer_types:
@@ -98,7 +98,7 @@ def by_type(layer_types: Sequence[str], layers: int, of_type: dict[str, T]) -> t
 
 
 def in_use(windows: Windows, positions: int | None) -> Windows:
-    """Drop the windows that no context outgrows; None: the longest context is not known."""
+    """Drop windows that are longer than any context; None: the longest context is unknown."""
     return tuple(
         None if window is None or (positions is not None and window >= positions) else window
         for window in windows

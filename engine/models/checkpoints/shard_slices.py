@@ -1,4 +1,4 @@
-"""The slices of a checkpoint's tensors that one rank has.
+"""The slices of a checkpoint's tensors that one rank holds.
 
     shard_dim    rows of the first rank | of the second | ...      None: all of it on every rank
 
@@ -21,31 +21,31 @@ from engine.models.modules import CheckpointTensor
 
 
 class TensorSlice(Protocol):
-    """A tensor in a file, read as far as it is indexed."""
+    """A tensor in a file, of which only the indexed part is read."""
 
     def get_shape(self) -> list[int]:
-        """Return its sizes."""
+        """Return the tensor's shape."""
         ...
 
     def __getitem__(self, index: tuple[slice, ...]) -> Tensor:
-        """Return a part of it."""
+        """Read a part of the tensor."""
         ...
 
 
 class TensorFile(Protocol):
-    """An open file of safetensors."""
+    """An open safetensors file."""
 
     def get_tensor(self, name: str) -> Tensor:
-        """Read all of a tensor."""
+        """Read a whole tensor."""
         ...
 
     def get_slice(self, name: str) -> TensorSlice:
-        """Return a tensor to be read in part."""
+        """Return a tensor that can be read in part."""
         ...
 
 
 class ShardSlices:
-    """Part of each tensor that `rank` of `num_ranks` has.
+    """The part of each tensor that `rank` of `num_ranks` holds.
 
     `whole` are the tensors of the model, `parts` those of the rank, both by name.
     """
@@ -57,7 +57,7 @@ class ShardSlices:
         rank: int,
         num_ranks: int,
     ) -> None:
-        """Divide tensors; raise UnsupportedModel for one that is divided without a rule."""
+        """Divide tensors; raise UnsupportedModel for a divided tensor without a rule."""
         self._cuts = {
             name: cut
             for name, part in parts.items()
@@ -67,11 +67,11 @@ class ShardSlices:
         self._left = whole.keys() - parts.keys()
 
     def has(self, name: str) -> bool:
-        """Return whether the rank has anything of this tensor, as far as it is the model's."""
+        """Return whether the rank holds a part of this tensor, if it is the model's."""
         return name not in self._left
 
     def read(self, file: TensorFile, stored_name: str, name: str) -> Tensor:
-        """Read the rank's part of the tensor `name`, which `file` has under its stored name.
+        """Read the rank's part of the tensor `name`, which is stored under `stored_name`.
 
         One that does not divide there, such as a scale of all rows, is read whole.
         """
@@ -86,14 +86,14 @@ class ShardSlices:
         return stored[(*[slice(None)] * dim, slice(index * size, (index + 1) * size))]
 
     def cut(self, name: str, value: Tensor) -> Tensor:
-        """Return the rank's part of the whole tensor `name`, or of one number for all of it."""
+        """Return the rank's part of the tensor `name`, or a single number for the whole tensor."""
         if name not in self._cuts or value.numel() == 1:
             return value
         dim, index, count = self._cuts[name]
         return value.chunk(count, dim)[index]
 
     def shard_dim(self, name: str) -> int | None:
-        """Return the dimension that ranks divide of the tensor `name`; None: each has all of it."""
+        """Return the dimension of the tensor `name` that ranks divide; None: each has all of it."""
         return self._whole[name].shard_dim
 
     def size_of_whole(self, name: str, dim: int) -> int:
@@ -104,7 +104,7 @@ class ShardSlices:
 def _cut(
     whole: CheckpointTensor, part: CheckpointTensor, rank: int, num_ranks: int
 ) -> tuple[int, int, int] | None:
-    """Return a cut as dimension, which part, of how many; None: the rank has all of it."""
+    """Return a cut: dimension, index, number of parts; None: the rank has the whole tensor."""
     of_whole, of_part, dim = list(_sizes(whole)), list(_sizes(part)), part.shard_dim
     if of_whole == of_part:
         return None
@@ -117,5 +117,5 @@ def _cut(
 
 
 def _sizes(tensor: CheckpointTensor) -> tuple[int, ...]:
-    """Return the sizes in the files where they are known: the tensor in use may be padded."""
+    """Return the sizes in the files where known: the tensor in memory may be padded."""
     return tensor.stored_shape or tuple(tensor.view.shape)

@@ -1,4 +1,4 @@
-"""The files of a directory that are a checkpoint's weights, and those of no use here.
+"""The files of a directory with the checkpoint's weights, and those of unserved formats.
 
     model.safetensors | model.safetensors.index.json | model-00001-of-00003.safetensors ... |
     the only file of safetensors, whatever its name
@@ -21,7 +21,7 @@ SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 _SHARD = re.compile(r"(?P<stem>.+)-\d+-of-(?P<count>\d+)\.safetensors")
 _SERVED = "served are safetensors with Hugging Face's names"
-# By the pattern of their files, what a directory has that has no such weights.
+# Errors for directories without safetensors, by the pattern of their files.
 _OTHERS: tuple[tuple[str, type[ModelError], str], ...] = (
     ("adapter_config.json", UnsupportedModel, "a LoRA adapter, to be merged into its model,"),
     ("*.gguf", UnsupportedModel, "weights in GGUF"),
@@ -43,7 +43,7 @@ class _Entry(msgspec.Struct):
 
 
 def weight_files(model_dir: Path) -> list[Path]:
-    """List the safetensors of a checkpoint, in order of name.
+    """List the safetensors of a checkpoint, sorted by name.
 
     Raises CheckpointError where they are absent or incomplete, UnsupportedModel for weights of
     another format.
@@ -73,7 +73,7 @@ def _named_files(model_dir: Path) -> list[Path]:
 
 
 def refuse_other_weights(model_dir: Path) -> None:
-    """Raise ModelError for a directory whose weights are of a format that is not served."""
+    """Raise ModelError for a directory with weights in a format that is not served."""
     ours = any(not path.name.startswith(("adapter", "consolidated")) for path in _ours(model_dir))
     if ours:
         return
@@ -119,7 +119,7 @@ def _indexed_files(model_dir: Path) -> list[Path]:
 
 
 def tensor_bytes(path: Path) -> dict[str, int]:
-    """Read the bytes of each tensor of a file of safetensors that could be opened."""
+    """Read the number of bytes of each tensor from a safetensors file."""
     with path.open("rb") as file:
         header = msgspec.json.decode(file.read(int.from_bytes(file.read(8), "little")))
     header.pop("__metadata__", None)

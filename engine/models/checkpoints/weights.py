@@ -1,4 +1,4 @@
-"""The loading of a checkpoint's safetensors into a decoder's parameters.
+"""Loading of a checkpoint's safetensors into a decoder's parameters.
 
 Tensor by tensor, from the file straight to the device, into the merged matrices: but for layers
 that stay in host memory, the host never holds a copy of the model. What text does not need stays in
@@ -48,7 +48,7 @@ def load_parameters(
     homes: LayerHomes | None = None,
     stage: Stage | None = None,
 ) -> Parameters:
-    """Read the weights of `model_dir` onto `device` as `dtype`; raises ModelError.
+    """Load the weights of `model_dir` to `device` as `dtype`; raises ModelError.
 
     All of them, or those of one stage, or what this rank of a `group` has of each. What stays in
     host memory comes from the device as well, so that it is what it would be there.
@@ -81,7 +81,7 @@ def _slices(
 
 
 class _Loading:
-    """Tensors still to be filled while the files are read one after the other."""
+    """Tensors yet to be filled while the files are read one after the other."""
 
     def __init__(self, parameters: Parameters, names: CheckpointNames, slices: ShardSlices) -> None:
         self._names = names
@@ -95,7 +95,7 @@ class _Loading:
         self._spare_head: Tensor | None = None
 
     def read_file(self, path: Path, device: torch.device) -> None:
-        """Fill what `path` has."""
+        """Fill tensors from the file `path`."""
         try:
             with safe_open(str(path), framework="pt", device=str(device)) as file:
                 sizes = tensor_bytes(path)
@@ -113,7 +113,7 @@ class _Loading:
             raise CheckpointError(f"{path}: {error}") from error
 
     def _fill_all(self, name: str, value: Tensor) -> None:
-        """Fill what a tensor of the file is, or the matrices that are one in it."""
+        """Fill the tensor `name`, or the matrices that the file stores joined under this name."""
         parts = self._names.parts(name)
         if not parts or any(part not in self._wanted for part in parts):
             self._fill(name, value)
@@ -122,7 +122,7 @@ class _Loading:
             self._fill(part, self._slices.cut(part, one))
 
     def _divided(self, name: str, value: Tensor, parts: Sequence[str]) -> Sequence[Tensor]:
-        """Divide a tensor by rows among its matrices; one number, or one without rows, is all's."""
+        """Divide a tensor by rows among its matrices; a number or an undivided one is for all."""
         dim = self._slices.shard_dim(parts[0])
         if dim is None or value.numel() == 1:
             return (value,) * len(parts)
@@ -153,7 +153,7 @@ class _Loading:
         wanted.view.copy_(value)
 
     def finish(self) -> None:
-        """Check that nothing is missing, and say what was left."""
+        """Check that no tensor is missing, and log the tensors that were not loaded."""
         if missing := sorted(name for name, one in self._unfilled.items() if one.required):
             more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
             raise CheckpointError(f"{missing[0]}{more}: in no file")
@@ -163,7 +163,7 @@ class _Loading:
             _log.info("%s", left)
 
     def _check_spare_head(self, head: Tensor) -> None:
-        """Reject another head: a tied checkpoint may only repeat its embedding as one.
+        """Reject a separate head: a tied checkpoint may only repeat its embedding as head.
 
         A stage that has no table cannot tell, and others do.
         """
@@ -186,7 +186,7 @@ def _check_shape(name: str, value: Tensor, wanted: Sequence[int]) -> None:
 
 
 def _is_accepted(value: Tensor, wanted: CheckpointTensor | None) -> bool:
-    """Return whether a value can be cast to the tensor; packed ones must have the very dtype."""
+    """Return whether a value can be cast to the tensor; packed values need the same dtype."""
     if wanted is None or wanted.view.dtype in WEIGHT_DTYPES:
         return value.dtype in WEIGHT_DTYPES
     return value.dtype == wanted.view.dtype

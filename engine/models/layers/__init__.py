@@ -1,1 +1,1 @@
-"""The layers of decoders: what they are as data, and what they compute."""
+"""The layers of decoders: their sizes as data, and their computation."""

@@ -1,4 +1,4 @@
-"""A layer's attention: what it is as data, and what it has beside its projections.
+"""A layer's attention: its config as data, and its tensors beside projections.
 
 Torch is imported for types alone, as in `modules`. Knows: names in checkpoints. Does not know:
 config.json, or which kernels do the work (`Ops`).
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AttentionConfig:
-    """Attention over the whole context, or over a window of it."""
+    """Config of attention over the whole context, or over a sliding window."""
 
     num_heads: int
     num_kv_heads: int
     head_dim: int
-    rope: RopeConfig | None  # None: positions are not encoded
+    rope: RopeConfig | None  # None: no position encoding
     qkv_bias: bool = False
     output_bias: bool = False
     qk_norm: bool = False
-    window: int | None = None  # keys that a token sees, itself included; None: all
+    window: int | None = None  # keys that a token attends to, itself included; None: all
     softcap: float | None = None  # scores become softcap * tanh(score / softcap)
-    sinks: bool = False  # each head has a logit without a value beside those of the keys
+    sinks: bool = False  # each head has a logit without a value beside the keys' logits
     scale: float | None = None  # scale of scores; None: head_dim ** -0.5
 
     @property
@@ -42,17 +42,17 @@ class AttentionConfig:
 
     @property
     def kv_size(self) -> int:
-        """Width of all key heads together; the value heads have the same."""
+        """Width of all key heads together, the same as of all value heads."""
         return self.num_kv_heads * self.head_dim
 
     @property
     def variant(self) -> AttentionVariant:
-        """Variant of attention that the kernels compute."""
+        """Variant of attention for the kernels."""
         scale = self.head_dim**-0.5 if self.scale is None else self.scale
         return AttentionVariant(scale, self.window, self.softcap)
 
     def qkv(self, prefix: str, hidden: int) -> LinearConfig:
-        """Return the projections to queries, keys and values."""
+        """Return the joined projection to queries, keys and values."""
         sizes = {"q_proj": self.query_size, "k_proj": self.kv_size, "v_proj": self.kv_size}
         return side_by_side(prefix, sizes, hidden, bias=self.qkv_bias)
 
@@ -62,13 +62,13 @@ class AttentionConfig:
         return LinearConfig(rows, self.query_size, self.output_bias, "columns", in_parts)
 
     def build_sinks(self, prefix: str, new: Allocator) -> Sinks | None:
-        """Build the sinks, where there are any."""
+        """Build the sinks; None without sinks."""
         return Sinks(f"{prefix}sinks", new.empty(self.num_heads)) if self.sinks else None
 
 
 @dataclass(frozen=True, slots=True)
 class Sinks(Module):
-    """A logit for each query head (Hq,), of the model's dtype."""
+    """A logit for each query head (Hq,), in the model's dtype."""
 
     name: str
     logits: Tensor

@@ -1,4 +1,4 @@
-"""The layers of Llama and those like it: their sizes as data, and what they compute.
+"""The layers of Llama and similar models: their sizes as data, and their computation.
 
     config.json -> LayerConfig of each layer -> DecoderLayer, with tensors
     x -> norm -> QKV -> rope, KV -> attention -> output -> + -> norm -> MLP -> + x
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LayerConfig:
-    """Config of a layer, before it has tensors."""
+    """Config of a layer, without tensors."""
 
     hidden_size: int
     attention: AttentionConfig
     mlp: MlpConfig | MixtureConfig
     norm: RmsNormConfig
-    before_mlp: ClassVar[str] = "post_attention_layernorm"  # the name of that norm
+    before_mlp: ClassVar[str] = "post_attention_layernorm"  # name of the norm before the MLP
 
     @property
     def num_weights(self) -> int:
-        """Weights used per token. Norms and biases, a few thousandths, are left out."""
+        """Weights used per token, without norms and biases (a few thousandths)."""
         attention = 2 * (self.attention.query_size + self.attention.kv_size)
         return self.hidden_size * attention + self.mlp.num_weights(self.hidden_size)
 
@@ -58,7 +58,7 @@ class LayerConfig:
 
     @property
     def num_held_weights(self) -> int:
-        """Weights on the device, without norms and biases: in mixtures more than per token."""
+        """Weights on the device, without norms and biases: with mixtures, more than per token."""
         return sum(one.size_out * one.size_in for one in self.matrices(0))
 
     def build(self, index: int, new: Allocator) -> DecoderLayer:
@@ -93,7 +93,7 @@ class LayerConfig:
         )
 
     def build_products(self, prefix: str, new: Allocator) -> tuple[Linear, GatedMlp | Mixture]:
-        """Build the output projection and the MLP; in parts where that is possible."""
+        """Build the output projection and the MLP; in parts where possible."""
         output = self.attention.output(f"{prefix}self_attn.", self.hidden_size)
         mlp = self.mlp.build(prefix + self.mlp.place, self.hidden_size, new)
         return new.linear(output), mlp
@@ -106,7 +106,7 @@ class DecoderLayer:
     `index` is its place in the model, and that of its KV in the pool.
     """
 
-    adds_parts: ClassVar[bool] = True  # who reads its products adds them
+    adds_parts: ClassVar[bool] = True  # the reader of its products adds their parts
 
     config: LayerConfig
     index: int
@@ -118,10 +118,10 @@ class DecoderLayer:
     output: Linear  # (H, Hq D)
     post_norm: RmsNorm
     mlp: GatedMlp | Mixture
-    num_heads: int  # as `config` has it; so is what follows
+    num_heads: int  # from `config`, as the next fields
     variant: AttentionVariant
     eps: float
-    group: RankGroup | None  # whose products are added up; None: it is alone
+    group: RankGroup | None  # ranks whose products are added; None: one rank
 
     def write_kv(
         self,
@@ -183,16 +183,16 @@ class DecoderLayer:
         kv: Tensor,
         outputs: Tensor | None,
     ) -> tuple[Tensor | PeerProduct, Tensor]:
-        """Compute attention's output, whole or in parts, and the residual, as `finish` has them."""
+        """Compute attention's output, whole or in parts, and the residual, like `finish`."""
         sinks = None if self.sinks is None else self.sinks.logits
         attended = ops.paged_attention(queries, kv, layout, self.variant, sinks).flatten(1)
-        if outputs is not None:  # of the other tokens only the KV is read
+        if outputs is not None:  # the other tokens only write KV
             attended = attended.index_select(0, outputs)
             residual = residual.index_select(0, outputs)
         return self.of_all_ranks(self.output.product(ops, attended), residual), residual
 
     def of_all_ranks(self, product: Tensor, residual: Tensor) -> Tensor | PeerProduct:
-        """Sum the ranks' products (T, H), as the layer's norms read it."""
+        """Sum the ranks' products (T, H), in the form that the layer's norms read."""
         if self.group is None:
             return product
         return self.group.total(product, residual.dtype, in_parts=self.adds_parts)

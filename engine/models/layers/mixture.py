@@ -1,4 +1,4 @@
-"""A layer's mixture of experts: what it is as data, and what it computes.
+"""A layer's mixture of experts: its config as data, and its computation.
 
     x -> router -> the k best experts -> their MLPs, weighted -> +
 
@@ -30,12 +30,12 @@ class MixtureConfig:
     size: int
     num_experts: int
     top_k: int
-    renormalise: bool  # the chosen experts' weights add up to 1: a softmax over them alone
-    place: str = "mlp."  # before its matrices' names, in a layer's
+    renormalise: bool  # the chosen experts' weights add up to 1: a softmax over these experts
+    place: str = "mlp."  # prefix of its matrices' names in a layer
     names: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
     gate: Gate = SILU
-    bias: bool = False  # of the experts
-    router: str = "gate"  # its name, after `place`
+    bias: bool = False  # biases of the experts
+    router: str = "gate"  # the router's name, after `place`
     router_bias: bool = False
     packed: bool = False  # as in `ExpertsConfig`
 
@@ -44,7 +44,7 @@ class MixtureConfig:
         return hidden * (self.num_experts + 3 * self.top_k * self.size)
 
     def matrices(self, prefix: str, hidden: int) -> Iterator[LinearConfig]:
-        """Yield all matrices of the mixture, each expert's by itself."""
+        """Yield all matrices of the mixture, those of each expert separately."""
         yield self._router(prefix, hidden)
         experts = self._experts(prefix, hidden)
         for expert in range(self.num_experts):
@@ -85,7 +85,7 @@ class Mixture:
 
     @property
     def takes_fp8(self) -> Scaling | None:
-        """Not, since the router reads its input as well."""
+        """None, since the router reads the input as well."""
         return None
 
     def product(self, ops: Ops, x: Tensor | Fp8Rows) -> Tensor:

@@ -1,4 +1,4 @@
-"""A layer's gated MLP: what it is as data, and what it computes.
+"""A layer's gated MLP: its config as data, and its computation.
 
     down(act(gate(x)) * up(x))
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MlpConfig:
-    """SwiGLU of `size` columns, or what another gate makes of it."""
+    """Gated MLP of `size` columns, with SwiGLU or another gate."""
 
     size: int
     bias: bool = False
-    place: str = "mlp."  # before its matrices' names, in a layer's
+    place: str = "mlp."  # prefix of its matrices' names in a layer
     gate: Gate = SILU
 
     def num_weights(self, hidden: int) -> int:
@@ -36,17 +36,17 @@ class MlpConfig:
         return 3 * hidden * self.size
 
     def gate_up(self, prefix: str, hidden: int) -> LinearConfig:
-        """Return gate and up projection, as one matrix; both are whole when they are read."""
+        """Return gate and up projection, joined in one matrix; their products are whole."""
         sizes = {"gate_proj": self.size, "up_proj": self.size}
         return side_by_side(prefix, sizes, hidden, bias=self.bias, in_parts=False)
 
     def down(self, prefix: str, hidden: int, *, in_parts: bool = True) -> LinearConfig:
-        """Return the projection back; `in_parts`: as in `LinearConfig`."""
+        """Return the down projection; `in_parts`: as in `LinearConfig`."""
         rows = ((f"{prefix}down_proj", hidden),)
         return LinearConfig(rows, self.size, self.bias, "columns", in_parts)
 
     def matrices(self, prefix: str, hidden: int) -> Iterator[LinearConfig]:
-        """Yield all matrices of the MLP, which may be more than a token is multiplied with."""
+        """Yield all matrices of the MLP, which may be more than a token uses."""
         yield self.gate_up(prefix, hidden)
         yield self.down(prefix, hidden)
 
@@ -59,7 +59,7 @@ class MlpConfig:
 
 @dataclass(frozen=True, slots=True)
 class GatedMlp:
-    """The matrices, and the gate between them."""
+    """The MLP's matrices, and its gate."""
 
     gate_up: Linear
     down: Linear

@@ -1,4 +1,4 @@
-"""RMS norms: what they are as data, and with their weights.
+"""RMS norms: their configs as data, and their weights.
 
 Torch is imported for types alone, as in `modules`. Knows: names in checkpoints, and when the result
 is rounded. Does not know: where in a layer a norm stands (`layer`).
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RmsNormConfig:
-    """Config of a layer's norms, of its heads' norms, or of the last one.
+    """Config of a layer's norms, of its heads' norms, or of the final norm.
 
     Llama rounds what is normed to the model's dtype, and multiplies that by the weight. A norm that
     rounds once multiplies in float32 (gpt-oss); one of 1 + weight does that too (Gemma).
@@ -38,16 +38,16 @@ class RmsNormConfig:
         return RmsNorm(name, self._weight(size, new), self.eps, one_plus=self.one_plus)
 
     def _weight(self, size: int, new: Allocator) -> Tensor:
-        import torch  # here, since sizes are read without torch
+        import torch  # imported here, since sizes are read without torch
 
-        # In float32 1 + weight is exact enough, and kernels round when they are done.
+        # In float32, 1 + weight is exact enough, and kernels round at the end.
         wide = self.one_plus or self.rounds_once
         return new.empty(size, dtype=torch.float32 if wide else None)
 
 
 @dataclass(frozen=True, slots=True)
 class RmsNorm(Module):
-    """A norm over the last dimension. `weight` (H,), of the model's dtype or float32.
+    """A norm over the last dimension. `weight` (H,), in the model's dtype or float32.
 
     With `to_fp8` it quantises, where it can, what only a product in fp8 reads.
     """

@@ -1,4 +1,4 @@
-"""Rotary position embedding: its frequencies, and the table that heads are rotated by.
+"""Rotary position embedding: its frequencies, and its table of cosines and sines.
 
 Knows: what each scaling makes of the frequencies (linear, Llama 3.1's, YaRN, LongRoPE). Does not
 know: how config.json has them (`architectures.rope_fields`), or how the table is applied
@@ -25,7 +25,7 @@ class LinearScaling:
 
 @dataclass(frozen=True, slots=True)
 class Llama3Scaling:
-    """Llama 3.1's (Meta; `_compute_llama3_parameters` of transformers).
+    """Llama 3.1's scaling (Meta; `_compute_llama3_parameters` of transformers).
 
     Frequencies with fewer than `low_freq_factor` waves in the original context are divided by
     `factor`, those with more than `high_freq_factor` are kept, and those between are blended.
@@ -39,7 +39,7 @@ class Llama3Scaling:
 
 @dataclass(frozen=True, slots=True)
 class YarnScaling:
-    """YaRN (arXiv 2309.00071; `_compute_yarn_parameters` of transformers).
+    """YaRN scaling (arXiv 2309.00071; `_compute_yarn_parameters` of transformers).
 
     Pairs that turn more than `beta_fast` times in the original context are kept, those that turn
     less than `beta_slow` times are divided by `factor`, and those between are blended by their
@@ -55,7 +55,7 @@ class YarnScaling:
 
 @dataclass(frozen=True, slots=True)
 class LongRopeScaling:
-    """LongRoPE (arXiv 2402.13753; `_compute_longrope_parameters` of transformers), of Phi-3.
+    """LongRoPE scaling of Phi-3 (arXiv 2402.13753; `_compute_longrope_parameters` of transformers).
 
     Each pair's frequency is divided by a number of its own: one of `long` where sequences may
     outgrow the original context, else one of `short`. Keys in the cache are rotated for good, so
@@ -69,7 +69,7 @@ class LongRopeScaling:
 
 @dataclass(frozen=True, slots=True)
 class PairScaling:
-    """The frequency of each pair is divided by a number of its own."""
+    """Scaling that divides the frequency of each pair by its own divisor."""
 
     factors: tuple[float, ...]
 
@@ -79,7 +79,7 @@ Scaling = LinearScaling | Llama3Scaling | YarnScaling | LongRopeScaling | PairSc
 
 @dataclass(frozen=True, slots=True)
 class RopeConfig:
-    """Base and scaling of the rotary frequencies, and what cosines and sines are multiplied by.
+    """Base and scaling of the rotary frequencies, and the factor of cosines and sines.
 
     Of a head the first `partial` is rotated.
     """
@@ -90,11 +90,11 @@ class RopeConfig:
     partial: float = 1.0
 
     def rotary_dim(self, head_dim: int) -> int:
-        """Return how many numbers of a head are rotated."""
+        """Return the number of rotated elements of a head."""
         return int(head_dim * self.partial)
 
     def for_positions(self, num_positions: int) -> RopeConfig:
-        """Return the config for sequences of so many tokens at most."""
+        """Return the config for sequences of up to `num_positions` tokens."""
         if not isinstance(self.scaling, LongRopeScaling):
             return self
         is_long = num_positions > self.scaling.original_max_positions
@@ -104,7 +104,7 @@ class RopeConfig:
 
 def inverse_frequencies(rope: RopeConfig, head_dim: int) -> Tensor:
     """Compute radians per position of each rotated pair, (rotary_dim / 2,) float32, on the CPU."""
-    import torch  # here, since sizes are read without torch
+    import torch  # imported here, since sizes are read without torch
 
     size = rope.rotary_dim(head_dim)
     exponents = torch.arange(0, size, 2, dtype=torch.float32) / size
@@ -140,13 +140,13 @@ def _yarn_frequencies(scaling: YarnScaling, plain: Tensor, theta: float) -> Tens
     if scaling.truncate:
         first, last = math.floor(first), math.ceil(last)
     first, last = max(first, 0), min(last, 2 * pairs - 1)
-    width = last - first or 0.001  # a step, where both bounds are the same
+    width = last - first or 0.001  # a step function, where both bounds are equal
     slowed = ((torch.arange(pairs, dtype=torch.float32) - first) / width).clamp(0.0, 1.0)
     return slowed * plain / scaling.factor + (1 - slowed) * plain
 
 
 def _place_of(turns: float, scaling: YarnScaling, pairs: int, theta: float) -> float:
-    """Return where among the pairs is one that turns so many times in the original context."""
+    """Return the index of the pair that turns `turns` times in the original context."""
     positions_a_radian = scaling.original_max_positions / (turns * 2 * math.pi)
     return pairs * math.log(positions_a_radian) / math.log(theta)
 

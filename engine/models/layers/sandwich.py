@@ -1,4 +1,4 @@
-"""Layers with four norms, as Gemma 2 and 3 have them: before and after attention and the MLP.
+"""Layers with four norms, as in Gemma 2 and 3: before and after attention and the MLP.
 
     x -> norm -> QKV -> rope, KV -> attention -> output -> norm -> + -> norm -> MLP -> norm -> + x
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SandwichLayerConfig(LayerConfig):
-    """Config of a layer with norms around both parts, before it has tensors. Its MLP is dense."""
+    """Config of a layer with norms before and after both parts. Its MLP is dense."""
 
     mlp: MlpConfig
     before_mlp: ClassVar[str] = "pre_feedforward_layernorm"
@@ -65,7 +65,7 @@ class SandwichLayer(DecoderLayer):
         outputs: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         projected, residual = self.project(ops, queries, residual, layout, kv, outputs)
-        attended = self.attention_norm.norm(ops, cast("Tensor", projected))  # no parts are added
+        attended = self.attention_norm.norm(ops, cast("Tensor", projected))  # it has no parts
         normed, residual = self.post_norm.add(ops, attended, residual)
         product = self.of_all_ranks(self.mlp.product(ops, normed), residual)
         return self.mlp_norm.norm(ops, cast("Tensor", product)), residual

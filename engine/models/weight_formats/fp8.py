@@ -1,4 +1,4 @@
-"""Weights in fp8 (e4m3) with scales, whose inputs are quantised as well, token by token.
+"""Weights in fp8 (e4m3) with scales; inputs are quantised as well, for each token.
 
     NAME.weight (out, in) e4m3    NAME.bias (out,), where there is one
     by channel    NAME.weight_scale (out, 1), (out,), or one number for all of the matrix
@@ -58,11 +58,11 @@ class Fp8Linear(Linear):
     input_scale: Tensor | None
     dtype: torch.dtype  # dtype of the product
     scale_name: str
-    online: bool  # the checkpoint is plain, and quantised as it is loaded
+    online: bool  # the checkpoint is plain, and is quantised during loading
 
     @property
     def takes_fp8(self) -> Scaling | None:
-        """Quantisation like `Linear.takes_fp8`; a static scale is known to this matrix alone."""
+        """Quantisation like `Linear.takes_fp8`; a static scale is used by this matrix alone."""
         return None if self.input_scale is not None else self._scaling
 
     @property
@@ -155,7 +155,7 @@ class Fp8Experts(Experts):
 
 @dataclass(frozen=True, slots=True)
 class Fp8Format:
-    """A kind of fp8; implements `WeightFormat`. Matrices that are `ignored` are plain."""
+    """A kind of fp8; implements `WeightFormat`. Matrices in `ignored` are plain."""
 
     name: str
     weights: Weights
@@ -165,7 +165,7 @@ class Fp8Format:
     online: bool = False
 
     def linear(self, config: LinearConfig, new: Allocator) -> Linear:
-        """Allocate like `WeightFormat.linear`; UnsupportedModel for rows that blocks straddle."""
+        """Allocate like `WeightFormat.linear`; UnsupportedModel if a block spans two matrices."""
         import torch
 
         from kernels.linear.fp8_matrix import Fp8Matrix
@@ -220,7 +220,7 @@ class Fp8Format:
         return config.size_out * config.size_in + _SCALE_BYTES * scales + bias + static
 
     def check_shard(self, config: LinearConfig) -> None:
-        """Check like `WeightFormat.check_shard`: shards divide no block."""
+        """Check like `WeightFormat.check_shard`: shards split no block."""
         if self.weights != "block" or self.ignored.covers([name for name, _ in config.rows]):
             return
         columns = ((config.rows[0][0], config.size_in),)
@@ -250,7 +250,7 @@ class Fp8Format:
 
 
 def _scales(name: str, view: Tensor, shard_dim: int | None, scaling: Scaling) -> CheckpointTensor:
-    """Return the scales of a matrix: of blocks as they are, else a column."""
+    """Return the scales of a matrix: block scales unchanged, others as a column."""
     convert = None if scaling == "group" else as_column(view)
     return CheckpointTensor(name, view, shard_dim, convert, is_scale=True)
 

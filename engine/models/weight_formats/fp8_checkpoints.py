@@ -1,4 +1,4 @@
-"""The fields of config.json for fp8 weights, in the two ways that checkpoints have.
+"""The fields of config.json for fp8 weights, in the two forms of checkpoints.
 
     quant_method: compressed-tensors    format float-quantized: llm-compressor's
     quant_method: fp8                   vLLM's older files, and blocks as DeepSeek and Qwen have

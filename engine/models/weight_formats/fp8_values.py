@@ -1,4 +1,4 @@
-"""The making of fp8 values and scales: drawn, as a checkpoint has them, or quantised."""
+"""Fp8 values and scales: random, in a checkpoint's form, or quantised."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-USUAL = 100.0  # of dummy values: one standard deviation in e4m3, of at most 448
+USUAL = 100.0  # standard deviation of dummy values in e4m3, whose largest is 448
 
 
 def fill(values: Tensor, scales: Tensor, generator: torch.Generator) -> None:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from engine.models.errors import BadConfig, UnsupportedModel
 
-PATTERN = "re:"  # begins a name that is a regular expression
+PATTERN = "re:"  # prefix of a name that is a regular expression
 
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
-    """Names of matrices or of what they are in; or patterns, which begin with "re:".
+    """Names of matrices or of modules with them, or patterns, which begin with "re:".
 
     Made by `read_ignored` where they come from a file.
     """
@@ -21,7 +21,7 @@ class Ignored:
     names: tuple[str, ...] = ()
 
     def covers(self, matrices: Sequence[str]) -> bool:
-        """Return whether matrices, one here, are plain; raise UnsupportedModel if only some are."""
+        """Return whether joined matrices are plain; raise UnsupportedModel if only some are."""
         plain = [name for name in matrices if self._has(name)]
         if plain and len(plain) < len(matrices):
             other = next(name for name in matrices if name not in plain)
@@ -36,7 +36,7 @@ class Ignored:
 
 
 def read_ignored(field: str, names: Iterable[str]) -> Ignored:
-    """Read a list of a field of `quantization_config`; raise BadConfig for what is no pattern."""
+    """Read a list of a field of `quantization_config`; raise BadConfig for invalid patterns."""
     listed = tuple(names)
     for name in listed:
         if name.startswith(PATTERN):
@@ -45,7 +45,7 @@ def read_ignored(field: str, names: Iterable[str]) -> Ignored:
 
 
 def check_pattern(field: str, pattern: str) -> None:
-    """Raise BadConfig, in one line that names the field, for what is no regular expression."""
+    """Raise BadConfig, in one line that names the field, for an invalid regular expression."""
     try:
         re.compile(pattern)
     except re.error as error:
@@ -53,7 +53,7 @@ def check_pattern(field: str, pattern: str) -> None:
 
 
 def matches(name: str, matrix: str) -> bool:
-    """Return whether `name`, of what is plain, means this matrix or something that it is in."""
+    """Return whether `name`, of a plain module, means this matrix or a module that contains it."""
     if name.startswith(PATTERN):
         return re.match(name.removeprefix(PATTERN), matrix) is not None
     return matrix == name or matrix.startswith(f"{name}.") or f".{name}." in f".{matrix}."

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from kernels.ops import Ops
 
 GROUPS = (32, 64, 128)  # columns that share a scale
-_WORD_BYTES = 4  # a scale of experts, with its zero point
+_WORD_BYTES = 4  # an expert's scale with its zero point
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Int4Linear(Linear):
     weight: Int4Matrix
     bias: Tensor | None
     form: Form
-    first_has_bias: bool = False  # or may have it: the first rank looks into the file
+    first_has_bias: bool = False  # may have a bias: the first rank looks into the file
 
     def product(self, ops: Ops, x: Tensor | Fp8Rows) -> Tensor:
         compute = ops.linear_int4_split_k if self.config.in_parts else ops.linear_int4
@@ -91,7 +91,7 @@ class Int4Linear(Linear):
 
 @dataclass(frozen=True, slots=True)
 class Int4Format:
-    """4-bit integers of one form; implements `WeightFormat`. Matrices that are `ignored` are plain.
+    """4-bit integers of one form; implements `WeightFormat`. Matrices in `ignored` are plain.
 
     `group`: columns that share a scale. `has_zeros`: and a zero point, else it is 8 for all.
     """
@@ -147,7 +147,7 @@ class Int4Format:
         return features * (config.size_in // 2 + of_groups + item_bytes * config.bias)
 
     def check_shard(self, config: LinearConfig) -> None:
-        """Raise UnsupportedModel for a rank's part that divides a word of the files."""
+        """Raise UnsupportedModel for a rank's part that splits a word of the files."""
         if self.ignored.covers([name for name, _ in config.rows]):
             return
         self._check(config, of="a rank's part of ")
@@ -159,7 +159,7 @@ class Int4Format:
                 )
 
     def _check(self, config: LinearConfig, of: str = "") -> None:
-        """Check sizes of a matrix; errors have `of` before its name."""
+        """Check the sizes of a matrix; errors have `of` before its name."""
         name, width = f"{of}{config.rows[0][0]}", config.size_in
         if config.of_expert:
             self._check_groups(name, width)

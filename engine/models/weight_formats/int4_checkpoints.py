@@ -1,4 +1,4 @@
-"""The fields of config.json for int4 weights, in the three ways that checkpoints have.
+"""The fields of config.json for int4 weights, in the three forms of checkpoints.
 
     quant_method: awq                   version gemm: AutoAWQ's
     quant_method: gptq                  AutoGPTQ's and GPTQModel's, checkpoint_format gptq, gptq_v2
@@ -28,9 +28,9 @@ from engine.models.weight_formats.quantization_config import (
 
 _GROUPS = " or ".join(str(group) for group in GROUPS)
 _FORMATS: Mapping[str, Form] = {"gptq": "gptq", "gptq_v2": "gptq_v2"}
-_EXCEPT = "-:"  # begins a pattern of matrices that GPTQModel leaves plain
+_EXCEPT = "-:"  # prefix of a pattern of matrices that GPTQModel leaves plain
 
-# For plans.
+# The format to plan the memory of int4 weights.
 PLANNED_INT4 = Int4Format("int4", "pack-quantized", 128, False, Ignored(("lm_head",)))
 
 
@@ -119,7 +119,7 @@ def _group_size(raw: Numbers) -> int:
     refuse_unless(raw.strategy == "group", "weights.strategy", raw.strategy, "group")
     size = raw.group_size or 0
     refuse_unless(size in GROUPS, "weights.group_size", size, _GROUPS)
-    # Columns in the order of their groups: "weight" and "static" only choose what is rounded first.
+    # Columns in the order of their groups: "weight" and "static" only choose the rounding order.
     in_order = raw.actorder in (None, False, "weight", "static")
     refuse_unless(in_order, "weights.actorder", raw.actorder, "null, weight or static")
     return size

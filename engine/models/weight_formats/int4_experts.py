@@ -1,4 +1,4 @@
-"""Experts in int4, with inputs of the model's dtype: those of `int4`, as their products read them.
+"""Experts in int4, with inputs of the model's dtype, in the layout of their products.
 
 Checkpoints have a matrix for each expert's gate, up and down, in the forms of all matrices
 (`int4_forms`). Here those of a layer are one (`kernels.experts.four_bit_matrices`), and a scale has
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from kernels.experts.four_bit_matrices import FourBitMatrix
 
-USUAL = 4.6  # one standard deviation of integers that are drawn evenly
+USUAL = 4.6  # standard deviation of uniform integers
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class ExpertViews(Int4Views):
 def int4_experts(
     config: ExpertsConfig, group: int, form: Form, new: Allocator, *, has_zeros: bool
 ) -> Int4Experts:
-    """Allocate experts, uninitialised but for zero points of symmetric ones."""
+    """Allocate experts, uninitialised except zero points of symmetric ones."""
     gate_up = _matrix(config, 2 * config.size, config.size_in, group, new)
     down = _matrix(config, config.size_in, config.size, group, new)
     return Int4Experts(config, gate_up, down, form, has_zeros)

@@ -1,4 +1,4 @@
-"""The forms in which checkpoints keep 4-bit integers, and how each becomes the one that is kept.
+"""The forms of 4-bit integers in checkpoints, and their conversion to the form in memory.
 
     awq     qweight (K, N / 8)    qzeros (K / G, N / 8)    scales (K / G, N)
             eight integers of a row in a word, from its lowest bits on 0 2 4 6 1 3 5 7
@@ -28,13 +28,13 @@ Form = Literal["awq", "gptq", "gptq_v2", "pack-quantized"]
 Convert = Callable[["Tensor"], "Tensor"]
 IN_WORD = 8
 IN_ORDER = tuple(range(IN_WORD))
-AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)  # where in a word the integers are
+AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)  # places of the integers in a word
 SYMMETRIC_ZERO = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Int4Views:
-    """Views of a matrix of the checkpoint: N are its rows, within those of others.
+    """Views of a matrix of the checkpoint: its N rows, in the joined matrix.
 
     `values` (N, K / 4) int16, `scales` (K / G, N), `zeros` (K / G, N) uint8, None if symmetric;
     `of_rows` is whether shards divide its rows, else its columns.
@@ -50,7 +50,7 @@ class Int4Views:
     def integers(
         self, suffix: str, rows_dim: int, order: Sequence[int], along: int
     ) -> CheckpointTensor:
-        """Return the integers of the matrix, with `order` in words `along` a dimension.
+        """Return the integers of the matrix, packed with `order` in words `along` a dimension.
 
         Like the others here it has two dimensions, and `rows_dim` is along the matrix's rows.
         """
@@ -68,7 +68,7 @@ class Int4Views:
         return self._tensor(suffix, view, rows_dim, None, stored, is_scale=True)
 
     def points(self, suffix: str, rows_dim: int, convert: Convert) -> CheckpointTensor:
-        """Return the zero points, where there are any."""
+        """Return the zero points, if there are any."""
         assert self.zeros is not None
         view = self.zeros if rows_dim else self.zeros.T
         stored = in_words(tuple(view.shape), rows_dim)
@@ -90,7 +90,7 @@ class Int4Views:
     def checked(
         self, suffix: str, is_served: Callable[[Tensor], bool], what: str
     ) -> CheckpointTensor:
-        """Return a tensor that is only checked, not kept; CheckpointError if it is not served."""
+        """Return a tensor that is checked, but not kept; CheckpointError if it is not served."""
         nothing = self.values.new_empty(0)
 
         def convert(value: Tensor) -> Tensor:
@@ -105,7 +105,7 @@ class Int4Views:
 def checkpoint_tensors(
     form: Form, views: Int4Views, *, has_bias: bool
 ) -> Iterator[CheckpointTensor]:
-    """Yield the tensors of one matrix, all but its bias."""
+    """Yield the tensors of one matrix, except its bias."""
     match form:
         case "awq":
             yield from _awq(views)
@@ -141,7 +141,7 @@ def _gptq(views: Int4Views, less: int, *, has_bias: bool) -> Iterator[Checkpoint
     else:
         yield views.points("qzeros", 1, zeros_of)
     yield views.checked("g_idx", is_in_order, "groups of columns in order")
-    if not has_bias:  # some files have one for every matrix
+    if not has_bias:  # some files have a bias for every matrix
         yield views.checked("bias", lambda bias: not bool(bias.any()), "zeros")
 
 
@@ -157,7 +157,7 @@ def _words_of(order: Sequence[int], *, along: int, turned: bool) -> Convert:
     """Return a converter to words; `turned`: file and view have the matrix as (K, N)."""
 
     def convert(value: Tensor) -> Tensor:
-        from kernels.linear.int4_matrix import packed  # where torch is
+        from kernels.linear.int4_matrix import packed  # imported here, where torch is
 
         integers = bytes_of(value, order, along)
         return packed(integers.T.contiguous()).T if turned else packed(integers)
@@ -166,7 +166,7 @@ def _words_of(order: Sequence[int], *, along: int, turned: bool) -> Convert:
 
 
 def in_words(shape: tuple[int, ...], along: int) -> tuple[int, ...]:
-    """Return the shape of so many integers in files, eight a word along a dimension."""
+    """Return the shape of packed integers in files, eight a word along a dimension."""
     return tuple(size // IN_WORD if dim == along else size for dim, size in enumerate(shape))
 
 

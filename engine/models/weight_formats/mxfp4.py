@@ -1,4 +1,4 @@
-"""Experts in mxfp4, as gpt-oss ships them, and as their products read them.
+"""Experts in mxfp4, in gpt-oss's form, and in the layout of their products.
 
     gate_up_proj_blocks (E, 2 I, H / 32, 16)    gate_up_proj_scales (E, 2 I, H / 32)
     down_proj_blocks (E, H, I / 32, 16)         down_proj_scales (E, H, I / 32)
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 NAME = "mxfp4"
 GROUP = 32  # columns that share a scale
-LARGEST_SCALE = 128  # as kernels multiply by it: 2 to the power of 1
-USUAL = 2.9  # one standard deviation of numbers that are drawn evenly
-_SPAN_BYTES = INT4_SPAN // 2 + INT4_SPAN // GROUP  # of a row's numbers and scales
+LARGEST_SCALE = 128  # largest scale that kernels multiply by: 2 to the power of 1
+USUAL = 2.9  # standard deviation of uniform numbers
+_SPAN_BYTES = INT4_SPAN // 2 + INT4_SPAN // GROUP  # bytes of a row's numbers and scales
 
 
 class _Raw(msgspec.Struct):
@@ -55,7 +55,7 @@ def read_mxfp4(quantization: dict[str, Any]) -> Mxfp4Format:
 
 @dataclass(frozen=True, slots=True)
 class Mxfp4Format:
-    """Implements `WeightFormat`. `plain`: patterns of modules that are plain in the files."""
+    """The mxfp4 format; implements `WeightFormat`. `plain`: patterns of plain modules."""
 
     name: str = NAME
     plain: tuple[str, ...] = ()
@@ -64,14 +64,14 @@ class Mxfp4Format:
         return PLAIN.linear(config, new)
 
     def experts(self, config: ExpertsConfig, new: Allocator) -> Experts:
-        """Allocate experts that are one tensor in plain checkpoints."""
+        """Allocate experts, in checkpoints whose plain experts are one tensor."""
         if self._leaves(config.prefix.removesuffix(".")):
             return PLAIN.experts(config, new)
         gate_up = _matrix(config, 2 * config.size, config.size_in, new)
         return Mxfp4Experts(config, gate_up, _matrix(config, config.size_in, config.size, new))
 
     def num_bytes(self, config: LinearConfig, dtype: str) -> int:
-        """Count like `WeightFormat.num_bytes`: experts are in four bits, rows in whole spans."""
+        """Count like `WeightFormat.num_bytes`: experts in four bits, rows in whole spans."""
         name, _ = config.rows[0]
         if not self._packs(config):
             return PLAIN.num_bytes(config, dtype)
@@ -83,7 +83,7 @@ class Mxfp4Format:
         return config.size_out * row_bytes
 
     def check_shard(self, config: LinearConfig) -> None:
-        """Check like `WeightFormat.check_shard`: shards divide no group."""
+        """Check like `WeightFormat.check_shard`: shards split no group."""
         name, _ = config.rows[0]
         if self._packs(config) and config.size_in % GROUP:
             raise UnsupportedModel(
@@ -92,7 +92,7 @@ class Mxfp4Format:
             )
 
     def _packs(self, config: LinearConfig) -> bool:
-        """Return whether the matrix is in four bits."""
+        """Return whether the matrix is stored in four bits."""
         name, _ = config.rows[0]
         return config.of_expert and not self._leaves(name.rsplit(".", 2)[0])
 
@@ -105,7 +105,7 @@ MXFP4 = Mxfp4Format()
 
 
 def _matrix(config: ExpertsConfig, rows: int, columns: int, new: Allocator) -> FourBitMatrix:
-    import torch  # where it is
+    import torch  # imported here, where torch is
 
     from kernels.experts.four_bit_matrices import FourBitMatrix, shapes
 
@@ -154,8 +154,8 @@ def _bytes_of(words: Tensor) -> Tensor:
 def _tensors(
     name: str, matrix: FourBitMatrix, shard_dim: int, *, in_turn: bool
 ) -> Iterator[CheckpointTensor]:
-    """Yield blocks and scales; `in_turn`: rows of two halves alternate in the files."""
-    from kernels import mxfp4  # where torch is
+    """Yield blocks and scales; `in_turn`: rows of two matrices alternate in the files."""
+    from kernels import mxfp4  # imported here, where torch is
 
     blocks, scales = mxfp4.shapes(matrix.num_experts, matrix.rows, matrix.columns)
     of_blocks = partial(_kept, mxfp4.values_of, in_turn=in_turn)

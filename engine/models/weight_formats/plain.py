@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kernels.linear.fp8_rows import Fp8Rows
     from kernels.ops import Ops
 
-BIAS_SCALE = 0.02  # of dummy values
+BIAS_SCALE = 0.02  # scale of dummy biases
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class PlainExperts(Experts):
     down: ExpertMatrix
 
     def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
-        """Yield the weights and biases of each expert, or of all in one."""
+        """Yield the weights and biases of each expert, or of all experts as one tensor."""
         if self.config.packed:
             yield from packed_experts(self.config, self.gate_up, self.down)
             return
@@ -99,7 +99,7 @@ class PlainExperts(Experts):
 def packed_experts(
     config: ExpertsConfig, gate_up: ExpertMatrix, down: ExpertMatrix
 ) -> Iterator[CheckpointTensor]:
-    """Yield all experts in one tensor, as in gpt-oss: inputs before outputs, gate and up in turn.
+    """Yield all experts in one tensor, as in gpt-oss: inputs before outputs, gate and up alternate.
 
         gate_up_proj (E, H, 2 I), gate_up_proj_bias (E, 2 I)    down_proj (E, I, H), ..._bias (E, H)
 
@@ -116,7 +116,7 @@ def packed_experts(
 def packed_biases(
     config: ExpertsConfig, gate_up: AnyMatrix, down: AnyMatrix
 ) -> Iterator[CheckpointTensor]:
-    """Yield the biases of packed experts, where there are any."""
+    """Yield the biases of packed experts, if there are any."""
     if gate_up.bias is None or down.bias is None:
         return
     stored = config.num_experts, 2 * config.size
@@ -143,7 +143,7 @@ def fill_matrix(matrix: Tensor, generator: torch.Generator) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PlainFormat:
-    """The format of checkpoints that name none."""
+    """The format of checkpoints without quantisation."""
 
     name: str = "plain"
 
@@ -152,7 +152,7 @@ class PlainFormat:
         return PlainLinear(config, new.empty(config.size_out, config.size_in), bias)
 
     def experts(self, config: ExpertsConfig, new: Allocator) -> PlainExperts:
-        from kernels.experts.matrices import ExpertMatrix  # where torch is
+        from kernels.experts.matrices import ExpertMatrix  # imported here, where torch is
 
         gate_up = new.empty(config.num_experts, 2 * config.size, config.size_in)
         down = new.empty(config.num_experts, config.size_in, config.size)
@@ -169,7 +169,7 @@ class PlainFormat:
         return ITEM_BYTES[dtype] * config.size_out * (config.size_in + config.bias)
 
     def check_shard(self, config: LinearConfig) -> None:
-        """Accept all shards: every row and column stands for itself."""
+        """Accept all shards: every row and column is independent."""
 
 
 PLAIN = PlainFormat()

@@ -1,4 +1,4 @@
-"""`quantization_config` of config.json: how it is read, and what compressed-tensors says there.
+"""`quantization_config` of config.json: its reading, and the fields of compressed-tensors.
 
 Whatever says something else than what is computed is refused by its field.
 """
@@ -13,7 +13,7 @@ from engine.models.errors import BadConfig, UnsupportedModel
 from engine.models.weight_formats.ignored import Ignored, matches, read_ignored
 
 FIELD = "quantization_config"
-HEAD = "lm_head"  # as checkpoints name it, some below a prefix
+HEAD = "lm_head"  # name of the output projection, in some checkpoints after a prefix
 T = TypeVar("T")
 
 
@@ -62,11 +62,11 @@ class CompressedTensors(msgspec.Struct):
     format: str
     ignore: list[str] = []
     sparsity_config: dict[str, Any] | None = None
-    transform_config: dict[str, Any] | None = None  # rotations that are computed as well
+    transform_config: dict[str, Any] | None = None  # rotations of the input
 
     @property
     def ignored(self) -> Ignored:
-        """Matrices that are plain; raises BadConfig."""
+        """Plain matrices; raises BadConfig."""
         return read_ignored("ignore", self.ignore)
 
     def the_group(self, served_format: str) -> ConfigGroup:

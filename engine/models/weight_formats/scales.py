@@ -1,4 +1,4 @@
-"""Scales in a checkpoint that no weight could be multiplied by.
+"""Checks for unusable scales in a checkpoint.
 
 A file that was cut off, or never filled, may have all its tensors and shapes. Its scales give it
 away: they are not finite, or nothing but zeros. Served, such a model would answer with noise.
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 
 class ScaleChecks:
-    """Checks of a file's scales. Their sums stay on the device until all are there: one wait."""
+    """Checks of a file's scales. Their sums stay on the device until all are read: one wait."""
 
     def __init__(self) -> None:
         self._sums: dict[str, Tensor] = {}
 
     def add(self, name: str, scales: Tensor) -> None:
-        """Note those of a matrix, to be checked later; waits for nothing."""
-        if scales.is_floating_point():  # of others whoever loads them says what dtype they are
+        """Add a matrix's scales, to be checked later; return without waiting."""
+        if scales.is_floating_point():  # the loader of other scales checks their dtype
             self._sums[name] = scales.float().abs().sum()
 
     def check(self) -> None:
-        """Check all since the last time: CheckpointError for the first that are none.
+        """Check all scales since the last call: CheckpointError for the first invalid ones.
 
         Some of a matrix may be 0: rows of zeros have such.
         """
