@@ -1,4 +1,4 @@
-"""The tools of a request that may be called, as each dialect's `tool_choice` says.
+"""The restriction of a request's callable tools, by the `tool_choice` of each dialect.
 
 Knows: names of tools. Does not know: how a dialect spells its choice.
 """
@@ -13,7 +13,7 @@ from gateway.prompts.generation_request import AnswerForm
 
 
 def only(form: AnswerForm, names: Collection[str], *, least_calls: int) -> AnswerForm:
-    """Allow only calls of the tools of these names; raise BadRequest for others."""
+    """Allow only calls of the tools in `names`; raise BadRequest for unknown names."""
     if not form.tools:
         raise BadRequest("this `tool_choice` needs `tools`", param="tool_choice")
     wanted = set(names)
@@ -24,5 +24,5 @@ def only(form: AnswerForm, names: Collection[str], *, least_calls: int) -> Answe
 
 
 def must_call(form: AnswerForm) -> AnswerForm:
-    """Demand a call of any of the tools."""
+    """Require a call of any of the tools."""
     return only(form, [tool.name for tool in form.tools], least_calls=1)

@@ -1,4 +1,4 @@
-"""A turn with at most so many calls, whatever the model writes.
+"""A limit on the number of calls in a turn, whatever the model writes.
 
 Knows: pieces. Does not know: formats.
 """
@@ -11,24 +11,24 @@ from gateway.turn_formats.turn_format import TurnParser
 
 
 class CallLimit:
-    """A `TurnParser`: what `parser` reads, up to what follows the last call that is allowed.
+    """A `TurnParser` that ends the turn of `parser` behind the last allowed call.
 
     The turn is over when something follows, and not when that call is whole: what closes it is
     still to be generated, so that the turn's tokens are those of a turn.
     """
 
     def __init__(self, parser: TurnParser, most: int) -> None:
-        """Limit calls to `most` >= 1."""
+        """Limit the turn to `most` >= 1 calls."""
         self.is_over = False
         self._parser = parser
         self._left = most
 
     def feed(self, text: str) -> list[Piece]:
-        """Return as much as is certain."""
+        """Return the pieces that are certain after `text`."""
         return self._kept(self._parser.feed(text))
 
     def end(self, *, is_cut: bool = False) -> list[Piece]:
-        """Return what was held back."""
+        """Return the pieces that were held back."""
         return self._kept(self._parser.end(is_cut=is_cut))
 
     def _kept(self, pieces: list[Piece]) -> list[Piece]:

@@ -1,4 +1,4 @@
-"""OpenAI's `prompt_cache_diagnostics`, and the extension `ratoon` beside it.
+"""OpenAI's field `prompt_cache_diagnostics`, and the extension `ratoon` beside it.
 
     prompt_cache_options: {comparison_response_id: "resp_..."}    in a request
     prompt_cache_diagnostics: {type: "cache_miss", ...}           in the response, at its end
@@ -26,7 +26,7 @@ MissReason = Literal["model_changed", "tools_changed", "input_changed", "reasoni
 
 
 class CacheMissed(Struct, frozen=True, kw_only=True, tag_field="type", tag="cache_miss"):
-    """The change, the tokens computed again for it, and the tokens that could be reused."""
+    """The change that caused the miss, the missed tokens, and the tokens that could be reused."""
 
     reason: MissReason
     cache_missed_tokens: int
@@ -34,32 +34,32 @@ class CacheMissed(Struct, frozen=True, kw_only=True, tag_field="type", tag="cach
 
 
 class CacheHit(Struct, frozen=True, tag_field="type", tag="cache_hit"):
-    """Less than a block was missed."""
+    """A cache hit: the prompt missed less than a block."""
 
 
 class ComparisonNotFound(
     Struct, frozen=True, tag_field="type", tag="comparison_response_not_found"
 ):
-    """The response that was named is not remembered."""
+    """The result when the gateway does not remember the named response."""
 
 
 class DiagnosticsUnavailable(Struct, frozen=True, tag_field="type", tag="unavailable"):
-    """It is not known, or OpenAI has no word for it."""
+    """The result when the cause is unknown, or OpenAI has no word for it."""
 
 
 CacheDiagnostics = CacheMissed | CacheHit | ComparisonNotFound | DiagnosticsUnavailable
 
 
 class MissQuestions(Struct, frozen=True):
-    """The questions of a request about its misses, and so what its response has."""
+    """The request's questions about its cache misses, which decide the response's fields."""
 
-    compared_with: str | None = None  # by `comparison_response_id`
+    compared_with: str | None = None  # id from `comparison_response_id`
     wants_ratoon: bool = False
-    previous_id: str | None = None  # of `ratoon`, which goes first
+    previous_id: str | None = None  # id from `ratoon`, which has precedence
 
     @classmethod
     def of(cls, wire: ResponsesRequest) -> MissQuestions:
-        """Read what `wire` asks."""
+        """Read the questions that `wire` asks about the cache."""
         options, own = wire.prompt_cache_options, wire.ratoon
         compared_with = None if options is None else options.comparison_response_id
         if own is None or not own.explain:
@@ -67,17 +67,17 @@ class MissQuestions(Struct, frozen=True):
         return cls(compared_with, wants_ratoon=True, previous_id=own.previous_id)
 
     def explain(self, parts: Callable[[], Iterable[PromptPart]]) -> Explain | None:
-        """Return the comparison that is asked for; one serves both fields."""
+        """Return the comparison of prompts that either field asks for; None if neither does."""
         if self.compared_with is None and not self.wants_ratoon:
             return None
         return Explain(self.previous_id or self.compared_with, tuple(parts()))
 
     def diagnostics(self, usage: Usage) -> CacheDiagnostics | None:
-        """Write OpenAI's field."""
+        """Write the field `prompt_cache_diagnostics`."""
         return None if self.compared_with is None else _diagnostics(usage.cache_miss)
 
     def ratoon(self, usage: Usage) -> RatoonReply | UnsetType:
-        """Write our field."""
+        """Write the field `ratoon`."""
         return ratoon_reply(usage) if self.wants_ratoon else UNSET
 
 

@@ -1,4 +1,4 @@
-"""The Responses API, as an object of the protocol `Dialect`.
+"""The Responses API's implementation of the protocol `Dialect`.
 
 Knows: the dialect's paths and parts. Does not know: its fields or its answers.
 """
@@ -16,26 +16,26 @@ from gateway.dialects.responses.routes import responses_router
 from gateway.errors import GatewayError
 from gateway.http.error_dialect import RenderedError
 
-# Where an error is found, a field has the name that a chat gives it.
+# This dialect's names of fields that shared code calls by the names of chats.
 _NAMES = {"messages": "input", "response_format": "text.format", "max_tokens": "max_output_tokens"}
 
 
 class Responses:
-    """`/v1/responses`, whose errors are as those of OpenAI's other APIs."""
+    """The dialect of `/v1/responses`, with the errors of OpenAI's other APIs."""
 
     prefixes: ClassVar[tuple[str, ...]] = ("/v1/responses",)
     error_schema: ClassVar[type[msgspec.Struct]] = openai_shape.ErrorReply
 
     def router(self, parts: RouteParts) -> APIRouter:
-        """Serve all routes of the dialect."""
+        """Return a router with all routes of the dialect."""
         return responses_router(parts)
 
     def error_reply(self, error: GatewayError, request_id: str) -> RenderedError:  # noqa: ARG002
-        """Write the body for `error`, whose `param` is a field of this dialect."""
+        """Write the answer for `error`, whose `param` becomes a field of this dialect."""
         return openai_shape.error_reply(error, _renamed(error.param))
 
     def error_event(self, error: GatewayError, request_id: str) -> bytes:  # noqa: ARG002
-        """Write the event `error`, for a stream of which no response is known."""
+        """Write the event `error`, for a stream that fails before its response is known."""
         body = {
             "type": "error",
             "sequence_number": 0,
@@ -46,7 +46,7 @@ class Responses:
         return b"event: error\ndata: %b\n\n" % msgspec.json.encode(body)
 
     def head_fields(self, request_id: str, spent_ms: float) -> list[tuple[bytes, bytes]]:
-        """Write the fields as OpenAI names them."""
+        """Write the headers with the request's id and time, under OpenAI's names."""
         return openai_shape.head_fields(request_id, spent_ms)
 
 

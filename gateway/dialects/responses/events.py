@@ -20,11 +20,11 @@ class _OfResponse(_Event, frozen=True, kw_only=True):
 
 
 class ResponseCreated(_OfResponse, frozen=True, kw_only=True, tag="response.created"):
-    """The first event."""
+    """The first event of a stream."""
 
 
 class ResponseInProgress(_OfResponse, frozen=True, kw_only=True, tag="response.in_progress"):
-    """It is being answered."""
+    """The event that the response is being generated."""
 
 
 class ResponseCompleted(_OfResponse, frozen=True, kw_only=True, tag="response.completed"):
@@ -32,11 +32,11 @@ class ResponseCompleted(_OfResponse, frozen=True, kw_only=True, tag="response.co
 
 
 class ResponseIncomplete(_OfResponse, frozen=True, kw_only=True, tag="response.incomplete"):
-    """The last event of one that ended early."""
+    """The last event of a response that ended early."""
 
 
 class ResponseFailed(_OfResponse, frozen=True, kw_only=True, tag="response.failed"):
-    """The last event of one that broke off."""
+    """The last event of a response that failed."""
 
 
 class _OfItem(_Event, frozen=True, kw_only=True):
@@ -45,11 +45,11 @@ class _OfItem(_Event, frozen=True, kw_only=True):
 
 
 class ItemAdded(_OfItem, frozen=True, kw_only=True, tag="response.output_item.added"):
-    """An item begins."""
+    """The event that an item begins."""
 
 
 class ItemDone(_OfItem, frozen=True, kw_only=True, tag="response.output_item.done"):
-    """An item is complete."""
+    """The event that an item is complete."""
 
 
 class _InItem(_Event, frozen=True, kw_only=True):
@@ -63,15 +63,15 @@ class _OfPart(_InItem, frozen=True, kw_only=True):
 
 
 class PartAdded(_OfPart, frozen=True, kw_only=True, tag="response.content_part.added"):
-    """Text begins."""
+    """The event that a text part begins."""
 
 
 class PartDone(_OfPart, frozen=True, kw_only=True, tag="response.content_part.done"):
-    """Text is complete."""
+    """The event that a text part is complete."""
 
 
 class OutputTextDelta(_InItem, frozen=True, kw_only=True, tag="response.output_text.delta"):
-    """More text."""
+    """A delta of the text."""
 
     content_index: int = 0
     delta: str
@@ -79,7 +79,7 @@ class OutputTextDelta(_InItem, frozen=True, kw_only=True, tag="response.output_t
 
 
 class TextDone(_InItem, frozen=True, kw_only=True, tag="response.output_text.done"):
-    """All of the text."""
+    """The event with the whole text."""
 
     content_index: int = 0
     text: str
@@ -87,14 +87,14 @@ class TextDone(_InItem, frozen=True, kw_only=True, tag="response.output_text.don
 
 
 class ReasoningDelta(_InItem, frozen=True, kw_only=True, tag="response.reasoning_text.delta"):
-    """More reasoning."""
+    """A delta of the reasoning."""
 
     content_index: int = 0
     delta: str
 
 
 class ReasoningDone(_InItem, frozen=True, kw_only=True, tag="response.reasoning_text.done"):
-    """All of the reasoning."""
+    """The event with the whole reasoning."""
 
     content_index: int = 0
     text: str
@@ -103,7 +103,7 @@ class ReasoningDone(_InItem, frozen=True, kw_only=True, tag="response.reasoning_
 class ArgumentsDelta(
     _InItem, frozen=True, kw_only=True, tag="response.function_call_arguments.delta"
 ):
-    """More of a call's arguments."""
+    """A delta of a call's arguments."""
 
     delta: str
 
@@ -111,7 +111,7 @@ class ArgumentsDelta(
 class ArgumentsDone(
     _InItem, frozen=True, kw_only=True, tag="response.function_call_arguments.done"
 ):
-    """All of a call's arguments."""
+    """The event with a call's whole arguments."""
 
     name: str
     arguments: str
@@ -120,7 +120,7 @@ class ArgumentsDone(
 class CustomInputDelta(
     _InItem, frozen=True, kw_only=True, tag="response.custom_tool_call_input.delta"
 ):
-    """More of the text of a call."""
+    """A delta of a custom tool call's text."""
 
     delta: str
 
@@ -128,7 +128,7 @@ class CustomInputDelta(
 class CustomInputDone(
     _InItem, frozen=True, kw_only=True, tag="response.custom_tool_call_input.done"
 ):
-    """All of the text of a call."""
+    """The event with a custom tool call's whole text."""
 
     input: str
 

@@ -1,4 +1,4 @@
-"""Items of tools that another server ran: shown to the model where the item has what they returned.
+"""Items of tools that another server ran, shown to the model if the item has the result.
 
 An agent that comes from such a server has them in its history. A call whose result is in its item
 is shown as a call and its result; one without, which no prompt could do justice to, is passed over,
@@ -18,7 +18,7 @@ from gateway.dialects.responses.schema import Item
 from gateway.prompts.chats.offered_tools import PassedOver
 
 NOT_THERE = "what the hosted tool returned is not in the item, so the model is not shown it"
-# The beginning of ids, by type. Nothing of the latter ones could be shown.
+# Prefixes of item ids by type; the types of the second table have no result to show.
 _WITH_RESULTS = {
     "code_interpreter_call": "ci",
     "file_search_call": "fs",
@@ -35,15 +35,15 @@ HOSTED = {**_WITH_RESULTS, **_WITHOUT}
 
 
 class HostedCall(NamedTuple):
-    """A call and what it returned."""
+    """A hosted tool's call, with its result."""
 
     name: str
-    arguments: Any  # an object, or JSON of one
+    arguments: Any  # an object, or its JSON
     result: str
 
 
 def hosted_call(item: Item) -> HostedCall | None:
-    """Read the call in an item; None where the item has no result of it."""
+    """Read the call in an item; return None if the item has no result."""
     match item.type:
         case "code_interpreter_call" if item.outputs is not None:
             logs = (str(one.get("logs") or one.get("url") or "") for one in item.outputs)
@@ -62,7 +62,7 @@ def hosted_call(item: Item) -> HostedCall | None:
 
 
 def passed_over(items: Iterable[tuple[Item, str]]) -> Iterator[PassedOver]:
-    """Yield those that are not shown, each with the field that it came from."""
+    """Yield the items that the model is not shown, each with its request field."""
     for item, param in items:
         if item.type in HOSTED and hosted_call(item) is None:
             yield PassedOver(param, item.type, NOT_THERE)

@@ -1,4 +1,4 @@
-"""Items of the input: which kinds there are, what each must have, and how they are kept.
+"""Items of the input: their kinds, their required fields, and the form in which they are stored.
 
 An item is kept with an id, and its text in parts, so that it can be listed, referred to, and
 given to a later response as part of its input.
@@ -19,7 +19,7 @@ from gateway.dialects.responses.schema import Item, ItemPart
 from gateway.errors import BadRequest
 
 REFERENCE = "item_reference"
-STORED = "previous_response_id"  # the field by which the items of a stored response came
+STORED = "previous_response_id"  # names the place of a stored response's items
 ADDED_TOOLS, FOUND_TOOLS = "additional_tools", "tool_search_output"
 _TEXTS = {"input_text", "output_text", "text"}
 _PREFIXES = {
@@ -46,31 +46,31 @@ OUTPUTS = ("function_call_output", "custom_tool_call_output", FOUND_TOOLS, *CLIE
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """An item, and the field of the request that it came from."""
+    """An item, and the request field that it came from."""
 
     item: Item
     param: str
 
 
 def item_id(kind: str, request_id: str, number: int) -> str:
-    """Make the id of an item, which says the response that it belongs to (`response_of`)."""
+    """Make the id of an item; it contains the id of its response (`response_of`)."""
     return f"{_PREFIXES[kind]}_{request_id}{number:04x}"
 
 
 def response_of(an_item_id: str) -> str:
-    """Return the id of the response that an item belongs to, if it has an id of ours."""
+    """Return the id of the response that an item belongs to, if the gateway made the item's id."""
     return f"resp_{an_item_id.partition('_')[2][:-4]}"
 
 
 def input_items(given: str | Sequence[Item] | None) -> list[Item]:
-    """List the items of a request's `input`, of which a text is one."""
+    """List the items of a request's `input`; a string counts as one item."""
     if isinstance(given, str):
         return [Item(role="user", content=given)]
     return list(given or ())
 
 
 def checked(placed: Iterable[Placed], request_id: str) -> list[Placed]:
-    """Check each item as it is kept; raise BadRequest that names the wrong field."""
+    """Check each item and put it into its stored form; raise BadRequest that names the field."""
     return [
         Placed(_checked(one.item, one.param, request_id, number), one.param)
         for number, one in enumerate(placed)
@@ -78,7 +78,7 @@ def checked(placed: Iterable[Placed], request_id: str) -> list[Placed]:
 
 
 def text_of(parts: str | Sequence[ItemPart] | None, between: str = "\n") -> str:
-    """Join the text of some parts."""
+    """Join the text of the parts."""
     if parts is None or isinstance(parts, str):
         return parts or ""
     return between.join(part.text or part.refusal or "" for part in parts)
@@ -107,7 +107,7 @@ def _checked(item: Item, param: str, request_id: str, number: int) -> Item:
             _check_parts(item.output, f"{param}.output")
         case "local_shell_call" | "shell_call" | "apply_patch_call":
             _require(item, ("call_id", CLIENT_CALLS[kind].field), param)
-        case "local_shell_call_output":  # whose id is that of the call
+        case "local_shell_call_output":  # its id may be the call's
             kept = replace(kept, call_id=item.call_id or item.id)
             _require(kept, ("call_id", "output"), param)
         case "shell_call_output":

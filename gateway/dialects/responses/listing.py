@@ -1,4 +1,4 @@
-"""A page of a response's input items.
+"""A page of the list of a response's input items.
 
 Knows: how lists are paged. Does not know: what an item is.
 """
@@ -17,7 +17,7 @@ MAX_ITEMS = 100
 def a_page(
     items: Sequence[dict[str, Any]], limit: int, order: Literal["asc", "desc"], after: str | None
 ) -> InputItemList:
-    """List at most `limit` of `items`, in this order, after the one of the id `after`.
+    """List at most `limit` of `items`, in the given order, after the item with the id `after`.
 
     BadRequest for a limit out of bounds, or an id that is not there.
     """

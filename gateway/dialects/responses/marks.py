@@ -1,4 +1,4 @@
-"""The marks of a request: OpenAI's own, and Anthropic's, which clients of several APIs send along.
+"""The breakpoints of a request, in OpenAI's form or in Anthropic's, which some clients send.
 
     prompt_cache_breakpoint   on a part of an item that the assistant did not say
     cache_control             on a part, on an item, or on a tool
@@ -30,7 +30,7 @@ from gateway.prompts.generation_request import CacheMark, ChatPrompt
 
 
 class _Place(NamedTuple):
-    """Behind an item, or behind so many parts of it; or behind a tool and the system."""
+    """A breakpoint's place: after an item, after some of its parts, or after a tool."""
 
     item: int = 0
     parts: int | None = None
@@ -40,7 +40,7 @@ class _Place(NamedTuple):
 def marks_of_response(
     wire: ResponsesRequest, items: Sequence[Placed], prompt: ChatPrompt, tools: Toolset
 ) -> tuple[CacheMark, ...]:
-    """Read the breakpoints of `wire`, whose `items` became `prompt`, or raise BadRequest."""
+    """Read the breakpoints of `wire`, whose `items` became `prompt`; BadRequest if forbidden."""
 
     def covered(place: _Place) -> ChatPrompt | None:
         return _covered(place, wire, items, prompt, tools)
@@ -51,7 +51,7 @@ def marks_of_response(
 
 
 def _breakpoints(items: Sequence[Placed]) -> Iterator[tuple[_Place, Lifetime | None]]:
-    """Yield breakpoints; raise BadRequest for one on the assistant's words."""
+    """Yield OpenAI's breakpoints; raise BadRequest for one on an assistant's item."""
     for place, placed in enumerate(items):
         item = placed.item
         for at, part in enumerate(_parts(item)):
@@ -78,7 +78,7 @@ def _controls(items: Sequence[Placed], tools: Toolset) -> Iterator[tuple[Marked,
             param = f"{where}.{_field(item)}[{at}].cache_control"
             check_text(part.text or part.refusal or "", param)
             if at == len(parts) - 1:
-                on_item = None  # both say the same
+                on_item = None  # the item's end is the same place
             yield Marked(param, part.cache_control), _Place(place, at + 1)
         if on_item is not None:
             yield Marked(f"{where}.cache_control", on_item), _Place(place)
@@ -91,7 +91,7 @@ def _covered(
     prompt: ChatPrompt,
     tools: Toolset,
 ) -> ChatPrompt | None:
-    """Cut the chat at the breakpoint; None: all of it."""
+    """Return the chat up to the breakpoint; None: the breakpoint is at the chat's end."""
     if place.tool is not None:
         system = takewhile(lambda one: one.role == "system", prompt.messages)
         return replace(prompt, messages=tuple(system), tools=tools.up_to(place.tool))

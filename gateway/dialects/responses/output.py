@@ -1,4 +1,4 @@
-"""The items of an answer as they come: one is open at a time, from its first piece to its last.
+"""The items of an answer as they are generated; one item at a time is open.
 
 Knows: the order of an item's events. Does not know: the response around them (`rendering.py`).
 """
@@ -64,19 +64,19 @@ class _Call(TypedDict):
 
 @dataclass(slots=True)
 class Output:
-    """The items of one answer, with the events that tell of them."""
+    """The items of one answer, and the events that report them."""
 
     request_id: str
-    first: int  # the number of the first item; those of the input have the numbers below
-    numbers: Iterator[int]  # of the events
-    calls: Mapping[str, Called] = field(default_factory=dict)  # how calls come back, by name
-    items: list[OutputItem] = field(default_factory=list)  # that are complete
+    first: int  # number of the first output item, after the input items
+    numbers: Iterator[int]  # numbers of the events
+    calls: Mapping[str, Called] = field(default_factory=dict)  # calls' forms, by shown name
+    items: list[OutputItem] = field(default_factory=list)  # complete items
     _open: OutputItem | None = None
-    _texts: list[str] = field(default_factory=list)  # of the open one
-    _input: FreeInput = field(default_factory=FreeInput)  # of the open call, if it takes text
+    _texts: list[str] = field(default_factory=list)  # texts of the open item
+    _input: FreeInput = field(default_factory=FreeInput)  # reader of the open call's text
 
     def add(self, piece: Piece) -> Iterator[ResponseEvent]:
-        """Yield the events of one more piece."""
+        """Yield the events of the next piece."""
         match piece:
             case TextPiece(text) | ReasoningPiece(text) if not text:
                 return
@@ -95,7 +95,7 @@ class Output:
         yield from self._more(text)
 
     def end(self, status: ItemStatus) -> Iterator[ResponseEvent]:
-        """Close what is open. An answer of nothing is an empty message."""
+        """Close the open item; an empty answer becomes an empty message."""
         if self._open is None and not self.items:
             yield from self._begin(self._message())
         yield from self._close(status)
@@ -110,7 +110,7 @@ class Output:
             yield PartAdded(part=part, **self._place())
 
     def _more(self, text: str) -> Iterator[ResponseEvent]:
-        """Yield more text of what is open; arguments as an object are told when whole."""
+        """Yield a delta of the open item; object arguments are sent only at the item's end."""
         self._texts.append(text)
         if text and not isinstance(self._open, OutputSearchCall | OutputClientCall):
             yield self._delta(text)

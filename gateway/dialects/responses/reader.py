@@ -1,4 +1,4 @@
-"""The way from a parsed request to what it asks for, with stored items that it names.
+"""The conversion of a parsed request, with the stored items that it names.
 
 Knows: in which order a request is checked, looked up and understood. Does not know: routes, or what
 is kept of an answer (`routes.py`).
@@ -20,7 +20,7 @@ from gateway.requests.permits import Permit
 
 @dataclass(frozen=True, slots=True)
 class ResponsesReader:
-    """Understands requests, and looks up what they continue."""
+    """A converter of requests that looks up the stored responses that they continue."""
 
     parts: RouteParts
     stored: StoredResponses
@@ -28,7 +28,7 @@ class ResponsesReader:
     async def understood(
         self, wire: ResponsesRequest, permit: Permit, request_id: str
     ) -> Understood:
-        """Read what `wire` asks for; raise GatewayError for what is wrong or not supported."""
+        """Convert `wire`; raise GatewayError for wrong or unsupported fields."""
         parts, tenant_id = self.parts, permit.caller.tenant_id
         parts.card.check(wire.model)
         check_fields(wire)

@@ -1,4 +1,4 @@
-"""The way from a request's body to what it asks for, and to the response that answers it.
+"""The conversion of a request's body into a generation request and the begun response.
 
 Knows: fields and their defaults. Does not know: how items become messages (`turns.py`), or how a
 request is answered (`routes.py`).
@@ -46,10 +46,10 @@ from gateway.prompts.generation_request import (
 from gateway.prompts.pipeline.explaining import tool_parts
 from gateway.prompts.sampling_defaults import DIALECT_DEFAULTS, SamplingDefaults
 
-# Beyond these an answer would have to have what it has not.
+# Values of `include` that need nothing more from an answer.
 _INCLUDABLE = {
-    "reasoning.encrypted_content",  # reasoning is shown as it is, so nothing needs encryption
-    "code_interpreter_call.outputs",  # what hosted tools return: there are none
+    "reasoning.encrypted_content",  # reasoning is shown as text, never encrypted
+    "code_interpreter_call.outputs",  # hosted tools' results: there are none
     "computer_call_output.output.image_url",
     "file_search_call.results",
     "message.input_image.image_url",
@@ -60,17 +60,17 @@ _INCLUDABLE = {
 
 @dataclass(frozen=True, slots=True)
 class Understood:
-    """The meaning of a request."""
+    """A converted request."""
 
     generation_request: GenerationRequest
     begun: ResponseReply  # the response, without output
-    calls: Mapping[str, Called]  # how those of its tools come back
-    items: bytes  # of its input, as JSON
-    count: int  # how many these are
+    calls: Mapping[str, Called]  # calls' forms for the client, by the tool's shown name
+    items: bytes  # the input's items as JSON
+    count: int  # number of the input's items
 
 
 def check_fields(wire: ResponsesRequest) -> None:
-    """Raise BadRequest for fields that are not supported, or exclude each other."""
+    """Raise BadRequest for fields that are unsupported, or exclude each other."""
     refuse_unsupported(msgspec.structs.replace(wire, tools=Raw(), tool_choice=Raw()))
     if wire.truncation == "auto":
         raise unsupported("truncation", unless='it is "disabled"')
@@ -90,7 +90,7 @@ def understood(
     bounds: Bounds,
     defaults: SamplingDefaults = DIALECT_DEFAULTS,
 ) -> Understood:
-    """Read what `wire` asks for after the items `before`; BadRequest names the wrong field."""
+    """Convert `wire`, with the items `before`; raise BadRequest that names the wrong field."""
     placed = [Placed(item, STORED) for item in before]
     placed += [Placed(item, f"input[{place}]") for place, item in enumerate(items)]
     if not placed:
@@ -145,7 +145,7 @@ def _generation_request(
         max_tokens_may_shrink=wire.max_output_tokens is None,
         text=TextRules(),
         salt=wire.cache_salt,
-        # Only the tenant's record can do the opposite.
+        # Only the tenant's record can make "batch" requests interactive.
         priority="batch" if wire.service_tier == "flex" else "interactive",
         form=form,
     )
@@ -175,7 +175,7 @@ def _texts(item: Item) -> Iterator[str]:
 
 
 def _variables(wire: ResponsesRequest) -> dict[str, Scalar]:
-    """Write the two names that templates have for it."""
+    """Write the reasoning effort under the two names that templates have for it."""
     effort = None if wire.reasoning is None else wire.reasoning.effort
     if effort is None:
         return {}
@@ -218,6 +218,6 @@ def _begun(
 
 
 def _given(raw: Raw, default: bytes) -> Raw:
-    """Copy what was sent, so that the body is not held by it."""
+    """Copy the field's JSON, so that it does not keep the whole body in memory."""
     sent = bytes(raw)
     return Raw(default if sent in (b"", b"null") else sent)

@@ -1,4 +1,4 @@
-"""One answer in the Responses API's shape, whole or as events.
+"""The rendering of one answer in the Responses API's shape, whole or as events.
 
 A stream is: the response without output, twice; then each item from its start to its end; then the
 whole response. A whole answer is made of the same items.
@@ -76,23 +76,23 @@ class ResponseRendering:
         self._end: ChoiceEnded | None = None
 
     def headers(self, standing: RateStatus) -> Mapping[str, str]:
-        """Write fields of the answer's head."""
+        """Write the answer's rate limit headers."""
         return limit_headers(standing)
 
     def begin(self, usage: Usage) -> bytes:
-        """Write the response without output, twice, before all else."""
-        del usage  # is told at the end
+        """Write the response without output in the first two events of a stream."""
+        del usage  # known at the end
         return b"".join(
             event(kind(sequence_number=next(self._numbers), response=self._begun))
             for kind in (ResponseCreated, ResponseInProgress)
         )
 
     def frame(self, told: Event) -> bytes | None:
-        """Write the events for `told`; the last one closes what is open."""
+        """Write the events for the answer's event `told`; the last event closes the open item."""
         return b"".join(map(event, self._events(told))) or None
 
     def usage_frame(self, usage: Usage) -> bytes:
-        """Write the whole response."""
+        """Write the whole response as the last event."""
         reply, number = self.finished(usage), next(self._numbers)
         if reply.status == "incomplete":
             return event(ResponseIncomplete(sequence_number=number, response=reply))
@@ -104,14 +104,14 @@ class ResponseRendering:
         return self.finished(usage)
 
     def failed(self, error: GatewayError) -> bytes:
-        """Write the last event of a stream that breaks off, with the items that are complete."""
+        """Write the last event of a stream that fails, with the complete items."""
         failure = ResponseFailure(error.code, error.message)
         output = list(self._output.items)
         reply = replace(self._begun, status="failed", error=failure, output=output, store=False)
         return event(ResponseFailed(sequence_number=next(self._numbers), response=reply))
 
     def take(self, choices: Sequence[FinishedChoice]) -> None:
-        """Make items of a whole answer, unless they are there already."""
+        """Make the items of a whole answer, unless a stream has made them already."""
         if self._end is not None:
             return
         [choice] = choices
@@ -120,7 +120,7 @@ class ResponseRendering:
         _pass(self._ended(choice.end))
 
     def finished(self, usage: Usage) -> ResponseReply:
-        """Complete the response."""
+        """Return the finished response."""
         assert self._end is not None
         is_complete = self._end.reason == "stop" or not self._has_output
         return replace(
@@ -136,7 +136,7 @@ class ResponseRendering:
         )
 
     def _ratoon(self, usage: Usage) -> RatoonReply | UnsetType:
-        """Write what is told from the beginning, and why the prompt missed if that was asked."""
+        """Write the ignored fields, and why the prompt missed the cache if the request asked."""
         missed, begun = self._asked.ratoon(usage), self._begun.ratoon
         if missed is UNSET or begun is UNSET:
             return begun if missed is UNSET else missed
@@ -160,7 +160,7 @@ def _item_status(end: ChoiceEnded) -> ItemStatus:
 
 
 def _pieces(piece: FinishedPiece) -> tuple[Piece, ...]:
-    """Split a finished piece into pieces as they come."""
+    """Split a finished piece into the pieces of a stream."""
     if isinstance(piece, FinishedCall):
         return (CallStarted(piece.name), CallArguments(piece.arguments))
     return (piece,)

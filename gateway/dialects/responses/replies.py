@@ -19,7 +19,7 @@ from gateway.views import TokensByTier
 
 
 class AppliedCacheOptions(Struct, frozen=True, kw_only=True):
-    """The options of the prompt cache that a response was made with."""
+    """The prompt cache options with which a response was made."""
 
     mode: Literal["implicit", "explicit"]
     ttl: Lifetime
@@ -27,7 +27,7 @@ class AppliedCacheOptions(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, asked: ResponseCacheOptions | None) -> AppliedCacheOptions | None:
-        """Read those of a request; None if it asks for none."""
+        """Read the options of a request, with defaults; None if the request has none."""
         if asked is None:
             return None
         return cls(
@@ -42,7 +42,7 @@ ResponseStatus = Literal["in_progress", "completed", "incomplete", "failed"]
 
 
 class OutputText(Struct, frozen=True, kw_only=True, tag_field="type", tag="output_text"):
-    """Text of a message."""
+    """A text part of a message."""
 
     text: str
     annotations: tuple[()] = ()
@@ -50,13 +50,13 @@ class OutputText(Struct, frozen=True, kw_only=True, tag_field="type", tag="outpu
 
 
 class ReasoningText(Struct, frozen=True, kw_only=True, tag_field="type", tag="reasoning_text"):
-    """The model's reasoning, as it is."""
+    """The model's reasoning, unabridged."""
 
     text: str
 
 
 class OutputMessage(Struct, frozen=True, kw_only=True, tag_field="type", tag="message"):
-    """The model's text."""
+    """The item with the model's text."""
 
     id: str
     status: ItemStatus
@@ -65,7 +65,7 @@ class OutputMessage(Struct, frozen=True, kw_only=True, tag_field="type", tag="me
 
 
 class OutputReasoning(Struct, frozen=True, kw_only=True, tag_field="type", tag="reasoning"):
-    """The model's reasoning before its text."""
+    """The item with the model's reasoning before its text."""
 
     id: str
     status: ItemStatus
@@ -86,7 +86,7 @@ class OutputCall(Struct, frozen=True, kw_only=True, tag_field="type", tag="funct
 
 
 class OutputCustomCall(Struct, frozen=True, kw_only=True, tag_field="type", tag="custom_tool_call"):
-    """A call of a tool that takes text."""
+    """A call of a custom tool, which takes text."""
 
     id: str
     status: ItemStatus
@@ -97,7 +97,7 @@ class OutputCustomCall(Struct, frozen=True, kw_only=True, tag_field="type", tag=
 
 
 class OutputSearchCall(Struct, frozen=True, kw_only=True, tag_field="type", tag="tool_search_call"):
-    """A search for tools, which the client makes; without arguments if it was cut off in them."""
+    """A search for tools, which the client makes; without arguments if the answer was cut off."""
 
     id: str
     status: ItemStatus
@@ -107,7 +107,7 @@ class OutputSearchCall(Struct, frozen=True, kw_only=True, tag_field="type", tag=
 
 
 class OutputLocalShell(Struct, frozen=True, kw_only=True, tag_field="type", tag="local_shell_call"):
-    """A command that the client runs; without it if the answer was cut off there."""
+    """A command that the client runs; without the command if the answer was cut off in it."""
 
     id: str
     status: ItemStatus
@@ -146,22 +146,22 @@ OutputPart = OutputText | ReasoningText
 
 
 class InputDetails(Struct, frozen=True, kw_only=True):
-    """The number of input tokens that came from the cache; `ratoon` as in chat completions."""
+    """The number of input tokens read from the cache; `ratoon` as in chat completions."""
 
     cached_tokens: int
-    cache_write_tokens: int  # that were put there to be retained
+    cache_write_tokens: int  # written to the cache
     cache_write_tokens_details: CacheWrites | UnsetType = UNSET
     ratoon: TokensByTier | UnsetType = UNSET
 
 
 class OutputDetails(Struct, frozen=True):
-    """The number of the output's tokens that were reasoning."""
+    """The number of the output's tokens that are reasoning."""
 
     reasoning_tokens: int
 
 
 class ResponseUsage(Struct, frozen=True, kw_only=True):
-    """Tokens of one response. `input_tokens` includes the cached ones."""
+    """Token counts of one response; `input_tokens` includes the cached tokens."""
 
     input_tokens: int
     input_tokens_details: InputDetails
@@ -184,7 +184,7 @@ class IncompleteDetails(Struct, frozen=True):
 
 
 class ResponseReply(Struct, frozen=True, kw_only=True):
-    """A response. `store` says whether it is really stored."""
+    """A response; `store` tells whether it is really stored."""
 
     id: str
     object: Literal["response"] = "response"
@@ -221,14 +221,14 @@ class ResponseReply(Struct, frozen=True, kw_only=True):
 
 
 class InputTokens(Struct, frozen=True):
-    """The length of a request's prompt, as `usage.input_tokens` of its response says."""
+    """The number of a prompt's tokens, equal to `usage.input_tokens` of its response."""
 
     input_tokens: int
     object: Literal["response.input_tokens"] = "response.input_tokens"
 
 
 class DeletedResponse(Struct, frozen=True):
-    """A stored response that is no more."""
+    """The answer to the deletion of a stored response."""
 
     id: str
     object: Literal["response"] = "response"
@@ -236,7 +236,7 @@ class DeletedResponse(Struct, frozen=True):
 
 
 class InputItemList(Struct, frozen=True, kw_only=True):
-    """Items of a response's input, some of them."""
+    """A page of a response's input items."""
 
     object: Literal["list"] = "list"
     data: list[dict[str, Any]]

@@ -60,7 +60,7 @@ _REQUEST = msgspec.json.Decoder(ResponsesRequest)
 
 
 def responses_router(parts: RouteParts) -> APIRouter:
-    """Serve all routes of the dialect."""
+    """Return a router with all routes of the dialect."""
     router = APIRouter(prefix="/v1/responses")
     stored = StoredResponses(parts.responses, parts.bounds, time.time)
     reader = ResponsesReader(parts, stored)
@@ -73,13 +73,13 @@ def responses_router(parts: RouteParts) -> APIRouter:
 
 @dataclass(frozen=True, slots=True)
 class ResponsesCreation:
-    """A reader of bodies. `held`: what is kept while a response is answered."""
+    """A reader of request bodies; `held` leases memory until the response ends."""
 
     reader: ResponsesReader
     held: BodyMemory
 
     async def response(self, request: Request, permit: Permit) -> tuple[DialectRequest, bool]:
-        """Read what a request asks for, and whether the answer is a stream."""
+        """Read a Responses request; return it, and whether its answer is a stream."""
         wire, asked = await self._understood(request, permit)
         begun = self._begun(asked)
         await self._hold(request, permit, begun, asked.items if begun.store else b"")
@@ -106,7 +106,7 @@ class ResponsesCreation:
         return dialect_request, bool(wire.stream)
 
     async def input_tokens(self, request: Request, permit: Permit) -> InputTokens:
-        """Count a request's prompt tokens; a body that is wrong is refused as by `response`."""
+        """Count a request's prompt tokens; refuse a wrong body as `response` does."""
         _, asked = await self._understood(request, permit)
         wanted, admission = asked.generation_request, self.reader.parts.answering.admission
         [prompt] = wanted.prompts
@@ -124,13 +124,13 @@ class ResponsesCreation:
     async def _hold(
         self, request: Request, permit: Permit, begun: ResponseReply, items: bytes
     ) -> None:
-        """Take memory for what the end of the answer needs, until the request is over."""
+        """Lease memory for the input items and the response until the request is over."""
         at_end = running_request(request.scope).at_end
         lease = at_end.enter_context(self.held.lease(permit.caller.tenant_id))
         await lease.grow(len(items) + len(msgspec.json.encode(begun)))
 
     def _begun(self, asked: Understood) -> ResponseReply:
-        """Write the response so far; it says at once if it will not be stored."""
+        """Return the response without output; `store` is false if it cannot be stored."""
         bounds = self.reader.parts.bounds
         is_too_large = len(asked.items) > bounds.max_response_bytes
         if is_too_large or not bounds.response_ttl_s:
@@ -140,7 +140,7 @@ class ResponsesCreation:
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """A keeper of responses before their ends are sent, so that clients can continue them."""
+    """A keeper of responses, which stores each before its end is sent to the client."""
 
     stored: StoredResponses
     caller: Caller
@@ -149,7 +149,7 @@ class Keeping:
     items: bytes
 
     async def keep(self, choices: Sequence[FinishedChoice], usage: Usage) -> None:
-        """Store it; `rendering` says in its end whether that went well."""
+        """Store the response; `rendering` reports in its end whether the storing succeeded."""
         work = sum(choice.work for choice in choices) + len(self.items) // BYTES_PER_CHARACTER
         reply_id, content = await self.admission.spell(
             self.caller, self._content(choices, usage), work
@@ -161,7 +161,7 @@ class Keeping:
     def _content(
         self, choices: Sequence[FinishedChoice], usage: Usage
     ) -> Steps[tuple[str, Content]]:
-        """Return the response's id, and what is stored of it."""
+        """Return the response's id, and its stored content."""
         yield from ()
         self.rendering.take(choices)
         reply = self.rendering.finished(usage)
@@ -191,7 +191,7 @@ def _add_counting(router: APIRouter, parts: RouteParts, creation: ResponsesCreat
 
     @router.post("/compact", include_in_schema=False)
     async def compact(permit: PermitOf) -> Response:
-        del permit  # who has no key is told nothing
+        del permit  # a caller without a key never gets here
         raise NotFound(
             "nothing here compacts a conversation; ask for a summary of it with /v1/responses",
             code="unknown_url",
@@ -207,8 +207,8 @@ def _add_stored(router: APIRouter, parts: RouteParts, stored: StoredResponses) -
     PermitOf = Annotated[Permit, Depends(parts.permitted())]
 
     async def answered(body: bytes, permit: Permit, request: Request) -> Response:
-        gathered(request.scope).grow(len(body))  # until the client has it
-        await asyncio.sleep(0)  # one that is cut off for it ends here
+        gathered(request.scope).grow(len(body))  # until the client has the body
+        await asyncio.sleep(0)  # a request cut off for the growth ends here
         await permit.give_back()
         return await answer_of(in_pieces(body), limit_headers(permit.standing))
 

@@ -30,7 +30,7 @@ _ANY_CHOICE = {"type": ["object", "string", "null"]}
 
 
 class ItemPart(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A piece of an item's text: `input_text`, `output_text`, `refusal`, `reasoning_text`, ...
+    """A part of an item's text: `input_text`, `output_text`, `refusal`, `reasoning_text`, ...
 
     Or what a shell returned, which has no `type`.
     """
@@ -47,7 +47,7 @@ class ItemPart(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Item(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One item of the input: a message, a call, its output, reasoning, or a reference to one.
+    """One input item: a message, a call, its output, reasoning, or a reference to an item.
 
     Also tools that come with it: `additional_tools`, or what a search has found. And calls of tools
     that another server ran, with what came of them.
@@ -83,7 +83,7 @@ class Item(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class TextFormat(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The form of the answer's text. A schema is followed whether it is `strict` or not."""
+    """The format of the answer's text; a schema is followed whether it is `strict` or not."""
 
     type: Annotated[str, Meta(extra_json_schema={"enum": ["text", "json_object", "json_schema"]})]
     name: str | None = None
@@ -93,21 +93,21 @@ class TextFormat(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class TextOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The form of the answer's text; `verbosity` changes nothing."""
+    """The options for the answer's text; `verbosity` has no effect."""
 
     format: TextFormat | None = None
     verbosity: str | None = None
 
 
 class ReasoningOptions(Struct, frozen=True, kw_only=True):
-    """The effort of reasoning. There are no summaries: reasoning is shown as it is."""
+    """The effort of reasoning; there are no summaries, since reasoning is shown as it is."""
 
     effort: Effort | None = None
     summary: str | None = None
 
 
 class ResponseCacheOptions(PromptCacheOptions, frozen=True, kw_only=True):
-    """The options of the cache; `prewarm` computes the prompt into it, and generates nothing.
+    """The prompt cache options; `prewarm` computes the prompt, and generates nothing.
 
     `comparison_response_id` asks why the prompt is not a continuation of that of a response.
     """
@@ -124,7 +124,7 @@ class ResponsesRequest(Struct, frozen=True, kw_only=True):
     instructions: str | None = None
     previous_response_id: str | None = None
     store: bool | None = None
-    generate: bool | None = None  # false is as `prewarm`
+    generate: bool | None = None  # false means `prewarm`
     stream: bool | None = None
     metadata: Metadata | None = None
     max_output_tokens: Count | None = None
@@ -148,11 +148,11 @@ class ResponsesRequest(Struct, frozen=True, kw_only=True):
 
     @property
     def prewarms(self) -> bool:
-        """True if only the prompt is wanted."""
+        """True if the request only computes its prompt into the cache."""
         options = self.prompt_cache_options
         return self.generate is False or (options is not None and options.prewarm is True)
 
-    # Known, with an effect on the answer, but not supported.
+    # Known fields that would affect the answer, but are not supported.
     background: Raw = field(default_factory=Raw)
     conversation: Raw = field(default_factory=Raw)
     context_management: Raw = field(default_factory=Raw)

@@ -1,4 +1,4 @@
-"""Responses that are stored: found again, referred to, continued, kept.
+"""The stored responses: looked up, referred to, continued, kept.
 
 A response is kept with its whole input, which has everything that it continued. So it can be
 continued without those before it, which may be gone by then.
@@ -27,19 +27,19 @@ from gateway.processes.fair_executor import Steps
 from gateway.state.records import ResponseRoom, StoredResponse
 from gateway.state.store import ResponseStore
 
-_MAX_REFERRED = 16  # responses that the references of one request are looked up in
+_MAX_REFERRED = 16  # stored responses to which one request may refer
 _LOG = logging.getLogger(__name__)
 
 
 class Content(Struct, frozen=True):
-    """The stored part: the response as it was answered, and the items of its input."""
+    """The stored content of a response: the response as answered, and its input items."""
 
     response: Raw
     input: Raw
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """The content's size in bytes."""
         return len(memoryview(self.response)) + len(memoryview(self.input))
 
 
@@ -55,14 +55,14 @@ _OUTPUT = msgspec.json.Decoder(_Output)
 
 @dataclass(frozen=True, slots=True)
 class StoredResponses:
-    """The stored responses of all tenants, by tenant. `clock` gives seconds since the epoch."""
+    """The stored responses of all tenants; `clock` gives seconds since the epoch."""
 
     store: ResponseStore
     bounds: Bounds
     clock: Callable[[], float]
 
     async def find(self, tenant_id: str, response_id: str, body: BodyLease) -> Content:
-        """Find one of the tenant's; raise NotFound.
+        """Find a stored response of the tenant; raise NotFound if there is none.
 
         `body` is grown by its bytes, and before it is read by as many as it can have; raises as
         that does.
@@ -77,7 +77,7 @@ class StoredResponses:
 
     @asynccontextmanager
     async def _reading(self, body: BodyLease, responses: int) -> AsyncIterator[list[Content]]:
-        """Hold room for so many responses at once; what was read of them keeps its part of it."""
+        """Lease memory for `responses` at their largest; keep the lease of those that were read."""
         read: list[Content] = []
         before = body.size
         most = before + responses * self.bounds.max_response_bytes
@@ -90,11 +90,11 @@ class StoredResponses:
         await body.grow(after)
 
     async def delete(self, tenant_id: str, response_id: str) -> None:
-        """Remove one of the tenant's; raises NotFound."""
+        """Delete a stored response of the tenant; raise NotFound if there is none."""
         await self.store.drop_response(tenant_id, response_id, now=self.clock())
 
     async def continued(self, tenant_id: str, response_id: str, body: BodyLease) -> Content:
-        """Find the response that a new one continues; raise BadRequest if it is not there."""
+        """Find the response that a request continues; raise BadRequest if it is missing."""
         try:
             return await self.find(tenant_id, response_id, body)
         except NotFound:
@@ -107,7 +107,7 @@ class StoredResponses:
     async def referred(
         self, tenant_id: str, items: Sequence[Item], body: BodyLease
     ) -> list[Content]:
-        """Find the responses, as far as they are there, with the items that references name.
+        """Find the stored responses whose items the references in `items` name; skip missing ones.
 
         BadRequest for references to too many responses, or two to one item.
         """
@@ -128,7 +128,7 @@ class StoredResponses:
     async def keep(
         self, tenant_id: str, response_id: str, created_at: float, content: Content
     ) -> bool:
-        """Keep it, and tell whether that worked; if not, the answer says so and stands."""
+        """Store the response; return False if that fails, and the answer then says so."""
         bounds = self.bounds
         record = StoredResponse(
             id=response_id,
@@ -147,22 +147,22 @@ class StoredResponses:
         except Unavailable as error:
             _LOG.warning("a response is not stored: %s", error.code)
             return False
-        except NotFound:  # its tenant has gone meanwhile
+        except NotFound:  # the tenant was deleted meanwhile
             return False
 
 
 def items_of(content: Content) -> list[Item]:
-    """List what a response that continues this one begins with: its input, and its output."""
+    """List the items with which a continuation begins: the response's input and output."""
     return _ITEMS.decode(content.input) + _OUTPUT.decode(content.response).output
 
 
 def listed(content: Content) -> list[dict[str, Any]]:
-    """List the items of its input, oldest first."""
+    """List the response's input items, oldest first."""
     return _LISTED.decode(content.input)
 
 
 def resolved(items: Sequence[Item], referred: Iterable[Content]) -> Steps[list[Item]]:
-    """Put into `items` what each reference names; raise BadRequest for one that is missing."""
+    """Replace each reference by its item; raise BadRequest for a missing item."""
     found: dict[str | None, Item] = {}
     for content in referred:
         found |= {item.id: item for item in items_of(content)}

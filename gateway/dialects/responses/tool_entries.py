@@ -1,4 +1,4 @@
-"""One entry of a list of tools: what the model is shown of it, and how a call of it comes back.
+"""The reading of one tool of a list: its form for the model, and the form of its calls.
 
     function        as it is
     custom          as a function that takes text (`gateway/prompts/chats/offered_tools.py`)
@@ -27,7 +27,7 @@ from gateway.prompts.chats.forms import Tool
 from gateway.prompts.chats.offered_tools import FreeFormat, PassedOver, free_function
 from gateway.turn_formats.turn_format import ToolSpec
 
-MAX_OFFERED = 4 * MAX_TOOLS  # members of namespaces counted
+MAX_OFFERED = 4 * MAX_TOOLS  # including members of namespaces
 SEARCH = "tool_search"
 
 T = TypeVar("T", bound=Struct)
@@ -39,7 +39,7 @@ CALL_ITEMS: Mapping[str, str] = {
     "tool_search": "tool_search_call",
     **{kind: tool.call_item for kind, tool in CLIENT_TOOLS.items()},
 }
-# A request has at most one of each of these, without a name of its own.
+# The types of tools without a name, of which a request has at most one each.
 NAMELESS = (SEARCH, *CLIENT_TOOLS)
 
 
@@ -77,11 +77,11 @@ class _Search(_Marked, frozen=True, kw_only=True):
 
 
 class _Run(_Marked, frozen=True, kw_only=True):
-    environment: dict[str, Any] | None = None  # of a shell
+    environment: dict[str, Any] | None = None  # a shell's
 
 
 class Called(Struct, frozen=True):
-    """The form in which a call comes back to the client."""
+    """The form in which the client gets a call."""
 
     kind: Kind
     name: str
@@ -92,27 +92,27 @@ class Offered(Struct, frozen=True):
     """A tool that the model may call by the name in its `form`."""
 
     called: Called
-    form: Tool  # as templates take it
+    form: Tool  # the tool in the templates' form
     strict: bool
-    entry: int | None  # of the request's `tools`
+    entry: int | None  # index in the request's `tools`
     param: str
 
     @property
     def shown_name(self) -> str:
-        """The name by which the model calls it."""
+        """The name by which the model calls the tool."""
         name: str = self.form["function"]["name"]
         return name
 
     @property
     def spec(self) -> ToolSpec:
-        """The form of calls."""
+        """The tool's name and schema for the grammar of calls."""
         return ToolSpec(self.shown_name, self.form["function"].get("parameters"), self.strict)
 
 
 def read_entry(
     tool: dict[str, Any], where: str, entry: int | None
 ) -> Iterator[Offered | PassedOver | CacheControl]:
-    """Yield what an entry of a list of tools has, its breakpoint included if it is a request's."""
+    """Yield the tools of one list entry, and its breakpoint if the list is the request's own."""
     kind = _converted(tool, _Typed, where).type
     if kind == "namespace":
         space = _converted(tool, _Namespace, where)
@@ -136,7 +136,7 @@ def _member(
     one = _one(tool, kind, where, entry)
     if isinstance(one, PassedOver):
         return one
-    if is_first and space.description:  # what is said of all is said once
+    if is_first and space.description:  # only the first member has the namespace's text
         function = one.form["function"]
         said = f"{space.name}: {space.description}"
         text = "\n\n".join(filter(None, (said, function.get("description"))))

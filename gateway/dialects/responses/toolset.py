@@ -1,4 +1,4 @@
-"""All tools of a request: by which name the model is shown each, and where.
+"""All tools of a request: the name of each for the model, and where the prompt shows it.
 
 Tools come with the request, and with items of its input: `additional_tools`, and what a search has
 found. Those before all that was said are shown with the request's. Later ones are shown in place,
@@ -31,7 +31,7 @@ from gateway.prompts.chats.forms import Tool
 from gateway.prompts.chats.offered_tools import PassedOver
 from gateway.turn_formats.turn_format import ToolSpec
 
-Key = tuple[str | None, str]  # a namespace, if any, and a name in it
+Key = tuple[str | None, str]  # a namespace (or None) and a tool's name
 
 
 class _Sent(Struct, frozen=True):
@@ -43,18 +43,18 @@ _SENT = msgspec.json.Decoder(_Sent)
 
 @dataclass(slots=True)
 class Toolset:
-    """The tools of one request."""
+    """The tools of one request, from its `tools` and its input items."""
 
     offered: dict[Key, Offered] = field(default_factory=dict)
     passed_over: list[PassedOver] = field(default_factory=list)
     marks: list[tuple[int, CacheControl]] = field(default_factory=list)  # of the request's `tools`
-    in_place: dict[int, list[Tool]] = field(default_factory=dict)  # by the item's place
-    _num_shown: int = 0  # with the request
-    _keys: dict[str, Key] = field(default_factory=dict)  # by shown name
+    in_place: dict[int, list[Tool]] = field(default_factory=dict)  # tools by their item's index
+    _num_shown: int = 0  # tools shown with the request's
+    _keys: dict[str, Key] = field(default_factory=dict)  # keys by shown name
 
     @classmethod
     def of(cls, raw: Raw, items: Sequence[Placed]) -> Toolset:
-        """Read those of a request and of its input's items; BadRequest names what is wrong."""
+        """Read the tools of a request and of its items; raise BadRequest that names the field."""
         toolset, first = cls(), [*takewhile(_is_before_all, items)]
         toolset._take(_sent(raw), "tools", is_own=True)
         for placed in first:
@@ -69,32 +69,32 @@ class Toolset:
         return toolset
 
     def forms(self) -> list[Tool]:
-        """List those that are shown with the request."""
+        """List the tools that the prompt shows at its beginning."""
         return [one.form for one in self._shown()]
 
     def up_to(self, entry: int) -> list[Tool]:
-        """List those of the request's first `tools`, up to the one at `entry`."""
+        """List the request's first `tools`, up to the tool at index `entry`."""
         return [one.form for one in self._shown() if one.entry is not None and one.entry <= entry]
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        """List what may be called."""
+        """List the specs of all callable tools."""
         return tuple(one.spec for one in self.offered.values())
 
     def later_specs(self) -> tuple[ToolSpec, ...]:
-        """List what may be called of the tools that are shown in place."""
+        """List the specs of the callable tools that the prompt shows in place."""
         return self.specs()[self._num_shown :]
 
     @property
     def types_passed_over(self) -> frozenset[str]:
-        """The types of those that are not called."""
+        """The types of tools that were passed over."""
         return frozenset(one.type for one in self.passed_over)
 
     def calls(self) -> Mapping[str, Called]:
-        """Map the name that the model is shown to how the call comes back."""
+        """Map each tool's name for the model to the form in which the client gets its calls."""
         return {one.shown_name: one.called for one in self.offered.values()}
 
     def named(self, kind: str, name: str | None, namespace: str | None) -> list[str]:
-        """List the shown names of those that a choice means."""
+        """List the model's names of the tools that match a tool choice."""
         return [
             one.shown_name
             for (of, own), one in self.offered.items()
@@ -102,7 +102,7 @@ class Toolset:
         ]
 
     def as_shown(self, placed: Placed) -> Placed:
-        """Rewrite an item whose call names its tool, to the name that the model knows."""
+        """Rename the tool in a call's item to the name that the model knows."""
         item = placed.item
         found = self.offered.get((item.namespace, item.name or ""))
         if item.call_id is None or found is None or item.name == found.shown_name:
@@ -115,7 +115,7 @@ class Toolset:
     def _take(
         self, entries: Iterable[dict[str, Any]], where: str, *, is_own: bool = False
     ) -> list[Offered]:
-        """Offer what can be of a list of tools, in its order; what it has offered."""
+        """Add the tools of a list in its order; return the tools that were added."""
         read: list[Offered] = []
         for entry, tool in enumerate(entries):
             for one in read_entry(tool, f"{where}[{entry}]", entry if is_own else None):
@@ -125,7 +125,7 @@ class Toolset:
                     self.marks.append((entry, one))
                 else:
                     read.append(one)
-        # Those without a namespace have their names first.
+        # Tools without a namespace take their names first.
         names = {
             id(one): self._name(one)
             for one in sorted(read, key=lambda one: one.called.namespace is not None)
@@ -135,12 +135,12 @@ class Toolset:
             named = _renamed(one, names[id(one)])
             if found.setdefault(_key(one), named).form != named.form:
                 raise _name_taken(one)
-        # What was shown of a tool that is defined again stays as it was.
+        # A tool that is defined again stays as it was first shown.
         self.offered |= {key: one for key, one in found.items() if key not in self.offered}
         return [*found.values()]
 
     def _name(self, one: Offered) -> str:
-        """Name it for the model; the same name if it is defined again."""
+        """Choose the tool's name for the model; the same name if the tool is defined again."""
         key = _key(one)
         space, name = key
         if space is not None and self._keys.get(name, key) != key:

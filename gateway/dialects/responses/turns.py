@@ -1,4 +1,4 @@
-"""The way from items to the messages of a chat.
+"""The conversion of items to the messages of a chat.
 
 The assistant's items are parts of one turn: reasoning, then text, then calls. An item that would
 have to stand before what is there begins another turn.
@@ -36,13 +36,13 @@ from gateway.prompts.chats.forms import Tool
 from gateway.prompts.chats.messages import Message, Part, Reasoning, Text, ToolCall, ToolResult
 from gateway.prompts.chats.offered_tools import added_text, free_arguments
 
-ToolsInPlace = Mapping[int, Sequence[Tool]]  # by the place of the item that brings them
+ToolsInPlace = Mapping[int, Sequence[Tool]]  # tools by the index of the item that brings them
 
 
 def messages_of(
     instructions: str | None, items: Sequence[Placed], in_place: ToolsInPlace
 ) -> tuple[Message, ...]:
-    """Read the chat; raise BadRequest that names the wrong field.
+    """Read the items into messages; raise BadRequest that names the wrong field.
 
     Tools that are shown `in_place` stand there as a text of the system, or as what a search found.
     """
@@ -54,7 +54,7 @@ def messages_of(
 
 def _said(items: Sequence[Placed], in_place: ToolsInPlace) -> Iterator[Message]:
     turn = _Turn()
-    names: dict[str, str] = {}  # of the functions called so far, by the call's id
+    names: dict[str, str] = {}  # names of called functions, by the call's id
     for place, placed in enumerate(items):
         item, found = placed.item, in_place.get(place, ())
         if item.type == ADDED_TOOLS and not found:
@@ -89,7 +89,7 @@ def _name(item: Item) -> str:
 
 
 def _told(placed: Placed, tools: Sequence[Tool]) -> Message:
-    # `developer` is the newer name for the same role; templates know the older one.
+    # Templates know the role `developer` by its older name, `system`.
     role = "user" if placed.item.role == "user" else "system"
     text = added_text(tools) if tools else text_of(placed.item.content)
     return Message(role, (Text(text),), param=placed.param)
@@ -117,12 +117,12 @@ def _arguments(given: str | dict[str, Any] | None, placed: Placed) -> dict[str, 
 
 @dataclass(slots=True)
 class _Turn:
-    """The assistant's turn since somebody else spoke."""
+    """The assistant's turn since another role's last message."""
 
     reasoning: list[str] = field(default_factory=list)
     text: str | None = None
     calls: list[ToolCall] = field(default_factory=list)
-    param: str = ""  # of its first item
+    param: str = ""  # the field of its first item
 
     def can_take(self, item: Item) -> bool:
         if item.type in CALLS:
@@ -147,7 +147,7 @@ class _Turn:
                 self.text = text_of(item.content, "")
 
     def hosted(self, placed: Placed) -> Iterator[Message]:
-        """End the turn with a call that somebody ran, if it is known what came of that."""
+        """Add a hosted tool's call and end the turn, if the item has the call's result."""
         call = hosted_call(placed.item)
         if call is None:
             return
@@ -158,7 +158,7 @@ class _Turn:
         yield Message("tool", (ToolResult(call.result, call_id),), call.name, placed.param)
 
     def taken(self) -> Iterator[Message]:
-        """Yield the turn as a message, if there is one; it is empty afterwards."""
+        """Yield the turn as a message, if it has text or calls, and empty it."""
         reasoning, text, calls, param = self.reasoning, self.text, self.calls, self.param
         self.reasoning, self.text, self.calls, self.param = [], None, [], ""
         if text is None and not calls:
