@@ -1,4 +1,4 @@
-"""The choice of blocks to keep, evict and share. No torch, no I/O, no clock of its own.
+"""The prefix cache: which KV blocks to keep, evict and share. No torch, no I/O, no own clock.
 
     cache                          the one object that the engine talks to
     commit, restart, invariants    blocks enter the tree; it is read back; it is checked

@@ -1,4 +1,4 @@
-"""The prefix cache: which blocks a sequence may read or write, and which are evicted.
+"""The prefix cache: the blocks that a sequence may read or write, and the order of eviction.
 
 Everything is decided before anything is changed, so an answer of "not now" leaves no trace.
 One thread owns it; there are no locks and no clock (`now` is float seconds, monotonic).
@@ -41,7 +41,7 @@ DEVICE_ONLY = Tiers()
 
 
 class PrefixCache:
-    """A radix tree, a free list and the leases on both."""
+    """A radix tree of cached blocks, a free list of slots, and the leases on both."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class PrefixCache:
         digest: Digest = xxh3_128_digest,
         tiers: Tiers = DEVICE_ONLY,
     ) -> None:
-        """Use `digest` for the keys of generated blocks: the one that made the prompts'."""
+        """Key generated blocks by `digest`, the hash that also made the prompts' keys."""
         self.block_size = block_size
         self.tree = RadixTree(block_size)
         self.survey = Survey(self.tree)
@@ -78,20 +78,20 @@ class PrefixCache:
         return -(-num_tokens // self.block_size)
 
     def is_kept(self, owner: str) -> bool:
-        """Return whether `owner` keeps to its partitions, if any; False: not yet, it copies."""
+        """Return whether `owner` keeps to its partitions, if any; False while copies still run."""
         return self.quotas.is_kept(owner, self._leasing.is_busy)
 
     def match(
         self, path: NamespacePath, token_ids: TokenIds, before: PrefixMatch | None = None
     ) -> PrefixMatch:
-        """Find the leading whole blocks that are in the tree, and where they lie. Changes nothing.
+        """Find the prompt's leading whole blocks in the tree, and their tiers. Changes nothing.
 
         `before`, an earlier match of tokens that begin alike, is followed on as far as it holds.
         """
         return self.tree.match(path, token_ids, before)
 
     def probe(self, path: NamespacePath, token_ids: TokenIds) -> tuple[Whereabouts, int]:
-        """Count blocks that a lease would find, and tokens that it would copy of the next block."""
+        """Count the blocks that a lease would find, and the tokens to copy of the next block."""
         known = token_ids[:-1]
         match = self.tree.match(path, known)
         if match.found.device < match.at.num_blocks:
@@ -111,7 +111,7 @@ class PrefixCache:
         writer: str = "",
         match: PrefixMatch | None = None,
     ) -> Lease | None:
-        """Lease blocks for all of `token_ids`; None: not now, and nothing has changed.
+        """Lease blocks for all of `token_ids`; None if there is no room now: nothing has changed.
 
         The last token is never taken from the cache: it is computed, for its logits. Blocks of the
         tree come first, then private ones; into the first of these the lease's move copies the
@@ -142,7 +142,7 @@ class PrefixCache:
     def pin(
         self, path: NamespacePath, token_ids: TokenIds, *, owner: str, now: float
     ) -> Lease | None:
-        """Lease blocks that are all in the tree, to keep them there; None: they are not.
+        """Lease blocks so that they stay in the tree; None if any of them is not in the tree.
 
         `token_ids` are whole blocks, all on the device. Such a lease has no private block. From now
         on the blocks are charged to `owner`.
@@ -152,7 +152,7 @@ class PrefixCache:
     def read(
         self, path: NamespacePath, token_ids: TokenIds, *, owner: str, now: float
     ) -> Lease | None:
-        """Lease the leading whole blocks that are on the device, to read them; None: none are.
+        """Lease the leading blocks on the device for reading; None if none is on the device.
 
         Such a lease has no private block. Counts as a use of them.
         """
@@ -160,7 +160,7 @@ class PrefixCache:
         return self._leasing.read(path, token_ids, owner, now)
 
     def postpone(self, lease: Lease) -> int:
-        """Return a lease's cached tokens when its sequence does not start at once.
+        """Uncount a lease's cached tokens when its sequence does not start at once.
 
         It copies no block's leading tokens: the block may be gone by the time that it starts.
         """
@@ -169,7 +169,7 @@ class PrefixCache:
         return lease.cached_tokens
 
     def extend(self, lease: Lease, num_tokens: int, *, now: float) -> bool:
-        """Make room for `num_tokens` in all; False: not now, and nothing has changed.
+        """Grow the lease to `num_tokens` in all; False if no room now: nothing has changed.
 
         A running sequence waits for no copies: what makes room for it is dropped. LeaseError.
         """
@@ -184,7 +184,7 @@ class PrefixCache:
         return is_longer
 
     def retain(self, lease: Lease, token_ids: TokenIds, seconds: float, *, now: float) -> None:
-        """Evict what the lease's owner has cached of `token_ids` after its other blocks.
+        """Retain blocks of `token_ids`: evict them after the other blocks of the lease's owner.
 
         In whole blocks, from position 0 on; for `seconds`, and again as long from each use on.
         """
@@ -194,7 +194,7 @@ class PrefixCache:
             self._retained.retain(lease.path, token_ids, lease.owner, seconds)
 
     def retained_prefixes(self, owner: str, *, now: float) -> list[RetainedPrefix]:
-        """List prefixes that `owner` has marked and that have not lapsed, the last marked first."""
+        """List the unlapsed prefixes that `owner` has marked, the last marked first."""
         self._at(now)
         return self._retained.listed(owner)
 
@@ -206,7 +206,7 @@ class PrefixCache:
     def forget_prefix(
         self, owner: str, prefix_id: bytes, *, now: float, is_marked: bool = True
     ) -> int | None:
-        """Forget a marked prefix, as far as no other one needs it, and all that builds on it.
+        """Forget a marked prefix, unless another mark needs it, and all blocks built on it.
 
         Returns how many blocks; None: there is none. `is_marked` false: also one without a mark.
         """
@@ -243,13 +243,13 @@ class PrefixCache:
             self._committer.commit(lease, tokens, block_keys, now=now, is_written=is_written)
 
     def release(self, lease: Lease, *, now: float) -> None:
-        """Release all of a lease, once; committed blocks stay in the tree. Raises LeaseError."""
+        """Release the whole lease, once; committed blocks stay in the tree. Raises LeaseError."""
         lease.check_open()
         self._leasing.take_back(lease, now)
         self.quotas.keep(lease.owner)
 
     def discard(self, lease: Lease, *, now: float) -> None:
-        """Release, and forget each block this lease put in the tree and all that builds on it."""
+        """Release the lease; forget each block it put in the tree and all blocks built on that."""
         lease.check_open()
         if lease.first_added is not None:
             self.capacity.removals.prune_from(lease.node, lease.first_added)
@@ -266,7 +266,7 @@ class PrefixCache:
         return self.capacity.removals.prune(namespace, owner)
 
     def take_plan(self) -> Plan:
-        """Return the copies to be made, and what is to be erased, since the last time.
+        """Return the copies to make and the disk slots to erase, planned since the last call.
 
         Each move is to be reported to `complete`, once. First makes `Tiers.ahead` blocks free.
         """
@@ -277,7 +277,7 @@ class PrefixCache:
     def complete(
         self, done: Iterable[Move] = (), failed: Iterable[Move] = (), lost: Iterable[Move] = ()
     ) -> None:
-        """Apply how moves of a plan ended. Raises UnknownMove for one that is not under way.
+        """Apply the outcomes of a plan's moves. Raises UnknownMove for a move not under way.
 
         `failed`: the block stays where it was. `lost`: the copy that was to be read is damaged, so
         the block is forgotten, with all that builds on it.
@@ -289,7 +289,7 @@ class PrefixCache:
                 self.capacity.removals.prune_all(completing.complete(transfer), Reason.LOST)
 
     def release_early(self, moves: Sequence[Move]) -> None:
-        """Note that these moves under way will not fail, and that steps wait for them themselves.
+        """Note that these moves will not fail, and that steps wait for their copies themselves.
 
         Leases that waited for nothing else are ready. Each move must still be completed.
         """
@@ -301,7 +301,7 @@ class PrefixCache:
         self.eviction_log.now = self.ref_counts.retention.now = now
 
     def forget_disk(self) -> int:
-        """Forget all copies on disk: its file was emptied or is gone.
+        """Forget all copies on disk: the disk tier's file was emptied or is gone.
 
         Blocks that lie nowhere else leave the tree, with all that builds on them; those leased or
         being loaded stay with their leases. Moves under way to disk count as failed, and still have

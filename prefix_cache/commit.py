@@ -1,4 +1,4 @@
-"""The way of a lease's full blocks into the tree.
+"""The commit of a lease's full blocks to the tree.
 
     num_shared                                            whole
     |  equal blocks are there already  |  the tree has none |
@@ -31,7 +31,7 @@ from storage.move import Tier
 
 
 class Committer:
-    """Committer of leases' new blocks to the tree."""
+    """Committer of the new blocks of leases to the tree."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Committer:
         now: float,
         is_written: bool = True,
     ) -> None:
-        """Share all of `tokens`: whole blocks from position 0, more of them than are shared.
+        """Share the whole blocks of `tokens` from position 0; more blocks than are shared already.
 
         The lease's node is attached. `prompt_keys` are the keys of the first blocks; those
         of the others are made here. `is_written`: they count as written under the lease's label.
@@ -100,7 +100,7 @@ class Committer:
                 lease.add_duplicates(first, lower)
 
     def _place_lower(self, lease: Lease) -> int:
-        """Make the lease's copies of blocks that lie lower the tree's; return the first's position.
+        """Hand the lease's copies to tree blocks of lower tiers; return the first such position.
 
         Without any that is where the shared blocks end.
         """
@@ -134,8 +134,8 @@ class Committer:
                 tokens[start * size : end * size], lease.block_ids[start:end], run_keys, size
             )
             lease.note_added(start)
-            # Only where the path ends: what lies before is shared with others, of whom a writer
-            # would learn when they come.
+            # Only at the path's end: earlier nodes are shared with other leases, of whose writers
+            # this lease would learn when those blocks are loaded.
             writer = label if span_end is None else ""
             self._reuse_accounting.wrote(lease.owner, len(run))
             if writer:
@@ -145,11 +145,11 @@ class Committer:
     def _append(
         self, lease: Lease, namespace: Namespace, writer: str, run: Edge, now: float
     ) -> None:
-        """Grow the lease's node if nothing else relies on where it ends; else add a child."""
+        """Append to the lease's node if nothing else relies on its end; else add a child node."""
         node, owner = lease.node, lease.owner
         alone = node.leases == 1 and not node.held_children and not node.children
         alike = (node.namespace, node.owner, node.writer) == (namespace, owner, writer)
-        may_end = not node.retained_until  # else it ends where what is retained ends
+        may_end = not node.retained_until  # a retained node ends where its retained blocks end
         if alone and alike and may_end and self._ref_counts.policy_of(owner).may_grow(node):
             node.edge.append(run)
             lease.num_shared = node.end

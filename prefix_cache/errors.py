@@ -18,20 +18,20 @@ class PrefixCacheError(Exception):
 
 
 class InvariantBroken(PrefixCacheError):
-    """Contradiction in the cache's own state: a bug; the engine must stop."""
+    """A contradiction in the cache's own state: a bug; the engine must stop."""
 
 
 class IllegalTransition(InvariantBroken):
-    """A block's residency was to change in a way that `residency` does not know."""
+    """A change of a block's residency that `residency` does not allow."""
 
 
 class LeaseError(PrefixCacheError):
-    """A lease was used after its release, or beyond its blocks: a bug of the caller."""
+    """A use of a lease after its release or beyond its blocks: a bug of the caller."""
 
 
 class RestoreError(PrefixCacheError):
-    """A tree can be restored once, before anything else, into a cache that has a disk tier."""
+    """A restore of the tree into a cache that was used already or has no disk tier."""
 
 
 class UnknownMove(PrefixCacheError):
-    """A move was reported that the cache has not asked for, or that was reported before."""
+    """A report of a move that the cache has not asked for, or that was reported before."""

@@ -1,4 +1,4 @@
-"""The key of a block: what the tiers below the device find it by.
+"""The keys of blocks, by which the tiers below the device find them.
 
     key of block i = digest(namespace of block i | key of block i - 1 | token ids, int32 LE)
 
@@ -33,7 +33,7 @@ def block_keys(
     parent: bytes | None = None,
     first_block: int = 0,
 ) -> bytes:
-    """Return 16 bytes for each whole block of `token_ids`, which start at block `first_block`.
+    """Return a 16-byte key for each whole block of `token_ids`; they start at `first_block`.
 
     `parent` is the key of block `first_block - 1`; None for block 0. A last block that is not
     full has no key.
@@ -56,7 +56,7 @@ def block_keys(
 
 
 def index_of(keys: bytes | bytearray, key: bytes) -> int | None:
-    """Return the index of the block with this key; None: none has it."""
+    """Return the index of the block with this key; None if no block has it."""
     at = keys.find(key)
     while at > 0 and at % KEY_BYTES:
         at = keys.find(key, at + 1)

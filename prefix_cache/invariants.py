@@ -1,4 +1,4 @@
-"""A check that recomputes what the cache keeps up step by step, and says where they differ.
+"""A check that recomputes the cache's incremental counts and reports differences.
 
 Costs a walk over the tree and the leases: for tests after every operation, and for an idle
 engine. Reads everything, changes nothing.
@@ -32,7 +32,7 @@ def check(
     in_flight: InFlight,
     leases: Iterable[Lease],
 ) -> None:
-    """Raise InvariantBroken at the first thing that does not add up."""
+    """Raise InvariantBroken at the first inconsistency."""
     leases = list(leases)
     attached = list(tree.nodes())
     detached = _detached(leases, in_flight)
@@ -74,7 +74,7 @@ def _check_owned(tree: RadixTree, attached: Iterable[Node]) -> None:
 
 
 def _detached(leases: list[Lease], in_flight: InFlight) -> list[Node]:
-    """Return the nodes that no walk finds any more and that something keeps from being freed."""
+    """Return the detached nodes: unreachable by walks, but kept alive by a lease or a copy."""
     found: dict[Node, None] = {}
     for lease in leases:
         node: Node | None = lease.node
@@ -100,7 +100,7 @@ def _check_node(tree: RadixTree, node: Node) -> None:
 
 
 def _check_residency(node: Node) -> None:
-    """Check for legal states, never a faster tier further down, and the counts of both."""
+    """Check residency: states legal, tiers never faster further down, counts right."""
     states = node.edge.states
     _expect("illegal states", [int(state) for state in states if not is_legal(int(state))], [])
     tiers = np.where(states & DEVICE, 0, np.where(states & HOST, 1, 2))
@@ -136,7 +136,7 @@ def _check_lease(lease: Lease) -> None:
         ready = ready and (node.edge.is_on_device or _is_released(node))
         node = node.parent
     if lease.failed:
-        return  # its places on the device may be somebody else's by now
+        return  # its device slots may belong to other blocks by now
     _expect("whether a lease is ready", lease.ready, ready)
     differs = lease.block_ids[: lease.num_shared] != block_ids
     _expect("blocks of a lease that are not the tree's", differs.tolist(), own)
@@ -144,7 +144,7 @@ def _check_lease(lease: Lease) -> None:
 
 
 def _is_released(node: Node) -> bool:
-    """Return whether steps may read all blocks that are being loaded."""
+    """Return whether all loads of the node's blocks are released early, so that steps may read."""
     up = [one for one in node.transfers if one.target is DEVICE_TIER]
     return bool(up) and all(one.is_released for one in up)
 
@@ -178,7 +178,7 @@ def _check_candidates(tree: RadixTree, ref_counts: RefCounts, attached: list[Nod
 def _check_slots(
     tier: Tier, allocator: BlockAllocator, nodes: list[Node], leases: list[Lease]
 ) -> None:
-    """Check that every slot is in exactly one place: free, in a node, or a lease's own."""
+    """Check that each slot is in exactly one place: free, in a node, or private to a lease."""
     places = [allocator.free_ids(), *(node.edge.held_slots_in(tier) for node in nodes)]
     if tier is DEVICE_TIER:
         places += [lease.own_blocks() for lease in leases]
@@ -187,7 +187,7 @@ def _check_slots(
 
 
 def _check_transfers(nodes: list[Node], in_flight: InFlight) -> None:
-    """Check that every block being copied has its transfer, and no other has one."""
+    """Check that each block being copied has its transfer, and that no other block has one."""
     transfers = [transfer for node in nodes for transfer in node.transfers]
     _expect("transfers", set(transfers), set(in_flight.transfers()))
     moving: dict[Node, list[int]] = {node: [] for node in nodes}
@@ -221,7 +221,7 @@ def _check_quota_usages(
     leases: list[Lease],
     in_flight: InFlight,
 ) -> None:
-    """Check each owner's counts of blocks held in each tier and leaving it."""
+    """Check each owner's counts of blocks in each tier, held and leaving."""
     leaving: Counter[tuple[Tier, str]] = Counter()
     for transfer in in_flight.transfers():
         if transfer.makes_room:

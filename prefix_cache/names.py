@@ -1,4 +1,4 @@
-"""The names by which flags, configs and requests choose how the cache behaves.
+"""Names by which flags, configs and requests choose the cache's behaviour.
 
 They are apart from the code that they choose, so that naming it does not load it.
 """

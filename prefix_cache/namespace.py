@@ -32,7 +32,7 @@ def derive_namespace(secret: bytes, fingerprint: bytes, scope: tuple[str, ...]) 
 
 @dataclass(frozen=True, slots=True)
 class NamespacePath:
-    """The namespaces a prompt's blocks live in, in order from position 0.
+    """The namespaces of a prompt's blocks, in order from position 0.
 
     `spans` holds (first block, namespace); the first span starts at block 0, starts rise,
     and the last span runs on without end. A private prompt has one span.
@@ -49,7 +49,7 @@ class NamespacePath:
 
     @classmethod
     def single(cls, namespace: Namespace) -> NamespacePath:
-        """Return the path of a prompt that lives in one namespace alone."""
+        """Return the path of a prompt whose blocks all live in one namespace."""
         return cls(((0, namespace),))
 
     def at(self, block: int) -> Namespace:
@@ -60,7 +60,7 @@ class NamespacePath:
         raise ValueError(f"no block {block}")
 
     def span_at(self, block: int) -> tuple[Namespace, int | None]:
-        """Return the namespace of block `block`, and the first block after it in another one."""
+        """Return the namespace of block `block`, and the first later block in another namespace."""
         if len(self.spans) == 1:
             return self.spans[0][1], None
         here = self.at(block)

@@ -1,4 +1,4 @@
-"""The cache's part in stopping and starting again.
+"""The save of the cache before a stop, and its restore after a start.
 
     save      blocks that are not on disk are copied there, hottest first   before a stop
     restore   the part of the tree that is on disk is rebuilt               after a start
@@ -29,11 +29,11 @@ from prefix_cache.tree.node import Node, Position
 from prefix_cache.tree.residency import DISK, IN_FLIGHT
 from storage.move import BlockRecord, Tier
 
-Stored = tuple[int, BlockRecord]  # a slot on disk, and what it holds
+Stored = tuple[int, BlockRecord]  # a slot on disk, and its record
 
 
 class Restart:
-    """Restart of the cache: reads and fills the whole tree, so it is not for use between steps."""
+    """Restart of the cache; reads and fills the whole tree, so never call it between steps."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Restart:
         self._digest = digest
 
     def restore(self, found: Iterable[Stored], *, now: float) -> int:
-        """Rebuild the tree after a start from what is on disk: (slot, record) in any order.
+        """Rebuild the tree after a start from (slot, record) pairs on disk, in any order.
 
         Whole chains from position 0 are put into the tree. All other slots are erased by the next
         plan: records whose prefix is missing, that lie beyond the disk tier's size, or that are not
@@ -78,7 +78,7 @@ class Restart:
         return len(taken)
 
     def hottest(self, blocks: int) -> int:
-        """Start to load the prefixes that were found most often, up to `blocks` blocks of them.
+        """Start to load the prefixes with the most hits, up to `blocks` blocks.
 
         They are copied to free blocks of the device, and stay below as well; nothing is evicted.
         The copies are in the next plan. Returns how many there are.
@@ -98,7 +98,7 @@ class Restart:
         return room - left
 
     def save(self, blocks: int) -> int:
-        """Plan copies to disk, before a stop, of up to `blocks` blocks that are not there.
+        """Plan copies of up to `blocks` blocks that are not on disk yet, before a stop.
 
         Blocks that the policy values most come first, and every block after its prefix. At most
         `Tiers.max_disk_writes` are under way at once: take the plan, complete it, call again.
@@ -111,13 +111,13 @@ class Restart:
             for part in reversed(node.way_up()):
                 left -= self._capacity.offloader.save(part, left)
                 if not _is_saved(part):
-                    break  # a block on disk is of no use without those before it
+                    break  # a block on disk is of no use without the blocks before it
             if not left:
                 break
         return blocks - left
 
     def _sound(self, found: Iterable[Stored], slots: set[int]) -> list[Stored]:
-        """Return records that pass the checks, each key once; fills `slots` with all found."""
+        """Return the records that pass the checks, each key once; fills `slots` with all found."""
         by_key: dict[bytes, Stored] = {}
         doubtful = set()
         for slot, record in found:
@@ -155,15 +155,15 @@ class Restart:
         self._capacity.quota_usages[Tier.DISK].charge(node.owner, len(records))
         self._ref_counts.entered(node)
         node.seen = max(node.seen, first.hits)
-        node.num_read = len(edge)  # written by an earlier engine: see `reuse_accounting`
+        node.num_read = len(edge)  # earlier engine's blocks: see `reuse_accounting`
         self._ref_counts.policy_of(node.owner).restored(node)
         self._ref_counts.changed(node)
-        self._ref_counts.offer(parent)  # it is not a leaf any more
+        self._ref_counts.offer(parent)  # the parent is not a leaf any more
         return node
 
 
 def _run_from(first: Stored, below: dict[bytes, list[Stored]]) -> list[Stored]:
-    """Return the records of one node: alike, with no branch in between."""
+    """Return the records of one node: with equal fields and no branch in between."""
     run = [first]
     while len(then := below.get(run[-1][1].key, [])) == 1 and _alike(first[1], then[0][1]):
         run.append(then[0])

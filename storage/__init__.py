@@ -1,4 +1,4 @@
-"""Storage of bytes in tiers, and moves between them. Knows neither tenants nor tokens.
+"""Storage of bytes in tiers, and moves between tiers. Knows neither tenants nor tokens.
 
     tier_mover     moves blocks between all tiers, and to the disk by `disk_route`
     copies, disk   copies between device and host; records on disk, in a process of its own

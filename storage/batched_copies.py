@@ -49,20 +49,20 @@ class CopyPieces:
 
 
 class BatchedCopies:
-    """The driver's call."""
+    """The CUDA driver's call for batched copies."""
 
     def __init__(self, call: Callable[..., int]) -> None:
         self._call = call
 
     def queue(self, pieces: CopyPieces, stream: int) -> None:
-        """Queue all copies on a stream that is not the default one; raises CopyFailed.
+        """Queue all copies on a stream, never the default stream; raises CopyFailed.
 
         Host memory has to be pinned. The copies of one call are made in any order.
         """
         if not len(pieces.sizes):
             return
         same = _Attributes(source_access_order=_IN_STREAM_ORDER)
-        first = ctypes.c_size_t(0)  # the copy from which on these attributes hold
+        first = ctypes.c_size_t(0)  # the first copy that these attributes apply to
         code = self._call(
             pieces.targets.ctypes.data_as(ctypes.c_void_p),
             pieces.sources.ctypes.data_as(ctypes.c_void_p),
@@ -78,7 +78,7 @@ class BatchedCopies:
 
 
 def open_batched_copies(driver: str = _DRIVER) -> BatchedCopies | None:
-    """Open the driver's call for batched copies; None where this machine has none."""
+    """Open the driver's call for batched copies; None if this machine's driver has no such call."""
     try:
         return BatchedCopies(ctypes.CDLL(driver).cuMemcpyBatchAsync_v2)
     except (OSError, AttributeError):

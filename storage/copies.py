@@ -38,24 +38,24 @@ class CopyDirection(Enum):
 
 
 class CopyEvent(Protocol):
-    """A point in a stream's work. torch.cuda.Event is one."""
+    """A point in a stream's work, such as a torch.cuda.Event."""
 
     def query(self) -> bool:
-        """Return whether all work before it is done. Never waits."""
+        """Return whether all work before the event is done. Never waits."""
 
     def synchronize(self) -> None:
-        """Wait until it is."""
+        """Wait until all work before the event is done."""
 
 
 class Copying(CopyEvent, Protocol):
-    """Copies under way: an event after them, and how long they took."""
+    """Copies under way: an event after the copies, and their duration."""
 
     @property
     def seconds(self) -> float:
-        """Seconds from the start of the first copy to the end of the last; once `query` is True."""
+        """Seconds from the first copy's start to the last's end; valid once `query` is True."""
 
     def release_early(self) -> bool:
-        """Make later launches wait for the missing layers, if these are few enough bytes.
+        """Make later launches wait for missing layers themselves, if these are few enough bytes.
 
         False: it is not, and nothing has changed; or there is nothing that could wait. Once True,
         not to be called again.
@@ -63,17 +63,17 @@ class Copying(CopyEvent, Protocol):
 
 
 class CopyStream(Protocol):
-    """Copies of runs from one memory to the other. One owner thread."""
+    """Copies of runs of blocks between two memories. One owner thread."""
 
     def record_event(self) -> CopyEvent:
-        """Record an event after all that has been launched on the device so far."""
+        """Record an event after all work launched on the device so far."""
 
     def copy(self, direction: CopyDirection, runs: Runs, after: CopyEvent) -> Copying:
-        """Copy all of `runs`, at least one, once `after` has passed; or none: raises CopyFailed."""
+        """Copy all `runs`, at least one, after the event `after`, or none: raises CopyFailed."""
 
 
 class Passed:
-    """A `Copying` of work that was done when the call returned."""
+    """A `Copying` that was done when the call returned."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.seconds = seconds
@@ -91,10 +91,10 @@ class Passed:
 
 
 class PlainCopies:
-    """Copies within one memory, done when the call returns. For the CPU."""
+    """Copies within one memory, done when the call returns; for the CPU."""
 
     def record_event(self) -> CopyEvent:
-        """Return an event that has passed: everything is done."""
+        """Return an event that has passed: all work is done."""
         return Passed()
 
     def copy(self, direction: CopyDirection, runs: Runs, after: CopyEvent) -> Copying:  # noqa: ARG002
@@ -117,7 +117,7 @@ class OnStream:
         self._begun.record(stream)
 
     def only_late(self, late: LayerwiseLoad) -> None:
-        """Record that only late layers are queued from here on."""
+        """Record that all copies queued from here on are of late layers."""
         self._early = torch.cuda.Event()  # type: ignore[no-untyped-call]
         self._early.record(self._stream)
         self._late = late
@@ -127,15 +127,15 @@ class OnStream:
         self._done.record(self._stream)
 
     def query(self) -> bool:
-        """Return whether they are done. Never waits."""
+        """Return whether the copies are done. Never waits."""
         return bool(self._done.query())  # type: ignore[no-untyped-call]
 
     def synchronize(self) -> None:
-        """Wait until they are."""
+        """Wait until the copies are done."""
         self._done.synchronize()
 
     def release_early(self) -> bool:
-        """Release the load early, once all but its late layers are there."""
+        """Release the load early, once all layers but its late layers have arrived."""
         if self._early is None or self._late is None:
             return False
         if not self._early.query():  # type: ignore[no-untyped-call]
@@ -145,12 +145,12 @@ class OnStream:
 
     @property
     def seconds(self) -> float:
-        """Seconds that the copies took; once they are done."""
+        """Seconds that the copies took; valid once they are done."""
         return float(self._begun.elapsed_time(self._done)) / 1e3
 
 
 class StreamCopies:
-    """Copies on two streams of a GPU, one a direction. Unpinned host memory makes calls wait.
+    """Copies on two streams of a GPU, one for each direction. Unpinned host memory blocks calls.
 
     With `late` and `batched` the late layers of blocks that come up are copied last.
     """
@@ -167,13 +167,13 @@ class StreamCopies:
         self._streams = {to: torch.cuda.Stream(device) for to in CopyDirection}  # type: ignore[no-untyped-call]
 
     def record_event(self) -> CopyEvent:
-        """Return an event after all that was launched on the current stream."""
+        """Return an event after all work launched on the current stream."""
         event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record(torch.cuda.current_stream(self._device))
         return event
 
     def copy(self, direction: CopyDirection, runs: Runs, after: CopyEvent) -> Copying:
-        """Queue all copies, without a call for each: that would cost a step's time."""
+        """Queue all copies in few calls: a call for each copy would cost a step's time."""
         stream = self._streams[direction]
         if isinstance(after, torch.cuda.Event):
             stream.wait_event(after)
@@ -205,19 +205,19 @@ class StreamCopies:
                 copying.only_late(late)
                 batched.queue(last, stream.cuda_stream)
         except CopyFailed:
-            stream.synchronize()  # what was queued all the same writes no more from here on
+            stream.synchronize()  # copies that were queued all the same write no more from here on
             raise
 
 
 def copies_for(device: torch.device, late: LayerwiseLoad | None = None) -> CopyStream:
-    """Return the stream for copies to and from `device`."""
+    """Return the copy streams to and from `device`."""
     if device.type != "cuda":
         return PlainCopies()
     return StreamCopies(device, late, open_batched_copies())
 
 
 def pieces_of(runs: Runs, first_byte: int = 0, end_byte: int | None = None) -> CopyPieces:
-    """Return the bytes of each run; of runs of one block, those from `first_byte` to `end_byte`."""
+    """Return the bytes of each run; for one-block runs only [first_byte, end_byte)."""
     size = runs.targets.shape[1]
     behind = 0 if end_byte is None else size - end_byte
     return CopyPieces(
@@ -228,7 +228,7 @@ def pieces_of(runs: Runs, first_byte: int = 0, end_byte: int | None = None) -> C
 
 
 def pieces_in_order(runs: Runs, late: LayerwiseLoad) -> tuple[CopyPieces, CopyPieces]:
-    """Return pieces that must arrive before an early release, then the late layers'.
+    """Return the pieces that must arrive before an early release, then the late layers' pieces.
 
     As many of the last blocks come in two pieces as the late bytes allow; all others whole.
     """

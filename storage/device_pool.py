@@ -1,4 +1,4 @@
-"""The device tier's bytes: one tensor of all blocks of KV, each layer's view, and copies within.
+"""The device tier's memory: one tensor of all KV blocks, views by layer, and copies within.
 
 Block first, so that a block is one contiguous run of all layers and moving it is one plain copy.
 The layout (`kv_layout`) says what lies where in it. Does not know which block is free, whose it is,
@@ -21,7 +21,7 @@ from storage.move import Move, Tier
 
 
 class DevicePool:
-    """The tensor, allocated once and zeroed.
+    """The device pool: one tensor, allocated once and zeroed.
 
     `tensor` (num_blocks, numbers) is all blocks, in the dtype of the first layer, or bytes where
     that is fp8; `layers` are views of it, as `layer_views` has them.
@@ -34,7 +34,7 @@ class DevicePool:
     def __init__(
         self, layout: KvLayout, num_blocks: int, device: torch.device, max_late_bytes: int = 0
     ) -> None:
-        """Raise PoolDoesNotFit where `num_blocks` is under 1 or the device has not the memory.
+        """Raise PoolDoesNotFit if `num_blocks` is under 1 or the device lacks the memory.
 
         `max_late_bytes`: how much of a load steps may wait for by themselves (`LayerwiseLoad`).
         """
@@ -53,7 +53,7 @@ class DevicePool:
 
 
 class Mover:
-    """Mover within the device tier, in the order given, with as few launches as possible.
+    """Mover within the device tier: copies in the given order, with as few launches as possible.
 
     Concurrency: called by the one owner thread. On a GPU `execute` returns when the copies
     are queued on the current stream: work queued there before it sees the blocks as they
@@ -65,14 +65,14 @@ class Mover:
         self._copy_blocks = copy_blocks
 
     def execute(self, moves: Sequence[Move]) -> None:
-        """Copy all of `moves`, later ones seeing what earlier ones wrote.
+        """Copy all of `moves`; later moves see what earlier moves wrote.
 
         Raises UnsupportedMove or UnknownSlot before the first copy, if any move is wrong.
         """
         for move in moves:
             self._check(move)
         if moves and self._pool.late is not None:
-            self._pool.late.wait()  # a source may be a block whose late layers are still loading
+            self._pool.late.wait()  # a source block may have late layers that are still loading
         for run in independent_runs(moves):
             source = self._block_ids([move.source for move in run])
             target = self._block_ids([move.target for move in run])
@@ -89,14 +89,14 @@ class Mover:
                 raise UnknownSlot(f"slot {slot} is not in 0..{self._pool.num_blocks - 1}")
 
     def _block_ids(self, ids: list[int]) -> Tensor:
-        """Copy `ids` to the pool's device, (n,) int64; from pinned memory, without waiting."""
+        """Copy `ids` to the pool's device, (n,) int64; from pinned memory, so without waiting."""
         device = self._pool.tensor.device
         on_host = torch.tensor(ids, dtype=torch.int64, pin_memory=device.type == "cuda")
         return on_host.to(device, non_blocking=True)
 
 
 def independent_runs(moves: Sequence[Move]) -> Iterator[list[Move]]:
-    """Cut `moves`, all within one tier, into runs whose moves may happen at once.
+    """Split `moves` within one tier into runs of moves that may happen at once.
 
     In a run no target is another move's source or target, so any order within it gives what
     the order given would; a move onto itself changes nothing and is left out. The runs, one
@@ -119,12 +119,12 @@ def independent_runs(moves: Sequence[Move]) -> Iterator[list[Move]]:
 
 
 def empty_blocks(layout: KvLayout, num_blocks: int, device: torch.device) -> Tensor:
-    """Allocate `DevicePool.tensor`, zeroed, so that a masked read of a new slot is finite."""
+    """Allocate `DevicePool.tensor`, zeroed, so that masked reads of unwritten slots are finite."""
     dtype = torch.uint8 if layout.group_of(0).dtype == FP8 else _dtype(layout, 0)
     shape = (num_blocks, layout.block_bytes // dtype.itemsize)
     if device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
-    # numpy's zeros take no memory before they are written (calloc); torch's are written at once,
+    # numpy's zeros take no memory before they are written (calloc); torch writes zeros at once,
     # which takes seconds, and gigabytes that may never be used.
     zeros = np.zeros(num_blocks * layout.block_bytes, dtype=np.uint8)
     return torch.from_numpy(zeros).view(dtype).view(shape)

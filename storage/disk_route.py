@@ -1,4 +1,4 @@
-"""Moves to and from the disk, a block at a time through staging buffers.
+"""Moves of blocks to and from the disk, a block at a time through staging buffers.
 
     device -> disk    wait for a buffer | copy down | write | the buffer is free
     host   -> disk                                    write
@@ -28,12 +28,12 @@ from storage.runs import Runs, Slots, runs_of
 
 @dataclass(slots=True, eq=False)
 class _Passage:
-    """One move under way."""
+    """One block's move to or from the disk."""
 
     move: Move
     record: BlockRecord
-    after: CopyEvent  # after the steps that may use the device's slot
-    turn: int  # number of the `start` that recorded `after`: a later one's is later on the stream
+    after: CopyEvent  # event after the steps that may use the device slot
+    turn: int  # number of the `start` that recorded `after`: a later number is later on the stream
     buffer: int | None = None
 
 
@@ -47,7 +47,7 @@ class DiskRoute:
     """The moves to and from one disk. One owner thread."""
 
     def __init__(self, device: Tensor, disk: DiskTier, copies: CopyStream) -> None:
-        """Copy to and from `device`, the device's blocks, (num_blocks, block_bytes) uint8."""
+        """Move blocks to and from `device`, the device pool as (num_blocks, block_bytes) uint8."""
         self._device = device
         self._disk = disk
         self._buffers = disk.buffers
@@ -61,7 +61,7 @@ class DiskRoute:
     def start(
         self, moves: Iterable[Move], records: Mapping[Move, BlockRecord], after: CopyEvent
     ) -> None:
-        """Queue `moves`, every one of which has a record; `launch` begins them."""
+        """Queue `moves`, each of which has a record; `launch` begins them."""
         self._turn += 1
         for move in moves:
             passage = _Passage(move, records[move], after, self._turn)
@@ -73,7 +73,7 @@ class DiskRoute:
                 self._write(passage, Segment.HOST, move.source)
 
     def launch(self, ended: Completed) -> None:
-        """Start the moves for which there is a buffer; fail all queued ones if the disk hangs."""
+        """Start the queued moves that get a buffer; fail all queued moves if the disk hangs."""
         if not self._disk.is_answering:
             for passage in (*self._reads, *self._writes):
                 self._end(passage, DiskOutcome.FAILED, ended)
@@ -87,13 +87,13 @@ class DiskRoute:
         self._launch_down(ended)
 
     def advance(self, ended: Completed) -> None:
-        """Advance every move as far as it goes without waiting; report those that have ended."""
+        """Advance every move as far as possible without waiting; report moves that have ended."""
         self._take_copied(ended)
         arrived = []
         for answer in self._disk.poll():
             passage = self._asked.pop(answer.ticket, None)
             if passage is None:
-                continue  # dropped by `close`
+                continue  # the move was dropped by `close`
             if answer.outcome is DiskOutcome.DONE and passage.move.source_tier is Tier.DISK:
                 arrived.append(passage)
             else:
@@ -102,7 +102,7 @@ class DiskRoute:
         self.launch(ended)
 
     def close(self) -> None:
-        """Wait for the copies under way; the rest is dropped."""
+        """Wait for the copies under way; drop the remaining moves."""
         for batch in self._batches:
             batch.event.synchronize()
         self._batches, self._asked = [], {}
@@ -123,7 +123,7 @@ class DiskRoute:
         self._copy(CopyDirection.DOWN, going, runs, ended)
 
     def _bring(self, arrived: list[_Passage], ended: Completed) -> None:
-        """Copy blocks that have been read from disk from their buffers to the device."""
+        """Copy blocks that were read from disk from their buffers to the device."""
         if not arrived:
             return
         slots = np.array([passage.move.target for passage in arrived], np.int64)
@@ -143,7 +143,7 @@ class DiskRoute:
             self._batches.append(_DiskBatch(passages, event))
 
     def _take_copied(self, ended: Completed) -> None:
-        """Write to disk what has been copied to buffers; end moves copied from buffers."""
+        """Write blocks that were copied to buffers to disk; end moves copied from buffers."""
         going = []
         for batch in self._batches:
             if not batch.event.query():
@@ -172,6 +172,6 @@ class DiskRoute:
 
 
 def _buffers_of(passages: list[_Passage]) -> Slots:
-    """Return the buffers of passages that all have one."""
+    """Return the buffers of passages, each of which has one."""
     buffers = [passage.buffer for passage in passages if passage.buffer is not None]
     return np.array(buffers, np.int64)

@@ -22,51 +22,51 @@ import errno
 
 
 class StorageError(Exception):
-    """Base of everything this package raises on purpose."""
+    """Base of the errors that storage raises on purpose."""
 
 
 class PoolDoesNotFit(StorageError):
-    """A pool with no block, or with more bytes than there are."""
+    """A pool with no block, or with more bytes than there is memory."""
 
 
 class UnevenSlices(StorageError):
-    """KV heads, or the bytes of their scales, that do not divide between so many ranks."""
+    """KV heads, or bytes of their scales, that the number of ranks does not divide."""
 
 
 class UnknownSlot(StorageError):
-    """A move names a slot that its tier does not have. Nothing of the plan was copied."""
+    """A move of a slot that its tier does not have. No move of the plan was started."""
 
 
 class UnsupportedMove(StorageError):
-    """A move that this machine cannot make, or without its record. Nothing was copied."""
+    """A move that this machine cannot make, or that lacks its record. No copy was made."""
 
 
 class CopyFailed(StorageError):
-    """A copy did not take place; its target holds nothing."""
+    """A failed copy; its target slot holds no block."""
 
 
 class DiskUnavailable(StorageError):
-    """The disk tier's process does not come up."""
+    """A disk tier whose process does not start."""
 
 
 class DiskInUse(DiskUnavailable):
-    """Another engine has the directory."""
+    """A directory that another engine uses."""
 
 
 class FileTrouble(StorageError):
-    """Something is wrong with the disk's file; never leaves the disk's process."""
+    """A fault of the disk's file; this error never leaves the disk's process."""
 
 
 class FileFull(FileTrouble):
-    """File without room for a write; reads go on."""
+    """A file without room for a write; reads go on."""
 
 
 class DiskFull(FileFull):
-    """The file system of the file has too little left."""
+    """A file system with too little space left for the file."""
 
 
 def is_disk_full(error: Exception) -> bool:
-    """Return whether the file system, or a quota of it, had no room for what was to be written."""
+    """Return whether the file system or a quota had no room for the write."""
     out_of_room = (errno.ENOSPC, errno.EDQUOT)
     return isinstance(error, DiskFull) or (
         isinstance(error, OSError) and error.errno in out_of_room
@@ -74,4 +74,4 @@ def is_disk_full(error: Exception) -> bool:
 
 
 class FileDamaged(FileTrouble):
-    """The file is damaged."""
+    """A damaged file."""

@@ -1,4 +1,4 @@
-"""The memory of the host that a process may still take, and what bounds it."""
+"""The host memory that a process may still take, and the bound on it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 MEMINFO = Path("/proc/meminfo")
 CGROUP = Path("/sys/fs/cgroup")
 PROCESS = Path("/proc/self")
-# A field of /proc/self/statm for each limit, in pages: all that is mapped, and what of it is data.
+# The field of /proc/self/statm, in pages, for each limit: all mapped memory, and data alone.
 _LIMITS = {
     "RLIMIT_AS": (resource.RLIMIT_AS, 0),
     "RLIMIT_DATA": (resource.RLIMIT_DATA, 5),
@@ -20,7 +20,7 @@ _LIMITS = {
 
 @dataclass(frozen=True, slots=True, order=True)
 class FreeMemory:
-    """Bytes that may still be taken, and what allows no more, in words for the operator."""
+    """Bytes that may still be taken, and the bound on them, in words for the operator."""
 
     bytes: int
     bound: str
@@ -28,11 +28,11 @@ class FreeMemory:
 
 @dataclass(frozen=True, slots=True)
 class _Version:
-    """The files of one version of control groups."""
+    """The file names of one version of control groups."""
 
     limit: str
     used: str
-    reclaimable: str  # a name in memory.stat: what was read of files and not used lately
+    reclaimable: str  # a field of memory.stat: file pages not used lately
 
 
 _VERSION_1 = _Version("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
@@ -40,7 +40,7 @@ _VERSION_2 = _Version("memory.max", "memory.current", "inactive_file")
 
 
 def host_free_bytes(meminfo: Path = MEMINFO, cgroup: Path = CGROUP, process: Path = PROCESS) -> int:
-    """Return the bytes that may be taken without swapping, within all limits that are set."""
+    """Return the bytes that may be taken without swapping, within all limits."""
     return host_free_memory(meminfo, cgroup, process).bytes
 
 
@@ -50,7 +50,7 @@ def host_free_memory(
     process: Path = PROCESS,
     limits: Mapping[str, int] | None = None,
 ) -> FreeMemory:
-    """Return the tightest bound. `limits`: bytes by RLIMIT name; this process's if left out.
+    """Return the tightest bound. `limits`: bytes by RLIMIT name; default: this process's limits.
 
     Where the system does not tell, as outside Linux, a quarter of all memory is taken to be free.
     """
@@ -72,9 +72,9 @@ def _available(meminfo: Path) -> int | None:
 
 
 def _groups(cgroup: Path, process: Path) -> Iterator[FreeMemory]:
-    """Yield what each control group around the process has left, the innermost first."""
+    """Yield the memory left in each control group around the process, innermost first."""
     for mount, group, version in _hierarchies(cgroup, process):
-        # In a container the mount itself may be the group, and the path that of the host.
+        # In a container the mount itself may be the group, while the path is the host's.
         for name in (group, *PurePosixPath(group).parents):
             room = _left_in(mount / str(name).lstrip("/"), version)
             if room is not None:
@@ -82,7 +82,7 @@ def _groups(cgroup: Path, process: Path) -> Iterator[FreeMemory]:
 
 
 def _hierarchies(cgroup: Path, process: Path) -> Iterator[tuple[Path, str, _Version]]:
-    """Yield mounts that may have groups, and the process's group there (`/`: unknown)."""
+    """Yield mounts that may have groups, and the process's group in each (`/`: unknown)."""
     paths = dict(_paths_of(process / "cgroup"))
     for mount in (cgroup, cgroup / "unified"):
         yield mount, paths.get("", "/"), _VERSION_2
@@ -100,7 +100,7 @@ def _paths_of(file: Path) -> Iterator[tuple[str, str]]:
 
 
 def _left_in(group: Path, version: _Version) -> FreeMemory | None:
-    """Return what a group has left; None where there is no such group, or no bound."""
+    """Return the memory left in a group; None if there is no such group or no bound."""
     limit, used = group / version.limit, group / version.used
     if not (limit.exists() and used.exists()):
         return None
@@ -122,7 +122,7 @@ def _reclaimable(stat: Path, wanted: str) -> int:
 
 
 def _own_limits(process: Path, limits: Mapping[str, int] | None) -> Iterator[FreeMemory]:
-    """Yield what the process's own limits leave of what it has mapped."""
+    """Yield the memory that the process's own limits leave beyond its mapped memory."""
     statm = process / "statm"
     if not statm.exists():
         return

@@ -1,4 +1,4 @@
-"""The host tier's bytes: one arena of blocks in memory, pinned where there is a GPU.
+"""The host tier's memory: one arena of blocks, pinned if there is a GPU.
 
 A block is one contiguous run here as it is on the device, so that a copy between the two is one
 plain copy. The arena is registered with CUDA instead of being taken from its allocator, which
@@ -30,8 +30,8 @@ from storage.free_memory import host_free_bytes
 GIB = 1 << 30
 _PORTABLE = 1  # cudaHostRegisterPortable: pinned for all contexts
 _POPULATE_WRITE = 23  # MADV_POPULATE_WRITE: pages are made present, and errors are returned
-# What one request asks for. Until it is done, whoever changes the process's mappings waits (large
-# allocations do, and libraries as they are loaded); and each request takes the GIL once.
+# Bytes of one request for pages. Until it is done, changes of the process's mappings wait (large
+# allocations, and libraries being loaded); and each request takes the GIL once.
 _PART = 1024**2
 _THREADS = 8
 
@@ -51,7 +51,7 @@ class HostPool:
         device: torch.device,
         available: int | None = None,
     ) -> None:
-        """Raise PoolDoesNotFit where `num_blocks` is under 1 or the memory is not there.
+        """Raise PoolDoesNotFit if `num_blocks` is under 1 or the host lacks the memory.
 
         Pinned for copies to and from `device` where that is a GPU. `available` is the bytes that
         may be taken, if fewer than this machine says it has.
@@ -69,17 +69,17 @@ class HostPool:
         self.is_pinned = False
         if device.type == "cuda":
             self.pin()
-        self.seconds = time.perf_counter() - started  # what allocating and pinning took
+        self.seconds = time.perf_counter() - started  # spent allocating and pinning
 
     @property
     def descriptor(self) -> int:
-        """The open file, for a process that is to map it. Raises PoolDoesNotFit once closed."""
+        """The memory's file descriptor, for a process to map. Raises PoolDoesNotFit once closed."""
         if self._fd is None:
             raise PoolDoesNotFit("this memory has been given back")
         return self._fd
 
     def pin(self) -> None:
-        """Pin the memory for all GPUs, from any thread; PoolDoesNotFit gives it back.
+        """Pin the memory for all GPUs, from any thread; PoolDoesNotFit frees the memory.
 
         May run beside whatever else asks something of CUDA, a recording of this thread excepted.
         """
@@ -90,7 +90,7 @@ class HostPool:
         self.is_pinned = True
 
     def close(self) -> None:
-        """Free the memory; the tensor is not to be used any more. May be repeated."""
+        """Free the memory; the tensor must not be used any more. May be called twice."""
         if self.is_pinned:
             self.is_pinned = False
             _runtime().cudaHostUnregister(self.tensor.data_ptr())
@@ -98,7 +98,7 @@ class HostPool:
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
-        with suppress(BufferError):  # where something still refers to it
+        with suppress(BufferError):  # if a view still refers to the memory
             self._map.close()
 
 
@@ -108,7 +108,7 @@ def _runtime() -> Any:
 
 def _allocate(num_bytes: int, available: int | None) -> tuple[mmap.mmap, int]:
     """Allocate shared memory; return it with its file's descriptor. Raises PoolDoesNotFit."""
-    # Checked here, since Linux overcommits: its OOM killer would end a process instead.
+    # Checked here because Linux overcommits: its OOM killer would end a process instead.
     there = host_free_bytes()
     free = there if available is None else min(available, there)
     if num_bytes > free:
@@ -148,7 +148,7 @@ def _take_pages(fd: int, memory: mmap.mmap) -> None:
 
     with ThreadPoolExecutor(num_threads) as threads:
         failed = set(threads.map(populate, range(0, size, share))) - {0}
-    del view  # or the map could not be closed
+    del view  # otherwise the map could not be closed
     if failed == {errno.EINVAL}:
         os.posix_fallocate(fd, 0, len(memory))
     elif failed:

@@ -1,4 +1,4 @@
-"""The layout of a block of KV, by groups of layers: the one place that computes its bytes.
+"""The layout of a KV block by groups of layers: the one place that computes its bytes.
 
     block    | layer 0          | layer 1          | ... | last layer       |
     layer    | keys    | values | scales | up to a multiple of 16 bytes     |
@@ -22,25 +22,25 @@ from storage.errors import UnevenSlices
 from storage.stage import Stage
 
 FP8 = "float8_e4m3fn"
-ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, FP8: 1}  # by the names that configs use
+ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, FP8: 1}  # by the dtype names of configs
 ALIGNMENT = 16  # bytes that kernels load at once; no dtype is wider
 
 
 @dataclass(frozen=True, slots=True)
 class KvGroup:
-    """Layers whose keys and values are alike. `layers`: their numbers in the model, from 0."""
+    """Layers with keys and values of one shape. `layers`: their numbers in the model, from 0."""
 
     layers: tuple[int, ...]
     num_kv_heads: int
     head_dim: int
-    dtype: str  # of keys and values, one of ITEM_BYTES
+    dtype: str  # dtype of keys and values, one of ITEM_BYTES
     window: int | None = None  # how many tokens back a query sees; None: all
-    scale_bytes: int = 0  # of one layer's scales in a block
+    scale_bytes: int = 0  # bytes of one layer's scales in a block
 
 
 @dataclass(frozen=True, slots=True)
 class KvSlice:
-    """The KV heads of `rank`, of those that `num_ranks` ranks divide evenly and in order.
+    """The KV heads of `rank`, where `num_ranks` ranks divide the heads evenly and in order.
 
     Of fewer heads than ranks each is kept by as many ranks as the others.
     """
@@ -58,8 +58,8 @@ class KvLayout:
 
     groups: tuple[KvGroup, ...]
     block_size: int
-    slice: KvSlice | None = None  # which one `groups` are; None: all heads
-    stage: Stage | None = None  # whose layers they are; None: the layers of the whole model
+    slice: KvSlice | None = None  # the heads that `groups` have; None: all heads
+    stage: Stage | None = None  # the layers that `groups` have; None: all layers of the model
 
     def __post_init__(self) -> None:
         layers = sorted(layer for group in self.groups for layer in group.layers)
@@ -68,7 +68,7 @@ class KvLayout:
 
     @property
     def num_layers(self) -> int:
-        """Layers of all groups."""
+        """Number of layers in all groups."""
         return sum(len(group.layers) for group in self.groups)
 
     @property
@@ -78,11 +78,11 @@ class KvLayout:
 
     @property
     def token_bytes(self) -> int:
-        """Bytes of one token in all layers; of scales its part, rounded down."""
+        """Bytes of one token in all layers; with its part of the scales, rounded down."""
         return self.block_bytes // self.block_size
 
     def slice_of(self, rank: int, num_ranks: int) -> KvLayout:
-        """Return the part of a block that one of several ranks keeps; of one rank, everything.
+        """Return one rank's part of a block; for a single rank the whole block.
 
         Raises UnevenSlices where heads do not divide, ValueError where there is no such rank or
         this is a slice itself.
@@ -95,7 +95,7 @@ class KvLayout:
         return replace(self, groups=groups, slice=KvSlice(rank, num_ranks))
 
     def stage_of(self, stage: Stage) -> KvLayout:
-        """Return the layers of one stage, counted from 0; of one that has all layers, everything.
+        """Return one stage's layers, counted from 0; for a single stage all layers.
 
         Raises ValueError where the stages are another model's, or this is a part itself.
         """
@@ -111,11 +111,11 @@ class KvLayout:
         return replace(self, groups=tuple(groups), stage=stage)
 
     def group_of(self, layer: int) -> KvGroup:
-        """Return the group that `layer` is in."""
+        """Return the group that contains `layer`."""
         return next(group for group in self.groups if layer in group.layers)
 
     def offset(self, layer: int) -> int:
-        """Return the bytes of a block before `layer`; where that is the number of layers, all."""
+        """Return `layer`'s offset in a block, in bytes; for the number of layers, all bytes."""
         return sum(self._layer_bytes(self.group_of(before)) for before in range(layer))
 
     def _layer_bytes(self, group: KvGroup) -> int:
@@ -126,7 +126,7 @@ class KvLayout:
 
 def _slice(group: KvGroup, num_ranks: int) -> KvGroup:
     heads = group.num_kv_heads
-    # Kept by several ranks each, if there are fewer heads than ranks.
+    # If there are fewer heads than ranks, several ranks keep each head.
     num_slices = heads if num_ranks % heads == 0 else num_ranks
     heads, odd_heads = divmod(heads, num_slices)
     scale_bytes, odd_bytes = divmod(group.scale_bytes, num_slices)

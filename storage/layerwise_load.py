@@ -1,4 +1,4 @@
-"""Layer-wise loading: a step may start while the last layers of its blocks are still being copied.
+"""Layer-wise loading: a step may start while the last layers of its blocks are being copied.
 
 A step reads the keys of its layers one after the other. So it may start when the first three
 quarters of every block are there, and it waits before the first layer of the last quarter:
@@ -40,7 +40,7 @@ class LayerwiseLoad:
         self._arrived.record(self._stream)  # nothing to wait for yet
 
     def release_early(self, arrived: torch.cuda.Event) -> None:
-        """Make all later launches wait for `arrived`, and for all loads released early before."""
+        """Make all later launches wait for `arrived` and for all loads released early before."""
         self._stream.wait_event(arrived)
         self._arrived.record(self._stream)
 
@@ -52,7 +52,7 @@ class LayerwiseLoad:
 def layerwise_load_of(
     layout: KvLayout, max_bytes: int, device: torch.device
 ) -> LayerwiseLoad | None:
-    """Return the late layers of a pool on `device`; None without CUDA streams or few layers."""
+    """Return the late layers of a pool on `device`; None without CUDA streams or if few layers."""
     if device.type != "cuda" or layout.num_layers < LATE_PART:
         return None
     return LayerwiseLoad(layout, max_bytes, device)

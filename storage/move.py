@@ -1,4 +1,4 @@
-"""A copy of one block as data, and the outcomes of copies.
+"""A copy of one block between slots, as data, and the outcomes of copies.
 
 Knows: the names of the tiers, that a block has a slot number in each, and what a block on disk is
 bound to. Does not know: why a block moves, or how a copy is made. `prefix_cache` returns plans; a
@@ -15,7 +15,7 @@ import msgspec
 
 
 class Tier(Enum):
-    """The places for blocks, fastest first."""
+    """The tiers of blocks, fastest first."""
 
     DEVICE = "device"
     HOST = "host"
@@ -24,7 +24,7 @@ class Tier(Enum):
     __hash__ = object.__hash__  # members are singletons, and Enum's own hash is far slower
 
 
-# For what is asked for every request: until Python 3.12 `Tier.DEVICE` takes ten times as long.
+# Fast names for every request: until Python 3.12 `Tier.DEVICE` takes ten times as long.
 DEVICE_TIER, HOST_TIER, DISK_TIER = Tier
 
 
@@ -42,18 +42,18 @@ class Move(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class BlockRecord:
-    """Description stored with a block on disk, compared when it is read. Opaque here."""
+    """The record stored with a block on disk and compared when it is read. Opaque here."""
 
-    key: bytes  # 16 bytes, the block's own
-    parent_key: bytes  # 16 bytes, of the block before it
+    key: bytes  # 16 bytes, the block's key
+    parent_key: bytes  # 16 bytes, the key of the block before it
     namespace: bytes  # 16 bytes
-    owner: str  # a flow: under whose data key it lies
+    owner: str  # the flow under whose data key the block lies
     token_ids: bytes  # block_size int32, little endian
-    hits: int = 0  # requests that had found it when it was written; not compared
+    hits: int = 0  # requests that had found the block when it was written; not compared
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """Copies to be made between tiers. The order of `moves` is of no matter, they are apart.
+    """Copies to be made between tiers, independent of each other: the order of `moves` is free.
 
     Each move is to be reported once, as done, failed or lost. Until then nothing else may use its
     slots on either side. Slots in `erase` hold nothing any more since the plan before; they are
@@ -62,12 +62,12 @@ class Plan(msgspec.Struct, frozen=True):
 
     moves: tuple[Move, ...] = ()
     records: Mapping[Move, BlockRecord] = {}  # of every move to or from disk
-    erase: tuple[int, ...] = ()  # slots on disk
+    erase: tuple[int, ...] = ()  # disk slots
 
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """Blocks that one tier's memory got from another's in one go, and the seconds that took."""
+    """Blocks copied from one tier to another in one batch, and the batch's seconds."""
 
     source: Tier
     target: Tier
@@ -80,18 +80,18 @@ class Completed:
     """Moves that have ended and were not reported before."""
 
     done: list[Move] = field(default_factory=list)
-    # Nothing arrived; the source is as good as before.
+    # Failed moves: nothing arrived, and the source is intact.
     failed: list[Move] = field(default_factory=list)
-    # Read from disk, and not what was asked for: the source is gone.
+    # Reads from disk of a damaged or different record: the source is gone.
     lost: list[Move] = field(default_factory=list)
-    # How long copies took, where known: not for the disk.
+    # Times of copies, where known: not for the disk.
     copied: list[Copied] = field(default_factory=list)
-    # Moves to the device that have not ended. Steps launched from now on wait for them by
-    # themselves where they have to, and when such a step is over the moves are done.
+    # Moves to the device that have not ended but are released early: later steps wait for them by
+    # themselves where they have to, and the moves are done once such a step is over.
     released: list[Move] = field(default_factory=list)
 
     def add_copied(self, moves: Sequence[Move], seconds: float) -> None:
-        """Note moves that one batch of copies has done, all between the same two tiers."""
+        """Add moves that one batch of copies has done, all between the same two tiers."""
         self.done.extend(moves)
         one = moves[0]
         self.copied.append(Copied(one.source_tier, one.target_tier, len(moves), seconds))

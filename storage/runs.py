@@ -1,4 +1,4 @@
-"""Blocks that are copied together: runs that follow each other on both sides.
+"""Runs of blocks to copy together: blocks that are adjacent in both source and target.
 
 sources   | 3 4 5 |     9     | 11 |
 targets   | 7 8 9 |     1     |  0 |      three runs: a copy each
@@ -34,18 +34,18 @@ class Runs:
 
     @property
     def num_blocks(self) -> int:
-        """Blocks of all runs."""
+        """Number of blocks in all runs."""
         return int(self.counts.sum())
 
     def views(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield (target, source) of each run, (count, block_bytes)."""
+        """Yield (target, source) views of each run, (count, block_bytes)."""
         places = zip(self.target_slots.tolist(), self.source_slots.tolist(), self.counts.tolist(),
                      strict=True)  # fmt: skip
         for target, source, count in places:
             yield self.targets[target : target + count], self.sources[source : source + count]
 
     def single(self) -> Runs:
-        """Return the same blocks, each a run of its own."""
+        """Return the same blocks, each as its own run."""
         first = np.cumsum(self.counts) - self.counts
         inside = np.arange(self.num_blocks) - np.repeat(first, self.counts)
         return Runs(
@@ -68,7 +68,7 @@ class Runs:
 
 
 def runs_of(targets: Tensor, sources: Tensor, target_slots: Slots, source_slots: Slots) -> Runs:
-    """Pair block `source_slots[i]` with `target_slots[i]`, neighbours joined into runs.
+    """Pair block `source_slots[i]` with `target_slots[i]`; join neighbours into runs.
 
     No slot is in either of them twice.
     """

@@ -1,4 +1,4 @@
-"""The layers of a model that one stage of a pipeline has, in weights and in every block.
+"""The layers of a model that one pipeline stage has, in weights and in every block.
 
     layers   0 ............ 16 | 17 ........ 31        of two stages, whose `ends` are (17, 32)
 
@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One of several stages that have a model's layers between them, in order.
+    """One of several pipeline stages that divide a model's layers in order.
 
     `ends` has, of each stage, the layer after its last. Raises ValueError unless they ascend and
     this is one of the stages.
     """
 
-    index: int  # 0: the one with the first layer
+    index: int  # 0: the stage with the first layer
     ends: tuple[int, ...]
 
     def __post_init__(self) -> None:
@@ -30,35 +30,35 @@ class Stage:
 
     @property
     def first(self) -> int:
-        """Number of its first layer."""
+        """Number of the stage's first layer."""
         return self.ends[self.index - 1] if self.index else 0
 
     @property
     def end(self) -> int:
-        """The layer after its last."""
+        """Number of the layer after the stage's last layer."""
         return self.ends[self.index]
 
     @property
     def layers(self) -> range:
-        """Numbers of its layers."""
+        """Numbers of the stage's layers."""
         return range(self.first, self.end)
 
     @property
     def is_first(self) -> bool:
-        """True if tokens are embedded here."""
+        """True if the stage embeds tokens."""
         return self.index == 0
 
     @property
     def is_last(self) -> bool:
-        """True if logits are computed here."""
+        """True if the stage computes logits."""
         return self.index == len(self.ends) - 1
 
     @property
     def is_whole(self) -> bool:
-        """True if it has all layers."""
+        """True if the stage has all layers."""
         return len(self.ends) == 1
 
 
 def whole(num_layers: int) -> Stage:
-    """Return the one stage of a model that is not divided so."""
+    """Return the only stage of a model that has no pipeline."""
     return Stage(0, (num_layers,))

@@ -1,4 +1,4 @@
-"""The execution of plans of moves between tiers, beside the steps.
+"""The execution of plans of moves between tiers, concurrent with model steps.
 
     device <-> host    one batch of copies for each direction of a plan, one event after it
     device <-> disk    through staging buffers, see `disk_route`
@@ -26,7 +26,7 @@ from storage.host_pool import HostPool
 from storage.move import Completed, Move, Plan, Tier
 from storage.runs import Slots, runs_of
 
-# In this order: a request waits for copies up, while copies down have time.
+# Copies up come first, because requests wait for them.
 _DIRECTIONS = {
     (Tier.HOST, Tier.DEVICE): CopyDirection.UP,
     (Tier.DEVICE, Tier.HOST): CopyDirection.DOWN,
@@ -52,7 +52,7 @@ class _CopyBatch:
 
 
 class TierMover:
-    """Mover of blocks between tiers.
+    """The mover of blocks between tiers.
 
     Concurrency: one owner thread. `start` and `poll` never wait for the device or the disk. Until
     the end of a move has been reported by `poll`, nothing else may use its slots; from then on they
@@ -67,7 +67,7 @@ class TierMover:
         disk: DiskTier | None = None,
         copies: CopyStream | None = None,
     ) -> None:
-        """Copy to and from the device with `copies`; None: as `copies_for` says."""
+        """Copy to and from the device with `copies`; None: with `copies_for` the device."""
         self._device = block_bytes_of(device)
         self._host = None if host is None else host.tensor
         self._disk = disk
@@ -80,7 +80,7 @@ class TierMover:
         self._route = None if disk is None else DiskRoute(self._device, disk, self._copies)
         self._batches: list[_CopyBatch] = []
         self._ended = Completed()
-        self.pending = 0  # moves that have been started and not been reported
+        self.pending = 0  # moves that have been started and not reported
 
     def start(self, plan: Plan) -> None:
         """Start all moves of `plan`, or none: raises UnsupportedMove or UnknownSlot."""
@@ -104,7 +104,7 @@ class TierMover:
             self._route.launch(self._ended)
 
     def poll(self) -> Completed:
-        """Return the moves that have ended or been released early since the last call."""
+        """Return the moves that ended or were released early since the last call."""
         going = []
         for batch in self._batches:
             if batch.copying.query():
@@ -122,7 +122,7 @@ class TierMover:
         return completed
 
     def close(self) -> None:
-        """Wait for the copies under way and drop the rest. The pools and the disk stay open."""
+        """Wait for copies under way and drop the other moves. The pools and the disk stay open."""
         for batch in self._batches:
             batch.copying.synchronize()
         self._batches = []
@@ -166,7 +166,7 @@ def block_bytes_of(pool: DevicePool) -> Tensor:
 
 
 def _flows(moves: Sequence[Move]) -> dict[tuple[Tier, Tier], _Direction]:
-    """Group the moves by source and target tier, each in the order given."""
+    """Group the moves by source and target tier, each group in the given order."""
     groups: dict[tuple[Tier, Tier], list[Move]] = {}
     for move in moves:
         groups.setdefault((move.source_tier, move.target_tier), []).append(move)

@@ -1,4 +1,4 @@
-"""Waiting for descriptors, whatever their numbers.
+"""Waiting for file descriptors of any number.
 
 `select.select` raises for each from 1,024 on, and an engine with that many connections has them.
 """
@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from math import ceil
 from typing import Protocol
 
-MOST_S = (2**31 - 1) // 1000  # that `poll` takes, in milliseconds
+MOST_S = (2**31 - 1) // 1000  # the most that `poll` takes, in milliseconds
 
 
 class HasFileno(Protocol):
-    """A socket, or another open file."""
+    """A socket or another open file."""
 
     def fileno(self) -> int:
         """Return the file descriptor."""
@@ -26,7 +26,7 @@ def wait_for_any(
     timeout_s: float | None = None,
     writable: Iterable[int | HasFileno] = (),
 ) -> list[int]:
-    """Wait until one can be read, or written, or has ended; `timeout_s` None: without end.
+    """Wait until any file is readable, writable or closed; `timeout_s` None: without limit.
 
     So does one of more than 24 days, which `poll` takes no number for. Returns the descriptors of
     those that can be.

@@ -1,4 +1,4 @@
-"""The order in which cached blocks go: the policies, the owners' quotas, the reference counts.
+"""The eviction order of cached blocks: policies, owners' quotas, reference counts.
 
 Knows: nodes of the tree, owners, what is held. Does not know: slots, copies or leases.
 """

@@ -20,11 +20,11 @@ from prefix_cache.tree.residency import BIT, DEVICE, HOST, MOVING
 from storage.move import Tier
 
 SortKey = tuple[float, ...]
-Entry = tuple[Any, ...]  # a sort key's numbers, a serial number, a node: compared in one go
+Entry = tuple[Any, ...]  # a sort key's numbers, a serial number, a node: compared as a tuple
 
-SLACK = 64  # stale entries that are not worth a sweep
+SLACK = 64  # stale heap entries that do not yet cause a sweep
 ABOVE = {Tier.HOST: DEVICE, Tier.DISK: DEVICE | HOST}
-# For `bytes.translate`: 1 for the states of blocks that lie in a tier and higher, and stand still.
+# Table for `bytes.translate`: 1 for states of blocks in this tier and a faster one, not moving.
 _IS_DOUBLE = {
     tier: bytes(bool(s & BIT[tier] and s & above and not s & MOVING) for s in range(256))
     for tier, above in ABOVE.items()
@@ -40,7 +40,7 @@ class EvictionPolicy(ABC):
 
     @abstractmethod
     def sort_key(self, node: Node) -> SortKey:
-        """Return a key; the leaf with the least one is evicted first, in every tier.
+        """Return the sort key of a leaf; in every tier the leaf with the least key goes first.
 
         It may depend only on what cannot change while the node is an unheld leaf.
         """
@@ -50,50 +50,50 @@ class EvictionPolicy(ABC):
         return self.sort_key(victim) < self.sort_key(node)
 
     def fresh(self) -> EvictionPolicy:
-        """Return one with the same settings that has learnt nothing yet."""
-        return self  # it learns nothing
+        """Return a policy with the same settings that has learnt nothing yet."""
+        return self  # this policy learns nothing
 
     def new_blocks(self, keys: bytes) -> int:  # noqa: ARG002 - a policy may ask
-        """Return how many leading blocks of a new run are to become a node of their own.
+        """Return how many leading blocks of a new run are to become a node by themselves.
 
         0: the whole run may be one node.
         """
         return 0
 
     def may_grow(self, node: Node) -> bool:  # noqa: ARG002 - a policy may ask
-        """Return whether new blocks may join `node`, after which no other prompt continues."""
+        """Return whether new blocks may join `node`, after which no other prompt branches off."""
         return True
 
     def entered(self, node: Node) -> None:  # noqa: B027 - most ignore it
-        """Notice that `node` has been put in the tree."""
+        """Note that `node` has been put in the tree."""
 
     def restored(self, node: Node) -> None:  # noqa: B027
-        """Notice that `node` has entered from disk after a start; `seen` are its uses before."""
+        """Note that `node` was restored from disk; `seen`: its uses before the restart."""
 
     def used(self, node: Node) -> None:  # noqa: B027
-        """Notice that a request has found `node`; its `hits` and `last_used` are up to date."""
+        """Note that a request has found `node`; its `hits` and `last_used` are up to date."""
 
     def ended(self, node: Node, added: int) -> None:  # noqa: B027
-        """Notice that a request whose lease ends at `node` is over.
+        """Note that a request whose lease ends at `node` is over.
 
         It has put the last `added` blocks in the tree. The nodes on the way are still held, so what
         their keys depend on may change here.
         """
 
     def left(self, node: Node, keys: bytes) -> None:  # noqa: B027
-        """Notice that blocks with these keys, the last ones of `node`, have left the tree."""
+        """Note that blocks with these keys, the last blocks of `node`, have left the tree."""
 
 
 class LeastRecentlyUsed(EvictionPolicy):
-    """The leaf that was unused for longest; of two last used at one time, the deeper one."""
+    """LRU policy: the leaf unused for longest goes first; of equals, the deeper leaf."""
 
     def sort_key(self, node: Node) -> SortKey:
-        """Time of last use, then depth in blocks."""
+        """Return the time of last use, then the depth in blocks."""
         return (node.last_used, -node.start - node.edge.num_blocks)
 
 
 class Candidates:
-    """The evictable leaves in the policy's order; kept up to date, so that none is searched for.
+    """Evictable leaves of a tier in the policy's order, kept in a heap to avoid searches.
 
     A heap with lazy deletion: `_entries` says which entry of a node counts, and the others are
     skipped when they come up, or swept out when they are the greater part. Retained leaves have a
@@ -102,13 +102,13 @@ class Candidates:
     """
 
     def __init__(self, policy: EvictionPolicy, retention: Retention | None = None) -> None:
-        """Order nodes by `policy`; without `retention` no time passes."""
+        """Order nodes by `policy`; without `retention` no mark ever lapses."""
         self._policy = policy
         self._retention = retention or Retention()
-        self._serial = count()  # orders equal keys, so that nodes are never compared
-        self._entries: dict[Node, Entry] = {}  # the entry that counts
+        self._serial = count()  # breaks ties between equal keys, so that nodes are never compared
+        self._entries: dict[Node, Entry] = {}  # the valid heap entry of each node
         self.heap: list[Entry] = []  # read only
-        self._retained: list[Entry] = []  # when a leaf lapses comes before its key
+        self._retained: list[Entry] = []  # re-keyed once their marks lapse
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -120,7 +120,7 @@ class Candidates:
         return node in self._entries
 
     def add(self, node: Node) -> None:
-        """Add a leaf at its place; one that is here already is placed anew."""
+        """Add a leaf at its place; a leaf that is present already is placed anew."""
         key = self._policy.sort_key(node)
         if self._retention.keeps(node):
             entry = (node.retained_until, *key, next(self._serial), node)
@@ -134,16 +134,16 @@ class Candidates:
             self._retained = self._swept(self._retained)
 
     def discard(self, node: Node) -> None:
-        """Forget a node, whether or not it is here."""
+        """Remove a node, if it is present."""
         self._entries.pop(node, None)
 
     def first(self) -> Node | None:
-        """Return the leaf to evict first when no particular owner wants the room."""
+        """Return the leaf to evict first when no particular owner needs the room."""
         chosen = self.choose("", 1, 0)
         return None if chosen is None else chosen[0]
 
     def choose(self, owner: str, wanted: int, more: int) -> tuple[Node, int] | None:  # noqa: ARG002 - quotas ask
-        """Return the leaf to evict first, and how many of its blocks; None: there is none.
+        """Return the leaf to evict first, and how many of its blocks; None if there is no leaf.
 
         `owner` ("": none in particular) wants room for `more` blocks that it does not hold yet; up
         to `wanted` blocks are to be evicted now.
@@ -153,18 +153,18 @@ class Candidates:
         entry = self._top(self.heap) or retained
         return None if entry is None else (entry[-1], wanted)
 
-    spare = choose  # `VictimQueue` overrides it: leaves alone what is below a floor
+    spare = choose  # `VictimQueue` overrides it: it spares owners below their floors
 
     def own(self, owner: str) -> Node | None:  # noqa: ARG002 - without quotas there are no ceilings
         """Return the leaf to evict because `owner` is over its ceiling; None without quotas."""
         return None
 
     def admits(self, node: Node, victim: Node) -> bool:
-        """Return whether `node`, pushed down, may have the room of `victim`."""
+        """Return whether `node`, pushed down a tier, may have the room of `victim`."""
         return self._retention.may_displace(node, victim, self._policy.admits)
 
     def outdated(self) -> list[Node]:
-        """Return the nodes whose key has changed since they were added, for checks."""
+        """Return the nodes whose key has changed since they were added; for checks."""
         sort_key = self._policy.sort_key
         plain = [(key, sort_key(node), node) for *key, _, node in self._counted(self.heap)]
         retained = [
@@ -174,11 +174,11 @@ class Candidates:
         return [node for was, key, node in (*plain, *retained) if tuple(was) != key]
 
     def num_unreachable(self) -> int:
-        """Return how many candidates the heap would never bring up, for checks."""
+        """Count the candidates that would never reach the heap's top; for checks."""
         return len(self._entries) - len(self._counted(self.heap) + self._counted(self._retained))
 
     def _top(self, heap: list[Entry]) -> Entry | None:
-        """Return the first entry of `heap` that counts, dropping those before it."""
+        """Return the first valid entry of `heap`, dropping stale entries before it."""
         while heap:
             if self._counts(heap[0]):
                 return heap[0]
@@ -198,7 +198,7 @@ class Candidates:
 
 
 class RedundantCopies:
-    """A tier's copies of blocks that lie in a faster one too: they go first, for nothing is lost.
+    """Copies of a tier that a faster tier has too: evicted first, since nothing is lost.
 
     Nodes are noted, not blocks: which of a node's blocks are meant is looked at before use.
     """
@@ -212,11 +212,11 @@ class RedundantCopies:
         return node in self._by_owner.get(self._key(node.owner), ())
 
     def add(self, node: Node) -> None:
-        """Note a node, after all others if it is new."""
+        """Add a node, last in order if it is new."""
         self._by_owner.setdefault(self._key(node.owner), {})[node] = None
 
     def discard(self, node: Node) -> None:
-        """Forget a node, whether or not it is here. Its owner is the one it was added with."""
+        """Remove a node, if present; its owner must be the owner it was added with."""
         key = self._key(node.owner)
         noted = self._by_owner.get(key)
         if noted is not None:
@@ -239,7 +239,7 @@ class RedundantCopies:
         return None
 
     def set_apart(self) -> None:
-        """Keep each owner's nodes for itself from now on."""
+        """Keep a separate queue for each owner from now on."""
         nodes = [node for noted in self._by_owner.values() for node in noted]
         self._is_apart, self._by_owner = True, {}
         for node in nodes:

@@ -1,4 +1,4 @@
-"""The eviction policies by name: plain LRU (`eviction_policy.py`), and `value`, which is here.
+"""The eviction policies `lru` (in `eviction_policy.py`) and `value`, which is defined here.
 
     lru      keeps what was used last
     value    keeps what is likeliest to be used again for the room it takes; the chance is learned
@@ -21,19 +21,19 @@ from prefix_cache.eviction.eviction_policy import EvictionPolicy, SortKey
 from prefix_cache.hashing import KEY_BYTES
 from prefix_cache.tree.node import Node
 
-GHOSTS = 8  # blocks remembered for each that is here
+GHOSTS = 8  # remembered evicted blocks for each block in the tree
 
 
 class ReuseTable:
     """Table of how often blocks used n times were used again, n = 1, 2, ... and "many"."""
 
     def __init__(self, most: int = 6, trust: float = 30.0) -> None:
-        """Count a number of uses for itself once it was seen with `trust` blocks."""
+        """Count a number of uses separately once `trust` blocks have been seen with it."""
         self._most = most
         self._trust = trust
         self._stamped = [0.0] * (most + 1)
         self._again = [0.0] * (most + 1)
-        self._all_stamped, self._all_again = 40.0, 10.0  # one in four, until it is known better
+        self._all_stamped, self._all_again = 40.0, 10.0  # a prior of one in four
 
     def stamp(self, uses: int, blocks: int) -> None:
         """Count `blocks` blocks that have now been used `uses` times."""
@@ -41,7 +41,7 @@ class ReuseTable:
         self._all_stamped += blocks
 
     def again(self, uses: int, blocks: int) -> None:
-        """Count `blocks` blocks that had been used `uses` times and were used once more."""
+        """Count `blocks` blocks that had been used `uses` times and were now used once more."""
         self._again[uses if uses < self._most else self._most] += blocks
         self._all_again += blocks
 
@@ -54,15 +54,15 @@ class ReuseTable:
 
 @dataclass(slots=True, eq=False)
 class Ghost:
-    """A run of blocks that left together, found by the key of its first."""
+    """A ghost: a run of blocks evicted together, found by the key of its first block."""
 
     keys: bytes
     uses: int  # requests that had read or computed it
 
     def common_blocks(self, keys: bytes) -> int:
-        """Count the leading blocks that it has in common with a run."""
+        """Count the leading blocks that this ghost has in common with a run."""
         low, high = 0, min(len(self.keys), len(keys)) // KEY_BYTES
-        while low < high:  # keys are chained: two that are equal have equal keys before them
+        while low < high:  # keys are chained: equal keys mean that all keys before them are equal
             middle = (low + high + 1) // 2
             at = slice((middle - 1) * KEY_BYTES, middle * KEY_BYTES)
             low, high = (middle, high) if self.keys[at] == keys[at] else (low, middle - 1)
@@ -70,7 +70,7 @@ class Ghost:
 
 
 class Ghosts:
-    """A ghost list: the runs that left last, at 16 bytes a block; the oldest are forgotten.
+    """A ghost list: the runs evicted last, at 16 bytes a block; the oldest are forgotten.
 
     A run of new blocks is compared with one key by key, so that only blocks that were really here
     before count as such.
@@ -91,15 +91,15 @@ class Ghosts:
         self.num_blocks += len(keys) // KEY_BYTES
 
     def uses(self, keys: bytes) -> int:
-        """Return how often the run that begins like this was used; 0: not remembered."""
+        """Return the uses of the ghost that starts with these blocks; 0: not remembered."""
         ghost = self._by_first.get(keys[:KEY_BYTES])
         return 0 if ghost is None else ghost.uses
 
     def alike(self, keys: bytes) -> int:
-        """Count the leading blocks of a run that were used equally often; 0: all of them."""
+        """Count the leading blocks of a run that were used equally often; 0: all blocks."""
         total, at = len(keys) // KEY_BYTES, 0
         if self._by_first.keys().isdisjoint(unpack(f"{KEY_BYTES}s" * total, keys)):
-            return 0  # as a rule: nothing of it was here before
+            return 0  # usually: no block of this run is remembered
         uses = self.uses(keys)
         while at < total:
             ghost = self._by_first.get(keys[at * KEY_BYTES : (at + 1) * KEY_BYTES])
@@ -109,7 +109,7 @@ class Ghosts:
         return 0
 
     def pop(self, keys: bytes) -> None:
-        """Forget the blocks with these keys: they are back."""
+        """Forget ghosts of the blocks with these keys: they are in the tree again."""
         total, at = len(keys) // KEY_BYTES, 0
         while at < total:
             ghost = self._by_first.pop(keys[at * KEY_BYTES : (at + 1) * KEY_BYTES], None)
@@ -127,7 +127,7 @@ class Ghosts:
 
 
 class ExpectedValue(EvictionPolicy):
-    """Policy that keeps the nodes likeliest to be used again for the room they take.
+    """Policy that keeps the nodes with the highest chance of reuse for the room they take.
 
     Priority is a time, counted in blocks that enter: a node stays for `patience` x its chance of
     reuse x the blocks in the tree. Nodes used only once count as used earlier, by
@@ -136,8 +136,8 @@ class ExpectedValue(EvictionPolicy):
     """
 
     def __init__(self, patience: float = 4.0, insertion_penalty: float = 6.0) -> None:
-        self.clock = 0  # blocks that have entered
-        self.live = 0  # blocks in the tree: as good as its size, once it is full
+        self.clock = 0  # blocks that have entered the tree so far
+        self.live = 0  # blocks in the tree, about its capacity once it is full
         self._patience = patience
         self._insertion_penalty = insertion_penalty
         self._table = ReuseTable()
@@ -160,7 +160,7 @@ class ExpectedValue(EvictionPolicy):
         return node.hits + node.seen == 0
 
     def entered(self, node: Node) -> None:
-        """Count the uses of a node before it left the tree, which this is one more than."""
+        """Add a new node's uses from before its eviction; this request is one use more."""
         node.seen = self._ghosts.uses(node.edge.key(0))
         if node.seen:
             self._table.again(node.seen, node.edge.num_blocks)
@@ -168,7 +168,7 @@ class ExpectedValue(EvictionPolicy):
         node.priority = self._priority(node, node.edge.num_blocks)
 
     def restored(self, node: Node) -> None:
-        """Count it in; its priority is that of its uses before."""
+        """Count a restored node; its priority follows from its uses before the restart."""
         self.clock += len(node.edge)
         self.live += len(node.edge)
         node.priority = self._priority(node, len(node.edge))
@@ -178,7 +178,7 @@ class ExpectedValue(EvictionPolicy):
         self._table.again(node.hits + node.seen, node.edge.num_blocks)
 
     def ended(self, node: Node, added: int) -> None:
-        """Learn how many blocks have each number of uses; set the priorities of all on the path."""
+        """Learn how many blocks have each number of uses; set the priorities along the path."""
         for one in node.way_up():
             self._table.stamp(one.hits + one.seen + 1, one.edge.num_blocks)
         self.clock += added

@@ -1,4 +1,4 @@
-"""Usage of a tier by each owner beside its quota, and so which owner loses blocks first.
+"""Usage of a tier by each owner beside its quota, and so the owner that loses blocks first.
 
 When an owner needs more blocks than are free, they are taken from the first of these classes:
 
@@ -27,11 +27,11 @@ from typing import NamedTuple
 
 from prefix_cache.eviction.shares import DEFAULT, PUBLISHED, Claim, Quota, fair_shares
 
-FINENESS = 256  # one block in this many of a tier may be taken at once beyond the fair share
+FINENESS = 256  # an owner may take 1/256 of a tier at once beyond its fair share
 
 
 class Class(IntEnum):
-    """Classes in the order in which owners give up blocks; see above."""
+    """Classes of owners, in the order in which they give up blocks; see above."""
 
     UNPINNED = 0
     OVER_OWN = 1
@@ -42,31 +42,31 @@ class Class(IntEnum):
 
 
 class Rank(NamedTuple):
-    """An owner's place in that order: the one with the least rank gives up blocks first."""
+    """An owner's place in the eviction order: the owner of least rank gives up blocks first."""
 
     sort: Class
-    held: float  # blocks, by weight, negated
-    is_other: bool  # False, and so first of two alike, for the owner who wants more
+    held: float  # blocks held divided by weight, negated
+    is_other: bool  # False for the owner who needs the room: of two equal ranks it comes first
     owner: str
 
 
 class QuotaUsage:
-    """One tier's counts. One owner thread."""
+    """Usage counts of one tier. One owner thread."""
 
     def __init__(self, total: int) -> None:
         self.total = total
         self.held: defaultdict[str, int] = defaultdict(int)
-        self.moved: set[str] = set()  # whose rank may have changed
+        self.moved: set[str] = set()  # owners whose rank may have changed
         self.quotas: dict[str, Quota] = {}
         self.scale = 1.0  # factor of all floors: less than 1 where they do not all fit
-        self.parts: Mapping[str, float] = {}  # of the divided blocks; none: not partitioned
+        self.parts: Mapping[str, float] = {}  # of the divided blocks; empty: no partition
         self.exceeding: set[str] = set()  # owners that may be over their ceilings
         self._working = 0  # blocks outside of all partitions
         self._leaving: defaultdict[str, int] = defaultdict(int)
-        self._floors = 0.0  # sum over all quotas, in tiers
+        self._floors = 0.0  # sum of all owners' floors, as a share of the tier
 
     def charge(self, owner: str, blocks: int) -> None:
-        """Count `blocks` more blocks of `owner`, or fewer if negative."""
+        """Charge `blocks` more blocks to `owner`, or fewer if negative."""
         self.held[owner] += blocks
         if self.quotas or self.parts:
             self.moved.add(owner)
@@ -76,12 +76,12 @@ class QuotaUsage:
                 self.exceeding.add(owner)
 
     def leaving(self, owner: str, blocks: int) -> None:
-        """Count `blocks` more of `owner`'s blocks, or fewer, as gone once copies have ended."""
+        """Count `blocks` more (or fewer) of `owner`'s blocks as leaving once copies have ended."""
         self._leaving[owner] += blocks
         self.moved.add(owner)
 
     def is_leaving(self, owner: str) -> bool:
-        """Return whether copies are under way after which `owner` will hold less."""
+        """Return whether copies are under way after which `owner` will hold fewer blocks."""
         return self._leaving.get(owner, 0) > 0
 
     def set_quota(self, owner: str, quota: Quota) -> None:
@@ -92,13 +92,13 @@ class QuotaUsage:
         self._rescale()
 
     def partition(self, parts: Mapping[str, float], working: int) -> None:
-        """Reserve each owner a part of the tier, beside `working` blocks that all use."""
+        """Reserve a part of the tier for each owner, beside `working` blocks for everybody."""
         self.parts, self._working = parts, working
         self.moved.update(self.held, self.quotas, parts)
         self.exceeding = {owner for owner in self.held if parts and self.excess(owner)}
 
     def level(self, owner: str) -> int:
-        """Return the number of blocks that `owner` holds and that are not about to leave."""
+        """Return the number of blocks that `owner` holds, without blocks that are leaving."""
         return self.held.get(owner, 0) - self._leaving.get(owner, 0)
 
     def floor(self, owner: str) -> int:
@@ -108,19 +108,19 @@ class QuotaUsage:
         return int(self.quotas.get(owner, DEFAULT).floor * self.scale * self.total + 1e-6)
 
     def ceiling(self, owner: str) -> int:
-        """Return the most blocks that `owner` keeps beyond those its sequences use."""
+        """Return the most blocks that `owner` may keep, beyond blocks that its sequences use."""
         if self.parts:
             return self._partition_of(owner)
         return int(self.quotas.get(owner, DEFAULT).ceiling * self.total + 1e-6)
 
     def excess(self, owner: str, more: int = 0) -> int:
-        """Return how many blocks `owner` would be over its ceiling with `more` blocks; 0: none."""
+        """Return the blocks by which `owner` would exceed its ceiling with `more` blocks, or 0."""
         if not self.parts and (owner == PUBLISHED or owner not in self.quotas):
             return 0
         return max(self.level(owner) + more - self.ceiling(owner), 0)
 
     def rank(self, owner: str, more: int | None = None) -> Rank:
-        """Rank `owner` as a victim of another, or of itself when it wants `more` blocks."""
+        """Rank `owner` as a victim of another owner, or of itself when it needs `more` blocks."""
         is_other = more is None
         if owner == PUBLISHED:
             return Rank(Class.UNPINNED, 0.0, is_other, owner)
@@ -134,7 +134,7 @@ class QuotaUsage:
         return Rank(sort, -level / self._weight(owner), is_other, owner)
 
     def allowance(self, first: Rank, then: Rank | None, more: int) -> int:
-        """Return how many blocks `first` may give up before it is `then`'s turn; at least 1."""
+        """Return how many blocks `first` may give up before `then` has to; at least 1."""
         if first.sort in (Class.OWN, Class.UNPINNED):
             return self.total
         level = self.level(first.owner) + (0 if first.is_other else more)
@@ -147,7 +147,7 @@ class QuotaUsage:
         return max(most, 1)
 
     def shares(self) -> dict[str, float]:
-        """Return the fair share, in blocks, of each owner that holds some or has a quota."""
+        """Return the fair share, in blocks, of each owner that has blocks or a quota."""
         owners = {o for o, held in self.held.items() if held} | self.quotas.keys()
         if self.parts:
             owners |= self.parts.keys()
@@ -166,7 +166,7 @@ class QuotaUsage:
         return self.quotas.get(owner, DEFAULT).weight
 
     def _rescale(self) -> None:
-        """Scale the floors down so that together they fit beside what is published."""
+        """Scale the floors down so that their sum fits beside the published blocks."""
         room = (self.total - self.held.get(PUBLISHED, 0)) / max(self.total, 1)
         scale = min(1.0, room / self._floors) if self._floors > 1e-9 else 1.0
         if scale != self.scale:
@@ -185,6 +185,6 @@ class OwnerUse:
     the tree or not, until it is free again. Who evicts its own blocks counts on both sides.
     """
 
-    blocks_held: int  # now
-    evictions_caused: int  # ever: blocks of any owner that were evicted for this owner
-    evictions_suffered: int  # ever: blocks of this owner that were evicted for any owner
+    blocks_held: int  # held now
+    evictions_caused: int  # since the start: blocks of any owner that were evicted for this owner
+    evictions_suffered: int  # since the start: blocks of this owner that were evicted for any owner

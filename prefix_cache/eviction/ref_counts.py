@@ -1,4 +1,4 @@
-"""Reference counts: which nodes of the tree leases hold, and so which blocks may be evicted.
+"""Reference counts of leases on tree nodes, and so the blocks that may be evicted.
 
 A lease is counted at its deepest node alone. A node is held if it has a lease or a held child. When
 a node becomes held or is no longer held, its parent is updated, and so on up to the first ancestor
@@ -31,14 +31,14 @@ from storage.move import DEVICE_TIER, Tier
 
 
 class RefCounts:
-    """Counts on the nodes, kept in step with the candidates and `evictable_blocks`."""
+    """Reference counts on nodes, kept consistent with the candidates and `evictable_blocks`."""
 
     def __init__(
         self, tree: RadixTree, policy: EvictionPolicy, tiers: Iterable[Tier] = (DEVICE_TIER,)
     ) -> None:
         self.evictable_blocks = 0  # on the device
         self._policy = policy
-        self._policies: dict[str, EvictionPolicy] | None = None  # by owner, where set apart
+        self._policies: dict[str, EvictionPolicy] | None = None  # by owner, if owners are set apart
         self.retention = Retention()
         self.leaves: dict[Tier, Candidates] = {
             tier: Candidates(policy, self.retention) for tier in tiers
@@ -50,11 +50,11 @@ class RefCounts:
 
     @property
     def candidates(self) -> Candidates:
-        """The leaves of the device."""
+        """The evictable leaves of the device tier."""
         return self.leaves[DEVICE_TIER]
 
     def policy_of(self, owner: str) -> EvictionPolicy:
-        """Return the policy for `owner`'s blocks: everybody's, or its own where owners are apart.
+        """Return the eviction policy of `owner`'s blocks: the shared one, or its own if set apart.
 
         A policy that counts and learns would otherwise order one owner's blocks by what others
         have used, and so let one count the other's.
@@ -78,7 +78,7 @@ class RefCounts:
         }
 
     def set_apart(self, quota_usages: Mapping[Tier, QuotaUsage]) -> None:
-        """Stop every owner's blocks from influencing what becomes of another's.
+        """Isolate owners: no owner's blocks influence the eviction of another owner's blocks.
 
         Each owner has a policy of its own: what it has learnt of others is forgotten.
         """
@@ -91,7 +91,7 @@ class RefCounts:
             redundant.set_apart()
 
     def inc_ref(self, node: Node) -> None:
-        """Count one lease on `node`."""
+        """Count one more lease on `node`."""
         was_held = node.leases or node.held_children
         node.leases += 1
         current = node
@@ -107,12 +107,12 @@ class RefCounts:
             current = parent
 
     def dec_ref(self, node: Node) -> list[Node]:
-        """Count one lease less; return the detached nodes that are no longer held."""
+        """Count one lease fewer on `node`; return detached nodes that no lease holds any more."""
         node.leases -= 1
         return [] if node.leases or node.held_children else self._no_longer_held(node)
 
     def cost(self, at: Position) -> int:
-        """Return how many blocks would stop being evictable if `at` were held."""
+        """Return how many blocks would stop being evictable if a lease held `at`."""
         if at.node.is_held:
             return 0
         blocks, node = min(at.inside, at.node.edge.num_device), at.node.parent
@@ -122,7 +122,7 @@ class RefCounts:
         return blocks
 
     def split_at(self, at: Position) -> Node:
-        """Return the node that ends exactly at `at`, splitting one if need be."""
+        """Return the node that ends exactly at `at`, splitting a node if need be."""
         if not at.within:
             return at.node
         upper = self.tree.split(at.node, at.inside)
@@ -134,25 +134,25 @@ class RefCounts:
         return upper
 
     def entered(self, node: Node) -> None:
-        """Count a new leaf in the tree that is not held."""
+        """Count a new leaf of the tree that no lease holds."""
         self.evictable_blocks += node.edge.num_device
         self.policy_of(node.owner).entered(node)
 
     def grown(self, node: Node, lease_of: Node) -> None:
-        """Move one lease from `lease_of` to the new leaf below it."""
+        """Move one lease from the node `lease_of` to the new leaf below it."""
         node.leases = 1
         lease_of.held_children += 1
         lease_of.leases -= 1
         self.policy_of(node.owner).entered(node)
 
     def touch(self, node: Node, now: float) -> None:
-        """Update the last use of a held node and all before it."""
+        """Update the last use of a held node and of all its ancestors."""
         while node.parent is not None:
             node.last_used = now
             node = node.parent
 
     def found(self, way: Iterable[Node], now: float) -> None:
-        """Count that a request has found these held nodes: one and all before it."""
+        """Count one hit on a held node and on all its ancestors."""
         for current in way:
             current.last_used = now
             current.hits += 1
@@ -161,12 +161,12 @@ class RefCounts:
             self.policy_of(current.owner).used(current)
 
     def ended(self, node: Node, added: int) -> None:
-        """Tell the policy that a request is over that put the last `added` blocks into `node`."""
+        """Tell the policy that the request that put the last `added` blocks into `node` is over."""
         if node.attached:
             self.policy_of(node.owner).ended(node, added)
 
     def trim(self, node: Node, count: int) -> None:
-        """Remove the last `count` blocks of a leaf from the tree; their slots are the caller's."""
+        """Remove the last `count` blocks of a leaf from the tree; the caller frees their slots."""
         edge = node.edge
         before = edge.num_device
         keys = edge.trim(count)
@@ -220,8 +220,8 @@ class RefCounts:
                 noted.add(node)
 
     def offer(self, node: Node) -> None:
-        """Make a candidate of a node where it is an unheld leaf, and of no other."""
-        # What has blocks on the device below it is on the device whole, and no tail anywhere.
+        """Make a node a candidate in tiers where it is an unheld leaf; withdraw it from others."""
+        # A node with a child on the device is on the device whole, so it is a leaf in no tier.
         if node.leases or node.held_children or node.device_children or node.transfers:
             tails = NO_TIERS
         else:
@@ -233,7 +233,7 @@ class RefCounts:
             self.leaves[tier].add(node)
 
     def withdraw(self, node: Node) -> None:
-        """Forget that a node was a candidate: it is held or being copied now, or has left."""
+        """Withdraw a node from the candidates: it is held, being copied, or has left the tree."""
         for tier in node.candidate_tiers:
             self.leaves[tier].discard(node)
         node.candidate_tiers = NO_TIERS

@@ -1,4 +1,4 @@
-"""An owner's share of each tier: a floor, a ceiling, and weighted max-min fairness between.
+"""Each owner's share of a tier: a floor, a ceiling, and weighted max-min fairness in between.
 
     share of an owner = its weight x level, but no less than its floor and no more than its ceiling;
                         one level for all, at which the shares fill the tier
@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-PUBLISHED = "published"  # the owner of what is pinned for many; outside of all quotas
+PUBLISHED = "published"  # the owner of pinned blocks that many tenants share; outside of all quotas
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +23,9 @@ class Quota:
     Raises ValueError unless 0 <= floor <= ceiling <= 1 and the weight is positive and finite.
     """
 
-    floor: float = 0.0  # what other owners' needs do not take away
-    ceiling: float = 1.0  # what it never holds more of, beyond what its sequences run with
-    weight: float = 1.0  # its part of what lies between, relative to the others' weights
+    floor: float = 0.0  # share that other owners cannot take away
+    ceiling: float = 1.0  # most that it may hold, beyond blocks that its sequences use
+    weight: float = 1.0  # of the room above the floors, relative to other weights
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.floor <= self.ceiling <= 1.0:
@@ -46,12 +46,12 @@ class Claim:
     weight: float
 
     def at(self, level: float) -> float:
-        """Return the share at a level."""
+        """Return the share of this quota at a fairness level."""
         return min(max(self.weight * level, self.floor), self.ceiling)
 
 
 def fair_shares(room: float, claims: Mapping[str, Claim]) -> dict[str, float]:
-    """Divide `room` blocks between owners who all want as much as they can get.
+    """Divide `room` blocks between owners who all want as many blocks as they can get.
 
     The floors together are no more than `room`. Less than all is given only where the ceilings
     together are less.
@@ -61,7 +61,7 @@ def fair_shares(room: float, claims: Mapping[str, Claim]) -> dict[str, float]:
 
 
 def partition(quotas: Mapping[str, Quota]) -> dict[str, float]:
-    """Divide a tier for good: each owner's fair share, as a part of 1.
+    """Divide a tier permanently: each owner's fair share, as a fraction of 1.
 
     Where the floors are more than 1 together, they are scaled down.
     """
@@ -72,7 +72,7 @@ def partition(quotas: Mapping[str, Quota]) -> dict[str, float]:
 
 
 def _level(room: float, claims: Mapping[str, Claim]) -> float:
-    """Find the level at which the shares add up to `room`, or all ceilings are reached.
+    """Find the level at which the shares add up to `room` or all ceilings are reached.
 
     The sum of shares is a line between the levels at which one leaves its floor or meets its
     ceiling, so it is followed from one of these to the next.

@@ -1,4 +1,4 @@
-"""The evictable leaves of a tier where owners have quotas: the owner is chosen first, then a leaf.
+"""The evictable leaves of a tier with quotas: choose the owner first, then the leaf.
 
 Each owner has a heap of leaves, in the policy's order; the owners are sorted by `quota_usage`, the
 first to lose blocks first. An owner whose counts have changed is sorted in again at the next
@@ -19,7 +19,7 @@ from prefix_cache.tree.node import Node
 
 
 class VictimQueue(Candidates):
-    """Queue in place of a tier's `Candidates` from the first quota on."""
+    """Victim queue that replaces a tier's `Candidates` once a quota is set."""
 
     def __init__(
         self,
@@ -28,11 +28,11 @@ class VictimQueue(Candidates):
         nodes: Iterable[Node] = (),
         retention: Retention | None = None,
     ) -> None:
-        """Order owners' leaves; without `retention` no time passes."""
+        """Order each owner's leaves; without `retention` no mark ever lapses."""
         self._retention = retention or Retention()
         self._policy_of = policy_of
         self._quota_usage = quota_usage
-        self._leaves: dict[str, Candidates] = {}  # of owners that have any
+        self._leaves: dict[str, Candidates] = {}  # of owners that have evictable leaves
         self._order: SortedList[Rank] = SortedList()
         self._places: dict[str, Rank] = {}
         for node in nodes:
@@ -48,7 +48,7 @@ class VictimQueue(Candidates):
         return node.owner in self._leaves and node in self._leaves[node.owner]
 
     def add(self, node: Node) -> None:
-        """Add a leaf at its place among its owner's."""
+        """Add a leaf at its place among its owner's leaves."""
         leaves = self._leaves.get(node.owner)
         if leaves is None:
             leaves = Candidates(self._policy_of(node.owner), self._retention)
@@ -57,7 +57,7 @@ class VictimQueue(Candidates):
         leaves.add(node)
 
     def discard(self, node: Node) -> None:
-        """Forget a node, whether or not it is here."""
+        """Remove a node, if it is present."""
         leaves = self._leaves.get(node.owner)
         if leaves is not None:
             leaves.discard(node)
@@ -70,26 +70,26 @@ class VictimQueue(Candidates):
         return self._choose(owner, wanted, more, Class.BELOW)
 
     def spare(self, owner: str, wanted: int, more: int) -> tuple[Node, int] | None:
-        """Choose like `choose`, but no victims of owners below their floors."""
+        """Choose like `choose`, but spare owners below their floors."""
         return self._choose(owner, wanted, more, Class.OWN)
 
     def own(self, owner: str) -> Node | None:
-        """Return the leaf that `owner` would give first."""
+        """Return the leaf that `owner` would give up first."""
         leaves = self._leaves.get(owner)
         return None if leaves is None else leaves.first()
 
     def admits(self, node: Node, victim: Node) -> bool:
-        """Return whether `node` may have the room of `victim`, which was chosen for its owner."""
+        """Return whether `node` may take the room of `victim`, which was chosen for its owner."""
         admits = self._policy_of(node.owner).admits
         is_apart = node.owner != victim.owner
         return is_apart or self._retention.may_displace(node, victim, admits)
 
     def outdated(self) -> list[Node]:
-        """Return the nodes whose key has changed since they were added, for checks."""
+        """Return the nodes whose key has changed since they were added; for checks."""
         return [node for leaves in self._leaves.values() for node in leaves.outdated()]
 
     def num_unreachable(self) -> int:
-        """Return how many candidates or owners would never come up, for checks."""
+        """Count the candidates and owners that would never reach the front; for checks."""
         self._place_anew()
         unplaced = len(self._leaves.keys() ^ self._places.keys())
         stale = [o for o, rank in self._places.items() if rank != self._quota_usage.rank(o)]

@@ -1,4 +1,4 @@
-"""A running sequence's hold on the cache.
+"""A lease: a running sequence's hold on cached and private blocks.
 
 Ownership, by position in `block_ids`:
 
@@ -41,47 +41,47 @@ from storage.move import Move
 
 @dataclass(slots=True, eq=False)
 class Lease:
-    """A sequence's blocks.
+    """A lease of one sequence's blocks.
 
     Readers use `blocks`, `cached_tokens`, `moves`, `ready`, `failed`, `num_written`, `first_reads`.
     """
 
     path: NamespacePath
-    owner: str  # who is charged with the blocks it adds: a flow
-    shares: bool  # False: reads nothing from the tree and commits nothing to it
-    block_ids: BlockIds  # slots of the device pool; the first num_blocks are valid
+    owner: str  # the flow that is charged for the blocks that the lease adds
+    shares: bool  # False: the lease neither reads blocks from the tree nor commits any
+    block_ids: BlockIds  # device slots; the first num_blocks are valid
     num_blocks: int
     num_shared: int
     node: Node  # deepest tree node held; ends at block num_shared
-    cached_tokens: int  # tokens whose KV was there when the lease was taken
-    moves: tuple[Move, ...]  # to be executed before the lease's first step
-    writer: str = ""  # the label of its request; "": none, and its blocks are not counted
-    # Blocks found that no request had found before, by the label of who wrote them.
+    cached_tokens: int  # tokens whose KV was cached when the lease was taken
+    moves: tuple[Move, ...]  # copies to be executed before the lease's first step
+    writer: str = ""  # the request's label; "": no label, and its blocks are not counted
+    # Blocks that this request is the first to find, by the label of the request that wrote them.
     first_reads: dict[str, int] = field(default_factory=dict)
-    num_written: int = 0  # blocks that it put in the tree under its label
+    num_written: int = 0  # blocks that the lease put in the tree under its label
     released: bool = False
-    loads: int = 0  # runs of blocks that are still being loaded
-    failed: bool = False  # a block that was to come has not
+    loads: int = 0  # runs of blocks that are still loading
+    failed: bool = False  # a block that was being loaded has not arrived
     first_added: int | None = None  # first position whose block this lease put in the tree
     duplicates: list[tuple[int, int]] = field(default_factory=list)  # [start, end) positions
 
     @property
     def blocks(self) -> BlockIds:
-        """A view of the valid block ids, in order of position."""
+        """The valid device slots, in order of position; a view."""
         return self.block_ids[: self.num_blocks]
 
     @property
     def ready(self) -> bool:
-        """True if all its cached tokens are on the device."""
+        """True if all cached tokens of the lease are on the device."""
         return not self.loads and not self.failed
 
     def check_open(self) -> None:
-        """Raise LeaseError if it has been released."""
+        """Raise LeaseError if the lease has been released."""
         if self.released:
             raise LeaseError("the lease has been released")
 
     def own_blocks(self) -> BlockIds:
-        """Return the ids that are freed with the lease: the duplicates and the private ones."""
+        """Return the slots freed with the lease: of its duplicate and its private blocks."""
         if not self.duplicates:
             return self.block_ids[self.num_shared : self.num_blocks]
         own = [*self.duplicates, (self.num_shared, self.num_blocks)]
@@ -98,13 +98,13 @@ class Lease:
         self.num_blocks = total
 
     def add_duplicates(self, start: int, end: int) -> None:
-        """Remember that the blocks of positions [start, end) have equals in the tree."""
+        """Note that the blocks of positions [start, end) duplicate blocks of the tree."""
         if self.duplicates and self.duplicates[-1][1] == start:
             start = self.duplicates.pop()[0]
         self.duplicates.append((start, end))
 
     def note_added(self, position: int) -> None:
-        """Note that the block at `position` is in the tree because of this lease."""
+        """Note that this lease put the block at `position` in the tree."""
         if self.first_added is None or position < self.first_added:
             self.first_added = position
 
@@ -121,5 +121,5 @@ class Lease:
 
     @property
     def num_added(self) -> int:
-        """Number of blocks, at most, that are in the tree because of this lease."""
+        """Upper bound on the number of blocks that this lease put in the tree."""
         return 0 if self.first_added is None else self.num_shared - self.first_added

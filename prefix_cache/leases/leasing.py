@@ -1,4 +1,4 @@
-"""The giving and taking back of a lease: blocks found, loading, partly copied, and fresh.
+"""The opening and closing of leases over found, loading, partly copied and fresh blocks.
 
     0 ...... found ...... at.num_blocks ...... all tokens
     | held in the tree;  | private blocks, for which room     |
@@ -30,7 +30,7 @@ from storage.move import Move, Tier
 
 
 class Leasing:
-    """The leases that are open. One owner thread."""
+    """The open leases. One owner thread."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Leasing:
         reuse_accounting: ReuseAccounting,
     ) -> None:
         self.leases: set[Lease] = set()
-        self._running: Counter[str] = Counter()  # leases by owner
+        self._running: Counter[str] = Counter()  # open leases by owner
         self._tree = ref_counts.tree
         self._ref_counts = ref_counts
         self._capacity = capacity
@@ -58,7 +58,7 @@ class Leasing:
         load_blocks: int | None,
         match: PrefixMatch | None,
     ) -> Lease | None:
-        """Lease blocks for all of `token_ids`, of which `known` may be found; None: not now.
+        """Lease blocks for all of `token_ids`; it may find `known` blocks. None if no room now.
 
         `match` is an earlier one of these tokens.
         """
@@ -71,13 +71,13 @@ class Leasing:
         if wanted > capacity.allocator.num_free and (
             wanted > capacity.obtainable - self._ref_counts.cost(at)
         ):
-            return None  # not even in the end
+            return None  # it will not fit even when all copies have ended
         node = self._ref_counts.split_at(at)
         self._ref_counts.inc_ref(node)
         is_apart = capacity.is_partitioned(owner)
         is_room = is_apart and self._own_room(node, owner, missing)
         partial = None
-        if is_here:  # a lease that waits copies nothing
+        if is_here:  # a lease that still waits for loads copies no partial block
             partial = self._tree.partial(Position.after(node), path, known, stays=is_apart)
         if not is_apart:
             partial = capacity.keepable(partial, wanted)
@@ -92,7 +92,7 @@ class Leasing:
         return lease
 
     def pin(self, path: NamespacePath, token_ids: TokenIds, owner: str, now: float) -> Lease | None:
-        """Lease whole blocks that are all on the device, and charge `owner`; None: they are not."""
+        """Lease blocks that are all on the device and charge `owner`; None if any is elsewhere."""
         at = self._tree.walk(path, token_ids)
         is_here = 0 < at.inside <= at.node.edge.num_device
         if not is_here or at.num_blocks * self._block_size < len(token_ids):
@@ -102,14 +102,14 @@ class Leasing:
         node = self._ref_counts.split_at(at)
         self._ref_counts.inc_ref(node)
         lease = self._open(path, owner, node, now)
-        self._capacity.adopt(node, owner)  # read while they were still their writers'
+        self._capacity.adopt(node, owner)  # until now charged to their writers
         self._fill(lease, 0, None)
         return lease
 
     def read(
         self, path: NamespacePath, token_ids: TokenIds, owner: str, now: float
     ) -> Lease | None:
-        """Lease the whole blocks that are on the device, to read them; None: there are none."""
+        """Lease the whole blocks on the device for reading; None if none is on the device."""
         at = self._tree.walk(path, token_ids)
         at = at.cut(whereabouts(at).device)
         if not at.num_blocks:
@@ -121,11 +121,11 @@ class Leasing:
         return lease
 
     def is_busy(self, owner: str) -> bool:
-        """Return whether `owner` has a lease."""
+        """Return whether `owner` has an open lease."""
         return self._running[owner] > 0
 
     def lengthen(self, lease: Lease, blocks: int, now: float) -> bool:
-        """Add `blocks` private blocks, and drop others if need be; False: not now."""
+        """Add `blocks` private blocks, dropping other blocks if need be; False if no room now."""
         fresh = self._capacity.take_now(blocks, lease.owner)
         if fresh is None and self._is_alone(lease):
             is_room = self._capacity.make_room(blocks, lease.owner, None)
@@ -137,7 +137,7 @@ class Leasing:
         return True
 
     def take_back(self, lease: Lease, now: float) -> None:
-        """Free the lease's own blocks and its hold on the others."""
+        """Free the lease's own blocks and its hold on tree nodes."""
         lease.released = True
         self.leases.discard(lease)
         self._running[lease.owner] -= 1
@@ -147,18 +147,18 @@ class Leasing:
         self._capacity.removals.free_nodes(self._ref_counts.dec_ref(lease.node))
 
     def _own_room(self, node: Node, owner: str, missing: int) -> bool:
-        """Make room for loads up to `node` and `missing` blocks of `owner` after it."""
+        """Make room for loads up to `node` and for `missing` blocks of `owner` after it."""
         needs = loads_by_owner(node)
         needs[owner] = needs.get(owner, 0) + missing
         is_room = self._capacity.make_own_room(needs)
         if is_room and not self.is_busy(owner) and self._capacity.is_leaving(owner):
-            return False  # what it finds must not depend on how long its own copies take
+            return False  # the blocks found must not depend on how long the owner's own copies take
         if is_room:
             return True
         return self._is_alone() and self._capacity.make_room(sum(needs.values()), owner, None)
 
     def _is_alone(self, lease: Lease | None = None) -> bool:
-        """Return whether, in partitioned tiers, nothing runs beside `lease` and nothing is copied.
+        """Return whether tiers are partitioned and no other lease is open nor any copy under way.
 
         Then others' partitions are broken into rather than a sequence never served.
         """
@@ -187,7 +187,7 @@ class Leasing:
         return lease
 
     def _fill(self, lease: Lease, missing: int, partial: Partial | None) -> None:
-        """Record where the shared blocks lie, and add `missing` fresh ones, which are free."""
+        """Record the slots of the shared blocks, and append `missing` free slots."""
         fresh = self._capacity.take(missing, lease.owner)
         lease.block_ids = _block_ids(lease.node, fresh)
         lease.num_blocks += missing
@@ -197,7 +197,7 @@ class Leasing:
 
 
 def _block_ids(node: Node, fresh: BlockIds) -> BlockIds:
-    """Return the block ids of all positions up to the node's end, and `fresh` after them."""
+    """Return the slots of all positions up to the node's end, then `fresh`."""
     parts = [fresh]
     while node.parent is not None:
         parts.append(node.edge.block_ids)

@@ -1,4 +1,4 @@
-"""Load or recompute: how many blocks of a prefix to load from lower tiers.
+"""The decision how many blocks of a prefix to load from lower tiers, and how many to recompute.
 
     time to the first token, had `n` blocks been loaded:
 
@@ -23,9 +23,9 @@ from prefix_cache.names import Loads
 from prefix_cache.tree.match import Whereabouts
 from storage.move import Tier
 
-LOWER = (Tier.HOST, Tier.DISK)  # in the order in which they lie along a prefix
-# Bytes a second of a copy to the device, until one has been measured. The host's is a high guess:
-# with a low one nothing would be loaded from there, and so nothing measured.
+LOWER = (Tier.HOST, Tier.DISK)  # the order in which tiers follow along a prefix
+# Initial bytes a second of a copy to the device. The host's is a high guess: with a low guess
+# nothing would be loaded from the host, and so nothing measured.
 FIRST_GUESS = {Tier.HOST: 2e10, Tier.DISK: 2e8}
 WEIGHT = 0.2  # of a new measurement in the running mean
 
@@ -35,23 +35,23 @@ class PrefillTimes(Protocol):
 
     @property
     def is_measured(self) -> bool:
-        """True if any time was measured."""
+        """True if any prefill time was measured."""
         ...
 
     def prefill(self, start: int, end: int) -> float:
-        """Predict the seconds for the tokens [start, end) of one prompt."""
+        """Predict the seconds to prefill the tokens [start, end) of one prompt."""
         ...
 
 
 class CopyRate:
-    """Seconds that a block takes from one tier to the device: a guess, then a running mean."""
+    """Seconds to copy a block from one tier to the device: a guess, then a running mean."""
 
     def __init__(self, first_guess: float) -> None:
         self.per_block = first_guess
         self.is_measured = False
 
     def add(self, blocks: int, seconds: float) -> None:
-        """Measure: `blocks` blocks came in `seconds` during which copies were under way."""
+        """Measure a copy: `blocks` blocks came in `seconds` of copying."""
         weight = WEIGHT if self.is_measured else 1.0
         self.per_block += weight * (seconds / blocks - self.per_block)
         self.is_measured = True
@@ -59,7 +59,7 @@ class CopyRate:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """The work before a request: tokens to be computed, and blocks being loaded, by tier."""
+    """The work queued before a request: tokens to compute, and blocks being loaded, by tier."""
 
     tokens: int = 0
     copies: Mapping[Tier, int] = field(default_factory=dict)
@@ -69,12 +69,12 @@ NO_QUEUE = Queue()
 
 
 class LoadOrRecompute:
-    """The decision, rates of copies, and counts. One owner thread."""
+    """The load-or-recompute decision, its copy rates and its counts. One owner thread."""
 
     def __init__(self, times: PrefillTimes, *, block_size: int, block_bytes: int) -> None:
         self._times = times
         self.copies = {tier: CopyRate(block_bytes / rate) for tier, rate in FIRST_GUESS.items()}
-        # What was chosen for lower blocks that requests found, in blocks by tier.
+        # Decisions on lower blocks that requests found, in blocks by tier.
         self.chosen = dict.fromkeys(LOWER, 0)
         self.refused = dict.fromkeys(LOWER, 0)
         self.block_bytes = block_bytes
@@ -89,7 +89,7 @@ class LoadOrRecompute:
         asked: Loads = "auto",
         flow: str = "",
     ) -> int:
-        """Decide how many of `found`'s lower blocks to load for a prompt of `flow`."""
+        """Decide how many of `found`'s lower-tier blocks to load for a prompt of `flow`."""
         lower = found.host + found.disk
         if asked == "always":
             return lower
@@ -98,13 +98,13 @@ class LoadOrRecompute:
         if not self._times.is_measured:
             return lower
         host, disk = found.host, found.disk
-        # Nothing, half or all of a tier: in between the time is nearly linear.
+        # Try to load none, half or all of a tier's blocks: in between the time is nearly linear.
         loads = {0, host // 2, host, host + disk // 2, host + disk}
         quickest = min(loads, key=lambda n: (self.seconds(n, found, num_tokens, queue), -n))
         return max(quickest, self._on_trial(found, quickest, flow))
 
     def seconds(self, loads: int, found: Whereabouts, num_tokens: int, queue: Queue) -> float:
-        """Time to the first token when `loads` of the lower blocks are loaded."""
+        """Predict the seconds to the first token if `loads` of the lower-tier blocks are loaded."""
         host = min(loads, found.host)
         parts = {Tier.HOST: host, Tier.DISK: loads - host}
         copied = max(
@@ -120,7 +120,7 @@ class LoadOrRecompute:
         return max(copied, waited) + self._times.prefill(min(first, num_tokens), num_tokens)
 
     def count(self, found: Whereabouts, loads: int, flow: str = "") -> None:
-        """Count that a request was given a lease which loads `loads` of `found`'s lower blocks."""
+        """Count that a request got a lease which loads `loads` of `found`'s lower-tier blocks."""
         host = min(loads, found.host)
         for tier, there, chosen in (
             (Tier.HOST, found.host, host),
@@ -128,12 +128,12 @@ class LoadOrRecompute:
         ):
             self.chosen[tier] += chosen
             self.refused[tier] += there - chosen
-            # A retry counts as well: its measurement is used from now on.
+            # A trial counts as well: its measured rate is used from now on.
             if there > chosen or (chosen > 0 and self._refusals.is_due((tier, flow))):
                 self._refusals.add((tier, flow))
 
     def _on_trial(self, found: Whereabouts, loads: int, flow: str) -> int:
-        """Return the blocks of a tier that was refused often enough to be tried again."""
+        """Return the blocks of a tier whose loads were refused often enough for a new trial."""
         lower = found.host + found.disk
         if loads < lower and found.disk and self._refusals.is_due((Tier.DISK, flow)):
             return lower

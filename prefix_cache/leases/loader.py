@@ -1,4 +1,4 @@
-"""The loader of the part of a prefix that lies in lower tiers.
+"""The loader of a prefix's blocks that lie in lower tiers.
 
 A load is a run of blocks after a part that is on the device or being loaded. Its copies end in any
 order; when the last has ended, and the load before it is closed, the leading blocks that arrived
@@ -39,15 +39,15 @@ class PlannedLoad:
 
     transfers: list[Transfer] = field(default_factory=list)
     open: int = 0  # transfers that have not ended
-    unsure: set[Transfer] = field(default_factory=set)  # those that are not released early
+    unsure: set[Transfer] = field(default_factory=set)  # transfers that are not released early
     is_released: bool = False
     leases: list[Lease] = field(default_factory=list)
-    after: PlannedLoad | None = None  # the load whose blocks come right before, until it has closed
+    after: PlannedLoad | None = None  # the load of the blocks right before, if still open
     followers: list[PlannedLoad] = field(default_factory=list)
 
 
 def loads_by_owner(node: Node) -> dict[str, int]:
-    """Count by owner the blocks up to the end of `node` neither on the device nor coming."""
+    """Count by owner the blocks up to `node`'s end neither on the device nor loading."""
     loads: dict[str, int] = {}
     for part, lower in _lower_parts(node):
         loads[part.owner] = loads.get(part.owner, 0) + len(lower)
@@ -65,7 +65,7 @@ class Loader:
         self._load_of: dict[Transfer, PlannedLoad] = {}
 
     def begin(self, node: Node, owner: str, lease: Lease | None = None) -> None:
-        """Load the missing blocks up to `node`; device blocks for them are free.
+        """Load the missing blocks up to `node`; their device slots are free already.
 
         `lease` waits for it, and for the blocks that are being loaded already.
         """
@@ -89,13 +89,13 @@ class Loader:
                 lease.loads += not awaited.is_released
 
     def release_early(self, transfer: Transfer) -> None:
-        """Note that steps that read the blocks of a load wait for them themselves."""
+        """Note that steps that read a load's blocks wait for its copies themselves."""
         load = self._load_of[transfer]
         load.unsure.discard(transfer)
         self._note_released(load)
 
     def complete(self, transfer: Transfer) -> list[tuple[Node, int]]:
-        """Apply that all copies of a transfer to the device have ended.
+        """Apply the end of all copies of a transfer to the device.
 
         Returns the blocks that were lost, as nodes and positions, of the loads that are closed by
         this. They are not on the device and no longer being loaded.
@@ -105,7 +105,7 @@ class Loader:
         return self._close(load)
 
     def _note_released(self, load: PlannedLoad) -> None:
-        """Release leases that wait for loads up to this one, which is released early."""
+        """Release the leases that wait for loads up to this load, which is released early."""
         if load.unsure or not load.open or load.is_released:
             return
         if load.after is not None and not load.after.is_released:
@@ -121,7 +121,7 @@ class Loader:
     def _fetch(self, node: Node, lower: Places, owner: str) -> list[Transfer]:
         """Start to copy the blocks in these places, each from its fastest tier."""
         in_host = node.edge.states[lower] & HOST != 0
-        num_host = int(np.count_nonzero(in_host))  # those come first
+        num_host = int(np.count_nonzero(in_host))  # blocks in the host come first
         transfers = []
         for source, places in ((HOST_TIER, lower[:num_host]), (DISK_TIER, lower[num_host:])):
             if len(places):
@@ -133,7 +133,7 @@ class Loader:
         return transfers
 
     def _close(self, load: PlannedLoad) -> list[tuple[Node, int]]:
-        """Close a load all of whose copies have ended, and those that waited for it."""
+        """Close a load whose copies have all ended, and the closable loads after it."""
         if load.open or load.after is not None:
             return []
         missed = min((min(one.missed) for one in load.transfers if one.missed), default=None)
@@ -162,7 +162,7 @@ class Loader:
     def _land(
         self, transfer: Transfer, node: Node, start: int, end: int, missed: int | None
     ) -> int:
-        """Put those blocks on the device before which none is missing; return how many."""
+        """Put arrived blocks before the first missing block on the device; return their number."""
         edge, above = node.edge, node.parent
         whole = above is None or above.edge.is_on_device
         last = end if missed is None else min(max(missed - node.start, start), end)
@@ -183,7 +183,7 @@ class Loader:
 
 
 def _lower_parts(node: Node) -> list[tuple[Node, Places]]:
-    """Return nodes up to `node` not all on the device, from the root, with blocks not coming."""
+    """Return, from the root, nodes up to `node` with blocks neither on the device nor loading."""
     lower = list(takewhile(lambda part: not part.edge.is_on_device, node.way_up()))
     return [
         (part, np.flatnonzero(part.edge.states & (DEVICE | COMING) == 0)) for part in lower[::-1]

@@ -1,4 +1,4 @@
-"""Counts of blocks recomputed instead of loaded, and when a load is to be tried again.
+"""Counts of loads refused in favour of recomputing, and the trials that become due.
 
 A rate that is never measured never changes. So each `RETRY`th time that something would be refused
 it is not.
@@ -12,25 +12,25 @@ from collections.abc import Hashable
 from typing import Generic, TypeVar
 
 RETRY = 32
-MOST_COUNTED = 4096  # keys; the one that was refused longest ago is forgotten
+MOST_COUNTED = 4096  # keys; the key refused longest ago is forgotten
 
 K = TypeVar("K", bound=Hashable)
 
 
 class Refusals(Generic[K]):
-    """A key has its flow in it: else one could count another's. One owner thread."""
+    """Counts of refused loads by key, which names a flow: flows stay apart. One owner thread."""
 
     def __init__(self, most: int = MOST_COUNTED) -> None:
-        """Count `most` keys at once: flows come and go as tenants do."""
+        """Count for `most` keys at a time: flows come and go as tenants do."""
         self._most = most
-        self._times: dict[K, int] = {}  # the one refused longest ago first
+        self._times: dict[K, int] = {}  # in order of the last refusal, oldest first
 
     def is_due(self, key: K) -> bool:
-        """Return whether the load is to be tried this time."""
+        """Return whether the load is due for a trial this time."""
         return self._times.get(key, 0) % RETRY == RETRY - 1
 
     def add(self, key: K) -> None:
-        """Count a load that was refused, or tried because it was due."""
+        """Count a load that was refused, or tried because a trial was due."""
         self._times[key] = self._times.pop(key, 0) + 1
         if len(self._times) > self._most:
             del self._times[next(iter(self._times))]

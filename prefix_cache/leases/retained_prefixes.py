@@ -1,4 +1,4 @@
-"""The prefixes that owners have marked: each is retained for a time, listed, and may be forgotten.
+"""The prefixes that owners have marked: retained for a time, listed, and forgettable.
 
     retain   a prefix in the tree is not evicted before the owner's others, until its time passes;
              each use begins the time anew (`eviction/retention.py`)
@@ -32,11 +32,11 @@ MOST = 256  # listed prefixes of an owner
 class RetainedPrefix:
     """A listed prefix. Its first `sum(held.values())` blocks are still cached."""
 
-    prefix_id: bytes  # the key of its last block
+    prefix_id: bytes  # the key of the prefix's last block
     num_blocks: int
-    held: dict[Tier, int]  # blocks by the fastest tier that they lie in
+    held: dict[Tier, int]  # blocks, by their fastest tier
     retained_for: float  # seconds from each use on
-    left: float  # seconds until it lapses, if nobody uses it
+    left: float  # seconds until the mark lapses without further use
 
 
 _Held = tuple[int, int, int]  # blocks on the device, in the host, on disk
@@ -59,7 +59,7 @@ class RetainedPrefixes:
         self._by_owner: dict[str, OrderedDict[bytes, _Entry]] = {}
 
     def retain(self, path: NamespacePath, tokens: TokenIds, owner: str, seconds: float) -> None:
-        """Retain the owner's blocks of `tokens`, as many whole ones as are cached."""
+        """Retain the owner's cached whole blocks of `tokens`."""
         node = self._ref_counts.split_at(self._tree.walk(path, tokens))
         namespace = path.spans[-1][1]
         own = [one for one in node.way_up() if (one.owner, one.namespace) == (owner, namespace)]
@@ -76,7 +76,7 @@ class RetainedPrefixes:
         self._by_owner[owner] = entries
 
     def listed(self, owner: str) -> list[RetainedPrefix]:
-        """List the owner's prefixes whose time has not passed, the last marked first.
+        """List the owner's unlapsed prefixes, the last marked first.
 
         Takes time in proportion to these prefixes' nodes.
         """
@@ -85,7 +85,7 @@ class RetainedPrefixes:
         return [self._described(key, one, _held_to(one.node, held)) for key, one in entries]
 
     def blocks(self) -> dict[str, int]:
-        """Count each owner's blocks in listed prefixes, each block once.
+        """Count the blocks in each owner's listed prefixes, each block once.
 
         Takes time in proportion to these prefixes' nodes.
         """
@@ -105,7 +105,7 @@ class RetainedPrefixes:
         )
 
     def forget(self, owner: str, prefix_id: bytes, *, is_listed: bool = True) -> int | None:
-        """Forget a listed prefix, up from its end to where another begins that is needed.
+        """Forget a listed prefix from its end up to the end of another listed prefix.
 
         Whatever builds on it goes too. Where a longer listed prefix builds on it, no block goes.
         Returns how many blocks the tree forgot; None: there is no such prefix.
@@ -121,7 +121,7 @@ class RetainedPrefixes:
         return None if node is None else self._forget_up(owner, node, entries.values())
 
     def _ending_with(self, owner: str, key: bytes) -> Node | None:
-        """Find the owner's node whose last block has this key; split it off inside an edge."""
+        """Find the owner's node whose last block has this key; may split a node there."""
         for node in self._tree.owned.get(owner, ()):
             if (block := node.edge.place_of(key)) is not None:
                 return self._ref_counts.split_at(Position(node, block + 1, node.start + block + 1))
@@ -143,11 +143,11 @@ class RetainedPrefixes:
         return 0 if top is None else self._removals.prune_from(top, top.start)
 
     def drop(self, owner: str) -> None:
-        """List no prefix of `owner` any more: its blocks have been forgotten."""
+        """Unlist all prefixes of `owner`, whose blocks have been forgotten."""
         self._by_owner.pop(owner, None)
 
     def _swept(self, owner: str) -> OrderedDict[bytes, _Entry]:
-        """Return the owner's entries, dropping those that lapsed or whose end has gone."""
+        """Return the owner's entries; drop entries that lapsed or whose end node has gone."""
         entries = self._by_owner.get(owner)
         if entries is None:
             return OrderedDict()
@@ -165,7 +165,7 @@ class RetainedPrefixes:
 
 
 def _way_up_to(end: Node, known: Container[Node]) -> list[Node]:
-    """Return a node and those before it up to a known one, without that and the root."""
+    """Return a node and its ancestors below a known ancestor; never the root."""
     way, node = list[Node](), end
     while node.parent is not None and node not in known:
         way.append(node)
@@ -188,5 +188,5 @@ def _held_to(end: Node, known: dict[Node, _Held]) -> _Held:
 
 
 def _is_own(node: Node, owner: str, below: Node | None) -> bool:
-    """Return whether `node` is the owner's and, if `below` is given, has no other child."""
+    """Return whether `node` is the owner's and has no child but `below`, if given."""
     return node.owner == owner and (below is None or len(node.children) == 1)

@@ -1,4 +1,4 @@
-"""Counts of the blocks each owner has written into the cache, and of those ever read.
+"""Counts of the blocks that each owner wrote into the cache, and of those never read.
 
 A block counts as read once a request, of any owner, has found it in the tree; a sequence that
 resumes after a preemption reads its own blocks. It does not matter in which tier a block lies, or
@@ -23,7 +23,7 @@ from prefix_cache.tree.node import Node
 
 
 class ReuseAccounting:
-    """The running counts, in blocks since the start."""
+    """The running counts of written and read blocks since the start."""
 
     def __init__(self) -> None:
         self._written: Counter[str] = Counter()
@@ -34,7 +34,7 @@ class ReuseAccounting:
         self._written[owner] += blocks
 
     def found(self, way: Iterable[Node]) -> dict[str, int]:
-        """Count as read all blocks of the nodes that a request has found.
+        """Count all blocks of the nodes that a request has found as read.
 
         Returns how many of them no request had found before, by the label of their writer.
         """
@@ -53,5 +53,5 @@ class ReuseAccounting:
         return self._written[owner]
 
     def unread(self, owner: str) -> int:
-        """Return how many of them no request has found."""
+        """Return the number of blocks written by `owner` that no request has found."""
         return self._written[owner] - self._read[owner]

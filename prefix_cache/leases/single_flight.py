@@ -1,4 +1,4 @@
-"""The sequences that compute blocks now, so that N cold requests wait for one prefill.
+"""The blocks that sequences compute now, so that N cold requests wait for one prefill.
 
 Only a hint about timing: a key that is held makes another sequence wait, with a deadline that
 is the engine's. Whatever the keys are, even all equal, no block is found or shared by them.
@@ -10,20 +10,20 @@ from collections.abc import Hashable, Iterable
 
 
 class SingleFlight:
-    """Keys being computed; each has at most one holder: the first that claimed it."""
+    """Keys of blocks being computed; each key is held by the sequence that claimed it first."""
 
     def __init__(self) -> None:
         self._holder_of: dict[bytes, Hashable] = {}
         self._keys_of: dict[Hashable, set[bytes]] = {}
 
     def begin(self, holder: Hashable, keys: Iterable[bytes]) -> None:
-        """Claim blocks that `holder` starts to compute; keys held by another stay with that one."""
+        """Claim blocks that `holder` starts to compute; keys held by others stay theirs."""
         mine = {key for key in keys if self._holder_of.setdefault(key, holder) == holder}
         if mine:
             self._keys_of.setdefault(holder, set()).update(mine)
 
     def done(self, holder: Hashable, keys: Iterable[bytes]) -> None:
-        """Free keys of blocks that are in the tree now, or dropped; other holders keep theirs."""
+        """Free the keys of `holder`'s blocks now in the tree or dropped; others keep theirs."""
         held = self._keys_of.get(holder)
         if held is None:
             return
@@ -35,7 +35,7 @@ class SingleFlight:
             del self._keys_of[holder]
 
     def end(self, holder: Hashable) -> None:
-        """Forget all keys of `holder`; nothing if it has none."""
+        """Free all keys of `holder`, if it has any."""
         for key in self._keys_of.pop(holder, ()):
             del self._holder_of[key]
 

@@ -31,25 +31,25 @@ from storage.move import DEVICE_TIER, Tier
 
 @dataclass(frozen=True, slots=True)
 class PoolUse:
-    """The device pool, in blocks: total = free + used, used = evictable + leased."""
+    """Usage of the device pool, in blocks: total = free + used, used = evictable + leased."""
 
     total: int
     free: int
     used: int
-    evictable: int  # could be had by evicting
-    leased: int  # held in the tree, private to a lease, or detached and not yet let go
+    evictable: int  # blocks that could be evicted
+    leased: int  # blocks held in the tree, private to a lease, or detached and still held
 
 
 @dataclass(frozen=True, slots=True)
 class TierUse:
-    """A tier below the device, in blocks."""
+    """Usage of a tier below the device, in blocks."""
 
     total: int
-    used: int  # hold a block, or are being filled
+    used: int  # slots that hold a block or are being filled
 
 
 class Capacity:
-    """The allocator and what owners are charged for, always changed together."""
+    """The device allocator and the owners' charges, always changed together."""
 
     def __init__(
         self, num_blocks: int, ref_counts: RefCounts, tiers: Tiers, in_flight: InFlight
@@ -65,17 +65,17 @@ class Capacity:
 
     @property
     def obtainable(self) -> int:
-        """Number of blocks that can be obtained in the end: free ones and evictable ones."""
+        """Number of device blocks obtainable in the end: free and evictable blocks."""
         return self.allocator.num_free + self._ref_counts.evictable_blocks
 
     def pool(self) -> PoolUse:
-        """Return the present use of the device."""
+        """Return the present usage of the device pool."""
         total, free = self.allocator.total, self.allocator.num_free
         evictable = self._ref_counts.evictable_blocks
         return PoolUse(total, free, total - free, evictable, total - free - evictable)
 
     def lower_tiers(self) -> dict[Tier, TierUse]:
-        """Return the use of the tiers below the device that are there."""
+        """Return the usage of the tiers that exist below the device."""
         lower = [(tier, a) for tier, a in self.allocators.items() if tier is not DEVICE_TIER]
         return {tier: TierUse(a.total, a.total - a.num_free) for tier, a in lower}
 
@@ -92,7 +92,7 @@ class Capacity:
         return self._pools.take(DEVICE_TIER, count, owner)
 
     def take_now(self, count: int, owner: str) -> BlockIds | None:
-        """Return `count` blocks, and drop others rather than wait; None: there are too few.
+        """Return `count` blocks, dropping cached blocks rather than waiting; None if too few.
 
         Where the tiers are partitioned, what the owner gives up for them is copied down as ever.
         """
@@ -118,21 +118,21 @@ class Capacity:
         return any(quota_usage.is_leaving(owner) for quota_usage in self.quota_usages.values())
 
     def is_coming(self, count: int) -> bool:
-        """Return whether `count` device blocks are free, or will be when copies have ended."""
+        """Return whether `count` device blocks are free, or will be once copies have ended."""
         free = self.allocator.num_free
         if self._device.parts:
             return count <= free + sum(self._in_flight.leaving.values())
         return count <= free + self._ref_counts.evictable_blocks
 
     def keepable(self, partial: Partial | None, count: int) -> Partial | None:
-        """Return the partial match unless too few blocks, less than `count`, are left beside it."""
+        """Return the partial match, unless keeping it leaves fewer than `count` blocks."""
         if partial is None:
             return None
         kept = self._ref_counts.cost(Position.after(partial.node))
         return partial if count <= self.obtainable - kept else None
 
     def make_room(self, count: int, owner: str, beside: Partial | None) -> bool:
-        """Free `count` blocks, evicting as many as are missing, but not `beside`; return success.
+        """Free `count` blocks by evicting as many as needed, but not `beside`; return success.
 
         False: not now. Copies may have been planned that will free some.
         """
@@ -146,7 +146,7 @@ class Capacity:
         return enough
 
     def make_own_room(self, needs: Mapping[str, int]) -> bool:
-        """Evict owners' own blocks for what they need beyond their partitions.
+        """Evict owners' own blocks where their needs exceed their partitions.
 
         They do so whether or not blocks are free, so that what they keep does not depend on others.
         Returns whether all that is needed is free now.
@@ -159,13 +159,13 @@ class Capacity:
         self._pools.give_back(DEVICE_TIER, ids, owner)
 
     def placed(self, node: Node, count: int, owner: str) -> None:
-        """Move the charge for blocks of `owner` that became `node`'s, which had lower copies."""
+        """Move the charge for new blocks of `node` from `owner` to the owner of the node."""
         self._device.charge(owner, -count)
         self._device.charge(node.owner, count)
         self.landed(node)
 
     def adopt(self, node: Node, owner: str) -> None:
-        """Charge the blocks of `node` and of all on the way to it to `owner` from now on.
+        """Charge the blocks of `node` and of all its ancestors to `owner` from now on.
 
         They are all on the device, and none is being copied (`may_adopt`). Their records on disk
         are sealed for who had them so far and would never be read again: they are forgotten.
@@ -181,21 +181,21 @@ class Capacity:
                 quota_usage.charge(current.owner, -blocks)
                 quota_usage.charge(owner, blocks)
             self._ref_counts.tree.give(current, owner)
-            current.retained_until = 0.0  # a mark was its owner's alone
+            current.retained_until = 0.0  # a mark belongs to its owner alone
             self._ref_counts.note_redundant(current)
 
     def may_adopt(self, node: Node, owner: str) -> bool:
-        """Return whether no block of another owner is being copied up to the end of `node`."""
+        """Return whether no other owner's block is being copied up to the end of `node`."""
         return not any(one.transfers and one.owner != owner for one in node.way_up())
 
     def took_on_disk(self, taken: Iterable[int], erased: Iterable[int]) -> None:
-        """Reserve disk slots that the tree has after a start, and have `erased` ones erased."""
+        """Reserve disk slots that the tree uses after a start; plan to erase the `erased` slots."""
         slots = np.array(list(taken), dtype=np.int32)
         self.allocators[Tier.DISK].reserve(slots)
         self._in_flight.erase(np.array(list(erased), dtype=np.int32))
 
     def complete(self, transfer: Transfer) -> list[tuple[Node, int]]:
-        """Apply that all copies of a transfer to a slower tier have ended, arrived or not.
+        """Apply the end of all copies of a transfer to a slower tier, arrived or not.
 
         Returns the blocks whose source was found to be damaged, as nodes and positions.
         """
@@ -203,7 +203,7 @@ class Capacity:
         if transfer.makes_room:
             owner, blocks = transfer.nodes[0].owner, transfer.end - transfer.start
             self.quota_usages[transfer.source].leaving(owner, -blocks)
-        for node, start, end in reversed(transfer.parts()):  # from the tail, as blocks go
+        for node, start, end in reversed(transfer.parts()):  # from the tail, as eviction goes
             node.transfers.remove(transfer)
             self._land(transfer, node, start, end)
             self._ref_counts.note_redundant(node)
@@ -214,7 +214,7 @@ class Capacity:
         return [(transfer.node_at(position), position) for position in sorted(transfer.lost)]
 
     def landed(self, node: Node) -> None:
-        """Update the node after a copy of some of its blocks has ended, up or down."""
+        """Update the node after copies of some of its blocks, up or down, have ended."""
         self._ref_counts.note_redundant(node)
         self._stands_still(node)
 
@@ -224,7 +224,7 @@ class Capacity:
             self.removals.free_nodes([node])
 
     def _land(self, transfer: Transfer, node: Node, start: int, end: int) -> None:
-        """Note which blocks arrived in the target; free the slots of those that did not."""
+        """Note the blocks that arrived in the target tier; free the target slots of the others."""
         log = self.removals.eviction_log
         if not transfer.missed:
             node.edge.change(slice(start, end), LAND, transfer.target)
@@ -243,7 +243,7 @@ class Capacity:
             node.kept = False
 
     def _vacate(self, transfer: Transfer, node: Node, start: int, end: int) -> bool:
-        """Forget the blocks [start, end) that were to go, unless they are used or copied again.
+        """Forget blocks [start, end) in the source tier, unless they are used or copied again.
 
         False: nothing was forgotten.
         """

@@ -1,4 +1,4 @@
-"""Copies between tiers and evictions from them, counted in blocks since the start; and the last
+"""Counts of copies between tiers and of evictions, in blocks since the start; and the last
 evictions between different owners: whose block, for whom, from where and why.
 """
 
@@ -10,32 +10,32 @@ from typing import NamedTuple
 
 from storage.move import DEVICE_TIER, Tier
 
-MAX_EVICTIONS = 4096  # different ones that are counted by owner
+MAX_EVICTIONS = 4096  # distinct kinds that are counted by owner
 LOG_LENGTH = 1000
 
 
 class Reason(Enum):
     """Reasons why a copy of a block was given up."""
 
-    COPIED = "copied"  # there is another copy in a slower tier
-    DOUBLE = "double"  # there is another copy in a faster tier
-    NO_ROOM = "no_room"  # the last copy; the tier below had no room, or there is none
+    COPIED = "copied"  # a copy remains in a slower tier
+    DOUBLE = "double"  # a copy remains in a faster tier
+    NO_ROOM = "no_room"  # the last copy; the tier below had no room or does not exist
     UNEARNED = "unearned"  # the last copy; the block was never asked for again, so no disk for it
     BUSY = "busy"  # the last copy; the disk had too many writes under way
-    UNKEPT = "unkept"  # the last copy; copying it down had failed before
+    UNKEPT = "unkept"  # the last copy; an earlier copy to the tier below had failed
     URGENT = "urgent"  # the last copy; a running sequence needed the room at once
-    BEHIND = "behind"  # the last copy; the block built on one that was dropped
-    LOST = "lost"  # a copy was read and found damaged, of this block or one that it builds on
-    TIER_GONE = "tier_gone"  # a tier lost all that it held
+    BEHIND = "behind"  # the last copy; the block built on a dropped block
+    LOST = "lost"  # a copy of this block, or of a block before it, was damaged
+    TIER_GONE = "tier_gone"  # a tier lost all of its blocks
 
     __hash__ = object.__hash__  # members are singletons, and Enum's own hash is far slower
 
 
-COPIED, DOUBLE, NO_ROOM = Reason.COPIED, Reason.DOUBLE, Reason.NO_ROOM  # the daily ones, at hand
+COPIED, DOUBLE, NO_ROOM = Reason.COPIED, Reason.DOUBLE, Reason.NO_ROOM  # the frequent ones
 
 
 class Eviction(NamedTuple):
-    """A kind of eviction: tier, reason, the blocks' owner, and the owner it was for ("": none)."""
+    """A kind of eviction: tier, reason, the blocks' owner, and the owner it served ("": none)."""
 
     tier: Tier
     reason: Reason
@@ -44,7 +44,7 @@ class Eviction(NamedTuple):
 
 
 class EvictionEntry(NamedTuple):
-    """Blocks that were evicted in one go."""
+    """An eviction of several blocks at once."""
 
     when: float  # seconds, monotonic
     eviction: Eviction
@@ -52,24 +52,24 @@ class EvictionEntry(NamedTuple):
 
 
 class EvictionLog:
-    """Counts by tier, and the last evictions between owners. Read for reports.
+    """Counts of evictions by tier, and the last evictions between owners. Read for reports.
 
     Equal evictions in a row are one entry, at the last time that a caller passed to the cache.
     """
 
     def __init__(self) -> None:
-        self.now = 0.0  # set by the cache
-        self.written = dict.fromkeys(Tier, 0)  # copied down into it
-        self.loaded = dict.fromkeys(Tier, 0)  # copied up from it
-        self.failed = dict.fromkeys(Tier, 0)  # were to be copied into it
+        self.now = 0.0  # monotonic seconds, set by the cache
+        self.written = dict.fromkeys(Tier, 0)  # copied into a lower tier
+        self.loaded = dict.fromkeys(Tier, 0)  # copied up from a tier
+        self.failed = dict.fromkeys(Tier, 0)  # failed copies into a tier
         self.evicted: Counter[Eviction] = Counter()
-        # Device blocks of anyone that went for an owner, and of this owner that went for anyone.
+        # Device blocks evicted for an owner (whoever owned them), and evicted from it (for anyone).
         self.caused: Counter[str] = Counter()
         self.suffered: Counter[str] = Counter()
         self._last: deque[EvictionEntry] = deque(maxlen=LOG_LENGTH)
 
     def evict(self, eviction: Eviction, blocks: int) -> None:
-        """Count copies that were given up; past MAX_EVICTIONS kinds, new ones without owners."""
+        """Count evicted copies; past MAX_EVICTIONS kinds, count new kinds without owners."""
         tier, _, of_owner, for_owner = eviction
         if tier is DEVICE_TIER:
             self.caused[for_owner or of_owner] += blocks
@@ -81,7 +81,7 @@ class EvictionLog:
         self.evicted[eviction] += blocks
 
     def by_reason(self, tier: Tier) -> dict[Reason, int]:
-        """Count copies given up in `tier`, by reason."""
+        """Count the copies evicted from `tier`, by reason."""
         counts: Counter[Reason] = Counter()
         for eviction, blocks in self.evicted.items():
             if eviction.tier is tier:
@@ -89,7 +89,7 @@ class EvictionLog:
         return dict(counts)
 
     def entries(self) -> list[EvictionEntry]:
-        """List the last evictions of one owner's blocks for another, the newest first."""
+        """List the last evictions of one owner's blocks for another owner, newest first."""
         return list(reversed(self._last))
 
     def _note(self, eviction: Eviction, blocks: int) -> None:

@@ -1,4 +1,4 @@
-"""The copies under way, and the plan of those that the engine is to start next.
+"""The copies under way, and the plan of copies that the engine is to start next.
 
 begin -> (take_plan) -> end, once for each move -> the transfer has ended, and is settled whole
 """
@@ -20,44 +20,44 @@ NOTHING = Plan()
 
 
 class CopyOutcome(Enum):
-    """Outcomes of a move."""
+    """Outcomes of one block's move."""
 
     DONE = "done"
     FAILED = "failed"  # the block stays where it was
-    LOST = "lost"  # the copy that was to be read is damaged
+    LOST = "lost"  # the source copy is damaged
 
 
 class InFlight:
-    """The copies under way, and the plan that has not been fetched yet."""
+    """The copies under way, and the plan that the engine has not fetched yet."""
 
     def __init__(self) -> None:
-        # Transfers by their first move, as long as none of their moves has ended: the moves of one
-        # usually end together. When some have not, all moves are put into `_apart`, one by one.
+        # Transfers by their first move while no move has ended: the moves of a transfer usually end
+        # together. Once only some have ended, all moves go into `_apart`, one entry each.
         self._whole: dict[Move, Transfer] = {}
         self._apart: dict[Move, Transfer] = {}
         self._transfers: dict[Transfer, None] = {}
         self._moves: list[Move] = []
         self._records: dict[Move, BlockRecord] = {}
         self._erase: list[int] = []
-        # By tier, read only: copies under way that will make room in it, and copies into it.
+        # By tier, read only: copies under way that free room in it, and copies into it.
         self.leaving = dict.fromkeys(Tier, 0)
         self.arriving = dict.fromkeys(Tier, 0)
-        self.disk_writes: Counter[str] = Counter()  # copies to disk under way, by their owner
+        self.disk_writes: Counter[str] = Counter()  # copies to disk under way, by owner
 
     def __len__(self) -> int:
         return sum(self.arriving.values())
 
     @property
     def plans_loads(self) -> bool:
-        """True if the next plan has copies to the device. Goes through the whole plan."""
+        """True if the next plan copies blocks to the device. Goes through the whole plan."""
         return any(move.target_tier is DEVICE_TIER for move in self._moves)
 
     def transfers(self) -> list[Transfer]:
-        """Return the transfers that are not complete, for checks."""
+        """Return the incomplete transfers; for checks."""
         return list(self._transfers)
 
     def open_moves(self) -> list[tuple[Move, Transfer, int]]:
-        """Return the copies under way, with their blocks' positions, for checks."""
+        """Return the copies under way with their blocks' positions; for checks."""
         whole = [(move, transfer) for transfer in self._whole.values() for move in transfer.moves]
         moves = [*whole, *self._apart.items()]
         return [(move, transfer, _position(transfer, move)) for move, transfer in moves]
@@ -93,7 +93,7 @@ class InFlight:
         return transfer
 
     def transfers_of(self, moves: Sequence[Move]) -> Iterator[Transfer]:
-        """Yield the transfers that these moves make up; none for one that has ended in part."""
+        """Yield the transfers that these moves make up; none for transfers that ended in part."""
         at = 0
         while at < len(moves):
             transfer = self._whole.get(moves[at])
@@ -104,7 +104,7 @@ class InFlight:
             at += len(transfer.moves)
 
     def end(self, moves: Iterable[Move], outcome: CopyOutcome) -> Iterator[Transfer]:
-        """Note that these copies have ended; yield each transfer as soon as its last one has.
+        """Note that these copies have ended; yield each transfer when its last copy has ended.
 
         Raises UnknownMove at the first that is not under way.
         """
@@ -124,7 +124,7 @@ class InFlight:
                 yield transfer
 
     def _ending(self, ended: list[Move], at: int) -> tuple[Transfer, int]:
-        """Return the transfer of the move at `at`, and how many of its moves follow at once."""
+        """Return the transfer of the move at `at`, and how many of its moves follow it directly."""
         move = ended[at]
         transfer = self._whole.get(move)
         if transfer is not None and ended[at : at + len(transfer.moves)] == transfer.moves:
@@ -141,21 +141,21 @@ class InFlight:
         self._whole = {}
 
     def close(self, transfer: Transfer) -> None:
-        """Forget a transfer: it is complete."""
+        """Forget a complete transfer."""
         del self._transfers[transfer]
 
     def void(self, tier: Tier) -> None:
-        """Count all copies under way to `tier` as failed, whatever is reported of them."""
+        """Fail all copies under way to `tier`, whatever is reported of them."""
         for transfer in self._transfers:
             if transfer.target is tier:
                 transfer.missed.update(range(transfer.start, transfer.end))
 
     def erase(self, slots: BlockIds) -> None:
-        """Add slots on disk to the next plan, to be erased."""
+        """Plan to erase disk slots."""
         self._erase += slots.tolist()
 
     def take_plan(self) -> Plan:
-        """Return and clear the plan of what was asked for since the last time."""
+        """Return and clear the plan of copies and erasures requested since the last call."""
         if not self._moves and not self._erase:
             return NOTHING
         plan = Plan(tuple(self._moves), self._records, tuple(dict.fromkeys(self._erase)))
@@ -164,7 +164,7 @@ class InFlight:
 
 
 def _miss(transfer: Transfer, moves: list[Move], outcome: CopyOutcome) -> None:
-    """Note that the blocks of these moves have not arrived and, if LOST, that they are damaged."""
+    """Note that the blocks of these moves have not arrived, and are damaged if LOST."""
     positions = [_position(transfer, move) for move in moves]
     transfer.missed.update(positions)
     if outcome is CopyOutcome.LOST:

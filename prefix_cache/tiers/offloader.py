@@ -1,4 +1,4 @@
-"""Offloads blocks: from the device to the host, from the host to disk, or out of the cache.
+"""The offloader: moves blocks from device to host, from host to disk, or out of the cache.
 
     the next victims of a tier                  what is done with them
     ------------------------------------------------------------------------------------
@@ -40,7 +40,7 @@ from storage.move import DEVICE_TIER, DISK_TIER, HOST_TIER, Tier
 
 
 class Offloader:
-    """Offloader, which makes room in a tier. One owner thread."""
+    """Offloader of blocks to make room in a tier. One owner thread."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Offloader:
         self._below: dict[Tier | None, Tier | None] = dict(pairwise([*pools.allocators, None]))
 
     def make_room(self, count: int, owner: str) -> bool:
-        """Return whether `count` device blocks are free; if not, plan copies that will free some.
+        """Return whether `count` device blocks are free; else plan copies that will free blocks.
 
         Where it is False and no copy is under way, all that could be evicted is held.
         """
@@ -83,7 +83,7 @@ class Offloader:
         return device.num_free >= count
 
     def make_room_now(self, count: int, owner: str, reason: Reason = Reason.URGENT) -> bool:
-        """Make room like `make_room`, but drop blocks instead of copying them down."""
+        """Free `count` device blocks like `make_room`, but drop blocks instead of copying them."""
         while (short := count - self._device.num_free) > 0:
             chosen = self._ref_counts.candidates.choose(owner, short, count)
             if chosen is None:
@@ -97,7 +97,7 @@ class Offloader:
         return True
 
     def make_ahead(self) -> None:
-        """Start copies so that some device blocks are free before anybody asks for them.
+        """Start copies so that some device blocks are free before any request needs them.
 
         Where the device is partitioned, some blocks are outside of all partitions.
         """
@@ -105,7 +105,7 @@ class Offloader:
             self.make_room(min(self._tiers.ahead, self._device.total), "")
 
     def trim(self, tier: Tier, owner: str, more: int = 0) -> bool:
-        """Start to evict what `owner` would be over its ceiling by with `more` blocks.
+        """Start to evict the blocks by which `owner` exceeds its ceiling with `more` blocks.
 
         What sequences use stays. False: copies under way have to end first; meanwhile the leaf
         after the one that waits for them stays too, so that what goes does not depend on copies.
@@ -113,14 +113,14 @@ class Offloader:
         leaves, quota_usage = self._ref_counts.leaves[tier], self._quota_usages[tier]
         while over := quota_usage.excess(owner, more):
             node = leaves.own(owner)
-            if node is None:  # what is left is used by sequences, or on its way
+            if node is None:  # the remaining blocks are used by sequences or being copied
                 return not (quota_usage.parts and quota_usage.is_leaving(owner))
             if self._push_down(tier, node, over, owner):
                 return False
         return True
 
     def save(self, node: Node, blocks: int) -> int:
-        """Start to copy up to `blocks` blocks of `node` to disk, the first ones that are not there.
+        """Start to copy up to `blocks` blocks of `node` to disk, the first blocks not there.
 
         They stay where they are. On disk only blocks are evicted for them that lie nowhere else and
         that the policy values less. Returns how many copies were planned.
@@ -136,7 +136,7 @@ class Offloader:
         alike = places - places[0] == np.arange(len(places))
         run = int(np.count_nonzero(np.logical_and.accumulate(alike & (in_host == in_host[0]))))
         is_apart, wanted = bool(self._quota_usages[DISK_TIER].parts), min(blocks, run)
-        if not (is_apart and node.owner == PUBLISHED):  # tenants' blocks build on those
+        if not (is_apart and node.owner == PUBLISHED):  # tenants' blocks build on published blocks
             wanted = self._within_ceiling(DISK_TIER, wanted, node, False)
         while (short := wanted - allocator.num_free) > 0:
             chosen = None if is_apart else leaves.spare(node.owner, short, wanted)
@@ -153,7 +153,7 @@ class Offloader:
     def _choose(
         self, wanted: int, count: int, owner: str, skipped: list[Node]
     ) -> tuple[Node, int] | None:
-        """Choose whose device blocks go next; copies must end before floors are broken."""
+        """Choose the next victim on the device; wait for copies before breaking floors."""
         leaves = self._ref_counts.leaves[DEVICE_TIER]
         chosen = leaves.spare(owner, wanted, count)
         waits = skipped or self._in_flight.leaving[DEVICE_TIER]
@@ -162,7 +162,7 @@ class Offloader:
         return chosen
 
     def _push_down(self, tier: Tier, node: Node, wanted: int, owner: str, awaited: int = 0) -> int:
-        """Free slots of the node's last blocks in `tier`, or begin to: then 0 is returned.
+        """Free slots of the node's last blocks in `tier`, or start copies that will; returns 0.
 
         Else the node stays as it is, and waits for the returned number of slots that are being
         vacated in the tier below. Other nodes already wait for `awaited` of these.
@@ -184,7 +184,7 @@ class Offloader:
                 return 0
             if coming:
                 return coming
-        if node.transfers:  # its own lower blocks make room for these
+        if node.transfers:  # its own lower blocks make room for these blocks
             return wanted
         self._removals.lose(tier, node, wanted, owner, refusal or NO_ROOM)
         return 0
@@ -192,7 +192,7 @@ class Offloader:
     def _begin(
         self, node: Node, places: tuple[int, int], ends: tuple[Tier, Tier], owner: str
     ) -> None:
-        """Copy the blocks [start, end) down a tier, to make room for `owner`."""
+        """Begin to copy the blocks [start, end) down a tier, to make room for `owner`."""
         (start, end), (source, target) = places, ends
         slots = self._pools.take(target, end - start, node.owner)
         self._quota_usages[source].leaving(node.owner, end - start)
@@ -200,7 +200,7 @@ class Offloader:
         self._ref_counts.withdraw(node)
 
     def _refusal(self, below: Tier, node: Node, must: bool) -> Reason | None:
-        """Return why a node may not go down. `must`: others that lie lower would be lost with it.
+        """Return why a node may not go down. `must`: without the copy, lower blocks would be lost.
 
         The host takes any block; the disk takes blocks that were asked for twice or are retained,
         and only while it has few writes under way.
@@ -215,7 +215,7 @@ class Offloader:
         return None if must or is_asked_for else Reason.UNEARNED
 
     def _disk_writes_left(self, owner: str) -> int:
-        """Return how many more disk writes may be under way, in `owner`'s part if it has one."""
+        """Return how many more disk writes may start, within `owner`'s part if it has one."""
         most, parts = self._tiers.max_disk_writes, self._quota_usages[DISK_TIER].parts
         if parts:
             most = math.ceil(most * parts.get(owner, 0.0)) - self._in_flight.disk_writes[owner]
@@ -226,7 +226,7 @@ class Offloader:
     def _room(
         self, tier: Tier, wanted: int, node: Node, must: bool, owner: str, awaited: int
     ) -> tuple[int, int]:
-        """Return how many slots of `tier`, up to `wanted`, `node` may take, and how many will come.
+        """Return the slots of `tier`, up to `wanted`, that `node` may take now, and those to come.
 
         What comes is counted on once: `awaited` slots of it are for others.
         """
@@ -269,7 +269,7 @@ class Offloader:
         return min(wanted, free), 0
 
     def _within_ceiling(self, tier: Tier, wanted: int, node: Node, must: bool) -> int:
-        """Return how many of `wanted` slots `node`'s owner may take, after giving up own ones."""
+        """Return how many of `wanted` slots `node`'s owner may take after evicting own blocks."""
         leaves, quota_usage = self._ref_counts.leaves[tier], self._quota_usages[tier]
         while over := quota_usage.excess(node.owner, wanted):
             if quota_usage.parts and self._removals.forget_redundant(tier, over, node.owner):

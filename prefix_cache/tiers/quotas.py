@@ -27,14 +27,14 @@ class TierShare(NamedTuple):
     """An owner's usage and quota in one tier, in blocks. Thousands are made at once."""
 
     held: int
-    floor: int  # what it is promised; less than its quota says where not all floors fit
+    floor: int  # the promised blocks; less than the quota if not all floors fit
     ceiling: int
-    fair: float  # what it would have if everyone wanted more
+    fair: float  # the owner's blocks if every owner wanted more
 
 
 @dataclass(slots=True)
 class Evictions:
-    """Copies of blocks given up since the start, by tier and reason."""
+    """Evicted copies of blocks since the start, by tier and reason."""
 
     caused: defaultdict[tuple[Tier, Reason], int] = field(default_factory=lambda: defaultdict(int))
     suffered: defaultdict[tuple[Tier, Reason], int] = field(
@@ -51,15 +51,15 @@ class Quotas:
         self._traffic = capacity.removals.eviction_log
         self._quota_usages = {tier: capacity.quota_usages[tier] for tier in ref_counts.leaves}
         self._by_owner: dict[str, Quota] = {}
-        self._parts: dict[str, float] = {}  # by owner; none: tiers are not partitioned
+        self._parts: dict[str, float] = {}  # by owner; empty: tiers are not partitioned
 
     @property
     def are_partitions(self) -> bool:
-        """True if every owner has a part of each tier for itself."""
+        """True if every owner has its own part of each tier."""
         return bool(self._parts)
 
     def partition(self, quotas: Mapping[str, Quota], working_blocks: int = 0) -> None:
-        """Divide each tier among these owners for good; without any, tiers are shared again.
+        """Divide each tier among these owners permanently; no owners: share the tiers again.
 
         An owner's part is its fair share, as if all wanted more than there is. One that is not
         among them has none. `working_blocks` of the device are outside of all partitions, as are
@@ -94,7 +94,7 @@ class Quotas:
             self.set(owner, DEFAULT)
 
     def keep(self, owner: str) -> None:
-        """Start to evict what `owner` holds over its ceiling in any tier."""
+        """Start to evict the blocks by which `owner` exceeds its ceiling in any tier."""
         if self._parts and owner == PUBLISHED:
             return  # a prefix that was just computed is pinned by the time of `keep_again`
         if self._by_owner or self._parts:
@@ -108,11 +108,11 @@ class Quotas:
                 quota_usage.exceeding.add(owner)
 
     def may_give(self, owner: str) -> bool:
-        """Return whether device blocks that `owner`'s sequences give back come to others."""
+        """Return whether other owners may get device blocks that `owner`'s sequences free."""
         return not self._parts or self._quota_usages[DEVICE_TIER].excess(owner) > 0
 
     def is_kept(self, owner: str, is_busy: Callable[[str], bool]) -> bool:
-        """Return whether `owner` keeps to its partitions, but for what its sequences use.
+        """Return whether `owner` keeps to its partitions, apart from its sequences' blocks.
 
         False: blocks of its own are leaving a tier. It has to wait for that: what it finds must
         not depend on how long copies take. While it is busy it always has some under way, and then
@@ -124,7 +124,7 @@ class Quotas:
         return all(is_done) and (is_busy(owner) or not self._capacity.is_leaving(owner))
 
     def keep_again(self) -> None:
-        """Try again for owners over their ceiling, whose blocks were in use or could not move."""
+        """Retry owners over their ceiling, whose blocks were in use or could not move before."""
         over: set[str] = set()
         for quota_usage in self._quota_usages.values():
             over |= quota_usage.exceeding
@@ -134,11 +134,11 @@ class Quotas:
 
     @property
     def floors_scale(self) -> dict[Tier, float]:
-        """The factor of all floors in each tier: 1, or less where they do not all fit."""
+        """The factor of all floors in each tier: 1, or less where the floors do not all fit."""
         return {tier: quota_usage.scale for tier, quota_usage in self._quota_usages.items()}
 
     def shares(self) -> dict[str, dict[Tier, TierShare]]:
-        """Return what each owner with blocks or a quota holds and may hold, by tier.
+        """Return each owner's blocks and share by tier, for owners with blocks or a quota.
 
         The owner of published prefixes is left out.
         """
@@ -154,7 +154,7 @@ class Quotas:
         return dict(found)
 
     def evictions(self) -> dict[str, Evictions]:
-        """Return evictions by owner, caused and suffered; those for no owner count on one side."""
+        """Return evictions by owner, caused and suffered; those for no owner only as suffered."""
         found: defaultdict[str, Evictions] = defaultdict(Evictions)
         for eviction, blocks in self._traffic.evicted.items():
             sort = (eviction.tier, eviction.reason)

@@ -1,4 +1,4 @@
-"""The ways in which blocks leave a tier or the tree, and the updates that follow.
+"""Removals of blocks from a tier or the tree, and the updates that follow.
 
     forget     one tier's copy is given up; the block has copies in other tiers
     lose       the last copy of a block is given up, with all blocks that build on it
@@ -27,11 +27,11 @@ from prefix_cache.tree.node import Node, Position
 from prefix_cache.tree.residency import BIT, DISK, FORGET, HOST, WITH, WITHOUT
 from storage.move import DEVICE_TIER, DISK_TIER, HOST_TIER, Tier
 
-ON_DISK_ALONE = bytes(state for state in WITH[DISK] if not state & HOST)  # on no other lower tier
+ON_DISK_ALONE = bytes(state for state in WITH[DISK] if not state & HOST)  # and not in the host
 
 
 class Removals:
-    """Removals of blocks, which give slots back. One owner thread."""
+    """Removals of blocks, which free their slots. One owner thread."""
 
     def __init__(self, ref_counts: RefCounts, pools: Pools, in_flight: InFlight) -> None:
         self.eviction_log = EvictionLog()
@@ -40,12 +40,12 @@ class Removals:
         self._in_flight = in_flight
 
     def free(self, node: Node, start: int = 0) -> None:
-        """Free all slots of the node's blocks from `start` on, on every tier."""
+        """Free all slots, in every tier, of the node's blocks from `start` on."""
         for tier, slots in node.edge.held_slots(start):
             self.free_slots(tier, slots, node.owner)
 
     def free_nodes(self, nodes: Iterable[Node]) -> None:
-        """Free the blocks of detached nodes that nothing holds; of one being copied, later."""
+        """Free the blocks of unheld detached nodes; of nodes being copied, after the copy."""
         for node in nodes:
             if not node.transfers:
                 self.free(node)
@@ -57,7 +57,7 @@ class Removals:
             self._in_flight.erase(slots)
 
     def lose(self, tier: Tier, node: Node, wanted: int, owner: str, reason: Reason) -> None:
-        """Drop up to `wanted` of the node's last blocks in `tier`, and all after them."""
+        """Drop up to `wanted` of the node's last blocks in `tier`, and all blocks after them."""
         edge = node.edge
         start, end = edge.run_in(tier)
         behind, count = edge.num_blocks - end, end - start
@@ -73,7 +73,7 @@ class Removals:
         self._ref_counts.trim(node, behind + count)
 
     def forget_copied(self, tier: Tier, node: Node, wanted: int, owner: str) -> bool:
-        """Forget up to `wanted` of the node's last blocks in `tier` that lie in a slower one.
+        """Forget up to `wanted` of the node's last blocks in `tier` that a slower tier has too.
 
         False: the last one does not.
         """
@@ -83,11 +83,11 @@ class Removals:
         return is_copied
 
     def forget_copies(self, tier: Tier, node: Node, start: int, end: int, owner: str) -> None:
-        """Forget the copies in `tier` of the blocks [start, end): they have slower ones."""
+        """Forget the copies in `tier` of the blocks [start, end), which slower tiers have too."""
         self._forget(tier, node, slice(start, end), COPIED, owner)
 
     def forget_redundant(self, tier: Tier, wanted: int, owner: str = "") -> bool:
-        """Forget up to `wanted` of a tier's copies of blocks that lie higher; False: of none.
+        """Forget up to `wanted` of a tier's copies that faster tiers have too; False if none.
 
         Where owners are apart, of `owner`'s blocks alone.
         """
@@ -98,14 +98,14 @@ class Removals:
         return True
 
     def forget_below(self, node: Node, tier: Tier, reason: Reason) -> None:
-        """Forget the copies in a lower tier of those of the node's blocks that lie higher too."""
+        """Forget the lower tier's copies of those of the node's blocks that a faster tier has."""
         states = node.edge.states
         places = np.flatnonzero((states & BIT[tier] != 0) & (states & ABOVE[tier] != 0))
         if len(places):
             self._forget(tier, node, places, reason)
 
     def prune(self, namespace: Namespace | None, owner: str | None) -> int:
-        """Forget the nodes of this namespace and owner (None: of any), and all below them.
+        """Forget nodes of this namespace and owner (None: any owner), and all nodes below them.
 
         Returns how many blocks the tree forgot, as all that follow do.
         """
@@ -115,18 +115,18 @@ class Removals:
         return sum(self._detach(node) for node in chosen if node.attached)
 
     def prune_all(self, found: Iterable[tuple[Node, int]], reason: Reason) -> int:
-        """Forget several blocks, as `prune_from` does."""
+        """Forget several blocks, each like `prune_from`."""
         return sum(self.prune_from(node, position, reason) for node, position in found)
 
     def prune_from(self, node: Node, position: int, reason: Reason | None = None) -> int:
-        """Forget the block at `position`, on the way to `node`, and all that builds on it.
+        """Forget the block at `position` on the path to `node`, and all blocks built on it.
 
         None where that has happened before. With a reason they are counted as evicted.
         """
         return self._detach(self._from_block(node, position), reason) if node.attached else 0
 
     def forget_disk(self) -> int:
-        """Forget all copies on disk, and the blocks that lie nowhere else."""
+        """Forget all copies on disk, and the blocks without another copy."""
         nodes = [(node, node.start + node.edge.num_upper) for node in self._ref_counts.tree.nodes()]
         alone = [(node, position) for node, position in nodes if position < node.end]
         blocks = self.prune_all(alone, Reason.TIER_GONE)
@@ -143,7 +143,7 @@ class Removals:
         return blocks
 
     def _from_block(self, node: Node, block: int) -> Node:
-        """Return the node on the way to `node` that begins with `block`, splitting if need be."""
+        """Return the node on the path to `node` that begins with `block`; may split a node."""
         while node.start > block and node.parent is not None:
             node = node.parent
         if node.start < block:
@@ -153,7 +153,7 @@ class Removals:
     def _forget(
         self, tier: Tier, node: Node, places: slice | Places, reason: Reason, owner: str = ""
     ) -> None:
-        """Drop one tier's copies of blocks that have others."""
+        """Drop one tier's copies of blocks that other tiers have too."""
         slots = node.edge.slots(tier)[places]
         count = len(slots)
         self._count(tier, reason, node, count, owner)
@@ -167,19 +167,19 @@ class Removals:
         self._ref_counts.changed(node)
 
     def _count_from(self, node: Node, start: int, reason: Reason, owner: str) -> None:
-        """Count the blocks from place `start` on as gone, each from its fastest tier."""
+        """Count the blocks from place `start` on as evicted, each from its fastest tier."""
         for tier in self._pools.allocators:
             first, last = node.edge.run_in(tier)
             if last > max(first, start):
                 self._count(tier, reason, node, last - max(first, start), owner)
 
     def _count(self, tier: Tier, reason: Reason, node: Node, count: int, owner: str) -> None:
-        """Count an eviction for `owner`; with "" the block's own owner counts on both sides."""
+        """Count an eviction for `owner`; "" counts it as caused by the blocks' own owner."""
         self.eviction_log.evict(Eviction(tier, reason, node.owner, owner), count)
 
 
 def last_run(tier: Tier, node: Node, wanted: int) -> tuple[bool, int, int]:
-    """Return whether the last block in `tier` may stay alone lower down, and its run's places.
+    """Return whether the last run in `tier` has usable slower copies, and the run's places.
 
     No block before one that lies in the host may lie on disk alone. So a device block before such a
     block may not be forgotten while its only other copy is on disk.

@@ -1,4 +1,4 @@
-"""The tiers: their sizes, their free slots, and which owner is charged for each of the others."""
+"""The tiers' sizes, their free slots, and the owner charged for each used slot."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from storage.move import DEVICE_TIER, Tier
 
 @dataclass(frozen=True, slots=True)
 class Tiers:
-    """The tiers below the device, in blocks; 0: there is no such tier."""
+    """Sizes of the tiers below the device, in blocks; 0: the tier does not exist."""
 
     host_blocks: int = 0
     disk_blocks: int = 0
-    max_disk_writes: int = 64  # under way at once; a stalled disk holds up no more than these
-    ahead: int = 0  # device blocks that a plan keeps free, so that few requests wait for copies
+    max_disk_writes: int = 64  # under way at once; a stalled disk delays no more writes
+    ahead: int = 0  # free device blocks that a plan keeps, so that few requests wait for copies
 
     def sizes(self, device_blocks: int) -> dict[Tier, int]:
         """Return the number of blocks of each tier, the device among them."""
         return dict(zip(Tier, (device_blocks, self.host_blocks, self.disk_blocks), strict=True))
 
     def present(self) -> tuple[Tier, ...]:
-        """Return the tiers that are there, the device among them."""
+        """Return the tiers that exist, the device among them."""
         return tuple(tier for tier, blocks in self.sizes(1).items() if blocks)
 
 
 class BlockAllocator:
-    """A stack of free slots; the one freed last is taken first. Fresh, it gives 0, 1, 2, ..."""
+    """A stack of free slots: the slot freed last is taken first. Fresh, it gives 0, 1, 2, ..."""
 
     def __init__(self, total: int) -> None:
         self.total = total
         self.num_free = total
-        # Its top comes first, so that ids lie in it as they are given. Machine words: an array is
-        # indexed by these in a fourth of the time that int32 takes.
+        # The stack's top comes first, so ids are in the order of allocation. Machine words: they
+        # index an array in a fourth of the time that int32 takes.
         self._stack = np.arange(total, dtype=np.intp)
         self._is_free = np.ones(total, dtype=np.bool_)
 
@@ -53,7 +53,7 @@ class BlockAllocator:
         return ids.astype(np.int32)
 
     def reserve(self, ids: BlockIds) -> None:
-        """Allocate exactly these ids; raise InvariantBroken, and take none, if one is not free."""
+        """Allocate exactly these ids; raise InvariantBroken, and take none, if any is not free."""
         if not self._is_free[ids].all():
             raise InvariantBroken(f"a block of {ids.tolist()} is taken twice")
         self._is_free[ids] = False
@@ -62,7 +62,7 @@ class BlockAllocator:
         self._stack[self.total - len(free) :] = free
 
     def free(self, ids: BlockIds) -> None:
-        """Free ids; one that is free already raises InvariantBroken and changes nothing."""
+        """Free ids; an id that is free already raises InvariantBroken, and no id is freed."""
         places, top = ids.astype(np.intp), self.total - self.num_free
         below = top - len(ids)
         if below < 0 or 1 in self._is_free[places].tobytes():
@@ -72,12 +72,12 @@ class BlockAllocator:
         self.num_free += len(ids)
 
     def free_ids(self) -> BlockIds:
-        """Return a copy of the ids that are free, for checks."""
+        """Return a copy of the free ids; for checks."""
         return self._stack[self.total - self.num_free :].astype(np.int32)
 
 
 class Pools:
-    """The slots of all tiers, every one free, and what owners are charged for."""
+    """The slots of all tiers, and the owners' charges for them; at first all slots are free."""
 
     def __init__(self, num_blocks: int, tiers: Tiers) -> None:
         sizes = tiers.sizes(num_blocks)

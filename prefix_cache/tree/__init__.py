@@ -1,4 +1,4 @@
-"""The radix tree: which blocks are cached, and in which tiers each of them lies.
+"""The radix tree of cached blocks, and the tiers in which each block lies.
 
 Knows: tokens, nodes, residency. Does not know: why a block is kept or who holds it.
 """

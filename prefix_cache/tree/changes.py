@@ -15,7 +15,7 @@ from prefix_cache.hashing import KEY_BYTES
 from prefix_cache.tree.edge import Edge
 from storage.move import DEVICE_TIER, DISK_TIER, HOST_TIER, Tier
 
-MOST_KEYS = 1 << 16  # that are kept until they are taken: 1 MiB; a step changes a few thousand
+MOST_KEYS = 1 << 16  # kept until `take`: 1 MiB; a step changes a few thousand keys
 
 
 class Kind(Enum):
@@ -27,15 +27,15 @@ class Kind(Enum):
 
 
 class TreeChange(NamedTuple):
-    """Blocks that have changed alike, one after the other."""
+    """A run of consecutive blocks that have changed alike."""
 
     kind: Kind
-    tier: Tier | None  # where they are now; None: not in the tree
+    tier: Tier | None  # the blocks' tier now; None: not in the tree
     keys: bytes
 
 
 class ChangeLog:
-    """Changes since they were last taken, in order. One owner thread."""
+    """The changes since the last `take`, in order. One owner thread."""
 
     def __init__(self, most_keys: int = MOST_KEYS) -> None:
         self._most_keys = most_keys
@@ -43,8 +43,8 @@ class ChangeLog:
         self._changes: list[tuple[Kind, Tier | None, list[bytes]]] = []
 
     def added(self, edge: Edge, start: int = 0) -> None:
-        """Log the blocks of `edge` from place `start` on as in the tree."""
-        if edge.is_on_device:  # as a rule
+        """Log the blocks of `edge` from place `start` on as added to the tree."""
+        if edge.is_on_device:  # usually
             self._note(Kind.ADDED, DEVICE_TIER, edge.keys_of(start, edge.num_blocks))
             return
         for tier in Tier:
@@ -52,7 +52,7 @@ class ChangeLog:
             self._note(Kind.ADDED, tier, edge.keys_of(max(first, start), end))
 
     def moved(self, edge: Edge, num_device: int, num_upper: int) -> None:
-        """Log blocks of `edge` that changed tiers; the counts are the edge's from before."""
+        """Log blocks of `edge` that changed tiers; the counts are those before the change."""
         device, upper = edge.num_device, edge.num_upper
         self._note(Kind.MOVED, DEVICE_TIER, edge.keys_of(num_device, device))
         self._note(Kind.MOVED, HOST_TIER, edge.keys_of(device, min(num_device, upper)))
@@ -63,7 +63,7 @@ class ChangeLog:
         self._note(Kind.REMOVED, None, keys)
 
     def take(self) -> list[TreeChange] | None:
-        """Return what has changed since the last time; None: more than is kept, all is unknown."""
+        """Return the changes since the last call; None if there were too many to keep."""
         changes, is_known = self._changes, self._num_keys <= self._most_keys
         self._changes, self._num_keys = [], 0
         if not is_known:

@@ -1,4 +1,4 @@
-"""A run of whole blocks of one namespace: their tokens, keys, and the tiers that they lie in.
+"""A run of whole blocks of one namespace: their tokens, keys, and tiers.
 
     tokens   int32, as raw bytes: compared and looked up without any array
     states   n bytes  in which tiers each block has a copy, or gets one (`residency`)
@@ -50,7 +50,7 @@ def common_prefix(left: TokenIds, right: TokenIds) -> int:
 
 
 class Edge:
-    """Owns copies of its arrays. Grows at the tail in amortised constant time per block."""
+    """A tree edge, which owns its arrays; appends in amortised constant time per block."""
 
     __slots__ = (
         "_block_size",
@@ -98,7 +98,7 @@ class Edge:
 
     @property
     def states(self) -> States:
-        """A view of where the blocks lie, (n,), not to be kept: the edge cannot grow beside it."""
+        """The residency states of the blocks, (n,); a view, not to be kept: it blocks growth."""
         return np.frombuffer(self._states, np.uint8)
 
     def states_of(self, start: int, end: int) -> bytearray:
@@ -106,7 +106,7 @@ class Edge:
         return self._states[start:end]
 
     def translated(self, table: bytes) -> bytes:
-        """Translate each block's state by `table`, of 256 bytes."""
+        """Translate the blocks' states by `table` of 256 bytes."""
         return bytes(self._states.translate(table))
 
     @property
@@ -119,11 +119,11 @@ class Edge:
         return bytes(self._keys[index * KEY_BYTES : (index + 1) * KEY_BYTES])
 
     def place_of(self, key: bytes) -> int | None:
-        """Return the place of the block with this key; None: none has it."""
+        """Return the place of the block with this key; None if no block has it."""
         return index_of(self._keys, key)
 
     def keys_of(self, start: int, end: int) -> bytes:
-        """Copy the keys of the blocks [start, end); none where that is backwards."""
+        """Copy the keys of the blocks [start, end); no keys if end is before start."""
         return bytes(self._keys[start * KEY_BYTES : end * KEY_BYTES])
 
     @property
@@ -141,7 +141,7 @@ class Edge:
         return self._slots[ROW[tier], : self.num_blocks]
 
     def held_slots(self, start: int = 0) -> list[tuple[Tier, BlockIds]]:
-        """Return the slots that the blocks from `start` on take up, or are to, by tier."""
+        """Return by tier the slots that blocks from `start` on take up or are copied to."""
         states, end = self._states[start:], self.num_blocks
         if states.count(states[:1]) == len(states):  # usually all blocks are in the same tiers
             return [(tier, self._slots[ROW[tier], start:end]) for tier in TAKEN[states[0]]]
@@ -149,7 +149,7 @@ class Edge:
         return [(tier, some) for tier, some in held if len(some)]
 
     def held_slots_in(self, tier: Tier, start: int = 0) -> BlockIds:
-        """Return the slots of `tier` that the blocks from `start` on take up, or are to."""
+        """Return the slots of `tier` that blocks from `start` on take up or are being copied to."""
         bits = BIT[tier] | IN_FLIGHT * BIT[tier]
         held = len(self._states[start:].translate(None, WITHOUT[bits]))
         if not held:
@@ -160,7 +160,7 @@ class Edge:
         return np.compress(self.states[start:] & bits != 0, slots)
 
     def run_in(self, tier: Tier) -> tuple[int, int]:
-        """Return the range of the blocks that lie in `tier` and in none above it."""
+        """Return the range of blocks whose fastest tier is `tier`."""
         if tier is DEVICE_TIER:
             return 0, self.num_device
         if tier is HOST_TIER:
@@ -168,7 +168,7 @@ class Edge:
         return self.num_upper, self.num_blocks
 
     def first_block(self) -> bytes:
-        """Return the first block's tokens, as they lie in memory."""
+        """Return the first block's tokens as bytes."""
         return bytes(self._tokens[: TOKEN_BYTES * self._block_size])
 
     def block(self, index: int) -> TokenIds:
@@ -177,10 +177,10 @@ class Edge:
         return np.frombuffer(bytes(self._tokens[index * step : (index + 1) * step]), np.int32)
 
     def common_blocks(self, tokens: memoryview) -> int:
-        """Return how many whole leading blocks are equal to `tokens`, given as bytes."""
+        """Count the whole leading blocks equal to `tokens`, given as bytes."""
         mine = self._tokens
         if len(tokens) >= len(mine) and mine.startswith(tokens[: len(mine)]):
-            return self.num_blocks  # as a rule, and without any array
+            return self.num_blocks  # usually, and without any array
         length = min(len(mine), len(tokens)) // TOKEN_BYTES
         left, right = (np.frombuffer(one, np.int32, length) for one in (mine, tokens))
         return common_prefix(left, right) // self._block_size
@@ -197,7 +197,7 @@ class Edge:
             self.recount()
 
     def begin(self, start: int, ends: tuple[Tier, Tier], slots: BlockIds) -> list[int]:
-        """Note that the blocks from `start` on are being copied to `slots`; return their sources.
+        """Note that blocks from `start` on are being copied to `slots`; return their source slots.
 
         `ends` is (source tier, target tier); the sources are slots. Raises IllegalTransition.
         """
@@ -209,7 +209,7 @@ class Edge:
         return froms
 
     def recount(self) -> None:
-        """Count `num_device` and `num_upper` anew."""
+        """Recount `num_device` and `num_upper`."""
         states = self._states
         self.num_device = len(states.translate(None, NOT_ON_DEVICE))
         self.num_upper = len(states.translate(None, NOT_ABOVE_DISK))
@@ -240,7 +240,7 @@ class Edge:
         return keys
 
     def split(self, at: int) -> Edge:
-        """Cut off and return the first `at` blocks; the rest stays here."""
+        """Cut off and return the first `at` blocks; this edge keeps the rest."""
         head_bytes = at * TOKEN_BYTES * self._block_size
         head = Edge(
             np.frombuffer(bytes(self._tokens[:head_bytes]), np.int32),

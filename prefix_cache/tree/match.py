@@ -19,21 +19,21 @@ COMING = IN_FLIGHT * DEVICE
 
 @dataclass(frozen=True, slots=True)
 class Whereabouts:
-    """A prefix in the tree, in blocks from position 0 and in this order."""
+    """Blocks of a prefix by tier, in their order along the prefix from position 0."""
 
     device: int  # on the device
-    coming: int  # being copied there
-    host: int  # no higher than in the host
-    disk: int  # on disk alone
+    coming: int  # being copied to the device
+    host: int  # in the host, not in a faster tier
+    disk: int  # on disk only
 
     @property
     def total(self) -> int:
-        """Blocks in the tree."""
+        """Number of blocks in the tree."""
         return self.device + self.coming + self.host + self.disk
 
 
 def whereabouts(at: Position) -> Whereabouts:
-    """Count the blocks up to `at` by the tier that they lie in."""
+    """Count the blocks up to `at` by their tier."""
     if at.inside <= at.node.edge.num_device:
         return Whereabouts(at.num_blocks, 0, 0, 0)
     states = np.frombuffer(_states_to(at), np.uint8)
@@ -45,7 +45,7 @@ def whereabouts(at: Position) -> Whereabouts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PrefixMatch:
-    """The leading whole blocks of a prompt that are in the tree, as it was when this was made."""
+    """A prompt's leading whole blocks in the tree, as of the time of the match."""
 
     at: Position
     found: Whereabouts
@@ -62,24 +62,24 @@ class PrefixMatch:
 
     @property
     def holds(self) -> bool:
-        """True if all that it matched is still in the tree."""
+        """True if all matched blocks are still in the tree."""
         return self.at.node.attached and self.at.node.trims == self.trims
 
     @property
     def is_in_place(self) -> bool:
-        """True if it holds, and its last node has not been split since."""
+        """True if the match holds and its last node has not been split since."""
         return self.holds and self.at.node.start + self.at.inside == self.at.num_blocks
 
 
 def reachable(at: Position, load_blocks: int | None) -> int:
-    """Count the blocks up to `at` that a lease may rely on, with at most `load_blocks` loads.
+    """Count the blocks up to `at` that a lease may use, with at most `load_blocks` loads.
 
     None: with any number of loads.
     """
     if at.inside <= at.node.edge.num_device:
         return at.num_blocks
     in_order = _states_to(at)
-    if not in_order.translate(None, WITHOUT[MOVING]):  # the usual case: loaded blocks come first
+    if not in_order.translate(None, WITHOUT[MOVING]):  # usually, loading blocks follow the device's
         most = at.num_blocks if load_blocks is None else load_blocks + _there(in_order)
         return min(most, at.num_blocks)
     states = np.frombuffer(in_order, np.uint8)
@@ -87,14 +87,14 @@ def reachable(at: Position, load_blocks: int | None) -> int:
     loadable = ~there & (states & MOVING == 0)
     if load_blocks is not None:
         loadable &= np.cumsum(loadable) <= load_blocks
-    # Blocks being loaded after a block that is not will not arrive: it should have come first.
+    # A loading block behind a block that is not loading will not arrive: loads go in order.
     gap = there & ~np.logical_and.accumulate(there)
     wrong = np.flatnonzero(~(there | loadable) | gap)
     return int(wrong[0]) if len(wrong) else len(states)
 
 
 def blocks_before_coming(at: Position) -> int:
-    """Count the blocks up to `at` before the first that is being loaded."""
+    """Count the blocks up to `at` before the first block that is loading."""
     if at.inside <= at.node.edge.num_device:
         return at.num_blocks
     coming = np.flatnonzero(np.frombuffer(_states_to(at), np.uint8) & COMING)
@@ -102,18 +102,18 @@ def blocks_before_coming(at: Position) -> int:
 
 
 def to_load(at: Position) -> int:
-    """Count the blocks up to `at` that are neither on the device nor coming."""
+    """Count the blocks up to `at` that are neither on the device nor loading."""
     if at.inside <= at.node.edge.num_device:
         return 0
     return at.num_blocks - _there(_states_to(at))
 
 
 def _there(states: bytes) -> int:
-    """Count the blocks that are on the device or coming."""
+    """Count the blocks that are on the device or loading."""
     return len(states.translate(None, WITHOUT[DEVICE | COMING]))
 
 
 def _states_to(at: Position) -> bytes:
-    """Return the states of the blocks up to `at`, in order."""
+    """Return the residency states of the blocks up to `at`, in order."""
     before = [node.edge.states_of(0, node.edge.num_blocks) for node in at.node.way_up()][1:]
     return b"".join([*reversed(before), at.node.edge.states_of(0, at.inside)])

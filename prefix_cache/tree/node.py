@@ -21,12 +21,12 @@ NO_TIERS: tuple[Tier, ...] = ()
 
 
 class Children(dict[bytes, "Node"]):
-    """A node's children, by namespace and first block; their order is kept once it is asked for."""
+    """A node's children, by namespace and first block; sorted from the first request for order."""
 
     _order: SortedList[bytes] | None = None
 
     def put(self, key: bytes, child: Node) -> None:
-        """Add a child, or put another node in the place of one."""
+        """Add a child, or replace the child with the same key."""
         if self._order is not None and key not in self:
             self._order.add(key)
         self[key] = child
@@ -52,7 +52,7 @@ class Children(dict[bytes, "Node"]):
 
 @dataclass(slots=True, eq=False)
 class Transfer:
-    """Copies under way of a run of blocks, from one tier to another.
+    """Copies under way of a run of blocks from one tier to another.
 
     No block of it leaves its node before all of the copies have ended; then all complete at
     once. Positions are counted from the prompt's block 0.
@@ -62,20 +62,20 @@ class Transfer:
     target: Tier
     start: int
     end: int
-    # Where the blocks lie, in order of position; a split adds one.
+    # Nodes of the blocks, in order of position; a split adds a node.
     nodes: list[Node] = field(repr=False)
-    for_owner: str  # the owner that needs the free slots, or the blocks
-    makes_room: bool  # the blocks are to go from `source` as soon as they lie in `target`
+    for_owner: str  # the owner that needs the freed slots, or the blocks
+    makes_room: bool  # the blocks leave `source` as soon as they lie in `target`
     moves: list[Move]  # in order of position
     open: int  # copies that have not ended
-    # To the device, and steps may read the blocks: they wait for the missing layers themselves.
+    # Copies to the device whose blocks steps may read: steps wait for missing layers themselves.
     is_released: bool = False
     missed: set[int] = field(default_factory=set)  # positions of blocks that have not arrived
-    lost: set[int] = field(default_factory=set)  # those of them that are damaged in `source`
+    lost: set[int] = field(default_factory=set)  # those whose source copy is damaged
 
     def parts(self) -> list[tuple[Node, int, int]]:
-        """Return each node with the places [start, end) of its blocks that are being copied."""
-        if len(self.nodes) == 1:  # as a rule
+        """Return each node with the places [start, end) of its blocks in this transfer."""
+        if len(self.nodes) == 1:  # usually
             start = self.nodes[0].start
             return [(self.nodes[0], self.start - start, self.end - start)]
         return [
@@ -90,35 +90,35 @@ class Transfer:
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Node:
-    """A run of blocks after its parent's; identity is the object itself."""
+    """A run of blocks after its parent's blocks; equal only to itself."""
 
     namespace: Namespace
     edge: Edge
-    owner: str  # who computed these blocks
-    start: int  # position of the first block, counted from the prompt's block 0
+    owner: str  # the owner that computed these blocks
+    start: int  # position of the first block from the prompt's block 0
     parent: Node | None = field(repr=False)  # None for the root alone
     last_used: float
     children: Children = field(default_factory=Children, repr=False)
     leases: int = 0  # leases whose deepest node is this one
-    held_children: int = 0  # held nodes whose parent this is, detached ones too
+    held_children: int = 0  # children that are held, detached children too
     attached: bool = True  # False: flushed or discarded; no match finds it any more
-    hits: int = 0  # requests that found it since it was put in
-    trims: int = 0  # times that blocks were taken off its end
-    num_read: int = 0  # number of its first blocks that a request has found since they were put in
-    writer: str = ""  # the label of the request that wrote its blocks; "": it had none
-    seen: int = 0  # uses of its blocks before that, as far as the policy remembers
-    priority: float = 0.0  # the policy's own number, set when the node is used
-    kept: bool = True  # False: copying it down has failed since it was last used
-    retained_until: float = 0.0  # it goes after others until then; 0: nobody ever asked for it
+    hits: int = 0  # requests that found it since it was added
+    trims: int = 0  # times that blocks were removed from its end
+    num_read: int = 0  # leading blocks that a request has found since they were added
+    writer: str = ""  # the label of the request that wrote its blocks; "": no label
+    seen: int = 0  # uses of its blocks before `hits`, as far as the policy remembers
+    priority: float = 0.0  # the policy's own number, set when a request uses the node
+    kept: bool = True  # False: copying it down has failed since its last use
+    retained_until: float = 0.0  # evicted after other nodes until then; 0: never marked
     retained_for: float = 0.0  # seconds from each use on
     transfers: list[Transfer] = field(default_factory=list)
     device_children: int = 0  # children whose first block is on the device
     upper_children: int = 0  # children whose first block is on the device or in the host
-    # Whether its parent counts it in `device_children` and in `upper_children`. None: it is not
-    # among its parent's children.
+    # Whether the parent counts this node in `device_children` and `upper_children`. None: the node
+    # is not among its parent's children.
     counted_in_parent: tuple[bool, bool] | None = None
-    candidate_tiers: tuple[Tier, ...] = NO_TIERS  # the tiers in which it is among the candidates
-    first_key: bytes = b""  # namespace and tokens of the first block: its parent finds it by this
+    candidate_tiers: tuple[Tier, ...] = NO_TIERS  # the tiers in which the node is a candidate
+    first_key: bytes = b""  # namespace and tokens of the first block; its key in the parent
 
     @property
     def end(self) -> int:
@@ -127,11 +127,11 @@ class Node:
 
     @property
     def is_held(self) -> bool:
-        """True if a lease holds this node or one below it."""
+        """True if a lease holds this node or a node below it."""
         return self.leases > 0 or self.held_children > 0
 
     def way_up(self) -> list[Node]:
-        """Return this node and all before it, without the root."""
+        """Return this node and its ancestors, without the root."""
         way, node = [], self
         while node.parent is not None:
             way.append(node)
@@ -139,7 +139,7 @@ class Node:
         return way
 
     def tails(self) -> tuple[Tier, ...]:
-        """Return the tiers in which it is a leaf: the fastest of some block here, of none below."""
+        """Return the tiers in which the node is a leaf: fastest tier of its blocks, of no child."""
         edge = self.edge
         device, upper = edge.num_device, edge.num_upper
         on_device = device > 0 and not self.device_children
@@ -148,16 +148,16 @@ class Node:
 
     @property
     def last_key(self) -> bytes:
-        """The key of the last block on the way here; that of no block for the root."""
+        """The key of the last block on the path to here; for the root the key of no block."""
         return self.edge.last_key if self.edge.num_blocks else ROOT_KEY
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Position:
-    """Point in the tree that a walk reached."""
+    """A point in the tree that a walk reached."""
 
-    node: Node  # deepest node reached
-    inside: int  # blocks of its edge that matched; all of them unless the walk ended within
+    node: Node  # the deepest node reached
+    inside: int  # matched blocks of its edge; all its blocks unless the walk ended within
     num_blocks: int  # blocks matched from position 0
 
     @classmethod
@@ -167,11 +167,11 @@ class Position:
 
     @property
     def within(self) -> bool:
-        """True if the walk ended inside the node's edge, and not at its end."""
+        """True if the walk ended inside the node's edge, not at its end."""
         return self.inside < self.node.edge.num_blocks
 
     def cut(self, num_blocks: int) -> Position:
-        """Return the position on the way here that has at most `num_blocks` blocks before it."""
+        """Return the position on this path that has at most `num_blocks` blocks before it."""
         if num_blocks >= self.num_blocks:
             return self
         node = self.node
@@ -182,7 +182,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """A block in the tree whose leading tokens are those wanted next, but not all of them."""
+    """A block in the tree that shares only its leading tokens with the tokens wanted next."""
 
     node: Node
     block_id: int

@@ -1,4 +1,4 @@
-"""The tiers that a block lies in and the one it is being copied to: one byte a block.
+"""Residency of a block: the tiers that hold it and the tier it is being copied to, in one byte.
 
     bit  1 DEVICE     2 HOST     4 DISK         a whole copy lies there
     bit  8 DEVICE    16 HOST    32 DISK         a copy is being written there
@@ -36,11 +36,11 @@ States = npt.NDArray[np.uint8]
 
 DEVICE, HOST, DISK = 1, 2, 4
 BIT = {Tier.DEVICE: DEVICE, Tier.HOST: HOST, Tier.DISK: DISK}
-IN_FLIGHT = 8  # times a tier's bit: a copy is in flight to it
+IN_FLIGHT = 8  # times a tier's bit: a copy into that tier is under way
 MOVING = IN_FLIGHT * (DEVICE | HOST | DISK)
 RESIDENT = DEVICE | HOST | DISK
-# What a copy into a tier may be read from: a device block goes down a tier or, where there is no
-# host tier, two; nothing is staged upwards in the host: a read from disk goes to the device.
+# The tiers a copy may be read from, by target: device blocks go down a tier or, without a
+# host tier, two; nothing is staged upwards in the host: disk reads go to the device.
 SOURCES = {Tier.DEVICE: HOST | DISK, Tier.HOST: DEVICE, Tier.DISK: DEVICE | HOST}
 ILLEGAL = 255
 
@@ -57,11 +57,11 @@ class Change(Enum):
     __hash__ = object.__hash__  # members are singletons, and Enum's own hash is far slower
 
 
-BEGIN, LAND, FAIL, PLACE, FORGET = Change  # as quick to find as any name; `Change.LAND` is not
+BEGIN, LAND, FAIL, PLACE, FORGET = Change  # fast names: `Change.LAND` is slower
 
 
-# After any other event a block's fastest copy is where it was: below the device a copy arrives, and
-# a copy on disk is forgotten, only where there is a faster one.
+# After any other event the fastest copy stays: below the device, copies only arrive, and disk
+# copies are only forgotten, if a faster copy exists.
 CHANGES_FASTEST = frozenset(
     {
         (LAND, Tier.DEVICE),
@@ -82,7 +82,7 @@ def is_legal(state: int) -> bool:
 
 
 def after(event: Change, tier: Tier, state: int) -> int | None:
-    """Return the state that follows `state`; None where `event` is not legal."""
+    """Return the state after `event`; None if `event` is not legal in `state`."""
     bit, in_flight_bit = BIT[tier], IN_FLIGHT * BIT[tier]
     if event is BEGIN:
         allowed = not state & (MOVING | bit) and bool(state & SOURCES[tier])
@@ -99,7 +99,7 @@ def after(event: Change, tier: Tier, state: int) -> int | None:
 
 
 def _table(event: Change, tier: Tier) -> bytes:
-    """Tabulate what follows each state, for `bytes.translate`."""
+    """Tabulate each state's successor, for `bytes.translate`."""
     follow = [after(event, tier, state) if is_legal(state) else None for state in range(64)]
     legal = bytes(ILLEGAL if state is None else state for state in follow)
     return legal.ljust(256, bytes([ILLEGAL]))
@@ -107,7 +107,7 @@ def _table(event: Change, tier: Tier) -> bytes:
 
 _TABLES = {(event, tier): _table(event, tier) for event in Change for tier in Tier}
 WITH = [bytes(state for state in range(64) if state & bits) for bits in range(64)]
-# The tiers in which a block has a slot, or is to have one.
+# The tiers in which a block has a slot or is being copied to a slot.
 TAKEN = [
     [tier for tier in Tier if state & (BIT[tier] | IN_FLIGHT * BIT[tier])] for state in range(64)
 ]
@@ -115,7 +115,7 @@ WITHOUT = [bytes(state for state in range(64) if not state & bits) for bits in r
 
 
 def change(states: bytes | bytearray, event: Change, tier: Tier) -> bytes | bytearray:
-    """Return the states that follow `states` when `event` happens. Raises IllegalTransition."""
+    """Return the successors of `states` after `event`. Raises IllegalTransition."""
     follow = states.translate(_TABLES[event, tier])
     if ILLEGAL in follow:
         wrong = sorted(

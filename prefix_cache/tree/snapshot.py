@@ -1,4 +1,4 @@
-"""All blocks of the tree, a few at a time, while it changes in between.
+"""A snapshot of all blocks of the tree, taken in pieces while the tree changes in between.
 
 Whoever applies the pieces and all changes (`changes`) in the order in which they came has what the
 tree has once the last piece is there: a block that was in the tree when the snapshot began is in a
@@ -16,15 +16,15 @@ from prefix_cache.tree.changes import ChangeLog, TreeChange
 from prefix_cache.tree.node import Node
 from prefix_cache.tree.tree import RadixTree
 
-NODE_COST = 8  # blocks whose keys are copied in the time that one node takes beside
+NODE_COST = 8  # visiting a node takes as long as copying the keys of 8 blocks
 
 
 @dataclass(slots=True)
 class _Siblings:
-    """Nodes that have had one parent, and how many of them were visited."""
+    """Nodes with one parent, and how many of them were visited."""
 
     nodes: list[Node]
-    start: int  # position of their first blocks, when the parent was visited
+    start: int  # position of their first blocks when the parent was visited
     done: int = 0
 
 
@@ -36,11 +36,11 @@ class Snapshot:
 
     @property
     def is_over(self) -> bool:
-        """True if all was taken."""
+        """True if all blocks were taken."""
         return not self._way
 
     def take(self, blocks: int) -> list[TreeChange]:
-        """Take about so many blocks more, as added where they lie now; a whole node at least."""
+        """Return about so many more blocks as added blocks, in their present tiers; whole nodes."""
         piece, left = ChangeLog(most_keys=1 << 62), blocks
         while self._way and left > 0:
             siblings = self._way[-1]
@@ -56,7 +56,7 @@ class Snapshot:
 
 
 def _add(node: Node, start: int, piece: ChangeLog) -> int:
-    """Add the blocks from `start` to the end of `node` to the piece; return how many."""
+    """Add the blocks of `node` from `start` on to the piece; return their number."""
     parts, blocks = [], 0
     while node.end > start and node.parent is not None:
         parts.append(node)

@@ -1,4 +1,4 @@
-"""A survey of the whole tree, counted some nodes at a time, so that nobody waits for it.
+"""A survey of the whole tree, counted some nodes at a time so that no request waits for it.
 
     begin -> advance, advance, ... -> `last`, until the next one
 
@@ -25,17 +25,17 @@ from prefix_cache.tree.node import Node
 from prefix_cache.tree.tree import RadixTree
 
 LISTED = 200
-NAMESPACES = 4096  # counted apart; the nodes of further ones are counted together, in none
+NAMESPACES = 4096  # counted separately; nodes of further namespaces are counted together
 
 
 @dataclass(slots=True)
 class NamespaceUse:
-    """Blocks in one namespace, by the fastest tier that has them."""
+    """Blocks in one namespace, by their fastest tier."""
 
     device: int = 0
     host: int = 0
     disk: int = 0
-    hits: int = 0  # requests that found its first blocks
+    hits: int = 0  # requests that found the namespace's first blocks
     last_used: float = 0.0
 
     @property
@@ -50,12 +50,12 @@ def hit_blocks(node: Node) -> int:
 
 
 def waste(node: Node) -> float:
-    """Rate how wasteful a node is: blocks for each use, its computation being the first."""
+    """Rate how wasteful a node is: blocks per use, counting its computation as the first use."""
     return node.edge.num_blocks / (1 + node.hits)
 
 
 class Largest:
-    """The nodes with the highest score, of any number that it is shown."""
+    """The nodes with the highest score among all nodes offered."""
 
     def __init__(self, score: Callable[[Node], float]) -> None:
         self._score = score
@@ -63,7 +63,7 @@ class Largest:
         self._numbers = itertools.count()
 
     def add(self, node: Node) -> None:
-        """Show it one."""
+        """Offer a node."""
         score = self._score(node)
         if len(self._heap) < LISTED:
             heapq.heappush(self._heap, (score, next(self._numbers), node))
@@ -71,7 +71,7 @@ class Largest:
             heapq.heapreplace(self._heap, (score, next(self._numbers), node))
 
     def listed(self) -> list[Node]:
-        """List those that are still in the tree, by their present scores."""
+        """List those of the nodes that are still in the tree, by their present scores."""
         return sorted((n for _, _, n in self._heap if n.attached), key=self._score, reverse=True)
 
 
@@ -110,7 +110,7 @@ class Surveyed:
 
 @dataclass(slots=True)
 class _Level:
-    """Siblings, and how many of them were looked at."""
+    """Sibling nodes, and how many of them were visited."""
 
     nodes: list[Node]
     done: int = 0
@@ -120,31 +120,31 @@ class Survey:
     """The surveys of one tree. One owner thread."""
 
     def __init__(self, tree: RadixTree) -> None:
-        self.last: Surveyed | None = None  # the last one that came to its end
-        self.began = float("-inf")  # the last one, at its caller's time
+        self.last: Surveyed | None = None  # the last complete survey
+        self.began = float("-inf")  # start of the last survey, by its caller's clock
         self._tree = tree
         self._under_way = Surveyed()
-        self._way: list[_Level] = []  # from the root to where it stands
+        self._way: list[_Level] = []  # levels from the root to the current node
 
     @property
     def is_under_way(self) -> bool:
-        """True if one has started and not ended."""
+        """True if a survey has started and not ended."""
         return bool(self._way)
 
     @property
     def known(self) -> Surveyed:
-        """The last one that ended, or as far as the first has come."""
+        """The last complete survey, or the first survey's counts so far."""
         return self._under_way if self.last is None else self.last
 
     def begin(self, now: float) -> None:
-        """Start a survey, unless one is under way."""
+        """Start a survey, unless a survey is under way."""
         if not self._way:
             self.began = now
             self._under_way = Surveyed()
             self._way = [_Level(list(self._tree.root.children.values()))]
 
     def advance(self, count: int) -> None:
-        """Survey `count` nodes more; nothing happens if none is under way."""
+        """Survey `count` more nodes; does nothing if no survey is under way."""
         way, surveyed = self._way, self._under_way
         if not way:
             return

@@ -1,4 +1,4 @@
-"""The radix tree over blocks. Its edges carry the namespace, which decides who may find what.
+"""The radix tree over blocks; its edges carry the namespace, which decides who may read them.
 
     root
      |- published: system prompt           edges of one path may run published -> group
@@ -34,7 +34,7 @@ NOWHERE = (False, False)
 
 
 class RadixTree:
-    """Nodes and how to find, split, add and remove them."""
+    """A radix tree: finds, splits, adds and removes nodes."""
 
     def __init__(self, block_size: int) -> None:
         self.block_size = block_size
@@ -46,10 +46,10 @@ class RadixTree:
             parent=None,
             last_used=0.0,
         )
-        self.num_nodes = 0  # the root is not counted
-        # What changes, once somebody wants to know; whoever changes something notes it.
+        self.num_nodes = 0  # without the root
+        # The change log, once someone reads it; each change of the tree is noted here.
         self.changes: ChangeLog | None = None
-        # The first nodes of each namespace: their parents are in none, or in another one.
+        # The first nodes of each namespace: their parents are the root or in another namespace.
         self.tops: dict[Namespace, dict[Node, None]] = {}
         self.owned: dict[str, dict[Node, None]] = {}  # all nodes, by owner
 
@@ -63,7 +63,7 @@ class RadixTree:
         return deepest
 
     def nodes(self, top: Node | None = None) -> Iterator[Node]:
-        """Yield `top` (or everything but the root), parents first."""
+        """Yield `top` and the nodes below it (or all nodes but the root), parents first."""
         waiting = list(self.root.children.values()) if top is None else [top]
         while waiting:
             node = waiting.pop()
@@ -71,7 +71,7 @@ class RadixTree:
             waiting.extend(node.children.values())
 
     def walk(self, path: NamespacePath, tokens: TokenIds, start: Node | None = None) -> Position:
-        """Follow whole blocks of `tokens`, which begin at position 0, as far as they are here.
+        """Follow the whole blocks of `tokens` from position 0 as far as the tree has them.
 
         `start` is a node known to lie on the way; the walk begins after it.
         """
@@ -96,7 +96,7 @@ class RadixTree:
     def match(
         self, path: NamespacePath, tokens: TokenIds, before: PrefixMatch | None = None
     ) -> PrefixMatch:
-        """Return the leading whole blocks of `tokens` that are here.
+        """Return the leading whole blocks of `tokens` that are in the tree.
 
         `before` is an earlier match of the same path, of as many tokens or of others that begin
         alike: where it holds, the walk goes on from there.
@@ -122,7 +122,7 @@ class RadixTree:
         last tokens of a published prefix are found too, though they do not fill a block.
         """
         if self.block_size == 1:
-            return None  # a block of one token is there as a whole or not at all
+            return None  # a block of one token is cached whole or not at all
         wanted = tokens[at.num_blocks * self.block_size :][: self.block_size]
         if not len(wanted):
             return None
@@ -152,7 +152,7 @@ class RadixTree:
         The lower part stays the same object, so what holds it is still right.
         """
         parent = node.parent
-        upper = copy(node)  # found, written and valued as the node was
+        upper = copy(node)  # same hits, writer and priority as the node
         upper.edge, upper.children, upper.transfers = node.edge.split(at), Children(), []
         upper.num_read, upper.candidate_tiers = min(node.num_read, at), NO_TIERS
         upper.leases, upper.held_children = 0, int(node.is_held)
@@ -211,7 +211,7 @@ class RadixTree:
         _take_out(self.owned, node.owner, node)
 
     def give(self, node: Node, owner: str) -> None:
-        """Make a node that is in the tree `owner`'s."""
+        """Make `owner` the owner of a node that is in the tree."""
         _take_out(self.owned, node.owner, node)
         node.owner = owner
         self._is_owned(node)
@@ -223,7 +223,7 @@ class RadixTree:
         self.owned.setdefault(node.owner, {})[node] = None
 
     def tell(self, node: Node) -> bool:
-        """Keep the parent's counts right after a node's blocks have changed tiers.
+        """Update the parent's counts after a node's blocks have changed tiers.
 
         Returns whether they have changed, so that the parent may have become a tail or ceased to.
         """
@@ -232,7 +232,7 @@ class RadixTree:
         return now != node.counted_in_parent and self._count_in(node, now)
 
     def unlink(self, node: Node) -> None:
-        """Remove a node with all below it from its parent's children.
+        """Remove a node and all nodes below it from its parent's children.
 
         It keeps its parent, whose blocks come before its own. Nothing happens if it is not among
         the children any more, or if an equal node is. The caller corrects `num_nodes`.
@@ -261,7 +261,7 @@ def _take_out(index: dict[K, dict[Node, None]], key: K, node: Node) -> None:
 
 
 def _divide_transfers(upper: Node, lower: Node) -> None:
-    """Divide a node's copies between its halves, by blocks."""
+    """Divide a node's transfers between its two halves."""
     upper.transfers = [transfer for transfer in lower.transfers if transfer.start < upper.end]
     for transfer in upper.transfers:
         at = transfer.nodes.index(lower)

@@ -1,1 +1,1 @@
-"""The disk tier: LMDB in a process of its own, and the engine's side of it."""
+"""The disk tier: LMDB in its own process, and the engine's client of that process."""

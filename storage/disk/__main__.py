@@ -1,4 +1,4 @@
-"""`python -m storage.disk FD`: the disk's process, on the socket that it inherits as FD."""
+"""`python -m storage.disk FD`: the disk's process, which serves the inherited socket FD."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from storage.disk.wire import Channel
 
 
 def main(argv: list[str]) -> int:
-    """Serve the engine at the other end; return the exit status."""
+    """Serve the engine at the socket's other end; return the exit status."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with socket.socket(fileno=int(argv[1])) as end:
         return serve(Channel(end))

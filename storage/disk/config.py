@@ -1,4 +1,4 @@
-"""The disk tier's settings, and how many blocks they come to."""
+"""The disk tier's settings, and the number of blocks that follows from them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 
 from storage.disk.file.head_room import slots_in
 
-PAGE_BYTES = 4096  # of an LMDB file
-HEADER_ROOM = 1024  # bytes of a block in the table of headers, half-empty pages included
+PAGE_BYTES = 4096  # bytes of a page of an LMDB file
+HEADER_ROOM = 1024  # bytes for a block in the table of headers, with half-empty pages
 MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskConfig:
-    """Directory of the blocks, and how much of the disk they may take.
+    """Settings of the disk tier: the directory of the blocks, and the disk space they may take.
 
     A read that takes longer than `read_deadline_s` has failed. A write that takes longer than
     `write_deadline_s` gets the disk's process killed: until it is dead it may read the block, so
@@ -22,33 +22,33 @@ class DiskConfig:
     """
 
     directory: Path
-    max_bytes: int  # of the file; its disk may allow less
+    max_bytes: int  # bound on the file; the disk may allow less
     block_bytes: int
-    fingerprint: bytes  # 32 bytes; a file of another is wiped
-    encrypt: bool = False  # under a data key for every owner
-    high_water: float = 0.85  # of the file's bound for blocks; the rest stays free on the disk too
-    staging_bytes: int = 128 * MIB  # shared with the disk's process
+    fingerprint: bytes  # 32 bytes; a file with another fingerprint is wiped
+    encrypt: bool = False  # encrypt blocks, with a data key for every owner
+    high_water: float = 0.85  # share of the file's bound for blocks; the rest stays free
+    staging_bytes: int = 128 * MIB  # memory shared with the disk's process
     read_deadline_s: float = 1.0
     write_deadline_s: float = 30.0
     start_deadline_s: float = 30.0
-    lock_wait_s: float = 5.0  # for a process of the engine before, which may still be closing
+    lock_wait_s: float = 5.0  # wait for a previous engine's process, which may still be closing
     restart_after_s: float = 0.5  # doubled with each failure in a row
-    max_failures: int = 3  # within failure_window_s; then the tier stays off
+    max_failures: int = 3  # failures within failure_window_s, after which the tier stays off
     failure_window_s: float = 600.0
-    full_retry_s: float = 10.0  # after the process ended because its disk was full
+    full_retry_s: float = 10.0  # before a restart after the disk was full
 
     @property
     def record_bytes(self) -> int:
-        """Bytes that one block takes in the file, at most."""
+        """Most bytes that one block takes in the file."""
         pages = -(-(self.block_bytes + 64) // PAGE_BYTES)
         return pages * PAGE_BYTES + HEADER_ROOM
 
     @property
     def num_blocks(self) -> int:
-        """Slots of a file of `max_bytes`; the disk may have room for fewer."""
+        """Slots in a file of `max_bytes`; the disk may have room for fewer."""
         return slots_in(self.max_bytes, self.record_bytes, self.high_water)
 
     @property
     def num_buffers(self) -> int:
-        """Blocks of staging: the most that are copied to and from the disk at once."""
+        """Staging buffers: the most blocks that are copied to and from the disk at once."""
         return min(max(self.staging_bytes // self.block_bytes, 4), 256)

@@ -1,4 +1,4 @@
-"""The opening of a directory's file of records, whatever state the directory is in.
+"""The opening of a directory's record file, whatever state the directory is in.
 
     DIRECTORY/lock                  held by the one process that may touch the rest
     DIRECTORY/secret                authenticates records; DIRECTORY/keys with encryption
@@ -29,7 +29,7 @@ from storage.disk.file.private_file import sync_directory
 from storage.disk.wire import Open
 from storage.errors import DiskInUse, FileDamaged
 
-_LAYOUT = 1  # of tables and records; raised whenever either changes
+_LAYOUT = 1  # version of tables and records; raised whenever either changes
 _LOCK_PAUSE_S = 0.05
 
 
@@ -41,12 +41,12 @@ class OpenedFile:
     keys: KeyRing
     lock: int  # descriptor of the lock
     head_room: HeadRoom
-    set_aside: bool  # another file was there that could not be used
-    given_up: bool  # one was removed, because others need its room
+    set_aside: bool  # an unusable file was moved to quarantine
+    given_up: bool  # a file was removed because other users need its room
 
 
 def open_directory(wish: Open) -> OpenedFile:
-    """Open the file of `wish`; the one that is there is set aside first unless `wish.keep`.
+    """Open the file of `wish`; unless `wish.keep`, first move the existing file to quarantine.
 
     Raises DiskInUse, OSError, or FileTrouble where not even a new file can be opened: DiskFull or
     FileFull where the disk has no room for it.
@@ -73,7 +73,7 @@ def open_directory(wish: Open) -> OpenedFile:
 
 
 def take_lock(path: Path, wait_s: float) -> int:
-    """Lock the directory; returns the lock's descriptor. Raises DiskInUse after `wait_s`."""
+    """Lock the directory; return the lock's descriptor. Raises DiskInUse after `wait_s`."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     give_up = time.monotonic() + wait_s
     while True:
@@ -89,7 +89,7 @@ def take_lock(path: Path, wait_s: float) -> int:
 
 
 def make_room(head_room: HeadRoom) -> bool:
-    """Free space for others: remove the file set aside, then the file; return whether that was.
+    """Free space for others: remove quarantine, then the file; return whether the file went.
 
     Raises OSError.
     """
@@ -103,12 +103,12 @@ def make_room(head_room: HeadRoom) -> bool:
 
 
 def blocks_of(directory: Path) -> Path:
-    """Return the path of the file of records."""
+    """Return the path of the record file."""
     return directory / "blocks"
 
 
 def set_apart(blocks: Path) -> bool:
-    """Move the file, if any, to quarantine, which holds one at a time; return whether it was."""
+    """Move the file, if any, to quarantine, which holds one file; return whether it was there."""
     if not blocks.exists():
         return False
     remove_quarantine(blocks.parent)
@@ -118,17 +118,17 @@ def set_apart(blocks: Path) -> bool:
 
 
 def quarantine_of(directory: Path) -> Path:
-    """Return the path of the file that was set aside last."""
+    """Return the path of the quarantined file."""
     return directory / "blocks.quarantine"
 
 
 def remove_quarantine(directory: Path) -> None:
-    """Remove the file that was set aside, if there is one."""
+    """Remove the quarantined file, if there is one."""
     shutil.rmtree(quarantine_of(directory), ignore_errors=True)
 
 
 def _open_file(blocks: Path, config: DiskConfig, head_room: HeadRoom) -> LmdbFile:
-    """Open the file, removing one of another origin or larger than allowed."""
+    """Open the file; remove it first if it has another origin or is larger than allowed."""
     data = blocks / DATA_NAME
     if data.exists() and data.stat().st_size > config.max_bytes:
         shutil.rmtree(blocks)

@@ -1,4 +1,4 @@
-"""The disk's process as the engine controls it: started, sent messages, ended, started again."""
+"""The disk's process as the engine controls it: start, messages, end, restarts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from storage.waiting import wait_for_any
 
 
 class DiskProcess:
-    """One process from its start to its end. One owner thread."""
+    """One disk process from its start to its end. One owner thread."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class DiskProcess:
         keep: bool,
         num_slots: int | None = None,
     ) -> None:
-        """Start the process and send what to open (`wire.Open`); never waits. Raises OSError."""
+        """Start the process and send it the file to open (`wire.Open`); no wait. Raises OSError."""
         ours, its_own = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._channel = wire.Channel(ours)
         self._outbox: deque[bytes] = deque()
@@ -43,23 +43,23 @@ class DiskProcess:
                 stdin=subprocess.DEVNULL,
                 pass_fds=fds,
                 env=_environment(),
-                start_new_session=True,  # else a Ctrl-C would end it before the engine
+                start_new_session=True,  # otherwise Ctrl-C would end it before the engine
             )
         shared = None if host is None else _shared(host)
         self.send(wire.Open(config, num_slots, keep, _shared(staging), shared))
 
     @property
     def is_dead(self) -> bool:
-        """True if it has ended, and so does not touch shared memory any more."""
+        """True if the process has ended, and so does not touch shared memory any more."""
         return self._child.poll() is not None
 
     def send(self, message: wire.DiskMessage) -> None:
-        """Send now, or as soon as the socket has room."""
+        """Send a message now, or as soon as the socket has room."""
         self._outbox.append(self._channel.encode(message))
         self.flush()
 
     def flush(self) -> None:
-        """Send what the socket has room for."""
+        """Send the queued messages that the socket has room for."""
         try:
             while self._outbox and self._channel.send(self._outbox[0], socket.MSG_DONTWAIT):
                 self._outbox.popleft()
@@ -67,7 +67,7 @@ class DiskProcess:
             self.kill()
 
     def receive(self) -> wire.Reply | None:
-        """Return the next reply; None where there is none yet, or the process is gone."""
+        """Return the next reply; None if there is none yet or the process is gone."""
         try:
             content = self._channel.receive(socket.MSG_DONTWAIT)
             return None if content is None else wire.decode(wire.REPLIES, content)
@@ -76,19 +76,19 @@ class DiskProcess:
             return None
 
     def wait_for_reply(self, timeout_s: float) -> None:
-        """Wait until there may be a reply, or room to send, or `timeout_s` have passed."""
+        """Wait for a reply, for room to send, or until `timeout_s` have passed."""
         writing = [self._channel.socket] if self._outbox else []
         wait_for_any([self._channel.socket], timeout_s, writing)
         self.flush()
 
     def kill(self) -> None:
-        """Kill it. Check `is_dead` for its end: while it waits for a disk it cannot die."""
+        """Kill the process. Check `is_dead` for its end: while waiting for a disk it cannot die."""
         self._outbox.clear()
         if not self.is_dead:
             self._child.kill()
 
     def finish(self, deadline_s: float, clock: Callable[[], float]) -> None:
-        """End the process after what it was asked to do; after `deadline_s` kill it."""
+        """End the process after its pending work; after `deadline_s` kill it."""
         self.send(wire.CloseFile())
         give_up = clock() + deadline_s
         while not self.wait_for_end(0.01) and clock() < give_up:
@@ -100,7 +100,7 @@ class DiskProcess:
         self.close()
 
     def wait_for_end(self, timeout_s: float) -> bool:
-        """Wait for its end for up to `timeout_s`; return whether it has ended."""
+        """Wait up to `timeout_s` for the process's end; return whether it has ended."""
         try:
             self._child.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -108,12 +108,12 @@ class DiskProcess:
         return True
 
     def close(self) -> None:
-        """Close the socket. A process that is still alive ends because of that."""
+        """Close the socket, which ends a process that is still alive."""
         self._channel.socket.close()
 
 
 class Restarts:
-    """Schedule of restarts of a process that ended: exponential backoff, then never.
+    """Schedule of restarts of an ended process: exponential backoff, then no restart.
 
     Counts failures within `failure_window_s`. One owner thread.
     """
@@ -124,7 +124,7 @@ class Restarts:
         self._due: float | None = None
 
     def after_end(self, now: float, *, disk_full: bool) -> bool:
-        """Note the end of a process; False: no other is to be started again.
+        """Note the end of a process; False if no other process is to be started.
 
         `disk_full`: it ended because its disk was full, which is no failure.
         """
@@ -150,7 +150,7 @@ def _shared(pool: HostPool) -> wire.SharedSegment:
 
 
 def _environment() -> dict[str, str]:
-    """Return an environment in which the child imports the same code, whatever its directory."""
+    """Return an environment in which the child imports the same code in any directory."""
     root = str(Path(storage.__file__).parents[1])
     inherited = os.environ.get("PYTHONPATH")
     path = f"{root}{os.pathsep}{inherited}" if inherited else root

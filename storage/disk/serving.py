@@ -31,14 +31,14 @@ from storage.disk.opening import OpenedFile, make_room, open_directory, remove_q
 from storage.disk.writing import Writing
 from storage.errors import DiskInUse, FileTrouble, is_disk_full
 
-DAMAGED = 3  # exit status: the file is damaged
+DAMAGED = 3  # exit status for a damaged file
 _READERS = 2
-_SWITCH_S = 0.0005  # interpreter's switch interval: about what a thread needs for one block
-_BATCH_BYTES = 16 << 20  # of blocks in one transaction, at most
+_SWITCH_S = 0.0005  # interpreter's switch interval: about the time a thread needs for one block
+_BATCH_BYTES = 16 << 20  # most bytes of blocks in one transaction
 
 
 def serve(channel: wire.Channel) -> int:
-    """Serve one engine; returns the exit status."""
+    """Serve one engine; return the exit status."""
     try:
         wish = _receive(channel)
     except wire.WireBroken:
@@ -59,7 +59,7 @@ def serve(channel: wire.Channel) -> int:
 
 
 def _refuse(channel: wire.Channel, refusal: wire.OpenRefusal, error: Exception) -> int:
-    with suppress(wire.WireBroken):  # the engine has ended meanwhile
+    with suppress(wire.WireBroken):  # the engine may have ended meanwhile
         channel.send(channel.encode(wire.WriteRefused(refusal, str(error))))
     return 1
 
@@ -94,7 +94,7 @@ class _Service:
         self._lost = 0
 
     def run(self) -> int:
-        """Serve until the engine is gone or sends CloseFile; returns the exit status."""
+        """Serve until the engine is gone or sends CloseFile; return the exit status."""
         threads = [threading.Thread(target=self._read_all) for _ in range(_READERS)]
         threads.append(threading.Thread(target=self._writing.run))
         for thread in threads:
@@ -102,7 +102,7 @@ class _Service:
         opened = self._opened
         self._reply(wire.Opened(opened.set_aside, opened.given_up, self._num_slots))
         self._tend()
-        with suppress(wire.WireBroken):  # when the engine is gone
+        with suppress(wire.WireBroken):  # the engine may be gone
             while self._take():
                 pass
         for _ in range(_READERS):
@@ -119,7 +119,7 @@ class _Service:
             self._reads.put(command)
         elif isinstance(command, wire.Write | wire.Erase):
             self._writing.queue.put(command)
-        elif isinstance(command, wire.Forget | wire.Note):  # whose records it has, nobody knows
+        elif isinstance(command, wire.Forget | wire.Note):  # whose record slots are unknown
             remove_quarantine(self._config.directory)
             self._writing.queue.put(command)
         elif isinstance(command, wire.Scan):
@@ -146,27 +146,27 @@ class _Service:
         self._reply(wire.ScannedSlots(entries, next_slot))
 
     def _lose(self, slots: list[int]) -> None:
-        """Delete records that are not what they should be."""
+        """Delete records that are not sound or not the records requested."""
         if slots:
             with self._sending:
                 self._lost += len(slots)
             self._writing.queue.put(wire.Erase(slots))
 
     def _tend(self) -> None:
-        """Drop dead readers, and report to the engine how full the file is, and its disk."""
+        """Drop dead readers, and report the use of the file and its disk to the engine."""
         file, head_room = self._opened.file, self._opened.head_room
         file.drop_dead_readers()
         num_records = file.num_records()
         if num_records and make_room(head_room):
             self._reply(wire.WriteRefused(wire.OpenRefusal.DISK_FULL, "others need the disk"))
-            os._exit(0)  # with this the file is closed, and its space is free
+            os._exit(0)  # closes the file and so frees its space
         disk_full = self._writing.met_full_disk or not head_room.is_kept()
         lost, refused = self._lost, self._writing.refused
         self._reply(wire.FileStats(num_records, file.use().used, lost, refused, disk_full))
 
     def _reply(self, reply: wire.Reply) -> None:
         content = self._channel.encode(reply)
-        # Where the engine is gone, the thread that listens to it ends the process.
+        # If the engine is gone, the thread that listens to it ends the process.
         with self._sending, suppress(wire.WireBroken):
             self._channel.send(content)
 
@@ -188,7 +188,7 @@ def _receive(channel: wire.Channel) -> object:
 
 
 def _end_process(failed: threading.ExceptHookArgs) -> None:
-    """End the process at once: a thread has failed, and with it what it was to do."""
+    """End the process at once: a thread has failed, and its work is lost."""
     traceback.print_exception(failed.exc_type, failed.exc_value, failed.exc_traceback)
     sys.stderr.flush()
     os._exit(DAMAGED)

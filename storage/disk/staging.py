@@ -1,4 +1,4 @@
-"""The buffers through which blocks go to and from the disk's process, and which of them are free.
+"""The staging buffers for blocks to and from the disk's process, and the free buffers among them.
 
 After a read was given up, the process may still write into its buffer until it answers: such a
 buffer is *owed* an answer, and free only when that has come or the process is dead.
@@ -12,18 +12,18 @@ from storage.host_pool import HostPool
 
 
 class Staging:
-    """Buffers of one block each. One owner thread."""
+    """Staging buffers of one block each. One owner thread."""
 
     def __init__(self, num_buffers: int, block_bytes: int, device: torch.device) -> None:
-        """Allocate them, pinned for copies to and from `device`. Raises PoolDoesNotFit."""
+        """Allocate the buffers, pinned for copies to and from `device`. Raises PoolDoesNotFit."""
         self.pool = HostPool(num_buffers, block_bytes, device)
         self._free = list(range(num_buffers))
-        self._owed: dict[int, int] = {}  # ticket of a read that was given up: its buffer
-        self._given_back: set[int] = set()  # owed buffers that the engine does not need any more
+        self._owed: dict[int, int] = {}  # buffer by ticket of a read that was given up
+        self._given_back: set[int] = set()  # owed buffers that the engine has given back
 
     @property
     def num_free(self) -> int:
-        """Buffers that are not in use."""
+        """Number of free buffers."""
         return len(self._free)
 
     @property
@@ -32,22 +32,22 @@ class Staging:
         return bool(self._owed)
 
     def take(self) -> int | None:
-        """Take one buffer; None where all are in use."""
+        """Take a free buffer; None if all are in use."""
         return self._free.pop() if self._free else None
 
     def give_back(self, buffer: int) -> None:
-        """Return a buffer; it is free at once, or when the answer it is owed has come."""
+        """Give a buffer back; it is free now, or once the answer to its given-up read has come."""
         if buffer in self._owed.values():
             self._given_back.add(buffer)
         else:
             self._free.append(buffer)
 
     def owe(self, ticket: int, buffer: int) -> None:
-        """Note that the read `ticket` was given up, and may still write into `buffer`."""
+        """Note that the read `ticket` was given up but may still write into `buffer`."""
         self._owed[ticket] = buffer
 
     def answered(self, ticket: int) -> bool:
-        """Free the buffer of a read that was given up; return whether `ticket` was one."""
+        """Free the buffer of a given-up read; return whether `ticket` was such a read."""
         buffer = self._owed.pop(ticket, None)
         if buffer is None:
             return False
@@ -62,5 +62,5 @@ class Staging:
         self._owed, self._given_back = {}, set()
 
     def close(self) -> None:
-        """Free the memory."""
+        """Free the buffers' memory."""
         self.pool.close()

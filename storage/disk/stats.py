@@ -1,4 +1,4 @@
-"""The state and the counters of the disk tier; the log says when its file system is full."""
+"""The state and counters of the disk tier; logs when its file system is full."""
 
 from __future__ import annotations
 
@@ -13,54 +13,54 @@ _log = logging.getLogger(__name__)
 
 
 class DiskState(Enum):
-    """States of the disk that blocks are moved to and from."""
+    """States of the disk tier."""
 
-    STARTING = "starting"  # a process opens its file
+    STARTING = "starting"  # a process is opening the file
     UP = "up"
-    DOWN = "down"  # its process has ended; another will be started
-    OFF = "off"  # it ended too often, or was closed
+    DOWN = "down"  # the process has ended; another process will be started
+    OFF = "off"  # the process ended too often, or the tier was closed
 
 
 @dataclass(slots=True)
 class DiskProcessStats:
-    """Contents of the disk tier, and its failures since the start."""
+    """Use of the disk tier, and its failures since the start."""
 
-    bytes: int = 0  # of the file in use
+    bytes: int = 0  # size of the open file
     records: int = 0
-    lost: int = 0  # records that were not what was asked for
+    lost: int = 0  # records damaged or other than requested
     refused: int = 0  # writes refused because the file or its disk was full
     late: int = 0  # reads that missed their deadline
     quarantines: int = 0  # files set aside
     failures: int = 0  # deaths of the process
-    disk_full: bool = False  # nothing is written: the file system has too little left
-    given_up: int = 0  # times the file was removed because others needed its space on the disk
-    forgetting: int = 0  # owners whose records are to become unreadable, but may not be yet
+    disk_full: bool = False  # no writes: the file system has too little space left
+    given_up: int = 0  # times the file was removed because others needed its disk space
+    forgetting: int = 0  # owners to be forgotten whose records may still be readable
 
 
 class DiskCounters:
-    """Sums of what one process after the other has counted. One owner thread."""
+    """Sums of the counts of successive disk processes. One owner thread."""
 
     def __init__(self, directory: Path) -> None:
         self.stats = DiskProcessStats()
         self._directory = directory
-        self._lost = 0  # counted by the processes before this one
+        self._lost = 0  # counted by earlier processes
         self._refused = 0
 
     def take(self, file: FileStats) -> None:
-        """Add what the running process has counted since its start."""
+        """Add the running process's counts since its start."""
         self._note_full(file.disk_full)
         stats = self.stats
         stats.bytes, stats.records = file.bytes, file.records
         stats.lost, stats.refused = self._lost + file.lost, self._refused + file.refused
 
     def opened(self, *, set_aside: bool, given_up: bool) -> None:
-        """Count the file that was set aside or removed, if one was."""
+        """Count a file that was moved to quarantine or removed at the opening."""
         self.stats.quarantines += set_aside
         if given_up:
             self._gave_up()
 
     def died(self, *, disk_full: bool) -> None:
-        """Count the end of the process, with which its records are lost.
+        """Count the end of the process, and its records as lost.
 
         `disk_full`: it ended because its file system had too little left, which is no failure.
         """
@@ -77,7 +77,7 @@ class DiskCounters:
         self.stats.given_up += 1
 
     def _note_full(self, disk_full: bool) -> None:
-        """Log once that nothing is written any more, and once that it is again."""
+        """Log once that writes have stopped, and once that they have resumed."""
         if disk_full and not self.stats.disk_full:
             _log.warning(
                 "disk full: not writing: too little is left of that of %s", self._directory

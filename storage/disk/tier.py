@@ -36,7 +36,7 @@ _CPU = torch.device("cpu")
 
 
 class DiskTier:
-    """Blocks on disk, by slot.
+    """The disk tier: blocks on disk, by slot.
 
     Concurrency: one owner thread. Only the constructor, `wait`, `scan` and `close` wait. Nothing
     else may use the slot of a write or a read until `poll` has returned its end.
@@ -49,7 +49,7 @@ class DiskTier:
         device: torch.device = _CPU,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Start the process and wait until its file is open.
+        """Start the disk's process and wait until its file is open.
 
         `host` is the memory that blocks are written from without a copy; the staging is pinned
         for copies to and from `device`. Raises DiskInUse, DiskUnavailable, PoolDoesNotFit.
@@ -65,43 +65,43 @@ class DiskTier:
         self._forgetting: dict[str, None] = {}
         self._restarts = Restarts(config)
         self._counters = DiskCounters(config.directory)
-        # Grows by one whenever all records were lost: then the cache has to forget the tier.
+        # Grows by one whenever all records were lost: the cache then has to forget the tier.
         self.generation = 0
         self._state = DiskState.DOWN
-        self._started = 0.0  # when the process was started
-        self._num_blocks: int | None = None  # None until a file has been open
-        self._met_full_disk = False  # the process that ends now
+        self._started = 0.0  # start time of the process
+        self._num_blocks: int | None = None  # None until a file has been opened
+        self._met_full_disk = False  # whether the process that is ending met a full disk
         self._process: DiskProcess | None = None
         self._start(keep=True)
 
     @property
     def num_blocks(self) -> int:
-        """Slots: as many as there was room for at the start."""
+        """Number of slots: those that there was room for at the start."""
         return self._num_blocks or 0
 
     @property
     def directory(self) -> Path:
-        """Directory of its files."""
+        """Directory of the tier's files."""
         return self._config.directory
 
     @property
     def state(self) -> DiskState:
-        """State of the disk: up, coming back, or off for good."""
+        """State of the disk tier: up, coming back, or off for good."""
         return self._state
 
     @property
     def is_up(self) -> bool:
-        """True if moves to and from it can succeed."""
+        """True if moves to and from the disk can succeed."""
         return self._state is DiskState.UP
 
     @property
     def is_answering(self) -> bool:
-        """True if it is up and no read has missed its deadline without an answer since."""
+        """True if the disk is up and no read is past its deadline without an answer since."""
         return self.is_up and not self.buffers.is_owed
 
     @property
     def stats(self) -> DiskProcessStats:
-        """Counters as last reported by the process; never waits."""
+        """The process's last reported counters; never waits."""
         return replace(self._counters.stats, forgetting=len(self._forgetting))
 
     def write(self, slot: int, record: BlockRecord, segment: wire.Segment, place: int) -> int:
@@ -116,7 +116,7 @@ class DiskTier:
         return ticket
 
     def read(self, slot: int, record: BlockRecord, buffer: int) -> int:
-        """Read the block of `record` from `slot` into a buffer, which is in use until the end."""
+        """Read the block of `record` from `slot` into a buffer, in use until the read has ended."""
         if self._process is None or not self.is_up:
             return self._asked.refused()
         ticket = self._asked.read(buffer, self._clock())
@@ -134,7 +134,7 @@ class DiskTier:
                 self._process.send(wire.Erase(left[start : start + wire.ERASE_SLOTS]))
 
     def forget_owner(self, owner: str) -> None:
-        """Make all records of `owner` unreadable, for good; a new process is asked again.
+        """Make all records of `owner` unreadable for good; a restarted process is told again.
 
         Returns at once; as long as it is not done, `stats.forgetting` counts the owner.
         """
@@ -143,10 +143,10 @@ class DiskTier:
             self._process.send(wire.Forget(owner))
 
     def erase_unlisted(self) -> None:
-        """Do nothing: `scan` lists all that is sound, and has the rest erased."""
+        """Do nothing: `scan` lists all sound records and erases the others."""
 
     def note_flushes(self, flushes: Sequence[str]) -> None:
-        """Remember that these flushes are done, once all is erased that was to be before.
+        """Note that these flushes are done, once all slots to be erased before are erased.
 
         Returns at once. What does not reach the disk is forgotten, and the flush is done again.
         """
@@ -155,14 +155,14 @@ class DiskTier:
                 self._process.send(wire.Note(list(flushes[start : start + wire.NOTED_AT_ONCE])))
 
     def done_flushes(self) -> list[str]:
-        """Return the flushes done on what lies here; none where that cannot be read. Waits."""
+        """Return the ids of flushes done on these records; none if unreadable. Waits."""
         try:
             return read_done(self.directory)
         except OSError:
             return []
 
     def poll(self) -> list[wire.DiskEnded]:
-        """Return what has ended since the last call; check deadlines, restart the process."""
+        """Return the requests that have ended since the last call; check deadlines, restart."""
         if self._process is not None:
             self._process.flush()
             self._watch(self._process)
@@ -171,12 +171,12 @@ class DiskTier:
         return self._asked.take_ends()
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until there may be something to `poll`, or `timeout_s` have passed."""
+        """Wait until `poll` may have news, or `timeout_s` have passed."""
         if self._process is not None:
             self._process.wait_for_reply(timeout_s)
 
     def scan(self) -> Iterator[tuple[int, BlockRecord]]:
-        """Yield every slot that holds a record, with its record. Waits; before the first move.
+        """Yield every slot that holds a record, with the record. Waits; before the first move.
 
         Ends early if the process dies meanwhile: then `generation` has risen.
         """
@@ -190,7 +190,7 @@ class DiskTier:
             first = piece.next_slot
 
     def close(self) -> None:
-        """Wait until what was written is on disk and end the process. May be called twice."""
+        """Wait until all writes are on disk and end the process. May be called twice."""
         process, self._process, self._state = self._process, None, DiskState.OFF
         if process is not None:
             process.finish(self._config.write_deadline_s, self._clock)
@@ -213,7 +213,7 @@ class DiskTier:
             raise
 
     def _await_opening(self) -> None:
-        """Wait until the process has said whether its file is open, or is dead."""
+        """Wait until the process has reported whether its file is open, or is dead."""
         while self._state is DiskState.STARTING and self._process is not None:
             self._process.wait_for_reply(0.05)
             self._watch(self._process)
@@ -223,7 +223,7 @@ class DiskTier:
         while not self._scanned:
             if self._process is None:
                 return None
-            if self._clock() > give_up:  # it may be in an endless loop in a damaged file
+            if self._clock() > give_up:  # the process may loop endlessly in a damaged file
                 self._process.kill()
             self._process.wait_for_reply(0.05)
             self._watch(self._process)
@@ -236,7 +236,7 @@ class DiskTier:
         )
 
     def _spawn_again(self) -> None:
-        """Start another process; if that fails, it counts as one more death."""
+        """Start another process; a failure counts as one more death."""
         try:
             self._spawn(keep=False)
         except OSError:
@@ -288,7 +288,7 @@ class DiskTier:
             self._reap(process)
 
     def _reap(self, process: DiskProcess) -> None:
-        """Clean up after a dead process: fail what it was asked, free its buffers, count it."""
+        """Clean up after a dead process: fail its requests, free its buffers, count its death."""
         process.close()
         self._process = None
         self._asked.fail_all()
@@ -298,7 +298,7 @@ class DiskTier:
         self._note_end()
 
     def _note_end(self) -> None:
-        """Decide whether there will be another process."""
+        """Decide whether to start another process."""
         comes_back = self._restarts.after_end(self._clock(), disk_full=self._met_full_disk)
         self._met_full_disk = False
         self._state = DiskState.DOWN if comes_back else DiskState.OFF

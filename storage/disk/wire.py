@@ -1,4 +1,4 @@
-"""The messages between the engine and the disk's process, and the socket they go through.
+"""The messages between the engine and the disk's process, and their socket.
 
     engine  --- Open, Write, Read, Erase, Forget, Note, Scan, CloseFile -->  disk
             <-- Opened | WriteRefused, DiskEnded, ScannedSlots, Forgot, FileStats --
@@ -20,8 +20,8 @@ from storage.errors import StorageError
 from storage.move import BlockRecord
 
 MAX_MESSAGE_BYTES = 128 << 10
-ERASE_SLOTS = 8192  # in one message
-NOTED_AT_ONCE = 1024  # flushes in one message
+ERASE_SLOTS = 8192  # most slots in one message
+NOTED_AT_ONCE = 1024  # most flushes in one message
 _SOCKET_BYTES = 1 << 20
 
 
@@ -29,12 +29,12 @@ class DiskOutcome(Enum):
     """Outcomes of a write or a read."""
 
     DONE = "done"
-    FAILED = "failed"  # nothing was read or written; a record that was there still is
-    LOST = "lost"  # the slot did not hold the record asked for; it is being erased
+    FAILED = "failed"  # no read or write happened; a record in the slot is still there
+    LOST = "lost"  # the slot did not hold the record requested; the slot is being erased
 
 
 class Segment(Enum):
-    """Memory segments that a block can lie in."""
+    """Memory segments that may hold a block."""
 
     HOST = "host"
     STAGING = "staging"
@@ -45,32 +45,32 @@ class OpenRefusal(Enum):
 
     IN_USE = "in use"
     UNUSABLE = "unusable"
-    DISK_FULL = "disk full"  # there is no room to open it, or it was removed to make room
+    DISK_FULL = "disk full"  # no room to open the file, or it was removed to make room
 
 
 class DiskMessage(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """Base of all."""
+    """Base of all messages."""
 
 
 class SharedSegment(msgspec.Struct, frozen=True, array_like=True):
-    """Memory to be mapped: its descriptor, inherited, and how many blocks it has."""
+    """Memory for the process to map: an inherited descriptor, and its number of blocks."""
 
     fd: int
     num_blocks: int
 
 
 class Open(DiskMessage, frozen=True):
-    """The first message: which file, and what it may take."""
+    """The first message: the file to open, and its bounds."""
 
     config: DiskConfig
-    num_slots: int | None  # as many as there have been so far; None: as there is room for
-    keep: bool  # False: the file that is there is set aside
+    num_slots: int | None  # the number of slots so far; None: as many as there is room for
+    keep: bool  # False: the existing file is moved to quarantine
     staging: SharedSegment
     host: SharedSegment | None
 
 
 class Write(DiskMessage, frozen=True):
-    """Put the block at `place` of `segment` into `slot`."""
+    """Write the block at `place` of `segment` into `slot`."""
 
     ticket: int
     slot: int
@@ -80,7 +80,7 @@ class Write(DiskMessage, frozen=True):
 
 
 class Read(DiskMessage, frozen=True):
-    """Copy the block of `slot` to staging buffer `place`, if it is the block of `record`."""
+    """Read the block of `slot` to staging buffer `place`, if it is the block of `record`."""
 
     ticket: int
     slot: int
@@ -101,23 +101,23 @@ class Forget(DiskMessage, frozen=True):
 
 
 class Note(DiskMessage, frozen=True):
-    """Remember that these flushes are done, once all that was to be erased before is."""
+    """Remember that these flushes are done, once all slots to be erased before are erased."""
 
     flushes: list[str]
 
 
 class Scan(DiskMessage, frozen=True):
-    """Request to list records, in slots from `first` on."""
+    """Request a list of the records in slots from `first` on."""
 
     first: int
 
 
 class CloseFile(DiskMessage, frozen=True):
-    """Finish the work under way and end."""
+    """Finish the pending work and end."""
 
 
 class Opened(DiskMessage, frozen=True):
-    """The file is open, for so many slots.
+    """The report that the file is open, with the number of its slots.
 
     `set_aside`: another one was there that could not be used. `given_up`: one was removed, because
     others need its room.
@@ -129,34 +129,34 @@ class Opened(DiskMessage, frozen=True):
 
 
 class WriteRefused(DiskMessage, frozen=True):
-    """Refusal of a write: no file is open, or none any more: the process ends."""
+    """The refusal of a write: no file is open, or the process is ending."""
 
     why: OpenRefusal
     text: str
 
 
 class DiskEnded(DiskMessage, frozen=True):
-    """A write or a read has ended."""
+    """The end of a write or a read."""
 
     ticket: int
     outcome: DiskOutcome
 
 
 class ScannedSlots(DiskMessage, frozen=True):
-    """Records, in order of slot; `next_slot` is where to go on, None at the end."""
+    """Records in order of slot; `next_slot` is the next to scan, None at the end."""
 
     entries: list[tuple[int, BlockRecord]]
     next_slot: int | None
 
 
 class Forgot(DiskMessage, frozen=True):
-    """The owner's records are unreadable."""
+    """The report that the owner's records are unreadable."""
 
     owner: str
 
 
 class FileStats(DiskMessage, frozen=True):
-    """Counts of the file's records, and of reads lost and writes refused since it was opened.
+    """Counts of the file's records, and of reads lost and writes refused since its opening.
 
     `disk_full`: nothing is written, because the file system has too little left.
     """
@@ -173,7 +173,7 @@ Reply = Opened | WriteRefused | DiskEnded | ScannedSlots | Forgot | FileStats
 
 
 class WireBroken(StorageError):
-    """The other side is gone, or has sent an invalid message."""
+    """The other side of the socket is gone, or has sent an invalid message."""
 
 
 class Channel:
@@ -182,11 +182,11 @@ class Channel:
     def __init__(self, end: socket.socket) -> None:
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BYTES)
         self.socket = end
-        self._encoder = msgspec.msgpack.Encoder(enc_hook=str)  # of a Path
+        self._encoder = msgspec.msgpack.Encoder(enc_hook=str)  # encodes a Path
         self._buffer = bytearray(MAX_MESSAGE_BYTES + 1)
 
     def encode(self, message: DiskMessage) -> bytes:
-        """Raise WireBroken when the message is larger than any may be."""
+        """Encode a message; raise WireBroken if it is larger than the largest allowed."""
         content = self._encoder.encode(message)
         if len(content) > MAX_MESSAGE_BYTES:
             raise WireBroken(f"a {type(message).__name__} of {len(content)} bytes")

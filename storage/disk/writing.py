@@ -1,4 +1,4 @@
-"""The one thread that changes the file; it takes queued jobs in batches.
+"""The thread that changes the file; it takes queued jobs in batches.
 
 A transaction costs a wait for the disk, so many blocks share one, though not so many that a full
 file delays much. When a batch does not fit, its jobs are tried one by one.
@@ -26,23 +26,23 @@ from storage.disk.wire import (
 )
 from storage.errors import FileFull, is_disk_full
 
-_ERASED_AT_ONCE = 256  # slots in one transaction
-_ERASED_IN_NEED = 8  # the same when there was no room for that many
-_IDLE_S = 5.0  # without work, after which `tend` is called all the same
+_ERASED_AT_ONCE = 256  # most slots in one transaction
+_ERASED_IN_NEED = 8  # most slots in one transaction after one did not fit
+_IDLE_S = 5.0  # seconds without work after which `tend` is called
 
 
-Job = Write | Erase | Forget | Note | CloseFile  # the last one ends the thread
+Job = Write | Erase | Forget | Note | CloseFile  # CloseFile ends the thread
 
 
 @dataclass(slots=True)
 class _WriteBatch:
     writes: list[Write] = field(default_factory=list)
     erased: dict[int, None] = field(default_factory=dict)
-    then: Forget | Note | CloseFile | None = None  # job that ended the batch, to be done after it
+    then: Forget | Note | CloseFile | None = None  # the job that ended the batch, done after it
 
 
 class Writing:
-    """Jobs done in order. `run` is a thread's; `queue` is for all threads."""
+    """The writing thread's queue of jobs. `run` is a thread's body; any thread may `queue`."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Writing:
         """
         self.queue: queue.SimpleQueue[Job] = queue.SimpleQueue()
         self.refused = 0  # writes refused for lack of space
-        self.met_full_disk = False  # the last attempt to write met a full disk
+        self.met_full_disk = False  # whether the last attempt to write met a full disk
         self._records = records
         self._block_at = block_at
         self._reply = reply
@@ -67,12 +67,12 @@ class Writing:
         self._blocks_at_once = blocks_at_once
         self._note_done = note_done
         self._unforgotten: dict[str, None] = {}  # owners whose keys could not be erased yet
-        self._unerased: dict[int, None] = {}  # slots still to be erased, for lack of room
+        self._unerased: dict[int, None] = {}  # slots that could not be erased yet, for lack of room
         self._forgotten: dict[str, None] = {}  # owners to report once all slots are erased
-        self._unnoted: list[str] = []  # flushes to be remembered once all is erased
+        self._unnoted: list[str] = []  # flushes to note once all slots are erased
 
     def run(self) -> None:
-        """Run jobs until CloseFile, and those queued before it. Raises FileDamaged."""
+        """Run jobs up to CloseFile, and all jobs queued before it. Raises FileDamaged."""
         then: Forget | Note | CloseFile | None = None
         while not isinstance(then, CloseFile):
             batch = self._next()
@@ -119,7 +119,7 @@ class Writing:
             self._answer([write], DiskOutcome.DONE if done else DiskOutcome.FAILED)
 
     def _erase(self, slots: Iterable[int]) -> dict[int, None]:
-        """Erase in parts, for every page that a transaction changes needs a free one.
+        """Erase slots in parts, since every page that a transaction changes needs a free page.
 
         Returns the slots for which there was no room even so.
         """
@@ -135,7 +135,7 @@ class Writing:
         return dict.fromkeys(left)
 
     def _change(self, writes: list[Write], erased: Iterable[int], *, in_need: bool = False) -> bool:
-        """Erase and write in one transaction; False: there was no room, nothing has changed."""
+        """Erase and write in one transaction; False if there was no room: nothing has changed."""
         if not writes and not erased:
             return True
         blocks = [
@@ -152,7 +152,7 @@ class Writing:
         return True
 
     def _forget(self) -> None:
-        """Forget owners; where a key cannot be erased, on a full disk, it is tried again later."""
+        """Forget owners; retry later if a full disk keeps a key from being erased."""
         for owner in list(self._unforgotten):
             with suppress(OSError):
                 slots = self._records.forget(owner)
@@ -167,7 +167,7 @@ class Writing:
             self._forgotten = {}
 
     def _note(self) -> None:
-        """Remember flushes; where the disk is full, it is tried again later."""
+        """Note flushes; retry later if the disk is full."""
         if self._unnoted and not (self._unerased or self._unforgotten):
             with suppress(OSError):
                 self._note_done(self._unnoted)

@@ -1,1 +1,1 @@
-"""The LMDB file of the disk tier: records, seals, keys, and how much room it may take."""
+"""The LMDB file of the disk tier: records, seals, keys, and the bound on its size."""

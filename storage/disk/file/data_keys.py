@@ -1,4 +1,4 @@
-"""The keys that records are sealed with: one of the directory, or one for every owner.
+"""The keys that seal records: one key for the directory, or one key for every owner.
 
 With encryption an owner's records are encrypted with a random key of its own, which is stored in
 the file of these keys alone. Once it is erased there, the owner's records are unreadable wherever
@@ -23,7 +23,7 @@ NO_KEY_ID = bytes(KEY_ID_BYTES)
 
 
 class SealingKey(msgspec.Struct, frozen=True, array_like=True):
-    """A key and the id that a record names it by."""
+    """A sealing key and the id by which records name it."""
 
     id: bytes
     key: bytes
@@ -34,14 +34,14 @@ class SealingKey(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True)
 class DirectoryKey:
-    """One secret for all records: they are authenticated and lie in the clear."""
+    """One secret for all records, which it authenticates but does not encrypt."""
 
     key: SealingKey
     encrypts: Literal[False] = False
 
     @classmethod
     def load(cls, path: Path) -> DirectoryKey:
-        """Read the secret of `path`, which is made at the first start. Raises OSError."""
+        """Read the secret in `path`, which the first start creates. Raises OSError."""
         secret = read_private(path)
         if secret is None or len(secret) != KEY_BYTES:
             secret = secrets.token_bytes(KEY_BYTES)
@@ -49,7 +49,7 @@ class DirectoryKey:
         return cls(SealingKey(NO_KEY_ID, secret))
 
     def of_owner(self, owner: str) -> SealingKey:  # noqa: ARG002
-        """Return the directory's key, whatever the owner."""
+        """Return the directory's key, whoever the owner is."""
         return self.key
 
     def by_id(self, key_id: bytes) -> SealingKey | None:
@@ -57,7 +57,7 @@ class DirectoryKey:
         return self.key if key_id == NO_KEY_ID else None
 
     def forget(self, owner: str) -> None:
-        """Do nothing: an owner has no key of its own here."""
+        """Do nothing: with a directory's key, owners have no keys of their own."""
 
 
 class DataKeys:
@@ -69,13 +69,13 @@ class DataKeys:
     encrypts = True
 
     def __init__(self, path: Path) -> None:
-        """Read `path`; a damaged file counts as one without keys, so that no record is readable."""
+        """Read `path`; a damaged file counts as empty, so that no record is readable."""
         self._path = path
         self._by_owner = _decode(read_private(path))
         self._by_id = {key.id: key for key in self._by_owner.values()}
 
     def of_owner(self, owner: str) -> SealingKey:
-        """Return the owner's key; save a new one before it seals anything. Raises OSError."""
+        """Return the owner's key; a new key is saved before it seals a record. Raises OSError."""
         key = self._by_owner.get(owner)
         if key is None:
             key = SealingKey(secrets.token_bytes(KEY_ID_BYTES), secrets.token_bytes(KEY_BYTES))
@@ -83,7 +83,7 @@ class DataKeys:
         return key
 
     def by_id(self, key_id: bytes) -> SealingKey | None:
-        """Return the key of this id; None where there is none, or none any more."""
+        """Return the key with this id; None if it never existed or was erased."""
         return self._by_id.get(key_id)
 
     def forget(self, owner: str) -> None:

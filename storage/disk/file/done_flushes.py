@@ -1,4 +1,4 @@
-"""The flushes done on a directory's records: ids in a file beside them.
+"""The flushes already applied to a directory's records: their ids, in a file beside these.
 
 A flush that is not here is done again at the next start, which costs hits and nothing else. So the
 file may be lost or damaged, and the oldest ids may go.
@@ -13,12 +13,12 @@ import msgspec
 
 from storage.disk.file.private_file import read_private, write_private
 
-MOST = 65_536  # ids
+MOST = 65_536  # most ids kept
 _NAME = "flushes"
 
 
 def read_done(directory: Path) -> list[str]:
-    """Read the ids, the oldest first; none where the file is gone or damaged. Raises OSError."""
+    """Read the flush ids, oldest first; none if the file is gone or damaged. Raises OSError."""
     content = read_private(directory / _NAME)
     if content is None:
         return []
@@ -29,6 +29,6 @@ def read_done(directory: Path) -> list[str]:
 
 
 def add_done(directory: Path, flushes: Iterable[str]) -> None:
-    """Add ids; they are on disk when this returns. Raises OSError."""
+    """Add flush ids; they are on disk when the call returns. Raises OSError."""
     kept = list(dict.fromkeys((*read_done(directory), *flushes)))[-MOST:]
     write_private(directory / _NAME, msgspec.json.encode(kept))

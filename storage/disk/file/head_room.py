@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-_STOPS_GROWING = 4 / 3  # factor of the head-room
-_GIVES_UP = 1 / 2  # factor of the head-room
-_STEPS = 256  # a bound is a whole number of so many parts: it changes seldom while others write
+_STOPS_GROWING = 4 / 3  # times the head-room: with less free space the file stops growing
+_GIVES_UP = 1 / 2  # times the head-room: with less free space the file is given up
+_STEPS = 256  # bounds are multiples of 1/256, so that they seldom change while others write
 
 
 class DiskUse(NamedTuple):
@@ -34,13 +34,13 @@ class DiskUse(NamedTuple):
 
 
 def disk_use(directory: Path) -> DiskUse:
-    """Return the use of the disk that `directory` lies on. Raises OSError."""
+    """Return the use of the disk that holds `directory`. Raises OSError."""
     disk = os.statvfs(directory)
     return DiskUse(disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize)
 
 
 def slots_in(num_bytes: int, record_bytes: int, high_water: float) -> int:
-    """Count the records below a file's high-water mark, leaving space for one write."""
+    """Count the records below a file's high-water mark, with space left for one write."""
     return max(int(num_bytes * high_water) // record_bytes - 2, 0)
 
 
@@ -50,11 +50,11 @@ class HeadRoom:
 
     directory: Path
     max_bytes: int
-    high_water: float  # 1 less the share that is the head-room
+    high_water: float  # 1 minus the head-room's share
     disk_use: Callable[[Path], DiskUse] = disk_use
 
     def bound(self, allocated: int, *, in_need: bool = False) -> int:
-        """Return the size in bytes that a file may grow to which has `allocated` of the disk.
+        """Return the bytes up to which a file may grow that has `allocated` bytes on the disk.
 
         `in_need`: for erasing, which takes pages before it frees some: it may take the head-room
         that others have left. Raises OSError.
@@ -75,7 +75,7 @@ class HeadRoom:
         return disk.left >= self._head_room(disk)
 
     def is_needed_by_others(self) -> bool:
-        """Return whether so little is free that the file should go. Raises OSError."""
+        """Return whether so little is free that the file should be removed. Raises OSError."""
         disk = self.disk_use(self.directory)
         return disk.left <= self._head_room(disk) * _GIVES_UP
 

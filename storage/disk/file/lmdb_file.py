@@ -1,4 +1,4 @@
-"""The one file that knows LMDB: two tables by slot, headers and payloads.
+"""The LMDB file, which no other file accesses: two tables by slot, headers and payloads.
 
 Headers have a table of their own, so that all of them can be read without touching a block. With
 `writemap=False` and `metasync=False` a crash loses the last transaction at most, and a full disk is
@@ -30,28 +30,28 @@ _KEY = struct.Struct(">I")
 _ORIGIN = b"origin"
 DATA_NAME = "data.mdb"
 _LOCK_NAME = "lock.mdb"
-_LOCK_BYTES = 8192  # with 64 readers
+_LOCK_BYTES = 8192  # LMDB's lock file with 64 readers
 LEAST_BOUND = 64 << 10  # bytes: LMDB's own pages, and the origin
 _TOUCHING = 16  # threads that read pages into memory at the start
-_SLOTS_A_PAGE = 4  # headers on a page, at least: when pages are half empty
+_SLOTS_A_PAGE = 4  # headers on a page, at least, if pages are half empty
 
 
 class StoredRecord(NamedTuple):
-    """Record in a slot: views that are valid until the transaction ends."""
+    """A record in a slot: views that are valid until the transaction ends."""
 
     header: memoryview
     payload: memoryview | None
 
 
 class FileUse(NamedTuple):
-    """Use of a file, in bytes; freed pages stay in the file and are used again."""
+    """Use of the file, in bytes; freed pages stay in the file and are used again."""
 
     used: int
-    bound: int  # bound on its size
+    bound: int  # bound on the file's size
 
 
 def allocated_bytes(directory: Path) -> int:
-    """Return the bytes that the file in `directory` takes of its disk, or 0. Raises OSError."""
+    """Return the disk bytes allocated to the file in `directory`, or 0. Raises OSError."""
     try:
         return (directory / DATA_NAME).stat().st_blocks * 512
     except FileNotFoundError:
@@ -59,7 +59,7 @@ def allocated_bytes(directory: Path) -> int:
 
 
 class Changes:
-    """Puts and deletes that take place together, or not at all."""
+    """Puts and deletes of one transaction."""
 
     def __init__(
         self, transaction: lmdb.Transaction, headers: lmdb._Database, payloads: lmdb._Database
@@ -69,14 +69,14 @@ class Changes:
         self._payloads = payloads
 
     def put(self, slot: int, header: bytes, payload: bytes | bytearray | memoryview) -> None:
-        """Store these in `slot`, replacing what is there. Raises FileFull, FileDamaged."""
+        """Store header and payload in `slot`, over its content. Raises FileFull, FileDamaged."""
         with _translated():
             key = _KEY.pack(slot)
             self._transaction.put(key, header, db=self._headers)
             self._transaction.put(key, payload, db=self._payloads)
 
     def delete(self, slot: int) -> None:
-        """Empty `slot`. Raises FileFull (deleting takes pages too) and FileDamaged."""
+        """Empty `slot`. Raises FileFull (a delete takes pages too) and FileDamaged."""
         with _translated():
             key = _KEY.pack(slot)
             self._transaction.delete(key, db=self._headers)
@@ -84,17 +84,17 @@ class Changes:
 
 
 class LmdbFile:
-    """Bytes by slot. One thread writes; any number read meanwhile."""
+    """Bytes by slot. One thread writes; any number of threads read meanwhile."""
 
     def __init__(self, directory: Path, bound: int) -> None:
-        """Open the file in `directory`, or make it; it may come to `bound` bytes.
+        """Open the file in `directory`, or create it; it may grow to `bound` bytes.
 
         Raises FileDamaged, FileFull, OSError.
         """
         directory.mkdir(mode=0o700, exist_ok=True)
         self._directory = directory
         self._bound = max(bound, LEAST_BOUND)
-        self._mapped = ReadWriteLock()  # alone: while the map is replaced
+        self._mapped = ReadWriteLock()  # held alone while the map is replaced
         self._check_file()
         self._allocate_lock()
         self._open(readahead=False)
@@ -104,32 +104,32 @@ class LmdbFile:
 
     @property
     def allocated(self) -> int:
-        """Bytes that the file takes of its disk. Raises OSError."""
+        """Bytes of disk allocated to the file. Raises OSError."""
         return allocated_bytes(self._directory)
 
     def set_bound(self, bound: int) -> None:
-        """Bound the file, which stays as large as it is at least. For the writing thread.
+        """Bound the file's size, never below its present size. For the writing thread.
 
         Raises FileDamaged.
         """
         bound = max(bound, LEAST_BOUND)
         if bound == self._bound:
             return
-        with self._mapped.alone():  # a reader would read where nothing is mapped
+        with self._mapped.alone():  # a concurrent reader would read unmapped memory
             try:
                 self._env.set_mapsize(bound)
-            except lmdb.Error as error:  # then nothing may be mapped any more
+            except lmdb.Error as error:  # then the file may be unmapped
                 raise FileDamaged(f"{type(error).__name__}: {error}") from error
         self._bound = bound
 
     def origin(self) -> bytes | None:
-        """Return what `note_origin` stored; None in a new file."""
+        """Return the digest stored by `note_origin`; None in a new file."""
         with self._while_mapped(), self._env.begin() as transaction:
             value = transaction.get(_ORIGIN)
             return None if value is None else bytes(value)
 
     def note_origin(self, origin: bytes) -> None:
-        """Store a digest of what all records in this file depend on."""
+        """Store a digest of everything that all records in this file depend on."""
         with _translated(), self._env.begin(write=True) as transaction:
             transaction.put(_ORIGIN, origin)
 
@@ -143,7 +143,7 @@ class LmdbFile:
             yield None if header is None else StoredRecord(header, payload)
 
     def headers(self, first: int, max_bytes: int) -> list[tuple[int, bytes]]:
-        """Return the next slots from `first` on that hold something, with their headers.
+        """Return the next slots from `first` on that hold a record, with their headers.
 
         At least one where there is one, and no more once their headers reach `max_bytes`. Raises
         FileDamaged.
@@ -154,7 +154,7 @@ class LmdbFile:
             cursor = transaction.cursor(self._headers)
             if cursor.set_range(_KEY.pack(first)):
                 for key, header in cursor:
-                    # Keys must rise: in a damaged file a page may lead back to an earlier one.
+                    # Keys must rise: in a damaged file a page may lead back to an earlier page.
                     slot = _slot_of(key, least)
                     least = slot + 1
                     found.append((slot, header))
@@ -165,17 +165,17 @@ class LmdbFile:
 
     @contextmanager
     def changing(self) -> Iterator[Changes]:
-        """Make changes that are all on disk when the `with` block ends, or, if it raises, none."""
+        """Make changes that are on disk when the `with` block ends; none if it raises."""
         with _translated(), self._env.begin(write=True) as transaction:
             yield Changes(transaction, self._headers, self._payloads)
 
     def num_records(self) -> int:
-        """Return how many slots hold something."""
+        """Return the number of slots that hold a record."""
         with self._while_mapped(), self._env.begin() as transaction:
             return int(transaction.stat(self._headers)["entries"])
 
     def use(self) -> FileUse:
-        """Return how full the file is."""
+        """Return the file's use in bytes."""
         with self._while_mapped(), self._env.begin() as transaction:
             tables = [transaction.stat(db) for db in (self._headers, self._payloads)]
             info, page = self._env.info(), self._env.stat()["psize"]
@@ -188,13 +188,13 @@ class LmdbFile:
             self._env.reader_check()
 
     def close(self) -> None:
-        """Close the file, after an attempt to bring all that was committed to the disk."""
+        """Close the file, after an attempt to sync committed data to the disk."""
         with _translated():
             self._env.sync(True)
         self._env.close()
 
     def _open(self, *, readahead: bool) -> None:
-        """Open the environment and its tables; where that fails, nothing stays open."""
+        """Open the environment and its tables; on failure nothing stays open."""
         with _translated():
             self._env = lmdb.open(
                 str(self._directory), map_size=self._bound, max_dbs=4, mode=0o600,
@@ -209,12 +209,12 @@ class LmdbFile:
 
     @contextmanager
     def _while_mapped(self) -> Iterator[None]:
-        """Keep the map where it is during a transaction that only reads."""
+        """Prevent the replacement of the map during a transaction that only reads."""
         with self._mapped.shared(), _translated():
             yield
 
     def _bring_into_memory(self) -> None:
-        """Touch every page of the tables, but not the blocks themselves.
+        """Touch every page of the tables, but no block's payload.
 
         These pages lie scattered among the blocks. Read without readahead they are a few megabytes;
         with it the system reads the blocks around each, gigabytes before the first scan has ended.
@@ -247,20 +247,20 @@ class LmdbFile:
             raise
 
     def _check_file(self) -> None:
-        """Refuse a file shorter than its two meta pages: opening it may end in a signal."""
+        """Refuse a file shorter than its two meta pages: opening it may raise a signal."""
         path = self._directory / DATA_NAME
         size = path.stat().st_size if path.exists() else 0
         if 0 < size < 2 * os.sysconf("SC_PAGE_SIZE"):
             raise FileDamaged(f"{path} has {size} bytes")
 
     def _allocate_lock(self) -> None:
-        """Take the room for LMDB's table of readers: without, its map is a signal. OSError."""
+        """Allocate LMDB's table of readers: without room, mapping it raises a signal. OSError."""
         mode = os.O_RDWR | os.O_CREAT
         with open(os.open(self._directory / _LOCK_NAME, mode, 0o600), "r+b") as table:
             os.posix_fallocate(table.fileno(), 0, _LOCK_BYTES)
 
     def _check_pages(self) -> None:
-        """Refuse a file that ends before its last page: reading after the end is a signal."""
+        """Refuse a file that ends before its last page: reading past the end raises a signal."""
         size = (self._directory / DATA_NAME).stat().st_size
         needed = (self._env.info()["last_pgno"] + 1) * self._env.stat()["psize"]
         if size and needed > size:
@@ -268,7 +268,7 @@ class LmdbFile:
 
 
 def _slot_of(key: bytes, least: int) -> int:
-    """Return the slot that `key` names. Raise FileDamaged for no slot's, or one below `least`."""
+    """Return the slot in `key`. Raise FileDamaged for a malformed key or a slot below `least`."""
     slot: int | None = _KEY.unpack(key)[0] if len(key) == _KEY.size else None
     if slot is None or slot < least:
         raise FileDamaged(f"key {key.hex()} is not that of slot {least} or a later one")

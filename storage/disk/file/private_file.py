@@ -1,4 +1,4 @@
-"""Small files that only their owner may read, and that appear whole or not at all."""
+"""Small files that only their owner may read, and that are written atomically."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def read_private(path: Path) -> bytes | None:
-    """Read all bytes of `path`; None where there is no such file. Raises OSError."""
+    """Read all bytes of `path`; None if there is no such file. Raises OSError."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -16,7 +16,7 @@ def read_private(path: Path) -> bytes | None:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write `path` atomically: a reader, or a crash, finds the old or the new content whole.
+    """Write `path` atomically: readers, even after a crash, find the old or the new content.
 
     It is on disk when this returns. Raises OSError, and then the old content stands.
     """
@@ -35,7 +35,7 @@ def write_private(path: Path, content: bytes) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Sync files that were created, renamed or removed in `directory`. Raises OSError."""
+    """Sync the creation, renaming and removal of files in `directory`. Raises OSError."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

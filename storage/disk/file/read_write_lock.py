@@ -1,4 +1,4 @@
-"""A lock that many threads hold at once, or one alone."""
+"""A lock that many threads share, or one thread holds alone."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_PLACES = 64  # threads that may share it
+_PLACES = 64  # threads that may share the lock
 
 
 class ReadWriteLock:
-    """Lock whose waiting writer is not passed by later readers. Not reentrant."""
+    """A lock whose waiting writer is not overtaken by later readers. Not reentrant."""
 
     def __init__(self) -> None:
         self._entrance = threading.Lock()
@@ -18,7 +18,7 @@ class ReadWriteLock:
 
     @contextmanager
     def shared(self) -> Iterator[None]:
-        """Hold it beside others; waits while somebody has it, or wants it, alone."""
+        """Hold the lock shared; waits while a thread holds it alone or waits to."""
         with self._entrance:
             self._places.acquire()
         try:
@@ -28,7 +28,7 @@ class ReadWriteLock:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Hold it while nobody else does."""
+        """Hold the lock alone."""
         with self._entrance:
             for _ in range(_PLACES):
                 self._places.acquire()

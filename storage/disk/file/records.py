@@ -1,4 +1,4 @@
-"""Records by slot: sealed when they are written, checked against what was asked for when read.
+"""Records by slot: sealed when written, and checked against the request when read.
 
 A record that is not exactly the one asked for, in its slot, whole and unchanged, is lost: nothing
 of it is handed out, and it is deleted.
@@ -18,7 +18,7 @@ from storage.disk.file.seal import Header, RecordNotSound, RecordSeal
 from storage.errors import DiskFull, FileFull
 from storage.move import BlockRecord
 
-_SCAN_BYTES = 48 << 10  # of headers, in one piece of a scan
+_SCAN_BYTES = 48 << 10  # header bytes in one piece of a scan
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +35,17 @@ class ScanRoom:
     record_bytes: int
 
     def require(self, num_blocks: int, use: FileUse) -> None:
-        """Raise FileFull where the file has no room for so many blocks; DiskFull for its disk.
+        """Raise FileFull if the file has no room for so many blocks; DiskFull if the disk has none.
 
         Raises OSError.
         """
         if not self.head_room.is_kept():
             raise DiskFull(f"too little is left of the disk of {self.head_room.directory}")
-        # Slots take high_water of the file. Of the rest, half is for overwriting them, which needs
+        # Slots take high_water of the file. Half of the rest is for overwriting slots, which needs
         # new pages before it frees the old ones, and half for erasing in time of need.
         spare = int(use.bound * (1 - self.head_room.high_water) / 2)
         if use.used + num_blocks * self.record_bytes + spare > use.bound:
-            # Whether the disk leaves the file less than its slots take.
+            # Whether the disk leaves the file less room than its slots take.
             fitting = slots_in(use.bound, self.record_bytes, self.head_room.high_water)
             is_cut_down = use.bound < self.head_room.max_bytes and fitting < self.num_slots
             full = DiskFull if is_cut_down else FileFull
@@ -61,7 +61,7 @@ class ToWrite(NamedTuple):
 
 
 class ScanPart(NamedTuple):
-    """One piece of a scan: records in order of slot, slots of others, and where to go on."""
+    """A piece of a scan: sound records by slot, slots of unsound records, and the next slot."""
 
     entries: list[tuple[int, BlockRecord]]
     unsound: list[int]
@@ -69,7 +69,7 @@ class ScanPart(NamedTuple):
 
 
 class DiskRecords:
-    """The records of one file. One thread writes, erases and forgets; others may read and scan."""
+    """The records of one file. One thread writes, erases and forgets; others read and scan."""
 
     def __init__(self, file: LmdbFile, seal: RecordSeal, room: ScanRoom) -> None:
         self._file = file
@@ -80,7 +80,7 @@ class DiskRecords:
     def write(
         self, blocks: Sequence[ToWrite], erased: Iterable[int] = (), *, in_need: bool = False
     ) -> None:
-        """Erase slots and write all of `blocks`, in one transaction.
+        """Erase slots and write all `blocks`, in one transaction.
 
         `in_need`: erasing may take of the disk's head-room. Raises FileFull, FileDamaged, OSError,
         and then nothing has changed; a record that is left in a block's slot does no harm, since a
@@ -96,7 +96,7 @@ class DiskRecords:
                 changes.put(slot, *self._seal.seal(slot, record, payload, self._scratch))
 
     def read(self, slot: int, record: BlockRecord, into: memoryview, scratch: memoryview) -> bool:
-        """Read a block into `into`; False: it is lost, and the content of `into` is undefined.
+        """Read a block into `into`; False if it is lost: then the content of `into` is undefined.
 
         `scratch` is as large as a block, and this thread's own. Raises FileDamaged.
         """
@@ -109,7 +109,7 @@ class DiskRecords:
         return True
 
     def scan(self, first: int) -> ScanPart:
-        """Scan the next records, from slot `first` on. Raises FileDamaged."""
+        """Scan the next records from slot `first` on. Raises FileDamaged."""
         found = self._file.headers(first, _SCAN_BYTES)
         entries, unsound = [], []
         for slot, content in found:
@@ -125,7 +125,7 @@ class DiskRecords:
         return ScanPart(entries, unsound, found[-1][0] + 1 if found else None)
 
     def forget(self, owner: str) -> list[int]:
-        """Erase the key of `owner`; returns the slots of its records, to be erased.
+        """Erase the key of `owner`; return the slots of its records, which are to be erased.
 
         Raises OSError, FileDamaged.
         """
@@ -138,7 +138,7 @@ class DiskRecords:
         return slots
 
     def _copy_out(self, slot: int, record: BlockRecord, held: memoryview) -> Header:
-        """Copy the payload of `slot` to `held`, if its header is that of `record`.
+        """Copy the payload of `slot` to `held` if its header is the header of `record`.
 
         Raises RecordNotSound where it is not.
 
@@ -148,10 +148,10 @@ class DiskRecords:
             if kept is None or kept.payload is None or len(kept.payload) != len(held):
                 raise RecordNotSound
             header = self._seal.open_header(kept.header)
-            # The hits may have grown since it was written.
+            # The block's hits may have grown since it was written.
             if header.slot != slot or replace(header.record, hits=record.hits) != record:
                 raise RecordNotSound
-            # numpy releases the GIL for the copy, which a memoryview does not.
+            # numpy's copy releases the GIL; a memoryview's does not.
             source = np.frombuffer(kept.payload, dtype=np.uint8)
             np.copyto(np.frombuffer(held, dtype=np.uint8), source)
         return header

@@ -1,4 +1,4 @@
-"""A record as bytes that cannot be changed unnoticed: AES-256-GCM over all of it.
+"""The seal of a record, AES-256-GCM, which detects any change of its bytes.
 
     header    magic | version | mode | slot | payload bytes | body bytes | fingerprint | key id
               | header nonce | payload nonce | payload tag | body | header tag
@@ -40,30 +40,30 @@ Bytes = bytes | bytearray | memoryview
 
 
 class RecordNotSound(Exception):
-    """Bytes that are not what was sealed here. It says no more, lest an attacker learn from it."""
+    """Bytes that were not sealed here. The error has no detail that could help an attacker."""
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """A header that has been found sound."""
+    """A header whose seal was found sound."""
 
     slot: int
     record: BlockRecord
     key: SealingKey
     payload_nonce: bytes
     payload_tag: bytes
-    covered: bytes  # what the payload's tag covers beside the payload
+    covered: bytes  # bytes that the payload's tag covers beside the payload
 
 
 class RecordSeal:
-    """Seal of records of one fingerprint and block size. May be used by all threads."""
+    """Seal of the records of one fingerprint and block size. Threads may share it."""
 
     def __init__(self, keys: KeyRing, fingerprint: bytes, block_bytes: int) -> None:
         self._keys = keys
         self._fingerprint = fingerprint
         self._block_bytes = block_bytes
         self._mode = _ENCRYPTED if keys.encrypts else _CLEAR
-        self._boxes: dict[bytes, AESGCM] = {}  # made once: making one costs more than a header
+        self._boxes: dict[bytes, AESGCM] = {}  # reused: creating a box costs more than a header
 
     def seal(
         self, slot: int, record: BlockRecord, payload: memoryview, scratch: bytearray
@@ -86,7 +86,7 @@ class RecordSeal:
         return first + kept_body + tag, kept
 
     def open_header(self, content: Bytes) -> Header:
-        """Open a header sealed here, whole and unchanged; raise RecordNotSound for any other."""
+        """Open a header sealed here, unchanged; raise RecordNotSound for any other bytes."""
         content = bytes(content)
         if len(content) < _FIXED.size + 2 * _TAG_BYTES:
             raise RecordNotSound
@@ -109,7 +109,7 @@ class RecordSeal:
         return Header(slot, record, key, payload_nonce, first[_FIXED.size :], fixed + body)
 
     def open_payload(self, header: Header, kept: memoryview, into: memoryview) -> None:
-        """Put the block into `into`. Raises RecordNotSound: then the content of `into` is invalid.
+        """Decrypt the block into `into`. RecordNotSound: the content of `into` is invalid.
 
         Without encryption `kept` is `into` itself: the block has been copied there already, and is
         only checked.
@@ -134,7 +134,7 @@ class RecordSeal:
         return self._mode == _ENCRYPTED
 
     def forget(self, owner: str) -> None:
-        """Erase the key of `owner`, where it has one of its own. Raises OSError."""
+        """Erase the key of `owner`, if it has its own key. Raises OSError."""
         self._keys.forget(owner)
         self._boxes.clear()
 
