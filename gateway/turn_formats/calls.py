@@ -1,4 +1,4 @@
-"""Calls whose arguments are JSON, as several formats write them.
+"""The parsing of calls with JSON arguments, common to several formats.
 
 A *call object* is `{"name": ..., "arguments": {...}}`, in any order, also with `parameters` in
 place of `arguments`, with `function` in place of `name` or around both, and with an `id` or a
@@ -17,21 +17,21 @@ from gateway.turn_formats.reading import SPACE, Markers, Read, TurnReader
 
 _OPEN, _COLON, _COMMA, _CLOSE = (Markers(char) for char in "{:,}")
 _LIST = Markers("[")
-_SURPLUS = re.compile(r"[ \t\r\n}]*")  # braces that models write too many of
-BETWEEN = re.compile(r"[ \t\r\n,;]*")  # calls
+_SURPLUS = re.compile(r"[ \t\r\n}]*")  # surplus closing braces of models
+BETWEEN = re.compile(r"[ \t\r\n,;]*")  # characters between calls
 _LIST_ENDS = re.compile(r"[ \t\r\n\]]*")
-_MAX_NAME = 1024  # characters of a name or a key
-_MAX_HELD = 1 << 16  # characters of arguments that come before their call's name
+_MAX_NAME = 1024  # most characters of a name or a key
+_MAX_HELD = 1 << 16  # most characters of arguments that precede their call's name
 _NAMES = ("name", "function")
 _ARGUMENTS = ("arguments", "parameters")
 _PASSED_OVER = ("id", "type")
 MEMBERS = (*_NAMES, *_ARGUMENTS, *_PASSED_OVER)  # the members of a call object
-_NAMESPACE = "functions."  # some models write it before a name
+_NAMESPACE = "functions."  # prefix that some models write before a name
 _NOTHING = ("", "null", "None", "[]")
 
 
 class CallReader(TurnReader):
-    """The reading of calls for a format."""
+    """The base of turn readers that parse calls."""
 
     def known(self, name: str) -> str | None:
         """Return the name of the tool that is meant; None where there is none."""
@@ -39,7 +39,7 @@ class CallReader(TurnReader):
         return next((one for one in (name, bare) if one in self.tools), None)
 
     def started(self, name: str) -> bool:
-        """Begin a call, if there is such a tool, and drop what is held then."""
+        """Begin a call and drop the held text; return False for an unknown tool."""
         known = self.known(name)
         if known is None:
             return False
@@ -48,12 +48,12 @@ class CallReader(TurnReader):
         return True
 
     def whole_call(self, name: str, arguments: str) -> None:
-        """Send a call of which all is there."""
+        """Send a whole call, if its tool is known."""
         if self.started(name):
             self.pieces.append(CallArguments(arguments))
 
     def call_of(self, name: str, ends: Markers) -> Read[bool]:
-        """Read a call's arguments; return False, and hold what was read, where there are none.
+        """Read a call's arguments; if there are none, hold the text read and return False.
 
         Nothing before one of `ends`, or at the end of the turn, is arguments, too.
         """
@@ -77,7 +77,7 @@ class CallReader(TurnReader):
         return arguments is not None
 
     def arguments(self, ends: Markers) -> Read[bool]:
-        """Send the object here as the started call's arguments; return whether it is whole.
+        """Send the object that follows as the started call's arguments; return whether it is whole.
 
         From where it is no JSON any more, all before one of `ends` is text.
         """
@@ -89,7 +89,7 @@ class CallReader(TurnReader):
         return False
 
     def broken_arguments(self, closes: str, ends: Markers, rest: str = "") -> Read[None]:
-        """End the arguments with `closes`. `rest`, what is held, and all before `ends` is text.
+        """End broken arguments with `closes`; send `rest`, held text and all before `ends` as text.
 
         Where the turn ends, `rest` and what is held belong to a member that is not whole.
         """
@@ -110,7 +110,7 @@ class CallReader(TurnReader):
         self.drop()
 
     def next_block(self, opens: Markers, closes: Markers | None = None) -> Read[str]:
-        """Read what closes a block of calls, if it must, and opens another; empty for none.
+        """Read the end of a block of calls and the marker of the next block; return "" for none.
 
         A comma between them is passed over, and one before text belongs to that.
         """
@@ -127,7 +127,7 @@ class CallReader(TurnReader):
         return found
 
     def call_objects(self, ends: Markers) -> Read[bool]:
-        """Read call objects, as a list or one after the other; return False where text follows.
+        """Read call objects, in a list or in sequence; return False if text follows them.
 
         That is sent as `call_object` sends it. A comma after the last one is held.
         """
@@ -142,7 +142,7 @@ class CallReader(TurnReader):
         return False
 
     def call_object(self, ends: Markers) -> Read[bool]:
-        """Read a call object; return False if none stands here.
+        """Read a call object; return False if the text here is no call object.
 
         Then what is held, and as much as was read of an object, is sent as text. What is broken
         within arguments is passed on up to one of `ends`.
@@ -158,7 +158,7 @@ class CallReader(TurnReader):
 
 
 class _CallObject:
-    """The members of a call object that were read."""
+    """A parser of one call object, with the members read so far."""
 
     def __init__(self, reader: CallReader, ends: Markers, *, is_inner: bool = False) -> None:
         self._reader = reader
@@ -168,7 +168,7 @@ class _CallObject:
         self._early: str | None = None  # arguments that came before the name
 
     def read(self) -> Read[bool]:
-        """Read what follows the opening brace."""
+        """Read the object after its opening brace; return False if it is no call."""
         while True:
             key = yield from self._string()
             if key is None:
@@ -198,7 +198,7 @@ class _CallObject:
         return key in _PASSED_OVER or (key in _NAMES and self._name is None)
 
     def _inner(self) -> Read[bool]:
-        """Read the name and the arguments from an object of their own."""
+        """Read the name and arguments from the inner object of the member `function`."""
         if not (yield from _CallObject(self._reader, self._ends, is_inner=True).read()):
             return False
         yield from self._rest()
@@ -209,7 +209,7 @@ class _CallObject:
         return _text_of((yield from self._reader.json_value(_MAX_NAME)))
 
     def _value(self, key: str) -> Read[bool]:
-        """Read the value of any member but arguments that can be sent as they come."""
+        """Read a member's value, unless it is arguments that can be streamed."""
         if key in _NAMES:
             self._name = yield from self._string()
             return self._name is not None
@@ -220,7 +220,7 @@ class _CallObject:
         return bool(value)
 
     def _arguments(self) -> Read[bool]:
-        """Send the arguments as they come: the name is known."""
+        """Stream the arguments; the call's name is known."""
         assert self._name is not None
         if (yield from self._reader.peek()) == "{":
             self._reader.started(self._name)
@@ -236,13 +236,13 @@ class _CallObject:
         return True
 
     def _rest(self) -> Read[None]:
-        """Pass over what follows the arguments within the object."""
+        """Skip the members that follow the arguments."""
         if not (yield from self._reader.scan(JsonScanner.after_value(), None)):
             self._reader.send_unless_space()
         self._reader.drop()
 
     def _ended(self) -> Read[bool]:
-        """End the object, in which no member follows: a call if it has a name."""
+        """Read the object's closing brace, and send the call if it has a name."""
         if self._name is None or not (yield from self._reader.literal(_CLOSE)):
             return self._none()
         self._reader.whole_call(self._name, self._early or "{}")
@@ -253,19 +253,19 @@ class _CallObject:
         return False
 
     def _as_text(self, scanner: JsonScanner) -> Read[bool]:
-        """Send the rest of the object as text, so that no marker within its strings is one."""
+        """Send the rest of the object as text, so that markers within its strings do not count."""
         self._reader.send(TextPiece)
         yield from self._reader.as_text(scanner)
         return False
 
 
 def _text_of(value: str) -> str | None:
-    """Decode a JSON string; None if it is none."""
+    """Decode a JSON string; return None for any other value."""
     return msgspec.json.decode(value, type=str) if value.startswith('"') else None
 
 
 def _object_of(value: str) -> str | None:
-    """Return the object that `value` is, or that a string holds: some models write it so.
+    """Return the JSON object in `value`, also from within a JSON string, as some models write.
 
     No arguments, `null`, an empty text or list are an empty one.
     """

@@ -1,4 +1,4 @@
-"""The choice of formats by a model's chat template.
+"""The choice of a model's tool format and reasoning format by its chat template.
 
 A template shows turns as the model writes them, so a turn that it shows tells the formats, and
 where it shows none its source does. Where calls are shown as JSON without any mark, the tokenizer
@@ -37,19 +37,19 @@ _FORMATS = (
     FunctionGemmaFormat,
     Gemma4Format,
 )
-_BARE = re.compile(r"\s*\[?\s*\{")  # a call as JSON without any mark
+_BARE = re.compile(r"\s*\[?\s*\{")  # a JSON call without a marker
 _REASONING = (THINK, MAGISTRAL, GEMMA)
 
 
 class UnknownToolFormat(ValueError):
-    """There is no tool format of that name."""
+    """The error for a tool format name that does not exist."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"no tool format {name!r}; there are {', '.join(tool_format_names())}")
 
 
 class ShownTurns(Struct, frozen=True):
-    """The turns that a chat template writes, from the assistant's beginning on, and its source.
+    """The assistant turns that a chat template renders, and the template's source.
 
     `call` has a call of `tool`, `thought` has reasoning that is `thinks`, too. None: not shown.
     """
@@ -71,7 +71,7 @@ def tool_format(
     name: str | None = None,
     special_tokens: Mapping[str, int] | None = None,
 ) -> ToolFormat | None:
-    """Choose the format named, or else that of the turns a template shows; None for none.
+    """Return the format `name`, or else the format of the template's turns; None if unknown.
 
     Raises UnknownToolFormat.
     """
@@ -86,14 +86,14 @@ def tool_format(
     if shown.call is None:
         return next((one for one in formats if one.is_in(shown.source)), None)
     found = next((one for one in formats if _reads(one, shown)), None)
-    if found is None and _BARE.match(shown.call):  # the model may have learned marks even so
+    if found is None and _BARE.match(shown.call):  # the model may still know markers
         tokens = frozenset(special_tokens or ())
         return next((one for one in formats if tokens.issuperset(one.markers)), None)
     return found
 
 
 def _reads(format_: ToolFormat, shown: ShownTurns) -> bool:
-    """Tell whether the turn is written as the format has it, and its parser finds the call."""
+    """Tell whether the shown turn is in the format, and the format's parser finds its call."""
     if shown.call is None or shown.tool is None or not format_.is_in(shown.call):
         return False
     parser = format_.parser([shown.tool])
@@ -103,7 +103,7 @@ def _reads(format_: ToolFormat, shown: ShownTurns) -> bool:
 
 
 def reasoning_format(shown: ShownTurns | None) -> ReasoningFormat | None:
-    """Find the tags of reasoning that a template knows; None for none of these, and for Harmony."""
+    """Find the reasoning tags that a template uses; None if it has none, or is Harmony's."""
     if shown is None:
         return None
     known = next((one for one in _REASONING if one.is_in(shown.source)), None)

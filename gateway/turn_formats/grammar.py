@@ -21,7 +21,7 @@ from typing import Any
 from gateway.turn_formats.turn_format import Schema, ToolSpec
 
 ANY_TEXT = "/(?s:.*)/"
-MAX_CHARS = 1 << 17  # of a grammar: no engine takes a longer one
+MAX_CHARS = 1 << 17  # most characters of a grammar that an engine accepts
 _SPACE = r"[ ]{1,20}|\r?\n[ \t]{0,20}"
 _DEFINED = ("$defs", "definitions")
 _ROOT = "tool"  # the name under which a tool's whole schema is defined for one of its parameters
@@ -29,14 +29,14 @@ _NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}, "additional
 
 
 class GrammarTooLong(ValueError):
-    """A grammar would have more than MAX_CHARS characters."""
+    """The error for a grammar of more than MAX_CHARS characters."""
 
 
 class GrammarText:
-    """A grammar that is being written. Whatever adds a rule raises GrammarTooLong."""
+    """A builder of a grammar; every method that adds a rule may raise GrammarTooLong."""
 
     def __init__(self, special_tokens: Mapping[str, int], *, prefix: str = "") -> None:
-        """Take `special_tokens`, ids of the loaded tokenizer by text. `prefix`: of rules' names."""
+        """Take the tokenizer's `special_tokens`, ids by text, and a `prefix` for rule names."""
         self._prefix = prefix
         self._ids = dict(special_tokens)
         tokens = sorted(map(re.escape, self._ids), key=len, reverse=True)
@@ -47,7 +47,7 @@ class GrammarText:
         self._chars = 0
 
     def spelled(self, text: str, quote: Callable[[str], str] | None = None) -> str:
-        """Write exactly `text`, in which markers are tokens where the tokenizer has them so."""
+        """Write a literal of `text`, with each special token in it written as a token."""
         parts = [part for part in self._tokens.split(text) if part]
         return " ".join(self._token(part) or (quote or quoted)(part) for part in parts)
 
@@ -55,14 +55,14 @@ class GrammarText:
         return f"<[{self._ids[text]}]>" if text in self._ids else ""
 
     def rule(self, name: str, body: str, *, lazy: bool = False) -> str:
-        """Add a rule, and return its name, which gets a number. Capitals: a terminal's."""
+        """Add a rule and return its name, with a number; capitals in a name make a terminal."""
         name = f"{self._prefix}{name}_{len(self._rules)}"
         self._rules.append("")
         self._write(len(self._rules) - 1, f"{name}{'[lazy]' if lazy else ''}: {body}")
         return name
 
     def rule_once(self, name: str, key: str, write: Callable[[], str]) -> str:
-        """Add a rule the first time that there is this `key`; return the name of that rule.
+        """Return the name of the rule for `key`; add the rule on first use.
 
         `write` gives its body, which may have the rule itself in it.
         """
@@ -80,11 +80,11 @@ class GrammarText:
             raise GrammarTooLong(f"the grammar has more than {MAX_CHARS} characters")
 
     def one_of(self, name: str, bodies: Iterable[str]) -> str:
-        """Add a rule with several ways."""
+        """Add a rule with alternative bodies; return its name."""
         return self.rule(name, " | ".join(bodies))
 
     def up_to(self, marker: str, bounds: Sequence[str] = ()) -> str:
-        """Write any text up to the first `marker`, and that.
+        """Write any text up to and including the first `marker`.
 
         `bounds` are terminals, of all of which the text must be.
         """
@@ -98,7 +98,7 @@ class GrammarText:
         return self.rule("up_to", f"({' & '.join(bodies)}) {quoted(marker)}", lazy=True)
 
     def text_without(self, beginning: str) -> str:
-        """Write any text that does not begin as `beginning`, a regular expression, says."""
+        """Write any text that does not begin with a match of the regex `beginning`."""
         return self.rule("TEXT", f"{ANY_TEXT} & ~/(?s:{beginning}.*)/")
 
     def arguments(self, tool: ToolSpec) -> str:
@@ -107,7 +107,7 @@ class GrammarText:
         return self.json(_of_tool(tool, schema), strict=tool.strict)
 
     def value(self, tool: ToolSpec, schema: Schema) -> str:
-        """Write a JSON value of one tool parameter; it may refer to what the tool defines."""
+        """Write a JSON value of a tool's parameter, whose `schema` may refer to the tool's."""
         root: Mapping[str, Any] = tool.parameters or {}
         if tool.name not in self._roots:
             self._roots[tool.name] = _rebased(root) if _refers_elsewhere(root) else None
@@ -125,17 +125,17 @@ class GrammarText:
         return self.rule("json", f"%json {spelled}")
 
     def source(self, start: str) -> str:
-        """Write the grammar, of which `start` is the whole."""
+        """Write the whole grammar, with the body `start` of its start rule."""
         return "\n".join([f"start: {start}", *self._rules, ""])
 
 
 def _of_tool(tool: ToolSpec, schema: Schema) -> dict[str, Any]:
-    """Add the tool's name to the schema, so that an error can say whose it is."""
+    """Add the tool's name to the schema, for error messages."""
     return {**schema, "$comment": f"tool {tool.name}"}
 
 
 def _refers_elsewhere(schema: object) -> bool:
-    """Tell whether it refers to a part of the tool's schema outside its definitions."""
+    """Tell whether `schema` refers to a part of the tool's schema outside its definitions."""
     if isinstance(schema, list):
         return any(map(_refers_elsewhere, schema))
     if not isinstance(schema, Mapping):
@@ -147,7 +147,7 @@ def _refers_elsewhere(schema: object) -> bool:
 
 
 def _rebased(schema: Any) -> Any:
-    """Rewrite references into the tool's schema, now found in `_ROOT`."""
+    """Rewrite references to the tool's schema to point into the definition `_ROOT`."""
     if isinstance(schema, list):
         return [_rebased(one) for one in schema]
     if not isinstance(schema, Mapping):
@@ -160,23 +160,23 @@ def _rebased(schema: Any) -> Any:
 
 
 def quoted(text: str) -> str:
-    """Write `text` as a literal."""
+    """Write `text` as a Lark literal."""
     return json.dumps(text, ensure_ascii=False)
 
 
 def quoted_in_gbnf(text: str) -> str:
-    """Write `text` as a literal of GBNF."""
+    """Write `text` as a GBNF literal."""
     escaped = re.sub(r'[\x00-\x1f"\\]', lambda found: f"\\x{ord(found[0]):02x}", text)
     return f'"{escaped}"'
 
 
 def _exactly(text: str) -> str:
-    """Write a regular expression of `text` alone."""
+    """Write a regular expression that matches exactly `text`."""
     return re.escape(text).replace("\\\n", "\\n").replace("/", "\\/")
 
 
 def repeated(call: str, separator: str, at_least: int, at_most: int | None) -> str:
-    """Repeat `call`, with `separator` between; both are rules or literals."""
+    """Write `call` repeated `at_least` to `at_most` times, with `separator` between calls."""
     if at_most == 1:
         return call
     most = "" if at_most is None else at_most - 1
@@ -184,13 +184,13 @@ def repeated(call: str, separator: str, at_least: int, at_most: int | None) -> s
 
 
 def checked(tools: Sequence[ToolSpec], at_least: int, at_most: int | None) -> None:
-    """Raise ValueError for calls that cannot be: of no tool, none, or fewer than at least."""
+    """Raise ValueError if there is no tool, `at_least` < 1, or `at_most` < `at_least`."""
     if not tools or at_least < 1 or (at_most is not None and at_most < at_least):
         raise ValueError("a turn of calls needs a tool and at least one call")
 
 
 def in_order(parts: Sequence[tuple[str, bool]], separator: str, grammar: GrammarText) -> str:
-    """Write the parts in their order; each is a body, and whether it must be there."""
+    """Write the parts in order; each is a rule body, and whether it is required."""
     first, others = '""', '""'
     for body, is_required in reversed(parts):
         others = grammar.rule("rest", others)

@@ -15,7 +15,7 @@ from gateway.turn_formats.turn_format import ToolSpec, ToolsText
 
 
 class UnmarkedText:
-    """The part of a `ToolFormat` in which nothing delimits the answer's text."""
+    """The base of a `ToolFormat` in which no marker delimits the answer's text."""
 
     reads_reasoning: ClassVar[bool] = False
 
@@ -25,27 +25,27 @@ class UnmarkedText:
 
     @property
     def tools_text(self) -> ToolsText | None:
-        """None: nobody documents one."""
+        """None: no documented text describes tools to the model."""
         return None
 
     def opened(self, prompt: str) -> str:
-        """Return "": a parser must know nothing."""
+        """Return "": the parser needs no part of the prompt."""
         del prompt
         return ""
 
     def resumed(self, turn: str, prompt: str) -> str:
-        """Return `turn` itself: reasoning is not this format's."""
+        """Return `turn` itself: the format has no reasoning."""
         del prompt
         return turn
 
     def around(self, text: str, prompt: str) -> str:
-        """Return `text` itself: nothing delimits the answer's text."""
+        """Return `text` itself: no marker delimits the answer's text."""
         del prompt
         return text
 
 
 class BlockFormat(UnmarkedText):
-    """The grammars of a `ToolFormat`; a format adds its markers, the parser and `call`."""
+    """The base of formats with blocks: their grammars; a subclass adds markers and parser."""
 
     trigger: ClassVar[str]
     opens: ClassVar[str] = ""
@@ -54,21 +54,21 @@ class BlockFormat(UnmarkedText):
     between_blocks: ClassVar[str] = ""
 
     def opening(self, grammar: GrammarText) -> str:
-        """Write what follows the marker with which a block begins."""
+        """Write the grammar of the text between a block's marker and its first call."""
         return grammar.spelled(self.opens)
 
     def opening_after_text(self, grammar: GrammarText) -> str:
-        """Write any text up to a block, and what opens that."""
+        """Write the grammar of any text up to a block, and of the block's opening."""
         return f"{grammar.up_to(self.trigger)} {self.opening(grammar)}"
 
     def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
-        """Write one call within a block."""
+        """Write the grammar of one call of `tool` within a block."""
         raise NotImplementedError
 
     def call_grammar(
         self, tools: Sequence[ToolSpec], *, at_least: int = 1, at_most: int | None = None
     ) -> str:
-        """Write the grammar of turns that call these tools; 1 <= `at_least` <= `at_most`."""
+        """Write the grammar of turns with calls of `tools`; 1 <= `at_least` <= `at_most`."""
         checked(tools, at_least, at_most)
         grammar = GrammarText(self.special_tokens)
         opens = f"{grammar.spelled(self.trigger)} {self.opening(grammar)}"
@@ -97,7 +97,7 @@ class BlockFormat(UnmarkedText):
 
 
 def call_object(grammar: GrammarText, tool: ToolSpec, arguments: str = "arguments") -> str:
-    """Write `{"name": ..., "arguments": {...}}`, spaced as templates show it to models."""
+    """Write the grammar of `{"name": ..., "arguments": {...}}`, spaced as in templates."""
     name = json.dumps(tool.name, ensure_ascii=False)
     head = grammar.spelled(f'{{"name": {name}, "{arguments}": ')
     return f"{head} {grammar.arguments(tool)} {grammar.spelled('}')}"

@@ -28,7 +28,7 @@ from gateway.turn_formats.pieces import TextPiece
 from gateway.turn_formats.reading import Markers, Read
 from gateway.turn_formats.turn_format import ToolSpec, ToolsText
 
-# Full-width bars and a lower block: these tokens are made so that no text has them.
+# Full-width bars and lower blocks, which ordinary text does not have.
 _CALLS, _CALLS_END = (
     "<\uff5ctool\u2581calls\u2581begin\uff5c>",
     "<\uff5ctool\u2581calls\u2581end\uff5c>",
@@ -52,7 +52,7 @@ _BEGIN_ARGUMENTS = ("{", '"')
 _MAX_NAME = 256
 
 
-# V3 and R1 have learned no text, and are told their format as other servers do.
+# V3 and R1 were trained on no tools text; other servers describe the format like this.
 _TOLD_V3 = f"""## Tools
 
 You can call these functions:
@@ -82,7 +82,7 @@ Where:
 
 
 def _tools_text_v3(tools: Sequence[Mapping[str, Any]]) -> str:
-    """Write each tool as JSON, in a fence like the arguments of a call."""
+    """Write the tools text, with each tool as JSON in a fence like a call's arguments."""
     fences = (f"{_JSON}\n{_spelled(tool)}\n{_JSON_END}" for tool in tools)
     return _TOLD_V3.format(tools="\n\n".join(fences))
 
@@ -102,7 +102,7 @@ def _spelled(value: Any) -> str:
 
 
 class DeepSeekV3Format(BlockFormat):
-    """A `ToolFormat`, also of R1 and of what was distilled from it."""
+    """The `ToolFormat` of DeepSeek V3, of R1 and of models distilled from R1."""
 
     name: ClassVar[str] = "deepseek_v3"
     markers: ClassVar[tuple[str, ...]] = (_CALLS, _CALLS_END, _CALL, _CALL_END, _SEPARATOR)
@@ -113,26 +113,26 @@ class DeepSeekV3Format(BlockFormat):
 
     @property
     def tools_text(self) -> ToolsText | None:
-        """The text of tools for the system message: no template of these shows tools."""
+        """The tools text for the system message, since these models' templates show no tools."""
         return _tools_text_v3
 
     def is_in(self, template: str) -> bool:
-        """Tell whether a chat template, or a turn that it shows, writes calls this way."""
+        """Tell whether a chat template, or a turn that it shows, writes calls in this format."""
         return _CALLS in template and _JSON in template
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
-        """Make a reader of a turn in which these tools may be called."""
+        """Make a parser of a turn that may call `tools`."""
         return _DeepSeekReader(tools)
 
     def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
-        """Write one call within a block."""
+        """Write the grammar of one call of `tool` within a block."""
         head = grammar.spelled(f"{_CALL}function{_SEPARATOR}{tool.name}\n{_JSON}\n")
         tail = grammar.spelled(f"\n{_JSON_END}{_CALL_END}")
         return f"{head} {grammar.arguments(tool)} {tail}"
 
 
 class DeepSeekV31Format(BlockFormat):
-    """A `ToolFormat`."""
+    """The `ToolFormat` of DeepSeek V3.1."""
 
     name: ClassVar[str] = "deepseek_v31"
     markers: ClassVar[tuple[str, ...]] = DeepSeekV3Format.markers
@@ -143,19 +143,19 @@ class DeepSeekV31Format(BlockFormat):
 
     @property
     def tools_text(self) -> ToolsText | None:
-        """The text of tools that the model has learned, by DeepSeek's page on V3.1."""
+        """The tools text that the model was trained on, from DeepSeek's page on V3.1."""
         return _tools_text_v31
 
     def is_in(self, template: str) -> bool:
-        """Tell whether a chat template, or a turn that it shows, writes calls this way."""
+        """Tell whether a chat template, or a turn that it shows, writes calls in this format."""
         return _CALLS in template and _JSON not in template
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
-        """Make a reader of a turn in which these tools may be called."""
+        """Make a parser of a turn that may call `tools`."""
         return _DeepSeekReader(tools)
 
     def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
-        """Write one call within a block."""
+        """Write the grammar of one call of `tool` within a block."""
         head = grammar.spelled(f"{_CALL}{tool.name}{_SEPARATOR}")
         return f"{head} {grammar.arguments(tool)} {grammar.spelled(_CALL_END)}"
 
@@ -173,7 +173,7 @@ class _DeepSeekReader(CallReader):
         self.send(TextPiece)
 
     def _calls(self) -> Read[None]:
-        """Read what follows the marker of the first call."""
+        """Read the calls after the marker of the first call."""
         while (yield from self._call()):
             if not (yield from self.next_block(_CALL_BEGINS, _CALL_ENDS)):
                 yield from self.closing(_CALLS_ENDS)
@@ -186,7 +186,7 @@ class _DeepSeekReader(CallReader):
         if (yield from self.literal(_SEPARATES)):
             yield from self.spaces()
             is_name = (yield from self.peek()) in _BEGIN_ARGUMENTS
-            if not is_name and self.known(name.strip()) is None:  # that was the type of the call
+            if not is_name and self.known(name.strip()) is None:  # `name` was the call's type
                 name = yield from self.run(_NAME, _MAX_NAME)
             yield from self.spaces()
             yield from self.closing(_JSON_BEGINS)

@@ -43,7 +43,7 @@ _PREFIX = "call:"
 
 
 class FunctionGemmaFormat(BlockFormat):
-    """A `ToolFormat`."""
+    """The `ToolFormat` of FunctionGemma."""
 
     name: ClassVar[str] = "functiongemma"
     markers: ClassVar[tuple[str, ...]] = (
@@ -57,22 +57,22 @@ class FunctionGemmaFormat(BlockFormat):
     closes = markers[1]
 
     def is_in(self, template: str) -> bool:
-        """Tell whether a chat template, or a turn that it shows, writes calls this way."""
+        """Tell whether a chat template, or a turn that it shows, writes calls in this format."""
         return self.trigger in template
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
-        """Make a reader of a turn in which these tools may be called."""
+        """Make a parser of a turn that may call `tools`."""
         return _GemmaReader(tools, *self.markers)
 
     def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
-        """Write one call within a block."""
+        """Write the grammar of one call of `tool` within a block."""
         schema = tool.parameters or {"properties": {}}
         written = _Values(grammar, tool, self.markers[2])
         return f"{grammar.spelled(tool.name)} {written.object(schema, _MAX_DEPTH)}"
 
 
 class Gemma4Format(FunctionGemmaFormat):
-    """A `ToolFormat`: the same with other tokens."""
+    """The `ToolFormat` of Gemma 4: FunctionGemma's with other tokens."""
 
     name: ClassVar[str] = "gemma4"
     markers: ClassVar[tuple[str, ...]] = ("<|tool_call>", "<tool_call|>", '<|"|>')
@@ -82,7 +82,7 @@ class Gemma4Format(FunctionGemmaFormat):
 
 
 class _Values:
-    """The grammars of values that follow a schema."""
+    """A writer of grammars for values that follow a tool's schema."""
 
     def __init__(self, grammar: GrammarText, tool: ToolSpec, quote: str) -> None:
         self._grammar = grammar
@@ -90,7 +90,7 @@ class _Values:
         self._quote = quote
 
     def object(self, schema: Schema, depth: int) -> str:
-        """Write members in the order in which templates write them: by name."""
+        """Write an object's grammar, with members sorted by name, as templates write them."""
         whole = resolved(schema, self._tool.parameters)
         if depth <= 0 or not isinstance(whole.get("properties"), dict):
             return self._any_object()
@@ -171,7 +171,7 @@ class _GemmaReader(CallReader):
         self.send(TextPiece)
 
     def _call(self) -> Read[bool]:
-        """Read what follows the marker; return False where that is text, which is sent."""
+        """Read a call after its marker; send text that is no call, and return False."""
         yield from self.spaces()
         yield from self.literal(_CALL)
         yield from self.spaces()
@@ -187,7 +187,7 @@ class _GemmaReader(CallReader):
         return is_call
 
     def _object(self, depth: int) -> Read[bool]:
-        """Send an object; return False where it is cut off or none, and closed even so."""
+        """Send an object; close it and return False if it is cut off or malformed."""
         before = "{"
         yield from self.literal(_OBJECT)
         self.drop()
@@ -212,7 +212,7 @@ class _GemmaReader(CallReader):
         return True
 
     def _broken(self, written: str) -> bool:
-        """End what is not whole; what is held stays so."""
+        """Close a broken value with `written`, unless the turn was cut off; keep the held text."""
         if not self.is_cut:
             self.pieces.append(CallArguments(written))
         return False

@@ -49,7 +49,7 @@ _BETWEEN = f"{_START}assistant"
 
 
 class HarmonyFormat:
-    """A `ToolFormat`, whose parser reads reasoning, too."""
+    """The `ToolFormat` of gpt-oss, whose parser also reads reasoning."""
 
     name: ClassVar[str] = "harmony"
     reads_reasoning: ClassVar[bool] = True
@@ -65,19 +65,19 @@ class HarmonyFormat:
 
     @property
     def tools_text(self) -> ToolsText | None:
-        """None: nobody documents one."""
+        """None: no documented text describes tools to the model."""
         return None
 
     def is_in(self, template: str) -> bool:
-        """Tell whether a chat template, or a turn that it shows, writes calls this way."""
+        """Tell whether a chat template, or a turn that it shows, writes calls in this format."""
         return all(mark in template for mark in (_CHANNEL, _MESSAGE, "to=", "functions."))
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
-        """Make a reader of a turn in which these tools may be called."""
+        """Make a parser of a turn that may call `tools`."""
         return _HarmonyReader(tools)
 
     def opened(self, prompt: str) -> str:
-        """Return the head of the message within which a prompt ends."""
+        """Return the head of the message that a prompt leaves open; "" if no message is open."""
         found = _OPENED.search(prompt)
         return "" if found is None else found[1]
 
@@ -110,7 +110,7 @@ class HarmonyFormat:
         return grammar.source(repeated(message, grammar.spelled(_BETWEEN), 1, None))
 
     def around(self, text: str, prompt: str) -> str:
-        """Write reasoning, if any, and `text` on channel `final`; inside a message, `text`."""
+        """Write the grammar of optional reasoning, then `text` on `final`; `text` in a message."""
         if not (prompt.endswith(_BETWEEN) or _is_in_thought(prompt)):
             return text
         grammar = GrammarText(self._special_tokens, prefix="final")
@@ -125,7 +125,7 @@ def _is_in_thought(prompt: str) -> bool:
 
 
 def _thoughts(grammar: GrammarText) -> str:
-    """Write any number of messages of reasoning, each with what begins the next message."""
+    """Write the grammar of reasoning messages, each with the next message's start."""
     thought = f"{_said(grammar, 'analysis')} {grammar.up_to(_END)} {grammar.spelled(_BETWEEN)}"
     return f"({thought})*"
 
@@ -135,7 +135,7 @@ def _said(grammar: GrammarText, channel: str) -> str:
 
 
 def _call(grammar: GrammarText, tools: Sequence[ToolSpec]) -> str:
-    """Write a call without the control token that ends it: a model stops at that."""
+    """Write the grammar of a call without its end token, at which the model stops."""
     ways = []
     for tool in tools:
         recipient, json_follows = f"to=functions.{tool.name}", f" {_CONSTRAIN}json{_MESSAGE}"
@@ -171,7 +171,7 @@ class _HarmonyReader(CallReader):
                 yield from self._body(kind or TextPiece)
 
     def _head(self) -> Read[tuple[str, str]]:
-        """Read a head, and the control token that ends it; an empty one where none does."""
+        """Read a message's head and the control token that ends it; token "" if none ends it."""
         parts = [self.held()]
         if parts == [_MESSAGE]:
             return "", _MESSAGE
@@ -184,20 +184,20 @@ class _HarmonyReader(CallReader):
         return "".join(parts), ""
 
     def _body(self, kind: Kind) -> Read[None]:
-        """Send a message, whose end is dropped."""
+        """Send a message's body, without its end token."""
         found = yield from self.until(_BREAKS, kind, strips=False)
         if found in (_START, _CHANNEL):
             self.unread(found)
         self.drop() if found else self.send(kind)
 
     def _as_text(self) -> Read[None]:
-        """Send a message with its head and its end: what it is, is not known."""
+        """Send a message of unknown kind as text, with its head and its end token."""
         self.send(TextPiece)
         yield from self.until(_ENDS, TextPiece, strips=False)
         self.send(TextPiece)
 
     def _call(self, name: str, mark: str) -> Read[None]:
-        """Read the arguments: an object, or nothing at all, when the head may be all."""
+        """Read the call's arguments: an object, or nothing if the message is only a head."""
         if mark != _MESSAGE:
             if not self.is_cut:
                 self.whole_call(name, "{}")

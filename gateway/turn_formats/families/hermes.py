@@ -35,7 +35,7 @@ For each function call, return a json object with function name and arguments wi
 <tool_call>
 {{"name": <function-name>, "arguments": <args-json-object>}}
 </tool_call>"""
-_OTHER_FORMATS = ("<function=", "<arg_key>")  # in <tool_call>, too
+_OTHER_FORMATS = ("<function=", "<arg_key>")  # other formats' tags within <tool_call>
 
 
 def _tools_text(tools: Sequence[Mapping[str, Any]]) -> str:
@@ -43,7 +43,7 @@ def _tools_text(tools: Sequence[Mapping[str, Any]]) -> str:
 
 
 class HermesFormat(BlockFormat):
-    """A `ToolFormat`."""
+    """The `ToolFormat` of Hermes, Qwen2.5 and Qwen3."""
 
     name: ClassVar[str] = "hermes"
     markers: ClassVar[tuple[str, ...]] = (_OPEN, _CLOSE)
@@ -55,20 +55,20 @@ class HermesFormat(BlockFormat):
 
     @property
     def tools_text(self) -> ToolsText | None:
-        """The text of tools in Qwen2.5's template."""
+        """The tools text of Qwen2.5's template."""
         return _tools_text
 
     def is_in(self, template: str) -> bool:
-        """Tell whether a chat template, or a turn that it shows, writes calls this way."""
+        """Tell whether a chat template, or a turn that it shows, writes calls in this format."""
         is_other = any(other in template for other in _OTHER_FORMATS)
         return _OPEN in template and "arguments" in template and not is_other
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
-        """Make a reader of a turn in which these tools may be called."""
+        """Make a parser of a turn that may call `tools`."""
         return _HermesReader(tools)
 
     def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
-        """Write one call within a block."""
+        """Write the grammar of one call of `tool` within a block."""
         return call_object(grammar, tool)
 
 
@@ -79,7 +79,7 @@ class _HermesReader(CallReader):
         self.send(TextPiece)
 
     def _calls(self) -> Read[None]:
-        """Read what follows the opening marker: a call; some models write several."""
+        """Read the call after the opening marker, or several calls, as some models write."""
         yield from self.spaces()
         while (yield from self.call_objects(_EITHER)):
             if not (yield from self.next_block(_OPENS, _CLOSES)):

@@ -28,25 +28,25 @@ _BEGINS_AS_CALL = rf"{_SPACE}\{{{_SPACE}\"({'|'.join(MEMBERS)})\""
 
 
 class LlamaFormat(UnmarkedText):
-    """A `ToolFormat`."""
+    """The `ToolFormat` of Llama 3 and 4 with JSON calls."""
 
     name: ClassVar[str] = "llama3_json"
     markers: ClassVar[tuple[str, ...]] = (_TAG,)
     call_marks: ClassVar[tuple[str, ...]] = (_TAG,)
 
     def is_in(self, template: str) -> bool:
-        """Tell whether a chat template, or a turn that it shows, writes calls this way."""
+        """Tell whether a chat template, or a turn that it shows, writes calls in this format."""
         plain = template.replace('\\"', '"')
         return '{"name": ' in plain and '"parameters": ' in plain
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
-        """Make a reader of a turn in which these tools may be called."""
+        """Make a parser of a turn that may call `tools`."""
         return _LlamaReader(tools)
 
     def call_grammar(
         self, tools: Sequence[ToolSpec], *, at_least: int = 1, at_most: int | None = None
     ) -> str:
-        """Write the grammar of turns that call these tools; 1 <= `at_least` <= `at_most`."""
+        """Write the grammar of turns with calls of `tools`; 1 <= `at_least` <= `at_most`."""
         checked(tools, at_least, at_most)
         grammar = GrammarText(self.special_tokens)
         return grammar.source(repeated(_call(grammar, tools), _BETWEEN, at_least, at_most))
@@ -80,7 +80,7 @@ class _LlamaReader(CallReader):
         self.send(TextPiece)
 
     def _calls(self, *, is_fenced: bool = False) -> Read[None]:
-        """Read what follows the tag, or begins the turn."""
+        """Read the calls that follow the tag or begin the turn."""
         yield from self.spaces()
         while (yield from self.call_objects(_TAGS)):
             if not (yield from self.next_block(_TAGS, _FENCE_ENDS if is_fenced else None)):

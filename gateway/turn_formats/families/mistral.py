@@ -26,7 +26,7 @@ _MAX_NAME = 256
 
 
 class MistralFormat(BlockFormat):
-    """A `ToolFormat`: a list of objects."""
+    """The `ToolFormat` of Mistral before tokenizer v11: a list of call objects."""
 
     name: ClassVar[str] = "mistral"
     markers: ClassVar[tuple[str, ...]] = (_CALLS, _ARGS, _ID)
@@ -36,24 +36,24 @@ class MistralFormat(BlockFormat):
     between_calls = ", "
 
     def is_in(self, template: str) -> bool:
-        """Tell whether a chat template, or a turn that it shows, writes calls this way."""
+        """Tell whether a chat template, or a turn that it shows, writes calls in this format."""
         return _CALLS in template and _ARGS not in template
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
-        """Make a reader of a turn in which these tools may be called."""
+        """Make a parser of a turn that may call `tools`."""
         return _MistralReader(tools)
 
     def opening(self, grammar: GrammarText) -> str:
-        """Write what follows the marker: some templates write a space."""
+        """Write the grammar of `[` after the marker; some templates write a space before it."""
         return f"{grammar.spelled(' ')}? {grammar.spelled('[')}"
 
     def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
-        """Write one call within a block."""
+        """Write the grammar of one call of `tool` within a block."""
         return call_object(grammar, tool)
 
 
 class MistralV11Format(BlockFormat):
-    """A `ToolFormat`: each call after a marker of its own."""
+    """The `ToolFormat` of Mistral since tokenizer v11: a marker before each call."""
 
     name: ClassVar[str] = "mistral_v11"
     markers: ClassVar[tuple[str, ...]] = (_CALLS, _ARGS, _ID)
@@ -61,15 +61,15 @@ class MistralV11Format(BlockFormat):
     trigger = _CALLS
 
     def is_in(self, template: str) -> bool:
-        """Tell whether a chat template, or a turn that it shows, writes calls this way."""
+        """Tell whether a chat template, or a turn that it shows, writes calls in this format."""
         return _CALLS in template and _ARGS in template
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
-        """Make a reader of a turn in which these tools may be called."""
+        """Make a parser of a turn that may call `tools`."""
         return _MistralReader(tools)
 
     def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
-        """Write one call within a block."""
+        """Write the grammar of one call of `tool` within a block."""
         return f"{grammar.spelled(tool.name + _ARGS)} {grammar.arguments(tool)}"
 
 
@@ -81,7 +81,7 @@ class _MistralReader(CallReader):
         self.send(TextPiece)
 
     def _calls(self) -> Read[bool]:
-        """Read what follows the marker; return False where that is text, which is sent."""
+        """Read calls after their marker; send text that is no call, and return False."""
         yield from self.spaces()
         if (yield from self.peek()) in ("[", "{"):
             return (yield from self.call_objects(_BEGINS))

@@ -15,7 +15,7 @@ from gateway.turn_formats.turn_format import Schema, ToolSpec
 
 
 def plain_value(grammar: GrammarText, tool: ToolSpec, schema: Schema, tail: str) -> str:
-    """Write a value of one of the tool's parameters, and `tail`, with which it ends."""
+    """Write the grammar of a value that follows a parameter's `schema`, and of its end `tail`."""
     types = types_of(schema, tool.parameters)
     if types and "string" not in types:
         return f"{grammar.value(tool, schema)} {grammar.spelled(tail)}"
@@ -39,7 +39,7 @@ def _ways(grammar: GrammarText, tool: ToolSpec, schema: Schema, tail: str) -> It
     if not types or "string" in types:
         bounds = bounds_of(schema)
         yield grammar.up_to(tail, bounds)
-        if not bounds:  # any text: the others' are among these
+        if not bounds:  # any text, which includes all other values
             return
     if others:
         yield f"{grammar.value(tool, {**schema, 'type': others})} {grammar.spelled(tail)}"

@@ -1,4 +1,4 @@
-"""A Python literal as JSON, without evaluating anything.
+"""The conversion of a Python literal to JSON, without evaluating it.
 
 Strings, numbers, True, False, None, lists, tuples and dicts with strings as keys; JSON's own
 words, too. Linear.
@@ -26,7 +26,7 @@ _LETTERS = dict(zip("\\'\"abfnrtv", "\\'\"\a\b\f\n\r\t\v", strict=True))
 
 
 def as_json(literal: str) -> str | None:
-    """Turn a literal into JSON; None where it is none."""
+    """Convert a Python literal to JSON; return None for an invalid literal."""
     parts: list[str] = []
     at = 0
     while at < len(literal):
@@ -51,7 +51,7 @@ def _add(parts: list[str], found: re.Match[str]) -> None:
         parts.append(_WORDS.get(token, token))
     elif found.lastgroup == "mark":
         if token in ")]}" and parts and parts[-1] == ", ":
-            parts.pop()  # a comma at the end, as of a tuple of one
+            parts.pop()  # a trailing comma, as in a tuple of one item
         parts.append({",": ", ", ":": ": "}.get(token, _BRACKETS.get(token, token)))
 
 

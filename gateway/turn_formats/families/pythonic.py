@@ -1,4 +1,4 @@
-"""Llama 3.2 and 4, and others that are shown it: calls as a list of Python calls.
+"""Llama 3.2, Llama 4 and models prompted for it: calls as a list of Python calls.
 
     [get_weather(city="Oslo", days=3), get_time()]
 
@@ -46,38 +46,38 @@ _ANY_PARAMETER = '/[A-Za-z_][A-Za-z0-9_]{0,63}/ "="'
 
 
 class PythonicFormat(UnmarkedText):
-    """A `ToolFormat`."""
+    """The `ToolFormat` of calls in Python's syntax."""
 
     name: ClassVar[str] = "pythonic"
     markers: ClassVar[tuple[str, ...]] = (_START, _END)
     call_marks: ClassVar[tuple[str, ...]] = ()
 
     def is_in(self, template: str) -> bool:
-        """Tell whether a chat template, or a turn that it shows, writes calls this way."""
+        """Tell whether a chat template, or a turn that it shows, writes calls in this format."""
         return "[func_name1(" in template or bool(_TURN.match(template))
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
-        """Make a reader of a turn in which these tools may be called."""
+        """Make a parser of a turn that may call `tools`."""
         return _PythonicReader(tools)
 
     def call_grammar(
         self, tools: Sequence[ToolSpec], *, at_least: int = 1, at_most: int | None = None
     ) -> str:
-        """Write the grammar of turns that call these tools; 1 <= `at_least` <= `at_most`."""
+        """Write the grammar of turns with calls of `tools`; 1 <= `at_least` <= `at_most`."""
         checked(tools, at_least, at_most)
         grammar = GrammarText(self.special_tokens)
         call = _call(grammar, tools)
         return grammar.source(f'"[" {repeated(call, _BETWEEN, at_least, at_most)} "]"')
 
     def text_grammar(self, tools: Sequence[ToolSpec]) -> str:
-        """Write the grammar of calls, or of text that does not begin like a call of one tool."""
+        """Write the grammar of calls, or of text that does not begin like a tool's call."""
         grammar = GrammarText(self.special_tokens)
         if not tools:
             return grammar.source(ANY_TEXT)
         names = "|".join(re.escape(tool.name) for tool in tools)
         text = grammar.text_without(rf"\s*({re.escape(_START)}\s*)?\[\s*({names})\s*\(")
-        # The bracket is one literal with the name: the longest match wins, and text that is not
-        # yet refused would be longer than a bracket alone.
+        # The bracket and the name are one literal: the longest match wins, and text not yet
+        # refused would be longer than the bracket alone.
         first, other = _call(grammar, tools, "["), _call(grammar, tools)
         return grammar.source(f'{first} ({_BETWEEN} {other})* "]" | {text}')
 
@@ -89,7 +89,7 @@ def _call(grammar: GrammarText, tools: Sequence[ToolSpec], opens: str = "") -> s
 
 
 def _arguments(grammar: GrammarText, tool: ToolSpec) -> str:
-    """Write the arguments in schema order; any, where the schema names none and allows others."""
+    """Write the grammar of arguments in schema order; of any arguments if it names none."""
     properties = properties_of(tool)
     if properties is None:
         one = grammar.rule("any", f"{_ANY_PARAMETER} {grammar.json({}, strict=False)}")
@@ -103,7 +103,7 @@ def _arguments(grammar: GrammarText, tool: ToolSpec) -> str:
 
 
 def _value(grammar: GrammarText, tool: ToolSpec, schema: Schema) -> str:
-    """Write JSON, which the parser takes as well; but a boolean as Python writes it."""
+    """Write a value's grammar: a boolean as in Python, all else as JSON, which is parsed too."""
     if schema.get("type") == "boolean" and words_of(schema) is None:
         return '("True" | "False")'
     return grammar.value(tool, schema)
@@ -123,7 +123,7 @@ class _PythonicReader(CallReader):
         yield from super().turn()
 
     def _calls(self) -> Read[None]:
-        """Read what follows the opening bracket."""
+        """Read the calls after the opening bracket."""
         while (yield from self._call()):
             yield from self.spaces()
             if (yield from self.literal(_COMMA)):
@@ -151,7 +151,7 @@ class _PythonicReader(CallReader):
         return True
 
     def _arguments(self, parameters: ParameterTypes) -> Read[str]:
-        """Send the arguments; return what closes them where they are cut off or no literals."""
+        """Send the arguments; return the text that closes them if they are cut off or malformed."""
         before = "{"
         while True:
             yield from self.spaces()
@@ -172,7 +172,7 @@ class _PythonicReader(CallReader):
             before = ", "
 
     def _value(self, parameters: ParameterTypes, name: str) -> Read[str | None]:
-        """Read a value, as JSON, and the comma after it; None where it is cut off.
+        """Read a value and the comma after it; return its JSON, or None if it is cut off.
 
         What is no literal is a text, as it was written.
         """
@@ -189,7 +189,7 @@ class _PythonicReader(CallReader):
         return value
 
     def _literal(self) -> Read[bool]:
-        """Read up to the comma or the bracket after a value."""
+        """Read a literal up to the comma or bracket after it."""
         depth = 0
         while True:
             yield from self.run(_PLAIN_VALUE)

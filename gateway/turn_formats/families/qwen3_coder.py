@@ -1,4 +1,4 @@
-"""Qwen3-Coder, Qwen3.5: each argument between marks of its own, as plain text.
+"""Qwen3-Coder, Qwen3.5: each argument as plain text between tags.
 
     <tool_call>
     <function=get_weather>
@@ -45,11 +45,11 @@ _ENDS = Markers(*_ENDS_CALL)
 _TAG_ENDS, _LINE = Markers(">"), Markers("\n")
 _NAME = re.compile(r"[^<>\n]*")
 _MAX_NAME = 1024
-_Tag = tuple[str, str | None]  # and the name of a parameter
+_Tag = tuple[str, str | None]  # the tag, and its parameter's name
 
 
 class Qwen3CoderFormat(BlockFormat):
-    """A `ToolFormat`."""
+    """The `ToolFormat` of Qwen3-Coder and Qwen3.5."""
 
     name: ClassVar[str] = "qwen3_coder"
     markers: ClassVar[tuple[str, ...]] = (_CALL, _CALL_END)
@@ -60,20 +60,20 @@ class Qwen3CoderFormat(BlockFormat):
     between_blocks = "\n"
 
     def is_in(self, template: str) -> bool:
-        """Tell whether a chat template, or a turn that it shows, writes calls this way."""
+        """Tell whether a chat template, or a turn that it shows, writes calls in this format."""
         return _CALL in template and _FUNCTION in template and _PARAMETER in template
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
-        """Make a reader of a turn in which these tools may be called."""
+        """Make a parser of a turn that may call `tools`."""
         return _Qwen3CoderReader(tools)
 
     def opening_after_text(self, grammar: GrammarText) -> str:
-        """Write any text up to a block, also to one without the outer marker."""
+        """Write the grammar of any text up to a block, with or without the outer marker."""
         outer = super().opening_after_text(grammar)
         return f"({outer} | {grammar.up_to(_FUNCTION)})"
 
     def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
-        """Write one call within a block, from the tool's name on."""
+        """Write the grammar of one call within a block, from the tool's name on."""
         return f"{grammar.spelled(f'{tool.name}>')} {_line(grammar)} {_parameters(grammar, tool)}"
 
 
@@ -82,7 +82,7 @@ def _line(grammar: GrammarText) -> str:
 
 
 def _parameters(grammar: GrammarText, tool: ToolSpec) -> str:
-    """Write the parameters in schema order; any, where it names none and allows others."""
+    """Write the grammar of parameters in schema order; of any parameters if it names none."""
     properties = properties_of(tool)
     if properties is None:
         value = grammar.up_to(f"\n{_PARAMETER_END}\n")
@@ -109,7 +109,7 @@ class _Qwen3CoderReader(CallReader):
         self.send(TextPiece)
 
     def _block(self) -> Read[bool]:
-        """Read what follows a marker of calls; return False where that is text, which is sent."""
+        """Read calls after their marker; send text that is no call, and return False."""
         if self.held().endswith(_CALL):
             yield from self.spaces()
             if not (yield from self.literal(_FUNCTIONS)):
@@ -146,7 +146,7 @@ class _Qwen3CoderReader(CallReader):
         self.drop()
 
     def _tag(self) -> Read[_Tag]:
-        """Read the tag between parameters; one that ends the call stays unread."""
+        """Read the tag after a parameter; leave a tag that ends the call unread."""
         yield from self.spaces()
         tag = yield from self.closing(_WITHIN)
         if tag == _PARAMETER:
@@ -161,7 +161,7 @@ class _Qwen3CoderReader(CallReader):
         return name.strip() if (yield from self.literal(_TAG_ENDS)) else None
 
     def _parameter(self, parameters: ParameterTypes, name: str, given: set[str]) -> Read[_Tag]:
-        """Send a parameter, and read the tag after it."""
+        """Send a parameter's value, and read the tag after it."""
         self.pieces.append(CallArguments(f"{', ' if given else '{'}{string(name)}: "))
         given.add(name)
         yield from self.literal(_LINE)
@@ -188,7 +188,7 @@ class _Qwen3CoderReader(CallReader):
     def _tag_after(
         self, found: str, parameters: ParameterTypes, given: Collection[str]
     ) -> Read[_Tag]:
-        """Read the tag after a value that was not closed; return "" where it is the value's own.
+        """Read the tag after an unclosed value; return "" if the tag is part of the value.
 
         So it is a parameter that was not given yet, or the end of all, after which nothing but
         another call follows.
@@ -209,19 +209,19 @@ class _Qwen3CoderReader(CallReader):
 
 
 class _Value:
-    """A value as it comes: a text is sent at once, any other when it is whole."""
+    """A streamed argument value: text is sent at once, any other type when it is whole."""
 
     def __init__(self, types: Set[str]) -> None:
         self._types = types
         self._is_text = is_text(types)
-        self._parts: list[str] = []  # of a text the last line's end alone
+        self._parts: list[str] = []  # unsent text; of a string, only a last newline
 
     def begin(self) -> list[Piece]:
-        """Begin a text."""
+        """Return the opening quote of a string; nothing for other types."""
         return [CallArguments('"')] if self._is_text else []
 
     def add(self, text: str) -> Piece | None:
-        """Add more of the value."""
+        """Add text of the value; return the piece to send now, if any."""
         self._parts.append(text)
         if not self._is_text:
             return None
@@ -231,7 +231,7 @@ class _Value:
         return CallArguments(inner(solid)) if solid else None
 
     def end(self, *, strips: bool = False) -> list[Piece]:
-        """End the value; `strips`: without a line's end."""
+        """End the value; `strips` drops a newline at its end."""
         rest = "".join(self._parts)
         rest = rest.removesuffix("\n") if strips else rest
         if self._is_text:

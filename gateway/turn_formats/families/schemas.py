@@ -1,4 +1,4 @@
-"""The meaning of a tool's schema for its parameters, also behind `$ref`, `allOf` and `anyOf`.
+"""The schemas of a tool's parameters, resolved through `$ref`, `allOf` and `anyOf`.
 
 Knows: JSON schemas. Does not know: how values are written.
 """
@@ -13,19 +13,19 @@ from urllib.parse import unquote
 
 from gateway.turn_formats.turn_format import Schema, ToolSpec
 
-_MAX_PARTS = 64  # parts read of one schema, which may refer to itself, and more than once
-_MAX_KEYS = 64  # so many keys of a part count as one part
-_MAX_TYPES = 64  # in the list of one schema
+_MAX_PARTS = 64  # parts read of one schema, which may refer to itself
+_MAX_KEYS = 64  # keys of a schema that count as one part
+_MAX_TYPES = 64  # names read of one list of types
 _PARTS = ("$ref", "allOf")
 _UNION = ("anyOf", "oneOf")
-_OF_TYPE = {  # keywords that only say something of one type
+_OF_TYPE = {  # keywords that imply a type
     "object": ("properties", "required", "additionalProperties", "patternProperties"),
     "array": ("items", "prefixItems", "minItems", "maxItems"),
 }
 
 
 def properties_of(tool: ToolSpec) -> dict[str, Schema] | None:
-    """Return the parameters that the schema names; None where it names none, and takes any."""
+    """Return the schemas of a tool's named parameters; None if it names none and takes any."""
     if tool.parameters is None:
         return {}
     properties = resolved(tool.parameters, tool.parameters).get("properties")
@@ -33,22 +33,22 @@ def properties_of(tool: ToolSpec) -> dict[str, Schema] | None:
 
 
 def required_of(tool: ToolSpec) -> frozenset[str]:
-    """Return the parameters that must be there."""
+    """Return the names of a tool's required parameters."""
     return names(resolved(tool.parameters or {}, tool.parameters).get("required"))
 
 
 class ParameterTypes:
-    """The types of one tool's parameters, each looked up once, when it is first asked for."""
+    """The JSON types of one tool's parameters, resolved lazily and cached."""
 
     def __init__(self, tool: ToolSpec) -> None:
         self._root = tool.parameters or {}
-        self._types: dict[str | None, frozenset[str]] = {}  # None: of those that are not named
+        self._types: dict[str | None, frozenset[str]] = {}  # None: for unnamed parameters
 
     def __contains__(self, name: object) -> bool:
         return name in self._named
 
     def types(self, name: str) -> frozenset[str]:
-        """Return the JSON types of a parameter; empty where the schema does not say."""
+        """Return the JSON types of a parameter; empty if the schema names no type."""
         known = name if name in self else None
         if known not in self._types:
             other = self._whole.get("additionalProperties")
@@ -68,23 +68,23 @@ class ParameterTypes:
 
 
 def resolved(schema: Schema, root: Schema | None) -> Schema:
-    """Merge `schema` with what its `$ref` and all of its `allOf` say, into one schema."""
+    """Merge `schema` with the schemas of its `$ref` and `allOf` into one schema."""
     return _Resolver(root).resolved(schema)
 
 
 def alternatives(schema: Schema, root: Schema | None) -> Sequence[Schema]:
-    """List the schemas of which a value must follow one."""
+    """List the alternatives (`anyOf`, `oneOf`) of a schema; a value must follow one of them."""
     return list(_Resolver(root).alternatives(schema))
 
 
 def types_of(schema: Schema | None, root: Schema | None = None) -> frozenset[str]:
-    """Return the JSON types that a schema allows; empty where it does not say."""
+    """Return the JSON types that a schema allows; empty if it names no type."""
     found = _Resolver(root, _types_alone).alternatives(schema or {})
     return frozenset[str]().union(*(_types(one) for one in found))
 
 
 def words_of(schema: Schema) -> Sequence[Any] | None:
-    """List the only values that a schema allows; None where these are not listed."""
+    """List the values of a schema's `const` or `enum`; None if it has neither."""
     if "const" in schema:
         return [schema["const"]]
     words = schema.get("enum")
@@ -92,7 +92,7 @@ def words_of(schema: Schema) -> Sequence[Any] | None:
 
 
 def type_names(value: Any) -> tuple[str, ...]:
-    """Return the names that JSON schemas have for the type of `value`."""
+    """Return JSON Schema's type names for `value`."""
     match value:
         case bool():
             return ("boolean",)
@@ -122,13 +122,13 @@ def _types(schema: Schema) -> frozenset[str]:
 
 
 def names(value: object) -> frozenset[str]:
-    """Return the texts in a list, of names or of types; of anything else none."""
+    """Return the strings in a list; an empty set for any other value."""
     named = value if isinstance(value, list) else []
     return frozenset(one for one in named if isinstance(one, str))
 
 
 def _types_alone(schema: Schema) -> Schema:
-    """Select the keywords of a schema that say a value's type, however many others it has."""
+    """Select the keywords of a schema that determine a value's type."""
     said = {name: schema[name] for name in ("const", *_PARTS, *_UNION) if name in schema}
     said |= {name: True for name in chain(*_OF_TYPE.values()) if name in schema}
     kind, words = schema.get("type"), schema.get("enum")
@@ -140,7 +140,7 @@ def _types_alone(schema: Schema) -> Schema:
 
 
 class _Resolver:
-    """The resolver of so many parts of a schema, which passes over the others.
+    """A resolver of schemas that reads at most `_MAX_PARTS` parts.
 
     `view` says what of each part is looked at.
     """
@@ -169,7 +169,7 @@ class _Resolver:
             yield from self.alternatives({**common, **self._viewed(one)})
 
     def _collect(self, schema: Schema, parts: dict[int, Schema]) -> None:
-        """Add `schema` and all that must hold with it, each once."""
+        """Add `schema`, and the schemas of its `$ref` and `allOf`, each once."""
         if id(schema) in parts:
             return
         parts[id(schema)] = schema
@@ -192,7 +192,7 @@ class _Resolver:
         return self._targets[reference]
 
     def _dicts(self, parts: Iterable[Any], keys: int = 0) -> Iterator[Schema]:
-        """Yield the parts that are schemas; `keys` more are copied with each."""
+        """Yield the schemas among `parts`, within the limit; each counts with `keys` more keys."""
         for part in parts:
             if self._left <= 0:
                 return
@@ -203,7 +203,7 @@ class _Resolver:
 
 
 def _merged(parts: Sequence[Schema]) -> dict[str, Any]:
-    """Merge schemas; where two say different things, the first wins."""
+    """Merge schemas; for each keyword the first schema's value wins."""
     whole: dict[str, Any] = {}
     for name, value in chain.from_iterable(part.items() for part in parts):
         if name not in _PARTS:
@@ -218,7 +218,7 @@ def _merged(parts: Sequence[Schema]) -> dict[str, Any]:
 
 
 def _target(reference: object, root: Schema) -> Any:
-    """Follow a reference within the schema."""
+    """Find the part of the schema `root` that a `$ref` points to."""
     if not isinstance(reference, str) or not reference.startswith("#"):
         return None
     found: Any = root

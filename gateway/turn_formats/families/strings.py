@@ -1,4 +1,4 @@
-"""Texts as JSON strings."""
+"""The writing of texts as JSON strings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def string(text: str) -> str:
 
 
 def inner(text: str) -> str:
-    """Write `text` as within a JSON string. A part of a text gives a part of the string.
+    """Write `text`, which may be part of a text, escaped as within a JSON string.
 
     Halves of a surrogate pair become a character, or are replaced.
     """

@@ -1,4 +1,4 @@
-"""The bounds that a schema sets on a text, as terminals in Lark: it must be of all of them.
+"""A schema's bounds on a string, as Lark terminals, all of which the string must match.
 
 The `format`s are those that llguidance knows in JSON. Others describe, and bind nothing.
 """
@@ -49,7 +49,7 @@ _FORMATS = {
 
 
 def bounds_of(schema: Schema) -> list[str]:
-    """Write terminals of the whole text; none for any text."""
+    """Write the terminals that a whole string must match; none if `schema` sets no bounds."""
     return list(_bounds(schema))
 
 

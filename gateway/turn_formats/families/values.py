@@ -1,4 +1,4 @@
-"""Values of arguments that a model does not write as JSON, as JSON.
+"""The conversion of argument values that a model does not write as JSON into JSON.
 
 The tool's schema says the type. A text whose type is not known stays a string, and so does one
 that is not of the type it should have: the client sees then what the model wrote.
@@ -19,7 +19,7 @@ _WORDS = {"true": "true", "false": "false", "null": "null", "none": "null"}
 
 
 def typed(text: str, types: Set[str]) -> str:
-    """Read a value without quotes as JSON of one of these types."""
+    """Convert an unquoted value to JSON of one of the `types`, or to a string."""
     written = _as_json(text.strip())
     if not types or ("string" in types and not (written == "null" and "null" in types)):
         return string(text)
@@ -27,12 +27,12 @@ def typed(text: str, types: Set[str]) -> str:
 
 
 def is_text(types: Set[str]) -> bool:
-    """Tell whether a value of these types is a string, whatever is written."""
+    """Tell whether a value of `types` is always a string."""
     return types <= {"string"}
 
 
 def _as_json(text: str) -> str:
-    """Return the JSON, or the Python literal, that `text` is; empty where it is none."""
+    """Return `text`, JSON or a Python literal, as JSON; "" if it is neither."""
     if text[:1] in ("{", "["):
         shown, end = (scanner := JsonScanner()).feed(text)
         if scanner.is_whole and end == len(text):
@@ -41,7 +41,7 @@ def _as_json(text: str) -> str:
 
 
 def _types(text: str) -> frozenset[str]:
-    """Return the JSON types of `text`; none where it is no JSON."""
+    """Return the JSON types of the value in `text`; none if `text` is not JSON."""
     try:
         return frozenset(type_names(msgspec.json.decode(text)))
     except (msgspec.DecodeError, RecursionError):
