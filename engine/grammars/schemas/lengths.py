@@ -1,4 +1,4 @@
-"""Whether the library can hold a text to a pattern and a length together.
+"""The test of whether the library can hold a text to a pattern and a length together.
 
 It intersects the two, and gives up where that takes it too long: a host name's pattern and 253
 characters are too much.
