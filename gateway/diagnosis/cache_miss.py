@@ -1,4 +1,4 @@
-"""The reason why a prompt missed, what that cost and what to do: the answer to whoever asked.
+"""The reason why a prompt missed the cache, the cost, and advice, for the caller who asks.
 
 A tenant is told of its own prompts and no more. Of what the cache gave up it learns whether the
 time had passed for which it had asked to keep it (`expired`) or not (`evicted`), from its own
@@ -40,7 +40,7 @@ _OF_KIND: dict[PartKind | None, Reason] = {
 
 
 class CacheMiss(msgspec.Struct, frozen=True, kw_only=True):
-    """The change that lost most, its place, and the cost of all. None: unknown, or there is none.
+    """A cache miss: the change that lost most tokens, its place, and its cost. None: unknown.
 
     `reusable_tokens` of the earlier prompt could have been reused, had nothing changed.
     `lost_tokens` of them were computed again, in `lost_ms` at the rate of this prompt. `token` is
@@ -63,7 +63,7 @@ class CacheMiss(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def cache_miss(compared: Comparison, cached: int, s_per_token: float | None) -> CacheMiss:
-    """Say why no more than `cached` tokens of a prompt came from the cache.
+    """Return why no more than `cached` tokens of a prompt came from the cache.
 
     `s_per_token`: what computing one of the others took, in seconds; None if that is not known.
     """
@@ -92,7 +92,7 @@ def cache_miss(compared: Comparison, cached: int, s_per_token: float | None) -> 
 
 
 def _placed(told: CacheMiss, at: Divergence | None) -> CacheMiss:
-    """Place the first lost token, if a change or an eviction lost one."""
+    """Add the place of the first lost token, if a change or an eviction lost tokens."""
     if told.reason in ("evicted", "expired"):
         return msgspec.structs.replace(told, token=told.cached_tokens)
     if at is None or told.reason != _OF_KIND[at.kind]:
@@ -109,7 +109,7 @@ def _placed(told: CacheMiss, at: Divergence | None) -> CacheMiss:
 
 
 def _without_costs(compared: Comparison, cached: int) -> Reason | None:
-    """Give the reason where nothing is counted: of another salt not even the length is told."""
+    """Return a reason without costs, if any; another salt hides even the prompt's length."""
     new, seen = compared.new, compared.seen
     if not compared.is_known:
         return "unavailable"
@@ -126,14 +126,14 @@ def _without_costs(compared: Comparison, cached: int) -> Reason | None:
 
 
 def _reusable(compared: Comparison) -> int:
-    """Count reusable tokens: whole blocks, without the last token, which is always computed."""
+    """Count the reusable tokens: whole blocks, but never the last token, which is computed."""
     assert compared.seen is not None
     kept = len(compared.seen.token_ids) // compared.block_size * compared.block_size
     return min(kept, len(compared.new.token_ids) - 1)
 
 
 def _reason(compared: Comparison, cached: int, reusable: int, lost: int) -> Reason:
-    """Find what most was lost by; what is less than a block counts as nothing."""
+    """Find the reason that lost most tokens; a loss of less than a block is "none"."""
     new, seen, block = compared.new, compared.seen, compared.block_size
     assert seen is not None
     if lost < block:
@@ -150,7 +150,7 @@ def _reason(compared: Comparison, cached: int, reusable: int, lost: int) -> Reas
 
 
 def _has_lapsed(compared: Comparison, cached: int) -> bool:
-    """Tell whether the first lost block was retained for less time than has passed since."""
+    """Tell whether more time has passed than the first lost block was to be retained."""
     assert compared.seen is not None
     asked = [mark.seconds for mark in compared.seen.marks if mark.num_tokens > cached]
     return bool(asked) and compared.age_s >= max(asked)

@@ -1,4 +1,4 @@
-"""The comparison of a prompt with an earlier one of its tenant: where and how they part.
+"""The comparison of a prompt with an earlier prompt of its tenant: their first difference.
 
 An earlier prompt is the one that the request names, or else the one with most tokens in common at
 the beginning; where none has a block in common, the latest that is made of the same tokens.
@@ -24,31 +24,31 @@ from prefix_cache.hashing import TokenIds
 Change = Literal[VolatileKind, "reordered", "added", "removed", "reasoning_effort", "text"]
 Decode = Callable[[list[int]], str]
 T = TypeVar("T")
-Reading = Generator[int, None, T]  # yields how much work it is to read what comes next
+Reading = Generator[int, None, T]  # yields the work of its next step, in characters
 
-EXCERPT = 40  # characters on each side
-_LATEST = 64  # prompts that are compared
-_ALIKE_OF = 16  # of these, the ones whose tokens are counted
-_ALIKE = 0.5  # how many different tokens two prompts have in common, of all in either
+EXCERPT = 40  # characters on each side of a difference
+_LATEST = 64  # latest prompts that are compared
+_ALIKE_OF = 16  # of these, prompts whose sets of tokens are compared
+_ALIKE = 0.5  # fraction of distinct tokens that two alike prompts share
 _WHOLE = PromptPart("prompt", "messages", "")
-_BYTES_PER_CHARACTER = 64  # of a prompt that is read: as much work as a character to be tokenised
-_WINDOW = 96  # tokens after the first one that differs whose text is compared
+_BYTES_PER_CHARACTER = 64  # of a prompt, to read at the cost of tokenising a character
+_WINDOW = 96  # tokens on each side of the first difference whose text is compared
 
 
 @dataclass(frozen=True, slots=True)
 class Explain:
-    """The question of a request why it missed."""
+    """A request's question why its prompt missed the cache."""
 
-    previous_id: str | None = None  # of the answer that it is compared with
+    previous_id: str | None = None  # id of the answer to compare with
     parts: tuple[PromptPart, ...] | None = ()  # None: the prompt is one part
 
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """The first difference of two prompts. Texts are a few characters around it."""
+    """The first difference of two prompts, with a few characters of each around it."""
 
     token: int
-    kind: PartKind | None  # None: what the template writes itself
+    kind: PartKind | None  # None: text of the template itself
     part: str | None
     change: Change
     before: str
@@ -57,16 +57,16 @@ class Divergence:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A prompt beside an earlier one; `seen` is None where there is none to compare."""
+    """A prompt beside an earlier prompt; `seen` is None if no earlier prompt is comparable."""
 
     new: SeenPrompt
     block_size: int
-    is_known: bool = True  # False: prompts are not remembered at all
+    is_known: bool = True  # False: the gateway remembers no prompts
     named: str | None = None
     seen: SeenPrompt | None = None
-    common: int = 0  # tokens that both begin with
+    common: int = 0  # tokens of the common prefix
     divergence: Divergence | None = None
-    age_s: float = 0.0  # of `seen`
+    age_s: float = 0.0  # age of `seen`
 
 
 def compare(
@@ -77,7 +77,7 @@ def compare(
     block_size: int,
     decode: Decode,
 ) -> Reading[Comparison]:
-    """Compare `new` with the earlier prompt that it should be compared with.
+    """Compare `new` with the earlier prompt that is named, or else most similar.
 
     A step reads one earlier prompt, or all of `new`.
     """
@@ -103,7 +103,7 @@ def compare(
 
 
 def common_tokens(one: TokenIds, other: TokenIds) -> int:
-    """Count the tokens with which both begin."""
+    """Count the tokens of two prompts' common prefix."""
     length = min(len(one), len(other))
     differ = one[:length] != other[:length]
     return int(differ.argmax()) if differ.any() else length
@@ -112,10 +112,10 @@ def common_tokens(one: TokenIds, other: TokenIds) -> int:
 def _most_alike(
     latest: Sequence[SeenPrompt], ids: TokenIds, block_size: int
 ) -> Reading[SeenPrompt | None]:
-    """Find the first with most blocks in common, or else the first of the same tokens."""
+    """Find the latest prompt with most blocks in common, or else made of the same tokens."""
     best, most = None, 0
     for one in latest:
-        yield 0  # no more of it is read than `ids`
+        yield 0  # at most the tokens of `ids` are read
         blocks = common_tokens(ids, one.token_ids) // block_size
         if blocks > most:
             best, most = one, blocks
@@ -134,7 +134,7 @@ def _most_alike(
 
 
 def _different(ids: TokenIds) -> npt.NDArray[np.bool_]:
-    """Mark the tokens that are among `ids`, in a fraction of the time of sorting them."""
+    """Return a mask of the token ids in `ids`, which is faster than sorting them."""
     found = np.zeros(ids.max(initial=0) + 1, np.bool_)
     found[ids] = True
     return found
@@ -147,7 +147,7 @@ def _divergence(
     parts: Sequence[PromptPart] | None,
     decode: Decode,
 ) -> Divergence:
-    """Compare characters after the tokens: a token that differs may begin with the same ones."""
+    """Describe the difference at `token`, by characters: different tokens may begin alike."""
     ids = new.token_ids
     start = max(0, token - _WINDOW)
     lead = decode(ids[start:token].tolist())
@@ -179,13 +179,13 @@ def _divergence(
 
 
 def first_difference(one: str, other: str) -> int:
-    """Find the first character that differs; the end of the shorter text if none does."""
+    """Find the index of the first differing character, or the length of the shorter text."""
     length = min(len(one), len(other))
     return next((at for at in range(length) if one[at] != other[at]), length)
 
 
 def _kind(within: Within, seen: SeenPrompt, new: SeenPrompt) -> PartKind | None:
-    """Find the kind of part; tools and system texts change what the template writes around them."""
+    """Find the kind of part that caused a change, also in the template's text around the part."""
     part, side = within
     if part is not None and (side == "inside" or part.kind == "tools"):
         return part.kind
@@ -199,7 +199,7 @@ def _kind(within: Within, seen: SeenPrompt, new: SeenPrompt) -> PartKind | None:
 
 
 def _tools_change(before: Sequence[str], after: Sequence[str]) -> Change | None:
-    """Name the change of tools; None for the same ones in the same order: one is edited."""
+    """Name the change in the list of tools; None for equal lists, where a definition changed."""
     if before == after:
         return None
     if sorted(before) == sorted(after):
@@ -208,6 +208,6 @@ def _tools_change(before: Sequence[str], after: Sequence[str]) -> Change | None:
 
 
 def _change(before: str, after: str, at: int) -> Change:
-    """Name a volatile thing that is on both sides, or else a text like any other."""
+    """Name the volatile kind of a change if both texts have it; else "text"."""
     kind = kind_at(after, at)
     return kind if kind is not None and kind == kind_at(before, at) else "text"

@@ -1,4 +1,4 @@
-"""The last misses of tenants that look at their page, for as long as they look.
+"""The last cache misses of each tenant that watches its page, while it watches.
 
 Comparing prompts takes time, so it is done for the requests that ask for it and for those of a
 tenant whose page is open: one that has asked for its data within WATCHED_S.
@@ -17,13 +17,13 @@ import msgspec
 from gateway.diagnosis.cache_miss import CacheMiss, Reason
 
 WATCHED_S = 60.0
-MOST = 50  # misses of a tenant
+MOST = 50  # misses kept for a tenant
 MOST_TENANTS = 1000
 _NOTHING_LOST: tuple[Reason, ...] = ("none", "never_seen", "below_minimum", "unavailable")
 
 
 class Miss(msgspec.Struct, frozen=True, kw_only=True):
-    """A request of which less was cached than could have been; `ms` is None if it is not known."""
+    """A request that missed cached tokens; `ms` is the cost, None if unknown."""
 
     at: float  # seconds since the epoch
     request_id: str
@@ -41,14 +41,14 @@ class _Seen:
 
 
 class LastMisses:
-    """Misses by tenant. For any thread; `clock` gives seconds since the epoch."""
+    """The last misses by tenant, for any thread; `clock` gives seconds since the epoch."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._seen: OrderedDict[str, _Seen] = OrderedDict()  # who looked last is last
+        self._seen: OrderedDict[str, _Seen] = OrderedDict()  # the last to look is last
 
     def watch(self, tenant_id: str) -> list[Miss]:
-        """List the tenant's misses, the newest first; from now on, for a while, more are found."""
+        """List the tenant's misses, newest first, and record its misses for WATCHED_S from now."""
         seen = self._seen.setdefault(tenant_id, _Seen(0.0))
         seen.until = self._clock() + WATCHED_S
         self._seen.move_to_end(tenant_id)
@@ -57,12 +57,12 @@ class LastMisses:
         return list(reversed(seen.misses))
 
     def is_watched(self, tenant_id: str) -> bool:
-        """Tell whether the tenant looks at its misses."""
+        """Tell whether the tenant watches its misses."""
         seen = self._seen.get(tenant_id)
         return seen is not None and seen.until > self._clock()
 
     def add(self, tenant_id: str, request_id: str, miss: CacheMiss) -> None:
-        """Keep a miss of a tenant that looks, if anything was lost."""
+        """Record a miss of a tenant that watches, if tokens were lost."""
         seen = self._seen.get(tenant_id)
         if seen is None or miss.reason in _NOTHING_LOST:
             return

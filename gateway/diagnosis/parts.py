@@ -1,4 +1,4 @@
-"""The parts of a prompt as its sender names them, and in which of them a character is.
+"""The parts of a prompt by the names of its request, and the search for a character's part.
 
 A template decides where in the prompt the parts are, and may trim them, so they are searched for in
 the prompt's own text: tools by their names and the system's texts from the beginning, messages from
@@ -12,19 +12,19 @@ from itertools import pairwise
 from typing import Literal, NamedTuple
 
 PartKind = Literal["tools", "system", "messages"]
-_ANCHOR = 64  # characters by which a text is found that the template has changed
+_ANCHOR = 64  # characters by which to find a text that the template changed
 
 
 class PromptPart(NamedTuple):
-    """A part of a prompt; `text` is what it says, or the name of a tool."""
+    """A part of a prompt; `text` is the part's text, or the name of a tool."""
 
-    name: str  # as in the request: "tools[2]", "system[0]", "messages[3]"
+    name: str  # its field in the request: "tools[2]", "system[0]", "messages[3]"
     kind: PartKind
     text: str
 
 
 class Within(NamedTuple):
-    """The place of a character: in a part, right after it, or before it in the template's text."""
+    """The place of a character: in a part, right after a part, or in template text before it."""
 
     part: PromptPart | None
     side: Literal["inside", "after", "before"]
@@ -37,7 +37,7 @@ class _Span(NamedTuple):
 
 
 def part_at(parts: Sequence[PromptPart], prompt: str, at: int) -> Within:
-    """Find the part in which character `at` of `prompt` is, or else the next one."""
+    """Find the part that contains character `at` of `prompt`, or else the next part."""
     spans = sorted(_spans(parts, prompt), key=lambda span: span.start)
     for span in reversed(spans):
         if span.start <= at < span.end:
@@ -59,7 +59,7 @@ _KINDS: tuple[PartKind, ...] = ("tools", "system", "messages")
 
 
 def _tools(tools: Iterable[PromptPart], prompt: str) -> Iterator[_Span]:
-    """Find tools; each ends where the next begins, and the last one with its line."""
+    """Find the tools' spans; a tool ends where the next begins, the last tool with its line."""
     found, cursor = list[tuple[int, PromptPart]](), 0
     for tool in tools:
         at = prompt.find(f'"{tool.text}"', cursor)
@@ -87,7 +87,7 @@ def _forward(parts: Iterable[PromptPart], prompt: str) -> Iterator[_Span]:
 
 
 def _backward(parts: Iterable[PromptPart], prompt: str) -> Iterator[_Span]:
-    # Searched backwards in itself it would take the product of both lengths (`str.rfind`).
+    # A mirrored prompt is searched, since `str.rfind` takes the product of both lengths.
     mirrored, passed = prompt[::-1], 0
     for part in parts:
         text = part.text.strip()

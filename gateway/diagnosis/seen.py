@@ -1,4 +1,4 @@
-"""The prompts that a tenant's requests had of late, so that the next one can be compared.
+"""The recent prompts of each tenant, remembered so that the next prompt can be compared.
 
 What is kept are the token ids that the engine was sent, and the names of the tools. A chat's turns
 share nothing here: a conversation of ten turns is kept ten times, as far as the bounds allow.
@@ -22,56 +22,56 @@ _SALT_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class SeenPrompt:
-    """A prompt that was computed, and in whose cache."""
+    """A computed prompt, with the tenant group and salt of its cache namespace."""
 
     request_id: str
-    packed: bytes  # its token ids: int32, little endian
-    tools: tuple[str, ...]  # their names, in their order
-    has_system: bool  # whether it begins with a system text
-    fingerprint: bytes  # of the engine's model
+    packed: bytes  # token ids: int32, little endian
+    tools: tuple[str, ...]  # the tools' names, in order
+    has_system: bool  # whether the prompt begins with a system text
+    fingerprint: bytes  # identifies the engine's model
     group_id: str | None
-    salt: bytes  # a digest; empty without one
+    salt: bytes  # a digest; empty without a salt
     marks: tuple[Mark, ...] = ()  # the cache breakpoints
-    effort: str | None = None  # of reasoning, that the request asked for
+    effort: str | None = None  # the requested reasoning effort
     seen_at: float = 0.0  # seconds of the memory's clock; 0 before it is remembered
 
     @property
     def size(self) -> int:
-        """About how many bytes it takes."""
+        """The approximate size in bytes."""
         names = (*self.tools, self.effort or "", self.group_id or "")
         return len(self.packed) + sum(64 + 4 * len(name) for name in names) + 64 * len(self.marks)
 
     @property
     def token_ids(self) -> TokenIds:
-        """Its tokens."""
+        """The prompt's token ids."""
         return np.frombuffer(self.packed, "<i4")
 
 
 def digest_of_salt(salt: str | None) -> bytes:
-    """Digest a salt, which may be somebody's secret."""
+    """Digest a salt, which may be a secret."""
     if salt is None:
         return b""
     return hashlib.blake2b(salt.encode(), digest_size=_SALT_BYTES).digest()
 
 
 class SeenPrompts(TenantMemory[SeenPrompt]):
-    """Prompts by tenant and by the id of their request."""
+    """The remembered prompts, by tenant and request id."""
 
     def __init__(self, bounds: Bounds, clock: Callable[[], float]) -> None:
-        """Take `clock`, in seconds."""
+        """Take the bounds, and `clock`, which gives seconds."""
         super().__init__(
             bounds.max_tenant_seen_bytes, bounds.max_all_seen_bytes, bounds.seen_life_s, clock
         )
 
     def remember(self, tenant_id: str, seen: SeenPrompt) -> None:
-        """Keep a prompt that was computed."""
+        """Remember a computed prompt."""
         self.add(tenant_id, seen.request_id.encode(), replace(seen, seen_at=self._clock()))
 
     def age_s(self, seen: SeenPrompt) -> float:
-        """Return how long ago a remembered prompt was computed."""
+        """Return the seconds since a remembered prompt was computed."""
         return self._clock() - seen.seen_at
 
     def named(self, tenant_id: str, answer_id: str) -> SeenPrompt | None:
-        """Find the prompt of an answer, whose id ends with its request's: "msg_..", ...."""
+        """Find the prompt of an answer, whose id ends with its request's id: "msg_..", ...."""
         request_id = answer_id.rpartition("_")[2].rpartition("-")[2]
         return self.find(tenant_id, request_id.encode())

@@ -1,4 +1,4 @@
-"""The volatile parts of texts that are meant to stay: dates, times, ids, counts.
+"""The volatile things in texts that should stay the same: dates, times, ids, counts.
 
 Knows: how such things are spelled. Does not know: which part of a prompt is meant to stay.
 """
@@ -12,10 +12,10 @@ from typing import Literal, NamedTuple
 VolatileKind = Literal["billing_header", "uuid", "date", "time", "epoch", "random_id", "number"]
 
 _BILLING = r"x-anthropic-billing-header:[^\n]*"
-# Claude Code writes it as the first block of its system prompt, with a hash that varies.
+# Claude Code writes this header as its first system block, with a hash that varies.
 _BILLING_HEADER = re.compile(rf"\A\s*{_BILLING}(\n|\Z)", re.IGNORECASE)
 _MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*\.?"
-# The first kind that fits decides; a number is volatile only where it is seen to change.
+# The first matching kind wins; a number counts as volatile only at a change.
 _SPELLED: tuple[tuple[VolatileKind, str], ...] = (
     ("billing_header", _BILLING),
     ("uuid", r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"),
@@ -27,7 +27,7 @@ _SPELLED: tuple[tuple[VolatileKind, str], ...] = (
     ),
     ("time", r"\b\d?\d:\d\d(?::\d\d)?(?:\.\d+)?(?:\s?[AaPp][Mm]\b)?"),
     ("epoch", r"\b1[5-9]\d{8}(?:\d{3}|\d{6}|\d{9})?(?:\.\d+)?\b"),
-    # With at least two digits and two letters, so that no long word is one.
+    # At least two digits and two letters, so that no long word matches.
     (
         "random_id",
         r"\b(?:[A-Za-z]{2,12}[_-])?(?=[A-Za-z0-9]*\d[A-Za-z0-9]*\d)"
@@ -39,7 +39,7 @@ _ANY = re.compile("|".join(f"(?P<{kind}>{spelled})" for kind, spelled in _SPELLE
 
 
 class Volatile(NamedTuple):
-    """Something that is likely to be different in the next request, and where in its text."""
+    """A volatile thing, likely to differ in the next request, and its span in the text."""
 
     kind: VolatileKind
     start: int
@@ -47,14 +47,14 @@ class Volatile(NamedTuple):
 
 
 def volatile_in(text: str) -> Iterator[Volatile]:
-    """Yield what is volatile in `text`, in its order; plain numbers are not."""
+    """Yield the volatile things in `text`, in order, except plain numbers."""
     for found in _ANY.finditer(text):
         kind: VolatileKind = found.lastgroup  # type: ignore[assignment]
         yield Volatile(kind, found.start(), found.end())
 
 
 def kind_at(text: str, at: int) -> VolatileKind | None:
-    """Name what the character `at` of `text` is part of, or just before or after."""
+    """Name the kind of volatile thing at character `at` of `text`; None if there is none."""
     for one in volatile_in(text):
         if one.start <= at <= one.end:
             return one.kind
@@ -63,5 +63,5 @@ def kind_at(text: str, at: int) -> VolatileKind | None:
 
 
 def without_billing_header(system: str) -> str:
-    """Cut off the header that `system` may begin with, and the line end after it."""
+    """Return `system` without a billing header and its newline at the beginning."""
     return _BILLING_HEADER.sub("", system, count=1)

@@ -21,52 +21,52 @@ from gateway.turn_formats.turn_format import TurnParser
 
 EndReason = Literal["stop", "length"]
 
-# The events that a choice yields before it gives the event loop a turn. Sending to a client that
-# has gone returns at once, so a choice that has all its tokens already would never notice it.
+# Events that a choice yields before it gives the event loop a turn. Sending to a client that
+# has disconnected returns at once, so a choice with all its tokens would never notice it.
 _MAX_AT_ONCE = 16
 
 
 class ScoredPrompt(Struct, frozen=True):
-    """A prompt, and how likely each of its tokens but the first was, if that was asked."""
+    """A prompt's token ids, and on request the log-probabilities of all tokens but the first."""
 
-    spelled: bytes  # token ids as they travel; one object for all choices of a prompt
+    spelled: bytes  # int32 ids, shared by all choices of a prompt
     logprobs: Sequence[TokenLogprobs]
 
     @property
     def token_ids(self) -> Sequence[int]:
-        """They are not copied."""
+        """The prompt's token ids, not copied."""
         return memoryview(self.spelled).cast("i")
 
     @property
     def nbytes(self) -> int:
-        """The bytes of a packed one, without the ids that it shares with others."""
+        """The bytes of the packed log-probabilities, without the shared token ids."""
         if isinstance(self.logprobs, PackedLogprobs):
             return self.logprobs.nbytes
         return sum(map(packed_bytes, self.logprobs))
 
     @property
     def work(self) -> int:
-        """The work of spelling it, in characters to be tokenised."""
+        """The work of encoding the prompt as JSON, in characters to tokenise."""
         return len(self.token_ids) + self.nbytes
 
     def packed(self) -> ScoredPrompt:
-        """Pack the same into less memory."""
+        """Return a copy with packed log-probabilities, which take less memory."""
         return ScoredPrompt(self.spelled, PackedLogprobs(self.logprobs))
 
 
-# Structs, which take a tenth of a frozen dataclass's time to make: there is one for every token.
+# Structs, which take a tenth of a frozen dataclass's time to make: every token makes an event.
 class Delta(Struct, frozen=True):
-    """The addition of a step's tokens. The text may be shown now; some may be held back."""
+    """The tokens of an engine step, and the text that may be shown now; some is held back."""
 
     index: int
     text: str
     token_ids: tuple[int, ...]
     logprobs: tuple[TokenLogprobs, ...] | None
-    reused: Reused | None = None  # with the first: of its prompt
-    timing: Timing | None = None  # likewise
-    pieces: tuple[Piece, ...] | None = None  # of the turn; None: it is text and nothing else
+    reused: Reused | None = None  # the prompt's, with the first delta
+    timing: Timing | None = None  # with the first delta
+    pieces: tuple[Piece, ...] | None = None  # parsed from the turn; None: text only
     is_restart: bool = False  # discard earlier deltas; never streamed
-    prompt: ScoredPrompt | None = None  # with the first, if asked for
+    prompt: ScoredPrompt | None = None  # with the first delta, if asked for
 
 
 class ChoiceEnded(Struct, frozen=True):
@@ -74,10 +74,10 @@ class ChoiceEnded(Struct, frozen=True):
 
     index: int
     reason: EndReason
-    completion_tokens: int  # up to this end; the engine may have computed some beyond a stop string
-    stopped_by: str | int | None = None  # a stop string, or else the id of a token that ends
-    reasoning_tokens: int = 0  # of the completion's
-    is_all_shown: bool = True  # no token was generated that is no part of what was shown
+    completion_tokens: int  # up to this end; the engine may have computed more
+    stopped_by: str | int | None = None  # a stop string, or the id of a stop token
+    reasoning_tokens: int = 0  # included in `completion_tokens`
+    is_all_shown: bool = True  # all generated tokens are part of the shown text
 
 
 Event = Delta | ChoiceEnded
@@ -90,7 +90,7 @@ async def run_choice(
     *,
     is_whole: bool = False,
 ) -> AsyncGenerator[Event, None]:
-    """Yield any number of `Delta` and one `ChoiceEnded`; an EngineError in place of the rest.
+    """Yield a choice's `Delta`s and one `ChoiceEnded`; raise EngineError if the engine fails.
 
     `events` are the engine's; `see` is called with each of ours before it is yielded. When a stop
     string is met, the engine's stream is closed before `ChoiceEnded` is yielded: the request is
@@ -126,7 +126,7 @@ async def run_choice(
 
 
 class Choice:
-    """The state of one choice between events."""
+    """The decoding and parsing state of one choice between events."""
 
     def __init__(
         self,
@@ -148,10 +148,10 @@ class Choice:
         self._reasons = False
         self._reasoning_tokens = 0
         shows_prompt = rules.shows_prompt_ids or generate.sampling.prompt_logprobs is not None
-        self._prompt = generate.token_ids if shows_prompt else None  # until it was told
+        self._prompt = generate.token_ids if shows_prompt else None  # until the first delta
 
     def read(self, event: Tokens) -> tuple[Delta, ChoiceEnded | None]:
-        """Read what `event` adds, and the end if a stop string is complete, or the turn is over."""
+        """Convert `event` to a delta, with an end if a stop string is complete or the turn over."""
         text, count = self._show(event.token_ids)
         logprobs = None if event.logprobs is None else event.logprobs[:count]
         token_ids = event.token_ids[:count]
@@ -191,7 +191,7 @@ class Choice:
     def _parsed(
         self, text: str, count: int, *, is_last: bool, is_cut: bool = False
     ) -> tuple[Piece, ...] | None:
-        """Parse `text`, of `count` tokens; a token is reasoning if its text ends in it."""
+        """Parse `text`, of `count` tokens; a token is reasoning if its text ends in reasoning."""
         if self._parser is None:
             return None
         pieces = self._parser.feed(text)
@@ -204,7 +204,7 @@ class Choice:
         return tuple(pieces)
 
     def _show(self, token_ids: tuple[int, ...]) -> tuple[str, int]:
-        """Decode `token_ids` up to a stop string; return how many of the ids that is."""
+        """Decode `token_ids` up to a stop string; return the text and the number of ids used."""
         if not self._has_stops:
             self._tokens += len(token_ids)
             return "".join([self._text.push(token_id) for token_id in token_ids]), len(token_ids)
@@ -221,7 +221,7 @@ class Choice:
         return "".join(pieces), len(token_ids)
 
     def finish(self, event: Finished) -> tuple[Delta, ChoiceEnded]:
-        """Return the text that was still held back, and the end as the engine reported it."""
+        """Return a delta of the text held back, and the end as the engine reported it."""
         if event.reason == "cancelled":
             raise EngineUnavailable("the engine gave the request up")
         text = ""

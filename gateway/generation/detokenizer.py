@@ -1,4 +1,4 @@
-"""Token ids to text, one token at a time, in whole characters only.
+"""The decoding of token ids to text, one token at a time, in whole characters only.
 
 A character may be spread over several tokens, and some decoders treat the first token of a text
 differently. So each token is decoded together with the ones before it, and only the difference
@@ -17,7 +17,7 @@ _MAX_HELD = 16  # tokens; a character has at most 4 bytes, so more will never be
 
 
 class TokenDecoder(Protocol):
-    """The methods of a tokenizer that are used here."""
+    """The tokenizer's methods that a detokenizer uses."""
 
     def decode(self, token_ids: list[int], *, skip_special_tokens: bool) -> str:
         """Decode `token_ids`, with U+FFFD for bytes that are no character."""
@@ -32,13 +32,13 @@ class TokenDecoder(Protocol):
 
 
 class Detokenizer:
-    """One choice's text; the pieces it returns join to the text of all its tokens."""
+    """A decoder of one choice's tokens, whose returned pieces join to the whole text."""
 
     def __init__(self, decoder: TokenDecoder, *, skip_special_tokens: bool) -> None:
         self._decoder = decoder
         self._skip_special_tokens = skip_special_tokens
         self._pieces = decoder.pieces(skip_special_tokens=skip_special_tokens)
-        self._shown: list[int] = []  # the tokens shown last: context for the next ones
+        self._shown: list[int] = []  # last decoded tokens, context for the next tokens
         self._shown_text = ""
         self._held: list[int] = []
 
@@ -57,7 +57,7 @@ class Detokenizer:
         return ""
 
     def flush(self) -> str:
-        """Return what is left when no more tokens come; an unfinished character becomes U+FFFD."""
+        """Return the remaining text; an unfinished character becomes U+FFFD."""
         return self._show(self._decode(self._shown + self._held)) if self._held else ""
 
     def _show(self, text: str) -> str:

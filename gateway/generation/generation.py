@@ -55,7 +55,7 @@ async def generating(
 
 
 def _new(admitted: AdmittedRequest, decoder: TokenDecoder, index: int) -> Choice:
-    """Make the state of a choice that begins."""
+    """Make the state of a new choice."""
     parser = admitted.parser
     generate = admitted.generates[index]
     return Choice(index, generate, admitted.text, decoder, parser and parser())
@@ -84,7 +84,7 @@ async def _tell(events: AsyncGenerator[Event, None], told: asyncio.Queue[_Told])
 
 
 def _tell_failure(task: asyncio.Task[None], told: asyncio.Queue[_Told]) -> None:
-    """Put an error into the queue, in place of the events in it if it is full."""
+    """Put a task's error into the queue; drop queued events if the queue is full."""
     error = EngineUnavailable("the request was cancelled") if task.cancelled() else task.exception()
     if error is not None:
         while told.full():

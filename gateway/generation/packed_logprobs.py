@@ -1,4 +1,4 @@
-"""Log-probabilities of many tokens in a few arrays, in less than what brings them.
+"""Log-probabilities of many tokens, packed into a few arrays to save memory.
 
 Knows: `TokenLogprobs`. Does not know: tokens, or how they are shown.
 """
@@ -11,33 +11,33 @@ from typing import overload
 
 from engine.link.messages import TokenLogprobs
 
-_NO_RANK = 0  # ranks begin at 1
-_EACH = 20  # bytes, beside the likeliest: float64, int32, int64
+_NO_RANK = 0  # no rank: ranks begin at 1
+_EACH = 20  # bytes of a token beside its top candidates: float64, int32, int64
 
 
 def packed_bytes(found: TokenLogprobs) -> int:
-    """Count the bytes of `PackedLogprobs` that one takes."""
+    """Return the bytes that `found` takes in `PackedLogprobs`."""
     return _EACH + len(found.top_ids) + len(found.top_values)
 
 
 class PackedLogprobs(Sequence[TokenLogprobs]):
-    """`TokenLogprobs` that can be added to; each is made anew when it is looked at."""
+    """A packed, growing list of `TokenLogprobs`, each unpacked on access."""
 
     def __init__(self, found: Iterable[TokenLogprobs] = ()) -> None:
         self._chosen = array("d")
         self._ranks = array("i")
-        self._ends = array("q")  # of each one's part of what follows
+        self._ends = array("q")  # ends of each token's part of the next two
         self._top_ids = bytearray()
         self._top_values = bytearray()
         self.extend(found)
 
     @property
     def nbytes(self) -> int:
-        """The bytes that they take."""
+        """The bytes of the packed log-probabilities."""
         return _EACH * len(self) + len(self._top_ids) + len(self._top_values)
 
     def extend(self, found: Iterable[TokenLogprobs]) -> None:
-        """Add some behind those that are there."""
+        """Append the log-probabilities in `found`."""
         for one in found:
             self._chosen.append(one.chosen)
             self._ranks.append(_NO_RANK if one.rank is None else one.rank)

@@ -1,4 +1,4 @@
-"""The search for stop strings in a text that comes piece by piece.
+"""The search for stop strings in a text that arrives in pieces.
 
 Text is held back only where it could be the beginning of a stop string.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 
 class StopScanner:
-    """A finder of the first stop string in the pieces it is fed.
+    """A finder of the first stop string in a text that is fed in pieces.
 
     First is the one that is complete with the fewest characters; of several complete at one
     character the longest, so the result does not depend on how the text was cut.
@@ -21,7 +21,7 @@ class StopScanner:
         self.stopped_by: str | None = None
 
     def feed(self, piece: str) -> str:
-        """Return the text that is safe to show after `piece`; with `stopped_by`, the last one."""
+        """Return the text safe to show after `piece`; no more follows once `stopped_by` is set."""
         if not self._stops:
             return piece
         text = self._held + piece
@@ -36,7 +36,7 @@ class StopScanner:
         return text[: len(text) - keep]
 
     def flush(self) -> str:
-        """Return what was held back, when no more text comes."""
+        """Return the text that was held back, at the end of the text."""
         held, self._held = self._held, ""
         return held
 
@@ -53,7 +53,7 @@ class StopScanner:
         return end, stop
 
     def _held_length(self, text: str) -> int:
-        """Measure the longest tail of `text` with which a stop string could begin."""
+        """Return the length of the longest tail of `text` that may begin a stop string."""
         for length in range(min(len(text), self._longest - 1), 0, -1):
             tail = text[-length:]
             if any(stop.startswith(tail) for stop in self._stops):

@@ -1,4 +1,4 @@
-"""The record of what is generated, choice by choice, until it is whole and remembered.
+"""The recording of each choice's generated turn, to remember it when the choice ends.
 
 Knows: events. Does not know: how turns are remembered (`gateway/prompts/verbatim_turns`).
 """
@@ -21,7 +21,7 @@ class _Turn:
 
 
 class TurnRecorder:
-    """A recorder that gives each ended choice to `remember`: its pieces and its tokens.
+    """A recorder that passes the pieces and tokens of each ended choice to `remember`.
 
     One of which not all is shown is none: what it is read as lacks some of its tokens.
     """
@@ -31,7 +31,7 @@ class TurnRecorder:
         self._turns: dict[int, _Turn] = {}
 
     def see(self, event: Event) -> None:
-        """Note an event of the answer."""
+        """Record an event of the answer."""
         if isinstance(event, ChoiceEnded):
             turn = self._turns.pop(event.index, _Turn())
             if event.is_all_shown:

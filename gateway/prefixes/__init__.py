@@ -1,1 +1,1 @@
-"""A tenant's own prefixes in the cache, beyond the protocols: look, warm, list and delete."""
+"""The routes `/v1/cache`, with which a tenant probes, warms, lists and deletes cached prefixes."""

@@ -1,4 +1,4 @@
-"""A request that is not to be answered: read as its own route would, for its prompt alone.
+"""The reading of a request that is not answered, as its own route reads it, for its prompt.
 
 Knows: which dialect reads which route's body. Does not know: what is done with it (`routes.py`).
 """
@@ -48,12 +48,12 @@ class RequestReader:
 
     @classmethod
     def of(cls, parts: RouteParts) -> RequestReader:
-        """Make a reader that knows of the same stored responses as `/v1/responses`."""
+        """Make a reader with the same stored responses as `/v1/responses`."""
         stored = StoredResponses(parts.responses, parts.bounds, time.time)
         return cls(parts, ResponsesReader(parts, stored))
 
     async def wanted(self, request: Request, permit: Permit) -> GenerationRequest:
-        """Read the request in the body, as its route does, to be answered with nothing.
+        """Read the request in the body as its route does, but for an answer of no tokens.
 
         A GatewayError for what the route would refuse, and for several prompts.
         """
@@ -78,7 +78,7 @@ class RequestReader:
     def _understood(
         self, wire: RequestOf, request_id: str, context: int
     ) -> GenerationRequest | ResponsesRequest:
-        """Read what the body asks for, or the body where stored responses have a part in that."""
+        """Convert the body to a generation request; only parse it for `/v1/responses`."""
         bounds, card, body = self.parts.bounds, self.parts.card, bytes(wire.body)
         check_names(body)
         match wire.url:

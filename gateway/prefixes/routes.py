@@ -1,4 +1,4 @@
-"""`/v1/cache`: what a request would find, computing its prompt ahead, and one's marked prefixes.
+"""The routes `/v1/cache`: probe a request, warm its prompt, list and delete marked prefixes.
 
 Everything is about the calling tenant's own prompts: a request is admitted as if it were sent, so
 its namespaces are the caller's. Each route counts as a request; warming is charged for its prompt.
@@ -37,7 +37,7 @@ from gateway.views import TokensByTier
 
 
 def prefixes_router(parts: RouteParts) -> APIRouter:
-    """Serve all routes of `/v1/cache`."""
+    """Return a router with all routes of `/v1/cache`."""
     router = APIRouter(prefix="/v1/cache")
     engine = parts.card.engine
     _add_prompts(router, parts, engine, RequestReader.of(parts))

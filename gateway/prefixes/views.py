@@ -1,4 +1,4 @@
-"""Bodies and answers of `/v1/cache`, as Structs.
+"""The bodies and answers of `/v1/cache` as Structs.
 
 Knows: names and types. Does not know: the requests that are looked up, which dialects read.
 """
@@ -16,7 +16,7 @@ _ID = "prefix_"
 
 
 class RequestOf(Struct, frozen=True, kw_only=True):
-    """A request as a route would be sent it: the body of `url`. It is not answered."""
+    """A request that is read but not answered: the `body` that the route `url` would get."""
 
     body: Annotated[Raw, Meta(extra_json_schema={"type": "object"})]
     url: Literal["/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses"] = (
@@ -25,7 +25,7 @@ class RequestOf(Struct, frozen=True, kw_only=True):
 
 
 class CacheProbe(Struct, frozen=True, kw_only=True):
-    """The part of a request that would be found in the cache if it were sent now.
+    """The part of a request's prompt that the cache would serve if the request were sent now.
 
     `saved_ms` is what computing that would take; None: nothing has been measured. `tiers` is for
     those whom the operator lets see them.
@@ -39,7 +39,7 @@ class CacheProbe(Struct, frozen=True, kw_only=True):
 
 
 class CacheWarmed(Struct, frozen=True, kw_only=True):
-    """The prompt is in the cache: what of it was there, and was put there for its marks."""
+    """The result of warming a prompt: tokens found in the cache, and written for breakpoints."""
 
     object: Literal["cache.warmed"] = "cache.warmed"
     prompt_tokens: int
@@ -48,7 +48,7 @@ class CacheWarmed(Struct, frozen=True, kw_only=True):
 
 
 class CachePrefix(Struct, frozen=True, kw_only=True):
-    """A marked prefix: `ttl_s` seconds are left after each use, `expires_in_s` are left now."""
+    """A marked prefix, retained for `ttl_s` seconds after each use, now for `expires_in_s` more."""
 
     id: str
     object: Literal["cache.prefix"] = "cache.prefix"
@@ -60,7 +60,7 @@ class CachePrefix(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, prefix: MarkedPrefix, *, sees_tiers: bool) -> CachePrefix:
-        """Write it as the tenant that marked it is shown it."""
+        """Write a marked prefix as its tenant may see it."""
         return cls(
             id=_ID + prefix.prefix_id.hex(),
             tokens=prefix.tokens,
@@ -72,14 +72,14 @@ class CachePrefix(Struct, frozen=True, kw_only=True):
 
 
 class CachePrefixList(Struct, frozen=True, kw_only=True):
-    """A tenant's marked prefixes, the one marked last first."""
+    """A tenant's marked prefixes, the last marked first."""
 
     object: Literal["list"] = "list"
     data: list[CachePrefix]
 
 
 class CachePrefixDeleted(Struct, frozen=True, kw_only=True):
-    """The prefix is retained no more, and so many of its tokens have left the cache."""
+    """The result of deleting a marked prefix, with the number of tokens that left the cache."""
 
     id: str
     object: Literal["cache.prefix.deleted"] = "cache.prefix.deleted"
@@ -88,7 +88,7 @@ class CachePrefixDeleted(Struct, frozen=True, kw_only=True):
 
 
 def prefix_id(shown: str) -> bytes | None:
-    """Read the engine's id from `shown`; None: nothing is shown like that."""
+    """Parse the engine's prefix id from `shown`; None if it is not a prefix id."""
     try:
         return bytes.fromhex(shown.removeprefix(_ID)) if shown.startswith(_ID) else None
     except ValueError:

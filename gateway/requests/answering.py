@@ -1,4 +1,4 @@
-"""The way from a request to the events of its answer: admission, limits, accounting."""
+"""The answering of a request: admission, limits, generation, accounting."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Answer:
 
 
 class Answering:
-    """The answering of requests of any dialect."""
+    """A generator of answers to requests of any dialect."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Answering:
         tracing: Tracing | None,
         misses: LastMisses | None = None,
     ) -> None:
-        """Keep misses in `misses`, if given, for tenants that look at them."""
+        """Record cache misses in `misses`, if given, for tenants to look up."""
         self.admission = admission
         self._engine = engine
         self._metrics = metrics
@@ -104,7 +104,7 @@ class Answering:
     def _seeing(
         self, admitted: AdmittedRequest, request_metrics: RequestMetrics
     ) -> Callable[[Event], None]:
-        """Make what sees each event, before it is answered."""
+        """Make the function that sees each event before the caller does."""
         recorder = None
         if admitted.origin is not None:
             recorder = TurnRecorder(partial(self.admission.remember, admitted.origin))
@@ -125,7 +125,7 @@ class Answering:
     def _charged(
         self, charge: RequestCharge, request_metrics: RequestMetrics, running: RunningRequest
     ) -> Iterator[None]:
-        """Add what the request used to its caller's usage, however it ends."""
+        """Add the request's use to its caller's usage, however the request ends."""
         try:
             yield
         finally:

@@ -1,4 +1,4 @@
-"""A request's permit: what it takes of its tenant's limits while it runs.
+"""A request's permit: its share of its tenant's limits while it runs.
 
     key -> permit: streams, requests a minute, concurrency -> memory -> body -> tokens
 
@@ -39,11 +39,11 @@ from gateway.prompts.generation_request import AdmittedRequest
 from gateway.tenant_limits import Prices, RateStatus, TokenCounts
 
 RENEW_EVERY_S = HOLD_S / 4
-_SHORT = 64  # tokens; an answer that may have fewer is short enough as it is
+_SHORT = 64  # tokens; a lower `max_tokens` is never shortened
 
 
 class Permits:
-    """The giver of permits to requests whose key is known. For one event loop."""
+    """The issuer of permits to authenticated requests, on one event loop."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Permits:
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[Permits]:
-        """Renew all holds while this is open; at the end wait for settlements under way."""
+        """Renew all holds while the context is open; then wait for settlements under way."""
         try:
             async with repeated(self._renew, "limits-renew"):
                 yield self
@@ -90,14 +90,14 @@ class Permits:
                 await permit.give_back()
 
     async def reserve(self, demand: Demand) -> Granted:
-        """Have the limiter grant `demand`, and renew it from now on; raises as `taken`."""
+        """Reserve `demand` at the limiter, and renew the hold; raise as `taken` if it is denied."""
         verdict = await self.asked(demand)
         if isinstance(verdict, Denied):
             raise refusal(verdict, demand)
         return verdict
 
     async def asked(self, demand: Demand) -> Verdict:
-        """Ask the limiter; what it grants is renewed from now on. Raises Unavailable."""
+        """Ask the limiter for `demand`, and renew the hold if granted; raise Unavailable."""
         try:
             verdict = await self._limiter.reserve(demand)
         except (StateLost, StateDiskFull):
@@ -113,7 +113,7 @@ class Permits:
         return verdict
 
     async def charge(self, hold: Hold, used: Amount) -> None:
-        """Settle, even if the caller is cancelled meanwhile."""
+        """Settle `hold` for the amount `used`, even if the caller is cancelled meanwhile."""
         del self._holds[hold.demand.id]
         used = Amount(used.tokens, min(used.cost, hold.demand.most.cost))
         task = asyncio.create_task(self._charge_now(hold, used))
@@ -122,7 +122,7 @@ class Permits:
         await asyncio.shield(task)
 
     async def _begin(self, permit: Permit) -> None:
-        """Count a request that wants to begin, before anything is known of it."""
+        """Take the new request's stream and place in the rate limits, before its body is read."""
         caller = permit.caller
         try:
             permit.choose(1)
@@ -137,7 +137,7 @@ class Permits:
             raise
 
     async def _charge_now(self, hold: Hold, used: Amount) -> None:
-        with suppress(Unavailable):  # the hold lapses: its budget is charged whole then
+        with suppress(Unavailable):  # the hold expires, and its whole budget is charged
             await self._limiter.charge(hold, used)
 
     async def _renew(self) -> None:
@@ -147,7 +147,7 @@ class Permits:
 
 
 class Permit:
-    """One request's permit, and the memory of its body. `standing`: the rates that are left."""
+    """A request's permit and its body's memory; `standing` has the remaining rate limits."""
 
     def __init__(self, permits: Permits, caller: Caller, body: BodyLease) -> None:
         self.caller = caller
@@ -155,21 +155,21 @@ class Permit:
         self.standing = RateStatus()
         self._permits = permits
         self._choices = 0
-        self._hold: Hold | None = None  # nothing, if the tenant has no limits
+        self._hold: Hold | None = None  # None: the tenant has no limits
         self._used: Callable[[], TokenCounts] = TokenCounts
-        self._unset = 0  # answers whose length the request has left open
+        self._unset = 0  # answers without a `max_tokens`
 
     def choose(self, choices: int) -> None:
-        """Count the request's choices; TooManyRequests if the tenant would have too many."""
+        """Count the request's choices as streams; TooManyRequests if the tenant has too many."""
         self._permits.streams.take(self.caller.tenant_id, choices - self._choices)
         self._choices = choices
 
     def hold(self, granted: Granted) -> None:
-        """Hold what was granted from now on."""
+        """Hold the granted share of the limits from now on."""
         self._hold, self.standing = granted.hold, granted.standing
 
     async def extend(self, admitted: AdmittedRequest) -> AdmittedRequest:
-        """Let go of its body and reserve the tokens of `admitted`; what may run of it.
+        """Release the body and reserve the tokens of `admitted`; return it, shortened to fit.
 
         Where the request sets no `max_tokens`, its answers may be as long as the limits have room
         for, and what they are likely to need is reserved of the rate; of a budget, what they may
@@ -202,11 +202,11 @@ class Permit:
         return admitted
 
     def settles(self, used: Callable[[], TokenCounts]) -> None:
-        """Settle what `used` returns at the end."""
+        """Have the permit settle the tokens that `used` returns at the end."""
         self._used = used
 
     async def give_back(self) -> None:
-        """Give everything back and settle what was used; again is nothing."""
+        """Give back streams, body and hold, and settle the use; a second call does nothing."""
         choices, self._choices = self._choices, 0
         if choices:
             self._permits.streams.give_back(self.caller.tenant_id, choices)
@@ -222,7 +222,7 @@ class Permit:
         return await self._permits.asked(self._demand(admitted))
 
     def _demand(self, admitted: AdmittedRequest) -> Demand:
-        """Compute what `admitted` is to hold instead of what the request has begun with."""
+        """Compute the demand of `admitted`, which replaces the demand of the request's start."""
         assert self._hold is not None
         begun = self._hold.demand
         longest = [generate.sampling.max_tokens for generate in admitted.generates]
@@ -237,7 +237,7 @@ class Permit:
         return self._permits.lengths.expected(self.caller.tenant_id)
 
     def _amount(self, tokens: TokenCounts) -> Amount:
-        """Convert tokens to the amount that they count as."""
+        """Convert token counts to an amount: tokens of the rate limit, and cost."""
         return Amount(tokens.worked, self._permits.prices.cost(tokens))
 
 
@@ -249,7 +249,7 @@ def _counts_tokens(demand: Demand) -> bool:
 def refusal(
     refused: Denied, demand: Demand, admitted: AdmittedRequest | None = None
 ) -> GatewayError:
-    """Make the error for a refusal; it says what lets a request pass that would never do so."""
+    """Make the error for a refusal, with advice if the request can never pass."""
     if refused.reason == "budget":
         return BudgetSpent("the tenant's remaining budget does not cover this request")
     limits = demand.limits

@@ -1,4 +1,4 @@
-"""The charge of one request to its caller's usage, at its end, and what is known later.
+"""The charge of one request to its caller's usage, at its end and for later engine ends.
 
 The engine ends a choice before its request is over, unless it stands still just then. Such an end
 is added when it comes.
@@ -17,7 +17,7 @@ from gateway.usage.aggregator import UsageAggregator
 
 
 class RequestCharge:
-    """One request's. `writer`: the label under which it writes into the cache."""
+    """The charge of one request; `writer` is the label of its writes into the cache."""
 
     def __init__(
         self,
@@ -30,10 +30,10 @@ class RequestCharge:
         self.caller = caller
         self._writer = writer
         self._request_metrics = request_metrics
-        self._added: TokenCounts | None = None  # None: it is not over
+        self._added: TokenCounts | None = None  # None: the request is not over
 
     def end(self, index: int, end: Finished | Failed) -> None:
-        """Note that the engine has ended a choice."""
+        """Record the engine's end of a choice."""
         self._request_metrics.end(index, end)
         if isinstance(end, Finished):
             self._aggregator.add(self.caller, Counters(engine_ms=end.engine_seconds * 1000))
@@ -42,7 +42,7 @@ class RequestCharge:
             self._add(Counters(), self._added)
 
     def over(self) -> None:
-        """Count the request, which is over, and what it used."""
+        """Charge the request and its use, at its end."""
         saved_ms = self._request_metrics.saved_ms()
         self._add(Counters(requests=1, saved_ms=saved_ms), TokenCounts())
 

@@ -21,7 +21,7 @@ from gateway.tenant_limits import TokenCounts
 
 _CANCELLED = "cancelled"
 _TOKEN_BYTES = 4
-_GAPS_AT_ONCE = 64  # handed on together: one by one they cost as much as telling the token
+_GAPS_AT_ONCE = 64  # gaps reported together: single reports cost as much as sending a token
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +31,12 @@ class Usage:
     prompt_tokens: int
     cached_tokens: int
     completion_tokens: int
-    tiers: TierTokens | None = None  # where the cached tokens lay; None: not shown
-    reasoning_tokens: int = 0  # of the completion's; known at the end
-    cache_miss: CacheMiss | None = None  # why it missed, if that was asked
-    # Of the prompt, put in the cache for each of its marks; several prompts are added up.
+    tiers: TierTokens | None = None  # tiers of the cached tokens; None: not shown
+    reasoning_tokens: int = 0  # included in `completion_tokens`; known at the end
+    cache_miss: CacheMiss | None = None  # why the prompt missed, if asked
+    # Prompt tokens written to the cache for each breakpoint, summed over the prompts.
     written: tuple[int, ...] = ()
-    retained_s: tuple[float, ...] = ()  # by each mark, after each use
+    retained_s: tuple[float, ...] = ()  # by breakpoint, after each use
 
     def written_by_seconds(self) -> dict[float, int]:
         """Group the written tokens by the time for which they are retained.
@@ -52,7 +52,7 @@ class Usage:
 
 
 class RequestMetrics:
-    """The metrics of one request, which see each event, and how the engine ended each choice.
+    """The metrics of one request, from its events and the engine's end of each choice.
 
     What it is charged is what the engine's ends say, which may be more than anybody was told. Of a
     choice that no end comes of, since its engine has died, it is what has come.
@@ -74,17 +74,17 @@ class RequestMetrics:
         self._clock = clock
         self._trace = trace
         self._last_token_at: dict[int, float] = {}
-        self._told: dict[int, int] = {}  # tokens by choice, as far as it has come
+        self._told: dict[int, int] = {}  # tokens sent so far, by choice
         self._reused: dict[int, Reused] = {}  # by choice
         self._ends: dict[int, Finished | Failed] = {}  # the engine's, by choice
         self._gaps: list[float] = []
         self._reasoning_tokens = 0
-        self._first_token_s: float | None = None  # since it arrived
-        self._prefill_s: float | None = None  # of the first choice that has a token and keeps it
+        self._first_token_s: float | None = None  # since the request arrived
+        self._prefill_s: float | None = None  # of the first choice with a token, unless restarted
         self._outcome = "internal_error"
 
     def see(self, event: Event) -> None:
-        """Count one event."""
+        """Count one event of the answer."""
         if isinstance(event, Delta):
             if event.is_restart:
                 self._restart(event.index)
@@ -100,13 +100,13 @@ class RequestMetrics:
         self._outcome = event.reason
 
     def end(self, index: int, end: Finished | Failed) -> None:
-        """Note what the engine has computed for a choice that it has ended, whoever is told."""
+        """Record the engine's end of a choice, with its computed tokens."""
         self._ends[index] = end
         if end.reused is not None and end.computed_tokens:
             self._reuse(index, end.reused)
 
     def usage(self) -> Usage:
-        """Return what has been told so far; each prompt counts once, if its choices share it.
+        """Return the usage so far; a prompt that its choices share counts once.
 
         Once all choices have ended, it is what the request is charged.
         """
@@ -124,7 +124,7 @@ class RequestMetrics:
         )
 
     def worked(self) -> TokenCounts:
-        """Count the engine's tokens, as far as they are known, for usage and limits.
+        """Count the tokens that the engine is known to have worked on, for usage and limits.
 
         That is by every choice, also of a prompt that they share: not all of it is found again.
         """
@@ -135,18 +135,18 @@ class RequestMetrics:
         )
 
     def missed(self) -> CacheMiss | None:
-        """Say why it missed; None unless it was compared and begun."""
+        """Return why the prompt missed the cache; None unless it was compared and has begun."""
         reused = self._reused_by_prompt()
         return self._cache_miss(sum(one.tokens for one in reused)) if reused else None
 
     def saved_ms(self) -> float | None:
-        """Sum the engine's time that the cache has saved; None: nothing has been measured."""
+        """Return the engine time that the cache saved, in ms; None if it was not measured."""
         saved = [one.saved_seconds for one in self._reused_by_prompt()]
         known = [seconds for seconds in saved if seconds is not None]
         return sum(known) * 1000 if known else None
 
     def use(self) -> RequestUse:
-        """Describe how it ended, or stands; for the access log."""
+        """Return the request's outcome and token counts so far, for the access log."""
         used = self.worked()
         return RequestUse(
             self._outcome,
@@ -172,12 +172,12 @@ class RequestMetrics:
             self._report()
 
     def _generated(self, index: int) -> int:
-        """Count a choice's tokens: more than was told where it was ended after that."""
+        """Count a choice's generated tokens, also tokens after the last event sent."""
         end, told = self._ends.get(index), self._told.get(index, 0)
         return told if end is None else max(told, end.completion_tokens)
 
     def _computed(self, index: int) -> int:
-        """Count the computed tokens of a prompt, by a choice that has begun."""
+        """Count the prompt tokens that the engine computed for a choice that has begun."""
         end = self._ends.get(index)
         if end is not None and end.computed_tokens:
             return end.computed_tokens
@@ -185,10 +185,10 @@ class RequestMetrics:
         return prompt_tokens - self._reused[index].tokens
 
     def _restart(self, index: int) -> None:
-        """Forget what the choice had used; what the prompt's other choices used remains."""
+        """Forget the use of a restarted choice; keep the use of the prompt's other choices."""
         self._told.pop(index, None)
         self._ends.pop(index, None)
-        self._last_token_at.pop(index, None)  # what comes next ends no gap between tokens
+        self._last_token_at.pop(index, None)  # the next token ends no gap
         self._reused.pop(index, None)
         self._prefill_s = None
 
@@ -196,7 +196,7 @@ class RequestMetrics:
         self._reused[index] = min(reused, self._reused.get(index, reused), key=_num_tokens)
 
     def _reused_by_prompt(self) -> list[Reused]:
-        """Choose, for each prompt, the reuse of the choice that computed the most of it.
+        """Choose, for each prompt, the reuse of the choice that computed most of the prompt.
 
         What one of them computed was not cached for the others.
         """

@@ -1,4 +1,4 @@
-"""A request as OpenTelemetry spans, with the attributes of the conventions for generative AI.
+"""The OpenTelemetry spans of a request, with the attributes of its conventions for generative AI.
 
     chat MODEL | text_completion MODEL    from arrival to end
      |- admission                         key, bounds, template, tokens, block keys
@@ -34,8 +34,8 @@ from gateway.errors import GatewayError
 from gateway.http.request_head import RunningRequest
 from gateway.prompts.generation_request import ChatPrompt, GenerationRequest
 
-# The conventions for generative AI are not stable yet, so their names are repeated here, and a test
-# compares them with the installed package.
+# The conventions for generative AI are not stable yet, so their names are repeated here, and a
+# test compares the names with the installed package.
 OPERATION = "gen_ai.operation.name"
 PROVIDER = "gen_ai.provider.name"
 REQUEST_MODEL = "gen_ai.request.model"
@@ -64,7 +64,7 @@ _NOT_OUR_FAULT = (*_FINISHED, "cancelled")
 
 
 class TracedUse(NamedTuple):
-    """Tokens of a request; `written` are those that it put into the cache for its marks."""
+    """Token counts of a request; `written` counts tokens written to the cache for breakpoints."""
 
     prompt: int
     cached: int
@@ -74,27 +74,27 @@ class TracedUse(NamedTuple):
 
 
 class RequestTracing:
-    """One request's trace, which records nothing; each method is called once at most, in order."""
+    """The trace of one request, recording nothing; each method is called at most once, in order."""
 
     def running(self) -> AbstractContextManager[None]:
-        """Trace until this block ends, however it is left."""
+        """Trace the request until the block ends, however it is left."""
         return nullcontext()
 
     def admitted(self) -> None:
-        """Note that the request was sent to the engine."""
+        """Record that the request was sent to the engine."""
 
     def first_token(self, timing: Timing | None) -> None:
-        """Note the first token; `timing` is the engine's part of the time, if reported."""
+        """Record the first token; `timing` has the engine's phases in seconds, if reported."""
 
     def used(self, outcome: str, tokens: TracedUse) -> None:
-        """Note how an admitted request ended: a finish reason or error's code, and its tokens."""
+        """Record an admitted request's end: its finish reason or error code, and its tokens."""
 
 
 UNTRACED = RequestTracing()
 
 
 class RequestTrace(RequestTracing):
-    """One request's spans. Times are monotonic seconds."""
+    """The spans of one request; times are monotonic seconds."""
 
     def __init__(self, tracer: Tracer, span: Span, arrived: float) -> None:
         self._tracer = tracer
@@ -107,7 +107,7 @@ class RequestTrace(RequestTracing):
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Close all spans at the end of the block, however it is left."""
+        """End all spans when the block ends, however it is left."""
         try:
             yield
         except GatewayError as refusal:
@@ -135,7 +135,7 @@ class RequestTrace(RequestTracing):
             ("queue", timing.queue),
             ("match", timing.match),
             ("load", timing.load),
-            *([("fetch", timing.fetch)] if timing.fetch else []),  # of another engine: seldom
+            *([("fetch", timing.fetch)] if timing.fetch else []),  # from another engine: seldom
             ("prefill", timing.prefill),
         ):
             self._phase(name, begin, begin + seconds)
@@ -172,7 +172,7 @@ class RequestTrace(RequestTracing):
 
 
 class Tracing:
-    """The tracing of every request, of the one model that is served."""
+    """The tracing of all requests to the served model."""
 
     def __init__(self, tracer: Tracer, model: str) -> None:
         self._tracer = tracer
@@ -186,7 +186,7 @@ class Tracing:
         *,
         is_stream: bool,
     ) -> RequestTrace:
-        """Open the span of a request on `route`, under the caller's if `running` names one.
+        """Open the span of a request on `route`, as a child of the caller's span if there is one.
 
         Its own name is written into `running`.
         """
@@ -214,7 +214,7 @@ class Tracing:
 
 
 def _settings(generation_request: GenerationRequest) -> dict[str, str | int | float]:
-    """Select numeric settings of the request; stop strings are left out: they are the user's."""
+    """Select the request's numeric settings; stop strings, as text of the user, are left out."""
     sampling = generation_request.sampling
     settings: dict[str, str | int | float] = {
         RESPONSE_ID: generation_request.request_id,
@@ -234,5 +234,5 @@ def _traceresponse(span: Span) -> str:
 
 
 def _nanoseconds(moment: float) -> int:
-    """Convert a monotonic moment to the wall clock's time."""
+    """Convert monotonic seconds to nanoseconds since the epoch."""
     return time.time_ns() - int((time.monotonic() - moment) * 1e9)

@@ -119,7 +119,7 @@ class GrammarText:
         return self.json(_of_tool(tool, whole), strict=tool.strict)
 
     def json(self, schema: Schema, *, strict: bool) -> str:
-        """Write a JSON value that follows `schema`; not `strict`: as far as llguidance can."""
+        """Write a JSON value that follows `schema`; unless `strict`, as far as llguidance can."""
         options = {"whitespace_pattern": _SPACE, "lenient": not strict}
         spelled = json.dumps({**schema, "x-guidance": options}, ensure_ascii=False)
         return self.rule("json", f"%json {spelled}")

@@ -1,4 +1,4 @@
-"""A scanner that finds where a JSON value ends in a text that comes in pieces, and mends it.
+"""A streaming scanner that finds the end of a JSON value and repairs what is nearly JSON.
 
 An object, an array or a string: these show their end themselves. Linear, and nothing is kept but
 the open brackets, a key or a number that is being read, and an escape.
@@ -20,8 +20,8 @@ _PLAIN = {'"': re.compile(r'[^"\\\x00-\x1f]*'), "'": re.compile(r"""[^'"\\\x00-\
 _ESCAPE = re.compile(r'["\\/bfnrt]|u[0-9a-fA-F]{4}')
 _BEGUN_ESCAPE = re.compile(r"u[0-9a-fA-F]{0,3}")
 _HIGH, _LOW = re.compile(r"\\u[dD][89abAB]..", re.DOTALL), re.compile(r"\\u[dD][c-fC-F]..")
-_NO_CHARACTER = "\\ufffd"  # in place of half a surrogate pair, which no text can have
-_ATOM_PART = re.compile(r'[^,:{}\[\]"<`\r\n]*')  # and so no mark
+_NO_CHARACTER = "\\ufffd"  # replaces half a surrogate pair
+_ATOM_PART = re.compile(r'[^,:{}\[\]"<`\r\n]*')  # ends before any marker
 _KEY_PART = re.compile(r"[-\w]*")
 _ATOM = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|true|false|null")
 _MAX_ATOM = 400  # characters; no double needs as many
@@ -31,7 +31,7 @@ _CLOSES = {"{": "}", "[": "]"}
 
 
 class JsonScanner:
-    """A scanner of one value. After `is_whole` or `is_broken` there is nothing more to feed."""
+    """A scanner of one JSON value; once `is_whole` or `is_broken`, it takes no more text."""
 
     def __init__(self) -> None:
         self.is_whole = False
@@ -48,26 +48,26 @@ class JsonScanner:
 
     @classmethod
     def after_key(cls) -> JsonScanner:
-        """Make a scanner of the rest of an object, of which a key was read."""
+        """Make a scanner of the rest of an object after a key."""
         scanner = cls()
         scanner._open, scanner._expects = ["{"], cls._colon
         return scanner
 
     @classmethod
     def after_value(cls) -> JsonScanner:
-        """Make a scanner of the rest of an object, of which a key and its value were read."""
+        """Make a scanner of the rest of an object after a key and its value."""
         scanner = cls()
         scanner._open, scanner._expects = ["{"], cls._comma
         return scanner
 
     def feed(self, text: str, at: int = 0) -> tuple[str, int]:
-        """Read `text` from `at` on; return what is certain of the value, and where it ends."""
+        """Scan `text` from `at`; return the certain part of the value, and the index of its end."""
         while at < len(text) and not (self.is_whole or self.is_broken):
             at = self._expects(self, text, at)
         return self._taken(), at
 
     def close(self) -> str:
-        """Return what makes all that was passed on a whole value, when no more comes."""
+        """End the scan; return the text that completes the value passed on so far."""
         if self._quote and not self._is_key:
             self._show(_NO_CHARACTER if self._high else "", self._quoted())
         elif self._expects is JsonScanner._atom_part and self._atom.strip():
@@ -78,7 +78,7 @@ class JsonScanner:
 
     @property
     def rest(self) -> str:
-        """The text that was read and not passed on, of a member that is not whole."""
+        """The text of an incomplete member that was read and not passed on."""
         return "".join(self._pending).lstrip(", \t\r\n") + self._atom * self.is_broken
 
     def _taken(self) -> str:
@@ -89,7 +89,7 @@ class JsonScanner:
         (self._pending if self._is_key else self._shown).extend(parts)
 
     def _show_value(self, text: str) -> None:
-        """Show the first characters of a value, and what stands before it."""
+        """Pass on the first characters of a value, after the pending text before it."""
         self._shown += [*self._pending, text]
         self._pending = []
 
@@ -194,7 +194,7 @@ class JsonScanner:
         return end + len(char)
 
     def _quoted(self) -> str:
-        """End a string."""
+        """End a string; return its closing quote."""
         self._quote, self._high = "", ""
         return '"'
 
@@ -216,13 +216,13 @@ class JsonScanner:
         elif escape == "'":
             self._escaped("'")
             at += 1
-        else:  # the backslash stands for itself, and so does what follows
+        else:  # no escape: the backslash stands for itself
             self._escaped(f"\\\\{self._escape}")
         self._expects = JsonScanner._string
         return at
 
     def _escaped(self, escape: str) -> None:
-        """Show an escape; one of half a surrogate pair when the other half has come."""
+        """Pass on an escape; hold half a surrogate pair until the other half has come."""
         is_low = _LOW.fullmatch(escape)
         if self._high:
             escape = self._high + escape if is_low else _NO_CHARACTER + escape
@@ -232,7 +232,7 @@ class JsonScanner:
         self._show(escape.removesuffix(self._high) if self._high else escape)
 
     def _atom_part(self, text: str, at: int) -> int:
-        """Read a number or a word; a text, if the quotes around it were forgotten."""
+        """Read a number or a word, or a string whose quotes are missing."""
         end = _end(_ATOM_PART, text, at)
         self._atom += text[at : min(end, at + _MAX_ATOM)]
         atom = self._atom.rstrip()
@@ -244,7 +244,7 @@ class JsonScanner:
         return end
 
     def _close_after_comma(self, at: int) -> int:
-        """Leave out a comma after the last member."""
+        """Close the bracket without the comma after the last member."""
         self._pending = [part for part in self._pending if part != ","]
         return self._close(at, _CLOSES[self._open[-1]])
 
@@ -267,7 +267,7 @@ _State = Callable[[JsonScanner, str, int], int]
 
 
 def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
-    """Return where the run of `pattern`, which may be empty, ends."""
+    """Return the index where the run of `pattern`, which may be empty, ends."""
     found = pattern.match(text, at)
     return at if found is None else found.end()
 
@@ -279,7 +279,7 @@ def _finished(atom: str) -> str:
 
 
 def _json_of(atom: str) -> str:
-    """Return the number or the word that `atom` is; else a text."""
+    """Return the JSON of `atom`: a number, a word, or else a string."""
     atom = PYTHON_WORDS.get(atom, atom)
     is_number = _ATOM.fullmatch(atom) and (atom in PYTHON_WORDS.values() or isfinite(float(atom)))
     return atom if is_number else json.dumps(atom, ensure_ascii=False)

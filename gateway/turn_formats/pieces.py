@@ -9,7 +9,7 @@ from msgspec import Struct
 
 
 class TextPiece(Struct, frozen=True):
-    """Text of the answer."""
+    """A piece of the answer's text."""
 
     text: str
 
@@ -21,7 +21,7 @@ class ReasoningPiece(Struct, frozen=True):
 
 
 class CallStarted(Struct, frozen=True):
-    """A call begins. Its name is whole and among the request's tools."""
+    """The beginning of a call; its whole name is among the request's tools."""
 
     name: str
 

@@ -1,4 +1,4 @@
-"""A turn read from front to back, in a text that comes piece by piece.
+"""The reading of a model's turn from front to back, as its text arrives in pieces.
 
 A format's parser is written as if all of the text were there: `turn` is a generator, which reads
 through the methods here and is continued when more text has come. So where the text was cut
@@ -19,14 +19,14 @@ from gateway.turn_formats.pieces import Piece, TextPiece
 from gateway.turn_formats.turn_format import ToolSpec
 
 T = TypeVar("T")
-Read = Generator[None, None, T]  # goes on when more text has come, or none will
-Kind = Callable[[str], Piece | None]  # makes a piece of text; None: it is sent otherwise
+Read = Generator[None, None, T]  # a parser that yields to wait for more text
+Kind = Callable[[str], Piece | None]  # makes a piece of text; None: nothing to send yet
 
 SPACE = " \t\r\n"
 
 
 class Markers:
-    """Strings that are looked for together; of several at one place the longest is found."""
+    """A search for several strings at once; at one place the longest string is found."""
 
     def __init__(self, *markers: str) -> None:
         self._markers = tuple(sorted(markers, key=len, reverse=True))
@@ -35,7 +35,7 @@ class Markers:
         self._any = re.compile("|".join(map(re.escape, self._markers)))
 
     def find(self, text: str, at: int) -> tuple[int, int]:
-        """Find (begin, end) of the first; without one, of what may become one, at the end."""
+        """Find (begin, end) of the first marker, or (b, b) where the text's end may begin one."""
         found = self._any.search(text, at)
         if found is not None and not self._may_grow(text, found.start()):
             return found.span()
@@ -54,16 +54,16 @@ class Markers:
         return any(len(rest) < len(one) and one.startswith(rest) for one in self._markers)
 
     def at(self, text: str, at: int) -> str:
-        """Return the longest one that stands at `at`; empty where none does."""
+        """Return the longest marker at index `at` of `text`; "" if there is none."""
         return next((one for one in self._markers if text.startswith(one, at)), "")
 
     def may_grow(self, text: str, at: int) -> bool:
-        """Tell whether `text`, of which `at` is read, could still become a longer one there."""
+        """Tell whether more text could complete a (longer) marker at index `at`."""
         return self._may_grow(text, at)
 
 
 class TurnReader:
-    """The base of all parsers. A format overrides `turn`."""
+    """The base of all turn parsers; a format overrides `turn`."""
 
     is_over = False
 
@@ -71,14 +71,14 @@ class TurnReader:
         self.tools = {tool.name: tool for tool in tools}
         self.pieces: list[Piece] = []
         self._text = ""
-        self._at = 0  # up to here `_text` is read
+        self._at = 0  # index up to which `_text` is read
         self._held: list[str] = []
         self._is_over = False
-        self.is_cut = False  # the turn ended, and would have gone on
+        self.is_cut = False  # the turn was cut off
         self._steps = self.turn()
 
     def turn(self) -> Read[None]:
-        """Read all of a turn. Without a format all of it is text."""
+        """Read a whole turn; by default all of it is text."""
         while True:
             self._take(len(self._text))
             self.send(TextPiece)
@@ -86,12 +86,12 @@ class TurnReader:
                 return
 
     def feed(self, text: str) -> list[Piece]:
-        """Return as much as is certain."""
+        """Return the pieces that are certain after `text`."""
         self._text, self._at = self._text[self._at :] + text, 0
         return self._go_on()
 
     def end(self, *, is_cut: bool = False) -> list[Piece]:
-        """Return what was held back; of a turn that was cut off only space."""
+        """End the turn; return the held pieces, of a turn that was cut off only whitespace."""
         self._is_over, self.is_cut = True, is_cut
         if is_cut and self.held().strip(SPACE) + self._text[self._at :].strip(SPACE):
             self._held, self._text, self._at = [], "", 0
@@ -102,10 +102,10 @@ class TurnReader:
         pieces, self.pieces = self.pieces, []
         return pieces
 
-    # What was read
+    # Methods for text that was read
 
     def send(self, kind: Kind) -> None:
-        """Send what is held as a piece."""
+        """Send the held text as a piece."""
         text = "".join(self._held)
         self._held = []
         piece = kind(text) if text else None
@@ -113,20 +113,20 @@ class TurnReader:
             self.pieces.append(piece)
 
     def send_unless_space(self) -> None:
-        """Send what is held as text, if it is more than whitespace."""
+        """Send the held text as a text piece, if it is more than whitespace."""
         if "".join(self._held).strip(SPACE):
             self.send(TextPiece)
 
     def drop(self) -> None:
-        """Drop what is held: it was a marker, or space around one."""
+        """Drop the held text, which was a marker or whitespace around a marker."""
         self._held = []
 
     def hold(self, text: str) -> None:
-        """Hold `text` before what is held."""
+        """Put `text` before the held text."""
         self._held.insert(0, text)
 
     def held(self) -> str:
-        """Return what was read, and neither sent nor dropped."""
+        """Return the held text: read, and neither sent nor dropped."""
         return "".join(self._held)
 
     def unread(self, marker: str) -> None:
@@ -135,7 +135,7 @@ class TurnReader:
         self._at -= len(marker)
 
     def take_all(self) -> str:
-        """Return what is held and all that has come, as read and not held any more."""
+        """Take and return the held text and all unread text."""
         self._take(len(self._text))
         text, self._held = "".join(self._held), []
         return text
@@ -145,10 +145,10 @@ class TurnReader:
             self._held.append(self._text[self._at : end])
             self._at = end
 
-    # Reading
+    # Methods that read text
 
     def more(self) -> Read[bool]:
-        """Wait for more text; return False when none comes any more."""
+        """Wait for more text; return False at the turn's end."""
         unread = len(self._text) - self._at
         while len(self._text) - self._at == unread:
             if self._is_over:
@@ -157,7 +157,7 @@ class TurnReader:
         return True
 
     def peek(self) -> Read[str]:
-        """Return the next character, unread; empty at the end."""
+        """Return the next character without reading it; "" at the turn's end."""
         if self._at == len(self._text) and not (yield from self.more()):
             return ""
         return self._text[self._at]
@@ -168,7 +168,7 @@ class TurnReader:
             self._take(self._at + 1)
 
     def literal(self, markers: Markers) -> Read[str]:
-        """Read the marker that stands here; empty, and nothing is read, where none does."""
+        """Read the marker at the reading position; return "" and read nothing if there is none."""
         while markers.may_grow(self._text, self._at):
             if not (yield from self.more()):
                 break
@@ -177,14 +177,14 @@ class TurnReader:
         return found
 
     def closing(self, markers: Markers) -> Read[str]:
-        """Read like `literal`; at the end also what was written of a marker that was cut off."""
+        """Read like `literal`; at the turn's end read a marker's cut-off beginning, too."""
         found = yield from self.literal(markers)
         if not found and self._is_over and markers.may_grow(self._text, self._at):
             self._take(len(self._text))
         return found
 
     def run(self, chars: re.Pattern[str], limit: int | None = None) -> Read[str]:
-        """Read characters as long as `chars`, a pattern that may match nothing, goes on.
+        """Read the run of characters that the pattern `chars` matches; it may be empty.
 
         Of more than `limit` some are left unread.
         """
@@ -206,7 +206,7 @@ class TurnReader:
         return (yield from self.run(_SPACES))
 
     def until(self, markers: Markers, kind: Kind, *, strips: bool = True) -> Read[str]:
-        """Send all before the first of `markers`, which is read, and held; empty at the end.
+        """Send all text before the first marker; hold and return the marker, or "" at the end.
 
         With `strips` the whitespace before it is held with it, to be dropped or sent. At the end
         what may be whitespace before a marker is held, too.
@@ -221,7 +221,7 @@ class TurnReader:
                 return (yield from self._last_of(markers, kind, strips=strips))
 
     def _last_of(self, markers: Markers, kind: Kind, *, strips: bool) -> Read[str]:
-        """Read on at the end of the turn: no marker grows any more."""
+        """Continue `until` at the turn's end, where no marker can grow any more."""
         found = markers.at(self._text, self._at)
         if found:
             self._take(self._at + len(found))
@@ -240,7 +240,7 @@ class TurnReader:
         self._take(end)
 
     def json_value(self, limit: int) -> Read[str]:
-        """Read a JSON value; empty if it is none or longer than `limit`.
+        """Read a JSON value; return "" if it is invalid or longer than `limit` characters.
 
         A number or a word may be any: what follows says whether it is whole.
         """
@@ -259,7 +259,7 @@ class TurnReader:
         return ""
 
     def as_text(self, scanner: JsonScanner) -> Read[None]:
-        """Read as far as `scanner` does, and send it as text, as it was written."""
+        """Read a value with `scanner`, and send its source as text."""
         while True:
             _, end = scanner.feed(self._text, self._at)
             self._take(end)
@@ -268,7 +268,7 @@ class TurnReader:
                 return
 
     def scan(self, scanner: JsonScanner, kind: Kind | None) -> Read[bool]:
-        """Read as far as `scanner` does; return True if that is a whole value.
+        """Read a value with `scanner`; return True if the value is whole.
 
         Sends it as `kind`, as it comes; without a kind it is held.
         """

@@ -21,11 +21,11 @@ _TOKEN = re.compile(r"<[^>]*>|\[[^\]]*\]")
 _MARK = r"(<[^<>\s]{1,40}>|\[[^\[\]\s]{1,40}\])"
 _LAST_MARK, _FIRST_MARK = re.compile(rf"{_MARK}\s*\Z"), re.compile(rf"\s*{_MARK}")
 _START = re.compile(r"^start:", re.MULTILINE)
-_LINES = r"/\n{0,2}/"  # between the reasoning and the answer
+_LINES = r"/\n{0,2}/"  # newlines between the reasoning and the answer
 
 
 class ReasoningFormat(Struct, frozen=True):
-    """The marks around reasoning, of which at most one is in a turn, at its beginning."""
+    """The tags around reasoning; a turn has at most one block of reasoning, at its beginning."""
 
     name: str
     opens: str
@@ -33,8 +33,8 @@ class ReasoningFormat(Struct, frozen=True):
 
     @property
     def markers(self) -> tuple[str, ...]:
-        """Tokens that must be visible in the text for the parser."""
-        found = _TOKEN.match(self.opens)  # a word may follow it
+        """The special tokens that the parser must see in the text."""
+        found = _TOKEN.match(self.opens)  # a word may follow the tag
         return (self.opens if found is None else found[0], self.closes)
 
     def is_in(self, template: str) -> bool:
@@ -42,7 +42,7 @@ class ReasoningFormat(Struct, frozen=True):
         return self.closes in template
 
     def is_open(self, prompt: str, prefill: str = "") -> bool:
-        """Tell whether a rendered prompt, with what was sent of the answer, is in reasoning."""
+        """Tell whether a rendered prompt, with the answer's `prefill`, ends within reasoning."""
         opened, closed = prefill.rfind(self.opens), prefill.rfind(self.closes)
         if opened != closed:
             return opened > closed
@@ -53,18 +53,18 @@ class ReasoningFormat(Struct, frozen=True):
         return text.lstrip(SPACE).startswith(self.opens)
 
     def opened(self, prompt: str) -> str:
-        """Open the reasoning at the end of `prompt`, if it does not do that itself."""
+        """Return `prompt` with the reasoning opened at its end, if it is not open yet."""
         return prompt if self.is_open(prompt) else f"{self.unopened(prompt)}{self.opens}\n"
 
     def unopened(self, prompt: str) -> str:
-        """Cut off the reasoning that `prompt` opens at its end, or closes there."""
+        """Return `prompt` without reasoning tags at its end."""
         opens, closes = (f"(?:{re.escape(mark)}[{SPACE}]*)?" for mark in (self.opens, self.closes))
         return re.sub(f"{opens}{closes}$", "", prompt)
 
     def parser(
         self, make: Callable[[], TurnParser], *, is_open: bool, calls: Sequence[str] = ()
     ) -> TurnParser:
-        """Read the reasoning, and give what follows to a parser that `make` makes.
+        """Make a parser that reads the reasoning, and the rest with a parser from `make`.
 
         `calls` are marks with which calls begin. Calls with which reasoning ends, and the turn, are
         calls: nothing else was meant.
@@ -72,7 +72,7 @@ class ReasoningFormat(Struct, frozen=True):
         return _ReasoningReader(self, make, calls, is_open=is_open)
 
     def before(self, grammar: str, special_tokens: Mapping[str, int], *, is_open: bool) -> str:
-        """Put reasoning before the turns of `grammar`.
+        """Write a grammar of reasoning, followed by turns of `grammar`.
 
         Reasoning that is not open yet may be left out.
         """
@@ -130,21 +130,21 @@ class _ReasoningReader(TurnReader):
 
 
 class _Doubt:
-    """Reasoning, of which what may be calls at its end is held."""
+    """A buffer of reasoning that holds back its end while that may be calls."""
 
     def __init__(self, make: Callable[[], TurnParser]) -> None:
         self._make = make
-        self._answer: TurnParser | None = None  # reads what is held
-        self._pieces: list[Piece] = []  # the pieces that the held text was read as
+        self._answer: TurnParser | None = None  # reads the held text
+        self._pieces: list[Piece] = []  # the pieces parsed from the held text
         self._held: list[str] = []
-        self._has_text = False  # among the pieces
+        self._has_text = False  # whether the pieces have text
 
     def begin(self) -> None:
-        """Begin a doubt: calls may begin here; what was read as calls before it stays so."""
+        """Start to hold text that may be calls; text that is held already stays held."""
         self._answer = self._answer or self._make()
 
     def add(self, text: str) -> Piece | None:
-        """Add more of the reasoning; return what is reasoning for certain."""
+        """Add text; return the part that is certainly reasoning."""
         if self._answer is None:
             return ReasoningPiece(text)
         self._held.append(text)
@@ -155,7 +155,7 @@ class _Doubt:
         return thought
 
     def thought(self) -> list[Piece]:
-        """Return what is held, as reasoning; nothing is in doubt then."""
+        """Return all held text as reasoning."""
         held, self._held = "".join(self._held), []
         self._answer, self._pieces, self._has_text = None, [], False
         return [ReasoningPiece(held)] if held else []

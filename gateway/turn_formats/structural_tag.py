@@ -16,15 +16,15 @@ from msgspec import Struct, field
 
 from gateway.turn_formats.grammar import ANY_TEXT, GrammarText, quoted_in_gbnf, repeated
 
-MAX_PARTS = 1024  # each trigger is compared with each tag
+MAX_PARTS = 1024  # bounds the comparison of each trigger with each tag
 
 
 class _Part(Struct, frozen=True, tag_field="type", forbid_unknown_fields=True):
-    """A node of the tree."""
+    """A node of a structural tag's tree."""
 
 
 class ConstString(_Part, frozen=True, tag="const_string"):
-    """Exactly this text."""
+    """A fixed text."""
 
     value: str
 
@@ -36,35 +36,35 @@ class JsonSchema(_Part, frozen=True, tag="json_schema"):
 
 
 class Regex(_Part, frozen=True, tag="regex"):
-    """A text that the whole pattern matches."""
+    """A text that a whole regular expression matches."""
 
     pattern: str
 
 
 class Ebnf(_Part, frozen=True, tag="grammar"):
-    """A text of the grammar's rule `root`."""
+    """A text of the rule `root` of an EBNF grammar."""
 
     grammar: str
 
 
 class AnyText(_Part, frozen=True, tag="any_text"):
-    """Any text; within a tag, up to its end."""
+    """Any text; within a tag, up to the tag's end."""
 
 
 class Sequence_(_Part, frozen=True, tag="sequence"):
-    """One after the other."""
+    """A sequence of formats."""
 
     elements: list[Format]
 
 
 class Or(_Part, frozen=True, tag="or"):
-    """One of them."""
+    """A choice between formats."""
 
     elements: list[Format]
 
 
 class Tag(_Part, frozen=True, tag="tag"):
-    """Something between two texts."""
+    """A format between two fixed texts."""
 
     begin: str
     content: Format
@@ -72,7 +72,7 @@ class Tag(_Part, frozen=True, tag="tag"):
 
 
 class TriggeredTags(_Part, frozen=True, tag="triggered_tags"):
-    """Any text, in which each trigger is the beginning of a tag."""
+    """Any text with tags; a trigger in the text begins a tag."""
 
     triggers: list[str]
     tags: list[Tag]
@@ -81,7 +81,7 @@ class TriggeredTags(_Part, frozen=True, tag="triggered_tags"):
 
 
 class TagsWithSeparator(_Part, frozen=True, tag="tags_with_separator"):
-    """Tags alone."""
+    """Tags with a separator between them, and no other text."""
 
     tags: list[Tag]
     separator: str
@@ -114,21 +114,21 @@ _IN_GBNF = (*_TEXTS, JsonSchema)
 
 
 class StructuralTag(Struct, frozen=True):
-    """The whole answer: `format`, or else any text with `structures`."""
+    """The structural tag of a whole answer: `format`, or else any text with `structures`."""
 
     format: Format | None = None
     structures: list[_Structure] = field(default_factory=list)
     triggers: list[str] = field(default_factory=list)
 
     def problem(self) -> str | None:
-        """Say why it cannot be followed; None where it can."""
+        """Return the reason why the structural tag cannot be followed; None if it can."""
         tree = self._tree()
         if _count(tree) > MAX_PARTS:
             return f"it has more than {MAX_PARTS} parts and triggers"
         return _problem(tree)
 
     def lark(self, special_tokens: Mapping[str, int]) -> str:
-        """Write the grammar; `special_tokens` are as in `grammar.py`."""
+        """Write the structural tag's Lark grammar; `special_tokens` are as in `grammar.py`."""
         grammar = GrammarText(special_tokens, prefix="tag_")
         return grammar.source(_body(grammar, self._tree()))
 
@@ -140,7 +140,7 @@ class StructuralTag(Struct, frozen=True):
 
 
 def _count(part: Format) -> int:
-    """Count the parts and triggers in it, itself among them."""
+    """Count the parts and triggers in a format, the format included."""
     match part:
         case Sequence_(elements) | Or(elements):
             return 1 + sum(map(_count, elements))
@@ -200,14 +200,14 @@ def _body(grammar: GrammarText, part: Format) -> str:
 
 
 def _rest(grammar: GrammarText, tag: Tag) -> str:
-    """Write what follows the beginning of a tag."""
+    """Write the grammar of a tag after its `begin`."""
     if isinstance(tag.content, AnyText):
         return grammar.up_to(tag.end)
     return _in_order(grammar, [tag.content, ConstString(tag.end)])
 
 
 def _in_order(grammar: GrammarText, parts: Sequence[Format]) -> str:
-    """Write parts in order; one of many lengths ends where the next begins, as in GBNF.
+    """Write parts in order; a part of variable length ends where the next begins, as in GBNF.
 
     Any text before a constant, with more than texts behind that, ends where the constant first is.
     """
@@ -236,7 +236,7 @@ def _bodies(grammar: GrammarText, parts: Sequence[Format]) -> list[str]:
 
 
 def _is_of(part: Format, kinds: tuple[type[_Part], ...]) -> bool:
-    """Tell whether there is nothing else in it, however it is put together."""
+    """Tell whether a format consists only of parts of `kinds`, at any depth."""
     match part:
         case Sequence_(elements) | Or(elements):
             return all(_is_of(one, kinds) for one in elements)
@@ -244,7 +244,7 @@ def _is_of(part: Format, kinds: tuple[type[_Part], ...]) -> bool:
 
 
 def _may_be_longer(part: Format) -> bool:
-    """Tell whether texts of a part may vary in length, and end where the part does not say."""
+    """Tell whether a part's texts vary in length without a mark of their end."""
     match part:
         case Regex() | Ebnf() | AnyText():
             return True
@@ -254,7 +254,7 @@ def _may_be_longer(part: Format) -> bool:
 
 
 def _gbnf(grammar: GrammarText, part: Format) -> str:
-    """Write the part, which is of texts and JSON alone, in GBNF."""
+    """Write a format of literals, patterns and JSON schemas as GBNF."""
     match part:
         case ConstString(value):
             return grammar.spelled(value, quoted_in_gbnf) or '""'
@@ -285,7 +285,7 @@ def _triggered(grammar: GrammarText, part: TriggeredTags) -> str:
 
 
 def _after(grammar: GrammarText, trigger: str, tags: Sequence[Tag]) -> str:
-    """Write what follows a trigger: the rest of one of the tags that begin with it."""
+    """Write the grammar after a trigger: the rest of any tag that begins with the trigger."""
     rests = [
         f"{grammar.spelled(tag.begin.removeprefix(trigger))} {_rest(grammar, tag)}"
         for tag in tags

@@ -1,4 +1,4 @@
-"""The interface of tool formats and formats of reasoning, and of the parser that both give.
+"""The interfaces of a tool format and of the parser that it makes.
 
 Rules of parsing:
 
@@ -23,7 +23,7 @@ from gateway.turn_formats.pieces import Piece
 
 Schema = Mapping[str, Any]  # a JSON schema, as the client sent it
 
-# The text that tells a model of tools, each as it was sent.
+# A writer of the text that describes the request's tools to a model.
 ToolsText = Callable[[Sequence[Mapping[str, Any]]], str]
 
 
@@ -41,17 +41,17 @@ class ToolSpec(Struct, frozen=True):
 
 
 class TurnParser(Protocol):
-    """A reader of one turn. `end` is called once, after the last `feed`."""
+    """A parser of one turn; `end` is called once, after the last `feed`."""
 
     @property
     def is_over(self) -> bool:
-        """True if the turn ended before the text did: what follows is dropped, whatever it is."""
+        """True if the turn ended before its text: all further text is dropped."""
 
     def feed(self, text: str) -> list[Piece]:
-        """Return as much as is certain; what may be the beginning of a marker is held back."""
+        """Return the pieces that are certain; hold back text that may begin a marker."""
 
     def end(self, *, is_cut: bool = False) -> list[Piece]:
-        """Return what was held back, when no more text comes.
+        """Return the pieces that were held back; no more text comes.
 
         With `is_cut` the turn would have gone on: what could have become a mark, or the head of
         a call, is dropped, and arguments that are not whole stay so.
@@ -59,40 +59,40 @@ class TurnParser(Protocol):
 
 
 class ToolFormat(Protocol):
-    """The form in which a family of models writes calls.
+    """The format in which a family of models writes tool calls.
 
     The grammars are in llguidance's Lark dialect, with the rule `start`. They are of what follows
     the reasoning (`ReasoningFormat.before`).
     """
 
     name: ClassVar[str]  # as in --tool-format
-    markers: ClassVar[tuple[str, ...]]  # tokens that must be visible in the text for the parser
-    call_marks: ClassVar[tuple[str, ...]]  # with which calls begin after text
-    reads_reasoning: ClassVar[bool]  # the parser is needed without tools, too
+    markers: ClassVar[tuple[str, ...]]  # special tokens that the parser must see in the text
+    call_marks: ClassVar[tuple[str, ...]]  # marks that begin calls after text
+    reads_reasoning: ClassVar[bool]  # if so, turns without tools need the parser, too
 
     @property
     def tools_text(self) -> ToolsText | None:
-        """The text of tools for templates that show none, as documented; None: nobody did."""
+        """The documented tools text for templates that show no tools; None: none is documented."""
 
     def is_in(self, template: str) -> bool:
-        """Tell whether a chat template's source, or a turn that it shows, writes calls this way."""
+        """Tell whether a template's source, or a turn that it shows, has calls in this format."""
 
     def parser(self, tools: Sequence[ToolSpec]) -> TurnParser:
-        """Make a reader of a turn in which these tools may be called."""
+        """Make a parser of a turn that may call `tools`."""
 
     def opened(self, prompt: str) -> str:
-        """Return the beginning of the turn in a rendered prompt; the parser must read it first."""
+        """Return the turn's part within a rendered prompt, which the parser must read first."""
 
     def resumed(self, turn: str, prompt: str) -> str:
-        """Write the rest of turns of the grammar `turn`, where a prompt ends within a thought."""
+        """Write the grammar of a thought that `prompt` leaves open, then of turns of `turn`."""
 
     def call_grammar(
         self, tools: Sequence[ToolSpec], *, at_least: int = 1, at_most: int | None = None
     ) -> str:
-        """Write the grammar of turns that call these tools; 1 <= `at_least` <= `at_most`."""
+        """Write the grammar of turns with calls of `tools`; 1 <= `at_least` <= `at_most`."""
 
     def text_grammar(self, tools: Sequence[ToolSpec]) -> str:
         """Write the grammar of any text, with calls anywhere that follow their tools' schemas."""
 
     def around(self, text: str, prompt: str) -> str:
-        """Write turns whose answer is of the grammar `text`, after a rendered `prompt`'s end."""
+        """Write the grammar of turns after `prompt` whose answer follows the grammar `text`."""

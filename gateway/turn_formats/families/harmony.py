@@ -82,7 +82,7 @@ class HarmonyFormat:
         return "" if found is None else found[1]
 
     def resumed(self, turn: str, prompt: str) -> str:
-        """Write the end of a thought, then turns of `turn`; only these where no thought is open."""
+        """Write the grammar of an open thought's end, then `turn`; of `turn` if none is open."""
         if not _is_in_thought(prompt):
             return turn
         grammar = GrammarText(self._special_tokens, prefix="resumed")

@@ -151,7 +151,7 @@ class _Resolver:
         self._root = root or {}
         self._left = _MAX_PARTS
         self._view = view
-        self._views: dict[int, tuple[Schema, Schema]] = {}  # by `id` of the first, which it keeps
+        self._views: dict[int, tuple[Schema, Schema]] = {}  # by `id` of the first, kept alive here
         self._targets: dict[str, Any] = {}
 
     def resolved(self, schema: Schema) -> Schema:
