@@ -1,4 +1,4 @@
-"""A tenant's limits and quota, what is left of them, and what tokens cost where there is a budget.
+"""A tenant's limits and quota, the unused parts of its limits, and prices of tokens for budgets.
 
 What a unit of a budget is, is the operator's business.
 """
@@ -12,13 +12,13 @@ import msgspec
 from msgspec import Meta
 
 Period = Literal["month", "total"]
-Reason = Literal["requests", "tokens", "concurrent", "budget"]  # which limit refuses a request
+Reason = Literal["requests", "tokens", "concurrent", "budget"]  # the limit that refuses a request
 
-# With these bounds every number of `token_bucket.py` is exact in a double, as Lua has them.
-MAX_RATE = 100_000_000  # a minute
+# Within these bounds every number of `token_bucket.py` is exact in a double, as Lua has them.
+MAX_RATE = 100_000_000  # requests or tokens a minute
 MAX_BURST_S = 60.0
 MAX_UNITS = 1_000_000_000.0
-MICRO = 1_000_000  # micro-units in a unit: budgets count whole ones
+MICRO = 1_000_000  # micro-units in a unit: budgets are counted in whole micro-units
 MAX_PRICE = 1e6
 
 Rate = Annotated[int, Meta(ge=1, le=MAX_RATE)]
@@ -26,7 +26,7 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The bound on spending in a calendar month (UTC) or ever, in units of the price list."""
+    """A bound on spending in a calendar month (UTC) or ever, in units of the price list."""
 
     units: Annotated[float, Meta(ge=0, le=MAX_UNITS)]
     period: Period = "month"
@@ -35,7 +35,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class Limits(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """The bounds on a tenant's use; None is unlimited.
+    """The bounds on a tenant's use; None: unlimited.
 
     `burst_s` is how much may come at once: the rate of this many seconds; None: of a minute.
     `tokens_per_minute` counts computed prompt tokens and generated tokens; cached tokens do not
@@ -62,24 +62,24 @@ class Limits(
 class CacheQuota(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """Floor and ceiling, as shares of every tier; ValueError if the floor is the higher."""
+    """The shares of every tier that are a tenant's; ValueError for a floor above the ceiling."""
 
-    floor: Share = 0.0  # what other tenants cannot take from it
-    ceiling: Share = 1.0  # the most that it keeps
+    floor: Share = 0.0  # the share that other tenants cannot take from it
+    ceiling: Share = 1.0  # the largest share that it keeps
 
     def __post_init__(self) -> None:
-        """Refuse a floor above the ceiling."""
+        """Raise ValueError for a floor above the ceiling."""
         if self.floor > self.ceiling:
             raise ValueError("the floor of a cache quota is above its ceiling")
 
     @property
     def shares(self) -> tuple[float, float] | None:
-        """(floor, ceiling) for the engine; None for no quota."""
+        """(floor, ceiling) for the engine; None for the default quota."""
         return None if self == CacheQuota() else (self.floor, self.ceiling)
 
 
 class Allowance(msgspec.Struct, frozen=True):
-    """One rate: its limit a minute, what may come at once now, seconds until all of it is back."""
+    """A rate's limit a minute, its amount left now, and the seconds until all of it is back."""
 
     limit: int
     remaining: int
@@ -87,34 +87,34 @@ class Allowance(msgspec.Struct, frozen=True):
 
 
 class RateStatus(msgspec.Struct, frozen=True):
-    """The rates that a tenant has; None where there is none."""
+    """The allowances of a tenant's rates; None for a rate without a limit."""
 
     requests: Allowance | None = None
     tokens: Allowance | None = None
 
 
 class TokenCounts(msgspec.Struct, frozen=True):
-    """Tokens of one request."""
+    """The token counts of one request."""
 
-    computed: int = 0  # of the prompts, by each choice
-    cached: int = 0  # of the prompts, once for all choices
+    computed: int = 0  # computed tokens of the prompts, for each choice
+    cached: int = 0  # cached tokens of the prompts, once for all choices
     generated: int = 0
 
     @property
     def worked(self) -> int:
-        """Tokens that took work, which is what `tokens_per_minute` counts."""
+        """The tokens that took work, which `tokens_per_minute` counts."""
         return self.computed + self.generated
 
 
 class Prices(msgspec.Struct, frozen=True, kw_only=True):
-    """Units for a million tokens."""
+    """The prices of a million tokens, in units."""
 
     computed: float = 1.0
     cached: float = 0.1
     generated: float = 4.0
 
     def __post_init__(self) -> None:
-        """Refuse what would let a reservation be less than what is settled."""
+        """Raise ValueError for prices that would make a charge larger than its reservation."""
         cached_is_least = 0 <= self.cached <= self.computed <= MAX_PRICE
         if not cached_is_least or not 0 <= self.generated <= MAX_PRICE:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""The memory of a process by tenant and by key, for minutes, in no file and within bounds.
+"""A process's memory by tenant and key: for minutes, in no file, within bounds.
 
 A tenant has its own: nothing is found under another's id, and no tenant's values make room for
 those of one that has more. Threads look values up, the event loop adds them.
@@ -19,11 +19,11 @@ _OVERHEAD = 1024  # bytes of an entry's objects, about
 
 
 class Sized(Protocol):
-    """The values that can be remembered."""
+    """A value that can be remembered, of a known size."""
 
     @property
     def size(self) -> int:
-        """About how many bytes it takes."""
+        """The value's approximate size in bytes."""
         ...
 
 
@@ -38,37 +38,37 @@ class _Held(Generic[T]):
 
 
 class TenantMemory(Generic[T]):
-    """Values by tenant and by key, the least recently used first."""
+    """The remembered values by tenant and key, the least recently used first."""
 
     def __init__(
         self, of_tenant: int, of_all: int, life_s: float, clock: Callable[[], float]
     ) -> None:
-        """Take `of_tenant` and `of_all` in bytes; `clock` gives seconds."""
+        """Take the bounds `of_tenant` and `of_all` in bytes; `clock` gives seconds."""
         self._most_of_tenant = min(of_tenant, of_all)
         self._most = of_all
         self._life_s = life_s
         self._clock = clock
         self._lock = threading.Lock()
         self._held: dict[str, OrderedDict[bytes, _Held[T]]] = {}
-        self._sizes: dict[str, int] = {}  # of those that have values
+        self._sizes: dict[str, int] = {}  # by tenants with values
         self.size = 0
 
     @property
     def is_on(self) -> bool:
-        """True if anything is remembered at all."""
+        """True if the memory keeps any value at all."""
         return self._most_of_tenant > 0 and self._life_s > 0
 
     def tenants(self) -> set[str]:
-        """Return those that have values here."""
+        """Return the tenants with remembered values."""
         with self._lock:
             return set(self._sizes)
 
     def knows(self, tenant_id: str) -> bool:
-        """Tell whether the tenant has values here."""
+        """Tell whether the tenant has remembered values."""
         return tenant_id in self._sizes
 
     def add(self, tenant_id: str, key: bytes, value: T) -> None:
-        """Remember `value`, in place of what had its key. One larger than the bound is not."""
+        """Remember `value` under `key`, replacing an older value, unless it exceeds the bound."""
         size = value.size + _OVERHEAD
         if size > self._most_of_tenant:
             return
@@ -84,21 +84,21 @@ class TenantMemory(Generic[T]):
                 self._drop_oldest(max(self._sizes, key=self._sizes.__getitem__))
 
     def find(self, tenant_id: str, key: bytes) -> T | None:
-        """Find the value of that key; None once its life is over."""
+        """Return the value of `key`; None once its life is over."""
         with self._lock:
             values = self._held.get(tenant_id)
             held = None if values is None else values.get(key)
             return None if held is None or held.until <= self._clock() else held.value
 
     def latest(self, tenant_id: str, most: int) -> list[T]:
-        """List the values used last, at most so many, the last one first."""
+        """List the values used last, at most `most`, the last used first."""
         with self._lock:
             now = self._clock()
             held = islice(reversed(self._held.get(tenant_id, OrderedDict()).values()), most)
             return [one.value for one in held if one.until > now]
 
     def use(self, tenant_id: str, key: bytes) -> None:
-        """Begin its life again; it goes last of what is there now."""
+        """Restart a value's life; it becomes the most recently used."""
         with self._lock:
             values = self._held.get(tenant_id)
             if values is not None and key in values:
@@ -106,18 +106,18 @@ class TenantMemory(Generic[T]):
                 values.move_to_end(key)
 
     def forget(self, tenant_id: str) -> None:
-        """Drop all values of a tenant."""
+        """Remove all values of a tenant."""
         with self._lock:
             for key in list(self._held.get(tenant_id, ())):
                 self._drop(tenant_id, key)
 
     def forget_all(self) -> None:
-        """Drop all values of all tenants."""
+        """Remove all values of all tenants."""
         for tenant_id in self.tenants():
             self.forget(tenant_id)
 
     def forget_old(self) -> None:
-        """Drop the values whose life is over."""
+        """Remove the values whose life is over."""
         with self._lock:
             now = self._clock()
             for tenant_id, values in list(self._held.items()):

@@ -1,4 +1,4 @@
-"""The views of records: their fields of the same names, and what is computed from them."""
+"""The views of records: their fields of the same names, and fields computed from them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ V = TypeVar("V", bound=msgspec.Struct)
 
 
 def view_of(kind: type[V], *records: msgspec.Struct, **computed: Any) -> V:
-    """Make a `kind` with the fields that it shares with `records`, and those `computed`."""
+    """Make a `kind` from the fields that it shares with `records` and the `computed` fields."""
     common = {
         name: getattr(record, name)
         for record in records
@@ -23,7 +23,7 @@ def view_of(kind: type[V], *records: msgspec.Struct, **computed: Any) -> V:
 
 
 class TokensByTier(msgspec.Struct, frozen=True):
-    """Tokens by the tier of the cache that they lie in, or came from."""
+    """The tokens by the cache tier that they lie in, or came from."""
 
     device: int
     host: int
@@ -31,5 +31,5 @@ class TokensByTier(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, tiers: TierTokens) -> TokensByTier:
-        """Count as the engine does."""
+        """Convert the engine's counts by tier."""
         return cls(tiers.device, tiers.host, tiers.disk)

@@ -23,7 +23,7 @@ _DISK_IS_WELL = frozenset({"up", "starting"})
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """One process, or one thing that is kept. `since`: seconds since the epoch, if it is known."""
+    """The state of one process or store. `since`: seconds since the epoch, if it is known."""
 
     process: (
         str  # engine, disk (of several engines "engine 0" and so on), router, gateway, state...
@@ -45,7 +45,7 @@ def health(
     why_absent: str | None = None,
     router_answers: bool | None = None,
 ) -> list[Health]:
-    """List them all. Without an answering engine `overview` is None; `silent` are workers.
+    """List the health of all processes and stores; `overview` is None while no engine answers.
 
     `replicas` are the engines where there are several, of which the overview is joined, and
     `router_answers` is of the process that chooses among them, None without one.
@@ -79,7 +79,7 @@ def _gateways(workers: Iterable[ToldWorker], silent: Sequence[int]) -> Iterator[
 def _alone(
     overview: Overview | None, why_absent: str | None, *, is_stalled: bool, now: float
 ) -> Iterator[Health]:
-    """Yield one engine and its disk."""
+    """Yield the health of the only engine and of its disk."""
     engine = _engine(overview, is_stalled=is_stalled, now=now)
     yield engine if engine.ok else replace(engine, detail=why_absent or engine.detail)
     if overview is not None and overview.disk is not None:
@@ -97,7 +97,7 @@ def _engine(overview: Overview | None, *, is_stalled: bool, now: float) -> Healt
 def _replicas(
     overview: Overview | None, replicas: Mapping[str, ReplicaHealth], now: float
 ) -> Iterator[Health]:
-    """Yield each engine and its disk, by the engine's name."""
+    """Yield the health of each engine and of its disk, by the engine's name."""
     overviews = {} if overview is None else each_overview(overview)
     for name, health in replicas.items():
         one = overviews.get(name)

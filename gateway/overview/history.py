@@ -30,37 +30,37 @@ from gateway.views import TokensByTier
 
 INTERVAL_S = 5.0
 KEPT_S = 3600.0
-ENGINES = 256  # remembered: one may not answer for a while, and then go on counting
+ENGINES = 256  # engines remembered: an engine may be away for a while, and then go on counting
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
-    """The events of the `seconds` before `t`; `waiting` and `running` are of that moment.
+    """The events of the `seconds` before `t`; `waiting` and `running` are the numbers at `t`.
 
     Latencies are None where the gateway answered nothing.
     """
 
     t: float  # seconds since the epoch
-    seconds: float  # INTERVAL_S, or longer after samples that the engine did not answer
+    seconds: float  # INTERVAL_S, or longer after looks that the engine did not answer
     hit_tokens: TokensByTier
-    computed_tokens: int  # of prompts
+    computed_tokens: int  # computed tokens of prompts
     generated_tokens: int
     ttft_ms: Percentiles | None
     itl_ms: Percentiles | None
     waiting: int
     running: int
-    loads_blocks: int  # lower blocks that were loaded
-    recomputed_blocks: int  # and those that were computed again instead
+    loads_blocks: int  # blocks that were loaded from lower tiers
+    recomputed_blocks: int  # blocks that were computed again instead of loaded
 
 
 class _Look(msgspec.Struct, frozen=True):
     t: float
-    overview: Overview  # of the engines that answered then
-    engines: dict[str, Overview]  # the last overview of each engine by its id, gone or not
+    overview: Overview  # the overview of the engines that answered
+    engines: dict[str, Overview]  # the last overview of each engine by its id, also of engines gone
     latencies: Latencies
 
 
 class History:
-    """The samples of one process. `clock`: seconds since the epoch."""
+    """The samples that one process keeps. `clock`: seconds since the epoch."""
 
     def __init__(self, engine: Engine, metrics: GatewayMetrics, clock: Callable[[], float]) -> None:
         self._engine = engine
@@ -70,16 +70,16 @@ class History:
         self._samples: deque[Sample] = deque(maxlen=int(KEPT_S / INTERVAL_S))
 
     def since(self, t: float) -> list[Sample]:
-        """List the samples after `t`, the oldest first."""
+        """List the samples after `t`, the oldest sample first."""
         return [sample for sample in self._samples if sample.t > t]
 
     async def look(self) -> None:
-        """Add a sample of what happened since the last look; none while the engine is away."""
+        """Add a sample of the events since the last look; add none while the engine is away."""
         try:
             overview = await self._engine.ask(OverviewQuery())
         except EngineError:
             return
-        # In a thread: of several workers, it reads the files of all.
+        # In a thread: with several workers, it reads the files of all workers.
         latencies = await asyncio.to_thread(self._metrics.latencies)
         last = self._last or _before(self._grid(), overview, latencies)
         engines = _seen(last.engines, _by_engine(overview))
@@ -89,7 +89,7 @@ class History:
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:
-        """Look every INTERVAL_S seconds while this is open."""
+        """Add a sample every INTERVAL_S seconds while this context is open."""
         async with repeated(self._look_when_due, "history"):
             yield
 
@@ -107,14 +107,14 @@ def _by_engine(overview: Overview) -> dict[str, Overview]:
 
 
 def _before(now: float, overview: Overview, latencies: Latencies) -> _Look:
-    """Make the look before the first: when the oldest engine that counts began.
+    """Make the look before the first: zeros at the start of the oldest engine that counts.
 
     Older engines than KEPT_S have done most of their work before what is shown: they do not count.
     """
     engines = _by_engine(overview)
     old = {name: one for name, one in engines.items() if one.uptime_s > KEPT_S}
     seconds = max((one.uptime_s for name, one in engines.items() if name not in old), default=0.0)
-    if old:  # then what was answered, and when, is not known either
+    if old:  # then the gateway's answers before now, and their times, are not known either
         return _Look(now - seconds, overview, old, latencies)
     nothing = latencies._replace(
         first_token=(0.0,) * len(latencies.first_token), gap=(0.0,) * len(latencies.gap)
@@ -123,7 +123,7 @@ def _before(now: float, overview: Overview, latencies: Latencies) -> _Look:
 
 
 def _seen(before: dict[str, Overview], now: dict[str, Overview]) -> dict[str, Overview]:
-    """Return the last overview of each engine, of the last ENGINES of them."""
+    """Return the last overview of each engine, for the last ENGINES engines."""
     gone = {engine_id: one for engine_id, one in before.items() if engine_id not in now}
     return dict([*gone.items(), *now.items()][-ENGINES:])
 
@@ -132,7 +132,7 @@ def _sample(last: _Look, look: _Look) -> Sample:
     now = look.overview
 
     def more(name: str) -> int:
-        """Count what all engines have counted since; a new one began at zero."""
+        """Count the events of all engines since the last look; a new engine began at zero."""
         count = attrgetter(name)
         return sum(
             count(one) - (count(last.engines[engine_id]) if engine_id in last.engines else 0)

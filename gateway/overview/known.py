@@ -1,4 +1,4 @@
-"""The facts that each worker keeps in memory for the pages, and all workers' together.
+"""The facts that each worker keeps in memory for the pages, and the sums over all workers.
 
 Knows: which parts are added up how. Does not know: how workers are reached (`siblings.py`).
 """
@@ -19,32 +19,32 @@ from gateway.telemetry.refusals import LastRefusals, Refusal, newest
 
 
 class RefusalsAsked(msgspec.Struct, frozen=True, tag="refusals"):
-    """The question which requests were refused."""
+    """The question which requests a worker refused."""
 
 
 class RunningAsked(msgspec.Struct, frozen=True, tag="running"):
-    """The question which requests of tenants are answered now."""
+    """The question which tenants' requests a worker is answering now."""
 
 
 class MissesAsked(msgspec.Struct, frozen=True, tag="misses"):
-    """The question why this tenant's prompts miss; it looks, so more are found from now on."""
+    """The question why a tenant's prompts miss; asking makes the worker look for more misses."""
 
     tenant: str
 
 
 class WorkerAsked(msgspec.Struct, frozen=True, tag="worker"):
-    """The question who a worker is."""
+    """The question for a worker's process id and start."""
 
 
 class ToldRefusals(msgspec.Struct, frozen=True):
-    """The last ones, and counts by code since the worker's start."""
+    """The last refusals of a worker, and counts by code since its start."""
 
     last: list[Refusal]
     by_code: dict[str, int]
 
 
 class OwnRequest(msgspec.Struct, frozen=True):
-    """A request that a worker answers. `arrived`: this machine's monotonic clock."""
+    """A request that a worker is answering. `arrived`: seconds of the monotonic clock."""
 
     id: str
     tenant_id: str | None
@@ -53,7 +53,7 @@ class OwnRequest(msgspec.Struct, frozen=True):
 
 
 class ToldWorker(msgspec.Struct, frozen=True):
-    """A worker. `started`: seconds since the epoch."""
+    """A worker's process id and start. `started`: seconds since the epoch."""
 
     pid: int
     started: float
@@ -64,7 +64,7 @@ _QUESTIONS = msgspec.msgpack.Decoder(RefusalsAsked | RunningAsked | MissesAsked 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The facts that this worker knows, and what it hears of the others."""
+    """The facts that this worker knows, and those that other workers tell it."""
 
     worker: ToldWorker
     kept: LastRefusals
@@ -77,7 +77,7 @@ class Known:
         return msgspec.msgpack.encode(self._told(_QUESTIONS.decode(question)))
 
     async def refusals(self) -> ToldRefusals:
-        """Ask all workers for refusals, the newest first."""
+        """Ask all workers for their refusals; list the newest first."""
         heard = await self.siblings.ask(RefusalsAsked(), ToldRefusals)
         told = [self._own_refusals(), *heard.answers]
         last = newest(one for some in told for one in some.last)
@@ -85,19 +85,19 @@ class Known:
         return ToldRefusals(last, dict(by_code))
 
     async def requests(self) -> list[OwnRequest]:
-        """Ask all workers for the tenants' requests that they answer."""
+        """Ask all workers for the tenants' requests that they are answering."""
         heard = await self.siblings.ask(RunningAsked(), list[OwnRequest])
         return [one for some in (self._own_requests(), *heard.answers) for one in some]
 
     async def misses(self, tenant_id: str) -> list[Miss]:
-        """List a tenant's, the newest first; all workers find more from now on, for a while."""
+        """List a tenant's misses, newest first; all workers look for more misses from now on."""
         heard = await self.siblings.ask(MissesAsked(tenant_id), list[Miss])
         told = (self.missed.watch(tenant_id), *heard.answers)
         found = sorted((one for some in told for one in some), key=attrgetter("at"))
         return found[::-1][:MOST]
 
     async def workers(self) -> tuple[list[ToldWorker], list[int]]:
-        """List all workers, this one first, and the process ids of those that do not answer."""
+        """List the workers, this one first, and the process ids of workers that do not answer."""
         heard = await self.siblings.ask(WorkerAsked(), ToldWorker)
         return [self.worker, *heard.answers], heard.silent
 

@@ -1,4 +1,4 @@
-"""The names of the cache's namespaces for the operator: their tenants' names, as a rule.
+"""The names of the cache's namespaces for the operator, mostly their tenants' names.
 
 A namespace is derived from a secret, so it tells nothing by itself. Those that can be are derived
 again and compared: of what is published, of groups, of the tenants who own something. What is left
@@ -12,23 +12,23 @@ from typing import NamedTuple
 from gateway.sharing.namespaces import Namespaces
 from gateway.state.records import EVERYONE
 
-MOST = 20_000  # remembered
+MOST = 20_000  # names remembered
 
 
 class NamespaceName(NamedTuple):
-    """`tenant` is None where it is no single tenant's."""
+    """A namespace's name; `tenant` is None if it is no single tenant's."""
 
     label: str
     tenant: str | None
 
 
 class ShownNamespaceNames:
-    """The names of namespaces. For one process."""
+    """The finder of namespaces' names. For one process."""
 
     def __init__(self, namespaces: Namespaces) -> None:
         self._namespaces = namespaces
         self._fingerprint = b""
-        self._scopes: dict[bytes, tuple[str, str]] = {}  # kind and id by namespace
+        self._scopes: dict[bytes, tuple[str, str]] = {}  # kind, and tenant's or group's id
         self._derived: set[tuple[str, str]] = set()
 
     def name(
@@ -39,7 +39,7 @@ class ShownNamespaceNames:
         groups: dict[str, str],
         fingerprint: bytes,
     ) -> NamespaceName:
-        """Name a namespace in which `owner`, a tenant's id, has a block. `names` are tenants'."""
+        """Name a namespace where `owner`, a tenant's id, has a block; `names`: tenants' names."""
         if fingerprint != self._fingerprint or len(self._derived) > MOST:
             self._fingerprint, self._scopes, self._derived = fingerprint, {}, set()
         self._derive("published", EVERYONE)

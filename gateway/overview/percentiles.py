@@ -1,4 +1,4 @@
-"""Percentiles of what a histogram counted between two looks at it.
+"""Percentiles of the observations that a histogram counted between two looks.
 
 Knows: counts by bucket. Does not know: single observations, so a percentile is a point within its
 bucket, as if the observations there lay evenly.
@@ -13,14 +13,14 @@ import msgspec
 
 
 class Percentiles(msgspec.Struct, frozen=True):
-    """The percentiles, in milliseconds."""
+    """Percentiles of a latency, in milliseconds."""
 
     p50: float
     p99: float
 
 
 def percentiles(bounds: Sequence[float], counts: Sequence[float]) -> Percentiles | None:
-    """Compute those of `counts` by bucket, with upper `bounds` in seconds; None if all are 0.
+    """Compute percentiles from counts by bucket, with upper `bounds` in s; None if all are 0.
 
     The last bound may be infinite: what lies beyond the one before it counts as that one.
     """

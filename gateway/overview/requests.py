@@ -1,4 +1,4 @@
-"""The requests under way: the engine's sequences, and what this process knows beside them.
+"""The requests under way: the engine's sequences, and this process's facts about them.
 
 The engine has all of them, whichever worker they came through. Their routes, and requests that are
 not in the engine yet or any more, are told by the workers that answer them (`known.py`).
@@ -16,13 +16,13 @@ from engine.link.view_messages import Sequences, SequenceState, SequenceView
 from gateway.overview.known import OwnRequest
 
 LISTED = 200
-SEQUENCES = 2 * LISTED  # asked for: a request may have several
+SEQUENCES = 2 * LISTED  # sequences asked of the engine: a request may have several
 
 State = Literal["gateway", "waiting", "loading", "prefill", "decode"]
 
 
 class RequestView(msgspec.Struct, frozen=True, kw_only=True):
-    """One request. Its tokens are None in state "gateway": it is read, limited or sent there.
+    """One request. Its tokens are None in state "gateway": the engine does not have it yet.
 
     `route` is None for those of other gateways.
     """
@@ -40,7 +40,7 @@ class RequestView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RequestList(msgspec.Struct, frozen=True):
-    """Answer of GET /admin/requests: at most LISTED, the oldest first. No text of any."""
+    """Answer of GET /admin/requests: at most LISTED requests, the oldest first, without text."""
 
     total: int
     requests: list[RequestView]
@@ -49,7 +49,7 @@ class RequestList(msgspec.Struct, frozen=True):
 def requests_under_way(
     sequences: Sequences, own: Iterable[OwnRequest], names: dict[str, str], model: str
 ) -> RequestList:
-    """List all of them, each once: the choices of a request are counted together."""
+    """List each request under way once, with its choices counted together."""
     mine = {one.id: one for one in own}
     by_request: dict[str, list[SequenceView]] = {}
     for sequence in sequences.sequences:
@@ -66,7 +66,7 @@ def requests_under_way(
 
 
 def _request_of(sequence: SequenceView) -> str:
-    """Return the request of a sequence; admission numbers a request's sequences."""
+    """Return the request id of a sequence, whose id admission made from it."""
     return sequence.request_id.rpartition("-")[0] or sequence.request_id
 
 

@@ -1,4 +1,4 @@
-"""`/admin/overview`, `/admin/requests` and `/admin/refusals`: what the operator's page polls."""
+"""`/admin/overview`, `/admin/requests` and `/admin/refusals`, which the operator's page polls."""
 # No `from __future__ import annotations`: FastAPI evaluates the annotations of the handlers.
 
 import asyncio
@@ -31,13 +31,13 @@ from gateway.state.records import IsolationReport
 from gateway.state.store import IsolationReports
 from gateway.telemetry.refusals import Refusal
 
-OWNERS = 50  # of each tier, and of the queue
+OWNERS = 50  # owners of each tier, and of the queue, that are listed
 EVICTIONS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """The facts about itself and the other workers that this process has for the operator."""
+    """The data about itself and other workers that this process shows the operator."""
 
     history: History
     known: Known
@@ -46,13 +46,13 @@ class Watched:
 
 
 class RefusalShown(Refusal, frozen=True, kw_only=True):
-    """A refusal with the tenant's name."""
+    """A refusal with its tenant's name."""
 
     name: str | None
 
 
 class RefusalList(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer of GET /admin/refusals: all workers', the newest first; counts since their starts."""
+    """Answer of GET /admin/refusals: all workers' refusals, newest first, and counts by code."""
 
     refusals: list[RefusalShown]
     by_code: dict[str, int]
@@ -128,7 +128,7 @@ async def _overview(
 
 
 async def _report(reports: IsolationReports) -> IsolationReport | None:
-    """Read the report; None, too, while the state is away, which the health says."""
+    """Read the isolation report; None also while the state is away, which the health shows."""
     try:
         return await reports.isolation_report()
     except Unavailable:
@@ -136,7 +136,7 @@ async def _report(reports: IsolationReports) -> IsolationReport | None:
 
 
 async def _overview_if_any(engine: Engine) -> Overview | None:
-    """Ask for the overview; None while the engine does not answer, which the health says."""
+    """Ask for the engine's overview; None while it does not answer, which the health shows."""
     try:
         return await engine.ask(OverviewQuery(owners=OWNERS, evictions=EVICTIONS))
     except EngineError:

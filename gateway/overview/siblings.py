@@ -1,4 +1,4 @@
-"""The other workers of this gateway: asked what they know when a page asks.
+"""The other workers of this gateway, which a page's worker asks for their data.
 
 Workers share a port, so a page is answered by any of them. Each listens on a Unix socket in the
 directory that they share (open to their user alone) and tells what it keeps in memory: its last
@@ -22,21 +22,21 @@ import msgspec
 
 A = TypeVar("A")
 
-ANSWER_S = 1.0  # for all of them together
-_MAX_BYTES = 4 << 20  # the largest answer
+ANSWER_S = 1.0  # the longest wait for the answers of all workers together
+_MAX_BYTES = 4 << 20  # bytes of the largest answer
 _SUFFIX = ".sock"
-_OF_WORKERS = f"[0-9]*{_SUFFIX}"  # beside that of the router process
+_OF_WORKERS = f"[0-9]*{_SUFFIX}"  # the workers' sockets, but not the router process's
 
 
 class Heard(NamedTuple, Generic[A]):
-    """The answers, and the process ids of those that live and did not answer in time."""
+    """The workers' answers, and the process ids of living workers that did not answer in time."""
 
     answers: list[A]
     silent: list[int]
 
 
 class Siblings:
-    """The other workers; without a `directory` there are none."""
+    """The other workers of this gateway; without a `directory` there are none."""
 
     def __init__(self, directory: Path | None = None, own: int | None = None) -> None:
         """Take `own`, this worker's process id."""
@@ -45,7 +45,7 @@ class Siblings:
 
     @asynccontextmanager
     async def told(self, answer: Callable[[bytes], bytes]) -> AsyncIterator[None]:
-        """Tell the others what `answer` makes of their questions, while this is open."""
+        """Answer the other workers' questions by `answer` while this context is open."""
         if self._directory is None:
             yield
             return
@@ -57,7 +57,7 @@ class Siblings:
             writer.close()
 
         path = self._directory / f"{self._own}{_SUFFIX}"
-        path.unlink(missing_ok=True)  # of a worker that died and had the same process id
+        path.unlink(missing_ok=True)  # the socket of a dead worker that had the same process id
         server = await asyncio.start_unix_server(tell, path)
         try:
             yield
@@ -66,7 +66,7 @@ class Siblings:
             path.unlink(missing_ok=True)
 
     async def ask(self, question: msgspec.Struct, kind: type[A]) -> Heard[A]:
-        """Ask all others; each answers with a `kind`. A worker that has died is passed over."""
+        """Ask all other workers; each answers with a `kind`. Dead workers are skipped."""
         paths = [] if self._directory is None else sorted(self._directory.glob(_OF_WORKERS))
         others = [path for path in paths if int(path.stem) != self._own]
         asked = msgspec.msgpack.encode(question)
@@ -78,7 +78,7 @@ class Siblings:
 
 
 async def _asked(path: Path, question: bytes) -> bytes | None:
-    """Ask one worker; b"" from one that is gone, None from one that is silent."""
+    """Ask one worker; return b"" for a worker that is gone, None for a silent one."""
     try:
         async with asyncio.timeout(ANSWER_S):
             reader, writer = await asyncio.open_unix_connection(path, limit=_MAX_BYTES)
@@ -90,5 +90,5 @@ async def _asked(path: Path, question: bytes) -> bytes | None:
                 writer.close()
     except TimeoutError:
         return None
-    except OSError:  # nobody listens there any more
+    except OSError:  # no process listens on the socket any more
         return b""

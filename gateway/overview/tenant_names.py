@@ -1,4 +1,4 @@
-"""The tenants' names by id, as the operator reads them, remembered for a while.
+"""The tenants' names by id for the operator, remembered for some seconds.
 
 A page that polls must not read every tenant from the state each time. Who was renamed is shown
 under the old name for RENEW_S seconds at most; who is new, after RETRY_S.
@@ -17,17 +17,17 @@ RETRY_S = 2.0
 
 
 class TenantNames:
-    """The names of tenants. For one process. `clock`: seconds."""
+    """The names of tenants and groups. For one process. `clock`: seconds."""
 
     def __init__(self, store: Records, clock: Callable[[], float]) -> None:
         self._store = store
         self._clock = clock
         self._names = {PUBLISHED: "(published prefixes)"}
         self._read_at: float | None = None
-        self.groups: dict[str, str] = {}  # the groups' names by id, read along with them
+        self.groups: dict[str, str] = {}  # the groups' names by id, read along with the tenants'
 
     async def known(self, ids: Iterable[str]) -> dict[str, str]:
-        """Map ids to names, of these and others; without deleted and withheld ones."""
+        """Map these and other tenants' ids to names; omit deleted tenants and withheld names."""
         age = None if self._read_at is None else self._clock() - self._read_at
         is_new = not self._names.keys() >= set(ids)
         if age is None or age > RENEW_S or (is_new and age > RETRY_S):

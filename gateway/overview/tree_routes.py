@@ -26,13 +26,13 @@ class TreeShown(msgspec.Struct, frozen=True, kw_only=True):
 
     node: TreeRow | None
     parent: str | None
-    tokens_before: int  # the tokens before the children
+    tokens_before: int  # the tokens of the prefix before the children
     children: list[TreeRow]
     more: int
 
 
 class PrefixesShown(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer of GET /admin/cache/prefixes, as of `age_s` seconds ago.
+    """Answer of GET /admin/cache/prefixes, a survey of the tree from `age_s` seconds ago.
 
     The tree is looked at in pieces: `surveyed` of its `nodes` were. `age_s` is None while the
     first look is under way.
@@ -94,7 +94,7 @@ def tree_router(engine: Engine, rows: TreeRows) -> APIRouter:
 
 
 def _before_children(at: TreeRow) -> int:
-    """Count the tokens before children; a namespace begins at 0, wherever its nodes hang."""
+    """Count the tokens before a node's children; a namespace begins at 0."""
     return 0 if at.kind == "namespace" else at.tokens_before + at.tokens
 
 

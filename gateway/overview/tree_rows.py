@@ -1,4 +1,4 @@
-"""Nodes of the cache's tree as the operator reads them.
+"""The nodes of the cache's tree as rows for the operator.
 
 Text is shown of published prefixes alone. It is read from the published record, never from the
 cache, whose tokens do not cross the link; so no tenant's text can be shown by mistake.
@@ -20,13 +20,13 @@ from gateway.sharing.published import Published
 from gateway.state.records import PUBLISHED
 from gateway.views import TokensByTier
 
-TEXT_TOKENS = 500  # the most tokens of a published prefix to show
-TEXTS = 1000  # remembered
-_ID_CHARS = 8  # of an engine's id, with which the names of its nodes begin
+TEXT_TOKENS = 500  # the most tokens of a published prefix that are shown
+TEXTS = 1000  # texts that are remembered
+_ID_CHARS = 8  # characters of an engine's id that begin the names of its nodes
 
 
 class TreeRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A namespace or a prefix, which is a node of the tree. `tiers` are blocks by fastest tier.
+    """A tree node for the operator: a namespace or a prefix. `tiers`: blocks by fastest tier.
 
     A prefix's numbers are its own: those of what builds on it are its children's. `hits` are the
     requests that found it. `text` begins what a published prefix says here.
@@ -44,13 +44,13 @@ class TreeRow(msgspec.Struct, frozen=True, kw_only=True):
     blocks: int
     tiers: TokensByTier
     hits: int
-    last_used_s: float  # ago
+    last_used_s: float  # seconds ago
     children: int
     text: str | None
 
 
 class TreeRows:
-    """The maker of the tree's rows, for one process."""
+    """The maker of the cache tree's rows, for one process."""
 
     def __init__(self, published: Published, names: TenantNames) -> None:
         self._published = published
@@ -64,7 +64,7 @@ class TreeRows:
         fingerprint: bytes,
         replicas: Mapping[str, ReplicaHealth] | None = None,
     ) -> list[TreeRow]:
-        """Make a row for each view, in order. Of several engines, each label says which it is."""
+        """Make a row for each view, in order; with several engines, each label names the engine."""
         names = await self._names.known({view.flow for view in views})
         rows = [self._row(view, names, fingerprint) for view in views]
         return [replace(row, label=_of_engine(row, replicas)) for row in rows] if replicas else rows
@@ -113,7 +113,7 @@ class TreeRows:
 
 
 def _of_engine(row: TreeRow, replicas: Mapping[str, ReplicaHealth]) -> str:
-    """Add to the label in which engine this is."""
+    """Add the engine's name to the row's label."""
     begin = row.node.partition("-")[0]
     ids = {name: (one.engine_id or "")[:_ID_CHARS] for name, one in replicas.items()}
     name = next((name for name, engine_id in ids.items() if engine_id == begin), None)

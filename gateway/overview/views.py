@@ -1,4 +1,4 @@
-"""The views of the overview: the engine's flows by their tenants' names."""
+"""The parts of the operator's overview: the engine's flows under their tenants' names."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Names = dict[str, str]
 
 
 class TenantRef(msgspec.Struct, frozen=True):
-    """A tenant by id and name; None where the tenant is gone or the state withholds names."""
+    """A tenant by id and name; name None where the tenant is gone or the state withholds names."""
 
     tenant: str
     name: str | None
 
 
 class OwnerShown(msgspec.Struct, frozen=True, kw_only=True):
-    """The blocks that a tenant holds of a tier, and its quota there."""
+    """The blocks that a tenant holds in a tier, and its quota there."""
 
     tenant: str
     name: str | None
@@ -31,7 +31,7 @@ class OwnerShown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TierShown(msgspec.Struct, frozen=True, kw_only=True):
-    """One tier in blocks, with the `owners` that hold most; `num_owners` hold any."""
+    """One tier in blocks, with the `owners` of most blocks; `num_owners` tenants own any."""
 
     tier: str
     total_blocks: int
@@ -41,7 +41,7 @@ class TierShown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueShown(msgspec.Struct, frozen=True, kw_only=True):
-    """A tenant's sequences in the engine."""
+    """A tenant's waiting and running sequences in the engine."""
 
     tenant: str
     name: str | None
@@ -50,7 +50,7 @@ class QueueShown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EvictionShown(msgspec.Struct, frozen=True, kw_only=True):
-    """Blocks `of` one tenant that were evicted `by` the need of another."""
+    """Blocks `of` one tenant that were evicted to make room `by` another."""
 
     at: float  # seconds since the epoch
     by: TenantRef
@@ -61,7 +61,7 @@ class EvictionShown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OverviewShown(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer of GET /admin/overview. Without an engine: samples and health alone."""
+    """Answer of GET /admin/overview; without an engine it has only samples and health."""
 
     now: float
     interval_s: float
@@ -70,18 +70,18 @@ class OverviewShown(msgspec.Struct, frozen=True, kw_only=True):
     queue: list[QueueShown]
     evictions: list[EvictionShown]
     health: list[Health]
-    isolation: IsolationReport | None  # the last one
+    isolation: IsolationReport | None  # the last report
 
 
 def ids_in(overview: Overview) -> set[str]:
-    """Collect the tenants that an overview speaks of."""
+    """Collect the ids of the tenants in an overview."""
     owners = {owner.flow for tier in overview.tiers for owner in tier.owners}
     evicted = {flow for one in overview.evictions for flow in (one.of_flow, one.for_flow)}
     return owners | evicted | {one.flow for one in overview.queue}
 
 
 def tier_shown(tier: TierUsage, names: Names) -> TierShown:
-    """Write a tier as the operator reads it."""
+    """Convert a tier to the operator's view."""
     return TierShown(
         tier=tier.tier,
         total_blocks=tier.total,
@@ -92,13 +92,13 @@ def tier_shown(tier: TierUsage, names: Names) -> TierShown:
 
 
 def queue_shown(one: QueueUsage, names: Names) -> QueueShown:
-    """Write a flow's sequences as the operator reads them."""
+    """Convert a flow's sequences to the operator's view."""
     name = names.get(one.flow)
     return QueueShown(tenant=one.flow, name=name, waiting=one.waiting, running=one.running)
 
 
 def eviction_shown(one: EvictionStats, names: Names, now: float) -> EvictionShown:
-    """Write an eviction as the operator reads it, at `now` in seconds since the epoch."""
+    """Convert an eviction to the operator's view, at `now` in seconds since the epoch."""
     return EvictionShown(
         at=now - one.age_s,
         by=TenantRef(one.for_flow, names.get(one.for_flow)),

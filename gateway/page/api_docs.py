@@ -1,4 +1,4 @@
-"""`/docs`: the API to read and to try out, by Swagger UI from the gateway's own files.
+"""`/docs`: the API's description by Swagger UI, to read and to try, from the gateway's files.
 
 Knows: files. Does not know: what is described, which the page asks of `/openapi.json`; or keys,
 which whoever tries a route enters there and which stay in that browser's tab.
@@ -11,7 +11,7 @@ from gateway.page.files import PageFiles
 
 
 def api_docs_router(files: PageFiles) -> APIRouter:
-    """Serve `/docs` and what is below it, without a key, as `/openapi.json` is."""
+    """Serve `/docs` and all paths below it without a key, as `/openapi.json` is served."""
     router = APIRouter(include_in_schema=False)
 
     @router.get("/docs")

@@ -1,4 +1,4 @@
-"""The page's own files, read once, and the headers that keep everything else out of the page.
+"""The page's own files, read once, and the headers that keep foreign content out of the page.
 
 Knows: names, types and bytes. Does not know: who is signed in; the files are the same for everyone.
 """
@@ -18,7 +18,7 @@ from gateway.http.packed import Packed
 
 STATIC = Path(__file__).parent / "static"
 API = Path(__file__).parent / "api"
-_GZIP = ".gz"  # is kept compressed, and sent so
+_GZIP = ".gz"  # the ending of files that are stored and sent compressed
 _PIECE = 1 << 16
 _TYPES = {
     ".css": "text/css; charset=utf-8",
@@ -28,7 +28,7 @@ _TYPES = {
     ".svg": "image/svg+xml",
     ".txt": "text/plain; charset=utf-8",
 }
-# Scripts, styles and data come from here alone; nothing inline, and nobody may frame it.
+# Scripts, styles and data load from this origin alone; nothing is inline or framed.
 _HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; "
@@ -37,13 +37,13 @@ _HEADERS = {
     "referrer-policy": "no-referrer",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
-    "cache-control": "no-cache",  # asked each time, and answered with 304
+    "cache-control": "no-cache",  # the browser asks each time, and is answered with 304
 }
 
 
 @dataclass(frozen=True, slots=True)
 class PageFile:
-    """A file as it is sent. One that is kept compressed has no other form."""
+    """A page's file as it is sent; a file stored compressed has no other form."""
 
     content: Packed
     media_type: str
@@ -51,10 +51,10 @@ class PageFile:
 
 
 class PageFiles:
-    """All files of a folder, by their paths in it. They are few, and read once."""
+    """The files of a folder by their paths in it, few, and read once."""
 
     def __init__(self, folder: Path = STATIC) -> None:
-        """Read all files. Raises OSError for one that cannot be read."""
+        """Read all files; raise OSError for an unreadable file."""
         self._files = {
             path.relative_to(folder).as_posix().removesuffix(_GZIP): _read(path)
             for path in folder.rglob("*")
@@ -72,13 +72,13 @@ class PageFiles:
         packed = found.content.packed
         if found.content.plain or packed is None:
             return found.content.answer(request, headers, found.media_type)
-        # Also to a client that does not say that it takes it: unpacking would be work.
+        # Sent compressed to any client: unpacking would be work.
         headers |= {"content-encoding": "gzip", "content-length": str(len(packed))}
         return StreamingResponse(_pieces(packed), 200, headers, found.media_type)
 
 
 async def _pieces(content: bytes) -> AsyncIterator[bytes]:
-    """Yield pieces as the client reads them: one that does not read holds one in memory."""
+    """Yield pieces as the client reads them: unread, only one piece is in memory."""
     for start in range(0, len(content), _PIECE):
         yield content[start : start + _PIECE]
 

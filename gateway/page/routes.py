@@ -34,7 +34,7 @@ from gateway.usage.routes import days_of
 
 
 class SignedIn(msgspec.Struct, frozen=True):
-    """The sign that somebody is signed in: the token against CSRF, and its end (since 1970)."""
+    """A signed-in browser's CSRF token, and the end of its session in seconds since the epoch."""
 
     csrf: str
     expires_at: float
@@ -79,7 +79,7 @@ def usage_page_router(
     reports: Reports,
     clock: Callable[[], float] = time.time,
 ) -> APIRouter:
-    """Serve `/usage` and what is below it. A session is good for as long as its key is."""
+    """Serve `/usage` and all paths below it. A session is valid for as long as its key is."""
     router = APIRouter(include_in_schema=False)
 
     async def caller_of(request: Request) -> Caller:
@@ -96,7 +96,7 @@ def usage_page_router(
             await parts.refuse()
             raise
         tell_owner(request.scope, caller.tenant_id)
-        await known.misses(caller.tenant_id)  # found from now on
+        await known.misses(caller.tenant_id)  # asking makes workers look for misses from now on
         return sessions.begin(keyring.digest(key).hex(), request, _signed_in)
 
     @router.get("/usage/session")
@@ -129,7 +129,7 @@ def usage_page_router(
 
 
 def _add_files(router: APIRouter, path: str, first: str, files: PageFiles) -> None:
-    """Add the page at `path`, and its files. Call it last: it takes all that is below."""
+    """Add the page at `path` and its files. Call it last: it takes all paths below."""
 
     @router.get(path)
     async def page(request: Request) -> Response:

@@ -26,13 +26,13 @@ from gateway.errors import Forbidden, Unauthenticated
 CSRF_HEADER = "x-ratoon-csrf"
 SESSION_S = 12 * 3600
 _READS = ("GET", "HEAD")
-_OWN = ("same-origin", "none")  # of `Sec-Fetch-Site`; none: typed into the address bar
+_OWN = ("same-origin", "none")  # values of `Sec-Fetch-Site`; none: typed into the address bar
 _ENDED = "nobody is signed in"
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A signed-in browser: whose it is, its token against CSRF, and when it ends."""
+    """A signed-in browser's session: its subject, its CSRF token, and when it ends."""
 
     subject: str
     csrf: str
@@ -45,7 +45,7 @@ class Sessions:
     def __init__(
         self, name: str, path: str, secret: bytes, clock: Callable[[], float] = time.time
     ) -> None:
-        """Take `name` of the cookie, which browsers send to `path` and below."""
+        """Take the cookie's `name`; browsers send it to `path` and all paths below."""
         self._name = name
         self._path = path
         self._secret = secret
@@ -60,7 +60,7 @@ class Sessions:
     def begin(
         self, subject: str, request: Request, answer: Callable[[Session], Response]
     ) -> Response:
-        """Add a cookie for `subject` to `answer`; over HTTPS it is never sent without."""
+        """Add a session cookie for `subject` to `answer`; over HTTPS it is for HTTPS alone."""
         cookie = self._signer.dumps(subject)
         response = answer(Session(subject, self._csrf(cookie), self._clock() + SESSION_S))
         response.set_cookie(
@@ -75,12 +75,12 @@ class Sessions:
         return response
 
     def end(self, response: Response) -> Response:
-        """Let the browser forget the cookie with `response`."""
+        """Add a field to `response` that makes the browser delete the cookie."""
         response.delete_cookie(self._name, path=self._path, httponly=True, samesite="strict")
         return response
 
     def is_given(self, request: Request) -> bool:
-        """Tell whether the request has a cookie of this name, good or not."""
+        """Tell whether the request has a cookie of this name, valid or not."""
         return self._name in request.cookies
 
     def of(self, request: Request) -> Session:
@@ -108,7 +108,7 @@ class Sessions:
 
 
 def check_origin(request: Request) -> None:
-    """Raise Forbidden where a browser says that a request is another site's, or another origin's.
+    """Raise Forbidden where a browser says that the request is of another site or origin.
 
     A browser that does not say `Sec-Fetch-Site` (an older one, or a page over plain HTTP) names the
     origin. What is no browser says neither.
@@ -124,7 +124,7 @@ def check_origin(request: Request) -> None:
 
 
 def _is_over_https(request: Request) -> bool:
-    """Tell whether the browser names an HTTPS origin, as it does with every POST of such a page.
+    """Tell whether the browser names an HTTPS origin, as it does with every POST of an HTTPS page.
 
     A proxy ends TLS before this server, which sees plain HTTP, and trusts no proxy's word.
     """
@@ -132,13 +132,13 @@ def _is_over_https(request: Request) -> bool:
 
 
 def secret_of(pepper: bytes, *parts: bytes) -> bytes:
-    """Derive the key of a page's sessions, 32 bytes: another for each page, and for each part."""
+    """Derive a page's session key, 32 bytes: another for each page and for each of `parts`."""
     return hmac.digest(pepper, b"\0".join((b"page sessions", *parts)), hashlib.sha256)
 
 
 def _signer(clock: Callable[[], float]) -> type[TimestampSigner]:
     class Signer(TimestampSigner):
-        """A signer of this clock."""
+        """A signer whose timestamps come from this clock."""
 
         def get_timestamp(self) -> int:
             return int(clock())

@@ -1,4 +1,4 @@
-"""The sign-in to a page: with a key, in JSON, from the page itself, at once.
+"""The sign-in to a page with a key, which comes as JSON from the page itself within seconds.
 
 A sign-in is read before anything is known of who sends it. So it takes nothing of the room that
 the operator's and the tenants' bodies have, nor of other sign-ins': it may be as long as a key
@@ -22,9 +22,9 @@ from gateway.limits.refusal_throttle import RefusalThrottle
 from gateway.page.files import PageFiles
 from gateway.page.sessions import check_origin
 
-MAX_BYTES = 1 << 10  # a key has 256 characters at most
+MAX_BYTES = 1 << 10  # of a body; a key has 256 characters at most
 DEADLINE_S = 5.0  # from the end of the head to the end of the body
-_STRANGER = "sign-in"  # whose these bodies are; all wrong keys are throttled together
+_STRANGER = "sign-in"  # the owner of sign-ins' bodies; all wrong keys are throttled together
 _ONE = Bounds(max_tenant_body_bytes=MAX_BYTES, max_all_body_bytes=MAX_BYTES)
 
 
@@ -36,14 +36,14 @@ class SignIn(AdminBody):
 
 @dataclass(frozen=True, slots=True)
 class SignInParts:
-    """The parts with which both pages sign in."""
+    """The parts of the server that both pages need to sign browsers in."""
 
     files: PageFiles
     throttle: RefusalThrottle
     deadline_s: float = DEADLINE_S
 
     async def key(self, request: Request) -> str:
-        """Read the key that a sign-in bears.
+        """Read the key in a sign-in's body.
 
         Raises Forbidden for one of another site, by which a browser would be signed in as somebody
         else; UnsupportedType for what is not JSON; RequestTimeout, BodyTooLarge or BadRequest.
@@ -61,12 +61,12 @@ class SignInParts:
                 ) from None
 
     async def refuse(self) -> None:
-        """Wait where many keys were wrong of late."""
+        """Wait before a refusal where many keys were wrong of late."""
         await self.throttle.wait(_STRANGER)
 
 
 def _check_json(request: Request) -> None:
-    """Check the type, which no form of another page can send, and no script unasked (CORS)."""
+    """Check for JSON, which no other page's form can send, and no script without CORS."""
     given = request.headers.get("content-type", "")
     if given.partition(";")[0].strip().lower() != "application/json":
         raise UnsupportedType("a sign-in is JSON: send Content-Type: application/json")

@@ -1,4 +1,4 @@
-"""The data of a tenant's page: its own use by day, its last misses and its limits."""
+"""The data of a tenant's page: its usage by day, its last misses and its limits."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ DAY_S = 86_400
 
 
 class WhoseUsage(msgspec.Struct, frozen=True):
-    """The tenant that is signed in."""
+    """The signed-in tenant whose usage is shown."""
 
     id: str
     name: str
 
 
 class UsageSample(msgspec.Struct, frozen=True, kw_only=True):
-    """A day in UTC; `t` is its beginning, in seconds since the epoch. The rest are tokens."""
+    """One day's usage in tokens, in UTC; `t` is the day's beginning in seconds since the epoch."""
 
     t: float
     prompt: int
@@ -32,7 +32,7 @@ class UsageSample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UsageData(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer of GET /usage/data: the last days by all gateways; `misses` are of this one.
+    """Answer of GET /usage/data: usage of the last days by all gateways; this gateway's `misses`.
 
     `saved_seconds` is None where the engine has measured nothing.
     """
@@ -58,7 +58,7 @@ def usage_data(
     misses: list[Miss],
     limits: Limits,
 ) -> UsageData:
-    """Sum up the `rows` of one tenant on `days`, the first and the last."""
+    """Sum up a tenant's usage `rows` on `days`, the first and the last day."""
     total, by_day = Counters(), dict.fromkeys(_all_days(*days), Counters())
     for row in rows:
         total = total.plus(row.counters)

@@ -1,4 +1,4 @@
-"""The processes, threads and tasks, whatever they work at.
+"""The gateway's processes, threads and repeated tasks, whatever work they do.
 
 A parent keeps its workers running (`workers.py`), tenants take turns in threads
 (`fair_executor.py`), a task is repeated for as long as it is needed (`periodic.py`).

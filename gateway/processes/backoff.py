@@ -1,4 +1,4 @@
-"""The backoff before a process that died is started again.
+"""The delay before a process that died is started again.
 
 The command line's supervisor uses it for the engine, and the parent of workers for these.
 """
@@ -10,15 +10,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Almost no delay after one death, then longer ones for deaths in a row. Seconds."""
+    """The delays, in seconds, before restarts: almost none after one death, then longer ones."""
 
-    first_delay_s: float = 0.1  # after one death, which may well be chance
-    base_delay_s: float = 1.0  # after a second, doubled for each further one
+    first_delay_s: float = 0.1  # after one death, which may be chance
+    base_delay_s: float = 1.0  # after a second death, doubled for each further death
     max_delay_s: float = 10.0
     healthy_after_s: float = 60.0  # a run this long resets the count of deaths
 
     def delay(self, short_runs: int) -> float:
-        """Return how long to wait after `short_runs` short runs in a row, the last one included."""
+        """Return the seconds to wait after `short_runs` short runs in a row, the last included."""
         if short_runs <= 1:
             return self.first_delay_s
         return min(self.base_delay_s * 2.0 ** min(short_runs - 2, 32), self.max_delay_s)

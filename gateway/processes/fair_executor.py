@@ -1,4 +1,4 @@
-"""The work that would hold up the event loop, shared fairly by tenants: in threads, or at once.
+"""The execution of work that would hold up the event loop, shared fairly by tenants.
 
     small, and the tenant has loop time left --> at once, on the event loop; its time is measured
     small otherwise, or medium, or what it reads is more --> threads, tenants in turn
@@ -28,32 +28,32 @@ from gateway.errors import TooManyRequests, shutting_down
 
 T = TypeVar("T")
 
-# A step takes milliseconds; it returns the result. It yields how much work the next step is, like a
-# size, where it reads what the request refers to, which may be more than the request itself.
+# A step of work takes milliseconds. Each `yield` gives the size of the next step where that
+# differs from the request's own size; the generator returns the result.
 Steps = Generator[Any, None, T]
 
-INLINE_SIZE = 4096  # characters, or as much work: what may be done on the event loop
-LARGE = 1 << 16  # likewise
+INLINE_SIZE = 4096  # characters, or as much other work, that may run on the event loop
+LARGE = 1 << 16  # characters from which work is large
 _MAX_WAITING = 1024  # pieces of work of one tenant
-_NICENESS = 10  # more than the process has
+_NICENESS = 10  # above the process's own niceness
 _NICEST = 19
-# Of the event loop's time, for each tenant: a turn, and the share of all time that fills it again.
+# Event-loop time of each tenant: a turn, and the share of all time that refills it.
 _TURN_S = 0.01
 _SHARE = 0.25
 
 
 class FairExecutor:
-    """An executor of work at once or in threads, tenants in turn."""
+    """An executor that runs work at once or in threads, tenants in turn."""
 
     def __init__(self, threads: int, loop_time: LoopTime | None = None) -> None:
-        """Start `threads` for small work, and half as many for large work."""
+        """Start `threads` threads for small work, and half as many for large work."""
         self._loop_time = LoopTime() if loop_time is None else loop_time
         self._small = _Lane(ThreadPoolExecutor(threads, "small"), threads)
         many = max(1, threads // 2)
         self._large = _Lane(ThreadPoolExecutor(many, "large", initializer=_step_back), many)
 
     async def run(self, tenant_id: str, work: Steps[T], size: int, *, may_refuse: bool = True) -> T:
-        """Run `work`, which takes as long as `size` characters take to be tokenised.
+        """Run `work`, which takes as long as tokenising `size` characters does.
 
         TooManyRequests if it `may_refuse`, and too much work of this tenant waits already;
         Unavailable once closed.
@@ -65,25 +65,25 @@ class FairExecutor:
         return await lane.run(tenant_id, work, may_refuse=may_refuse)
 
     def close(self) -> None:
-        """End the threads when they have done their step; what they have not done fails."""
+        """End the threads after their current steps; unfinished work fails."""
         self._small.close()
         self._large.close()
 
 
 class LoopTime:
-    """The time of the event loop that each tenant may still take.
+    """The event-loop time that each tenant may still take.
 
     It is measured, so nobody need know how long some work takes. A tenant whose work took longer
     than a turn owes the rest, and until that has drained its work is done in threads.
     """
 
     def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
-        """Take `now`, which tells seconds."""
+        """Take a clock `now`, in seconds."""
         self._now = now
-        self._whole_at: dict[str, float] = {}  # when a tenant has a whole turn; oldest use first
+        self._whole_at: dict[str, float] = {}  # when a tenant's turn is full; oldest use first
 
     def spend(self, tenant_id: str, work: Steps[T]) -> Done[T] | int:
-        """Run small steps of `work` while its tenant has time; return the size of what is left."""
+        """Run small steps of `work` while its tenant has time; return the size of the rest."""
         began = now = self._now()
         whole_at = self._whole_at.get(tenant_id, now)
         end = now + _TURN_S - max(whole_at - now, 0.0) * _SHARE
@@ -112,13 +112,13 @@ class _Job:
 
 
 class _Lane:
-    """Threads, and the tenants that wait for one."""
+    """A group of threads, and the tenants whose work waits for a thread."""
 
     def __init__(self, pool: Executor, threads: int) -> None:
         self.pool = pool
         self._free = threads
         self._is_over = False
-        self._waiting: dict[str, deque[_Job]] = {}  # in the order of their turns
+        self._waiting: dict[str, deque[_Job]] = {}  # in the order of the tenants' turns
 
     async def run(self, tenant_id: str, work: Steps[T], *, may_refuse: bool = True) -> T:
         if self._is_over:
@@ -137,7 +137,7 @@ class _Lane:
             raise
 
     def close(self) -> None:
-        """End the threads when they have done their step; what they have not done fails."""
+        """End the threads after their current steps; unfinished work fails."""
         self._is_over = True
         waiting, self._waiting = self._waiting, {}
         for job in chain.from_iterable(waiting.values()):
@@ -152,13 +152,13 @@ class _Lane:
             queue = self._waiting.pop(tenant_id)
             job = queue.popleft()
             if queue:
-                self._waiting[tenant_id] = queue  # after the others
+                self._waiting[tenant_id] = queue  # behind the other tenants
             self._free -= 1
             steps = asyncio.get_running_loop().run_in_executor(self.pool, self._steps, job)
             steps.add_done_callback(partial(self._end_steps, job))
 
     def _steps(self, job: _Job) -> Done[Any] | None:
-        """Run steps of a job until another one waits; None if there are more. Runs in a thread.
+        """Run steps of a job until another job waits; None if steps are left. Runs in a thread.
 
         Going back to the event loop between two steps takes longer than many a step.
         """
@@ -171,7 +171,7 @@ class _Lane:
             time.sleep(0)  # the event loop goes first, if it waits for the interpreter
 
     def _end_steps(self, job: _Job, steps: asyncio.Future[Done[Any] | None]) -> None:
-        """End the steps of a request; a cancelled one has kept its thread until now."""
+        """Finish a job's run of steps; a cancelled job has kept its thread until now."""
         self._free += 1
         error = None if steps.cancelled() else steps.exception()
         if job.result.done() or steps.cancelled():
@@ -182,7 +182,7 @@ class _Lane:
             job.result.set_result(done.value)
         elif self._is_over:
             job.result.set_exception(shutting_down())
-        else:  # work that has begun is the first of its tenant
+        else:  # a job that has begun is its tenant's first
             self._waiting.setdefault(job.tenant_id, deque()).appendleft(job)
         if not self._is_over:
             self._begin_steps()
@@ -196,22 +196,22 @@ class _Lane:
 
 
 class Done(Generic[T]):
-    """The end of some work."""
+    """The result of work that has ended."""
 
     def __init__(self, value: T) -> None:
         self.value = value
 
 
 def _step_back() -> None:
-    """Let other threads of the machine go first."""
-    if sys.platform == "linux":  # elsewhere a thread has no priority of its own
+    """Lower this thread's priority below other threads of the machine."""
+    if sys.platform == "linux":  # other systems have no priorities of threads
         thread = threading.get_native_id()
-        nicer = os.getpriority(os.PRIO_PROCESS, thread) + _NICENESS  # less is refused to a user
+        nicer = os.getpriority(os.PRIO_PROCESS, thread) + _NICENESS  # users may not lower it
         os.setpriority(os.PRIO_PROCESS, thread, min(nicer, _NICEST))
 
 
 def _step(work: Steps[T]) -> Done[T] | int:
-    """Run one step of `work`; if there are more, return how large the next is, if it says so."""
+    """Run one step of `work`; return the next step's size if there are more steps."""
     try:
         return next(work) or 0
     except StopIteration as end:
@@ -219,7 +219,7 @@ def _step(work: Steps[T]) -> Done[T] | int:
 
 
 def at_once(work: Steps[T]) -> T:
-    """Run all of `work`, in this thread."""
+    """Run all steps of `work` in this thread."""
     while True:
         done = _step(work)
         if isinstance(done, Done):

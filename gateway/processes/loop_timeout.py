@@ -1,4 +1,4 @@
-"""A timeout that counts only the time in which this process's event loop was responsive.
+"""A timeout that counts only the time in which this process's event loop is responsive.
 
 An event loop that is held up, by a burst of requests or for lack of a processor, sees every answer
 late, however early it came: by the clock, a server that answered in a millisecond would have timed
@@ -17,7 +17,7 @@ TURNS = 10
 
 @asynccontextmanager
 async def loop_timeout(timeout_s: float) -> AsyncIterator[None]:
-    """Raise TimeoutError if the body takes longer than `timeout_s` of a loop not held up."""
+    """Raise TimeoutError if the body takes over `timeout_s` of a responsive event loop's time."""
     loop = asyncio.get_running_loop()
     timer: asyncio.TimerHandle
     async with asyncio.timeout(None) as scope:

@@ -1,4 +1,4 @@
-"""The periodic tasks of the gateway, run as long as needed, whatever one turn meets.
+"""The periodic tasks of the gateway, which go on after any error.
 
 What is expected to fail (a store that is away, an engine that restarts) the task handles itself.
 Anything else would otherwise end it without a word, and with it the storing of usage, say, until
@@ -19,7 +19,7 @@ _LOG = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def repeated(turn: Callable[[], Awaitable[None]], name: str) -> AsyncIterator[None]:
-    """Await `turn` again and again while this is open; a turn waits itself until it is due.
+    """Await `turn` again and again while this context is open; `turn` itself waits until it is due.
 
     One that raises is tried again after RETRY_S. Of failures in a row the first is logged.
     """
@@ -36,7 +36,7 @@ async def _repeat(turn: Callable[[], Awaitable[None]], name: str) -> None:
     while True:
         try:
             await turn()
-        except Exception:  # noqa: BLE001  a process loop: nothing else would notice its end
+        except Exception:  # noqa: BLE001  a process loop: nobody else would notice its end
             if not has_failed:
                 _LOG.exception("%s failed, and is tried again", name)
             has_failed = True

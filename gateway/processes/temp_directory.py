@@ -1,4 +1,4 @@
-"""A temporary directory of one process, which the next start removes if the process was killed.
+"""A process's temporary directory, which the next start removes if the process was killed.
 
 The directory is locked (flock) as long as its process lives, and the kernel lets go of the lock
 however that ends. So a directory whose lock is free was left behind. From such a directory
@@ -18,11 +18,11 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 _TRIES = 8
-_TAIL = re.compile(r"[a-z0-9_]{8}")  # as `tempfile` ends its names
+_TAIL = re.compile(r"[a-z0-9_]{8}")  # the endings that `tempfile` gives names
 
 
 def has_room(place: Path, least_bytes: int) -> bool:
-    """Tell whether `place` takes new files and has so many bytes left."""
+    """Tell whether files can be made in `place` and it has the given bytes left."""
     try:
         disk = os.statvfs(place)
     except OSError:
@@ -32,7 +32,7 @@ def has_room(place: Path, least_bytes: int) -> bool:
 
 @contextmanager
 def temp_directory(prefix: str, holds: str, within: Path | None = None) -> Iterator[Path]:
-    """Make a directory open to its owner alone (0700); remove it at the end, with its content.
+    """Make a directory open to its owner alone (0700); remove it and its content at the end.
 
     First those of the same `prefix` are removed whose process is gone and that hold nothing
     but files whose names match `holds`. `within` is the system's temporary directory by default.
@@ -49,13 +49,13 @@ def temp_directory(prefix: str, holds: str, within: Path | None = None) -> Itera
 
 
 def _made(within: Path, prefix: str) -> tuple[Path, int | None]:
-    """Make a directory and the descriptor that locks it; None where nothing can be locked."""
+    """Make a directory, and a descriptor that locks it; None where directories cannot be locked."""
     for _ in range(_TRIES):
         directory = Path(tempfile.mkdtemp(prefix=prefix, dir=within))
         lock = _locked(directory)
         if lock is not None and directory.exists():
             return directory, lock
-        # Another start has removed it, or is about to: it was not locked for a moment.
+        # Another start has removed the directory, or is about to: it was unlocked for a moment.
         shutil.rmtree(directory, ignore_errors=True)
         if lock is not None:
             os.close(lock)
@@ -67,7 +67,7 @@ def _sweep(within: Path, prefix: str, holds: str) -> None:
         if _TAIL.fullmatch(directory.name.removeprefix(prefix)):
             lock = _locked(directory)
             if lock is not None:
-                with suppress(OSError):  # not ours after all, or somebody else was quicker
+                with suppress(OSError):  # it is not ours after all, or another process was quicker
                     _remove(directory, holds)
                 os.close(lock)
 
@@ -81,7 +81,7 @@ def _remove(directory: Path, holds: str) -> None:
 
 
 def _locked(directory: Path) -> int | None:
-    """Lock the directory by a descriptor; None where another has it, or it is not ours."""
+    """Lock a directory by a descriptor; None if another process has it, or it is not ours."""
     try:
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:

@@ -1,4 +1,4 @@
-"""The turns of each tenant at what all share: one piece of a tenant's work after the other.
+"""The turns of tenants at a shared resource: each tenant's work runs one piece at a time.
 
 Where each tenant has at most one piece in a queue, a queue in the order of arrival serves tenants
 in turn, and one tenant's many pieces wait behind each other alone.
@@ -29,10 +29,10 @@ class _Turn:
 
 
 class TenantTurns:
-    """The turns of all tenants. For one event loop."""
+    """The turns of all tenants at one resource. For one event loop."""
 
     def __init__(self, most_waiting: int = sys.maxsize) -> None:
-        """Let `most_waiting` pieces of a tenant wait behind the one that has its turn."""
+        """Let `most_waiting` pieces of a tenant's work wait behind the running one."""
         self._most_takers = most_waiting + 1
         self._turns: WeakValueDictionary[str | None, _Turn] = WeakValueDictionary()
 
@@ -54,7 +54,7 @@ class TenantTurns:
 
 
 async def seen_out(work: Awaitable[T]) -> T:
-    """Return the result of work that cannot be stopped; a cancellation waits for its end.
+    """Return the result of work that cannot be stopped; a cancellation waits for the work's end.
 
     So a tenant's turn lasts as long as its work in a thread, though its client has gone.
     """
@@ -64,5 +64,5 @@ async def seen_out(work: Awaitable[T]) -> T:
     except asyncio.CancelledError:
         await asyncio.wait([future])
         if not future.cancelled():
-            future.exception()  # nobody is left to be told
+            future.exception()  # nobody is left to read the error
         raise

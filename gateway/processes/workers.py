@@ -1,4 +1,4 @@
-"""Several gateway processes in front of the same engines, as many as the config says.
+"""The workers, several gateway processes in front of the same engines, and their parent.
 
 The parent serves nothing. It reserves the ports, starts the workers and replaces each one that
 dies or whose heartbeats stop; a dead worker's streams end, the others' do not. Workers share
@@ -39,26 +39,26 @@ from gateway.processes.loop_timeout import loop_timeout
 SERVING = b"+"
 HEARTBEAT_S = 1.0
 EXIT_ORPHANED = 3
-ROUTER_STOP_S = 2.0  # the router process keeps nothing that its end could lose
+ROUTER_STOP_S = 2.0  # the router process keeps nothing that a quick end could lose
 
 _LOG = logging.getLogger(__name__)
-_METRICS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"  # read by prometheus_client when it is imported
+_METRICS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"  # prometheus_client reads it at its import
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-_SILENT_S = 30.0  # one that many clients keep busy is late, and its end cuts their streams
+_SILENT_S = 30.0  # a worker kept busy by many clients is late, and its end cuts their streams
 _READ_BYTES = 1024
 _ROUTER_SOCKET = "router.sock"
 
 
 class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The values that a worker is given beside the gateway's config."""
+    """The values that a worker is given in addition to the gateway's config."""
 
     parent_socket: int  # file descriptor
     metrics_dir: str  # shared by all workers
-    router_socket: str | None = None  # where the router process listens; None: there is none
+    router_socket: str | None = None  # the router process's socket; None: there is no such process
 
 
 class Worker:
-    """One running worker."""
+    """One running worker, as its parent sees it."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Worker:
     async def start(
         cls, command: Sequence[str], metrics_dir: str, router_socket: str | None = None
     ) -> Worker:
-        """Start `command` with its `WorkerConfig`, as JSON, as one more argument.
+        """Start `command` with its `WorkerConfig`, as JSON, as the last argument.
 
         Raises OSError where the system has no process or file for it.
         """
@@ -97,20 +97,20 @@ class Worker:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The worker's process id."""
         return self._process.pid
 
     def terminate(self) -> None:
-        """Make it drain; a second call makes it end without waiting."""
+        """Make the worker drain; a second call makes it end without waiting."""
         with suppress(ProcessLookupError):
             self._process.terminate()
 
     async def serves(self) -> bool:
-        """Wait until it serves: True; or has ended before: False."""
+        """Wait until the worker serves (True) or has ended before it served (False)."""
         return await self._reader.read(1) == SERVING
 
     async def hangs(self, silent_s: float) -> bool:
-        """Return True once no heartbeat came for `silent_s` seconds, False when it has ended."""
+        """Return True once no heartbeat came for `silent_s` seconds, False if the worker ended."""
         try:
             while True:
                 async with loop_timeout(silent_s):
@@ -120,12 +120,12 @@ class Worker:
             return True
 
     def kill(self) -> None:
-        """End it."""
+        """Kill the worker."""
         with suppress(ProcessLookupError):
             self._process.kill()
 
     async def wait(self) -> int:
-        """Wait for its end; return the exit status, negative for the signal that killed it."""
+        """Wait for the worker's end; return its exit status, negative for a signal."""
         try:
             return await self._process.wait()
         finally:
@@ -134,7 +134,7 @@ class Worker:
 
 @dataclass(frozen=True, slots=True)
 class KeepingConfig:
-    """The way that processes are kept."""
+    """The settings by which worker processes are watched and restarted."""
 
     metrics_dir: str
     router_socket: str | None
@@ -143,10 +143,10 @@ class KeepingConfig:
 
 
 class KeptProcess:
-    """A worker or the router process, by whichever process it is now: one after another."""
+    """A worker or the router process, restarted as a new process when it ends."""
 
     def __init__(self, name: str, command: Sequence[str], how: KeepingConfig) -> None:
-        """Keep a process that `command` starts (see `Worker.start`)."""
+        """Take the `command` that starts the process (see `Worker.start`)."""
         self.has_served = False
         self._name = name
         self._command = command
@@ -155,7 +155,7 @@ class KeptProcess:
         self._stopping = asyncio.Event()
 
     async def keep(self, may_follow: Callable[[int], bool] = lambda _: True) -> None:
-        """Run one after another until `stop`, or one after whose status none `may_follow`."""
+        """Run the process again and again until `stop`, or a status that none `may_follow`."""
         short_runs, backoff = 0, self._how.backoff
         while not self._stopping.is_set():
             started = time.monotonic()
@@ -171,26 +171,26 @@ class KeptProcess:
                     await self._stopping.wait()
 
     def start_no_more(self) -> None:
-        """Let the one that runs be the last one."""
+        """Start no new process after the running one."""
         self._stopping.set()
 
     def stop(self) -> None:
-        """Ask it to drain, a second time to end at once; start no more."""
+        """Ask the process to drain, a second time to end at once; start no new process."""
         self.start_no_more()
         if self._running is not None:
             self._running.terminate()
 
     def kill(self) -> None:
-        """End it, if it still runs."""
+        """Kill the process, if it still runs."""
         if self._running is not None:
             self._running.kill()
 
     async def _run_one(self) -> int:
-        """Run one process; return its exit status, EX_OSERR where there was none."""
+        """Run one process; return its exit status, EX_OSERR where it could not start."""
         how = self._how
         try:
             worker = await Worker.start(self._command, how.metrics_dir, how.router_socket)
-        except OSError as error:  # of processes, files or memory there may be enough later
+        except OSError as error:  # there may be processes, files or memory enough later
             _LOG.error("%s cannot be started: %s", self._name, error)
             return os.EX_OSERR
         self._running = worker
@@ -208,7 +208,7 @@ class KeptProcess:
 
 
 class Workers:
-    """The keeper of `count` workers; `command` starts one (see `Worker.start`)."""
+    """The keeper of `count` worker processes; `command` starts a worker (see `Worker.start`)."""
 
     def __init__(
         self,
@@ -231,7 +231,7 @@ class Workers:
         self._status = 0
 
     async def run(self) -> int:
-        """Run until a signal asks to end and all have; the exit status for this process."""
+        """Run until a signal has ended all workers; return the exit status for this process."""
         with self._heeding_signals():
             async with asyncio.TaskGroup() as group:
                 if self._router is not None:
@@ -245,9 +245,9 @@ class Workers:
         return self._status
 
     def stop(self) -> None:
-        """Ask all workers to drain; start no more."""
+        """Ask all workers to drain; start no new workers."""
         if self._router is not None:
-            self._router.start_no_more()  # a signal to the whole group may have ended it
+            self._router.start_no_more()  # a signal to the whole process group may have ended it
         for one in self._workers:
             one.stop()
 
@@ -291,7 +291,7 @@ async def attached_to_parent(worker: WorkerConfig, serving: Awaitable[None]) -> 
 async def _report(serving: Awaitable[None], writer: asyncio.StreamWriter) -> None:
     await serving
     while True:
-        if not writer.transport.get_write_buffer_size():  # a parent that stands still has enough
+        if not writer.transport.get_write_buffer_size():  # the parent does not read
             writer.write(SERVING)
         await asyncio.sleep(HEARTBEAT_S)
 

@@ -1,1 +1,1 @@
-"""Tenants, keys, groups, published prefixes, usage and the audit log, in SQLite or in Redis."""
+"""The state: tenants, keys, groups, published prefixes, usage, audit, in SQLite or Redis."""

@@ -1,4 +1,4 @@
-"""The removal of stored responses when they have expired.
+"""The removal of expired stored responses.
 
 An expired one is not found in any case; this gives its bytes back.
 """
@@ -20,10 +20,10 @@ LOOK_EVERY_S = 10.0
 async def dropped_when_expired(
     store: ResponseStore, clock: Callable[[], float], every_s: float = LOOK_EVERY_S
 ) -> AsyncIterator[None]:
-    """Look every `every_s` seconds while this is open. `clock`: seconds since the epoch."""
+    """Remove expired responses every `every_s` seconds while open. `clock`: since the epoch."""
 
     async def look() -> None:
-        with suppress(Unavailable):  # the next look finds them
+        with suppress(Unavailable):  # the next turn removes them
             await store.drop_expired_responses(now=clock())
         await asyncio.sleep(every_s)
 

@@ -1,4 +1,4 @@
-"""The faults of what the gateway keeps, as `/readyz`, the metrics and the log say them.
+"""The faults of the gateway's stored state, for `/readyz`, the metrics and the log.
 
     state_damaged    the state cannot be read, or is not whole
     state_missing    there was a state, and it is empty, gone, or another one
@@ -23,7 +23,7 @@ from gateway.processes.periodic import repeated
 CHECK_S = 1.0
 
 Status = Literal["state_damaged", "state_missing", "limits_damaged", "limits_missing", "disk_full"]
-STATUSES: tuple[Status, ...] = get_args(Status)  # worst first
+STATUSES: tuple[Status, ...] = get_args(Status)  # the worst status first
 Kept = Literal["state", "limits"]
 
 _ACCEPT = "or start once with --new-state to go on without it"
@@ -36,27 +36,27 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that is wrong. `reason` says what, and what to do; it names no directory."""
+    """A fault of stored state. `reason` tells the fault and its remedy; it names no directory."""
 
     status: Status
     reason: str
 
 
 class Faulty(Protocol):
-    """Something that can have a fault."""
+    """An object that can have a fault."""
 
     @property
     def fault(self) -> Fault | None:
-        """The fault, as far as is known."""
+        """The present fault, as far as is known."""
         ...
 
     async def check(self) -> None:
-        """Look for faults, and whether those that were found are gone. Raises nothing."""
+        """Look for faults, new and past. Raises nothing."""
         ...
 
 
 def damaged(what: Kept, name: str) -> Fault:
-    """Make the fault of a content of `name` that is not what was written."""
+    """Make the fault of `name` whose content is not the content that was written."""
     return Fault(
         _DAMAGED[what],
         f"{name} is damaged: stop the server and put back a backup of it, {_ACCEPT}"
@@ -65,7 +65,7 @@ def damaged(what: Kept, name: str) -> Fault:
 
 
 def gone(what: Kept, name: str) -> Fault:
-    """Make the fault of `name` that had content once, and has none."""
+    """Make the fault of `name` that had content once, and has none now."""
     return Fault(
         _MISSING[what],
         f"{name} is empty or gone, but there was one: put it back from a backup,"
@@ -83,14 +83,14 @@ def another(what: Kept, name: str, marker: str) -> Fault:
 
 
 def exchanged(what: Kept, name: str) -> Fault:
-    """Make the fault of another file in the place of the one that is open."""
+    """Make the fault of an open file whose path leads to another file."""
     return Fault(
         _MISSING[what], f"{name} was exchanged while the server runs: restart it to use this one"
     )
 
 
 def no_room(where: str) -> Fault:
-    """Make the fault of `where`, to which nothing more can be written."""
+    """Make the fault of a full disk or store at `where`."""
     return Fault(
         "disk_full",
         f"{where} is full: make room. Until then requests are served and keys can be revoked"
@@ -99,7 +99,7 @@ def no_room(where: str) -> Fault:
 
 
 class FaultWatch:
-    """The watch for faults of one process. After each look `tell` is given all statuses."""
+    """A process's watch for faults. After each look `tell` is given all statuses."""
 
     def __init__(self, watched: Sequence[Faulty], tell: Callable[[set[str]], None]) -> None:
         self._watched = watched
@@ -107,11 +107,11 @@ class FaultWatch:
         self._known: set[Fault] = set()
 
     def worst(self) -> Fault | None:
-        """Return the worst fault there is, as far as is known."""
+        """Return the worst known fault."""
         return min(self.faults(), key=lambda fault: STATUSES.index(fault.status), default=None)
 
     async def look(self) -> None:
-        """Check everything once."""
+        """Check every watched object once."""
         for one in self._watched:
             await one.check()
         found = self.faults()
@@ -124,12 +124,12 @@ class FaultWatch:
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[FaultWatch]:
-        """Look every CHECK_S seconds while this is open."""
+        """Check every CHECK_S seconds while this context is open."""
         async with repeated(self._look_and_wait, "fault-watch"):
             yield self
 
     def faults(self) -> set[Fault]:
-        """Return all that are known."""
+        """Return all known faults."""
         return {one.fault for one in self._watched if one.fault is not None}
 
     async def _look_and_wait(self) -> None:

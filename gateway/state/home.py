@@ -27,15 +27,15 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The store and its possible faults. `link` is to a Redis that several gateways share."""
+    """The store and its possible faults. `link`: to the Redis that several gateways share."""
 
     store: Store
     watched: Faulty
     link: RedisLink | None = None
 
     def telling(self, *listeners: Listener) -> AbstractAsyncContextManager[None]:
-        """Notify them of what other gateways change, for as long as this is open."""
-        if self.link is None:  # there is no other gateway
+        """Notify listeners of other gateways' changes while this context is open."""
+        if self.link is None:  # no Redis, so no other gateway
             return nullcontext()
         from gateway.state.redis.store import told_of_changes
 
@@ -50,7 +50,7 @@ async def open_home(
     *,
     new_state: bool = False,
 ) -> AsyncIterator[Home]:
-    """Open the state; it is closed at the end. Redis need not be reachable yet.
+    """Open the state; close it at the end. Redis need not be reachable yet.
 
     `new_state` takes what is there for the state, whatever was there before. Raises WrongState
     without it, SchemaTooNew, PrivateFileError, DatabaseFault, OSError, or ValueError for a
@@ -78,7 +78,7 @@ async def _on_disk(data_dir: Path, room: ReservedRoom | None, new_state: bool) -
 
 
 def _in_redis(data_dir: Path, shared: Shared, new_state: bool) -> Home:
-    # Imported here: the client takes 0.2 s to load, and most starts have no Redis.
+    # Imported late: the Redis client takes 0.2 s to load, and most starts have no Redis.
     from gateway.state.redis.identity import REDIS
     from gateway.state.redis.link import open_link
     from gateway.state.redis.store import RedisStore

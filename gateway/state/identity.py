@@ -20,11 +20,11 @@ from gateway.state.private_file import (
     read_private,
 )
 
-KEYS_FILE = "keys.env"  # written at the end of a first start: from then on there is a state
+KEYS_FILE = "keys.env"  # written at the end of a first start: from then on state exists
 
 
 class WrongState(Exception):
-    """The error of state that is empty, or not what was there. The message says what to do."""
+    """The error of state that is empty or another one. The message says what to do."""
 
     def __init__(self, fault: Fault) -> None:
         super().__init__(fault.reason)
@@ -33,15 +33,15 @@ class WrongState(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ExpectedState:
-    """The state that a start expects: this id if known; `was_there`: anything but nothing."""
+    """The state that a start expects: this id if known; `was_there`: any but empty state."""
 
     what: Kept
-    name: str  # what it is called when it is missing: a file, or Redis
+    name: str  # the state's name in errors: a file, or Redis
     id: str | None = None
     was_there: bool = False
 
     def settled(self, found: str | None, *, is_empty: bool) -> str:
-        """Return the id from now on, where `found` is there now; raise WrongState.
+        """Return the state's id from now on, given the `found` id; raise WrongState.
 
         What has content and no id was written by a release that knew none.
         """
@@ -55,30 +55,30 @@ class ExpectedState:
 
 
 def expected(data_dir: Path, what: Kept, name: str) -> ExpectedState:
-    """Read what is there by its marker; a state also by the keys of a completed first start."""
+    """Read the expected state from its marker; without one, from a completed first start's keys."""
     known = _read(data_dir, what)
     is_done = what == "state" and (data_dir / KEYS_FILE).exists()
     return ExpectedState(what, name, known, known is not None or is_done)
 
 
 def remember(data_dir: Path, what: Kept, found: str) -> None:
-    """Mark that `what` is there, if nothing is marked yet; raises OSError."""
+    """Write the marker of state `what`, if there is no marker yet; raise OSError."""
     if not (data_dir / marker_name(what)).exists():
         create_private(data_dir / marker_name(what), f"{found}\n".encode())
 
 
 def forget(data_dir: Path, what: Kept) -> None:
-    """Expect nothing any more; raises OSError."""
+    """Remove the marker, so that no state is expected; raise OSError."""
     (data_dir / marker_name(what)).unlink(missing_ok=True)
 
 
 def marker_name(what: Kept) -> str:
-    """Name the marker's file."""
+    """Return the marker's file name."""
     return f"{what}.id"
 
 
 def _read(data_dir: Path, what: Kept) -> str | None:
-    """Read the marked id; None without a marker. Raises FileExposed or PrivateFileDamaged."""
+    """Read the id in a marker; None without a marker. Raises FileExposed or PrivateFileDamaged."""
     path = data_dir / marker_name(what)
     try:
         found = read_private(path).decode("ascii", "replace").strip()

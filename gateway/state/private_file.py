@@ -20,23 +20,23 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 class PrivateFileError(Exception):
-    """Base of the errors of a private file; the message tells the operator what to do."""
+    """Base of the errors of a private file; the message tells the operator a remedy."""
 
 
 class FileMissing(PrivateFileError):
-    """The file is not there."""
+    """The error of a private file that does not exist."""
 
 
 class FileExposed(PrivateFileError):
-    """Others than the owner may read or write the file."""
+    """The error of a private file that others than its owner may read or write."""
 
 
 class PrivateFileDamaged(PrivateFileError):
-    """The file does not hold what it should."""
+    """The error of a private file with other content than it should have."""
 
 
 def require_private(path: Path, mode: int) -> None:
-    """Raise FileExposed when `mode`, the st_mode of `path`, lets others than the owner in."""
+    """Raise FileExposed when `mode`, the st_mode of `path`, admits others than the owner."""
     if mode & _OTHERS:
         raise FileExposed(
             f"{path} is not private to its owner (mode {stat.S_IMODE(mode):04o}). "
@@ -78,13 +78,13 @@ def read_handed_in(path: Path) -> str:
 
 
 def create_private(path: Path, content: bytes) -> bool:
-    """Make `path` with `content`; False, and nothing changed, when it is already there.
+    """Create `path` with `content`; return False, and change nothing, when it exists already.
 
     Of several processes that try at once, exactly one makes the file.
     """
     fresh = _write_beside(path, content)
     try:
-        os.link(fresh, path)  # unlike rename, refuses a name that is taken
+        os.link(fresh, path)  # unlike rename, link refuses an existing name
     except FileExistsError:
         return False
     finally:
@@ -100,7 +100,7 @@ def replace_private(path: Path, content: bytes) -> None:
 
 
 def _write_beside(path: Path, content: bytes) -> Path:
-    """Write a new file in the same directory, complete and on the disk."""
+    """Write a new file in the same directory, synced to the disk."""
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:

@@ -21,40 +21,40 @@ PUBLISHED = "published"  # the engine's flow that computes and owns published pr
 
 
 class Tenant(msgspec.Struct, frozen=True, kw_only=True):
-    """The party that holds keys and pays. `id` is made by the gateway, `name` by the operator."""
+    """The party that owns keys and pays. `id` is made by the gateway, `name` by the operator."""
 
     id: str
     name: str
     created_at: float
     disabled: bool = False
     weight: float = 1.0
-    group_id: str | None = None  # the group that it shares with, if any
+    group_id: str | None = None  # the group with which the tenant shares, if any
     priority: Priority = "interactive"
     limits: Limits = Limits()
     cache: CacheQuota = CacheQuota()
-    usage_tiers: bool = False  # its answers' usage says in which tiers cached tokens lay
-    canonical_prompts: bool = False  # what varies without meaning is left out of its prompts
+    usage_tiers: bool = False  # its answers' usage shows the tiers in which cached tokens lay
+    canonical_prompts: bool = False  # parts of its prompts that vary without meaning are normalised
 
     @classmethod
     def new(cls, name: str, *, created_at: float) -> Tenant:
-        """Make a tenant with a random id, which no tenant had: no tenant inherits its cache."""
+        """Make a tenant with a random id, never used before: no tenant inherits another's cache."""
         return cls(id=f"tn_{secrets.token_hex(8)}", name=name, created_at=created_at)
 
     def updated(self, new: Tenant) -> Tenant:
-        """Return what replaces this tenant: `new`."""
+        """Return `new`, which replaces this tenant."""
         return new
 
 
 class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
-    """One key of a tenant. The key itself is not stored: `digest` is its HMAC with the pepper."""
+    """The record of a tenant's key. The key is not stored: `digest` is its HMAC with the pepper."""
 
     id: str
     tenant_id: str
     digest: bytes
-    hint: str  # first and last characters, for display
+    hint: str  # the key's first and last characters, for display
     created_at: float
-    expires_at: float | None = None  # as it was issued
-    retires_at: float | None = None  # if it was rotated: the end of the overlap
+    expires_at: float | None = None  # its expiry as issued
+    retires_at: float | None = None  # after a rotation: the end of the overlap
     revoked_at: float | None = None
 
     @property
@@ -69,11 +69,11 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
         return self.revoked_at is None and (ends_at is None or now < ends_at)
 
     def retired(self, at: float) -> ApiKey:
-        """This key, invalid from `at` on, or from when it was to be before."""
+        """Return this key, invalid from `at` on, or from an earlier time that was set before."""
         return replace(self, retires_at=at if self.retires_at is None else min(at, self.retires_at))
 
     def updated(self, new: ApiKey) -> ApiKey:
-        """Give this key the expiry of `new`; a revocation is never undone."""
+        """Return this key with the expiry of `new`; a revocation is never undone."""
         revoked_at = new.revoked_at if self.revoked_at is None else self.revoked_at
         return replace(
             self, expires_at=new.expires_at, retires_at=new.retires_at, revoked_at=revoked_at
@@ -81,7 +81,7 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
-    """Tenants that trust each other. A tenant belongs to one at most (`Tenant.group_id`)."""
+    """A group of tenants that trust each other. A tenant belongs to at most one group."""
 
     id: str
     name: str
@@ -93,7 +93,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
         return cls(id=f"gr_{secrets.token_hex(8)}", name=name, created_at=created_at)
 
     def updated(self, new: Group) -> Group:
-        """Return what replaces this group: `new`."""
+        """Return `new`, which replaces this group."""
         return new
 
 
@@ -118,16 +118,16 @@ class PublishedPrefix(msgspec.Struct, frozen=True, kw_only=True):
     scope: str  # EVERYONE, or a group's id
     source: PrefixSource
     created_at: float
-    tokens: int | None = None  # None until it has been tokenised
+    tokens: int | None = None  # None until the prefix has been tokenised
     deleted_at: float | None = None
 
     @property
     def group_id(self) -> str | None:
-        """The group that it is for; None when it is for everyone."""
+        """The group that the prefix is for; None when it is for everyone."""
         return None if self.scope == EVERYONE else self.scope
 
     def updated(self, new: PublishedPrefix) -> PublishedPrefix:
-        """Give this prefix the token count and deletion of `new`; a deletion is never undone.
+        """Return this prefix with the token count and deletion of `new`; never undo a deletion.
 
         A deleted prefix keeps its name and version, but not its content.
         """
@@ -159,29 +159,29 @@ class PublishedPrefix(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer that its tenant may ask for again, or continue, until `expires_at`."""
+    """A stored answer that its tenant may fetch, or continue, until `expires_at`."""
 
     id: str
     tenant_id: str
     created_at: float
     expires_at: float
-    content: msgspec.Raw  # JSON, which its dialect alone can read
+    content: msgspec.Raw  # JSON that only its dialect reads
 
 
 class ResponseRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """The bytes of stored responses that there may be, as they are stored."""
+    """The bounds on bytes of stored responses: of one response, of a tenant's, of all."""
 
     of_one: int
     of_tenant: int
     of_all: int
 
     def has_room_for(self, size: int) -> bool:
-        """Tell whether a response of `size` bytes fits if nothing else is stored."""
+        """Tell whether a response of `size` bytes fits if no other is stored."""
         return size <= min(self.of_one, self.of_tenant, self.of_all)
 
 
 class RegisteredEngine(msgspec.Struct, frozen=True, kw_only=True):
-    """An engine that gateways are to drive, wherever it runs.
+    """An engine that gateways are to drive, on any machine.
 
     Who started it says again and again that it lives; one that an operator added by hand has no
     heartbeat, and stays until it is removed.
@@ -189,25 +189,25 @@ class RegisteredEngine(msgspec.Struct, frozen=True, kw_only=True):
 
     address: str  # as `engine.link.address` has it
     added_at: float
-    beat_at: float | None = None  # the last heartbeat, by the clock of who sent it; None: has none
-    fingerprint: str | None = None  # of what it serves, in hex, as who started it has seen it
+    beat_at: float | None = None  # the last heartbeat, by its sender's clock; None: sends none
+    fingerprint: str | None = None  # of the served model and settings, in hex, from its starter
 
 
 class CacheFlush(msgspec.Struct, frozen=True, kw_only=True):
-    """The flush that engines are to do, whenever they come back. Its id is never used again."""
+    """A flush that engines are to do, whenever they come back. Its id is never used again."""
 
     id: str
-    tenant_id: str | None  # None: everything
+    tenant_id: str | None  # None: all tenants
     at: float
 
     @classmethod
     def new(cls, tenant_id: str | None, *, at: float) -> CacheFlush:
-        """Make a flush with a random id, which no engine has done."""
+        """Make a flush with a random id, which no engine has done yet."""
         return cls(id=f"fl_{secrets.token_hex(8)}", tenant_id=tenant_id, at=at)
 
 
 class Counters(msgspec.Struct, frozen=True, kw_only=True):
-    """The use that was counted. None means not measured, which is not 0.
+    """The counters of usage. None means not measured, which is not 0.
 
     `cached_tokens` are the prompt tokens that the cache saved, each prompt once; `computed_tokens`
     those that were computed, by each choice.
@@ -221,11 +221,11 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     generated_tokens: int = 0
     engine_ms: float | None = None  # time of the accelerator
     saved_ms: float | None = None  # prefill time saved, by the measured rates
-    cache_written_tokens: int = 0  # put into the cache, and not there before
+    cache_written_tokens: int = 0  # new tokens put into the cache
     cache_read_tokens: int = 0
 
     def plus(self, other: Counters) -> Counters:
-        """Add both."""
+        """Return the sums of both counters."""
         total = asdict(self)
         for name, more in other.known().items():
             total[name] = (total[name] or 0) + more
@@ -238,7 +238,7 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
-    """The use of one key of a tenant on one day, `YYYY-MM-DD` in UTC."""
+    """The usage of one key of a tenant on one day, `YYYY-MM-DD` in UTC."""
 
     tenant_id: str
     key_id: str
@@ -247,12 +247,12 @@ class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """The change that an operator made. `detail` has names and numbers; keys and prompts never."""
+    """A change made by an operator. `detail` has names and numbers, never keys or prompts."""
 
     time: float
     actor: str
     action: str  # such as "tenant.create"
-    target: str  # the id of what was changed
+    target: str  # the id of the changed record
     detail: dict[str, Any] = {}
 
 
@@ -261,5 +261,5 @@ class IsolationReport(msgspec.Struct, frozen=True, kw_only=True):
 
     at: float  # seconds since the epoch
     verdict: str
-    samples: int  # of each class in the timing test; 0: it was left out
-    report: str  # Markdown
+    samples: int  # of each class in the timing test; 0: the test was left out
+    report: str  # in Markdown

@@ -1,4 +1,4 @@
-"""Reserved space on the file system of the data directory: a ballast file.
+"""The reserved space on the data directory's file system: a ballast file.
 
 When a write finds no room, most of the ballast is given up for it; the rest is kept for the next
 start and the end of this run, whose files need room too. It is filled again as soon as there is
@@ -22,15 +22,15 @@ from gateway.state.faults import Fault, no_room
 
 BALLAST_FILE = "ballast"
 BALLAST_BYTES = 4 << 20
-START_BYTES = 1 << 20  # the part of it for a start and an end
-LOW_BYTES = 2 << 20  # less than this is a full disk
+START_BYTES = 1 << 20  # the ballast's part for a start and an end
+LOW_BYTES = 2 << 20  # bytes free below which the disk counts as full
 
 _CHUNK = 64 << 10
 _LOG = logging.getLogger(__name__)
 
 
 class ReservedRoom:
-    """The ballast of one data directory, which several processes may share. From any thread."""
+    """The ballast file of a data directory, which several processes may share. From any thread."""
 
     def __init__(self, data_dir: Path) -> None:
         self._directory = data_dir
@@ -38,18 +38,18 @@ class ReservedRoom:
         self.fault: Fault | None = None  # `disk_full`, by the last look at the file system
 
     async def check(self) -> None:
-        """Look how much room there is, and fill the ballast if it is enough."""
+        """Look for free space, and fill the ballast if there is enough."""
         await asyncio.to_thread(self.look)
 
     def look(self) -> None:
-        """Do what `check` does, waiting for the disk."""
+        """Do the same as `check`, waiting for the disk."""
         free = self._free()
         self.fault = no_room("the disk of the data directory") if free < LOW_BYTES else None
         if free >= LOW_BYTES + BALLAST_BYTES - self._size():
             self.fill()
 
     def give_up(self, *, keep: int = START_BYTES) -> bool:
-        """Make room for a write that found none; False if there is nothing left to give up."""
+        """Shrink the ballast for a write that found no space; False if nothing is left of it."""
         if self._size() <= keep:
             return False
         with suppress(OSError):
@@ -60,22 +60,22 @@ class ReservedRoom:
         return False
 
     def end(self) -> None:
-        """Give the last writes of a run all the room there is, if they need it."""
+        """Release the whole ballast for the last writes of a run, if they need it."""
         if self._free() < LOW_BYTES:
             self.give_up(keep=0)
 
     def fill(self) -> None:
-        """Take as much room as there is, up to the whole ballast."""
+        """Grow the ballast into the free space, up to its full size."""
         with suppress(OSError):
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # another one fills it
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # else another fills it
                 _fill(descriptor)
             finally:
                 os.close(descriptor)
 
     def lacks_room(self) -> bool:
-        """Tell whether a small file cannot be written: also where a quota says so."""
+        """Tell whether a small file cannot be written, on a full disk or over a quota."""
         probe = self._directory / f".room.{os.getpid()}"
         try:
             descriptor = os.open(probe, os.O_WRONLY | os.O_CREAT, 0o600)

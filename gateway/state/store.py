@@ -32,9 +32,9 @@ from gateway.state.records import (
 
 Record = Tenant | ApiKey | Group | PublishedPrefix
 R = TypeVar("R", Tenant, ApiKey, Group, PublishedPrefix)
-D = TypeVar("D", Tenant, Group)  # what can be deleted
+D = TypeVar("D", Tenant, Group)  # records that can be deleted
 
-AUDIT_KEPT = 100_000  # older entries go
+AUDIT_KEPT = 100_000  # entries; older ones are removed
 _NAMES: dict[type[Record], str] = {
     Tenant: "tenant",
     ApiKey: "key",
@@ -54,15 +54,15 @@ class Records(Protocol):
         ...
 
     async def every(self, kind: type[R]) -> list[R]:
-        """List all records of a kind, oldest first; deleted prefixes too."""
+        """List all records of a kind, the oldest first; deleted prefixes too."""
         ...
 
     async def get(self, kind: type[R], record_id: str) -> R:
-        """Find one record by id."""
+        """Return the record with this id."""
         ...
 
     async def update(self, kind: type[R], record_id: str, change: Callable[[R], R]) -> R:
-        """Replace a record by what `change` makes of it as it is stored; gives what is stored then.
+        """Replace a stored record by the record that `change` makes of it; return the new one.
 
         Nothing else changes the record meanwhile; `change` may be called again, and what it raises
         is raised. Only what an update may change is replaced (`updated`): a revocation or deletion
@@ -80,19 +80,19 @@ class Records(Protocol):
         ...
 
     async def list_keys(self, tenant_id: str) -> list[ApiKey]:
-        """List a tenant's keys, oldest first."""
+        """List a tenant's keys, the oldest first."""
         ...
 
     async def find_by_digest(self, digest: bytes) -> tuple[ApiKey, Tenant] | None:
-        """Find the key with this digest and its tenant; None when no such key was ever made."""
+        """Return the key with this digest and its tenant; None when no such key was ever issued."""
         ...
 
 
 class ResponseStore(Protocol):
-    """Stored responses, each its tenant's alone: another's is as one that was never there."""
+    """The stored responses of tenants; another tenant's response counts as missing."""
 
     async def keep_response(self, response: StoredResponse, room: ResponseRoom) -> bool:
-        """Store it; False if it has no room even alone. NotFound without its tenant, Conflict.
+        """Store a response; return False if it is larger than the room for all.
 
         The oldest of its tenant go until these fit into `room.of_tenant`, then the oldest of the
         tenant that has the most bytes, until all fit. A disabled tenant counts as not there.
@@ -102,20 +102,20 @@ class ResponseStore(Protocol):
     async def find_response(
         self, tenant_id: str, response_id: str, *, now: float
     ) -> StoredResponse:
-        """Find one of a tenant's; NotFound also when it has expired."""
+        """Return a tenant's response; raise NotFound also when it has expired."""
         ...
 
     async def drop_response(self, tenant_id: str, response_id: str, *, now: float) -> None:
-        """Remove one; raises as `find_response`."""
+        """Remove a tenant's response; raise as `find_response`."""
         ...
 
     async def drop_expired_responses(self, *, now: float) -> None:
-        """Remove what has expired, of all tenants; some of it if there is much."""
+        """Remove expired responses of all tenants, only some of them if there are many."""
         ...
 
 
 class UsageStore(Protocol):
-    """Counters by tenant, key and day."""
+    """The usage counters by tenant, key and day."""
 
     async def add_usage(self, rows: Sequence[UsageRow], *, batch: str) -> None:
         """Add the rows' counters to what is stored, all of them or none.
@@ -133,19 +133,19 @@ class UsageStore(Protocol):
         tenant_id: str | None = None,
         key_id: str | None = None,
     ) -> list[UsageRow]:
-        """List the rows from one day to another, both included, by day, tenant and key."""
+        """List the usage rows from one day to another, both included, by day, tenant and key."""
         ...
 
 
 class AuditLog(Protocol):
-    """The log of what operators did."""
+    """The log of the operators' actions."""
 
     async def append_audit(self, entry: AuditEntry) -> None:
-        """Add an entry; beyond AUDIT_KEPT the oldest go."""
+        """Add an audit entry; remove the oldest entries beyond AUDIT_KEPT."""
         ...
 
     async def list_audit(self, *, limit: int, skip: int = 0) -> list[AuditEntry]:
-        """List at most `limit` entries, newest first, without the `skip` newest."""
+        """List at most `limit` audit entries, newest first, without the `skip` newest entries."""
         ...
 
 
@@ -153,43 +153,43 @@ class IsolationReports(Protocol):
     """The last report on the isolation of tenants."""
 
     async def keep_isolation_report(self, report: IsolationReport) -> None:
-        """Put it in the place of the one before."""
+        """Store a report on isolation in place of the last."""
         ...
 
     async def isolation_report(self) -> IsolationReport | None:
-        """Return the last one; None before the first."""
+        """Return the last report on isolation; None before the first."""
         ...
 
 
 class EngineRegistry(Protocol):
-    """The engines that gateways find here as they come and go."""
+    """The registry in the state by which gateways discover engines."""
 
     async def register_engine(self, engine: RegisteredEngine) -> None:
-        """Add it, or put it in the place of the one with its address, whose `added_at` stays."""
+        """Register an engine, in place of an engine with its address, whose `added_at` stays."""
         ...
 
     async def forget_engine(self, address: str) -> None:
-        """Remove it; NotFound when it is not there."""
+        """Remove an engine; raise NotFound when it is not registered."""
         ...
 
     async def registered_engines(self) -> list[RegisteredEngine]:
-        """List all of them, by address."""
+        """List all registered engines, by address."""
         ...
 
 
 class FlushLog(Protocol):
-    """The flushes that engines are to have done: of each tenant the last, also of deleted ones."""
+    """The log of flushes that engines must do: each tenant's last, also deleted tenants'."""
 
     async def add_flush(self, flush: CacheFlush) -> None:
-        """Add it in the place of the one of its tenant; of everything: in the place of all."""
+        """Record a flush in place of its tenant's last; a flush of everything replaces all."""
         ...
 
     async def flushes(self) -> list[CacheFlush]:
-        """List all of them, the oldest first."""
+        """List all recorded flushes, the oldest first."""
         ...
 
     async def fold_flushes(self, into: CacheFlush, tenant_ids: Sequence[str]) -> None:
-        """Put `into`, of everything, in the place of these tenants' flushes; others stay.
+        """Replace the flushes of these tenants by `into`, a flush of everything; others stay.
 
         Nothing happens where everything was flushed after it.
         """
@@ -206,62 +206,62 @@ class Store(
     FlushLog,
     Protocol,
 ):
-    """All of the state."""
+    """The whole state: all records, responses, usage, logs and registries."""
 
     async def close(self) -> None:
-        """Close files and connections."""
+        """Close the store's files and connections."""
         ...
 
 
 class Listener(Protocol):
-    """Listeners that are notified of other gateways' changes.
+    """A listener that is notified of other gateways' changes.
 
     Such as `gateway.auth.keyring.Keyring` and `gateway.sharing.published.Published`.
     """
 
     def forget(self, changed_id: str) -> None:
-        """Forget this tenant, one of its keys, this published prefix or this flush: it changed."""
+        """Forget a cached tenant, key, published prefix or flush, because it has changed."""
         ...
 
     def reload(self) -> None:
-        """Reload: anything may have changed."""
+        """Reload everything: any record may have changed."""
         ...
 
 
 def missing(kind: type[Record]) -> NotFound:
-    """Make the error where a record of this kind is not there."""
+    """Make the error for a missing record of this kind."""
     return NotFound(f"no such {_NAMES[kind]}")
 
 
 def missing_engine() -> NotFound:
-    """Make the error where no engine is registered at an address."""
+    """Make the error for an address without a registered engine."""
     return NotFound("no such engine")
 
 
 def since(engine: RegisteredEngine, before: bytes | None) -> RegisteredEngine:
-    """Keep the time when the record `before` it at its address was added; None: there is none."""
+    """Return `engine` with the `added_at` of the engine `before` at its address, if any."""
     if before is None:
         return engine
     return replace(engine, added_at=decode(before, type=RegisteredEngine).added_at)
 
 
 def missing_response() -> NotFound:
-    """Make the error where a stored response is not there, or not this tenant's."""
+    """Make the error for a stored response that is missing, or another tenant's."""
     return NotFound("there is no such response", code="response_not_found", param="response_id")
 
 
 def live_group(record: Record) -> str | None:
-    """Return the group that cannot be deleted while this record is as it is; None: none."""
+    """Return the group that cannot be deleted while this record is in it; None: no group."""
     if isinstance(record, PublishedPrefix) and record.deleted_at is not None:
         return None
     return record.group_id if isinstance(record, Tenant | PublishedPrefix) else None
 
 
 def taken() -> Conflict:
-    """Make the error where what must be unique is not."""
+    """Make the error for a unique value that is taken."""
     return Conflict("the name or id is taken")
 
 
 def has_members() -> Conflict:
-    """Make the error where a group cannot be deleted."""
+    """Make the error for a group that cannot be deleted because it has members."""
     return Conflict("the group still has tenants or published prefixes")

@@ -1,4 +1,4 @@
-"""The access log: a line for each request when it has ended.
+"""The access log: a line for each request that has ended.
 
     time=2026-11-23T14:27:10.123Z id=9f.. tenant=tn_.. key=k_.. method=POST
     route=/v1/chat/completions status=200 outcome=stop prompt_tokens=763 cached_tokens=754
@@ -31,17 +31,17 @@ import msgspec
 Form = Literal["lines", "json", "off"]
 
 PROBES = frozenset({"/healthz", "/readyz", "/health", "/livez"})
-MAX_WAITING = 10_000  # lines, of some 300 bytes
-OF_STRANGERS = MAX_WAITING // 2  # beyond which none are added of requests without a key
-_TOGETHER_S = 0.1  # lines of this time are written together
-_END_S = 2.0  # for the last lines
-_AT_ONCE = 4096  # bytes: a pipe keeps them together, whoever else writes into it
+MAX_WAITING = 10_000  # lines that wait to be written, each of some 300 bytes
+OF_STRANGERS = MAX_WAITING // 2  # waiting lines beyond which requests without a key add none
+_TOGETHER_S = 0.1  # seconds whose lines are written together
+_END_S = 2.0  # seconds for the last lines
+_AT_ONCE = 4096  # bytes: a pipe keeps them together, whichever other process writes into it
 _AMBIGUOUS = re.compile(r'["=\\ ]')
 _LOG = logging.getLogger(__name__)
 
 
 class AccessLogEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One request. `time` is its end in seconds since the epoch, durations are milliseconds.
+    """One ended request. `time` is its end in seconds since the epoch, durations are milliseconds.
 
     `client_id` is the client's own id; `outcome` a finish reason or an error's code. Fields are
     None where they are not known or there is nothing to say.
@@ -51,7 +51,7 @@ class AccessLogEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     id: str
     client_id: str | None
     tenant: str | None
-    key: str | None  # its id
+    key: str | None  # the key's id
     method: str
     route: str
     status: int
@@ -64,20 +64,20 @@ class AccessLogEntry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class AccessLog:
-    """A log in lines of `form`, written to `write` or standard output."""
+    """A log of requests in lines of `form`, written by `write` or to standard output."""
 
     def __init__(self, form: Form, write: Callable[[bytes], object] | None = None) -> None:
         self._render = _json if form == "json" else _line
         self._write = write or _to_stdout
         self._waiting: deque[AccessLogEntry] = deque()
-        self._dropped = 0  # ever, by `add`
-        self._told = 0  # of these, by the writer
+        self._dropped = 0  # lines dropped by `add` so far
+        self._told = 0  # dropped lines that the writer has reported
         self._checked: dict[str, int] = {}  # the last status of each health check
         self._due = threading.Event()
         self._ends = threading.Event()
 
     def add(self, entry: AccessLogEntry, *, of_stranger: bool = False) -> None:
-        """Have `entry` written soon; of health checks only those that fail anew.
+        """Queue `entry` to be written; of health checks queue only new failures.
 
         Requests without a key leave half of the room to the others.
         """
@@ -91,14 +91,14 @@ class AccessLog:
             self._due.set()
 
     def _fails_anew(self, check: AccessLogEntry) -> bool:
-        """Tell whether a health check fails that did not fail before: they come every second."""
+        """Tell whether a health check fails that did not fail before: checks come every second."""
         before = self._checked.get(check.route)
         self._checked[check.route] = check.status
         return check.status >= 400 and check.status != before
 
     @contextmanager
     def written(self) -> Iterator[AccessLog]:
-        """Write while this is open, and the rest at its end, for which it waits two seconds."""
+        """Write entries while this context is open, and the rest at its end, within two seconds."""
         writer = threading.Thread(target=self._run, name="access-log", daemon=True)
         writer.start()
         try:
@@ -130,7 +130,7 @@ class AccessLog:
 
 
 def pieces(lines: Sequence[bytes], size: int = _AT_ONCE) -> Iterator[bytes]:
-    """Yield whole lines together, up to `size` bytes."""
+    """Yield whole lines together, up to `size` bytes at a time."""
     piece = b""
     for line in lines:
         if piece and len(piece) + len(line) > size:
@@ -156,7 +156,7 @@ _NAMES = tuple(name for name in AccessLogEntry.__struct_fields__ if name != "tim
 
 
 def _spelled(value: str | int) -> str:
-    """Spell a value as it is, or in quotes if it could be taken for more than one."""
+    """Spell a value as it is, or in quotes if a reader could split it."""
     if isinstance(value, int):
         return str(value)
     return msgspec.json.encode(value).decode() if _AMBIGUOUS.search(value) else value

@@ -23,7 +23,7 @@ from engine.link.stats_messages import (
 
 
 class ReplicaCollector(Collector):
-    """The counters of each of several engines: the names of the sums, but for `ratoon_replica_`.
+    """The counters of each of several engines, under the names of the sums with `ratoon_replica_`.
 
     Where one restarts, its own counters begin at zero, as Prometheus expects; the sums only fall.
     """
@@ -35,7 +35,7 @@ class ReplicaCollector(Collector):
         self._counted = counted
 
     def collect(self) -> Iterator[Metric]:
-        """Yield all metrics of all replicas; none where there is one engine."""
+        """Yield the metrics of all replicas; yield none where there is one engine."""
         if not self._replicas:
             return
         up = GaugeMetricFamily(
@@ -73,13 +73,13 @@ def _replica_name(name: str) -> str:
 
 
 class EngineCollector(Collector):
-    """The engine's counters as of one scrape; of several engines their sums."""
+    """The engine's counters at one scrape; with several engines, the sums of their counters."""
 
     def __init__(self, stats: EngineStats | None) -> None:
         self._stats = stats
 
     def collect(self) -> Iterator[Metric]:
-        """Yield all metrics; without an engine only `ratoon_engine_up`."""
+        """Yield the engine's metrics; without an engine only `ratoon_engine_up`."""
         yield _gauge("ratoon_engine_up", "1 while an engine is connected", self._stats is not None)
         if self._stats is not None:
             yield from _counted(self._stats)

@@ -1,4 +1,4 @@
-"""The metrics that a gateway counts itself: names, help texts, labels and buckets.
+"""The metrics that a gateway measures itself: names, help texts, labels and buckets.
 
 Knows: Prometheus. Does not know: when they are counted, or what is shown (`metrics.py`). Times are
 seconds.
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-# The boundaries that inference dashboards know, and finer ones below them: a cached prefix
+# The bucket boundaries of inference dashboards, and finer ones below them: a cached prefix
 # answers in milliseconds.
 # fmt: off
 FIRST_TOKEN_BUCKETS = (
@@ -42,11 +42,11 @@ class BulkHistogram(Histogram):
 
     @property
     def bounds(self) -> tuple[float, ...]:
-        """The buckets' upper bounds; the last is infinite."""
+        """The upper bounds of the histogram's buckets; the last is infinite."""
         return tuple(self._upper_bounds)
 
     def counts(self) -> tuple[float, ...]:
-        """Return this process's counts, by bucket."""
+        """Return this process's counts by bucket."""
         return tuple(bucket.get() for bucket in self._buckets)
 
     def observe_all(self, amounts: Sequence[float]) -> None:
@@ -59,7 +59,7 @@ class BulkHistogram(Histogram):
 
 @dataclass(frozen=True, slots=True)
 class RequestCounters:
-    """The counters of requests, and of what became of them."""
+    """The counters of requests and of their outcomes."""
 
     running: Gauge
     ended: Counter
@@ -68,7 +68,7 @@ class RequestCounters:
 
 @dataclass(frozen=True, slots=True)
 class TokenCounters:
-    """Tokens of the requests that were answered."""
+    """The token counters of answered requests."""
 
     prompt: Counter
     cached: Counter
@@ -77,7 +77,7 @@ class TokenCounters:
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """The histograms of requests' times, and of each part of them."""
+    """The histograms of requests' durations and of their parts."""
 
     queue: Histogram
     first_token: BulkHistogram
@@ -86,7 +86,7 @@ class Timings:
 
 
 def request_counters(registry: CollectorRegistry) -> RequestCounters:
-    """Create the counters on `registry`."""
+    """Create the request counters on `registry`."""
     return RequestCounters(
         running=Gauge(
             "ratoon_requests_running",
@@ -110,7 +110,7 @@ def request_counters(registry: CollectorRegistry) -> RequestCounters:
 
 
 def token_counters(registry: CollectorRegistry) -> TokenCounters:
-    """Create the counters on `registry`."""
+    """Create the token counters on `registry`."""
 
     def counter(name: str, words: str) -> Counter:
         return Counter(name, words, registry=registry)
@@ -123,7 +123,7 @@ def token_counters(registry: CollectorRegistry) -> TokenCounters:
 
 
 def timings(registry: CollectorRegistry) -> Timings:
-    """Create the histograms on `registry`."""
+    """Create the histograms of durations on `registry`."""
     return Timings(
         queue=Histogram(
             "ratoon_queue_seconds",
@@ -154,7 +154,7 @@ def timings(registry: CollectorRegistry) -> Timings:
 
 
 def fault_gauge(registry: CollectorRegistry) -> Gauge:
-    """Create on `registry` a gauge that is 1 while there is a fault of that status."""
+    """Create on `registry` a gauge by fault status that is 1 while there is such a fault."""
     return Gauge(
         "ratoon_fault",
         "1 while there is a fault of what the gateway keeps, by its status at /readyz",

@@ -1,4 +1,4 @@
-"""Log lines that cannot contain a prompt or a key.
+"""The log lines, which cannot contain a prompt or a key.
 
 The message of an exception may quote its input, so it is left out: the types of the exceptions
 and the places in the code are enough to find the fault.
@@ -26,10 +26,10 @@ ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tupl
 
 
 class QuietFormatter(logging.Formatter):
-    """A formatter of exceptions without their messages and without source lines."""
+    """A log formatter that leaves out exceptions' messages and source lines."""
 
     def formatException(self, ei: ExcInfo) -> str:
-        """List types and places of an exception and of its causes, the first cause first."""
+        """List the types and places of an exception and of its causes, the first cause first."""
         chain: list[str] = []
         error = ei[1]
         while error is not None:
@@ -74,7 +74,7 @@ def write_on(waiting: queue.Queue[str | None], descriptor: int) -> None:
 
 
 def set_up_logging(level: str, descriptor: int = 2) -> None:
-    """Send everything to `descriptor`, standard error, through `QuietFormatter`."""
+    """Send all logs to `descriptor`, standard error, through `QuietFormatter`."""
     waiting: queue.Queue[str | None] = queue.Queue(MAX_WAITING)
     handler = QueueingHandler(waiting)
     handler.setFormatter(QuietFormatter(_FORM))

@@ -36,7 +36,7 @@ from gateway.telemetry.vllm_names import VllmNames
 
 
 class Latencies(NamedTuple):
-    """The counts of this gateway by bucket, whose upper bounds are in seconds."""
+    """The gateway's latency counts by bucket, with the buckets' upper bounds in seconds."""
 
     first_token_bounds: tuple[float, ...]
     first_token: tuple[float, ...]
@@ -45,7 +45,7 @@ class Latencies(NamedTuple):
 
 
 class GatewayMetrics:
-    """The numbers of one gateway, on a registry of their own.
+    """The metrics of one gateway process, on a registry of their own.
 
     Each process counts in a file of its own, and the one that answers a scrape adds them up.
     The file of a process that died still counts, so no counter ever falls.
@@ -54,7 +54,7 @@ class GatewayMetrics:
     content_type = CONTENT_TYPE_LATEST
 
     def __init__(self, shared: Path | None = None, vllm_model: str | None = None) -> None:
-        """Count alone, or with other processes in the directory `shared`.
+        """Count in this process alone, or with other processes through the directory `shared`.
 
         Then each has been started with PROMETHEUS_MULTIPROC_DIR set to it. With `vllm_model`, the
         model's name, what vLLM has as well is shown under its names, too.
@@ -72,7 +72,7 @@ class GatewayMetrics:
 
     def started(self, route: str) -> None:
         """Count a request that was admitted on `route`."""
-        self._times.request.labels(route)  # shows the route with zeros before its first end
+        self._times.request.labels(route)  # shows the route with zeros before a request ends
         self._requests.running.inc()
 
     def queued(self, seconds: float) -> None:
@@ -84,7 +84,7 @@ class GatewayMetrics:
         self._times.first_token.observe(seconds)
 
     def gaps(self, seconds: Sequence[float]) -> None:
-        """Observe that tokens came `seconds` after the ones before them."""
+        """Observe that tokens came `seconds` after the tokens before them."""
         if seconds:
             self._times.gap.observe_all(seconds)
 
@@ -111,7 +111,7 @@ class GatewayMetrics:
         self._requests.refused.labels(route, code).inc()
 
     def latencies(self) -> Latencies:
-        """Return times to the first token and between tokens; of all processes that count together.
+        """Return the latencies to the first token and between tokens, of all processes in `shared`.
 
         Then it takes some milliseconds, and may be called in a thread.
         """
@@ -122,14 +122,14 @@ class GatewayMetrics:
         return Latencies(first.bounds, counts[0], gap.bounds, counts[1])
 
     def faults(self, statuses: set[str]) -> None:
-        """Set the faults there are now."""
+        """Set the gauge to the present faults."""
         for status in STATUSES:
             self._faults.labels(status).set(status in statuses)
 
     def render(
         self, stats: EngineStats | None, replicas: Mapping[str, ReplicaHealth] | None = None
     ) -> bytes:
-        """Write the exposition in Prometheus' text format; `stats` is None without an engine.
+        """Write the metrics in Prometheus' text format; `stats` is None without an engine.
 
         `replicas` are the engines where there are several, of which the stats are joined.
         """
@@ -148,7 +148,7 @@ class GatewayMetrics:
 
 
 def _counts_of_all(shared: Path, histograms: Sequence[BulkHistogram]) -> list[tuple[float, ...]]:
-    """Add up the counts of all processes, by bucket of each of the `histograms`."""
+    """Add up the counts of all processes by bucket, for each of the `histograms`."""
     files = [str(path) for path in shared.glob("histogram_*.db")]
     merged = MultiProcessCollector.merge(files, accumulate=False)  # type: ignore[no-untyped-call]
     found = {
@@ -161,7 +161,7 @@ def _counts_of_all(shared: Path, histograms: Sequence[BulkHistogram]) -> list[tu
 
 
 def _added_up(shared: Path) -> CollectorRegistry:
-    """Add up what all processes have counted in the directory `shared`."""
+    """Add up the metrics of all processes in the directory `shared`."""
     registry = CollectorRegistry()
     MultiProcessCollector(registry, str(shared))  # type: ignore[no-untyped-call]
     return registry

@@ -1,4 +1,4 @@
-"""The counters of a gateway's routing among several engines: `RoutingNotes`.
+"""The metrics of a gateway's routing among several engines: `RoutingNotes`.
 
 How many blocks each engine is known to have is a gauge of the scrape (`engine_metrics`).
 """
@@ -12,7 +12,7 @@ from gateway.telemetry.instruments import FIRST_TOKEN_BUCKETS
 
 
 class RoutingMetrics:
-    """The numbers of one gateway process, on the registry of all others."""
+    """The routing counters of one gateway process, on its common registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._moved = Counter(

@@ -22,9 +22,9 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.trace import Tracer
 
 _PATH = "/v1/traces"
-_MAX_WAITING = 4096  # spans, of which a request makes seven
-_MAX_BATCH = 256  # encoding more at once would delay the event loop
-_EXPORT_S = 5.0  # for one batch, its retries included
+_MAX_WAITING = 4096  # waiting spans; a request makes seven
+_MAX_BATCH = 256  # spans encoded at once: more would delay the event loop
+_EXPORT_S = 5.0  # for one batch of spans, retries included
 _DELAY_MS = 2000
 _SHUTDOWN_S = 2.0
 _MAX_ATTRIBUTE_CHARS = 256
@@ -32,7 +32,7 @@ _MAX_ATTRIBUTE_CHARS = 256
 
 @contextmanager
 def exporting(exporter: SpanExporter, service: str = "ratoon-gateway") -> Iterator[Tracer]:
-    """Yield a tracer whose spans go to `exporter`; shut that down at the end, within 2 s."""
+    """Yield a tracer whose spans go to `exporter`; shut it down at the end, within 2 s."""
     provider = TracerProvider(
         resource=Resource({"service.name": service}).merge(OTELResourceDetector().detect()),
         shutdown_on_exit=False,
@@ -53,7 +53,7 @@ def exporting(exporter: SpanExporter, service: str = "ratoon-gateway") -> Iterat
         shutdown.start()
         shutdown.join(_SHUTDOWN_S)
         if shutdown.is_alive():
-            exporter.shutdown()  # no more retries
+            exporter.shutdown()  # ends the retries
 
 
 def collector(endpoint: str) -> SpanExporter:

@@ -1,4 +1,4 @@
-"""Metrics under the names that vLLM gives them too, for dashboards and load generators made for it.
+"""The metrics under vLLM's names for them too, for dashboards and load generators of vLLM.
 
 Only what means the same is here. A family keeps its labels and gets `model_name`; the routes of a
 counter are not added up.
@@ -34,14 +34,14 @@ _SUCCESS = ("stop", "length")
 
 
 class VllmNames(Collector):
-    """The families of `collected` that vLLM has, under its names, of the model `model`."""
+    """The metrics of `collected` that vLLM also has, under vLLM's names, for the model `model`."""
 
     def __init__(self, collected: Iterable[Metric], model: str) -> None:
         self._collected = collected
         self._model = {"model_name": model}
 
     def collect(self) -> Iterator[Metric]:
-        """Yield all of them."""
+        """Yield the metrics under vLLM's names."""
         for family in self._collected:
             if family.name == _POOL:
                 yield self._usage(family)

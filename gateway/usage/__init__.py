@@ -1,1 +1,1 @@
-"""Usage of requests: measured, added up, stored every second, reported."""
+"""The usage of requests: measured, added up, stored every second, reported."""

@@ -1,4 +1,4 @@
-"""Usage before it is stored: added up in memory, written to the usage store once a second.
+"""The usage that is not stored yet: added up in memory, stored once a second.
 
 A gateway that is killed loses its last second; one that is stopped by a signal stores it. While
 the store is unavailable, counts are kept by key and day (so they do not grow with every request)
@@ -38,7 +38,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class UsageKey(NamedTuple):
-    """A row of the usage store: a key of a tenant on one day, `YYYY-MM-DD` in UTC.
+    """A row of the usage store: the usage of one key on one day, `YYYY-MM-DD` in UTC.
 
     The engine is given the row as a label, keeps it beside the blocks and returns it when they are
     found, perhaps to another gateway, for another tenant's request, days later. It never looks
@@ -50,12 +50,12 @@ class UsageKey(NamedTuple):
     key_id: str
 
     def label(self) -> str:
-        """Write the row as text."""
+        """Spell the row's key as text."""
         return msgspec.json.encode(self).decode()
 
     @classmethod
     def of(cls, label: str) -> UsageKey | None:
-        """Read the row of a label; None if no gateway of this release has made it."""
+        """Parse a label; return None for a label that no gateway of this release made."""
         try:
             row = cls(*_DECODER.decode(label))
             is_day = str(date.fromisoformat(row.day)) == row.day
@@ -70,7 +70,7 @@ def day_of(moment: float) -> str:
 
 
 class UsageAggregator:
-    """The aggregator of use for one process. `clock` gives seconds since the epoch."""
+    """The sums of usage in one process. `clock` gives seconds since the epoch."""
 
     def __init__(
         self,
@@ -80,12 +80,12 @@ class UsageAggregator:
         self._usage_store = usage_store
         self._clock = clock
         self._counted: dict[UsageKey, Counters] = {}
-        self._batches: dict[str, list[UsageRow]] = {}  # by name
-        self._today = (-1, "")  # days since the epoch, and the day as it is written
-        self._has_dropped = False  # what came with a label that is none of ours
+        self._batches: dict[str, list[UsageRow]] = {}  # rows by the batch's name
+        self._today = (-1, "")  # days since the epoch, and the day's text
+        self._has_dropped = False  # whether usage under an unknown label was dropped
 
     def add(self, caller: Caller, used: Counters) -> None:
-        """Count what `caller` used: a request, or what is learned about one after its end."""
+        """Add usage of `caller`: a request's, or usage learned after the request's end."""
         self._add(self._row_of(caller), used)
 
     def writer(self, caller: Caller) -> str:
@@ -93,14 +93,14 @@ class UsageAggregator:
         return self._row_of(caller).label()
 
     def add_cache(self, writer: str, cache: WrittenAndRead) -> None:
-        """Count what a request wrote under the label `writer`, and what it was first to read."""
+        """Add cache tokens written under the label `writer`, and those first read of others."""
         if cache.written:
             self._add_to(writer, Counters(cache_written_tokens=cache.written))
         for label, tokens in cache.first_reads.items():
             self._add_to(label, Counters(cache_read_tokens=tokens))
 
     async def store(self) -> None:
-        """Store what was counted; raises Unavailable, and keeps what could not be stored."""
+        """Store the added usage; raise Unavailable, and keep the usage that could not be stored."""
         if not self._batches:
             self._batches = self._packed()
         while self._batches:
@@ -110,7 +110,7 @@ class UsageAggregator:
 
     @asynccontextmanager
     async def stored_regularly(self, interval_s: float = INTERVAL_S) -> AsyncIterator[None]:
-        """Store every `interval_s` seconds while this is open, and once more at the end."""
+        """Store every `interval_s` seconds while this context is open, and once more at the end."""
         try:
             async with repeated(partial(self._store_later, interval_s), "usage"):
                 yield
@@ -124,7 +124,7 @@ class UsageAggregator:
         return UsageKey(self._today[1], caller.tenant_id, caller.key_id)
 
     def _add_to(self, label: str, used: Counters) -> None:
-        """Count by a label; one that no gateway of this release made is dropped."""
+        """Add usage under a label; usage under a label of no gateway of this release is dropped."""
         row = UsageKey.of(label)
         if row is not None:
             self._add(row, used)
@@ -154,8 +154,8 @@ class UsageAggregator:
 
     async def _store_the_rest(self) -> None:
         try:
-            await self.store()  # what could not be stored before
-            await self.store()  # what was counted since
+            await self.store()  # the rows that could not be stored before
+            await self.store()  # the rows counted since
         except Unavailable:
             lost = sum(map(len, self._batches.values())) + len(self._counted)
             _LOG.error("usage of %d keys could not be stored and is lost", lost)

@@ -1,4 +1,4 @@
-"""Reports that anybody with a key may ask for, made in bounded work and memory.
+"""The usage reports that any key's holder may ask for, made in bounded work and memory.
 
 They take no permit: a tenant that may run nothing may still see what it has used. So each tenant
 has one made at a time, the bytes of those that are sent count as other whole answers do, and none
@@ -19,17 +19,17 @@ from gateway.http.request_head import running_request, until_gone
 from gateway.http.whole_answer import as_taken, gathered
 from gateway.processes.tenant_turns import TenantTurns
 
-MOST_WAITING = 8  # of a tenant
+MOST_WAITING = 8  # reports of one tenant
 
 
 class Reports:
-    """The reports of one gateway process. For one event loop."""
+    """The reports that one gateway process makes. For one event loop."""
 
     def __init__(self) -> None:
         self._turns = TenantTurns(MOST_WAITING)
 
     async def answer(self, request: Request, made: Callable[[], Awaitable[Response]]) -> Response:
-        """Answer by `made` in its turn, counted until the answer is sent.
+        """Answer with the report that `made` makes in its turn, counted until the answer is sent.
 
         Raises TooManyRequests where too many of the tenant wait, ClientGone, and what `made` does.
         """
@@ -42,5 +42,5 @@ class Reports:
         response = await until_gone(request.receive, in_turn())
         if owner != OPERATOR:
             gathered(request.scope).grow(len(response.body))
-            await asyncio.sleep(0)  # one that is cut off for it ends here
+            await asyncio.sleep(0)  # a report that is cut off for its size ends here
         return await as_taken(response)

@@ -30,12 +30,12 @@ DEFAULT_DAYS = 31
 A_DAY: dict[str, Any] = {"anyOf": [{"type": "string", "format": "date"}, {"type": "null"}]}
 A_FORMAT: dict[str, Any] = {"anyOf": [{"enum": ["json", "csv"]}, {"type": "null"}]}
 _HEADERS = {"cache-control": "no-store"}
-# A spreadsheet would run a cell that begins like this. No id does, but a restored record might.
+# A spreadsheet runs a cell that begins so. No id begins so, but a restored record might.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 class UsageView(msgspec.Struct, frozen=True, kw_only=True):
-    """One key's use of one day. None: not measured. Saved tokens are the cached ones.
+    """One key's usage on one day. None: not measured. Saved tokens are the cached tokens.
 
     Of the tokens that its requests put into the cache on that day, no request has found the unread
     ones to this day.
@@ -56,20 +56,20 @@ class UsageView(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, row: UsageRow) -> "UsageView":
-        """Write the view of a row of the usage store."""
+        """Make the view of a usage row."""
         used = row.counters
         return view_of(
             cls,
             row,
             used,
             saved_tokens=used.cached_tokens,
-            # Read before the writer's request has reported that it wrote them, or never reported.
+            # Tokens may be read before their writer's request reports them, or if it never does.
             cache_unread_tokens=max(used.cache_written_tokens - used.cache_read_tokens, 0),
         )
 
 
 class UsageList(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer of GET /v1/usage and /admin/usage: both days are included."""
+    """Answer of GET /v1/usage and /admin/usage: the first and the last day are included."""
 
     first_day: str
     last_day: str
@@ -106,7 +106,7 @@ def _router(
     whose: Callable[..., Awaitable[str | None]],
     reports: Reports,
 ) -> APIRouter:
-    """Serve a report at `path` for the tenant that `whose`, a dependency, gives; None: for all."""
+    """Serve a usage report at `path` of the tenant that the dependency `whose` gives; None: all."""
     router = APIRouter()
 
     @router.get(path, openapi_extra=described(UsageList, texts=["text/csv"]))
@@ -122,7 +122,7 @@ def _router(
 
         async def made() -> Response:
             rows = await usage_store.usage(*days, tenant_id=tenant_id, key_id=key)
-            # Every key has a row a day, and all are written at once.
+            # Every key has a row for each day, and all rows are written at once.
             return await seen_out(asyncio.to_thread(usage_response, request, format, days, rows))
 
         return await reports.answer(request, made)
@@ -131,7 +131,7 @@ def _router(
 
 
 def days_of(first: str | None, last: str | None, now: float) -> tuple[str, str]:
-    """Read the days of `from` and `to`; by default the last DEFAULT_DAYS. Raises BadRequest."""
+    """Read the days `from` and `to`; by default the last DEFAULT_DAYS days. Raises BadRequest."""
     end = _day("to", last or day_of(now))
     if first is None:
         return str(_back(end, DEFAULT_DAYS - 1)), str(end)
@@ -146,7 +146,7 @@ def days_of(first: str | None, last: str | None, now: float) -> tuple[str, str]:
 def usage_response(
     request: Request, wanted: str | None, days: tuple[str, str], rows: Sequence[UsageRow]
 ) -> Response:
-    """Write the rows as JSON; as CSV for `format=csv`, or by default for `Accept: text/csv`.
+    """Write usage rows as JSON; as CSV for `format=csv`, or by default for `Accept: text/csv`.
 
     Raises BadRequest for any other format.
     """

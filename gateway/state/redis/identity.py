@@ -1,4 +1,4 @@
-"""A link to the state of this installation, and to no other: whatever Redis answers.
+"""The link to this installation's state in Redis, which never reaches another state.
 
 The state's id lies in Redis beside it. Every command is sent with a question for the id, so that a
 Redis that was flushed, lost its file or is another one is noticed by the first command, and gets
@@ -24,7 +24,7 @@ from gateway.state.redis.transaction import SCRIPT, Changed, Transaction
 MISSING = "state_missing"
 REDIS = "the state in Redis"
 _ASK = ("GET", at.STATE_ID)
-_SMALL = 16 << 10  # bytes: a change of more is large
+_SMALL = 16 << 10  # bytes: a larger change goes over the large link
 
 
 class StateLink:
@@ -50,29 +50,29 @@ class StateLink:
 
     @property
     def fault(self) -> Fault | None:
-        """The fault when Redis answered last."""
+        """The fault that Redis had when it answered last."""
         return self._lost or (no_room("Redis") if self._is_full else None)
 
     async def check(self) -> None:
-        """Ask for the id, and whether writes are taken again."""
+        """Ask Redis for the state's id, and whether it takes writes again."""
         try:
             await self._settle()
             if self._is_full and self._lost is None:
                 await self._link.command("SET", at.WRITABLE, "1")
                 self._link.is_full = self._large.is_full = False
         except Unavailable:
-            return  # away, lost or still full: `fault` and the link say so
+            return  # Redis is away, lost or still full: `fault` and the link tell
 
     def turn_of(self, tenant_id: str | None) -> AbstractAsyncContextManager[None]:
-        """Return the turn of a tenant's large calls, one at a time: so none waits behind many."""
+        """Return the turns of a tenant's large calls, which run one at a time."""
         return self._turns.of(tenant_id)
 
     async def command(self, *words: Any, size: int = 0) -> Any:
-        """Send one command; return its reply."""
+        """Send one command to Redis; return its reply."""
         return (await self.commands([words], size=size))[0]
 
     async def commands(self, commands: Sequence[Sequence[Any]], *, size: int = 0) -> list[Any]:
-        """Send many commands, in few round trips, not atomic; return their replies."""
+        """Send many commands to Redis in few round trips, not atomically; return their replies."""
         state_id = await self._known()
         link = self._large if size else self._link
         found, *replies = await link.commands([_ASK, *commands], size)
@@ -82,7 +82,7 @@ class StateLink:
         return replies
 
     async def apply(self, transaction: Transaction) -> None:
-        """Apply `transaction`; raises the error of the first expectation that fails, or Changed."""
+        """Apply `transaction`; raise the error of the first failed expectation, or Changed."""
         state_id = await self._known()
         arguments = transaction.arguments([*_ASK], state_id)
         size = sum(map(len, arguments))
@@ -97,7 +97,7 @@ class StateLink:
             raise transaction.error_of(failed - 1) or Changed()
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Close all connections to Redis."""
         await self._large.close()
         await self._link.close()
 
@@ -106,13 +106,13 @@ class StateLink:
         return self._link.is_full or self._large.is_full
 
     async def _known(self) -> str:
-        """Return the id that every command is sent with. Raises StateLost, or Unavailable."""
+        """Return the state's id, which every command carries. Raises StateLost, or Unavailable."""
         if self._id is None or self._lost is not None:
             return await self._settle()
         return self._id
 
     async def _settle(self) -> str:
-        """Find out which state this is, or what is wrong; raises StateLost, or Unavailable."""
+        """Find out the state's id, or its fault; raise StateLost, or Unavailable."""
         found, records = await self._link.commands([_ASK, ("EXISTS", at.TENANTS, at.KEYS)])
         try:
             settled = self._settled(found, is_empty=not records)
@@ -129,7 +129,7 @@ class StateLink:
         return settled
 
     def _settled(self, found: bytes | None, *, is_empty: bool) -> str:
-        if found is None and self._id is not None:  # it was here: what is there now is not it
+        if found is None and self._id is not None:  # the id is that of another state
             raise WrongState(gone(self._expected.what, self._expected.name))
         return self._expected.settled(_text(found), is_empty=is_empty)
 

@@ -1,4 +1,4 @@
-"""The names of keys in Redis.
+"""The names of the state's keys in Redis.
 
 Every kind of record is one hash from id to record, and every index a hash or set beside it. So a
 listing is one command; and an eviction (which the server must not be configured to do) would lose
@@ -8,66 +8,66 @@ a whole kind of record at once, which denies access rather than granting any.
 from __future__ import annotations
 
 STATE_ID = "ratoon:state-id"
-WRITABLE = "ratoon:writable"  # written to learn whether Redis takes writes again
+WRITABLE = "ratoon:writable"  # a key written to learn whether Redis takes writes again
 TENANTS = "ratoon:tenants"
 TENANT_NAMES = "ratoon:tenant-names"
 KEYS = "ratoon:keys"
-DIGESTS = "ratoon:digests"  # to [key id, tenant id]
+DIGESTS = "ratoon:digests"  # from key digest to [key id, tenant id]
 GROUPS = "ratoon:groups"
 GROUP_NAMES = "ratoon:group-names"
 PREFIXES = "ratoon:prefixes"
 PREFIX_VERSIONS = "ratoon:prefix-versions"
 USAGE_DAYS = "ratoon:usage-days"  # sorted by day_number
-RESPONSE_ENDS = "ratoon:response-ends"  # [tenant id, id], sorted by when it expires
-RESPONSE_BYTES = "ratoon:response-bytes"  # tenants, sorted by the bytes of theirs
+RESPONSE_ENDS = "ratoon:response-ends"  # [tenant id, response id], sorted by expiry
+RESPONSE_BYTES = "ratoon:response-bytes"  # tenants, sorted by the bytes of their responses
 RESPONSE_BYTES_OF_ALL = "ratoon:response-bytes-of-all"
-AUDIT = "ratoon:audit"  # newest first
+AUDIT = "ratoon:audit"  # newest entry first
 ISOLATION_REPORT = "ratoon:isolation-report"
-ENGINES = "ratoon:engines"  # from address to record
-FLUSHES = "ratoon:flushes"  # from tenant id to record; "" for everything
-CHANGES = "ratoon:changes"  # a channel: the id of a tenant, prefix or flush that has changed
+ENGINES = "ratoon:engines"  # from address to engine record
+FLUSHES = "ratoon:flushes"  # from tenant id to flush record; "" for all tenants
+CHANGES = "ratoon:changes"  # a channel of changes: the id of a tenant, prefix or flush
 
 
 def keys_of(tenant_id: str) -> str:
-    """Return the set of a tenant's key ids."""
+    """Return the Redis key of the set of a tenant's key ids."""
     return f"ratoon:tenant-keys:{tenant_id}"
 
 
 def members_of(group_id: str) -> str:
-    """Return the set of ids of a group's tenants and live prefixes."""
+    """Return the Redis key of the set of ids of a group's tenants and live prefixes."""
     return f"ratoon:group-members:{group_id}"
 
 
 def responses_of(tenant_id: str) -> str:
-    """Return a tenant's stored responses, from id to record."""
+    """Return the Redis key of a tenant's stored responses, from id to record."""
     return f"ratoon:responses:{tenant_id}"
 
 
 def response_ages(tenant_id: str) -> str:
-    """Return their ids, sorted by when they were made."""
+    """Return the Redis key of a tenant's response ids, sorted by creation."""
     return f"ratoon:response-ages:{tenant_id}"
 
 
 def version_of(name: str, version: int) -> str:
-    """Name a prefix's field in PREFIX_VERSIONS; the number is first, so none is ambiguous."""
+    """Return a prefix's field in PREFIX_VERSIONS; the number is first, so no field is ambiguous."""
     return f"{version}:{name}"
 
 
 def usage_tenants(day: str) -> str:
-    """Return the set of tenants that used anything on a day."""
+    """Return the Redis key of the set of tenants with usage on a day."""
     return f"ratoon:usage-tenants:{day}"
 
 
 def usage_of(day: str, tenant_id: str) -> str:
-    """Return a tenant's counters of a day: `KEY ID:COUNTER` to number."""
+    """Return the Redis key of a tenant's counters of a day: `KEY ID:COUNTER` to number."""
     return f"ratoon:usage:{day}:{tenant_id}"
 
 
 def batch_of(name: str) -> str:
-    """Return the marker that a batch of usage was counted."""
+    """Return the Redis key that marks a batch of usage as counted."""
     return f"ratoon:usage-batch:{name}"
 
 
 def day_number(day: str) -> str:
-    """Write a day as a number that sorts as it does."""
+    """Convert a day to a number that sorts as the day does."""
     return day.replace("-", "")

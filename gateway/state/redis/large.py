@@ -1,4 +1,4 @@
-"""A second link to the same Redis, for what has no bound that keeps it small.
+"""A second link to the same Redis for commands of unbounded size.
 
 Stored responses, listings, reports: tenants and operators decide how large they are, and several
 megabytes do not cross within the link's timeout, however well Redis is. So they have connections
@@ -18,14 +18,14 @@ from gateway.state.redis.link import RedisLink
 
 T = TypeVar("T")
 
-UNSIZED = 2 << 20  # bytes to be ready for, of an answer whose size is not known before
+UNSIZED = 2 << 20  # bytes expected of an answer of unknown size
 
 
 class LargeLink(RedisLink):
-    """A link beside another, which says before each call whether Redis is there."""
+    """A link for large calls beside the main link, which it asks whether Redis is there."""
 
     calls_at_once = 2
-    commands_at_once = 16  # Redis answers all of a round trip before it turns to anybody else
+    commands_at_once = 16  # Redis answers a whole round trip before it serves other clients
 
     def __init__(self, beside: RedisLink) -> None:
         super().__init__(
@@ -34,9 +34,9 @@ class LargeLink(RedisLink):
         self._beside = beside
 
     async def run(self, work: Callable[[], Awaitable[T]], size: int = UNSIZED) -> T:
-        """Run `work` on the client, in its turn. Raises Unavailable."""
+        """Run `work` on the client when its turn has come. Raises Unavailable."""
         async with self._turns:
-            # Fails at once while the breaker is open. A Redis whose disk is full refuses PING.
+            # Fails at once while the breaker is open. A Redis with a full disk refuses PING.
             await self._beside.command("ECHO", "there?")
             return await self._run(work, size)
 
@@ -45,7 +45,7 @@ class LargeLink(RedisLink):
 
 
 def _connected_like(client: Redis, connections: int) -> Redis:
-    """Make a client of the same server, with the same password and timeouts."""
+    """Make a client of the same Redis, with the same password and timeouts."""
     like = client.connection_pool
     return Redis.from_pool(
         BlockingConnectionPool(

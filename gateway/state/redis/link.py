@@ -1,4 +1,4 @@
-"""The gateway's link to Redis: short timeouts, a circuit breaker, one tree of errors.
+"""The gateway's link to Redis: short timeouts, a circuit breaker, one hierarchy of errors.
 
 The state and the limits share it, so whichever notices first that Redis is away spares the other
 the timeouts. What may be large has a link of its own beside it (`large`).
@@ -41,15 +41,15 @@ TIMEOUT_S = 0.05
 FAILURES = 5
 PROBE_AFTER_S = 1.0
 MAX_CONNECTIONS = 64
-_SOCKET_TIMEOUT_S = 10.0  # for callers that have no other timeout
-_BYTES_A_SECOND = 2 << 20  # the rate of a slow network
+_SOCKET_TIMEOUT_S = 10.0  # for callers without a timeout of their own
+_BYTES_A_SECOND = 2 << 20  # bytes a second of a slow network
 _LOG_AGAIN_S = 10.0
 
 _LOG = logging.getLogger(__name__)
 
 
 class Breaker:
-    """The breaker of calls to a server that does not answer; it lets one through now and then.
+    """The circuit breaker of a server that does not answer; it lets single probes through.
 
     After FAILURES in a row it is open: no call is made, so no caller waits for a timeout. Every
     `probe_after_s` seconds one caller is let through as a probe; if it succeeds, the breaker
@@ -67,11 +67,11 @@ class Breaker:
 
     @property
     def is_open(self) -> bool:
-        """True if only probes are let through."""
+        """True if only probes may call the server."""
         return self._failures >= FAILURES
 
     def admits(self) -> bool:
-        """Tell whether to ask now; while open, True makes the caller the probe."""
+        """Tell whether to call now; while open, True makes the caller the probe."""
         if not self.is_open:
             return True
         now = self._monotonic()
@@ -81,24 +81,24 @@ class Breaker:
         return True
 
     def succeeded(self) -> None:
-        """Note that an answer came."""
+        """Note that the server answered."""
         self._failures = 0
 
     def failed(self) -> None:
-        """Note that no answer came."""
+        """Note that the server did not answer."""
         self._failures += 1
         if self.is_open:
             self._next_probe = self._monotonic() + self._probe_after_s
 
 
 class NoAnswer(Unavailable):
-    """Redis was asked and did not answer in time: it may still do what it was asked to."""
+    """The error of a call that Redis did not answer in time: Redis may still carry it out."""
 
 
 def connect(
     url: str, password: str | None = None, *, timeout_s: float = _SOCKET_TIMEOUT_S
 ) -> Redis:
-    """Make a client of the server at `url`. It connects when it is first used.
+    """Make a client of the Redis at `url`. It connects at its first use.
 
     Replies are bytes. `timeout_s` goes by the clock, however busy this process is; who needs an
     answer soon waits `loop_timeout` a shorter time.
@@ -116,11 +116,11 @@ def connect(
         retry=Retry(NoBackoff(), 0),
         protocol=2,
     )
-    return Redis.from_pool(pool)  # and so closed with it
+    return Redis.from_pool(pool)  # the pool is closed with the client
 
 
 def open_link(shared: Shared) -> RedisLink:
-    """Open a link to the shared Redis; raise ValueError without a URL, or for a malformed one."""
+    """Open a link to the shared Redis; raise ValueError for a missing or malformed URL."""
     if shared.redis_url is None:
         raise ValueError("no Redis is shared")
     file = shared.redis_password_file
@@ -129,24 +129,24 @@ def open_link(shared: Shared) -> RedisLink:
 
 
 class RedisLink:
-    """One client behind a breaker; the client is closed with the link. For one event loop.
+    """A Redis client behind a circuit breaker, closed with the link. For one event loop.
 
     `timeout_s` is the longest that one round trip may take, and longer by the `size` of what
     crosses: bytes.
     """
 
-    calls_at_once = 16  # more would only wait there, with their time running
+    calls_at_once = 16  # more calls would only wait in Redis, with their timeouts running
     commands_at_once = 256  # in one round trip
 
     def __init__(
         self, client: Redis, breaker: Breaker | None = None, *, timeout_s: float = TIMEOUT_S
     ) -> None:
         self.client = client
-        self.is_full = False  # whether a write was refused for lack of room; others set it back
+        self.is_full = False  # whether Redis refused a write for lack of room; callers set it back
         self.timeout_s = timeout_s
         self._breaker = breaker or Breaker(time.monotonic)
         self._turns = asyncio.Semaphore(self.calls_at_once)
-        self._log_again: dict[str, float] = {}  # kinds of failures, and from when on
+        self._log_again: dict[str, float] = {}  # when each kind of failure is logged again
 
     async def command(self, *words: Any) -> Any:
         """Send one command; return its reply: bytes, int, list or None. Raises Unavailable."""
@@ -154,7 +154,7 @@ class RedisLink:
         return await self.run(lambda: send(*words))
 
     async def commands(self, commands: Sequence[Sequence[Any]], size: int = 0) -> list[Any]:
-        """Send many commands, in few round trips, not atomic. Raises Unavailable."""
+        """Send many commands in few round trips, not atomically. Raises Unavailable."""
         replies: list[Any] = []
         for start in range(0, len(commands), self.commands_at_once):
             pipeline = self.client.pipeline(transaction=False)
@@ -164,7 +164,7 @@ class RedisLink:
         return replies
 
     def script(self, source: str) -> Script:
-        """Make a Lua script, which runs in one round trip and is reloaded if the server lost it."""
+        """Make a Lua script that runs in one round trip and is reloaded if Redis lost it."""
         return Script(self, source)
 
     async def run(self, work: Callable[[], Awaitable[T]], size: int = 0) -> T:
@@ -205,7 +205,7 @@ class RedisLink:
             _LOG.error("Redis does not answer: %s", type(error).__name__)
 
     def _log_seldom(self, line: str, word: str) -> None:
-        """Log a kind of failure, but not for each request that meets it."""
+        """Log a kind of failure at intervals, not for each request that meets it."""
         now = time.monotonic()
         if now >= self._log_again.get(word, now):
             self._log_again[word] = now + _LOG_AGAIN_S
@@ -222,13 +222,13 @@ class Script:
     async def __call__(
         self, keys: Sequence[str], arguments: Sequence[str | bytes | float], size: int = 0
     ) -> Any:
-        """Run it; raises Unavailable."""
+        """Run the script; raise Unavailable."""
         send = partial(self._script, keys=list(keys), args=list(arguments))
         return await self._link.run(send, size)
 
 
 def unavailable(kind: type[Unavailable] = Unavailable) -> Unavailable:
-    """Make the refusal while Redis is away or cannot do what is asked."""
+    """Make the error for a Redis that is away or cannot do what is asked."""
     return kind(
         "the gateway cannot reach its state at the moment",
         code="state_unavailable",
@@ -242,6 +242,6 @@ def _is_full(error: RedisError) -> bool:
 
 
 def _first_word(error: RedisError) -> str:
-    """Return the kind of a refusal; the rest of its text may quote what was sent."""
+    """Return a refusal's first word, its kind; the rest of its text may quote arguments."""
     word = str(error).partition(" ")[0]
     return word if word.isupper() and word.isalpha() else type(error).__name__

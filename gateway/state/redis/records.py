@@ -1,4 +1,4 @@
-"""Tenants, keys, groups and published prefixes in Redis, each with the indexes beside it.
+"""The tenants, keys, groups and published prefixes in Redis, each with its indexes.
 
 A record is found by its id in the hash of its kind, and what must be unique (a name, a digest, a
 version) by the index of its kind. Groups and tenants have sets of what belongs to them. A change
@@ -21,15 +21,15 @@ from gateway.state.redis.response_changes import drop_all
 from gateway.state.redis.transaction import Changed, Transaction
 from gateway.state.store import D, R, Record, has_members, live_group, missing, taken
 
-_MAX_TRIES = 20  # of a change, while others change the same record
+_MAX_TRIES = 20  # tries of a change, while others change the same record
 _encode = msgspec.json.encode
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    records: str  # from id to record
-    index: str  # from what must be unique to id
-    size: int = 0  # bytes of one record; 0: it is small
+    records: str  # the Redis key of the map from id to record
+    index: str  # the Redis key of the map from the unique value to id
+    size: int = 0  # bytes of one record; 0: small
 
 
 _PLACES: dict[type[Record], _Place] = {
@@ -41,13 +41,13 @@ _PLACES: dict[type[Record], _Place] = {
 
 
 class RedisRecords:
-    """`gateway.state.store.Records` on one link."""
+    """The records (`gateway.state.store.Records`) in Redis, on one link."""
 
     def __init__(self, link: StateLink) -> None:
         self.link = link
 
     async def create(self, record: R) -> None:
-        """Add a record."""
+        """Add a record to Redis."""
         place, transaction = _PLACES[type(record)], Transaction()
         owner = record.id
         if isinstance(record, ApiKey):
@@ -63,15 +63,15 @@ class RedisRecords:
         await self.link.apply(transaction)
 
     async def every(self, kind: type[R]) -> list[R]:
-        """List all records of a kind, oldest first."""
+        """List all records of a kind, the oldest first."""
         return _read(kind, await self.link.command("HVALS", _PLACES[kind].records, size=UNSIZED))
 
     async def get(self, kind: type[R], record_id: str) -> R:
-        """Find one record by id."""
+        """Return the record with this id."""
         return (await self._changing(kind, record_id))[0]
 
     async def update(self, kind: type[R], record_id: str, change: Callable[[R], R]) -> R:
-        """Replace a record by what `change` makes of it."""
+        """Replace a record by the record that `change` makes of it."""
         stored: R | None = None
 
         async def changed() -> Transaction:
@@ -94,16 +94,16 @@ class RedisRecords:
         return stored
 
     async def delete(self, kind: type[D], record_id: str) -> None:
-        """Remove a tenant and what is its own, or a group."""
+        """Delete a tenant with its keys and responses, or a group."""
         await self._repeat(lambda: self._deletion(kind, record_id))
 
     async def list_keys(self, tenant_id: str) -> list[ApiKey]:
-        """List a tenant's keys, oldest first."""
+        """List a tenant's keys, the oldest first."""
         await self.get(Tenant, tenant_id)
         return await self._keys_of(tenant_id)
 
     async def find_by_digest(self, digest: bytes) -> tuple[ApiKey, Tenant] | None:
-        """Find the key with this digest and its tenant; None when no such key was ever made."""
+        """Return the key with this digest and its tenant; None when no such key was ever issued."""
         owner = await self.link.command("HGET", at.DIGESTS, digest)
         if owner is None:
             return None
@@ -127,7 +127,7 @@ class RedisRecords:
             transaction.expect(["SCARD", at.members_of(old.id)], 0, has_members())
         else:
             keys = await self._keys_of(old.id)
-            # Single keys are never removed, so the same number is the same keys.
+            # Single keys are never removed, so an equal number of keys means the same keys.
             transaction.expect(["SCARD", at.keys_of(old.id)], len(keys))
             for key in keys:
                 transaction.write("HDEL", at.KEYS, key.id)
@@ -141,7 +141,7 @@ class RedisRecords:
         return transaction
 
     async def _repeat(self, change: Callable[[], Awaitable[Transaction]]) -> None:
-        """Make and apply a transaction; repeat while others change the same data in between."""
+        """Make and apply a transaction; repeat while others change the same data."""
         for _ in range(_MAX_TRIES):
             try:
                 return await self.link.apply(await change())
@@ -150,7 +150,7 @@ class RedisRecords:
         raise unavailable()
 
     async def _changing(self, kind: type[R], record_id: str) -> tuple[R, Transaction]:
-        """Return the record, and a transaction applied only if the record has not changed."""
+        """Return a record, and a transaction applied only if the record has not changed."""
         place, size = _PLACES[kind].records, _PLACES[kind].size
         stored = await self.link.command("HGET", place, record_id, size=size)
         if stored is None:
@@ -161,20 +161,20 @@ class RedisRecords:
 
 
 def _read(kind: type[R], stored: list[bytes | None]) -> list[R]:
-    """Read those records that are there, by the time at which they were made."""
+    """Read the records that exist, by the time at which they were made."""
     records = [msgspec.json.decode(record, type=kind) for record in stored if record is not None]
     return sorted(records, key=lambda record: (record.created_at, record.id))
 
 
 def _keep(transaction: Transaction, record: Record) -> None:
-    """Write the record, and tell other gateways whose it is."""
+    """Write a record, and tell other gateways which tenant it belongs to."""
     transaction.write("HSET", _PLACES[type(record)].records, record.id, _encode(record))
     whose = record.tenant_id if isinstance(record, ApiKey) else record.id
     transaction.write("PUBLISH", at.CHANGES, whose)
 
 
 def _unique(record: Record) -> str | bytes:
-    """Return what no other record of its kind may have, beside its id."""
+    """Return the record's unique value beside its id."""
     if isinstance(record, ApiKey):
         return record.digest
     if isinstance(record, PublishedPrefix):
@@ -187,7 +187,7 @@ def _expect_free(transaction: Transaction, place: str, field: str | bytes) -> No
 
 
 def _join(transaction: Transaction, member_id: str, old: str | None, new: str | None) -> None:
-    """Let a member leave one group and enter another; NotFound when that is not there."""
+    """Move a member from one group to another; raise NotFound when the group does not exist."""
     if new == old:
         return
     if old is not None:

@@ -1,4 +1,4 @@
-"""The changes of a stored response in Redis: it all comes, and goes, in one transaction.
+"""The changes of a stored response in Redis: each adds or removes it in one transaction.
 
 Knows: the keys of stored responses. Does not know: when one comes or goes (`responses`, `records`).
 """
@@ -14,12 +14,12 @@ from gateway.state.redis.transaction import Transaction
 
 
 def end_of(tenant_id: str, response_id: str) -> bytes:
-    """Write a response's member of RESPONSE_ENDS."""
+    """Return a response's member in RESPONSE_ENDS."""
     return msgspec.json.encode([tenant_id, response_id])
 
 
 async def drop_one(link: StateLink, tenant_id: str, response_id: str) -> Transaction:
-    """Make a transaction that removes one response, also what is left of one that is gone."""
+    """Make a transaction that removes one response, or the rest of one that is gone."""
     place = at.responses_of(tenant_id)
     size = await link.command("HSTRLEN", place, response_id)
     transaction = Transaction()
@@ -33,12 +33,12 @@ async def drop_one(link: StateLink, tenant_id: str, response_id: str) -> Transac
 
 
 async def drop_all(link: StateLink, transaction: Transaction, tenant_id: str) -> None:
-    """Let `transaction` remove all of a tenant's responses, which is short however many they are.
+    """Let `transaction` remove all responses of a tenant, in few commands.
 
     Their members of RESPONSE_ENDS stay until these responses would have expired.
     """
     size = await link.command("ZSCORE", at.RESPONSE_BYTES, tenant_id)
-    held = b"" if size is None else int(size)  # no bytes where the tenant never had any
+    held = b"" if size is None else int(size)  # no bytes where the tenant never had any response
     transaction.expect(["ZSCORE", at.RESPONSE_BYTES, tenant_id], held)
     transaction.write("UNLINK", at.responses_of(tenant_id), at.response_ages(tenant_id))
     transaction.write("ZREM", at.RESPONSE_BYTES, tenant_id)
@@ -46,7 +46,7 @@ async def drop_all(link: StateLink, transaction: Transaction, tenant_id: str) ->
 
 
 def add_one(transaction: Transaction, response: StoredResponse, record: bytes) -> None:
-    """Let `transaction` add one, whose record it is."""
+    """Let `transaction` add the response with this record."""
     tenant_id, response_id = response.tenant_id, response.id
     ends_at, made_at = repr(response.expires_at), repr(response.created_at)
     transaction.write("HSET", at.responses_of(tenant_id), response_id, record)

@@ -1,4 +1,4 @@
-"""Stored responses in Redis: a hash for each tenant, and what is counted and sorted beside it.
+"""The stored responses in Redis: a hash for each tenant, and sums and orders beside it.
 
 Room is made after a response was added, one transaction for each that goes, so for a moment there
 may be more bytes than the bounds allow.
@@ -27,7 +27,7 @@ class RedisResponses(RedisRecords):
     """`gateway.state.store.ResponseStore` on one link."""
 
     async def keep_response(self, response: StoredResponse, room: ResponseRoom) -> bool:
-        """Store it, and let the oldest go where there is no room for all."""
+        """Store a response; remove the oldest responses where there is no room for all."""
         record = msgspec.json.encode(response)
         if not room.has_room_for(len(record)):
             return False
@@ -51,7 +51,7 @@ class RedisResponses(RedisRecords):
     async def find_response(
         self, tenant_id: str, response_id: str, *, now: float
     ) -> StoredResponse:
-        """Find one of a tenant's; NotFound also when it has expired."""
+        """Return a tenant's response; raise NotFound also when it has expired."""
         place = at.responses_of(tenant_id)
         async with self.link.turn_of(tenant_id):
             size = await self._size_of(tenant_id, response_id, now)
@@ -61,18 +61,18 @@ class RedisResponses(RedisRecords):
         return _DECODER.decode(record)
 
     async def drop_response(self, tenant_id: str, response_id: str, *, now: float) -> None:
-        """Remove one; NotFound also when it has expired."""
+        """Remove a tenant's response; raise NotFound also when it has expired."""
         await self._size_of(tenant_id, response_id, now)
         await self._repeat(lambda: drop_one(self.link, tenant_id, response_id))
 
     async def drop_expired_responses(self, *, now: float) -> None:
-        """Remove what has expired, some of it if there is much."""
+        """Remove expired responses, only some of them if there are many."""
         bounds = "-inf", repr(now), "LIMIT", 0, _EXPIRED_AT_ONCE
         for member in await self.link.command("ZRANGEBYSCORE", at.RESPONSE_ENDS, *bounds):
             await self._drop(*msgspec.json.decode(member, type=tuple[str, str]))
 
     async def _size_of(self, tenant_id: str, response_id: str, now: float) -> int:
-        """Count the bytes of one of a tenant's; NotFound also when it has expired."""
+        """Return the bytes of a tenant's response; raise NotFound also when it has expired."""
         size, ends_at = await self.link.commands(
             [
                 ("HSTRLEN", at.responses_of(tenant_id), response_id),
@@ -84,7 +84,7 @@ class RedisResponses(RedisRecords):
         return int(size)
 
     async def _drop_of_one_too_many(self, tenant_id: str, room: ResponseRoom) -> Transaction | None:
-        """Remove the oldest of the tenant, or of whoever has most, while the bytes do not fit.
+        """Make a transaction that removes the oldest response of a tenant, where bytes are short.
 
         Only if the bytes are still what they were: two that make room at once would each remove
         one where one is too many.
@@ -112,5 +112,5 @@ class RedisResponses(RedisRecords):
         return drop
 
     async def _drop(self, tenant_id: str, response_id: str) -> None:
-        with suppress(Changed):  # another gateway has dropped it
+        with suppress(Changed):  # another gateway has removed it
             await self.link.apply(await drop_one(self.link, tenant_id, response_id))

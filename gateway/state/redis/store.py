@@ -1,4 +1,4 @@
-"""The state in Redis, for several gateways.
+"""The state of several gateways, in Redis.
 
 Records are JSON, as in SQLite. Every change is one transaction (`transaction`), which also
 publishes changes of tenants, keys and prefixes to all gateways. Usage is one hash for each tenant
@@ -45,7 +45,7 @@ from gateway.state.store import AUDIT_KEPT, Listener, missing_engine, since
 RECONNECT_S = 0.5
 PING_S = 5.0
 _BATCH_KEPT_S = "3600"
-_FIELDS_AT_ONCE = 1000  # of a command: Lua passes on some thousand words
+_FIELDS_AT_ONCE = 1000  # fields of a command: Lua passes on some thousand words
 
 
 class RedisStore(RedisResponses):
@@ -78,7 +78,7 @@ class RedisStore(RedisResponses):
         try:
             await self.link.apply(transaction)
         except Changed:
-            return  # counted already
+            return  # the batch is counted already
 
     async def usage(
         self,
@@ -88,7 +88,7 @@ class RedisStore(RedisResponses):
         tenant_id: str | None = None,
         key_id: str | None = None,
     ) -> list[UsageRow]:
-        """List the rows from one day to another, both included, by day, tenant and key."""
+        """List the usage rows from one day to another, both included, by day, tenant and key."""
         async with self.link.turn_of(tenant_id):
             places = await self._places(first_day, last_day, tenant_id)
             ask = [("HGETALL", at.usage_of(day, tenant)) for day, tenant in places]
@@ -97,14 +97,14 @@ class RedisStore(RedisResponses):
         return [row for row in rows if key_id in (None, row.key_id)]
 
     async def append_audit(self, entry: AuditEntry) -> None:
-        """Add an entry; beyond AUDIT_KEPT the oldest go."""
+        """Add an audit entry; remove the oldest entries beyond AUDIT_KEPT."""
         transaction = Transaction()
         transaction.write("LPUSH", at.AUDIT, msgspec.json.encode(entry))
         transaction.write("LTRIM", at.AUDIT, "0", str(AUDIT_KEPT - 1))
         await self.link.apply(transaction)
 
     async def list_audit(self, *, limit: int, skip: int = 0) -> list[AuditEntry]:
-        """List at most `limit` entries, newest first, without the `skip` newest."""
+        """List at most `limit` audit entries, newest first, without the `skip` newest entries."""
         if limit <= 0:
             return []
         last = skip + limit - 1
@@ -112,18 +112,18 @@ class RedisStore(RedisResponses):
         return [msgspec.json.decode(entry, type=AuditEntry) for entry in found]
 
     async def keep_isolation_report(self, report: IsolationReport) -> None:
-        """Put it in the place of the one before."""
+        """Store a report on isolation in place of the last."""
         transaction = Transaction()
         transaction.write("SET", at.ISOLATION_REPORT, msgspec.json.encode(report))
         await self.link.apply(transaction)
 
     async def isolation_report(self) -> IsolationReport | None:
-        """Return the last one; None before the first."""
+        """Return the last report on isolation; None before the first."""
         found = await self.link.command("GET", at.ISOLATION_REPORT, size=UNSIZED)
         return None if found is None else msgspec.json.decode(found, type=IsolationReport)
 
     async def register_engine(self, engine: RegisteredEngine) -> None:
-        """Add it, or put it in the place of the one with its address.
+        """Register an engine, in place of any engine with its address.
 
         Whoever starts an engine at an address is alone in saying so: no transaction is needed.
         """
@@ -134,20 +134,20 @@ class RedisStore(RedisResponses):
         await self.link.apply(transaction)
 
     async def forget_engine(self, address: str) -> None:
-        """Remove it; NotFound when it is not there."""
+        """Remove an engine; raise NotFound when it is not registered."""
         transaction = Transaction()
         transaction.expect(["HEXISTS", at.ENGINES, address], 1, missing_engine())
         transaction.write("HDEL", at.ENGINES, address)
         await self.link.apply(transaction)
 
     async def registered_engines(self) -> list[RegisteredEngine]:
-        """List all of them, by address."""
+        """List all registered engines, by address."""
         found = await self.link.command("HVALS", at.ENGINES, size=UNSIZED)
         engines = [msgspec.json.decode(record, type=RegisteredEngine) for record in found]
         return sorted(engines, key=lambda engine: engine.address)
 
     async def add_flush(self, flush: CacheFlush) -> None:
-        """Add it in the place of the one of its tenant; of everything: in the place of all."""
+        """Record a flush in place of its tenant's last; a flush of everything replaces all."""
         transaction = Transaction()
         if flush.tenant_id is None:
             transaction.write("DEL", at.FLUSHES)
@@ -157,13 +157,13 @@ class RedisStore(RedisResponses):
         await self.link.apply(transaction)
 
     async def flushes(self) -> list[CacheFlush]:
-        """List all of them, the oldest first."""
+        """List all recorded flushes, the oldest first."""
         found = await self.link.command("HVALS", at.FLUSHES, size=UNSIZED)
         flushes = [msgspec.json.decode(record, type=CacheFlush) for record in found]
         return sorted(flushes, key=lambda flush: flush.at)
 
     async def fold_flushes(self, into: CacheFlush, tenant_ids: Sequence[str]) -> None:
-        """Put `into`, of everything, in the place of these; not where all was flushed later."""
+        """Replace these flushes by `into`, of everything, unless everything was flushed later."""
         transaction = Transaction()
         before = await self.link.command("HGET", at.FLUSHES, "")
         if before is None:
@@ -176,17 +176,17 @@ class RedisStore(RedisResponses):
             some = tenant_ids[start : start + _FIELDS_AT_ONCE]
             transaction.write("HDEL", at.FLUSHES, *some)
         transaction.write("HSET", at.FLUSHES, "", msgspec.json.encode(into))
-        with suppress(Changed):  # by a flush of everything: there is nothing to fold any more
+        with suppress(Changed):  # a flush of everything came: nothing is left to fold
             await self.link.apply(transaction)
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections to Redis."""
         await self.link.close()
 
     async def _places(
         self, first_day: str, last_day: str, tenant_id: str | None
     ) -> list[tuple[str, str]]:
-        """List the days and tenants that there may be rows of, in order."""
+        """List, in order, the days and tenants that may have usage rows."""
         bounds = at.day_number(first_day), at.day_number(last_day)
         stored = await self.link.command("ZRANGEBYSCORE", at.USAGE_DAYS, *bounds)
         days = [day.decode() for day in stored]
@@ -202,7 +202,7 @@ class RedisStore(RedisResponses):
 
 
 def _rows(places: Sequence[tuple[str, str]], found: Sequence[dict[bytes, bytes]]) -> list[UsageRow]:
-    """Make the rows of each day and tenant, whose hash is at the same place in `found`."""
+    """Make the rows of each day and tenant from the hash at the same place in `found`."""
     return [
         UsageRow(day=day, tenant_id=tenant, key_id=key, counters=counters)
         for (day, tenant), fields in zip(places, found, strict=True)
@@ -211,7 +211,7 @@ def _rows(places: Sequence[tuple[str, str]], found: Sequence[dict[bytes, bytes]]
 
 
 def _by_key(fields: dict[bytes, bytes]) -> dict[str, Counters]:
-    """Group a hash's fields, which are keys and counters, by key."""
+    """Group a hash's fields, each named by key and counter, by key."""
     found: dict[str, dict[str, Any]] = defaultdict(dict)
     for field, value in fields.items():
         key, _, counter = field.decode().rpartition(":")
@@ -221,7 +221,7 @@ def _by_key(fields: dict[bytes, bytes]) -> dict[str, Counters]:
 
 @asynccontextmanager
 async def told_of_changes(client: Redis, *listeners: Listener) -> AsyncIterator[None]:
-    """Tell `listeners` what other gateways change of tenants and prefixes, while this is open.
+    """Tell `listeners` of other gateways' changes to tenants and prefixes while this is open.
 
     Messages may get lost when a connection breaks or a server restarts. The harm is bounded,
     because keyrings look keys up again after a few seconds anyway, and after each new subscription
@@ -239,7 +239,7 @@ async def _hear_once(client: Redis, listeners: Sequence[Listener]) -> None:
 
 
 async def _hear(channel: PubSub, listeners: Sequence[Listener]) -> None:
-    """Listen until the connection breaks or the server answers no ping."""
+    """Listen until the connection breaks or Redis answers no ping."""
     await channel.subscribe(at.CHANGES)
     last_word = time.monotonic()
     while time.monotonic() - last_word < 2 * PING_S:

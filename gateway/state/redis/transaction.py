@@ -1,4 +1,4 @@
-"""A change to Redis as data: conditions, and what to write if they hold; applied by one script.
+"""A change to Redis as data, applied by one script: conditions, and the writes if they hold.
 
 Scripts run one at a time on the server, so a transaction is applied completely or not at all, in
 one round trip (WATCH and MULTI would take four, and a connection of their own). A change that
@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from gateway.errors import GatewayError
 
 Command = list[str | bytes]
-Reply = bytes | int  # of bytes, never empty ones
+Reply = bytes | int  # byte replies are never empty
 
-# The arguments are in one flat list: a count before every list, and after the command of a
-# condition the reply that is expected. The result is the number of the condition that fails, or 0.
+# The arguments are one flat list: a count before every list, and the expected reply after each
+# condition's command. The result is the number of the condition that fails, or 0.
 SCRIPT = """
 local at = 0
 local function take() at = at + 1 return ARGV[at] end
@@ -35,18 +35,18 @@ return 0
 
 
 class Changed(Exception):
-    """The data that a transaction was made from has changed: read it again."""
+    """The error of a transaction whose data have changed since they were read: read them again."""
 
 
 @dataclass(slots=True)
 class Transaction:
-    """The checks and writes, in order. A failed expectation raises the error given with it."""
+    """The checks and writes of a change, in order. A failed check raises its own error."""
 
     _writes: list[Command] = field(default_factory=list)
     _checks: list[tuple[Command, Reply, GatewayError | None]] = field(default_factory=list)
 
     def expect(self, command: Command, reply: Reply, otherwise: GatewayError | None = None) -> None:
-        """Write only if `command` gives `reply`; without an error given, Changed is raised."""
+        """Write only if `command` gives `reply`; raise `error` else, by default Changed."""
         self._checks.append((command, reply, otherwise))
 
     def write(self, *command: str | bytes) -> None:
@@ -54,11 +54,11 @@ class Transaction:
         self._writes.append([*command])
 
     def error_of(self, number: int) -> GatewayError | None:
-        """Return the error of the expectation of this number, from 1."""
+        """Return the error of the expectation with this number, from 1."""
         return self._checks[number - 1][2]
 
     def arguments(self, ask: Command, state_id: str) -> list[str | bytes]:
-        """Write the script's arguments; the first condition is that `ask` gives `state_id`."""
+        """Return the script's arguments; the first condition is that `ask` gives `state_id`."""
         words: list[str | bytes] = [str(1 + len(self._checks)), str(len(ask)), *ask, state_id]
         for command, reply, _ in self._checks:
             found = str(reply) if isinstance(reply, int) else reply

@@ -1,1 +1,1 @@
-"""The store of one machine: SQLite's files, their faults, the records in tables."""
+"""The store of one machine: SQLite files, their faults, and records in tables."""

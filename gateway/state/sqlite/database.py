@@ -39,17 +39,17 @@ from gateway.state.sqlite.file import (
 T = TypeVar("T")
 
 ROOM_BYTES = 1 << 20
-START_CHECK_S = 2.0  # some hundred MB; a larger file is checked as far as that
-CHECK_S = 1.0  # the same while it is in use
-CHECK_PART = 0.02  # of the time, at most, is spent on checks
-CHECK_EVERY_S = 5.0  # at least so long between two
+START_CHECK_S = 2.0  # enough for some hundred MB; the rest of a larger file is not checked
+CHECK_S = 1.0  # seconds of a check while the file is in use
+CHECK_PART = 0.02  # the most time spent on checks, as a share
+CHECK_EVERY_S = 5.0  # the least time between two checks
 RETRY_AFTER_S = 1.0
-_WAL_PAGES = 200  # then they are written back: so a WAL needs no more than its room
+_WAL_PAGES = 200  # then pages are written back, so that a WAL needs only its reserved room
 _LONG_WAL = 1000
 
 
 class DatabaseFile:
-    """An open file. `run` is for one thread at a time on each connection; `look` for any.
+    """An open SQLite file. Call `run` from one thread at a time per connection, `look` from any.
 
     `prepare` brings it to its schema, in a transaction. A power cut loses nothing of a `durable`
     file, and the last seconds of any other. The latter is synced by `look` alone, or nearly so, and
@@ -70,7 +70,7 @@ class DatabaseFile:
         *,
         busy_s: float,
         durable: bool = True,
-        check_every_s: float | None = None,  # CHECK_EVERY_S
+        check_every_s: float | None = None,  # None: CHECK_EVERY_S
     ) -> None:
         self.fault: Fault | None = None
         self.id: str | None = None
@@ -94,7 +94,7 @@ class DatabaseFile:
         on: sqlite3.Connection | None = None,
         may_use_reserve: bool = True,
     ) -> T:
-        """Do `work`, again if it found no room and some was given up, if it may use that.
+        """Do `work`; do it again in space given up by the ballast, if it may use that.
 
         It is done `on` one of the file's readers, or on its own connection.
 
@@ -107,7 +107,7 @@ class DatabaseFile:
         try:
             return self._attempt(connection, work, may_use_reserve=may_use_reserve)
         except DatabaseDamaged as error:
-            # SQLite's own finding may pass with a disk's bad moment, a bad record does not.
+            # SQLite's finding may be due to a passing fault of the disk; a bad record is not.
             self._has_bad_record |= not isinstance(error.__cause__, sqlite3.Error)
             self.fault = self._damaged()
             raise StateLost(self.fault.status) from error
@@ -121,7 +121,7 @@ class DatabaseFile:
             ) from error
 
     def reader(self) -> sqlite3.Connection | None:
-        """Open a new connection, for one thread at a time, on which nothing can be changed.
+        """Open a new read-only connection, for one thread at a time.
 
         None where the file is damaged, and refuses all.
         """
@@ -132,20 +132,20 @@ class DatabaseFile:
         return connection
 
     async def check(self) -> None:
-        """Look whether the file is there and whole, and has room of its own."""
+        """Check that the file is there and whole, and has room of its own."""
         await asyncio.to_thread(self.look)
 
     def look(self) -> None:
-        """Do what `check` does, waiting for the disk."""
+        """Do the same as `check`, waiting for the disk."""
         if self._connection is None:
             return
-        with suppress(OSError):  # the next look finds out
+        with suppress(OSError):  # the next look finds the fault
             self.fault = self._moved() or self._unwhole()
             if self.fault is None:
                 self._keep_up()
 
     def close(self) -> None:
-        """Close it."""
+        """Close the file."""
         if self._connection is not None:
             self._connection.close()
 
@@ -184,7 +184,7 @@ class DatabaseFile:
         with transaction(connection):
             self.id = _identified(connection, self._expected)
             self._bring_to_schema(connection)
-        connection.execute("PRAGMA foreign_keys = ON")  # no effect inside a transaction
+        connection.execute("PRAGMA foreign_keys = ON")  # it has no effect inside a transaction
 
     def _attempt(
         self,
@@ -196,7 +196,7 @@ class DatabaseFile:
         try:
             return self._try(connection, work)
         except DatabaseFull:
-            self._try(connection, write_back)  # then the WAL is begun again, in its own room
+            self._try(connection, write_back)  # then the WAL begins again, in its own room
         try:
             return self._try(connection, work)
         except DatabaseFull:
@@ -212,7 +212,7 @@ class DatabaseFile:
         return damaged(self._expected.what, self._path.name)
 
     def _moved(self) -> Fault | None:
-        """Tell of a file that has gone, been emptied or been exchanged since it was opened."""
+        """Return the fault of a file removed, emptied or exchanged since it was opened."""
         what, path = self._expected.what, self._path
         if _size(path) == 0:
             return gone(what, path.name)
@@ -221,7 +221,7 @@ class DatabaseFile:
         return None
 
     def _unwhole(self) -> Fault | None:
-        """Read the file anew: the connection in use may have old pages in memory."""
+        """Check the file on a new connection: the one in use may have old pages in memory."""
         now = time.monotonic()
         is_due = now - self._checked_at >= max(self._check_every_s, self._check_took_s / CHECK_PART)
         if self._has_bad_record or (self.fault is None and not is_due):
@@ -250,7 +250,7 @@ class DatabaseFile:
         )
 
     def _keep_up(self) -> None:
-        """Make room in the file and in its WAL, if there is some; sync what `run` does not."""
+        """Make room in the file and in its WAL, if there is space; sync the writes of `run`."""
         wal = self._path.with_name(self._path.name + "-wal")
         holds_room = _size(wal) >= ROOM_BYTES or self._room.fault is not None
         if holds_room and self._durable:
@@ -262,11 +262,11 @@ class DatabaseFile:
                     hold_room(connection, ROOM_BYTES)
                 write_back(connection)
         except DatabaseFault:
-            return  # the next look finds out
+            return  # the next look finds the fault
 
 
 def _identified(connection: sqlite3.Connection, expected: ExpectedState) -> str:
-    """Return the file's id; a new file gets one. Raises WrongState."""
+    """Return the file's id; give a new file an id. Raises WrongState."""
     tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
     connection.execute("CREATE TABLE IF NOT EXISTS identity (id TEXT NOT NULL)")
     found = _stored_id(connection)

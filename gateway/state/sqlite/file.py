@@ -22,7 +22,7 @@ import msgspec
 from gateway.state.private_file import require_private
 
 WAL_WAIT_S = 10.0
-_OPCODES = 20_000  # of SQLite between two looks at the clock
+_OPCODES = 20_000  # SQLite's opcodes between two looks at the clock
 _AWAY = {
     sqlite3.SQLITE_BUSY,
     sqlite3.SQLITE_LOCKED,
@@ -37,24 +37,24 @@ _AWAY = {
 
 
 class DatabaseFault(Exception):
-    """A file that SQLite could not read or write. The message is SQLite's."""
+    """The error of a file that SQLite could not read or write. The message is SQLite's."""
 
 
 class DatabaseDamaged(DatabaseFault):
-    """The file does not hold what was written, or cannot be read."""
+    """The error of a file that is unreadable, or has other content than was written."""
 
 
 class DatabaseFull(DatabaseFault):
-    """There is no room for a write."""
+    """The error of a write without room."""
 
 
 class DatabaseAway(DatabaseFault):
-    """The file cannot be used now."""
+    """The error of a file that cannot be used now."""
 
 
 @contextmanager
 def translated(lacks_room: Callable[[], bool]) -> Iterator[None]:
-    """Raise what goes wrong inside as a DatabaseFault.
+    """Raise SQLite's errors in this context as a DatabaseFault.
 
     `lacks_room` is asked where the code does not tell a full disk from a broken one. A violated
     constraint and a closed connection are no faults of the file.
@@ -70,7 +70,7 @@ def translated(lacks_room: Callable[[], bool]) -> Iterator[None]:
 
 
 def _kind(error: sqlite3.DatabaseError, lacks_room: Callable[[], bool]) -> type[DatabaseFault]:
-    # Text that is not UTF-8 has no code: Python raises it.
+    # Text that is not UTF-8 has no error code: Python raises the error.
     primary = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
     if primary == sqlite3.SQLITE_FULL:
         return DatabaseFull
@@ -88,7 +88,7 @@ def open_shared(
     busy_s: float,
     check_same_thread: bool = True,
 ) -> sqlite3.Connection:
-    """Open or make the file (0600), and let `prepare` bring it to its schema.
+    """Open or create the file (0600), and let `prepare` bring it to its schema.
 
     A statement waits for other processes' transactions for `busy_s`. Raises FileExposed when
     others may read the file, sqlite3.DatabaseError when it is no database, and what `prepare` does.
@@ -107,14 +107,14 @@ def open_shared(
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Do all or nothing. The lock is taken first, so what is read inside stays true."""
-    with connection:  # commits, or rolls back whatever is raised, also by the commit
+    """Make a transaction: all or nothing. Its lock comes first, so values read inside stay true."""
+    with connection:  # commits, or rolls back on any error, also the commit's own
         connection.execute("BEGIN IMMEDIATE")
         yield
 
 
 def hold_room(connection: sqlite3.Connection, size: int) -> None:
-    """Write `size` bytes and free them: its pages stay free in the file, its frames in the WAL."""
+    """Write `size` bytes and free them: their pages stay free in the file and in the WAL."""
     with transaction(connection):
         connection.execute("DROP TABLE IF EXISTS room")
         connection.execute("CREATE TABLE room (bytes BLOB)")
@@ -124,7 +124,7 @@ def hold_room(connection: sqlite3.Connection, size: int) -> None:
 
 
 def write_back(connection: sqlite3.Connection) -> None:
-    """Copy the WAL into the file, so that it can be begun again."""
+    """Copy the WAL into the file, so that the WAL can begin again."""
     try:
         connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
     except sqlite3.OperationalError as error:
@@ -133,7 +133,7 @@ def write_back(connection: sqlite3.Connection) -> None:
 
 
 def is_whole(connection: sqlite3.Connection, within_s: float) -> bool:
-    """Tell whether SQLite's own check finds nothing, as far as it comes in this time."""
+    """Tell whether SQLite's check finds no fault, as far as it comes in this time."""
     deadline = time.monotonic() + within_s
     connection.set_progress_handler(lambda: time.monotonic() > deadline, _OPCODES)
     try:
@@ -148,7 +148,7 @@ def is_whole(connection: sqlite3.Connection, within_s: float) -> bool:
 
 
 def _make_private(path: Path) -> None:
-    """Make the file 0600 before SQLite would make it otherwise; -wal and -shm inherit its mode.
+    """Create the file 0600 before SQLite creates it otherwise; -wal and -shm inherit its mode.
 
     A file that is there is looked at, not opened: closing any descriptor of it would drop the
     locks that another connection of this process holds.
@@ -160,7 +160,7 @@ def _make_private(path: Path) -> None:
 
 
 def _enter_wal(connection: sqlite3.Connection) -> None:
-    """Switch to WAL. SQLite's busy handler does not cover this, and processes start together."""
+    """Switch the file to WAL; retry, since SQLite's busy handler does not cover this."""
     deadline = time.monotonic() + WAL_WAIT_S
     while True:
         try:

@@ -1,4 +1,4 @@
-"""The records that operators and engines leave in SQLite: audit, a report, engines, flushes.
+"""The operators' and engines' records in SQLite: audit log, report, engines, flushes.
 
 Knows: the tables `audit`, `reports`, `engines` and `flushes`. Does not know: tenants.
 """
@@ -24,7 +24,7 @@ class SqliteOperation(SqliteResponses):
 
     @on_worker
     def append_audit(self, connection: sqlite3.Connection, entry: AuditEntry) -> None:
-        """Add an entry; beyond AUDIT_KEPT the oldest go."""
+        """Add an audit entry; remove the oldest entries beyond AUDIT_KEPT."""
         with transaction(connection):
             number = connection.execute(
                 "INSERT INTO audit (record) VALUES (?)", (msgspec.json.encode(entry),)
@@ -35,7 +35,7 @@ class SqliteOperation(SqliteResponses):
     def list_audit(
         self, connection: sqlite3.Connection, *, limit: int, skip: int = 0
     ) -> list[AuditEntry]:
-        """List at most `limit` entries, newest first, without the `skip` newest."""
+        """List at most `limit` audit entries, newest first, without the `skip` newest entries."""
         found = connection.execute(
             "SELECT record FROM audit ORDER BY id DESC LIMIT ? OFFSET ?", (limit, skip)
         )
@@ -45,7 +45,7 @@ class SqliteOperation(SqliteResponses):
     def keep_isolation_report(
         self, connection: sqlite3.Connection, report: IsolationReport
     ) -> None:
-        """Put it in the place of the one before."""
+        """Store a report on isolation in place of the last."""
         connection.execute(
             "INSERT OR REPLACE INTO reports (name, record) VALUES ('isolation', ?)",
             (msgspec.json.encode(report),),
@@ -53,13 +53,13 @@ class SqliteOperation(SqliteResponses):
 
     @on_reads
     def isolation_report(self, connection: sqlite3.Connection) -> IsolationReport | None:
-        """Return the last one; None before the first."""
+        """Return the last report on isolation; None before the first."""
         found = connection.execute("SELECT record FROM reports WHERE name = 'isolation'").fetchone()
         return None if found is None else msgspec.json.decode(found[0], type=IsolationReport)
 
     @on_worker
     def register_engine(self, connection: sqlite3.Connection, engine: RegisteredEngine) -> None:
-        """Add it, or put it in the place of the one with its address."""
+        """Register an engine, in place of any engine with its address."""
         with transaction(connection):
             before = connection.execute(_ENGINE, (engine.address,)).fetchone()
             connection.execute(
@@ -69,7 +69,7 @@ class SqliteOperation(SqliteResponses):
 
     @on_worker
     def add_flush(self, connection: sqlite3.Connection, flush: CacheFlush) -> None:
-        """Add it in the place of the one of its tenant; of everything: in the place of all."""
+        """Record a flush in place of its tenant's last; a flush of everything replaces all."""
         row = (flush.tenant_id or "", flush.at, msgspec.json.encode(flush))
         with transaction(connection):
             if flush.tenant_id is None:
@@ -80,7 +80,7 @@ class SqliteOperation(SqliteResponses):
 
     @on_reads
     def flushes(self, connection: sqlite3.Connection) -> list[CacheFlush]:
-        """List all of them, the oldest first."""
+        """List all recorded flushes, the oldest first."""
         found = connection.execute("SELECT record FROM flushes ORDER BY at")
         return [msgspec.json.decode(record, type=CacheFlush) for (record,) in found]
 
@@ -88,7 +88,7 @@ class SqliteOperation(SqliteResponses):
     def fold_flushes(
         self, connection: sqlite3.Connection, into: CacheFlush, tenant_ids: Sequence[str]
     ) -> None:
-        """Put `into`, of everything, in the place of these; not where all was flushed later."""
+        """Replace these flushes by `into`, of everything, unless everything was flushed later."""
         with transaction(connection):
             later = connection.execute(
                 "SELECT 1 FROM flushes WHERE flow = '' AND at > ?", (into.at,)
@@ -104,13 +104,13 @@ class SqliteOperation(SqliteResponses):
 
     @on_worker
     def forget_engine(self, connection: sqlite3.Connection, address: str) -> None:
-        """Remove it; NotFound when it is not there."""
+        """Remove an engine; raise NotFound when it is not registered."""
         statement = "DELETE FROM engines WHERE address = ?"
         if not connection.execute(statement, (address,)).rowcount:
             raise missing_engine()
 
     @on_reads
     def registered_engines(self, connection: sqlite3.Connection) -> list[RegisteredEngine]:
-        """List all of them, by address."""
+        """List all registered engines, by address."""
         found = connection.execute("SELECT record FROM engines ORDER BY address")
         return [msgspec.json.decode(record, type=RegisteredEngine) for (record,) in found]

@@ -1,4 +1,4 @@
-"""Stored responses in SQLite.
+"""The stored responses in SQLite.
 
 They may be lost in a power cut, so that no answer waits for the disk; what tenants and keys write
 after them is synced as ever. And they take none of the room that is reserved on a full disk.
@@ -28,7 +28,7 @@ class SqliteResponses(SqliteWorker):
     """`gateway.state.store.ResponseStore` on a SQLite file."""
 
     async def keep_response(self, response: StoredResponse, room: ResponseRoom) -> bool:
-        """Store it, and let the oldest go where there is no room for all."""
+        """Store a response; remove the oldest responses where there is no room for all."""
         record = msgspec.json.encode(response)
         if not room.has_room_for(len(record)):
             return False
@@ -42,20 +42,20 @@ class SqliteResponses(SqliteWorker):
     async def find_response(
         self, tenant_id: str, response_id: str, *, now: float
     ) -> StoredResponse:
-        """Find one of a tenant's; NotFound also when it has expired."""
+        """Return a tenant's response; raise NotFound also when it has expired."""
         wanted = (tenant_id, response_id, now)
         return await self.in_turn(
             tenant_id, self.read, lambda connection: _find(connection, wanted)
         )
 
     async def drop_response(self, tenant_id: str, response_id: str, *, now: float) -> None:
-        """Remove one; NotFound also when it has expired."""
+        """Remove a tenant's response; raise NotFound also when it has expired."""
         wanted = (tenant_id, response_id, now)
         await self.in_turn(tenant_id, self.run, lambda connection: _drop(connection, wanted))
 
     @on_worker
     def drop_expired_responses(self, connection: sqlite3.Connection, *, now: float) -> None:
-        """Remove what has expired, some of it if there is much."""
+        """Remove expired responses, only some of them if there are many."""
         connection.execute(
             "DELETE FROM responses WHERE rowid IN"
             " (SELECT rowid FROM responses WHERE expires_at <= ? LIMIT ?)",
@@ -64,7 +64,7 @@ class SqliteResponses(SqliteWorker):
 
 
 def drop_responses_of(connection: sqlite3.Connection, tenant_id: str) -> None:
-    """Remove all of a tenant's."""
+    """Remove all responses of a tenant."""
     connection.execute("DELETE FROM responses WHERE tenant_id = ?", (tenant_id,))
 
 
@@ -110,7 +110,7 @@ def _check_tenant(connection: sqlite3.Connection, tenant_id: str) -> None:
 
 
 def _make_room(connection: sqlite3.Connection, tenant_id: str, room: ResponseRoom) -> None:
-    """Drop the oldest of the tenant, then of whoever has most, until the bytes fit."""
+    """Remove the tenant's oldest responses, then the largest tenant's, until the bytes fit."""
     while _bytes(connection, "WHERE tenant_id = ?", tenant_id) > room.of_tenant:
         _drop_oldest(connection, tenant_id)
     while _bytes(connection) > room.of_all:
@@ -135,7 +135,7 @@ def _drop_oldest(connection: sqlite3.Connection, tenant_id: str) -> None:
 
 @contextmanager
 def _unsynced(connection: sqlite3.Connection) -> Iterator[None]:
-    """Commit to the disk with the next commit that is synced."""
+    """Commit the body's change without a sync; the next synced commit takes it to the disk."""
     connection.execute("PRAGMA synchronous = NORMAL")
     try:
         yield

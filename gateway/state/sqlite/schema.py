@@ -18,12 +18,12 @@ _OLDEST = 2
 
 
 class SchemaTooNew(Exception):
-    """The file was written by a later release, and this one cannot know what it holds."""
+    """The error of a file written by a later release, whose schema is unknown here."""
 
 
 def make_schema(connection: sqlite3.Connection, path: Path) -> None:
-    """Bring a new or older file to the schema; raises SchemaTooNew. In the caller's transaction."""
-    connection.execute("PRAGMA secure_delete = ON")  # what is deleted is no more in the file
+    """Bring a new or older file to the schema, in the caller's transaction; raise SchemaTooNew."""
+    connection.execute("PRAGMA secure_delete = ON")  # deleted content is overwritten in the file
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version != 0 and not _OLDEST <= version <= VERSION:
         raise SchemaTooNew(f"{path} has schema version {version}, this release knows {VERSION}")
@@ -32,7 +32,7 @@ def make_schema(connection: sqlite3.Connection, path: Path) -> None:
     for added, statements in _ADDED.items():
         for statement in statements if version < added else ():
             connection.execute(statement)
-    connection.execute(f"PRAGMA user_version = {VERSION}")  # takes no parameters
+    connection.execute(f"PRAGMA user_version = {VERSION}")  # PRAGMA takes no parameters
 
 
 _TABLES = (
@@ -58,7 +58,7 @@ _TABLES = (
         record BLOB NOT NULL
     )""",
     "CREATE INDEX keys_of_tenant ON keys (tenant_id)",
-    # group_id is NULL for a prefix that is for everyone, and for one that was deleted.
+    # group_id is NULL for a prefix for everyone, and for a deleted prefix.
     """CREATE TABLE prefixes (
         id TEXT PRIMARY KEY NOT NULL,
         name TEXT NOT NULL,
@@ -81,7 +81,7 @@ _TABLES = (
     "CREATE TABLE audit (id INTEGER PRIMARY KEY AUTOINCREMENT, record BLOB NOT NULL)",
 )
 
-# Bytes are added up by triggers, which also fire when responses go with their tenant.
+# Triggers add up the bytes, also when responses are deleted with their tenant.
 _RESPONSES = (
     """CREATE TABLE responses (
         tenant_id TEXT NOT NULL REFERENCES tenants (id) ON DELETE CASCADE,
@@ -115,10 +115,10 @@ _ENGINES = (
     "CREATE TABLE engines (address TEXT PRIMARY KEY NOT NULL, record BLOB NOT NULL) WITHOUT ROWID",
 )
 
-# A flush of everything has the flow "".
+# The flow of a flush of everything is "".
 _FLUSHES = (
     "CREATE TABLE flushes (flow TEXT PRIMARY KEY NOT NULL, at REAL NOT NULL, record BLOB NOT NULL)",
 )
 
-# The additions of each version, by its number.
+# The schema changes of each version, by its number.
 _ADDED = {2: _TABLES, 3: _RESPONSES, 4: _REPORTS, 5: _ENGINES, 6: _FLUSHES}

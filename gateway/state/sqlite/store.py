@@ -1,4 +1,4 @@
-"""The state in one SQLite file, for one machine.
+"""The state of one machine, in one SQLite file.
 
 All statements run on threads (`worker`), so the event loop never waits for the disk. Several
 processes may open the same file: WAL lets them read while one writes, and a writer waits for
@@ -50,7 +50,7 @@ from gateway.state.store import (
 BUSY_TIMEOUT_S = 10.0
 BATCHES_KEPT_S = 3600.0
 # The primary key begins with the day, so a tenant's rows are looked up on each of the days: the
-# cost is of these and of what is found, however many rows other tenants have.
+# cost grows with the days and the rows found, not with other tenants' rows.
 _USAGE = (
     "SELECT day, tenant_id, key_id, json_group_object(counter, value) FROM usage"
     " WHERE day BETWEEN :first AND :last"
@@ -86,7 +86,7 @@ class SqliteStore(SqliteOperation):
 
     @on_worker
     def create(self, connection: sqlite3.Connection, record: R) -> None:
-        """Add a record; Conflict if a unique value is taken, NotFound if its owner is not there."""
+        """Add a record; Conflict if a unique value is taken, NotFound for a missing owner."""
         row = _row(record)
         columns, values = ", ".join(row), ", ".join(f":{name}" for name in row)
         with _constrained(_missing_owner(record)):
@@ -96,12 +96,12 @@ class SqliteStore(SqliteOperation):
 
     @on_reads
     def every(self, connection: sqlite3.Connection, kind: type[R]) -> list[R]:
-        """List all records of a kind, oldest first."""
+        """List all records of a kind, the oldest first."""
         return _every(connection, kind)
 
     @on_lookups
     def get(self, connection: sqlite3.Connection, kind: type[R], record_id: str) -> R:
-        """Find one record by id."""
+        """Return the record with this id."""
         return _one(connection, kind, record_id)
 
     @on_worker
@@ -112,7 +112,7 @@ class SqliteStore(SqliteOperation):
         record_id: str,
         change: Callable[[R], R],
     ) -> R:
-        """Replace a record by what `change` makes of it. Raises as `create` does."""
+        """Replace a record by the record that `change` makes of it. Raises as `create` does."""
         with transaction(connection):
             old = _one(connection, kind, record_id)
             record = old.updated(change(old))
@@ -126,7 +126,7 @@ class SqliteStore(SqliteOperation):
 
     @on_worker
     def delete(self, connection: sqlite3.Connection, kind: type[D], record_id: str) -> None:
-        """Remove a tenant and what is its own, or a group; Conflict if others belong to it."""
+        """Delete a tenant with its keys and responses, or a group; Conflict if it has members."""
         with _constrained(has_members()):
             statement = f"DELETE FROM {_TABLES[kind]} WHERE id = ?"
             if not connection.execute(statement, (record_id,)).rowcount:
@@ -134,7 +134,7 @@ class SqliteStore(SqliteOperation):
 
     @on_reads
     def list_keys(self, connection: sqlite3.Connection, tenant_id: str) -> list[ApiKey]:
-        """List a tenant's keys, oldest first."""
+        """List a tenant's keys, the oldest first."""
         _one(connection, Tenant, tenant_id)
         return _every(connection, ApiKey, tenant_id=tenant_id)
 
@@ -142,7 +142,7 @@ class SqliteStore(SqliteOperation):
     def find_by_digest(
         self, connection: sqlite3.Connection, digest: bytes
     ) -> tuple[ApiKey, Tenant] | None:
-        """Find the key with this digest and its tenant; None when no such key was ever made."""
+        """Return the key with this digest and its tenant; None when no such key was ever issued."""
         found = connection.execute(
             "SELECT keys.record, tenants.record FROM keys"
             " JOIN tenants ON tenants.id = keys.tenant_id WHERE keys.digest = ?",
@@ -186,7 +186,7 @@ class SqliteStore(SqliteOperation):
         tenant_id: str | None = None,
         key_id: str | None = None,
     ) -> list[UsageRow]:
-        """List the rows from one day to another, both included, by day, tenant and key."""
+        """List the usage rows from one day to another, both included, by day, tenant and key."""
         statement = _USAGE if tenant_id is None else _USAGE_OF_TENANT
         if key_id is not None:
             statement += " AND key_id = :key"
@@ -197,7 +197,7 @@ class SqliteStore(SqliteOperation):
 
 
 def _one(connection: sqlite3.Connection, kind: type[R], record_id: str) -> R:
-    """Find the record with this id."""
+    """Return the record with this id."""
     statement = f"SELECT record FROM {_TABLES[kind]} WHERE id = ?"
     found = connection.execute(statement, (record_id,)).fetchone()
     if found is None:
@@ -206,7 +206,7 @@ def _one(connection: sqlite3.Connection, kind: type[R], record_id: str) -> R:
 
 
 def _every(connection: sqlite3.Connection, kind: type[R], **wanted: str) -> list[R]:
-    """List all records whose columns are as `wanted`, oldest first."""
+    """List all records whose columns have the `wanted` values, oldest first."""
     where = " AND ".join(f"{name} = :{name}" for name in wanted) or "TRUE"
     statement = f"SELECT record FROM {_TABLES[kind]} WHERE {where} ORDER BY created_at, rowid"
     decoder = msgspec.json.Decoder(kind)
@@ -216,7 +216,7 @@ def _every(connection: sqlite3.Connection, kind: type[R], **wanted: str) -> list
 def _usage(
     connection: sqlite3.Connection, statement: str, wanted: dict[str, str | None]
 ) -> list[UsageRow]:
-    """List the rows that `statement` finds. Counters unknown to this release are ignored."""
+    """List the usage rows that `statement` finds. Counters unknown to this release are ignored."""
     decoder = msgspec.json.Decoder(Counters)
     grouped = statement + " GROUP BY day, tenant_id, key_id ORDER BY day, tenant_id, key_id"
     return [
@@ -226,7 +226,7 @@ def _usage(
 
 
 def _row(record: Record) -> dict[str, Any]:
-    """Return a record's columns."""
+    """Convert a record to its row's columns."""
     row = {
         "id": record.id,
         "created_at": record.created_at,
@@ -241,13 +241,13 @@ def _row(record: Record) -> dict[str, Any]:
 
 
 def _missing_owner(record: Record) -> GatewayError:
-    """Make the error where what a record belongs to is not there."""
+    """Make the error for a record whose owner does not exist."""
     return missing(Tenant if isinstance(record, ApiKey) else Group)
 
 
 @contextmanager
 def _constrained(dangling: GatewayError) -> Iterator[None]:
-    """Raise SQLite's constraints as the gateway's errors; `dangling` for a broken reference."""
+    """Raise SQLite's constraint errors as the gateway's; `dangling` for a broken reference."""
     try:
         yield
     except sqlite3.IntegrityError as error:

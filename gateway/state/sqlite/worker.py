@@ -1,4 +1,4 @@
-"""The threads that work on one SQLite file: the event loop never waits for the disk.
+"""The threads that work on one SQLite file, so that the event loop never waits for the disk.
 
     run       changes, and what only the operator asks for; the file's own connection
     look_up   single records by an index: who calls, which every request waits for
@@ -30,7 +30,7 @@ Work = Callable[[sqlite3.Connection], T]
 
 
 class _Reader:
-    """A thread with a connection of its own, on which nothing is changed."""
+    """A thread with a read-only connection of its own."""
 
     def __init__(self, file: DatabaseFile, name: str) -> None:
         self._thread = _one_thread(name)
@@ -49,7 +49,7 @@ class _Reader:
 
 
 class SqliteWorker:
-    """The worker on `file`, on each thread one piece after the other. For one event loop."""
+    """The worker threads of `file`, each with one piece of work at a time. For one event loop."""
 
     def __init__(self, file: DatabaseFile) -> None:
         self.file = file
@@ -59,28 +59,28 @@ class SqliteWorker:
         self._turns = TenantTurns()
 
     async def run(self, work: Work[T]) -> T:
-        """Run `work` on the file's own connection; raise Unavailable."""
+        """Run `work` on the file's main connection; raise Unavailable."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._worker, self.file.run, work)
 
     async def run_in_room(self, work: Work[T]) -> T:
-        """Run the same, of what can be left: it is given none of the disk's reserved room."""
+        """Run dispensable `work`, which may not use the disk's reserved room; raise Unavailable."""
         loop = asyncio.get_running_loop()
         run = partial(self.file.run, work, may_use_reserve=False)
         return await loop.run_in_executor(self._worker, run)
 
     async def look_up(self, work: Work[T]) -> T:
-        """Run `work`, which finds by an index; raise Unavailable."""
+        """Run `work` that looks up single records by an index; raise Unavailable."""
         return await self._lookups.run(work)
 
     async def read(self, work: Work[T]) -> T:
-        """Run `work`, which reads, however long it takes; raise Unavailable."""
+        """Run `work` that reads much, however long it takes; raise Unavailable."""
         return await self._reads.run(work)
 
     async def in_turn(
         self, tenant_id: str | None, run: Callable[[Work[T]], Awaitable[T]], work: Work[T]
     ) -> T:
-        """Run `work` by `run` in the tenant's turn, which lasts until it has ended."""
+        """Run `work` by `run` in the tenant's turn, which lasts until the work has ended."""
         async with self._turns.of(tenant_id):
             return await seen_out(run(work))
 
@@ -95,21 +95,21 @@ class SqliteWorker:
 def on_worker(
     work: Callable[Concatenate[W, sqlite3.Connection, P], T],
 ) -> Callable[Concatenate[W, P], Coroutine[Any, Any, T]]:
-    """Make a coroutine of `work`, which runs where the file is changed."""
+    """Make a coroutine function of `work`, run on the thread that changes the file."""
     return _by(SqliteWorker.run, work)
 
 
 def on_lookups(
     work: Callable[Concatenate[W, sqlite3.Connection, P], T],
 ) -> Callable[Concatenate[W, P], Coroutine[Any, Any, T]]:
-    """Make the same where single records are looked up."""
+    """Make a coroutine function of `work`, run on the thread for lookups."""
     return _by(SqliteWorker.look_up, work)
 
 
 def on_reads(
     work: Callable[Concatenate[W, sqlite3.Connection, P], T],
 ) -> Callable[Concatenate[W, P], Coroutine[Any, Any, T]]:
-    """Make the same where much is read."""
+    """Make a coroutine function of `work`, run on the thread for long reads."""
     return _by(SqliteWorker.read, work)
 
 
