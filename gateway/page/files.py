@@ -62,7 +62,7 @@ class PageFiles:
         }
 
     def answer(self, name: str, request: Request) -> Response:
-        """Answer with the file, or that the client has it already; NotFound if there is none."""
+        """Answer with the file, or 304 for a client that has it; raise NotFound without a file."""
         found = self._files.get(name)
         if found is None:
             raise NotFound("there is no such route", code="unknown_url")

@@ -1,4 +1,4 @@
-"""The way from messages and text to token ids: templates, control tokens, admission.
+"""The conversion of messages and text to token ids: templates, control tokens, admission.
 
     pipeline         the steps from a request to token ids, namespaces and block keys
     verbatim_turns   turns that the model generated, put back as their own tokens

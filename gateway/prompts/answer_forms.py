@@ -1,4 +1,4 @@
-"""The reading of this model's answers, and the grammars that make them what requests ask.
+"""The parsers of a model's answers, and the grammars that hold answers to requests' forms.
 
 The formats are the model's: chosen once, from its chat template or by the operator.
 
@@ -38,18 +38,18 @@ _TYPES = {"string", "number", "integer", "boolean", "array", "object", "null"}
 
 @dataclass(frozen=True, slots=True)
 class AnswerForms:
-    """The formats of one model; None where it has none that is known."""
+    """The answer formats of one model; None for a format that is unknown."""
 
     tools: ToolFormat | None = None
     reasoning: ReasoningFormat | None = None
-    special_tokens: Mapping[str, int] = field(default_factory=dict)  # the tokenizer's, by text
-    are_tools_shown: bool = True  # to the model, by its template or by `tools.tools_text`
+    special_tokens: Mapping[str, int] = field(default_factory=dict)  # of the tokenizer, by text
+    are_tools_shown: bool = True  # by the template or `tools.tools_text`
 
     @classmethod
     def of(
         cls, template: ChatTemplate | None, tokenizer: Tokenizer, tool_format_name: str | None
     ) -> AnswerForms:
-        """Choose those of a model's template; raise UnknownToolFormat for a name that is none."""
+        """Choose a model's formats by its template; raise UnknownToolFormat for an unknown name."""
         shown = None if template is None else template.shown
         tokens = tokenizer.grammar_tokens()
         tools = tool_format(shown, tool_format_name, tokens)
@@ -59,7 +59,7 @@ class AnswerForms:
 
     @property
     def markers(self) -> frozenset[str]:
-        """Tokens that a parser must see."""
+        """The special tokens that a parser must see."""
         formats = [one for one in (self.tools, self.reasoning) if one is not None]
         return frozenset(marker for one in formats for marker in one.markers)
 
@@ -92,7 +92,7 @@ class AnswerForms:
     def _turn_parser(
         self, form: AnswerForm, prompt: str, prefill: str
     ) -> Callable[[], TurnParser] | None:
-        """Return the same, for any number of calls."""
+        """Return a maker of turn parsers for any number of calls."""
         reasoning, answer = self.reasoning, self._answer_parser(form, prompt)
         if reasoning is None:
             return answer
@@ -101,7 +101,7 @@ class AnswerForms:
         return lambda: reasoning.parser(make, is_open=is_open, calls=marks)
 
     def _answer_parser(self, form: AnswerForm, prompt: str) -> Callable[[], TurnParser] | None:
-        """Return a maker of parsers of what follows the reasoning; None where that is text."""
+        """Return a maker of parsers for the text after reasoning; None if it is plain text."""
         tools = self.tools
         if tools is None or not (form.may_call or tools.reads_reasoning):
             return None
@@ -110,7 +110,7 @@ class AnswerForms:
         return partial(_having_read, make, opened) if opened else make
 
     def grammar(self, form: AnswerForm, prompt: str | None, prefill: str = "") -> Grammar | None:
-        """Return the grammar of the answer; None where it is free. `prompt` is None for no chat.
+        """Return the grammar of the answer; None for a free answer. `prompt` is None for no chat.
 
         BadRequest where it is too long, to write or to be sent with each choice.
         """
@@ -124,7 +124,7 @@ class AnswerForms:
         return grammar
 
     def _whole(self, form: AnswerForm, prompt: str | None, prefill: str) -> Grammar | None:
-        """Write the grammar with the reasoning before it."""
+        """Write the grammar of a whole answer, with the reasoning before it."""
         grammar = self._of_turn(form, None if prompt is None else prompt + prefill)
         if grammar is None or prompt is None:
             return grammar
@@ -136,7 +136,7 @@ class AnswerForms:
         return Grammar("lark", lark)
 
     def _resumed(self, grammar: Grammar, prompt: str) -> Grammar:
-        """Write the grammar of what follows the end of `prompt`, which may be within a thought."""
+        """Write the grammar of an answer that continues `prompt`, perhaps from within a thought."""
         if self.tools is None:
             return grammar
         turn = _as_lark(grammar)
@@ -144,7 +144,7 @@ class AnswerForms:
         return grammar if rest == turn else Grammar("lark", rest)
 
     def grammar_param(self, form: AnswerForm) -> str | None:
-        """Name the field of the request from which the grammar comes."""
+        """Name the request's field from which the grammar comes."""
         calls_alone = form.may_call and form.least_calls
         return "tools" if calls_alone or form.text is None else form.text_param
 
@@ -166,7 +166,7 @@ class AnswerForms:
         return Grammar("lark", self.tools.text_grammar(tools))
 
     def _of_text(self, form: AnswerForm, prompt: str | None) -> Grammar | None:
-        if isinstance(form.text, StructuralTag):  # it has the marks of the turn itself
+        if isinstance(form.text, StructuralTag):  # the tag itself has the marks of the turn
             return Grammar("lark", form.text.lark(self.special_tokens))
         if form.text is None or self.tools is None or prompt is None:
             return form.text
@@ -182,7 +182,7 @@ def _having_read(make: Callable[[], TurnParser], text: str) -> TurnParser:
 
 
 def _loose(tool: ToolSpec) -> ToolSpec:
-    """Reduce `tool` to as much of its schema as a call needs to be written and read."""
+    """Reduce `tool` to the part of its schema that calls need to be written and read."""
     named = properties_of(tool)
     if named is None:
         return msgspec.structs.replace(tool, parameters={"type": "object"})
@@ -191,19 +191,19 @@ def _loose(tool: ToolSpec) -> ToolSpec:
 
 
 def _kinds(properties: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
-    """Yield the type of each property; None where it is none that is known."""
+    """Yield the JSON type of each property; None for an unknown type."""
     for name, schema in properties.items():
         kind = schema.get("type") if isinstance(schema, dict) else None
         yield name, kind if isinstance(kind, str) and kind in _TYPES else None
 
 
 def _either(text: str, calls: str) -> str:
-    """Join two grammars as alternatives."""
+    """Join two grammars as alternatives of one grammar."""
     return f"start: text | calls\n{_START.sub('text:', text)}\n{_START.sub('calls:', calls)}"
 
 
 def _as_lark(grammar: Grammar) -> str:
-    """Give `grammar` a rule `start`, so that it can be a part of others."""
+    """Add the rule `start` to `grammar`, so that it can be a part of other grammars."""
     if grammar.kind == "lark":
         return grammar.text
     return f"start: %grammar {msgspec.json.encode(grammar).decode()}\n"

@@ -1,4 +1,4 @@
-"""The bound on what an answer may have to follow, which holds before anything is made of it.
+"""The bound on the length of grammars and schemas, checked before they are processed.
 
 Grammars are written on the way to the engine, and each choice takes its own. So it is not enough
 that the engine refuses long ones.
@@ -11,13 +11,13 @@ from gateway.turn_formats.grammar import MAX_CHARS
 
 
 def bounded(param: str, text: str) -> str:
-    """Return `text` of the field `param`; raise BadRequest where it is too long."""
+    """Return `text` of the field `param`; raise BadRequest if it is too long."""
     check_length(f"`{param}`", len(text), param)
     return text
 
 
 def check_length(what: str, characters: int, param: str | None) -> None:
-    """Raise BadRequest for more than MAX_CHARS."""
+    """Raise BadRequest for more than MAX_CHARS characters."""
     if characters > MAX_CHARS:
         message = f"{what} has more than {MAX_CHARS} characters"
         raise BadRequest(message, code="invalid_grammar", param=param)

@@ -25,30 +25,30 @@ from gateway.prompts.tokens.tokenizer import TokenIds
 from gateway.turn_formats.structural_tag import StructuralTag
 from gateway.turn_formats.turn_format import ToolSpec, TurnParser
 
-_IDS_PER_CHARACTER = 16  # token ids that take as long as one character to tokenise
-_EACH = 64  # characters that take as long as a message, or a part of one, that says nothing
+_IDS_PER_CHARACTER = 16  # token ids that take as long as tokenising one character
+_EACH = 64  # characters that take as long as an empty message or part
 
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
-    """Messages, and tools if there are any, to be rendered by the model's template."""
+    """A chat prompt: messages, and any tools, to be rendered by the model's template."""
 
     messages: tuple[Message, ...]
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     variables: Mapping[str, Scalar] | None = None
-    # Variables of the dialect, where neither the request nor the operator sets them.
+    # The dialect's variables, for those that neither the request nor the operator sets.
     implied: Mapping[str, Scalar] = field(default_factory=dict)
     tools: Sequence[Tool] | None = None
-    tools_size: int = 0  # characters in which they were sent
-    later_tools: tuple[ToolSpec, ...] = ()  # brought by messages, and not shown by the template
+    tools_size: int = 0  # characters of the tools as they were sent
+    later_tools: tuple[ToolSpec, ...] = ()  # tools from messages, which the template does not show
 
 
 Prompt = ChatPrompt | str | TokenIds
 
 
 def size_of(prompt: Prompt) -> int:
-    """Count the work of admitting a prompt, in characters."""
+    """Return the work of admitting a prompt, in characters."""
     if isinstance(prompt, ChatPrompt):
         said = sum(map(_said, prompt.messages)) + prompt.tools_size
         later = len(msgspec.json.encode(prompt.later_tools))
@@ -75,18 +75,18 @@ TextGrammar = Grammar | StructuralTag
 
 @dataclass(frozen=True, slots=True)
 class TextRules:
-    """The rules by which tokens become the text that is shown."""
+    """The rules by which generated tokens become shown text."""
 
     stops: tuple[str, ...] = ()
     include_stop: bool = False
     skip_special_tokens: bool = True
     hidden_stops: Mapping[int, str] = field(default_factory=dict)  # special tokens among `stops`
-    shows_prompt_ids: bool = False  # the first event of a choice has its prompt's tokens
+    shows_prompt_ids: bool = False  # whether a choice's first event has its prompt's tokens
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerForm:
-    """The form of an answer: calls of tools, or a text that may have to follow a grammar.
+    """The form of an answer: calls of tools, or a text that may have to match a grammar.
 
     It has no part in the prompt, which is rendered from all tools whichever may be called.
     """
@@ -95,7 +95,7 @@ class AnswerForm:
     least_calls: int = 0
     most_calls: int | None = None
     text: TextGrammar | None = None
-    text_param: str | None = None  # the field of the request that asks for `text`
+    text_param: str | None = None  # the request's field that asks for `text`
 
     @property
     def may_call(self) -> bool:
@@ -104,7 +104,7 @@ class AnswerForm:
 
     @property
     def text_size(self) -> int:
-        """The work of writing `text` as the engine takes it, in characters."""
+        """The work of writing `text` as a grammar for the engine, in characters."""
         match self.text:
             case None:
                 return 0
@@ -118,30 +118,30 @@ class AnswerForm:
 class CacheMark:
     """A cache breakpoint: the prompt is retained up to it, in any dialect."""
 
-    seconds: float  # from each use on
-    chat: ChatPrompt | None = None  # the part up to the breakpoint; None: the whole prompt
+    seconds: float  # retention from each use on
+    chat: ChatPrompt | None = None  # the chat up to the breakpoint; None: the whole prompt
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """The meaning of one request, as its dialect has read it."""
+    """The content of a request, as its dialect has read it."""
 
     request_id: str
     prompts: tuple[Prompt, ...]
-    choices: int  # of each prompt
+    choices: int  # choices of each prompt
     sampling: SamplingParams
-    max_tokens_may_shrink: bool  # the default was used: cut it to what the context leaves
+    max_tokens_may_shrink: bool  # the maximum is the default: cut it to what the context leaves
     text: TextRules
     salt: str | None = None
     priority: Priority = "interactive"  # can lower the tenant's own priority, not raise it
     loads: Loads = "auto"
     form: AnswerForm = AnswerForm()
-    explain: Explain | None = None  # why it missed the cache, if it does
-    marks: tuple[CacheMark, ...] = ()  # in order; of each prompt
+    explain: Explain | None = None  # explain why the prompt missed the cache, if it does
+    marks: tuple[CacheMark, ...] = ()  # breakpoints of each prompt, in order
 
     @property
     def has_output(self) -> bool:
-        """True if anything is generated, and not just the prompt computed into the cache."""
+        """True if tokens are generated, and not only the prompt computed into the cache."""
         return self.sampling.max_tokens > 0
 
     @property
@@ -153,49 +153,49 @@ class GenerationRequest:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The chat and place in it of an answer, so that a later request can have its tokens.
+    """The chat of an answer and the place in it, so that a later request can reuse its tokens.
 
     `opened` are the prompt's last tokens, if they open the answer's reasoning.
     """
 
     tenant_id: str
-    chain: Any  # the hash of all that was said
-    begin: Place  # of the turn, in the rendered chat
-    before: bytes  # digest of the chat up to there
+    chain: Any  # the hash of all earlier messages
+    begin: Place  # the turn's begin in the rendered chat
+    before: bytes  # digest of the rendered chat up to `begin`
     opened: TokenIds
-    # Where thoughts are kept: the prompt's tokens before `opened`, since the turn `parent`.
+    # If thoughts are kept: the prompt's tokens before `opened`, since the turn `parent`.
     since: TokenIds | None = None
     parent: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class AdmittedRequest:
-    """The admitted work. Choice i is `generates[i]`; the choices of a prompt are adjacent."""
+    """The admitted request. Choice i is `generates[i]`; the choices of a prompt are adjacent."""
 
     generates: tuple[Generate, ...]
     choices: int
-    prompt_tokens: int  # as `usage` tells them: each prompt once for so many choices: `sharing`
+    prompt_tokens: int  # as in `usage`: each prompt once for `sharing` choices
     text: TextRules
-    parser: Callable[[], TurnParser] | None = None  # makes one for each choice; None: it is text
-    origin: Origin | None = None  # of answers that are remembered
-    grammar_param: str | None = None  # the field of the request that its grammars come from
-    seen: SeenPrompt | None = None  # to be remembered; None for several prompts
-    comparison: Comparison | None = None  # with an earlier prompt, if somebody wants to know
-    explains: bool = False  # the answer says what came of the comparison
+    parser: Callable[[], TurnParser] | None = None  # a maker of parsers; None: plain text
+    origin: Origin | None = None  # for answers that are remembered
+    grammar_param: str | None = None  # the request's field that its grammars come from
+    seen: SeenPrompt | None = None  # the prompt to remember; None for several prompts
+    comparison: Comparison | None = None  # with an earlier prompt, if asked for
+    explains: bool = False  # the answer reports the comparison
     max_tokens_may_shrink: bool = False  # as in `GenerationRequest`
 
     @property
     def sharing(self) -> int:
-        """The choices that find in the cache what one of them computed: 1 without the cache."""
+        """The choices that find their prompt cached by the first of them: 1 without the cache."""
         return self.choices if self.generates[0].use_cache else 1
 
     @property
     def most_computed(self) -> int:
-        """Tokens of the prompts if each choice computes all of its own."""
+        """The tokens of all prompts if each choice computes its own."""
         return self.prompt_tokens * self.sharing
 
     def shortened(self, most: int) -> AdmittedRequest:
-        """Return the same with answers of `most` tokens at most."""
+        """Return the same request with answers of at most `most` tokens."""
         return replace(self, generates=tuple(_shortened(one, most) for one in self.generates))
 
 

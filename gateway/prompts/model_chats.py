@@ -15,7 +15,7 @@ from gateway.prompts.tokens.tokenizer import Tokenizer
 
 
 class ModelChats(NamedTuple):
-    """The chats of a model at a start. Without a template they are refused."""
+    """The tokenizer, template and formats of a model; without a template chats are refused."""
 
     tokenizer: Tokenizer
     template: ChatTemplate | None
@@ -25,7 +25,7 @@ class ModelChats(NamedTuple):
 def read_chats(
     model_dir: Path, settings: ChatSettings, *, parse_special: bool = False
 ) -> ModelChats:
-    """Read a model's files; ModelFileBroken or UnknownToolFormat where they are not good."""
+    """Read a model's files; raise ModelFileBroken or UnknownToolFormat for bad files."""
     own = None if settings.template is None else Path(settings.template)
     tokenizer = Tokenizer.load(model_dir, parse_special=parse_special, template=own)
     variables = variables_in(settings.variables)

@@ -1,4 +1,4 @@
-"""The tokens of a published source, with which every prompt that continues it begins.
+"""The tokens of a published source that every prompt continuing it begins with.
 
 How a text is split into tokens depends on what follows it, and a template may write something
 between messages. So the source is rendered with several continuations, and the tokens that all of
@@ -19,14 +19,14 @@ from gateway.prompts.tokens.control_tokens import Rendered
 from gateway.prompts.tokens.tokenizer import TokenIds, Tokenizer
 from gateway.state.records import PrefixSource
 
-# Unlike each other from their first character on, and of all kinds that tokenizers tell apart.
+# Texts that differ from their first character on, of all kinds that tokenizers tell apart.
 _CONTINUATIONS = ("Zebra", "a", "7", " b", "\n", ".", "é", "日")
 _NEXT = (("user",), ("assistant",))  # roles that may follow messages
-_FIRST = (("system", "user"), *_NEXT)  # and where there are none yet
+_FIRST = (("system", "user"), *_NEXT)  # roles that may come where there are no messages yet
 
 
 class PrefixTokens:
-    """Sources to tokens. Safe to call from several threads; long sources are slow."""
+    """The tokeniser of published sources. Call it from any thread; long sources are slow."""
 
     def __init__(self, tokenizer: Tokenizer, template: ChatTemplate | None) -> None:
         self._tokenizer = tokenizer
@@ -39,7 +39,7 @@ class PrefixTokens:
         return self._common(self._rendered(source), special=False)
 
     def text(self, token_ids: TokenIds) -> str:
-        """Decode these tokens, special ones too."""
+        """Decode these token ids, special tokens too."""
         return self._tokenizer.decode(token_ids.tolist(), skip_special_tokens=False)
 
     def _rendered(self, source: PrefixSource) -> list[Rendered]:

@@ -1,4 +1,4 @@
-"""The sampling defaults of a model, where a request does not say: generation_config.json.
+"""The model's sampling defaults for requests that set none, from generation_config.json.
 
 Makers publish it with their models; a request's own fields always count first. Which fields it has,
 and that `do_sample` has no effect, is as vLLM's `--generation-config auto` has it.
@@ -18,25 +18,25 @@ FILE = "generation_config.json"
 
 
 class GenerationConfigBroken(ValueError):
-    """A default of the model is none that a request could have."""
+    """The error of a model's default that no request could have."""
 
 
 class SamplingDefaults(msgspec.Struct, frozen=True):
-    """The values where a request does not say; as in `SamplingParams`."""
+    """The sampling values for requests that set none; as in `SamplingParams`."""
 
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0
     min_p: float = 0.0
     repetition_penalty: float = 1.0
-    max_tokens: int | None = None  # of a chat or a response; None: the server's own
+    max_tokens: int | None = None  # of a chat or a response; None: the server's default
 
 
 DIALECT_DEFAULTS = SamplingDefaults()
 
 
 class _File(msgspec.Struct):
-    """The fields of the file. Bounds are those of the dialects' own fields."""
+    """The fields of generation_config.json, bounded as the dialects' own fields."""
 
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
@@ -49,7 +49,7 @@ class _File(msgspec.Struct):
 def read_sampling_defaults(
     model_dir: Path, source: GenerationConfigSource = "auto"
 ) -> SamplingDefaults:
-    """Read those of a model directory; those of the dialects for `none`, or without a file.
+    """Read a model directory's defaults; the dialects' own for `none`, or without a file.
 
     Raises GenerationConfigBroken for a value out of bounds or of another type.
     """
@@ -68,12 +68,12 @@ def read_sampling_defaults(
     if "max_new_tokens" in given:
         given["max_tokens"] = given.pop("max_new_tokens")
     if "top_k" in given:
-        given["top_k"] = max(0, given["top_k"])  # -1 is off, too
+        given["top_k"] = max(0, given["top_k"])  # -1 turns it off, too
     return SamplingDefaults(**given)
 
 
 def in_words(defaults: SamplingDefaults) -> str:
-    """Describe those that are not the dialects' own; empty where all are."""
+    """Describe the defaults that differ from the dialects'; empty where none does."""
     plain = msgspec.structs.asdict(DIALECT_DEFAULTS)
     given = msgspec.structs.asdict(defaults).items()
     return ", ".join(f"{name} {value:g}" for name, value in given if value != plain[name])

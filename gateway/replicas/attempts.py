@@ -1,4 +1,4 @@
-"""One request on its way through the replicas, until one of them has answered it.
+"""A request on its way through the replicas, until a replica has answered it.
 
     sent --first tokens--> begun --end or error--> over: the error goes to the client
       |`--refused for good--------------------------^
@@ -27,8 +27,8 @@ from gateway.replicas.remote_prefill import RemotePrefill
 from gateway.routing.prompt import TOKEN_BYTES
 from gateway.routing.router import RoutingChoice
 
-# A request that breaks the engines that run it must not go through all of them.
-MOST_DEATHS = 2  # one that computed its prompt for another counts, too
+# A request that breaks the engines that run it must not be sent to all of them.
+MOST_DEATHS = 2  # the death of an engine that computed its prompt for another counts, too
 MOST_ATTEMPTS = 16
 
 E = TypeVar("E", Tokens, Finished, Finished | Failed, Tokens | Finished)
@@ -36,20 +36,20 @@ E = TypeVar("E", Tokens, Finished, Finished | Failed, Tokens | Finished)
 
 @dataclass(slots=True)
 class Attempt:
-    """One replica's turn at a request."""
+    """A request's attempt on one replica."""
 
     replica: str
     request: Generate
     on_end: OnEnd | None
-    expected_s: float | None = None  # seconds to its first token, as was predicted
+    expected_s: float | None = None  # predicted seconds to its first token
     sent_at: float = 0.0
     has_begun: bool = False
     says_it_stops: bool = False
-    _is_last: bool | None = None  # None: it is not known yet whether another replica gets a turn
-    _held: Finished | Failed | None = None  # an end that came meanwhile
+    _is_last: bool | None = None  # None: another replica may still get an attempt
+    _held: Finished | Failed | None = None  # an end that came before `_is_last` was known
 
     def ended(self, end: Finished | Failed) -> None:
-        """Take the engine's end of this attempt: pass it on if it is the request's."""
+        """Take the engine's end of this attempt, and pass it on if it ends the request."""
         if self._is_last is None and not self.has_begun and not _is_answer(end):
             self.says_it_stops = isinstance(end, Failed) and end.code == EngineUnavailable.code
             self._held = end
@@ -67,30 +67,30 @@ class Attempt:
 
 @dataclass(slots=True)
 class Attempts:
-    """All that was tried for one request."""
+    """All attempts of one request."""
 
     request: Generate
     on_end: OnEnd | None
     number: int = 0
     deaths: int = 0
-    left: set[str] = field(default_factory=set)  # replicas that it was taken away from
+    left: set[str] = field(default_factory=set)  # names of replicas that lost the request
     full: set[str] = field(default_factory=set)
-    remote: RemotePrefill | None = None  # its prompt on another engine, for all attempts
-    _unbegun: Finished | Failed | None = None  # an end that waits for what `remote` has computed
+    remote: RemotePrefill | None = None  # its remote prefill, for all attempts
+    _unbegun: Finished | Failed | None = None  # an end that waits for `remote`'s counts
 
     @property
     def tokens(self) -> int:
-        """The request's, with its answer's: what a replica has to have room for."""
+        """The tokens of the prompt and the longest answer, for which a replica must have room."""
         return tokens_needed(self.request)
 
     def next_request(self) -> Generate:
-        """Return the request, by the id that the next attempt has."""
+        """Return the request under the next attempt's id."""
         if not self.number:
             return self.request
         return replace(self.request, request_id=f"{self.request.request_id}~{self.number}")
 
     def next_on(self, choice: RoutingChoice, now: float) -> Attempt:
-        """Begin the attempt, at `now` in seconds; it has the choice's source."""
+        """Begin the next attempt, at `now` in seconds; its request has the choice's source."""
         request = self.next_request()
         if choice.source is not None:
             request = replace(request, source=choice.source)
@@ -99,7 +99,7 @@ class Attempts:
         return Attempt(choice.replica, request, on_end, choice.first_token_s, now)
 
     def told(self, event: E) -> E:
-        """Rewrite an event to be passed on: what was computed for this request was not cached."""
+        """Rewrite an event for the client: tokens computed for this request were not cached."""
         if self.remote is None or event.reused is None:
             return event
         if isinstance(event, Tokens):
@@ -107,7 +107,7 @@ class Attempts:
         return self.remote.own_end(event)
 
     async def end_remote(self) -> None:
-        """Cancel what still runs of its prompt; an end without a token tells what was computed."""
+        """Cancel the remote prefill; an end without a token tells the tokens that it computed."""
         if self.remote is None:
             return
         self.remote.stop()
@@ -119,7 +119,7 @@ class Attempts:
             self._pass_on(self._unbegun)
 
     def candidates(self, ready: list[str]) -> list[str]:
-        """Select those of `ready` that may be tried, if possible none that was left before."""
+        """Select the `ready` replicas to try, if possible none that lost the request before."""
         room = [name for name in ready if name not in self.full]
         return [name for name in room if name not in self.left] or room
 
@@ -155,7 +155,7 @@ class Attempts:
 
 
 def tokens_needed(request: Generate) -> int:
-    """Count the tokens of its prompt, and of the longest answer."""
+    """Count the tokens of a request's prompt and of its longest answer."""
     return len(request.token_ids) // TOKEN_BYTES + request.sampling.max_tokens
 
 

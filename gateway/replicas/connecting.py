@@ -1,4 +1,4 @@
-"""This process's links to the engines, by the gateway's config."""
+"""The links of this process to the engines of the gateway's config."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def replica_client(
 async def replicas(
     config: GatewayConfig, routing: Routing, flushes: FlushReader | None
 ) -> AsyncIterator[EngineSet]:
-    """Connect those of the config; what is found in the state joins them (`finding`).
+    """Connect the config's replicas; replicas found in the state join them (`finding`).
 
     `flushes` as in `replica_client`.
     """
@@ -71,7 +71,7 @@ async def replicas(
 
 
 def _key(config: GatewayConfig, engine: str) -> LinkKey | None:
-    """Read the key of the link to this engine; a Unix socket has none."""
+    """Read the link key for this engine; a Unix socket needs no key."""
     if config.link_key_file is None or not is_tcp(engine):
         return None
     return read_link_key(Path(config.link_key_file))

@@ -1,4 +1,4 @@
-"""Several engines as one `Engine`: the object that the rest of the gateway speaks to.
+"""Several engines as one `Engine`, the object that the rest of the gateway calls.
 
 Knows: which part answers what. Does not know: how (`serving` for requests, `queries` for the rest).
 """
@@ -22,11 +22,11 @@ from gateway.replicas.routing_notes import RoutingNotes
 from gateway.replicas.serving import Serving
 from gateway.routing.route import Routing
 
-LOOK_S = 0.25  # how soon a replica that does not answer loses what it has not begun
+LOOK_S = 0.25  # how soon a replica that does not answer loses the requests that it has not begun
 
 
 class EngineSet(ReplicaQueries):
-    """The replicas of one gateway process. For one event loop."""
+    """The replicas that one gateway process uses. For one event loop."""
 
     def __init__(
         self,
@@ -34,22 +34,22 @@ class EngineSet(ReplicaQueries):
         routing: Routing,
         notes: RoutingNotes | None = None,
     ) -> None:
-        """Take `notes`: see `count_with`."""
+        """Take `notes`, the counters of routing: see `count_with`."""
         self._routing = routing
         self._members = Members(engines, routing.gone)
         self._serving = Serving(self._members, routing, notes)
         super().__init__(
             self._members, FirstFetches(self._members, routing, lambda: self._serving.notes)
         )
-        self._flows: Mapping[str, FlowQuota] | None = None  # None: nobody has divided anything yet
+        self._flows: Mapping[str, FlowQuota] | None = None  # None: no division of the cache yet
 
     def count_with(self, notes: RoutingNotes) -> None:
-        """Count from now on what routing does."""
+        """Count routing decisions in `notes` from now on."""
         self._serving.notes = notes
 
     @property
     def welcome(self) -> Welcome | None:
-        """The welcome of the replicas; None while none is connected.
+        """The welcome of the replicas; None while no replica is connected.
 
         `engine_id` names all that are ready, and so changes with each that comes or goes.
         """
@@ -57,12 +57,12 @@ class EngineSet(ReplicaQueries):
 
     @property
     def is_stalled(self) -> bool:
-        """True if none is ready, and one may be when its process goes on."""
+        """True if no replica is ready, and one may be when its process goes on."""
         return self._members.is_stalled
 
     @property
     def handshake_error(self) -> None:
-        """None: it is told of each replica."""
+        """None: handshake errors are told for each replica."""
         return None
 
     @property
@@ -72,7 +72,7 @@ class EngineSet(ReplicaQueries):
 
     @property
     def replicas(self) -> Mapping[str, ReplicaHealth]:
-        """Each one's state."""
+        """The state of each replica."""
         return {
             name: replace(one, known_blocks=self._routing.known_blocks(name))
             for name, one in self._members.health().items()
@@ -81,49 +81,49 @@ class EngineSet(ReplicaQueries):
     def generate(
         self, request: Generate, on_end: OnEnd | None = None
     ) -> AsyncGenerator[Tokens | Finished | Restarted, None]:
-        """Generate; what fails before its first token may run on another replica."""
+        """Generate; a request that fails before its first token may run on another replica."""
         return self._serving.generate(request, on_end)
 
     def partition(self, flows: Mapping[str, FlowQuota]) -> None:
-        """Divide the cache of each among these flows, now and in all that connect later."""
+        """Divide each replica's cache among these flows, also of replicas that connect later."""
         self._flows = flows
         for engine in self._members.engines.values():
             engine.partition(flows)
 
     def flush_recorded(self, flushes: Mapping[str, str | None]) -> None:
-        """Have each do the recorded flushes that it has not done."""
+        """Have each replica do the recorded flushes that it has not done."""
         for engine in self._members.engines.values():
             engine.flush_recorded(flushes)
 
     def join(self, name: str, engine: ReplicaEngine) -> None:
-        """Have one more from now on, or the one of this name that was about to leave."""
+        """Add a replica, or keep the replica of this name that was about to leave."""
         if self._flows is not None:
             engine.partition(self._flows)
         self._members.join(name, engine)
 
     def leave(self, name: str) -> ReplicaEngine | None:
-        """Send it nothing new; its engine once it has nothing left, and is none of these any more.
+        """Send a replica nothing new; return its engine, removed, once it has no requests left.
 
         May be asked again until then.
         """
         return self._members.leave(name)
 
     def listener(self, name: str) -> Callable[[CacheEvents], None] | None:
-        """Return what takes a replica's cache events; None where routing hears them itself."""
+        """Return the listener to a replica's cache events; None where routing hears them itself."""
         return None if self._routing.hears_itself else partial(self.heard, name)
 
     def heard(self, replica: str, events: CacheEvents) -> None:
-        """Tell the router what has changed in a replica's cache."""
+        """Pass a change of a replica's cache on to the router."""
         if replica not in self._members.engines:
             return
-        self._members.look()  # so that it has heard before that the engine is a new one
+        self._members.look()  # so that the router has heard before that the engine is a new one
         if events.changes and isinstance(events.changes[0], Cleared):
             self._serving.notes.snapshot(replica)
         self._routing.heard(replica, events)
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:
-        """Watch the replicas while this is open."""
+        """Watch the replicas while this context is open."""
         async with repeated(self._look, "replicas"):
             yield
 

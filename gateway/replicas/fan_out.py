@@ -13,14 +13,14 @@ from engine.errors import EngineError, EngineUnavailable
 from engine.link.interface import Engine
 from engine.link.query import Query, R
 
-# Less than is waited for all of them (`ANSWER_S`), so that one that hangs does not hide the others.
+# Less than the wait for all replicas (`ANSWER_S`), so that a hanging one does not hide the others.
 WITHIN_S = 3.0
 
 
 async def ask_each(
     engines: Mapping[str, Engine], query: Query[R], within_s: float | None = None
 ) -> dict[str, R | EngineError]:
-    """Ask each; return its answer or error; one that takes longer is unavailable."""
+    """Ask each replica; return its answer or error; a slow replica counts as unavailable."""
 
     async def asked(engine: Engine) -> R | EngineError:
         try:
@@ -33,7 +33,7 @@ async def ask_each(
 
 
 async def ask_all(engines: Mapping[str, Engine], query: Query[R]) -> dict[str, R]:
-    """Ask all; return the answers of those that have answered, or raise where none has."""
+    """Ask all replicas; return the answers of those that answer, or raise where none does."""
     answers = await ask_each(engines, query, WITHIN_S)
     good = {name: one for name, one in answers.items() if not isinstance(one, EngineError)}
     if not good:
@@ -42,6 +42,6 @@ async def ask_all(engines: Mapping[str, Engine], query: Query[R]) -> dict[str, R
 
 
 def first_error(answers: Mapping[str, object]) -> EngineError:
-    """Find the first error among the answers; where nothing was asked, that nobody is there."""
+    """Return the first error among the answers; without answers, the error that nobody is there."""
     errors = (one for one in answers.values() if isinstance(one, EngineError))
     return next(errors, EngineUnavailable("no engine is connected"))

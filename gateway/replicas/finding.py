@@ -1,4 +1,4 @@
-"""Replicas that are registered in the state: found as they come, left as they go.
+"""The replicas registered in the state: they join when found and leave when removed.
 
     registered --> joins, and is connected to --removed--> gets nothing new --idle--> dropped
                         ^                                        |
@@ -37,14 +37,14 @@ _LOG = logging.getLogger(__name__)
 
 
 class FoundEngine(ReplicaEngine, Protocol):
-    """A replica's client, which is started when it is found; `EngineClient` is one."""
+    """The client of a found replica, started when it is found; `EngineClient` is one."""
 
     async def start(self) -> None:
-        """Begin connecting."""
+        """Begin connecting to the engine."""
         ...
 
     async def close(self) -> None:
-        """Drop the connection."""
+        """Close the connection to the engine."""
         ...
 
 
@@ -53,14 +53,14 @@ Connect = Callable[[str, str], FoundEngine]
 
 
 class Leases:
-    """The leases of engines whose heartbeat still comes. `monotonic` gives seconds."""
+    """The leases of engines by their heartbeats. `monotonic` gives seconds."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
-        self._seen: dict[str, tuple[float | None, float]] = {}  # the last beat, since when
+        self._seen: dict[str, tuple[float | None, float]] = {}  # by address: last beat, since when
 
     def alive(self, registered: list[RegisteredEngine]) -> set[str]:
-        """Find the addresses added by an operator, and those whose heartbeat still comes."""
+        """Return the addresses added by an operator, and those of engines whose heartbeat comes."""
         now = self._monotonic()
         before, self._seen = self._seen, {}
         for one in registered:
@@ -74,7 +74,7 @@ class Leases:
 
 
 class FoundEngines:
-    """The keeper of a set of replicas as the state has them. For one event loop."""
+    """The keeper of a set of replicas in step with the state. For one event loop."""
 
     def __init__(
         self,
@@ -87,11 +87,11 @@ class FoundEngines:
         self._registry = registry
         self._connect = connect
         self._leases = Leases(monotonic)
-        self._clients: dict[str, FoundEngine] = {}  # by name
+        self._clients: dict[str, FoundEngine] = {}  # clients by replica name
         self._unreachable: set[str] = set()  # addresses, so that each is logged once
 
     async def look(self) -> None:
-        """Let engines join and leave as the state has them now."""
+        """Let engines join and leave the replicas as the state says now."""
         try:
             registered = await self._registry.registered_engines()
         except Unavailable:
@@ -111,7 +111,7 @@ class FoundEngines:
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:
-        """Look every LOOK_S seconds while this is open; then close what was found."""
+        """Look every LOOK_S seconds while this context is open; then close the found clients."""
         try:
             async with repeated(self._look_and_wait, "found-engines"):
                 yield
@@ -127,7 +127,7 @@ class FoundEngines:
         if client is None:
             try:
                 client = self._connect(name, address)
-            except (ValueError, BadLinkKey) as error:  # looked at again at the next look
+            except (ValueError, BadLinkKey) as error:  # the next look tries it again
                 self._refuse(address, error)
                 return
             self._clients[name] = client
@@ -148,5 +148,5 @@ class FoundEngines:
 
 
 def replica_name(address: str) -> str:
-    """Name a found replica: `host:port`, or its socket's path."""
+    """Return a found replica's name: `host:port`, or its socket's path."""
     return address.removeprefix(TCP)

@@ -1,4 +1,4 @@
-"""The fetches of a replica before it is asked to pin a published prefix that others have.
+"""The fetches of published prefixes by a replica before it is asked to pin them.
 
 A new engine is asked for all pins. It would compute each prefix; where fetching is predicted to be
 faster, it is first sent a request that fetches alone. One at a time for each replica, the prefix
@@ -30,8 +30,8 @@ from gateway.routing.route import Routing
 from gateway.state.records import PUBLISHED
 from prefix_cache.namespace import Namespace, NamespacePath
 
-WITHIN_S = 30.0  # for one prefix; then it is computed
-LISTED = 200  # of the hottest nodes of each engine
+WITHIN_S = 30.0  # for one prefix; after that the replica computes it
+LISTED = 200  # nodes of each engine, the hottest
 _ONE_TOKEN = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True)
 
 
@@ -47,7 +47,7 @@ class FirstFetches:
         self._turns: dict[str, HottestFirst] = {}
 
     async def fetch(self, names: list[str], prefix: Pin) -> None:
-        """Let those replicas fetch it for which that pays; returns when they have, or gave up."""
+        """Let replicas fetch the prefix where that pays; return when they have, or gave up."""
         request = _as_request(prefix)
         asked = await asyncio.gather(*(self._request(name, request) for name in names))
         fetching = [fetch for fetch in asked if fetch is not None]
@@ -89,7 +89,7 @@ class FirstFetches:
 
 
 class HottestFirst:
-    """The turns, one at a time: of those that wait the one with the most hits is next."""
+    """The turns of waiting prefixes, one at a time: the prefix with the most hits is next."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[int, int, asyncio.Event]] = []
@@ -98,12 +98,12 @@ class HottestFirst:
 
     @asynccontextmanager
     async def turn(self, hits: int) -> AsyncIterator[None]:
-        """Have a turn while this is open."""
+        """Hold a turn while this context is open."""
         mine = asyncio.Event()
         entry = (-hits, next(self._serial), mine)
         heappush(self._waiting, entry)
         try:
-            await asyncio.sleep(0)  # others may be about to ask
+            await asyncio.sleep(0)  # others may be about to wait
             self._next()
             await mine.wait()
             yield

@@ -1,4 +1,4 @@
-"""The flushes in the state, for engines that connect: they do first what they have missed.
+"""The recorded flushes for engines that connect: engines first do those that they missed.
 
 Engines are connected to before the state is open, so a reader waits until it has been found. While
 the state does not answer it waits as well: an engine that may have blocks which were flushed is not
@@ -18,19 +18,19 @@ RETRY_S = 0.5
 
 
 class FlushReader:
-    """A reader of all flushes. For one event loop."""
+    """A reader of all recorded flushes. For one event loop."""
 
     def __init__(self) -> None:
         self._log: FlushLog | None = None
         self._is_found = asyncio.Event()
 
     def found(self, log: FlushLog) -> None:
-        """Take the log: the state is open."""
+        """Take the log of flushes: the state is open."""
         self._log = log
         self._is_found.set()
 
     async def read(self) -> dict[str, str | None]:
-        """Map ids to tenants, None for everything; wait until the state answers."""
+        """Map flush ids to tenants, None for all tenants; wait until the state answers."""
         while True:
             await self._is_found.wait()
             try:
@@ -40,5 +40,5 @@ class FlushReader:
 
 
 async def recorded(log: FlushLog) -> dict[str, str | None]:
-    """Map ids to tenants, None for everything; raise Unavailable."""
+    """Map flush ids to tenants, None for all tenants; raise Unavailable."""
     return {one.id: one.tenant_id for one in await log.flushes()}

@@ -1,4 +1,4 @@
-"""The counters of several engines as those of one: sums, where a sum means something.
+"""The joined counters of several engines: sums, where a sum means something.
 
 Sums are of the engines that have answered: one that restarts begins at zero, and the sum falls.
 """
@@ -20,29 +20,29 @@ from engine.link.stats_messages import (
 )
 from gateway.replicas.sums import merged, summed
 
-# Of several disks the worst one's state is shown.
+# Show the worst state among all disks.
 _WORST_FIRST = ("down", "off", "starting", "up")
 
 
 class JoinedStats(EngineStats, frozen=True, kw_only=True):
-    """The sums, and each replica's own counters by its name."""
+    """The joined counters, and each replica's own counters by its name."""
 
     replicas: dict[str, EngineStats]
 
 
 def each_replica(stats: EngineStats) -> dict[str, EngineStats]:
-    """Return the counters of each replica that answered; none where one engine is alone."""
+    """Return each answering replica's counters by name; none where there is one engine alone."""
     return stats.replicas if isinstance(stats, JoinedStats) else {}
 
 
 def joined_stats(found: Mapping[str, EngineStats], evictions: int) -> JoinedStats:
-    """Join all of `found`, with their last `evictions` evictions."""
+    """Join the counters of all of `found`, with their last `evictions` evictions."""
     parts = list(found.values())
     listed = sorted((e for part in parts for e in part.evictions), key=lambda one: one.age_s)
     return JoinedStats(
         engine_id="+".join(part.engine_id for part in parts),
         fingerprint=parts[0].fingerprint,
-        tensor_parallel=parts[0].tensor_parallel,  # is in the fingerprint, as is the next one
+        tensor_parallel=parts[0].tensor_parallel,  # the fingerprint covers it and the next field
         pipeline_parallel=parts[0].pipeline_parallel,
         uptime_s=max(part.uptime_s for part in parts),
         tree_depth=max(part.tree_depth for part in parts),
@@ -78,7 +78,7 @@ def _pool(pools: Sequence[PoolStats]) -> PoolStats:
 
 
 def _pins(pins: Sequence[PinStats]) -> PinStats:
-    """Join pins: one pinned by several counts once, by its id; claims count for each."""
+    """Join pins: a pin on several engines counts once, by its id; claims count on each."""
     return summed(pins, pinned=merged((one.pinned for one in pins), max))
 
 
@@ -100,7 +100,7 @@ def _tiers(tiers: Sequence[TierStats]) -> TierStats:
 
 
 def joined_disk(disks: Iterable[DiskStats | None]) -> DiskStats | None:
-    """Sum up the disks, with the worst one's state; None where there is none."""
+    """Sum up the disks, with the worst disk's state; None where there is no disk."""
     there = [disk for disk in disks if disk is not None]
     if not there:
         return None

@@ -1,4 +1,4 @@
-"""The views of several engines as of one, for operators and tenants.
+"""The joined views of several engines for operators and tenants.
 
 Lists are bounded as each engine's are: what is among the largest of none of them is not listed,
 though it may be large in all together.
@@ -30,18 +30,18 @@ from gateway.replicas.sums import merged, summed
 
 
 class JoinedOverview(Overview, frozen=True, kw_only=True, tag="joined_overview"):
-    """The sums, and each replica's own overview by its name."""
+    """The joined overview, and each replica's own overview by its name."""
 
     replicas: dict[str, Overview]
 
 
 def each_overview(overview: Overview) -> dict[str, Overview]:
-    """Return that of each replica that answered; none where there is one engine alone."""
+    """Return each answering replica's overview; none where there is one engine alone."""
     return overview.replicas if isinstance(overview, JoinedOverview) else {}
 
 
 def joined_overview(found: Mapping[str, Overview], owners: int, evictions: int) -> JoinedOverview:
-    """Join all of `found`, with at most as many owners of each tier, flows and evictions."""
+    """Join the overviews of all of `found`, with as many owners, flows and evictions as one has."""
     parts = list(found.values())
     counts = {name: sum(getattr(part, name) for part in parts) for name in _COUNTS}
     tiers = merged(({tier.tier: tier for tier in part.tiers} for part in parts), _tier)
@@ -72,7 +72,7 @@ _COUNTS = (
 
 
 def joined_sequences(found: Mapping[str, Sequences], limit: int) -> Sequences:
-    """Join the oldest `limit` of all."""
+    """Join the replicas' sequences, the oldest `limit` of them."""
     every = chain(*(one.sequences for one in found.values()))
     return Sequences(
         query_id="",
@@ -82,7 +82,7 @@ def joined_sequences(found: Mapping[str, Sequences], limit: int) -> Sequences:
 
 
 def joined_prefixes(found: Mapping[str, Prefixes], order: PrefixOrder, limit: int) -> Prefixes:
-    """Join the first `limit`, in an order as the engines' own (`prefix_cache.tree.survey`)."""
+    """Join the first `limit` prefixes in the engines' order (`prefix_cache.tree.survey`)."""
     every = chain(*(one.prefixes for one in found.values()))
     ages = [one.age_s for one in found.values()]
     known = [age for age in ages if age is not None]
@@ -96,7 +96,7 @@ def joined_prefixes(found: Mapping[str, Prefixes], order: PrefixOrder, limit: in
 
 
 def joined_roots(found: Mapping[str, TreeLevel], limit: int) -> TreeLevel:
-    """Join the namespaces of each: one in several replicas is listed for each of them."""
+    """Join the replicas' namespaces; a namespace in several replicas is listed for each."""
     every = list(chain(*(level.children for level in found.values())))
     listed = nlargest(limit, every, key=_node_blocks)
     more = sum(level.more for level in found.values()) + len(every) - len(listed)
@@ -104,7 +104,7 @@ def joined_roots(found: Mapping[str, TreeLevel], limit: int) -> TreeLevel:
 
 
 def joined_marks(found: Mapping[str, MarkedPrefixes]) -> MarkedPrefixes:
-    """Join each prefix once, as known to the replica with most of it; the last used first."""
+    """Join the marked prefixes, each from the replica with most of it; the last used first."""
     best = merged(
         ({one.prefix_id: one for one in reply.prefixes} for reply in found.values()),
         lambda same: max(same, key=lambda one: (one.tiers.total, one.left)),

@@ -41,7 +41,7 @@ _SENDS = frozenset(("ready", "draining"))
 
 
 class ReplicaEngine(Engine, Protocol):
-    """An engine whose requests can be taken away from it; `EngineClient` is one."""
+    """An engine whose requests can be taken away; `EngineClient` is one."""
 
     def generate(
         self, request: Generate, on_end: OnEnd | None = None
@@ -51,11 +51,11 @@ class ReplicaEngine(Engine, Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """True if no request is under way, nor the end of one that its caller has left."""
+        """True if no request is under way, nor the end of a request that its caller has left."""
         ...
 
     def give_up(self, request_id: str, why: str) -> bool:
-        """End a request's stream with EngineUnavailable, and cancel it in the engine.
+        """End a request's stream with EngineUnavailable, and cancel the request in the engine.
 
         Nothing that the engine still sends of it arrives anywhere but at `on_end`. False, and
         nothing is done, where something that has come was not taken yet.
@@ -72,22 +72,22 @@ class Members:
         """Call `gone` with the name of each replica whose engine has gone."""
         self.engines = dict(engines)
         self._gone = gone
-        self._ids: dict[str, str | None] = dict.fromkeys(self.engines)  # of connected engines
+        self._ids: dict[str, str | None] = dict.fromkeys(self.engines)  # ids of connected engines
         self._stopping: dict[str, str] = {}  # ids of engines that have said that they stop
-        self._leaving: set[str] = set()  # whatever their engines say
-        self._last: dict[str, bytes] = {}  # fingerprints, of gone engines too
-        self._roles: dict[str, Role] = {}  # likewise
+        self._leaving: set[str] = set()  # names of leaving replicas, whatever their engines say
+        self._last: dict[str, bytes] = {}  # the last fingerprints, also of engines gone
+        self._roles: dict[str, Role] = {}  # the last roles, also of engines gone
         self._fingerprint: bytes | None = None
 
     def join(self, name: str, engine: ReplicaEngine) -> None:
-        """Have one more from now on, or the one of this name that was about to leave."""
+        """Add a replica, or keep the replica of this name that was about to leave."""
         self._leaving.discard(name)
         if name not in self.engines:
             self.engines[name] = engine
             self._ids[name] = None
 
     def leave(self, name: str) -> ReplicaEngine | None:
-        """Send it nothing new; its engine once it has nothing left, and is none of these any more.
+        """Send a replica nothing new; return its engine, removed, once it has no requests left.
 
         May be asked again until then.
         """
@@ -103,11 +103,11 @@ class Members:
         self._last.pop(name, None)
         self._roles.pop(name, None)
         for welcome in filter(None, (one.welcome for one in self.engines.values())):
-            self._agree(welcome.fingerprint)  # it may have been the last one with its own
+            self._agree(welcome.fingerprint)  # it may have been the last with its fingerprint
         return engine
 
     def ready(self, tokens: int = 0) -> list[str]:
-        """Name those that take requests of so many tokens, the answers' included.
+        """Name the replicas that take requests of so many tokens, the answers' included.
 
         Requests are admitted by the shortest context of those that serve; but one that comes
         meanwhile may have a smaller pool.
@@ -123,15 +123,15 @@ class Members:
         return 0 if welcome is None else welcome.max_model_len
 
     def serving(self) -> dict[str, ReplicaEngine]:
-        """Select those that are connected and have the fingerprint, whether or not they answer."""
+        """Select the connected replicas with the common fingerprint, whether or not they answer."""
         return {n: self.engines[n] for n, state in self._states().items() if state in _SERVES}
 
     def role(self, name: str) -> Role:
-        """Return what it is for, as it said last."""
+        """Return the replica's role, as it said last."""
         return self._roles.get(name, "both")
 
     def sources(self) -> Sources:
-        """Select those that others may fetch blocks from, also such that take no new requests."""
+        """Select the replicas that others may fetch from, also those that take no new requests."""
         found = {}
         for name, state in self._states().items():
             welcome = self.engines[name].welcome
@@ -140,11 +140,11 @@ class Members:
         return found
 
     def connected(self) -> dict[str, ReplicaEngine]:
-        """Select those and the refused ones."""
+        """Select the connected replicas, also the refused ones."""
         return {n: self.engines[n] for n, state in self._states().items() if state not in _IS_AWAY}
 
     def health(self) -> dict[str, ReplicaHealth]:
-        """Return the state of each, and why it takes no requests."""
+        """Return the state of each replica, and why it takes no requests."""
         return {
             name: ReplicaHealth(state, self._why(name, state), self._ids[name], self.role(name))
             for name, state in self._states().items()
@@ -152,13 +152,13 @@ class Members:
 
     @property
     def is_stalled(self) -> bool:
-        """True if none is ready, and one may be when its process goes on."""
+        """True if no replica is ready, and one may be when its process goes on."""
         states = set(self._states().values())
         return "ready" not in states and "stalled" in states
 
     @property
     def welcome(self) -> Welcome | None:
-        """The welcome of all that serve; `engine_id` changes with each that comes or goes."""
+        """The welcome of all serving replicas; `engine_id` changes with each that comes or goes."""
         ready, serving = self.ready(), self.serving()
         known = [found for one in serving.values() if (found := one.welcome) is not None]
         if not known:
@@ -171,13 +171,13 @@ class Members:
         )
 
     def says_it_stops(self, name: str) -> None:
-        """Note that the replica's engine has refused or given back a request, since it stops."""
-        engine_id = self._ids.get(name)  # it may have left meanwhile
+        """Note that a replica's engine has refused or given back a request, since it stops."""
+        engine_id = self._ids.get(name)  # the replica may have left meanwhile
         if engine_id is not None:
             self._stopping[name] = engine_id
 
     def look(self) -> None:
-        """Notice which engines have come and gone since the last look."""
+        """Notice the engines that have come and gone since the last look."""
         for name, engine in self.engines.items():
             welcome, known = engine.welcome, self._ids[name]
             engine_id = None if welcome is None else welcome.engine_id
@@ -194,7 +194,7 @@ class Members:
                 _LOG.error("replica %s is refused: %s", name, self._why(name, "refused"))
 
     def _agree(self, fingerprint: bytes) -> None:
-        """Take this one for that of all, if no replica has the one before any more."""
+        """Take this fingerprint for the common one, if no replica has the former any more."""
         if self._fingerprint not in self._last.values():
             self._fingerprint = fingerprint
 

@@ -1,4 +1,4 @@
-"""The queries to all replicas, and how their answers become one.
+"""The queries to all replicas, and the joining of their answers.
 
 | asked | of | the answer |
 |--|--|--|
@@ -57,11 +57,11 @@ from gateway.replicas.joined_views import (
 )
 from gateway.replicas.members import Members
 
-AGAIN_S = 1.0  # for a second round; whoever stands still does it when it goes on
+AGAIN_S = 1.0  # for a second round; a replica that stands still does it when it goes on
 
 
 class NotAllFlushed(EngineUnavailable):
-    """Some replicas were away: `missed` has why, by name. `blocks` are those of the others."""
+    """The error of a flush that some replicas `missed` (reasons by name); `blocks`: the others'."""
 
     def __init__(self, blocks: int, missed: Mapping[str, str], replicas: int) -> None:
         names = ", ".join(f"replica {name} ({why})" for name, why in missed.items())
@@ -72,7 +72,7 @@ class NotAllFlushed(EngineUnavailable):
 
 
 def _joined_stats(query: StatsQuery, found: Mapping[str, StatsReply]) -> StatsReply:
-    """Join each one's counters, and their sums."""
+    """Join the replicas' counters into their sums and each one's own."""
     each = {name: one.stats for name, one in found.items()}
     return StatsReply(query_id="", stats=joined_stats(each, query.evictions))
 
@@ -91,14 +91,14 @@ _JOINED: Mapping[type[Query[Any]], Callable[[Any, Any], Any]] = {
 
 
 class ReplicaQueries:
-    """The queries of one gateway process. For one event loop."""
+    """The queries of one gateway process to its replicas. For one event loop."""
 
     def __init__(self, members: Members, first_fetches: FirstFetches) -> None:
         self._members = members
         self._first_fetches = first_fetches
 
     async def ask(self, query: Query[R], within_s: float | None = ANSWER_S) -> R:
-        """Return the replicas' reply to a query, as the table above says; see `Engine.ask`."""
+        """Return the replicas' reply to a query, by the table above; see `Engine.ask`."""
         return cast("R", await in_time(self._answer(query), within_s))
 
     async def _answer(self, query: Query[Any]) -> object:
@@ -114,14 +114,14 @@ class ReplicaQueries:
         return _JOINED[type(query)](query, await ask_all(self._members.serving(), query))
 
     async def _below(self, query: TreeQuery) -> TreeLevel:
-        """Ask the replica whose node it is for what lies below that."""
+        """Ask a node's replica for the nodes below it."""
         for engine in self._members.serving().values():
             if (level := await engine.ask(query, None)).is_known:
                 return level
         return TreeLevel(query_id="", is_known=False)
 
     async def _flush(self, query: Flush) -> Flushed:
-        """Flush every one, and return the blocks of all.
+        """Flush every replica, and return the number of blocks flushed by all.
 
         Raises NotAllFlushed, after the others have been flushed, where a replica is away: what its
         disk holds comes back with it, unless the flush is recorded.
@@ -141,7 +141,7 @@ class ReplicaQueries:
         return Flushed(query_id="", blocks=flushed)
 
     async def _pin(self, query: Pin) -> Pinned:
-        """Pin it in every one that is ready; return the reply of one of them.
+        """Pin a prefix in every ready replica; return the reply of one.
 
         One that is new fetches it from another one before, where that is faster than computing.
         Raises the first refusal, after all have answered. One that dies meanwhile does not count.
@@ -159,7 +159,7 @@ class ReplicaQueries:
         return max(pinned, key=lambda one: one.blocks)
 
     async def _forget(self, query: ForgetMarked) -> MarkedForgotten:
-        """Forget it in every one; returns the reply of one, None blocks where none has it marked.
+        """Forget a marked prefix in every replica; return one's reply: None blocks if unmarked.
 
         Where one has, the others forget what they have of it without a mark: it was computed for
         a request without one, fetched, or is back from a disk. Else they would find it, and the

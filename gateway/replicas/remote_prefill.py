@@ -1,4 +1,4 @@
-"""A request's prompt on an engine that computes it for the one that answers.
+"""A remote prefill: an engine computes a request's prompt for the engine that answers it.
 
     remote   sent --computes, blocks go to the other as they commit--> over; its token is dropped
     attempt  sent --fetches ... ---------------------------------> the last token, begun, answers
@@ -36,7 +36,7 @@ from gateway.replicas.members import ReplicaEngine
 from gateway.routing.prompt import TOKEN_BYTES
 from gateway.routing.remote_prefill import prefill_id
 
-# One token is sampled, and dropped: the answering engine computes the last position itself.
+# One token is sampled and dropped: the answering engine computes the last position itself.
 _PROMPT_ALONE = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True)
 _LOG = logging.getLogger(__name__)
 
@@ -45,10 +45,10 @@ OnBegin = Callable[[Tokens], None]
 
 
 class RemotePrefill:
-    """One of them. For one event loop."""
+    """A remote prefill. For one event loop."""
 
     def __init__(self, replica: str, request: Generate, source: FetchSource | None) -> None:
-        """Take `source`: what the replica fetches itself before it computes."""
+        """Take `source`, from which the computing engine itself fetches first."""
         self.replica = replica
         self.request = replace(
             request,
@@ -59,39 +59,39 @@ class RemotePrefill:
             is_counted=False,
         )
         self.error: EngineError | None = None
-        self.says_it_stops = False  # its engine
-        self._engine_seconds = 0.0  # spent by its engine, known once it is over
-        self._computed = 0  # tokens, likewise
+        self.says_it_stops = False  # whether the computing engine says that it stops
+        self._engine_seconds = 0.0  # spent by the computing engine, known once the prefill is over
+        self._computed = 0  # tokens it computed, known once the prefill is over
         self._reused: Reused | None = None
         self._running: asyncio.Task[None] | None = None
 
     def source(self, address: str) -> FetchSource:
-        """Return where the answering engine fetches from: the exchange of this engine."""
+        """Return the exchange of the computing engine, from which the answering engine fetches."""
         num_tokens = len(self.request.token_ids) // TOKEN_BYTES
         return FetchSource(address, num_tokens, self.request.request_id)
 
     def start(self, engine: ReplicaEngine, on_begin: OnBegin, on_over: Callable[[], None]) -> None:
-        """Begin; `on_over` is called once, however it ends."""
+        """Begin the prefill; call `on_over` once, however the prefill ends."""
         self._running = asyncio.create_task(self._run(engine, on_begin), name="remote-prefill")
         self._running.add_done_callback(lambda task: _over(task, on_over))
 
     @property
     def is_over(self) -> bool:
-        """True if its engine has ended it, or is gone."""
+        """True if the computing engine has ended the prefill, or is gone."""
         return self._running is None or self._running.done()
 
     def stop(self) -> None:
-        """Cancel what still runs of it in its engine."""
+        """Cancel the prefill in the computing engine if it still runs."""
         if self._running is not None:
             self._running.cancel()
 
     async def over(self) -> None:
-        """Return once it is."""
+        """Wait until the prefill is over."""
         if self._running is not None:
             await asyncio.wait([self._running])
 
     def own_end(self, end: End) -> End:
-        """Return the answering engine's end, with what was computed for the request on both.
+        """Return the answering engine's end, with the tokens that both engines computed.
 
         Before the first token that may be here alone. Then, what was not waited for is nobody's.
         """
@@ -106,7 +106,7 @@ class RemotePrefill:
         return replace(end, engine_seconds=end.engine_seconds + self._engine_seconds)
 
     def own_reuse(self, reused: Reused) -> Reused:
-        """Count as fetched what this engine had cached, and not what it has computed."""
+        """Count tokens that this engine had cached as fetched, but not those that it computed."""
         if not reused.fetched:
             return reused
         there = self._reused or Reused()

@@ -1,4 +1,4 @@
-"""The counters of routing: a gateway's metrics, or nothing.
+"""The counters that routing reports to: a gateway's metrics, or none.
 
 Knows: names and numbers. Does not know: what they are counted with.
 """
@@ -12,31 +12,31 @@ FetchReason = Literal["prefix", "prompt", "published"]
 
 
 class RoutingNotes(Protocol):
-    """Belongs to one event loop."""
+    """The receiver of routing's counts. Belongs to one event loop."""
 
     def moved(self, replica: str) -> None:
-        """Count that a request that `replica` had not begun is sent to another one."""
+        """Count a request that `replica` had not begun and that is sent to another replica."""
         ...
 
     def fetch(self, reason: FetchReason) -> None:
-        """Count that a replica is told to fetch from another one."""
+        """Count that a replica is told to fetch from another replica."""
         ...
 
     def predicted(self, predicted_s: float, real_s: float) -> None:
-        """Note that a first token has come, so long after its request was sent."""
+        """Note the time from sending a request to its first token, predicted and measured."""
         ...
 
     def routed_alone(self) -> None:
-        """Count that a replica was chosen without the router process, which did not answer."""
+        """Count a choice made without the router process, which did not answer."""
         ...
 
     def snapshot(self, replica: str) -> None:
-        """Count that a replica begins to tell its whole cache: it is new, or events are missing."""
+        """Count a snapshot of a replica's whole cache, told by a new replica or after a gap."""
         ...
 
 
 class NoNotes:
-    """`RoutingNotes` that nobody reads."""
+    """Routing notes that nobody reads."""
 
     def moved(self, replica: str) -> None:
         pass

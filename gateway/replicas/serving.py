@@ -1,4 +1,4 @@
-"""Requests on several replicas: chosen, sent, watched until they begin, sent elsewhere.
+"""The requests on several replicas: routed, sent, watched until they begin, sent elsewhere.
 
 Knows: which request is where. Does not know: what an error says of a request (`attempts`), which
 replica is best and what it fetches (`gateway.routing`), or queries (`queries`).
@@ -27,7 +27,7 @@ RETRY_AFTER_S = 2.0  # a replica that died is back within seconds
 
 
 class Serving:
-    """The requests of one gateway process. For one event loop."""
+    """The requests that one gateway process has on its replicas. For one event loop."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Serving:
     def generate(
         self, request: Generate, on_end: OnEnd | None = None
     ) -> AsyncGenerator[Tokens | Finished | Restarted, None]:
-        """Generate, from whichever replica answers."""
+        """Generate from whichever replica answers."""
         return self._answered(Attempts(request, on_end))
 
     async def _answered(
@@ -75,7 +75,7 @@ class Serving:
             await attempts.end_remote()
 
     def rescue(self) -> None:
-        """Take what has not begun away from replicas that do not answer, if another one does."""
+        """Take unbegun requests from replicas that do not answer, if another replica does."""
         for sent in list(self._unbegun.values()):
             engine = self._members.engines.get(sent.replica)
             if engine is None or not engine.is_stalled:
@@ -84,18 +84,18 @@ class Serving:
                 engine.give_up(sent.request.request_id, "the engine does not answer")
 
     async def _begin(self, attempts: Attempts) -> Attempt:
-        """Choose a replica; EngineUnavailable when none is ready."""
+        """Choose a replica and send the request; raise EngineUnavailable when none is ready."""
         while True:
             question = self._question(attempts)
             route = await self._routing.route(question)
             sent = [*sent_by(question.request, route)]
             if all(replica in self._members.engines for replica, _ in sent):
                 return self._begun(attempts, route)
-            for replica, request in sent:  # one has left meanwhile
+            for replica, request in sent:  # a replica has left meanwhile
                 self._routing.ended(replica, request.request_id)
 
     def _question(self, attempts: Attempts) -> RouteQuestion:
-        """Ask what may be done with a request now; EngineUnavailable when no replica is ready."""
+        """Ask which replicas may take a request now; raise EngineUnavailable when none is ready."""
         members, request = self._members, attempts.next_request()
         ready = attempts.candidates(members.ready(attempts.tokens))
         if not ready:
@@ -114,7 +114,7 @@ class Serving:
         )
 
     def _begun(self, attempts: Attempts, route: Route) -> Attempt:
-        """Begin the attempt of this route, and its prompt on another engine if it has one."""
+        """Begin the attempt on this route, and its prefill on another engine if it has one."""
         if route.is_alone:
             self.notes.routed_alone()
         if route.prompt is not None:
@@ -161,7 +161,7 @@ class Serving:
             self.notes.predicted(attempt.expected_s, self._clock() - attempt.sent_at)
         is_fetched = event.reused is not None and event.reused.fetched > 0
         if attempts.remote is not None and not is_fetched:
-            attempts.remote.stop()  # it was not waited for
+            attempts.remote.stop()  # nobody waited for the prefill
 
     def _lost(self, attempts: Attempts, attempt: Attempt, error: EngineError) -> EngineError:
         """Return this error if another replica is to be tried after it, else raise it."""
@@ -181,7 +181,7 @@ class Serving:
 
 
 def _source(remote: RemotePrefill | None, sources: Sources) -> FetchSource | None:
-    """Return the engine that computes a request's prompt since an earlier attempt, if it does."""
+    """Return the engine that computes the request's prompt since an earlier attempt, if any."""
     if remote is None or remote.error is not None or remote.replica not in sources:
         return None
     return remote.source(sources[remote.replica])

@@ -1,4 +1,4 @@
-"""Sums of counters: the same Struct of several engines, field by field."""
+"""The sums of counters: one Struct of several engines, field by field."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def summed(parts: Sequence[S], **others: Any) -> S:
 
 
 def merged(parts: Iterable[Mapping[K, V]], join: Callable[[list[V]], V]) -> dict[K, V]:
-    """Merge all keys of the mappings, each with the `join` of its values."""
+    """Merge the mappings; join the values of equal keys by `join`."""
     values: dict[K, list[V]] = {}
     for part in parts:
         for key, value in part.items():

@@ -6,7 +6,7 @@ import gc
 import sys
 
 if __name__ == "__main__":
-    gc.disable()  # what is imported stays, as in the gateway
+    gc.disable()  # imported modules stay, as in the gateway
     from gateway.router_process.main import main
 
     gc.freeze()

@@ -1,4 +1,4 @@
-"""One end of a connection between a worker and the router process: messages in order, bounded.
+"""One end of a connection between a worker and the router process: bounded, ordered messages.
 
 Bytes that are no message end the connection, and so does an end that does not read: what waits to
 be sent to a process that stands still does not grow without bound.
@@ -22,7 +22,7 @@ M = TypeVar("M")
 
 
 class RouterChannel(asyncio.Protocol, Generic[M]):
-    """A channel on one connection and event loop. What is sent while it is closed is dropped."""
+    """A channel on one connection and event loop. Messages sent while it is closed are dropped."""
 
     def __init__(
         self,
@@ -33,9 +33,9 @@ class RouterChannel(asyncio.Protocol, Generic[M]):
         *,
         most_unsent_bytes: int = MOST_UNSENT_BYTES,
     ) -> None:
-        """Take `kind`: what the other end says, a Struct or a union of some."""
+        """Take `kind`, the type of the other end's messages: a Struct or a union of Structs."""
         self.closed = asyncio.Event()
-        self.broke = False  # what came was no message
+        self.broke = False  # whether the other end sent bytes that are no message
         self._decoder = msgspec.msgpack.Decoder(kind)
         self._encoder = msgspec.msgpack.Encoder()
         self._receive = receive
@@ -55,7 +55,7 @@ class RouterChannel(asyncio.Protocol, Generic[M]):
         self._lost()
 
     def data_received(self, data: bytes) -> None:
-        """Pass on each message that is there as a whole."""
+        """Pass on each message that has come whole."""
         self._come += data
         try:
             messages = [self._decoder.decode(frame) for frame in self._frames()]
@@ -67,7 +67,7 @@ class RouterChannel(asyncio.Protocol, Generic[M]):
             self._receive(message)
 
     def send(self, message: msgspec.Struct) -> None:
-        """Send it, after what was sent before."""
+        """Send a message after earlier messages."""
         if self._transport is None or self._transport.is_closing():
             return
         frame = self._encoder.encode(message)
@@ -76,12 +76,12 @@ class RouterChannel(asyncio.Protocol, Generic[M]):
             self.close()
 
     def close(self) -> None:
-        """End the connection now; `closed` is set in a turn of the loop."""
+        """End the connection now; `closed` is set in a later turn of the loop."""
         if self._transport is not None:
             self._transport.abort()
 
     def _frames(self) -> Iterator[bytearray]:
-        """Yield the whole frames that have come, and drop them; ValueError for one too large."""
+        """Yield and drop the whole frames received; raise ValueError for too large a frame."""
         start, come = 0, self._come
         while (begin := start + HEAD_BYTES) <= len(come):
             length = int.from_bytes(come[start:begin], "big")

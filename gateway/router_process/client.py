@@ -1,4 +1,4 @@
-"""A worker's end: it asks the router process, and chooses by itself where no answer comes.
+"""A worker's client of the router process, which chooses by itself where no answer comes.
 
     ASKING  --no answer within WAIT_S--> ALONE until all answers that were waited for have come
       ^ `------the connection ends-----> ALONE until the next connection's first message
@@ -45,23 +45,23 @@ from gateway.routing.remote_prefill import RemotePrefillLimits, prefill_id
 from gateway.routing.route import Route, RouteQuestion, decide, sent_by
 from gateway.routing.router import Sources
 
-# A choice takes a quarter of a millisecond where it is dearest, and a thousand may be asked for at
-# once. What takes longer stands still, and one wait is all that this costs.
+# A choice takes a quarter of a millisecond at most, and a thousand may be asked for at once. A
+# process that takes longer stands still, and one wait is all that this costs.
 WAIT_S = 0.25
 TURNS = 10  # turns of the loop's clock in this wait
-RETRY_S = 0.1  # after a connection that ended, or could not be had
-# One that ends soon after it began may do so again, say of what an older process cannot read.
+RETRY_S = 0.1  # after a connection that ended, or failed
+# A connection that ends early may do so again, for instance if an older process cannot read it.
 RETRY = Backoff(RETRY_S, base_delay_s=2 * RETRY_S, max_delay_s=5.0, healthy_after_s=10.0)
-SILENT_S = 3.0  # the process says something every second
+SILENT_S = 3.0  # the process sends a message every second
 START_S = 5.0  # the wait for the process before a worker serves without it
 
 _LOG = logging.getLogger(__name__)
 
-_Answer: TypeAlias = asyncio.Future[RouteAnswer | SourceAnswer | None]  # None: there is none
+_Answer: TypeAlias = asyncio.Future[RouteAnswer | SourceAnswer | None]  # None: no answer came
 
 
 class RouterClient:
-    """A `Routing` by another process. Belongs to one event loop."""
+    """A `Routing` by the router process. Belongs to one event loop."""
 
     hears_itself = True
 
@@ -72,24 +72,24 @@ class RouterClient:
         *,
         wait_s: float = WAIT_S,
     ) -> None:
-        """Take `limits` of prompts that are computed for others, where it chooses by itself."""
+        """Take `limits` of remote prefills, for choices that this worker makes by itself."""
         self._socket = socket
         self._limits = limits or RemotePrefillLimits()
         self._wait_s = wait_s
         self._own = OwnRequests()
         self._channel: RouterChannel[FromRouter] | None = None
-        self._is_met = asyncio.Event()  # the process has said something on this connection
+        self._is_met = asyncio.Event()  # the process has sent a message on this connection
         self._numbers = count()
         self._waiting: dict[int, _Answer] = {}
-        self._late: set[int] = set()  # questions that are not waited for any more
+        self._late: set[int] = set()  # numbers of questions whose answers nobody awaits any more
         self._known: dict[str, int] = {}
-        self._is_alone = False  # has been said
-        self._heard_at = 0.0  # by the loop's clock
-        self._short_connections = 0  # in a row
+        self._is_alone = False  # whether the log says so
+        self._heard_at = 0.0  # when the last message came, by the loop's clock
+        self._short_connections = 0  # short connections in a row
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:
-        """Be connected while this is open, again and again; it begins with START_S at most."""
+        """Stay connected while this context is open; entering waits START_S at most."""
         async with repeated(self._connect, "router-client"):
             with suppress(TimeoutError):
                 async with asyncio.timeout(START_S):
@@ -112,7 +112,7 @@ class RouterClient:
     async def source(
         self, request: RoutingRequest, replica: str, sources: Sources
     ) -> FetchSource | None:
-        """Ask where to fetch; nothing is fetched where nobody answers."""
+        """Ask where to fetch; without an answer nothing is fetched."""
         answer = await self._answer(lambda number: AskSource(number, request, replica, sources))
         return answer.source if isinstance(answer, SourceAnswer) else None
 
@@ -127,26 +127,26 @@ class RouterClient:
         self._tell(NoteEnded(request_id))
 
     def heard(self, replica: str, events: CacheEvents) -> None:
-        """Do nothing: the process hears it."""
+        """Do nothing: the router process hears cache events itself."""
 
     def gone(self, replica: str) -> None:
-        """Forget its own requests there; the process sees it."""
+        """Forget this worker's requests on a replica; the router process notices its end itself."""
         self._own.gone(replica)
 
     def known_blocks(self, replica: str) -> int:
-        """Count blocks as of a second ago; 0 while the process is away."""
+        """Return a replica's number of known blocks, a second old; 0 while the process is away."""
         return self._known.get(replica, 0)
 
     @property
     def router_answers(self) -> bool:
-        """True if the process is there, and has not been silent for SILENT_S."""
+        """True if the process is connected and has sent a message within SILENT_S."""
         is_late = bool(self._late) or self._now() - self._heard_at > SILENT_S
         return self._is_met.is_set() and not is_late
 
-    # Questions
+    # Questions to the router process
 
     async def _answer(self, ask: Callable[[int], ToRouter]) -> RouteAnswer | SourceAnswer | None:
-        """Ask the process; None where it does not answer, or would be late."""
+        """Ask the process; return None where it does not answer, or would answer late."""
         if not self._is_met.is_set() or self._late:
             return None
         number = next(self._numbers)
@@ -157,7 +157,7 @@ class RouterClient:
         return await answer
 
     def _wait(self, number: int, turns: int) -> None:
-        """Give up after so many turns; a loop that is held up for long has had one meanwhile."""
+        """Stop waiting after TURNS turns of the loop; a loop held up for long has had one turn."""
         answer = self._waiting.get(number)
         if answer is None:
             return
@@ -178,7 +178,7 @@ class RouterClient:
                 "worker's requests alone"
             )
         request = question.request
-        # Its prompt may have been given to an engine in an answer that comes too late.
+        # A late answer may give its prompt to another engine.
         self._tell(NoteEnded(prefill_id(request.request_id)))
         route = decide(self._own, question, self._limits)
         for replica, sent in sent_by(request, route):
@@ -186,7 +186,7 @@ class RouterClient:
         return replace(route, is_alone=True)
 
     def _withdraw(self, request: RoutingRequest) -> None:
-        """Withdraw a question: what may have been answered is not done."""
+        """Withdraw a question: a decision that may have been made of it is void."""
         for request_id in (prefill_id(request.request_id), request.request_id):
             self._tell(NoteEnded(request_id))
 
@@ -194,12 +194,12 @@ class RouterClient:
         if self._channel is not None and self._is_met.is_set():
             self._channel.send(message)
 
-    # The connection
+    # The connection to the router process
 
     async def _connect(self) -> None:
-        """Connect once, and pause."""
+        """Connect once, and pause after the connection's end."""
         self._channel = channel = RouterChannel[FromRouter](FromRouter, self._take)
-        with suppress(OSError):  # nobody listens
+        with suppress(OSError):  # no process listens
             loop = asyncio.get_running_loop()
             await loop.create_unix_connection(lambda: channel, str(self._socket))
             began = self._now()

@@ -1,4 +1,4 @@
-"""The router process: its engines, its socket, and its end.
+"""The router process's entry point: its engines, its socket, and its end.
 
 The parent of the workers (`gateway.processes.workers`) starts it, watches its heartbeat and starts
 it again. It is given the same `WorkerConfig` as these. It knows of the gateway's config what
@@ -45,13 +45,13 @@ from gateway.telemetry.routing_metrics import RoutingMetrics
 KNOWN_EVERY_S = 1.0
 EXIT_CANNOT_START = 2
 
-# A bad link key, or a state that is damaged, another one or out of reach.
+# Errors of a bad link key, or of state that is damaged, another or out of reach.
 _CANNOT_START = (BadLinkKey, DatabaseFault, PrivateFileError, SchemaTooNew, WrongState, OSError)
 _LOG = logging.getLogger(__name__)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run it, with a GatewayConfig and a WorkerConfig in JSON; returns the exit status.
+    """Run the router process by a GatewayConfig and a WorkerConfig in JSON; return its exit status.
 
     One that cannot start is started again as one that died: the file may be there by then.
     """
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 async def run(config: GatewayConfig, worker: WorkerConfig) -> None:
-    """Answer workers until SIGTERM; `worker` says where."""
+    """Answer workers until SIGTERM, at the socket that `worker` names."""
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
     if worker.router_socket is None:
@@ -83,7 +83,7 @@ async def run(config: GatewayConfig, worker: WorkerConfig) -> None:
 
 @asynccontextmanager
 async def routed(config: GatewayConfig) -> AsyncIterator[RouterService]:
-    """Open the engines, whose caches the router hears of, and what answers by it."""
+    """Open the engines, whose cache events the router hears, and the service that answers by it."""
     router = router_by_name(config.router, time.monotonic)
     async with replicas(config, OwnRouting(router), None) as engines:
         engines.count_with(RoutingMetrics(CollectorRegistry()))
@@ -93,7 +93,7 @@ async def routed(config: GatewayConfig) -> AsyncIterator[RouterService]:
 
 @asynccontextmanager
 async def found(config: GatewayConfig, engines: EngineSet) -> AsyncIterator[None]:
-    """Let engines join that are registered in the state, if the config says so."""
+    """Let engines that are registered in the state join, if the config says so."""
     if not config.find_engines:
         yield
         return
@@ -107,7 +107,7 @@ async def found(config: GatewayConfig, engines: EngineSet) -> AsyncIterator[None
 
 @asynccontextmanager
 async def listening(service: RouterService, path: Path) -> AsyncIterator[None]:
-    """Meet workers at a Unix socket while this is open; one that is removed is made anew."""
+    """Listen for workers at a Unix socket while this context is open; replace it if removed."""
     create = partial(asyncio.get_running_loop().create_unix_server, service.meet, str(path))
     server = await create()
 

@@ -1,4 +1,4 @@
-"""The messages of workers and the router process: MessagePack, each frame after its length.
+"""The messages between workers and the router process: MessagePack, each frame after its length.
 
     worker                          router process
              <- KnownBlocks         as soon as it is connected, then every second
@@ -25,14 +25,14 @@ from gateway.routing.router import Sources
 
 
 class AskRoute(msgspec.Struct, frozen=True, array_like=True, tag="ask"):
-    """The question where a request goes. It counts as sent there."""
+    """The question which replica gets a request. The request counts as sent there."""
 
     number: int
     question: RouteQuestion
 
 
 class AskSource(msgspec.Struct, frozen=True, array_like=True, tag="ask_source"):
-    """The question where `replica` should fetch a prompt from. Nothing is noted."""
+    """The question from where `replica` should fetch a prompt. The router notes nothing."""
 
     number: int
     request: RoutingRequest
@@ -41,14 +41,14 @@ class AskSource(msgspec.Struct, frozen=True, array_like=True, tag="ask_source"):
 
 
 class NoteSent(msgspec.Struct, frozen=True, array_like=True, tag="sent"):
-    """A worker has sent a request by itself, whatever was answered of it."""
+    """The note that a worker has sent a request by itself, whatever the router answered."""
 
     replica: str
     request: RoutingRequest
 
 
 class NoteBegan(msgspec.Struct, frozen=True, array_like=True, tag="began"):
-    """The first tokens of a request have come."""
+    """The note that the first tokens of a request have come."""
 
     request_id: str
     reused: Reused | None = None
@@ -56,7 +56,7 @@ class NoteBegan(msgspec.Struct, frozen=True, array_like=True, tag="began"):
 
 
 class NoteEnded(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
-    """A request is over, or was not sent. Ignored where it is not known."""
+    """The note that a request is over, or was not sent. Ignored for an unknown request."""
 
     request_id: str
 
@@ -79,7 +79,7 @@ class SourceAnswer(msgspec.Struct, frozen=True, array_like=True, tag="source"):
 
 
 class KnownBlocks(msgspec.Struct, frozen=True, array_like=True, tag="known"):
-    """The blocks that each replica is known to have. The first one says: ask."""
+    """The blocks that each replica is known to have. The first such message invites questions."""
 
     blocks: dict[str, int]
 

@@ -1,4 +1,4 @@
-"""The requests of a worker that are under way, known without the router process.
+"""A worker's requests under way, as the worker itself knows them.
 
 By these it chooses where nobody answers, and these it tells a router process that it meets anew.
 
@@ -17,13 +17,13 @@ from gateway.router_process.messages import NoteBegan, NoteSent
 from gateway.routing.least_outstanding import LeastOutstandingRouter
 from gateway.routing.prompt import RoutingRequest
 
-# The bytes of requests that are told anew at once: less than may wait to be sent.
+# The bytes of requests told to a new router at once: less than may wait to be sent.
 MOST_TOLD_KEY_BYTES = 32 << 20
 
 
 @dataclass(slots=True)
 class WorkerRequest:
-    """One request."""
+    """A request that a worker has under way."""
 
     replica: str
     request: RoutingRequest
@@ -31,7 +31,7 @@ class WorkerRequest:
 
 
 class OwnRequests(LeastOutstandingRouter):
-    """A `Router`. Belongs to one event loop."""
+    """A router by a worker's own requests. Belongs to one event loop."""
 
     def __init__(self, most_told_key_bytes: int = MOST_TOLD_KEY_BYTES) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class OwnRequests(LeastOutstandingRouter):
     ) -> None:
         super().began(replica, request_id, reused, timing)
         if self._is_at(replica, request_id):
-            # Its keys said what would be cached there; from now on the engine itself does.
+            # The keys predicted the replica's cache; from now on the engine itself tells it.
             request = replace(self._under_way[request_id].request, block_keys=b"")
             self._under_way[request_id] = WorkerRequest(replica, request, has_begun=True)
 
@@ -61,7 +61,7 @@ class OwnRequests(LeastOutstandingRouter):
         self._under_way = {n: one for n, one in self._under_way.items() if one.replica != replica}
 
     def told_anew(self) -> Iterator[NoteSent | NoteBegan]:
-        """Yield what a router that knows nothing is told; not all keys where they are many."""
+        """Yield the notes that a new router needs; without some of the keys where they are many."""
         room = self._most_told_key_bytes
         for request_id, one in self._under_way.items():
             request = one.request

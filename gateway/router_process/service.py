@@ -1,4 +1,4 @@
-"""The router's end of the connections of workers: it answers, and notes what is under way.
+"""The router's end of workers' connections: it answers questions, and notes requests.
 
 A worker's requests end with its connection, however that ends. What a connection says of requests
 that are not its own is ignored.
@@ -33,7 +33,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class RouterService:
-    """One router, and all workers that are connected. For one event loop."""
+    """The router and all connected workers. For one event loop."""
 
     def __init__(
         self,
@@ -41,14 +41,14 @@ class RouterService:
         known: Callable[[], KnownBlocks],
         limits: RemotePrefillLimits | None = None,
     ) -> None:
-        """Tell workers what `known` returns; `limits`: of prompts that are computed for others."""
+        """Tell workers the counts that `known` returns; `limits`: of remote prefills."""
         self._router = router
         self._known = known
         self._limits = limits or RemotePrefillLimits()
         self._workers: set[WorkerConnection] = set()
 
     def meet(self) -> RouterChannel[ToRouter]:
-        """Open a channel for a new connection."""
+        """Open a channel for a worker's new connection."""
         worker = WorkerConnection(self._router, self._limits, self._known, self._workers.discard)
         self._workers.add(worker)
         return worker.channel
@@ -60,13 +60,13 @@ class RouterService:
             worker.channel.send(known)
 
     def close(self) -> None:
-        """End all connections."""
+        """End all workers' connections."""
         for worker in tuple(self._workers):
             worker.channel.close()
 
 
 class WorkerConnection:
-    """The requests that one worker has under way."""
+    """The connection of a worker, with the requests that the worker has under way."""
 
     def __init__(
         self,
@@ -75,10 +75,10 @@ class WorkerConnection:
         known: Callable[[], KnownBlocks],
         over: Callable[[WorkerConnection], None],
     ) -> None:
-        """Call `over` when it has ended."""
+        """Call `over` when the connection has ended."""
         self._router = router
         self._limits = limits
-        self._at: dict[str, str] = {}  # the replica of each request that is not over
+        self._at: dict[str, str] = {}  # the replica of each running request
         self._over = over
         self.channel = RouterChannel[ToRouter](
             ToRouter, self._take, lambda: self.channel.send(known()), self._lost

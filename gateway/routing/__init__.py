@@ -1,4 +1,4 @@
-"""The choice of one of several equal engines for a request: what is cached where, and loads.
+"""The routing of a request to one of several equal engines, by their caches and loads.
 
 Callers ask `route.py`, which asks a router. What a replica fetches from another one rather than
 computing it is said in `fetching.py`, which prompts are computed on an engine of their own in

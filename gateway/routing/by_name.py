@@ -13,7 +13,7 @@ from gateway.routing.router import Router
 from gateway.routing.unaware import RandomRouter, RoundRobinRouter, SessionRouter
 
 ROUTERS: tuple[RouterName, ...] = get_args(RouterName)
-SESSION_BLOCKS = 16  # of a prompt's begin, by which the session router knows a session
+SESSION_BLOCKS = 16  # first blocks of a prompt by which the session router tells sessions apart
 
 
 def router_by_name(
@@ -23,7 +23,7 @@ def router_by_name(
     seed: int = 0,
     session_blocks: int = SESSION_BLOCKS,
 ) -> Router:
-    """Make a router. `clock`: seconds, monotonic; `seed`: of the random one."""
+    """Make the router of this name. `clock`: monotonic seconds; `seed`: the random router's."""
     kinds: Mapping[RouterName, Callable[[], Router]] = {
         "first-token": lambda: FirstTokenRouter(clock),
         "cached-share": CachedShareRouter,

@@ -1,4 +1,4 @@
-"""The replica that has the most of the prompt, whatever it has to do; among equals the idlest.
+"""A router to the replica with most of the prompt cached, then the least loaded replica.
 
 What routers do that know caches alone. It is here to be compared with.
 """
@@ -15,7 +15,7 @@ from gateway.routing.router import NO_SOURCES, RoutingChoice, Sources
 
 
 class CachedShareRouter(LeastOutstandingRouter):
-    """A `Router`. Belongs to one event loop."""
+    """A `Router` by cached blocks alone. Belongs to one event loop."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The choice among replicas, as a function of what is known of each.
+"""The choice among replicas, as a pure function of their loads and caches.
 
     1   those that run far more requests than the others are left out: a prefix that all ask for
         would else draw all of them to the one replica that has it
@@ -28,26 +28,26 @@ import msgspec
 class Balance:
     """The bounds on how uneven replicas may be."""
 
-    spread: float = 1.5  # times the mean of running requests that a replica may have
-    slack: int = 4  # requests more, so that few are not spread for their number's sake
-    others: float = 0.75  # times what it takes: that is what computing costs other requests
-    ahead: float = 4.0  # times dearer to compute, where a cache's size more was computed
-    least_prompts: int = 16  # that a cache is taken to hold while it is empty
-    copies: float = 0.3  # likewise for what is fetched: of what computing it would take
-    alike: float = 0.02  # of the time to the first token: less is no difference
-    alike_s: float = 0.002  # likewise
+    spread: float = 1.5  # the most running requests of a replica, as a multiple of the mean
+    slack: int = 4  # running requests more than that, so that small numbers are not spread
+    others: float = 0.75  # cost of computing to other requests, as a multiple of its seconds
+    ahead: float = 4.0  # computing's price factor, per cache size computed beyond others
+    least_prompts: int = 16  # prompts that an empty cache is taken to hold
+    copies: float = 0.3  # the price of fetched tokens, as a share of computing them
+    alike: float = 0.02  # share of the time to the first token that counts as no difference
+    alike_s: float = 0.002  # seconds that count as no difference
 
 
 class Candidate(msgspec.Struct, frozen=True, gc=False):
-    """One replica, for one request. One is made for each replica, so it is a Struct."""
+    """One replica, for one request. It is a Struct since one is made for each replica."""
 
     replica: str
-    first_token_s: float  # predicted, from now on; without what it loads
-    compute_s: float  # of it, what the request's own tokens take
-    running: int  # requests that were sent and are not over
-    given: int  # prompt tokens that it had to compute or fetch so far
-    copied_s: float = 0.0  # what it would take to compute what is fetched
-    loads: bool = False  # something from slower tiers
+    first_token_s: float  # predicted seconds to the first token, without loads
+    compute_s: float  # the part of it that computes the request's own tokens
+    running: int  # requests that were sent to the replica and are not over
+    given: int  # prompt tokens that the replica had to compute or fetch so far
+    copied_s: float = 0.0  # the seconds that computing the fetched tokens would take
+    loads: bool = False  # whether it loads blocks from slower tiers
 
 
 def choose_replica(
@@ -56,7 +56,7 @@ def choose_replica(
     balance: Balance,
     load_s: Callable[[str], float],
 ) -> str:
-    """Choose a replica, by name; equal candidates give the same answer, in whichever order.
+    """Choose a replica by name; the order of equal candidates does not matter.
 
     `cache_tokens` is about what a replica's cache holds. `load_s`, seconds, is asked only of those
     that load and would be chosen if that took no time: it makes each dearer, and none cheaper.
@@ -83,7 +83,7 @@ def _alike(
     balance: Balance,
     load_s: Callable[[str], float],
 ) -> list[Candidate]:
-    """Select those about as cheap as the cheapest, with loads; `prices` are without."""
+    """Select the replicas about as cheap as the cheapest, loads included, not in `prices`."""
     least = min(prices)
     wait_s = min([one.first_token_s - one.compute_s for one in candidates])
     cheapest = candidates[prices.index(least)]
@@ -98,7 +98,7 @@ def _alike(
 
 
 def _limit(price: float, wait_s: float, balance: Balance) -> float:
-    """Return the highest price that is about as low as this one; all wait for `wait_s` or more.
+    """Return the highest price that counts as equal to this one; all wait for `wait_s` or more.
 
     What all wait is no difference: a part of a long queue may be more than a prefix is worth.
     """

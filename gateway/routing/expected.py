@@ -1,4 +1,4 @@
-"""The expected cache of a replica, once it has computed what is on its way to it.
+"""The expected cache of a replica, once it has computed the prompts sent to it.
 
 Requests that begin alike come in swarms, sooner than the first of them is computed. A prompt that
 was sent counts as if it were cached there, from the moment it was sent to its first token; from
@@ -15,25 +15,25 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
-Marks = Sequence[tuple[int, int]]  # blocks from a prompt's beginning on, and the last one's key
+Marks = Sequence[tuple[int, int]]  # numbers of first blocks, each with the last block's key
 
 
 class Expected:
     """The prompts that are on their way to one replica, or wait there."""
 
     def __init__(self) -> None:
-        self._prompts: dict[int, int] = {}  # how many begin so, by the key of a mark
+        self._prompts: dict[int, int] = {}  # prompts that have a mark, by its key
 
     def __bool__(self) -> bool:
         return bool(self._prompts)
 
     def add(self, marks: Marks) -> None:
-        """Note that a prompt was sent."""
+        """Add a prompt that was sent to the replica."""
         for _, key in marks:
             self._prompts[key] = self._prompts.get(key, 0) + 1
 
     def remove(self, marks: Marks) -> None:
-        """Note that a prompt that was added has begun to answer, or never will."""
+        """Remove a prompt that has begun to answer, or never will."""
         for _, key in marks:
             if self._prompts[key] > 1:
                 self._prompts[key] -= 1
@@ -41,7 +41,7 @@ class Expected:
                 del self._prompts[key]
 
     def blocks(self, marks: Marks) -> int:
-        """Count how many of a prompt's first blocks will be there."""
+        """Count the first blocks of a prompt that the replica is expected to have."""
         if not marks or marks[0][1] not in self._prompts:
             return 0
         known = bisect_left(marks, True, key=lambda mark: mark[1] not in self._prompts)

@@ -1,4 +1,4 @@
-"""The choice whether a replica fetches the beginning of a prompt, and from which other one.
+"""The choice whether a replica fetches a prompt's first blocks, and from which replica.
 
     set up + what the other one has to load from its slower tiers
            + tokens x seconds a token by that way x (1 + fetches under way from there)
@@ -30,34 +30,34 @@ Lacking: TypeAlias = tuple[str, ReplicaLoad, int]
 
 @dataclass(frozen=True, slots=True)
 class FetchLimits:
-    """The limits of when a fetch pays."""
+    """The limits within which a fetch pays."""
 
-    setup_s: float = 0.003  # before the first byte
-    margin: float = 1.25  # times the fetch that computing must take
-    least_tokens: int = 256  # fewer are computed within a step that is taken anyway
+    setup_s: float = 0.003  # seconds before the first byte
+    margin: float = 1.25  # computing must take this many times the fetch
+    least_tokens: int = 256  # fewer tokens are computed within a step that is taken anyway
 
 
 class Offer(NamedTuple):
-    """A replica that has the beginning of a prompt."""
+    """A replica that offers the first blocks of a prompt."""
 
     replica: str
     source: FetchSource
     is_over_tcp: bool
-    uncached: int  # tokens of the prompt that are left to compute after the fetch
-    begins_s: float  # before its first token is on the way
-    shared_by: int  # fetches from there, this one included
+    uncached: int  # prompt tokens that are left to compute after the fetch
+    begins_s: float  # seconds before the first token is on the way
+    shared_by: int  # fetches from this replica, the new one included
 
 
 class ChosenFetch(msgspec.Struct, frozen=True, gc=False):
-    """The fetch that was chosen, and how long it takes."""
+    """The chosen fetch and its predicted seconds."""
 
     source: FetchSource
-    tokens: int  # that are not computed therefore
+    tokens: int  # tokens that are not computed therefore
     seconds: float
 
 
 class FetchChooser:
-    """The comparison of fetching with computing."""
+    """The choice between fetching and computing."""
 
     def __init__(self, limits: FetchLimits) -> None:
         self._limits = limits
@@ -70,7 +70,7 @@ class FetchChooser:
         loads: Loads,
         load_s: Callable[[str], float],
     ) -> Sequence[Offer]:
-        """Find the two that have most, so that each replica has one beside itself; idlers first.
+        """Return the two replicas with most of the prompt, the less loaded first.
 
         `found`: what each replica has of the prompt; `load_s`: the seconds that it takes to load
         what of this lies in its slower tiers.
@@ -89,7 +89,7 @@ class FetchChooser:
     def chosen(
         self, lacking: Sequence[Lacking], offers: Sequence[Offer], namespace: bytes, now: float
     ) -> dict[str, ChosenFetch]:
-        """Choose what replicas fetch, by their names; the others compute what they lack.
+        """Choose the fetches of replicas, by name; other replicas compute the missing tokens.
 
         `namespace` is the prompt's own. `now`: seconds, monotonic.
         """

@@ -1,4 +1,4 @@
-"""The router that serves: the least predicted time to the first token, and caches that fill alike.
+"""The default router: least predicted time to the first token, with caches that fill evenly.
 
     prompt tokens that are queued there x its seconds a token
   + what it has in slower tiers x their seconds a token
@@ -26,7 +26,7 @@ from gateway.routing.router import NO_SOURCES, RoutingChoice, Sources
 
 
 class FirstTokenRouter:
-    """A `Router`. Belongs to one event loop."""
+    """A `Router` by the time to the first token. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class FirstTokenRouter:
         balance: Balance | None = None,
         fetches: FetchLimits | None = None,
     ) -> None:
-        """Take `clock`, in seconds, monotonic."""
+        """Take `clock`, in monotonic seconds."""
         self._clock = clock
         self._balance = balance or Balance()
         self._fetching = FetchChooser(fetches or FetchLimits())
@@ -85,7 +85,7 @@ class FirstTokenRouter:
         return self._index.blocks(replica)
 
     def _prompt(self, request: RoutingRequest) -> Prompt:
-        """Return the request's prompt, made once for the calls that follow each other."""
+        """Return the request's prompt, made once for consecutive calls."""
         if self._last is not None:
             last, prompt = self._last
             if (
@@ -94,14 +94,14 @@ class FirstTokenRouter:
                 and last.namespace == request.namespace
                 and last.use_cache == request.use_cache
             ):
-                return prompt  # also where its id or its source is another now
+                return prompt  # the prompt is the same even if the request's id or source differs
         self._last = request, prompt_of(request)
         return self._last[1]
 
     def _lacking(
         self, prompt: Prompt, ready: Sequence[str], found: Mapping[str, FoundBlocks]
     ) -> list[Lacking]:
-        """List what each replica will have to compute or fetch, given what was found."""
+        """List the tokens that each replica must compute or fetch, given the found blocks."""
         load_of, lacking = self._loads.of, list[Lacking]()
         for replica in ready:
             load, here = load_of(replica), found.get(replica)
@@ -119,7 +119,7 @@ class FirstTokenRouter:
         return max(held, self._balance.least_prompts * prompt.tokens)
 
     def _load_s(self, prompt: Prompt, found: Mapping[str, FoundBlocks], replica: str) -> float:
-        """Estimate the seconds that the replica loads what it has of the prompt in slower tiers."""
+        """Estimate the replica's seconds to load the prompt's blocks in slower tiers."""
         here, rates = found.get(replica, NOTHING), self._loads.of(replica).rates
         if not here.is_lower:
             return 0.0
@@ -138,7 +138,7 @@ def _candidates(
     found: Mapping[str, FoundBlocks],
     fetches: Mapping[str, ChosenFetch],
 ) -> dict[str, Candidate]:
-    """Name each replica with what it would take, but for loads."""
+    """List each replica as a candidate with its predicted times, without loads."""
     candidates: dict[str, Candidate] = {}
     for replica, load, uncached in lacking:
         per_token, copied_s = load.rates.compute.per_token, 0.0

@@ -1,4 +1,4 @@
-"""The index of which replica has which blocks, and in which tier, as its engine says.
+"""The index of the replicas' blocks and their tiers, by the engines' cache events.
 
 A replica that has a block has all blocks before it, and none before it in a slower tier. So how
 much of a prompt it has is found by a binary search over the prompt's block keys:
@@ -25,22 +25,22 @@ from engine.link.cache_events import CacheEvents, Cleared, Removed, TierName
 from gateway.routing.prompt import SHORT, Keys, keys_of
 from prefix_cache.hashing import KEY_BYTES
 
-TIERS: tuple[TierName, ...] = ("device", "host", "disk")  # the fastest first
+TIERS: tuple[TierName, ...] = ("device", "host", "disk")  # the fastest tier first
 _LEVEL = {tier: level for level, tier in enumerate(TIERS)}
 _ON_DEVICE, _ON_DISK = _LEVEL["device"], _LEVEL["disk"]
-_STEPS = 64  # of a prompt
-_FEW_BYTES = 32 * KEY_BYTES  # of keys that are shortened sooner one by one
+_STEPS = 64  # steps of a prompt
+_FEW_BYTES = 32 * KEY_BYTES  # bytes of keys up to which keys are shortened singly, which is faster
 
 
 class FoundBlocks(msgspec.Struct, frozen=True, gc=False):
     """The part of a prompt that a replica has: its first `blocks` blocks, in whichever tiers."""
 
     blocks: int = 0
-    is_lower: bool = False  # some lie in slower tiers than the device: `CacheIndex.lower`
+    is_lower: bool = False  # some blocks lie below the device tier: see `CacheIndex.lower`
 
 
 class Lower(NamedTuple):
-    """The counts of found blocks that are in slower tiers; they are the last ones."""
+    """The counts of found blocks in slower tiers, which are the last found blocks."""
 
     host: int
     disk: int
@@ -50,7 +50,7 @@ NOTHING = FoundBlocks()
 
 
 class Levels(dict[int, int]):
-    """The tier of each block of one replica, by its key; what is not there is taken for slow."""
+    """The tier of each block of one replica, by its key; a missing block counts as slow."""
 
     def __missing__(self, key: int) -> int:
         return _ON_DISK
@@ -63,11 +63,11 @@ class CacheIndex:
         self._levels: dict[str, Levels] = {}  # by replica and block
 
     def blocks(self, replica: str) -> int:
-        """Count the blocks that it has, as far as is known."""
+        """Count the known blocks of a replica."""
         return len(self._levels.get(replica, ()))
 
     def apply(self, replica: str, events: CacheEvents) -> None:
-        """Take in what a replica has said. A block that is told twice is there once."""
+        """Apply a replica's cache events. A block that is told twice is there once."""
         levels = self._levels.setdefault(replica, Levels())
         for change in events.changes:
             if isinstance(change, Cleared):
@@ -79,11 +79,11 @@ class CacheIndex:
                 levels.update(dict.fromkeys(_shortened(change.keys), _LEVEL[change.tier]))
 
     def forget(self, replica: str) -> None:
-        """Forget all of it."""
+        """Remove all blocks of a replica."""
         self._levels.pop(replica, None)
 
     def find(self, keys: Keys, replicas: Iterable[str]) -> dict[str, FoundBlocks]:
-        """Find what each of the replicas has of a prompt; those that have nothing are left out.
+        """Find each replica's part of a prompt; replicas without any part are left out.
 
         The answer of the replica before is tried first: they often have the same.
         """
@@ -96,7 +96,7 @@ class CacheIndex:
         return _found(keys, having) if having else {}
 
     def lower(self, replica: str, keys: Keys, blocks: int) -> Lower:
-        """Count those of the first `blocks` blocks, which `find` has found, in slower tiers.
+        """Count those of a replica's first `blocks` found blocks that lie in slower tiers.
 
         Told to a 64th of the prompt, since it makes a small part of a small difference, and asked
         of few replicas. A part is in the slowest tier of its blocks.
@@ -113,14 +113,14 @@ class CacheIndex:
 
 
 def _found(keys: Keys, having: Sequence[tuple[str, Levels]]) -> dict[str, FoundBlocks]:
-    """Find what these replicas have of a prompt; all of them have its first block.
+    """Find these replicas' parts of a prompt, whose first block all of them have.
 
     In one function, and with what `bisect` does by itself: there is a turn for each replica, and
     calls would take as long as the search.
     """
     total, backwards = len(keys), keys[::-1]
     found: dict[str, FoundBlocks] = {}
-    blocks, here, lower = 1, FoundBlocks(1), FoundBlocks(1, is_lower=True)  # of the replica before
+    blocks, here, lower = 1, FoundBlocks(1), FoundBlocks(1, is_lower=True)  # of the last replica
     for replica, levels in having:
         has_more = blocks < total and keys[blocks] in levels
         if has_more or keys[blocks - 1] not in levels:

@@ -1,4 +1,4 @@
-"""The replica that has the fewest tokens of prompts to get done, without regard to caches.
+"""A router to the replica with the fewest outstanding prompt tokens, regardless of caches.
 
 Knows: prompts that were sent and are not over. Does not know: what of them is computed or cached.
 """
@@ -15,11 +15,11 @@ from gateway.routing.router import NO_SOURCES, RoutingChoice, Sources
 
 
 class LeastOutstandingRouter:
-    """A `Router`. Belongs to one event loop."""
+    """A `Router` by outstanding prompt tokens. Belongs to one event loop."""
 
     def __init__(self) -> None:
-        self._tokens: Counter[str] = Counter()  # of prompts that are not over, by replica
-        self._given: Counter[str] = Counter()  # likewise, and of those that are
+        self._tokens: Counter[str] = Counter()  # tokens of running prompts, by replica
+        self._given: Counter[str] = Counter()  # tokens of running and ended prompts, by replica
         self._sent: dict[str, tuple[str, int]] = {}
 
     def choose(

@@ -16,14 +16,14 @@ from gateway.routing.rates import COMPUTE_S, PRIOR_TOKENS, ReplicaRates
 
 @dataclass(slots=True)
 class Sent:
-    """A request that is not over."""
+    """A request that was sent and is not over."""
 
     replica: str
-    tokens: int  # of its prompt
-    uncached: int  # of these, as was thought when it was sent
+    tokens: int  # tokens of its prompt
+    uncached: int  # uncached tokens of the prompt, as predicted when it was sent
     marks: Marks
-    source: FetchSource | None = None  # what it fetches first
-    namespace: bytes = b""  # its own
+    source: FetchSource | None = None  # the replica from which it fetches first
+    namespace: bytes = b""  # the request's own namespace
     has_begun: bool = False
 
 
@@ -32,8 +32,8 @@ class ReplicaLoad:
     """The load of one replica."""
 
     rates: ReplicaRates
-    given: int  # prompt tokens to compute or fetch so far, also of requests that are over
-    running: int = 0  # requests
+    given: int  # prompt tokens to compute or fetch so far, also of ended requests
+    running: int = 0  # running requests
     queued: int = 0  # prompt tokens to compute of requests that have not begun
     expected: Expected = field(default_factory=Expected)
 
@@ -44,14 +44,14 @@ class Loads:
     def __init__(self) -> None:
         self._loads: dict[str, ReplicaLoad] = {}
         self._sent: dict[str, Sent] = {}
-        self._fetches: Counter[str] = Counter()  # of requests that have not begun, by address
+        self._fetches: Counter[str] = Counter()  # fetches of unbegun requests, by address
 
     def fetches_from(self, address: str) -> int:
-        """Count the requests that fetch from there, or are about to."""
+        """Count the requests that fetch from this address, or are about to."""
         return self._fetches.get(address, 0)
 
     def of(self, replica: str) -> ReplicaLoad:
-        """Return what is known of it. A new one is taken to be like the others."""
+        """Return the load of a replica. A new replica is taken to be like the others."""
         load = self._loads.get(replica)
         if load is None:
             load = self._loads[replica] = self._new()
@@ -65,11 +65,11 @@ class Loads:
         cached: int,
         source: FetchSource | None = None,
     ) -> None:
-        """Note that a request is on its way; `cached` blocks of its prompt will be there.
+        """Note that a request is on its way; the replica will have `cached` blocks of its prompt.
 
         What it fetches is not computed, but has to be kept as if it were.
         """
-        self._end(request_id)  # if it was sent elsewhere before
+        self._end(request_id)  # in case it was sent elsewhere before
         uncached = new = prompt.uncached(cached)
         if source is not None:
             uncached = max(min(new, prompt.tokens - source.num_tokens), 1)
@@ -90,7 +90,7 @@ class Loads:
         timing: Timing | None,
         now: float,
     ) -> None:
-        """Note that its first token has come."""
+        """Note that the request's first token has come."""
         sent = self._sent.get(request_id)
         if sent is None or sent.replica != replica or sent.has_begun:
             return
@@ -101,13 +101,13 @@ class Loads:
                 self._expect_alike()
 
     def ended(self, replica: str, request_id: str) -> None:
-        """Note that it is over."""
+        """Note that the request is over."""
         sent = self._sent.get(request_id)
         if sent is not None and sent.replica == replica:
             self._end(request_id)
 
     def forget(self, replica: str) -> None:
-        """Forget it: it has nothing to do any more."""
+        """Forget a replica, which has nothing to do any more."""
         for request_id, sent in list(self._sent.items()):
             if sent.replica == replica:
                 self._end(request_id)
@@ -128,10 +128,10 @@ class Loads:
         if sent.source is not None:
             self._fetches[sent.source.address] -= 1
             if not self._fetches[sent.source.address]:
-                del self._fetches[sent.source.address]  # an engine that starts anew has another
+                del self._fetches[sent.source.address]  # a restarted engine has another address
 
     def _expect_alike(self) -> None:
-        """Expect a replica of which little is known yet to compute as all of them do.
+        """Expect a replica with few measurements to compute at the mean rate of all.
 
         Before a long queue a rate that is wrong in one place weighs more than any prefix.
         """

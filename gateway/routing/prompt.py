@@ -1,4 +1,4 @@
-"""A request as routers see it: how long its prompt is, and the keys of its blocks.
+"""A request as routers see it: the length of its prompt, and its blocks' keys.
 
 Routers do not know the engines' block size, and do without it: a prompt's tokens, divided by its
 blocks, are close enough.
@@ -20,14 +20,14 @@ from engine.link.messages import FetchSource, Generate
 from prefix_cache.hashing import KEY_BYTES
 
 TOKEN_BYTES = 4
-SHORT = (1 << 60) - 1  # the bits of a key that count: an integer of 60 bits takes 32 bytes
+SHORT = (1 << 60) - 1  # the used bits of a key: an integer of 60 bits takes 32 bytes
 STRIDE = 32  # blocks
 
-Keys = Sequence[int]  # of blocks, cut to `SHORT`
+Keys = Sequence[int]  # keys of blocks, cut to `SHORT`
 
 
 def keys_of(block_keys: bytes) -> Keys:
-    """Read the keys as they are looked up; a last one that is cut off is none.
+    """Read block keys in their short form; drop an incomplete last key.
 
     They lie as integers of the machine, and become Python's where they are looked at.
     """
@@ -40,11 +40,11 @@ class RoutingRequest(msgspec.Struct, frozen=True, array_like=True):
     """The part of a `Generate` that a router is given: neither tokens nor a tenant's name."""
 
     request_id: str
-    tokens: Annotated[int, Meta(ge=0)]  # of its prompt
+    tokens: Annotated[int, Meta(ge=0)]  # tokens of its prompt
     block_keys: bytes = b""  # 16 bytes for every whole block of the prompt
-    namespace: bytes = b""  # its own: the last one of its path
+    namespace: bytes = b""  # the request's own namespace, the last of its path
     use_cache: bool = True
-    source: FetchSource | None = None  # where it is to fetch from, once that has been chosen
+    source: FetchSource | None = None  # from where the request fetches, once chosen
 
 
 def routing_request(request: Generate) -> RoutingRequest:
@@ -61,27 +61,27 @@ def routing_request(request: Generate) -> RoutingRequest:
 
 @dataclass(slots=True)
 class Prompt:
-    """One prompt."""
+    """The prompt of a request, by its tokens' number and its blocks' keys."""
 
     tokens: int
-    blocks: int  # whole ones, that may be cached
+    blocks: int  # whole blocks that may be cached
     keys: Keys
-    namespace: bytes = b""  # its own: the last one of its path
+    namespace: bytes = b""  # the request's own namespace, the last of its path
     _marks: list[tuple[int, int]] | None = field(
         default=None, repr=False
     )  # once they are asked for
 
     def tokens_of(self, blocks: int) -> int:
-        """Estimate the tokens of so many of its blocks."""
+        """Estimate the tokens of the prompt's first `blocks` blocks."""
         return self.tokens * blocks // self.blocks if blocks else 0
 
     def uncached(self, cached: int) -> int:
         """Count the tokens to compute, at least one, if `cached` blocks are there."""
         left = self.tokens - self.tokens * cached // self.blocks if cached else self.tokens
-        return left if left > 1 else 1  # for each replica, and calls take longer
+        return left if left > 1 else 1  # no call of `max`: this runs for each replica
 
     def marks(self) -> list[tuple[int, int]]:
-        """Return some beginnings of the prompt, in blocks, and each one's last block key.
+        """Return some beginnings of the prompt as their number of blocks and last block's key.
 
         1, 2, 4, 8, 16, 32, 64, 96, 128, 160, ... blocks.
         """
@@ -98,6 +98,6 @@ class Prompt:
 
 
 def prompt_of(request: RoutingRequest) -> Prompt:
-    """Make the prompt of a request; one that does without the cache has no keys."""
+    """Make the prompt of a request; a request that bypasses the cache has no keys."""
     keys = keys_of(request.block_keys if request.use_cache else b"")
     return Prompt(request.tokens, len(keys), keys, request.namespace)

@@ -1,4 +1,4 @@
-"""The rates at which a replica computes, loads and fetches, by the first tokens that it sent.
+"""The rates at which a replica computes, loads and fetches, learnt from its first tokens.
 
 A replica computes several prompts at a time, so their times overlap; a second of it counts once:
 
@@ -23,40 +23,40 @@ from __future__ import annotations
 from engine.link.address import is_tcp
 from engine.link.messages import FetchSource, Reused, Timing
 
-KEPT = 0.9  # of what was measured before, at each new measurement
-LEAST_TOKENS = 256  # computed: the time of fewer is that of a step, not of its tokens
-COMPUTE_S = 1e-4  # a token, before anything was measured
-HOST_S, DISK_S = COMPUTE_S / 10, COMPUTE_S / 2  # likewise
-UNTRIED = 0.2  # of what computing takes: what fetching is taken to take at most, likewise
+KEPT = 0.9  # the weight of earlier measurements at each new one
+LEAST_TOKENS = 256  # computed tokens: fewer measure a step's time, not the tokens'
+COMPUTE_S = 1e-4  # seconds a token before any measurement
+HOST_S, DISK_S = COMPUTE_S / 10, COMPUTE_S / 2  # seconds a token before any measurement
+UNTRIED = 0.2  # the highest time of fetching before any measurement, as a share of computing
 FETCH_S = UNTRIED * COMPUTE_S
-PRIOR_TOKENS = 512  # that this is worth
-# Likewise of a replica's own computing, in place of what all of them take: the first prompts of a
-# burst are computed together, and whichever is over first seems to have taken all of that time.
+PRIOR_TOKENS = 512  # tokens that the expected rate weighs
+# The tokens that all replicas' rate weighs in a replica's own: prompts of a burst are computed
+# together, and the first to end seems to have taken all of that time.
 PRIOR_COMPUTED = 8_192
-OLD_S = 60.0  # since a rate of fetching was last measured
-LATE_S = 60.0  # an engine's clock that goes back by more has begun anew
-HOLD_OFF_S = 5.0  # after a fetch of which nothing came
-MOST_HELD_OFF = 256  # namespaces; of more the oldest is tried again
+OLD_S = 60.0  # seconds since a fetch's rate was measured, after which it is old
+LATE_S = 60.0  # an engine's clock set back by more has started anew
+HOLD_OFF_S = 5.0  # seconds without fetches after a fetch that brought nothing
+MOST_HELD_OFF = 256  # namespaces; beyond these the oldest is tried again
 
 
 class Rate:
-    """Seconds a token, of late."""
+    """A rate in seconds a token, from recent measurements."""
 
     def __init__(self, seconds_per_token: float, worth: float = PRIOR_TOKENS) -> None:
         """Expect `seconds_per_token` until measured, with the weight of `worth` tokens."""
         self.is_measured = False
-        self.tokens = self.seconds = 0.0  # measured
+        self.tokens = self.seconds = 0.0  # sums of the measurements
         self._worth = float(worth)
         self.expect(seconds_per_token)
 
     def expect(self, seconds_per_token: float) -> None:
-        """Change the guess; it counts the less the more has been measured."""
+        """Change the expected rate, which counts less with each measurement."""
         guessed = self._worth * seconds_per_token
         self.per_token = (guessed + self.seconds) / (self._worth + self.tokens)
         self._expected = seconds_per_token
 
     def measured(self, tokens: int, seconds: float) -> None:
-        """Add a measurement of so many tokens that took so long."""
+        """Add a measurement: `tokens` tokens took `seconds`."""
         self.is_measured = True
         self._worth *= KEPT
         self.tokens = KEPT * self.tokens + tokens
@@ -65,10 +65,10 @@ class Rate:
 
 
 class ReplicaRates:
-    """The rates of one replica. `now` is seconds, monotonic."""
+    """The rates of one replica. `now` is monotonic seconds."""
 
     def __init__(self, compute_s: float = COMPUTE_S) -> None:
-        """Expect `compute_s` to compute a token: as others take, where they do."""
+        """Expect `compute_s` to compute a token, the other replicas' rate if known."""
         self.compute = Rate(compute_s, PRIOR_COMPUTED)
         self.host, self.disk = Rate(HOST_S), Rate(DISK_S)
         # Keyed by whether the fetch is over TCP.
@@ -86,7 +86,7 @@ class ReplicaRates:
         source: FetchSource | None = None,
         namespace: bytes = b"",
     ) -> bool:
-        """Learn from a prompt's first token; `source` is where it was to fetch from.
+        """Learn from a prompt's first token; `source` is where the prompt was to be fetched from.
 
         `namespace` is the prompt's own, the last one of its path. Returns whether `compute` has
         learned of it.
@@ -109,20 +109,20 @@ class ReplicaRates:
         return computed >= LEAST_TOKENS
 
     def expect(self, compute_s: float) -> None:
-        """Change the guess of a token's computing: as all replicas take."""
+        """Change the expected seconds to compute a token to the mean of all replicas."""
         self.compute.expect(compute_s)
         if not self.compute.is_measured:  # else its next measurement does so: this is called often
             self._expect_of_fetches()
 
     def may_fetch(self, namespace: bytes, now: float) -> bool:
-        """Tell whether the last fetch for this namespace brought something, or is old."""
+        """Tell whether the last fetch for this namespace brought blocks, or is old."""
         return now >= self._no_fetch_until.get(namespace, now)
 
     def _counted_once(self, timing: Timing, now: float) -> float:
-        """Return the seconds of a prompt's prefill that measured no prompt before."""
+        """Return the seconds of a prompt's prefill that no earlier measurement contains."""
         at = now if timing.at is None else timing.at
         seconds = min(timing.prefill, max(at - self._counted_until, 0.0))
-        # Of several gateways one may be heard late: what is before the mark has been counted.
+        # With several gateways events may come late: times before the mark have been counted.
         if not self._counted_until - LATE_S < at < self._counted_until:
             self._counted_until = at
         return seconds

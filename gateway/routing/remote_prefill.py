@@ -1,4 +1,4 @@
-"""The choice whether one engine computes a prompt for another that answers, and which.
+"""The choice whether an engine computes a prompt for the engine that answers, and which.
 
 A prompt beside decodes makes their steps longer, and an engine that computes prompts alone has no
 decodes to delay. What the answering engine has cached it need not be sent: of a prompt that is
@@ -20,25 +20,25 @@ RoleOf = Callable[[str], Role]
 
 
 def prefill_id(request_id: str) -> str:
-    """Name a request's prompt on the engine that computes it for another one."""
+    """Name the prefill of a request on the engine that computes it for another."""
     return f"{request_id}~p"
 
 
 @dataclass(frozen=True, slots=True)
 class RemotePrefillLimits:
-    """The limits of when a prompt is computed elsewhere."""
+    """The limits within which a prompt is computed on another engine."""
 
-    least_tokens: int = 512  # to compute: fewer make no step much longer
-    patience: float = 4.0  # times later that the first token may be than from the engine itself
+    least_tokens: int = 512  # tokens to compute: fewer hardly lengthen a step
+    patience: float = 4.0  # the longest first token, as a multiple of the answering engine's
 
 
 def answering(names: Sequence[str], role_of: RoleOf) -> Sequence[str]:
-    """List those that decode; all of them where none does."""
+    """List the replicas that decode; all replicas where none does."""
     return [name for name in names if role_of(name) != "prefill"] or names
 
 
 def computing(names: Sequence[str], role_of: RoleOf) -> Sequence[str]:
-    """List those that compute prompts for others."""
+    """List the replicas that compute prompts for others."""
     return [name for name in names if role_of(name) == "prefill"]
 
 
@@ -50,7 +50,7 @@ def prefill_choice(
     sources: Sources,
     limits: RemotePrefillLimits,
 ) -> RoutingChoice | None:
-    """Choose which `able` engine computes the prompt for the answering one; None: none does."""
+    """Choose which `able` engine computes the prompt for the answering one; None: no engine."""
     if not able or is_short(request.tokens, answer, limits):
         return None
     prompt = router.choose(request, able, sources)
@@ -58,13 +58,13 @@ def prefill_choice(
 
 
 def is_short(prompt_tokens: int, answer: RoutingChoice, limits: RemotePrefillLimits) -> bool:
-    """Tell whether so little of a prompt is uncached that the answering engine may do it."""
+    """Tell whether the prompt's uncached part is so short that the answering engine computes it."""
     computes = prompt_tokens if answer.computes is None else answer.computes
     return computes < limits.least_tokens
 
 
 def is_late(answer: RoutingChoice, prompt: RoutingChoice, limits: RemotePrefillLimits) -> bool:
-    """Tell whether the prompt would come much later than the answering engine could do it."""
+    """Tell whether a remote prefill would end much later than the answering engine's own."""
     if answer.first_token_s is None or prompt.first_token_s is None:
         return False
     return prompt.first_token_s > limits.patience * answer.first_token_s

@@ -1,4 +1,4 @@
-"""A request's way, decided and noted in one call: who answers it, and who computes its prompt.
+"""The route of a request, decided and noted in one call: its engine, and its prompt's.
 
 Two requests that are decided one after the other know of each other, whoever asks. So what decides
 may be the router of this process, which answers at once, or one that several processes ask
@@ -23,26 +23,26 @@ from gateway.routing.router import Router, RouterEvents, RoutingChoice, Sources
 
 
 class RouteQuestion(msgspec.Struct, frozen=True, array_like=True):
-    """A request, and what may be done with it now."""
+    """A request, and the replicas that may take it now."""
 
     request: RoutingRequest
-    ready: Annotated[Sequence[str], Meta(min_length=1)]  # replicas that may answer it
-    sources: Sources = {}  # those that blocks may be fetched from, with their addresses
-    computing: Sequence[str] = ()  # those that may compute its prompt for the one that answers
-    # Where it fetches from in any case: its prompt is computed there since an attempt before.
+    ready: Annotated[Sequence[str], Meta(min_length=1)]  # replicas that may answer the request
+    sources: Sources = {}  # replicas that may be fetched from, with their addresses
+    computing: Sequence[str] = ()  # replicas that may compute its prompt for the answering one
+    # The source that computes its prompt since an earlier attempt; it is fetched from in any case.
     source: FetchSource | None = None
 
 
 class Route(msgspec.Struct, frozen=True, array_like=True):
-    """The engine that a request goes to, and its prompt's, if that is computed elsewhere."""
+    """The engine of a request, and the engine of its prompt, if that is another."""
 
     answer: RoutingChoice
     prompt: RoutingChoice | None = None
-    is_alone: bool = False  # decided without the router that others ask, since it did not answer
+    is_alone: bool = False  # decided without the router process, since it did not answer
 
 
 def decide(router: Router, question: RouteQuestion, limits: RemotePrefillLimits) -> Route:
-    """Choose, and note as sent what has been chosen."""
+    """Choose a route, and note the request as sent there."""
     request, sources = question.request, question.sources
     answer = router.choose(request, question.ready, sources)
     able = [name for name in question.computing if name in sources]
@@ -61,7 +61,7 @@ def decide(router: Router, question: RouteQuestion, limits: RemotePrefillLimits)
 
 
 def sent_by(request: RoutingRequest, route: Route) -> Iterator[tuple[str, RoutingRequest]]:
-    """Yield what is on its way, and to which replica: the prompt first, if it is apart."""
+    """Yield each request on its way with its replica: first the prefill, if it is remote."""
     prompt, answer = route.prompt, route.answer
     if prompt is not None:
         name = prefill_id(request.request_id)
@@ -70,23 +70,23 @@ def sent_by(request: RoutingRequest, route: Route) -> Iterator[tuple[str, Routin
 
 
 class Routing(RouterEvents, Protocol):
-    """The questions of a set of replicas to whoever decides. Belongs to one event loop.
+    """The questions that replicas ask of a router. Belongs to one event loop.
 
     What is said besides questions is as in `Router`, and does not wait.
     """
 
     @property
     def hears_itself(self) -> bool:
-        """True if it knows what is cached without being told by `heard`."""
+        """True if the router learns of cached blocks without `heard`."""
         ...
 
     @property
     def router_answers(self) -> bool | None:
-        """True if the process that is asked answers; None where no other process is asked."""
+        """True if the asked router process answers; None where there is no such process."""
         ...
 
     async def route(self, question: RouteQuestion) -> Route:
-        """Choose where a request goes; it counts as sent from then on. Never fails.
+        """Choose the route of a request, which counts as sent from then on. Never fails.
 
         Nothing is sent if this is cancelled.
         """
@@ -95,18 +95,18 @@ class Routing(RouterEvents, Protocol):
     async def source(
         self, request: RoutingRequest, replica: str, sources: Sources
     ) -> FetchSource | None:
-        """Choose where `replica` fetches a prompt from; None: from nowhere. Notes nothing."""
+        """Choose the source from which `replica` fetches a prompt, or None. Notes nothing."""
         ...
 
 
 class OwnRouting:
-    """`Routing` by a router of this process: no call waits, so no other task has a turn."""
+    """A `Routing` by this process's router: no call waits, so no other task has a turn."""
 
     hears_itself = False
     router_answers = None
 
     def __init__(self, router: Router, limits: RemotePrefillLimits | None = None) -> None:
-        """Take `limits` of prompts that are computed for others."""
+        """Take `limits` of remote prefills."""
         self._router = router
         self._limits = limits or RemotePrefillLimits()
         self.began, self.ended = router.began, router.ended

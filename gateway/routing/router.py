@@ -1,4 +1,4 @@
-"""The interface of routers: what replicas ask, and what routers are told.
+"""The interface of routers: the questions that replicas ask, and the events that they report.
 
     choose -> sent -> began -> ended         a request; `began` only if it had a first token
               heard ... heard                what a replica's cache holds, at any time
@@ -27,16 +27,16 @@ NO_SOURCES: Sources = MappingProxyType({})
 
 
 class RoutingChoice(NamedTuple):
-    """The choice of where a request goes; None for what a router does not predict."""
+    """The replica chosen for a request; None for values that a router does not predict."""
 
     replica: str
-    source: FetchSource | None = None  # what it is to fetch before it computes, where that pays
-    computes: int | None = None  # prompt tokens that are left to compute there
+    source: FetchSource | None = None  # the source to fetch from first, where that pays
+    computes: int | None = None  # prompt tokens that the replica is left to compute
     first_token_s: float | None = None  # seconds from now
 
 
 class RouterEvents(Protocol):
-    """The events that whoever routes is told. Belongs to one event loop.
+    """The events that are reported to a router. Belongs to one event loop.
 
     No call waits, and none raises for what an engine said.
     """
@@ -44,28 +44,28 @@ class RouterEvents(Protocol):
     def began(
         self, replica: str, request_id: str, reused: Reused | None, timing: Timing | None
     ) -> None:
-        """Note that its first tokens came, with what they tell of it."""
+        """Note a request's first tokens, and the times that they report."""
         ...
 
     def ended(self, replica: str, request_id: str) -> None:
-        """Note that it is over, however it ended, and whether it began or not."""
+        """Note that a request is over, however it ended, and whether it began or not."""
         ...
 
     def heard(self, replica: str, events: CacheEvents) -> None:
-        """Note what has changed in the replica's cache, in order and without gaps."""
+        """Note changes of a replica's cache, in order and without gaps."""
         ...
 
     def gone(self, replica: str) -> None:
-        """Forget a replica that died or was replaced: what it held, did and was to do is void."""
+        """Forget a replica that died or was replaced: its cache, its rates and its requests."""
         ...
 
     def known_blocks(self, replica: str) -> int:
-        """Count the blocks that it is known to have; 0 where the router does not listen."""
+        """Count the known blocks of a replica; 0 where the router hears no cache events."""
         ...
 
 
 class Router(RouterEvents, Protocol):
-    """Belongs to one event loop. No call waits, and none raises for what an engine said."""
+    """A router among replicas. Belongs to one event loop. No call waits, and none raises."""
 
     def choose(
         self, request: RoutingRequest, ready: Sequence[str], sources: Sources = NO_SOURCES

@@ -1,4 +1,4 @@
-"""Routers that look at neither caches nor queues; they are here to be compared with.
+"""The routers that ignore caches and queues, for comparison with the others.
 
 random         any
 round-robin    one after the other
@@ -19,7 +19,7 @@ from prefix_cache.hashing import KEY_BYTES
 
 
 class Unaware:
-    """The part of a router that hears nothing of what it is told."""
+    """The part of a router that ignores all events."""
 
     def sent(self, replica: str, request: RoutingRequest) -> None:
         pass
@@ -43,7 +43,7 @@ class Unaware:
 
 
 class RandomRouter(Unaware):
-    """A `Router`."""
+    """A router that chooses at random."""
 
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)
@@ -58,7 +58,7 @@ class RandomRouter(Unaware):
 
 
 class RoundRobinRouter(Unaware):
-    """A `Router`."""
+    """A router that chooses replicas in turn."""
 
     def __init__(self) -> None:
         self._turn = 0
@@ -74,13 +74,13 @@ class RoundRobinRouter(Unaware):
 
 
 class SessionRouter(Unaware):
-    """A `Router`: the replica whose name hashes highest together with the prompt's begin.
+    """A router by rendezvous hashing of the prompt's first blocks.
 
     When one comes or goes, only the sessions that are or were its own move.
     """
 
     def __init__(self, blocks: int) -> None:
-        """Take prompts that have their first `blocks` blocks in common as a session."""
+        """Take prompts with equal first `blocks` blocks for one session."""
         self._bytes = blocks * KEY_BYTES
 
     def choose(

@@ -1,1 +1,1 @@
-"""The sharing of cached blocks: namespaces, published prefixes, partitions. And flushes."""
+"""The sharing of cached blocks: namespaces, published prefixes, partitions, flushes."""

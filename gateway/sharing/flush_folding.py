@@ -1,4 +1,4 @@
-"""The folding of old flushes' records: those of deleted tenants need not be kept.
+"""The folding of old flush records: those of deleted tenants need not be kept.
 
 A deleted tenant's record would stay for good, in case an engine comes back that was away. Instead
 
@@ -19,14 +19,14 @@ from typing import NamedTuple
 
 from gateway.state.records import CacheFlush
 
-KEPT_S = 30 * 86_400.0  # an engine may be away so long, and lose no others' blocks
-MOST_KEPT = 16_384  # of deleted tenants; an engine remembers four times as many ids
+KEPT_S = 30 * 86_400.0  # an engine may be away for so long without losing other tenants' blocks
+MOST_KEPT = 16_384  # flushes of deleted tenants; an engine remembers four times as many ids
 # Another gateway's flush reaches an engine two seconds later, and clocks may differ.
 APART_S = 3_600.0
 
 
 class Folding(NamedTuple):
-    """One flush of everything in the place of some tenants' flushes."""
+    """A flush of everything that replaces the flushes of some tenants."""
 
     into: CacheFlush
     tenant_ids: Sequence[str]
@@ -35,7 +35,7 @@ class Folding(NamedTuple):
 def folding(
     flushes: Sequence[CacheFlush], tenant_ids: Collection[str], now: float
 ) -> Folding | None:
-    """Choose what can be folded, the oldest first; None: nothing. `tenant_ids`: of all tenants.
+    """Choose the flushes to fold, the oldest first; None: no flush. `tenant_ids`: all tenants'.
 
     `now` is seconds since the epoch.
     """

@@ -1,4 +1,4 @@
-"""Flushes: recorded, then asked of all engines; those that are away do them when they connect.
+"""The flushes: recorded, then asked of all engines; absent engines do them when they connect.
 
     recorded in the state --> engines that answer have dropped it, and say how much
                           `-> others are told by whichever gateway reaches them, before they serve
@@ -28,16 +28,16 @@ from gateway.sharing.renewed import Renewed
 from gateway.state.records import CacheFlush, Tenant
 from gateway.state.store import FlushLog, Records
 
-ALONE = "0"  # the name of an engine that is the only one
+ALONE = "0"  # the name of a gateway's only engine
 
 
 class FlushState(FlushLog, Records, Protocol):
-    """The state that is used here; tenants are those that are not deleted."""
+    """The parts of the state that flushes need; its tenants are those not deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlushResult:
-    """The number of blocks that were dropped, None where no engine has answered.
+    """The number of dropped blocks, None where no engine has answered.
 
     `awaited`: the names of the engines that forget when they are back.
     """
@@ -47,7 +47,7 @@ class FlushResult:
 
 
 class Flushing(Renewed):
-    """The flushes of one gateway process. For one event loop."""
+    """The flushes that one gateway process makes. For one event loop."""
 
     def __init__(self, state: FlushState, engine: Engine, clock: Callable[[], float]) -> None:
         """Take `clock`, in seconds since the epoch."""
@@ -58,20 +58,20 @@ class Flushing(Renewed):
         self._told: dict[str, str | None] = {}
 
     async def flush(self, tenant_id: str | None) -> FlushResult:
-        """Drop what is cached of a tenant, or (None) everything, for good.
+        """Drop the cached blocks of a tenant, or (None) of all tenants, for good.
 
         Raises Unavailable, and then nothing is dropped; EngineError other than EngineUnavailable.
         """
         flush = CacheFlush.new(tenant_id, at=self._clock())
         await self._state.add_flush(flush)
         flushed = await self._asked(flush)
-        await self.changed()  # for engines that stand still: they do it when they go on
+        await self.changed()  # engines that stand still do it when they go on
         await self._fold()
         return flushed
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:
-        """Pass on what others record for as long as this is open."""
+        """Pass other gateways' recorded flushes on to the engines while this context is open."""
         async with repeated(self.renew_when_due, "flushes"):
             yield
 
@@ -86,7 +86,7 @@ class Flushing(Renewed):
             return FlushResult(None, tuple(self._engine.replicas) or (ALONE,))
 
     async def _fold(self) -> None:
-        """Have no more records of deleted tenants than are of use."""
+        """Fold records of deleted tenants' flushes while there are too many."""
         with suppress(Unavailable):
             tenants = {one.id for one in await self._state.every(Tenant)}
             found = folding(await self._state.flushes(), tenants, self._clock())
@@ -94,7 +94,7 @@ class Flushing(Renewed):
                 await self._state.fold_flushes(*found)
 
     async def renew(self) -> None:
-        """Pass on what is recorded and was not passed on yet; raises Unavailable."""
+        """Pass recorded flushes on to the engines that have not got them; raise Unavailable."""
         flushes = await recorded(self._state)
         if flushes != self._told:
             self._engine.flush_recorded(flushes)

@@ -1,4 +1,4 @@
-"""The namespaces along a prompt, which decide once which requests share blocks.
+"""The namespaces along a prompt: the one place that decides which requests share blocks.
 
     [published for everyone, or for the group]     as many whole blocks as are published
      `- after it, without a salt: the group if the tenant is in one, else the tenant
@@ -32,7 +32,7 @@ _TOKEN_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The first `blocks` blocks of a prompt are published for `scope`."""
+    """A match: a prompt's first `blocks` blocks are published for `scope`."""
 
     scope: str
     blocks: int  # at least 1
@@ -40,10 +40,10 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class _ScopeIndex:
-    """The prefixes of one scope: whole blocks as bytes, sorted."""
+    """The published prefixes of one scope: their whole blocks as bytes, sorted."""
 
     prefixes: tuple[bytes, ...]
-    longest: int  # bytes
+    longest: int  # the longest prefix in bytes
 
     def common_bytes(self, prompt: bytes) -> int:
         wanted = prompt[: self.longest]
@@ -53,7 +53,7 @@ class _ScopeIndex:
 
 
 class PublishedIndex:
-    """An index of published prefixes: how many leading blocks of a prompt are published.
+    """An index of published prefixes, by which a prompt's leading published blocks are counted.
 
     The prefixes of a scope are sorted by their bytes. The one with the most leading bytes in common
     with a prompt is a neighbour of the prompt's own place in that order, so a lookup is a binary
@@ -67,7 +67,7 @@ class PublishedIndex:
         self._indexes: tuple[int, dict[str, _ScopeIndex]] = (0, {})
 
     def renew(self, block_size: int, prefixes: Iterable[tuple[str, TokenIds]]) -> None:
-        """Replace the content by the whole blocks of these prefixes, each with its scope."""
+        """Replace the index by the whole blocks of these prefixes, each with its scope."""
         by_scope: dict[str, list[bytes]] = {}
         for scope, token_ids in prefixes:
             whole = len(token_ids) // block_size * block_size
@@ -79,7 +79,7 @@ class PublishedIndex:
         self._indexes = (block_size, indexes)
 
     def match(self, token_ids: TokenIds, group_id: str | None, block_size: int) -> Match | None:
-        """Find the longest run of leading blocks published for everyone or for this group.
+        """Find the longest run of leading blocks that is published for everyone or for this group.
 
         None if there is none, or if the index was made for another block size.
         """
@@ -93,7 +93,7 @@ class PublishedIndex:
             for scope in scopes
             if scope in indexes
         ]
-        best = max(found, key=lambda match: match.blocks, default=None)  # the first of equals
+        best = max(found, key=lambda match: match.blocks, default=None)  # the first of the longest
         return best if best is not None and best.blocks else None
 
 
@@ -106,11 +106,11 @@ def _common_bytes(left: bytes, right: bytes) -> int:
 
 
 class ScopeMissing(ValueError):
-    """A caller without a tenant id, or with an empty group id: its scope would be too wide."""
+    """The error of a caller without a tenant id, or with an empty group id: a scope too wide."""
 
 
 class Namespaces:
-    """The deriving of namespaces and paths. `share_all`: all tenants share one namespace."""
+    """The maker of namespaces along prompts. `share_all`: all tenants share one namespace."""
 
     def __init__(
         self, secret: bytes, *, share_all: bool = False, published: PublishedIndex | None = None
@@ -139,18 +139,18 @@ class Namespaces:
         fingerprint: bytes,
         block_size: int,
     ) -> NamespacePath:
-        """Derive the namespaces along a prompt of `caller`, of which `own` is the last."""
+        """Derive the namespaces along a prompt of `caller` whose last namespace is `own`."""
         match = self._published.match(token_ids, caller.group_id, block_size)
         if match is None:
             return NamespacePath.single(own)
         return NamespacePath(((0, self.published(match.scope, fingerprint)), (match.blocks, own)))
 
     def own(self, caller: Caller, salt: str | None, fingerprint: bytes) -> Namespace:
-        """Derive the namespace of everything that is not published."""
+        """Derive the caller's own namespace, for all blocks that are not published."""
         return derive_namespace(self._secret, fingerprint, self._scope(caller, salt))
 
     def published(self, scope: str, fingerprint: bytes) -> Namespace:
-        """Derive the namespace of what is published for everyone, or for one group."""
+        """Derive the namespace of prefixes published for everyone, or for one group."""
         whose = () if scope == EVERYONE else ("group", scope)
         return derive_namespace(self._secret, fingerprint, ("published", *whose))
 

@@ -1,4 +1,4 @@
-"""The tenants' partitions of the cache, sent to the engine whenever the tenants change.
+"""The tenants' shares of the cache, sent to the engine whenever the tenants change.
 
 With `partitioned` each tenant that is not disabled has a part of every tier for itself, by its
 quota and weight, so that no tenant's hits depend on the requests of others. Only the operator
@@ -24,7 +24,7 @@ from gateway.state.store import Records
 
 
 class Partitions(Renewed):
-    """The division of one engine's cache. For one event loop."""
+    """The division of one engine's cache among tenants. For one event loop."""
 
     def __init__(self, store: Records, engine: Engine, *, are_wanted: bool) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class Partitions(Renewed):
         self._told: dict[str, FlowQuota] | None = None
 
     async def renew(self) -> None:
-        """Look at the tenants now; raises Unavailable."""
+        """Read the tenants now and send the engine their quotas; raise Unavailable."""
         flows = divided(await self._store.every(Tenant)) if self._are_wanted else {}
         if flows != self._told:
             self._engine.partition(flows)
@@ -42,7 +42,7 @@ class Partitions(Renewed):
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:
-        """Keep the engine's division up to date for as long as this is open."""
+        """Keep the engine's quotas up to date while this context is open."""
         with suppress(Unavailable):
             await self.renew()
         async with repeated(self.renew_when_due, "partitions"):
@@ -50,7 +50,7 @@ class Partitions(Renewed):
 
 
 def divided(tenants: Iterable[Tenant]) -> dict[str, FlowQuota]:
-    """Compute the quotas of the tenants that may ask; none where there is no second one."""
+    """Compute the quotas of the enabled tenants; none where there is only one tenant."""
     flows = {
         tenant.id: FlowQuota(tenant.cache.floor, tenant.cache.ceiling, tenant.weight)
         for tenant in tenants

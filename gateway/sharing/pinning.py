@@ -1,4 +1,4 @@
-"""The pinning of what is published in an engine.
+"""The pinning of published prefixes in an engine.
 
 Each gateway, and each of its workers, requests all pins from the engine; requesting one twice does
 no harm. A new engine gets all requests again. A pin that is refused, or fails in any other way, is
@@ -25,18 +25,18 @@ _LOG = logging.getLogger(__name__)
 
 
 class Pinning:
-    """The pins of one engine, asked for in the background. For one event loop."""
+    """The pins of published prefixes in one engine, made in the background. For one event loop."""
 
     def __init__(self, engine: Engine, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._engine = engine
         self._monotonic = monotonic
         self._engine_id: str | None = None
         self._asked: dict[str, asyncio.Task[None]] = {}
-        self._refused: dict[str, tuple[float, str]] = {}  # since when, and why
+        self._refused: dict[str, tuple[float, str]] = {}  # by id: when, and the reason
         self._letting_go: dict[str, asyncio.Task[None]] = {}
 
     def refusal(self, pin_id: str) -> str | None:
-        """Say why the engine refused to pin it; None if it did not."""
+        """Return why the engine refused to pin a prefix; None if it did not refuse."""
         refused = self._refused.get(pin_id)
         return None if refused is None else refused[1]
 
@@ -47,7 +47,7 @@ class Pinning:
         gone: AbstractSet[str],
         prefix_of: Callable[[str], Pin],
     ) -> None:
-        """Have the ids `wanted` pinned and `gone` not; `prefix_of` gives what is sent for an id."""
+        """Have the ids `wanted` pinned and `gone` unpinned; `prefix_of` gives an id's tokens."""
         if engine_id != self._engine_id:
             self._begin_anew(engine_id, gone)
         for pin_id in self._asked.keys() - wanted:
@@ -59,7 +59,7 @@ class Pinning:
                 self._asked[pin_id] = self._begin(self._pin(prefix_of(pin_id)), pin_id)
 
     async def close(self) -> None:
-        """Stop waiting for answers; what is pinned stays pinned."""
+        """Stop waiting for the engine's answers; pinned prefixes stay pinned."""
         tasks = [*self._asked.values(), *self._letting_go.values()]
         for task in tasks:
             task.cancel()
@@ -69,7 +69,7 @@ class Pinning:
         for task in (*self._asked.values(), *self._letting_go.values()):
             task.cancel()
         self._engine_id, self._asked, self._refused, self._letting_go = engine_id, {}, {}, {}
-        # An engine that outlived its gateways may hold what was deleted meanwhile.
+        # An engine that outlived its gateways may hold pins of prefixes deleted meanwhile.
         self._letting_go[""] = self._begin(self._let_go_of_any(gone))
 
     def _is_to_be_asked(self, pin_id: str) -> bool:
@@ -91,7 +91,7 @@ class Pinning:
         self._letting_go[pin_id] = self._begin(self._unpin(pin_id))
 
     async def _unpin(self, pin_id: str) -> None:
-        with suppress(EngineError):  # an engine that is away holds nothing when it is back
+        with suppress(EngineError):  # an engine that is away holds no pins when it is back
             await self._engine.ask(Unpin(pin_id=pin_id), None)
         self._letting_go.pop(pin_id, None)
 
@@ -103,7 +103,7 @@ class Pinning:
 
     def _begin(self, work: Coroutine[Any, Any, None], pin_id: str = "") -> asyncio.Task[None]:
         task = asyncio.create_task(work, name="pinning")
-        task.add_done_callback(partial(self._on_done, pin_id))  # no task awaits it
+        task.add_done_callback(partial(self._on_done, pin_id))  # nobody awaits the task
         return task
 
     def _on_done(self, pin_id: str, task: asyncio.Task[None]) -> None:

@@ -1,4 +1,4 @@
-"""The published prefixes, as this gateway knows them: read from the state, indexed, pinned.
+"""The published prefixes in this gateway: read from the state, indexed and pinned.
 
     store --renewed on news, every REFRESH_S, and for a new engine--> tokens --> index (admission)
                                                                             `--> pins (engine)
@@ -32,7 +32,7 @@ from prefix_cache.namespace import NamespacePath
 
 REFRESH_S = 2.0
 FILLING = 0  # the token id that fills up the last block
-LOOK_S = 0.25  # how soon a new engine is noticed
+LOOK_S = 0.25  # the seconds between two looks for a new engine
 _NONE: TokenIds = np.empty(0, np.int32)
 
 _LOG = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class PublishedParts:
     """The parts of the gateway that `Published` works with."""
 
     store: Records
-    tokens_of: Callable[[PrefixSource], TokenIds]  # BadRequest where the model refuses it
+    tokens_of: Callable[[PrefixSource], TokenIds]  # BadRequest where the model refuses the source
     text_of: Callable[[TokenIds], str]
     namespaces: Namespaces
     index: PublishedIndex
@@ -59,45 +59,45 @@ class Published:
         self._pinning = Pinning(parts.engine)
         self._news = asyncio.Event()
         self._turn = asyncio.Lock()
-        self._tokens: dict[str, TokenIds] = {}  # of what is published, by id
-        self._live: dict[str, PublishedPrefix] = {}  # what is published, by id
-        self._unusable: dict[str, str] = {}  # ids of prefixes that the model refuses, and why
-        self._in_force: tuple[object, ...] = ()  # what the index was made of
+        self._tokens: dict[str, TokenIds] = {}  # the tokens of published prefixes, by id
+        self._live: dict[str, PublishedPrefix] = {}  # the published prefixes, by id
+        self._unusable: dict[str, str] = {}  # ids of prefixes that the model refuses; reasons
+        self._in_force: tuple[object, ...] = ()  # the inputs of the present index
 
     def forget(self, changed_id: str) -> None:
-        """Reload: a prefix may have changed."""
+        """Reload, since a published prefix may have changed."""
         del changed_id
         self.reload()
 
     def reload(self) -> None:
-        """Read everything again, soon."""
+        """Read all published prefixes again, soon."""
         self._news.set()
 
     def refusal(self, prefix_id: str) -> str | None:
-        """Say why a published prefix cannot be used or pinned; None if no reason is known."""
+        """Return why a published prefix cannot be used or pinned; None if no reason is known."""
         return self._unusable.get(prefix_id) or self._pinning.refusal(prefix_id)
 
     async def tokens_of(self, source: PrefixSource) -> TokenIds:
-        """Tokenise a source; raise BadRequest if the model's template refuses it."""
+        """Tokenise a prefix's source; raise BadRequest if the model's template refuses it."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._parts.pool, self._parts.tokens_of, source)
 
     @property
     def namespaces(self) -> Namespaces:
-        """The namespaces, and whose each is."""
+        """The namespaces, and the owner of each."""
         return self._parts.namespaces
 
     def record(self, prefix_id: str) -> PublishedPrefix | None:
-        """Return what is published under this id; None: nothing is, any more or yet."""
+        """Return the published prefix with this id; None: it is not published, any more or yet."""
         return self._live.get(prefix_id)
 
     def text(self, prefix_id: str, start: int, end: int) -> str:
-        """Decode the tokens [start, end) of a published prefix; "" where there are none."""
+        """Decode the tokens [start, end) of a published prefix; "" if its tokens are not known."""
         return self._parts.text_of(self._tokens.get(prefix_id, _NONE)[start:end])
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:
-        """Keep index and pins up to date for as long as this is open."""
+        """Keep the index and the pins up to date while this context is open."""
         try:
             async with repeated(self._keep, "published"):
                 yield
@@ -105,7 +105,7 @@ class Published:
             await self._pinning.close()
 
     async def renew(self) -> None:
-        """Put in force what is stored now; Unavailable if the store does not answer.
+        """Put the stored prefixes in force; raise Unavailable if the store does not answer.
 
         Without an engine nothing changes, because its block size is needed.
         """
@@ -145,7 +145,7 @@ class Published:
         return None if welcome is None else welcome.engine_id
 
     async def _is_usable(self, record: PublishedPrefix) -> bool:
-        """Tell whether it has tokens; they are computed once."""
+        """Tell whether the prefix has tokens, which are computed once."""
         if record.id in self._tokens:
             return True
         if record.id in self._unusable:
@@ -181,7 +181,7 @@ class Published:
 
 
 def filled_up(token_ids: TokenIds, block_size: int) -> TokenIds:
-    """Append as many FILLING ids as complete the last block.
+    """Append FILLING ids until the last block is full.
 
     The block is pinned whole, so that a request can copy the leading, published part of it.
     """

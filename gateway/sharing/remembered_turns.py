@@ -1,4 +1,4 @@
-"""The cleaning of tenants' memory: what is too old, and what no tenant may ask for, goes.
+"""The cleaning of tenants' memories of old values and of deleted tenants' values.
 
 Every worker of every gateway looks at the tenants itself, so a tenant that another one disabled or
 deleted is forgotten here, too.
@@ -28,7 +28,7 @@ T = TypeVar("T", bound=Sized)
 async def cleaned(
     memory: TenantMemory[T], store: Records, every_s: float = REFRESH_S
 ) -> AsyncIterator[None]:
-    """Clean `memory` for as long as this is open."""
+    """Clean `memory` regularly while this context is open."""
     async with repeated(partial(_clean_later, memory, store, every_s), "tenant-memory"):
         yield
 
@@ -40,7 +40,7 @@ async def _clean_later(memory: TenantMemory[T], store: Records, wait_s: float) -
 
 
 async def clean(memory: TenantMemory[T], store: Records) -> None:
-    """Clean it once; raises Unavailable."""
+    """Clean `memory` once; raise Unavailable."""
     memory.forget_old()
     remembered = memory.tenants()
     if not remembered:

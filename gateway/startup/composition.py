@@ -1,4 +1,4 @@
-"""The composition root of a gateway: its parts, made from one `GatewayConfig`.
+"""The composition root of a gateway: all its parts, made from one `GatewayConfig`.
 
 Whatever is opened is closed in the opposite order: first what answers requests, then what they
 used, last the state.
@@ -59,13 +59,13 @@ from gateway.telemetry.refusals import LastRefusals
 from gateway.usage.reports import Reports
 from gateway.usage.routes import own_usage_router
 
-# The dialects that are spoken; the first is the default.
+# The dialects that the gateway speaks; the first is the default.
 DIALECTS: tuple[Dialect, ...] = (OpenAI(), Responses(), Anthropic())
 
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """A gateway put together, not yet listening."""
+    """The parts of a gateway that is composed and not yet listening."""
 
     binds: tuple[Bind, ...]
     streams: OpenStreams
@@ -73,7 +73,7 @@ class Gateway:
 
 @dataclass(frozen=True, slots=True)
 class _Front:
-    """The common parts of all applications."""
+    """The parts that all applications have in common."""
 
     metrics: GatewayMetrics
     dialects: Dialects
@@ -81,7 +81,7 @@ class _Front:
     refusals: LastRefusals
 
     def app(self, routers: Sequence[APIRouter], allows: Cors) -> GatewayApp:
-        """Build one of them."""
+        """Build one application of these routers."""
         return build_app(
             routers, self.metrics, self.dialects, allows, self.access_log, self.refusals
         )
@@ -95,7 +95,7 @@ async def composed(
     dialects: Sequence[Dialect] = DIALECTS,
     flushes: FlushReader | None = None,
 ) -> AsyncIterator[Gateway]:
-    """Compose the gateway of `config` before `engine`; all it opens is closed at the end.
+    """Compose the gateway of `config` before `engine`; close everything opened at the end.
 
     `shared_metrics` is the directory in which several workers count together. `flushes` is what
     engines that connect wait for: it is told where the state is. The data directory
@@ -125,11 +125,11 @@ async def composed(
 
 @dataclass(frozen=True, slots=True)
 class _Routers:
-    """All routes, by who asks there."""
+    """All routes, by their callers: tenants, the operator, anybody."""
 
     tenants: Sequence[APIRouter]
     operator: Sequence[APIRouter]
-    shown: Sequence[APIRouter]  # to anybody
+    shown: Sequence[APIRouter]  # routes for anybody
 
 
 def _of_tenants(
@@ -189,7 +189,7 @@ def _of_all(config: GatewayConfig, engine: Engine, faults: FaultWatch) -> Sequen
 
 
 def _binds(config: GatewayConfig, routers: _Routers, front: _Front, most: int) -> tuple[Bind, ...]:
-    """Bind one address for all, or two when the operator's is apart; both have `shown`.
+    """Bind one address for all routes, or two when the operator's is apart; both have `shown`.
 
     Pages of other origins may read what the tenants' address answers.
     """
@@ -211,7 +211,7 @@ def _binds(config: GatewayConfig, routers: _Routers, front: _Front, most: int) -
 
 
 def _access_log(config: GatewayConfig, stack: AsyncExitStack) -> AccessLog | None:
-    """Open the log of each request; None for none."""
+    """Open the access log; None if the config turns it off."""
     if config.access_log == "off":
         return None
     return stack.enter_context(AccessLog(config.access_log).written())

@@ -1,4 +1,4 @@
-"""The links of this process to its engines, and the choice of who routes among several."""
+"""The links of this process to its engines, and the choice of its router."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first start on a fresh machine: creates everything that a first request needs.
+"""The first start on a fresh machine: it creates all files that a first request needs.
 
 In this order: the data directory, the secrets, the store with the tenants `demo` and `demo2`, and
 last `keys.env` with the operator's key, one for each of the two, and one for `/metrics` (which an
@@ -53,22 +53,22 @@ DEMO_KEY = "RATOON_DEMO_KEY"
 DEMO2_KEY = "RATOON_DEMO2_KEY"
 METRICS_KEY = "RATOON_METRICS_KEY"
 
-# `demo2` is there to be another tenant than `demo`. Where each tenant has a part of the cache for
-# itself it would hold half of it, and whoever tries the server with one key would have the rest.
+# `demo2` shows a tenant other than `demo`. Where tenants have partitions of the cache, it would
+# take half of the cache from `demo`, whose key alone most people try.
 _SMALL = CacheQuota(ceiling=0.1)
 
-# Safe unquoted in a shell, and long enough that guessing is hopeless.
+# The characters are safe unquoted in a shell, and the length makes guessing hopeless.
 _ADMIN_KEY = re.compile(r"[A-Za-z0-9._+/=@:-]{16,256}")
 _LINE = re.compile(r"(?:export )?([A-Z0-9_]+)=(\S+)")
 
 
 class BadAdminKey(ValueError):
-    """The given admin key is too short, or would need quotes in a shell."""
+    """The error of an admin key that is too short, or would need quotes in a shell."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class FirstStart:
-    """The first keys. A demo key is None if the operator removed it from the file."""
+    """The first keys of an installation; a demo key is None if the operator removed it."""
 
     created: bool
     keys_file: Path
@@ -88,7 +88,7 @@ async def ensure_first_start(
     shared: Shared = ALONE,
     new_state: bool = False,
 ) -> FirstStart:
-    """Create what is missing of an installation in `data_dir`, and return its first keys.
+    """Create the missing files of an installation in `data_dir`, and return its first keys.
 
     `admin_key`, or else the one in `shared.secrets_dir`, replaces the one in `keys.env`, so that
     every process that reads the file agrees. `new_state` accepts a state that is empty, gone,
@@ -110,7 +110,7 @@ async def ensure_first_start(
         await _confirm(data_dir, clock, shared, new_state)
     else:
         created = await _create(data_dir, clock, admin_key, shared)
-    # Fails now if they are missing: keys are useless without.
+    # Fails now if the secrets are missing: keys are useless without them.
     pepper = find_secrets(data_dir, shared).pepper
     keys = read_keys(path)
     named = keys | {ADMIN_KEY: admin_key or keys[ADMIN_KEY]}
@@ -122,14 +122,14 @@ async def ensure_first_start(
 
 
 def find_secrets(data_dir: Path, shared: Shared) -> Secrets:
-    """Read the secrets of this installation; raise PrivateFileError or OSError."""
+    """Read the installation's secrets; raise PrivateFileError or OSError."""
     if shared.secrets_dir is not None:
         return handed_in_secrets(Path(shared.secrets_dir))
     return load_secrets(data_dir)
 
 
 def metrics_key(pepper: bytes, admin_key: str) -> str:
-    """Derive the key for `/metrics` alone from these secrets and this operator's key."""
+    """Derive the key for `/metrics` alone from the secrets and the operator's key."""
     made = key_digest(pepper, f"metrics\0{admin_key}")
     return f"sk-metrics-{base64.urlsafe_b64encode(made).rstrip(b'=').decode()}"
 
@@ -140,7 +140,7 @@ def load_admin_key(data_dir: Path) -> str:
 
 
 def read_keys(path: Path) -> dict[str, str]:
-    """Read the `export NAME=value` lines of `keys.env`; older files have no `export`.
+    """Read the `export NAME=value` lines of `keys.env`; old files' lines have no `export`.
 
     PrivateFileDamaged when the operator's key is not there.
     """
@@ -159,7 +159,7 @@ def _is_done(data_dir: Path) -> bool:
 
 
 def _secrets_of(data_dir: Path, shared: Shared) -> Secrets:
-    """Create the secrets, or read them if there is a store: new ones would void its keys."""
+    """Create the secrets, or read them if there is a store, whose keys new secrets would void."""
     if shared.secrets_dir is None and not (data_dir / STATE_FILE).exists():
         return load_or_create_secrets(data_dir)
     return find_secrets(data_dir, shared)
@@ -168,7 +168,7 @@ def _secrets_of(data_dir: Path, shared: Shared) -> Secrets:
 async def _create(
     data_dir: Path, clock: Callable[[], float], admin_key: str | None, shared: Shared
 ) -> bool:
-    """Create everything up to `keys.env`; False when another process was there first."""
+    """Create all files up to `keys.env`; return False when another process was first."""
     pepper = _secrets_of(data_dir, shared).pepper
     admin_key = admin_key or f"sk-admin-{secrets.token_urlsafe(32)}"
     async with open_home(data_dir, shared) as home:
@@ -179,14 +179,14 @@ async def _create(
 async def _confirm(
     data_dir: Path, clock: Callable[[], float], shared: Shared, new_state: bool
 ) -> None:
-    """Look whether the state is there, now that somebody reads what is said; else WrongState.
+    """Check that the state exists, now that somebody reads the error; raise WrongState.
 
     A damaged one, and a Redis that does not answer, are for the gateway to say. An accepted new
     state that is empty gets demo tenants, and `keys.env` their keys.
     """
     async with open_home(data_dir, shared, new_state=new_state) as home:
         if shared.redis_url is not None:
-            await home.watched.check()  # a file has been looked at when it was opened
+            await home.watched.check()  # a file was checked when it was opened
         fault = home.watched.fault
         if fault is not None and fault.status == "state_missing":
             raise WrongState(fault)
@@ -199,7 +199,7 @@ async def _confirm(
 async def _first_keys(
     store: Store, pepper: bytes, admin_key: str, clock: Callable[[], float]
 ) -> dict[str, str]:
-    """Write the content of `keys.env`, for tenants that are made if they are not there."""
+    """Write the content of `keys.env` for the demo tenants, which are created if missing."""
     keyring = Keyring(store, pepper, clock)
     seed = key_digest(pepper, f"demo keys\0{admin_key}")
     return {

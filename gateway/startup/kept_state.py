@@ -1,4 +1,4 @@
-"""The state that a gateway keeps, and who shares the cache; opened before it serves."""
+"""The gateway's state and the sharing of the cache, opened before the gateway serves."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gateway.state.reserved_room import ReservedRoom
 
 @dataclass(frozen=True, slots=True)
 class KeptState:
-    """The state that is kept on the disk or in Redis."""
+    """The state of a gateway, in files or in Redis."""
 
     files: StartFiles
     room: ReservedRoom
@@ -34,7 +34,7 @@ class KeptState:
 
 @dataclass(frozen=True, slots=True)
 class SharedCache:
-    """The callers that may come in, and who shares the cache with whom."""
+    """The keys of callers, and the namespaces, partitions and prefixes that they share."""
 
     keyring: Keyring
     namespaces: Namespaces
@@ -44,12 +44,12 @@ class SharedCache:
 
 
 async def open_state(config: GatewayConfig, stack: AsyncExitStack) -> KeptState:
-    """Open it; `stack` closes it. Raises CannotStart for bad files."""
+    """Open the state; `stack` closes it. Raises CannotStart for bad files."""
     data_dir = Path(config.data_dir)
     with needed_to_start():
         files = read_start_files(config)
         room = ReservedRoom(data_dir)
-        stack.callback(room.fill)  # with the room of the files that a full disk has lost last
+        stack.callback(room.fill)  # also with the room that a full disk took from the files last
         home = await stack.enter_async_context(open_home(data_dir, config, room))
         processes = config.gateways * (config.workers or default_workers(cores()))
         limits = open_limits(data_dir, room, home.link, processes=processes)
@@ -59,7 +59,7 @@ async def open_state(config: GatewayConfig, stack: AsyncExitStack) -> KeptState:
 async def open_sharing(
     config: GatewayConfig, state: KeptState, engine: Engine, stack: AsyncExitStack
 ) -> SharedCache:
-    """Open it, in front of `engine`; `stack` closes it."""
+    """Open the sharing of the cache, in front of `engine`; `stack` closes it."""
     store, files = state.home.store, state.files
     publishing = stack.enter_context(ThreadPoolExecutor(1, "publishing"))
     keyring = Keyring(store, files.secrets.pepper, time.time)

@@ -30,10 +30,10 @@ from gateway.telemetry.logs import set_up_logging
 
 EXIT_CANNOT_START = 2
 _METRICS = "ratoon-workers-"
-_HELD = "*.[ds][bo]*"  # *.db, in which workers count, and *.sock, on which they ask each other
+_HELD = "*.[ds][bo]*"  # *.db, in which workers count, and *.sock, on which workers ask each other
 _ROUTER = "gateway.router_process"
-# Workers map the files they count in, and where the disk is full a map ends its process by a
-# signal. In memory no log or cache of others can fill it.
+# Workers map their metrics files, and where the disk is full a map ends its process by a
+# signal. In memory, no log or cache of other programs can fill the space.
 _METRICS_PLACE = Path("/dev/shm")
 _METRICS_BYTES = 16 << 20
 _LOG = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _run(config: GatewayConfig, worker: str | None) -> int:
     if worker is not None:
-        # Ctrl-C reaches the parent too, which passes it on.
+        # Ctrl-C reaches the parent too, which passes the signal on.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         uvloop.run(run(config, msgspec.json.decode(worker, type=WorkerConfig)))
         return 0
@@ -71,7 +71,7 @@ def _run(config: GatewayConfig, worker: str | None) -> int:
 
 
 async def run(config: GatewayConfig, worker: WorkerConfig | None = None) -> None:
-    """Serve until a signal asks to end, alone or as one of several workers.
+    """Serve until a signal ends it, alone or as one of several workers.
 
     The engines are at `config.engines`.
     """
@@ -95,7 +95,7 @@ async def run(config: GatewayConfig, worker: WorkerConfig | None = None) -> None
 
 
 async def run_workers(config: GatewayConfig, count: int) -> int:
-    """Keep `count` workers running until a signal asks to end; the exit status.
+    """Keep `count` workers running until a signal ends them; return the exit status.
 
     Before several engines a router process runs beside them.
     """
@@ -111,11 +111,11 @@ async def run_workers(config: GatewayConfig, count: int) -> int:
 
 
 def router_command(config: GatewayConfig) -> list[str]:
-    """Return the command of the router process, but for its `WorkerConfig`; for any directory."""
+    """Return the router process's command without its `WorkerConfig`; it suits any directory."""
     return [sys.executable, "-P", "-m", _ROUTER, msgspec.json.encode(config).decode()]
 
 
 def freeze_startup_objects() -> None:
-    """Exempt all that exists now from garbage collection, whose pauses would delay every stream."""
+    """Exempt all present objects from garbage collection, whose pauses would delay every stream."""
     gc.collect()
     gc.freeze()

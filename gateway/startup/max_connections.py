@@ -13,16 +13,16 @@ import sys
 from gateway.config import GatewayConfig
 from gateway.startup.start_files import CannotStart
 
-# Without connections 32 are open, 44 in a worker. More are for the engine's link when it connects
-# anew, for files that are open for a moment, and for connections about to be refused.
+# Without connections 32 files are open, 44 in a worker. More are for new links to the engine,
+# for files that are open for a moment, and for connections about to be refused.
 _OWN = 96
-_REDIS = 72  # `gateway.state.redis` has up to 66, and some for changes
-OPERATOR = 32  # on a port of its own: it can look while the tenants' port is full
+_REDIS = 72  # files: `gateway.state.redis` has up to 66 connections, and some for changes
+OPERATOR = 32  # connections to its own port: the operator can look while the tenants' port is full
 _LEAST = 16
 
 
 def max_connections(config: GatewayConfig, open_files: int) -> int:
-    """Count those on the tenants' port: as many as `config` asks for, or as fit.
+    """Count the connections to the tenants' port: as many as `config` asks for, or as fit.
 
     `open_files` is its limit of open files. Raises CannotStart where there is too little room.
     """

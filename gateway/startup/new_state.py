@@ -1,4 +1,4 @@
-"""The acceptance, before a start, of state or limits that are gone, others or damaged."""
+"""The operator's acceptance, before a start, of missing, replaced or damaged state or limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts that let requests in, answer, count and watch them: made at the start.
+"""The parts of a serving gateway: entry, answers, usage and watching, made at the start.
 
 A step is one function: it makes parts of what was made before, and opens what is to be closed at
 the end, on the stack that it is given. `composition.py` takes the steps in their order.
@@ -59,7 +59,7 @@ from gateway.usage.aggregator import UsageAggregator
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The kept state, who shares it, and what is counted."""
+    """The state, its sharing, and the counts of requests and usage."""
 
     state: KeptState
     sharing: SharedCache
@@ -70,7 +70,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class PageSessions:
-    """The sessions of the two pages."""
+    """The sessions of the operator's and the tenants' page."""
 
     operator: Sessions
     tenant: Sessions
@@ -78,7 +78,7 @@ class PageSessions:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The guards of entry, and the room for each."""
+    """The guards of requests, and the room for bodies and connections."""
 
     sessions: PageSessions
     operator: AdminAuthenticator
@@ -91,11 +91,11 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class TenantRouteParts:
-    """The parts of tenants' routes, and what they remember."""
+    """The parts of tenants' routes, and their memories."""
 
     parts: RouteParts
     misses: LastMisses
-    memories: Sequence[TenantMemory[Any]]  # that a flush empties
+    memories: Sequence[TenantMemory[Any]]  # a flush empties these memories
 
 
 async def open_kept(
@@ -105,7 +105,7 @@ async def open_kept(
     shared_metrics: Path | None,
     stack: AsyncExitStack,
 ) -> Kept:
-    """Open the first step: state, and what is counted. Raises CannotStart for bad files."""
+    """Open the first step, the state and the counts. Raises CannotStart for bad files."""
     state = await open_state(config, stack)
     flushes.found(state.home.store)
     sharing = await open_sharing(config, state, engine, stack)
@@ -131,7 +131,7 @@ async def _find_engines(
     state: KeptState,
     stack: AsyncExitStack,
 ) -> None:
-    """Let engines join that are registered in the state, if the config says so."""
+    """Let engines that are registered in the state join, if the config says so."""
     if config.find_engines:
         connect = partial(replica_client, config, engines, flushes)
         found = FoundEngines(engines, state.home.store, connect, time.monotonic)
@@ -139,7 +139,7 @@ async def _find_engines(
 
 
 async def open_entry(config: GatewayConfig, kept: Kept, stack: AsyncExitStack) -> Entry:
-    """Open the second step: keys, sessions and room."""
+    """Open the second step: keys, sessions and room for requests."""
     keyring, files = kept.sharing.keyring, kept.state.files
     sessions = _page_sessions(files)
     operator = AdminAuthenticator(files.secrets.pepper, files.admin_digest, sessions.operator)
@@ -157,7 +157,7 @@ async def open_entry(config: GatewayConfig, kept: Kept, stack: AsyncExitStack) -
 
 
 def _page_sessions(files: StartFiles) -> PageSessions:
-    """Make sessions; a changed operator's key ends the operator's, a tenant's end with its key."""
+    """Make the pages' sessions; a changed key ends the sessions that were begun with it."""
     pepper = files.secrets.pepper
     return PageSessions(
         Sessions("ratoon_admin", "/admin", secret_of(pepper, b"operator", files.admin_digest)),
@@ -168,7 +168,7 @@ def _page_sessions(files: StartFiles) -> PageSessions:
 async def open_answers(
     config: GatewayConfig, engine: Engine, kept: Kept, entry: Entry, stack: AsyncExitStack
 ) -> TenantRouteParts:
-    """Open the third step: from a request to an answer."""
+    """Open the third step: the parts from a request to its answer."""
     state, misses = kept.state, LastMisses(time.time)
     admission, memories = await _admission(config, kept, engine, misses, stack)
     tracing = _tracing(config, stack)
@@ -190,7 +190,7 @@ async def open_answers(
 async def _admission(
     config: GatewayConfig, kept: Kept, engine: Engine, misses: LastMisses, stack: AsyncExitStack
 ) -> tuple[Admission, Sequence[TenantMemory[Any]]]:
-    """Make what turns requests into prompts, and the memories that a flush empties."""
+    """Make the admission of requests, and the memories that a flush empties."""
     files, store = kept.state.files, kept.state.home.store
     turns = TurnMemory(config.bounds, time.monotonic)
     seen = SeenPrompts(config.bounds, time.monotonic)
@@ -220,7 +220,7 @@ def _threads() -> int:
 
 
 def _tracing(config: GatewayConfig, stack: AsyncExitStack) -> Tracing | None:
-    """Trace to the collector that the config names; None without one."""
+    """Make a tracer to the config's collector; None if there is no collector."""
     if config.otlp_endpoint is None:
         return None
     from gateway.telemetry.span_export import collector, exporting  # slow to load
@@ -238,7 +238,7 @@ async def open_watched(
     misses: LastMisses,
     stack: AsyncExitStack,
 ) -> Watched:
-    """Open the last step: what the operator sees of this worker and hears of the others."""
+    """Open the last step: the operator's view of this worker and of the others."""
     history = History(engine, kept.metrics, time.time)
     await stack.enter_async_context(history.kept())
     worker, siblings = ToldWorker(os.getpid(), time.time()), Siblings(shared_metrics)

@@ -1,4 +1,4 @@
-"""The files that a gateway needs to start: its secrets, the model's tokenizer and chat template.
+"""The files that a gateway needs to start: secrets, and the model's tokenizer and template.
 
 If one of them is missing or damaged, the start ends with a single line that says so.
 """
@@ -36,12 +36,12 @@ _LOG = logging.getLogger(__name__)
 
 
 class CannotStart(Exception):
-    """The error of a start whose needs are missing, damaged, open to others or not enough."""
+    """The error of a start whose files are missing, damaged or exposed, or lack space."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartFiles:
-    """Their contents. The digests are of the operator's key and of the one for `/metrics`."""
+    """The contents of the start's files, and digests of the operator's and the metrics key."""
 
     secrets: Secrets
     admin_digest: bytes
@@ -54,7 +54,7 @@ class StartFiles:
 
 @contextmanager
 def needed_to_start() -> Iterator[None]:
-    """Turn the errors of unusable files into CannotStart."""
+    """Raise errors of unusable files as CannotStart."""
     try:
         yield
     except (
@@ -72,7 +72,7 @@ def needed_to_start() -> Iterator[None]:
 
 
 def read_start_files(config: GatewayConfig) -> StartFiles:
-    """Read them; raises the errors that `needed_to_start` translates."""
+    """Read the start's files; raise the errors that `needed_to_start` translates."""
     model_dir, data_dir = Path(config.model_dir), Path(config.data_dir)
     secrets = find_secrets(data_dir, config)
     admin_key = load_admin_key(data_dir)

@@ -1,1 +1,1 @@
-"""A chat before it is rendered: messages, their parts, tools, and what a template is given."""
+"""A chat before it is rendered: messages, their parts, tools, and a template's variables."""

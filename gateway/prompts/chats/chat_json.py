@@ -1,4 +1,4 @@
-"""A chat as JSON, as OpenAI's API has made it common and chat templates take it.
+"""The JSON of chats in OpenAI's form, which chat templates take too.
 
 Dialects that speak it and the operator, who publishes messages, read the same Structs. `Raw` fields
 are known but not supported.
@@ -31,23 +31,23 @@ Lifetime = Literal["5m", "30m", "1h", "12h"]  # after each use; OpenAI has 30m a
 
 
 class CacheBreakpoint(Struct, frozen=True):
-    """A mark: all up to its part is to be retained in the cache, for `ttl` or the request's."""
+    """A cache breakpoint: the prompt up to its part is retained for `ttl` or the request's."""
 
     mode: Literal["explicit"] = "explicit"
     ttl: Lifetime | None = None
 
 
 class CacheControl(Struct, frozen=True):
-    """Anthropic's mark, which many clients send to any server: all up to its block, for a while."""
+    """Anthropic's cache mark, sent to any server by many clients: retains the prompt up to it."""
 
     type: Literal["ephemeral"]
     ttl: Literal["5m", "1h"] | None = None
 
 
 class TextPart(Struct, frozen=True):
-    """A piece of a message's text."""
+    """A text part of a message."""
 
-    # Not a tag of msgspec's: where there is but one type, it would take a part without any.
+    # No tag of msgspec's: with a single type, it would accept a part without the tag.
     type: Literal["text"]
     text: str
     prompt_cache_breakpoint: CacheBreakpoint | None = None
@@ -55,21 +55,21 @@ class TextPart(Struct, frozen=True):
 
 
 class SaidFunction(Struct, frozen=True, kw_only=True):
-    """The called function. Some clients send the arguments as an object, not as JSON of one."""
+    """The called function. Some clients send the arguments as an object, not as a JSON string."""
 
     name: Annotated[str, Meta(min_length=1)]
     arguments: str | dict[str, Any] | None = None
 
 
 class SaidText(Struct, frozen=True, kw_only=True):
-    """The call of a tool that takes text."""
+    """The call of a tool whose input is text."""
 
     name: Annotated[str, Meta(min_length=1)]
     input: str
 
 
 class SaidCall(Struct, frozen=True, kw_only=True):
-    """A call that the assistant made: of a function, or of a `custom` tool."""
+    """A call made by the assistant: of a function, or of a `custom` tool."""
 
     function: SaidFunction | None = None
     custom: SaidText | None = None
@@ -89,7 +89,7 @@ _CALL = {"anyOf": [_of_type("function", is_default=True), _of_type("custom")]}
 
 
 class ChatMessage(Struct, frozen=True, kw_only=True):
-    """One turn of a chat."""
+    """A message of a chat."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[TextPart] | None = None
@@ -97,14 +97,14 @@ class ChatMessage(Struct, frozen=True, kw_only=True):
     tool_call_id: str | None = None
     tool_calls: list[Annotated[SaidCall, Meta(extra_json_schema=_CALL)]] | None = None
     reasoning_content: str | None = None
-    reasoning: str | None = None  # vLLM's newer name of it
-    thinking: str | None = None  # gpt-oss's name of it, which its template reads
-    cache_control: CacheControl | None = None  # where a message without parts is marked
+    reasoning: str | None = None  # vLLM's newer name of the reasoning
+    thinking: str | None = None  # gpt-oss's name of the reasoning, which its template reads
+    cache_control: CacheControl | None = None  # the mark of a message without parts
     function_call: Raw = field(default_factory=Raw)
     audio: Raw = field(default_factory=Raw)
 
 
-# A message without content is one of tool calls.
+# A message without content consists of tool calls.
 _SAID = {
     "required": ["role"],
     "anyOf": [
@@ -122,7 +122,7 @@ SaidMessage = Annotated[ChatMessage, Meta(extra_json_schema=_SAID)]
 
 
 def check_arguments(messages: Sequence[ChatMessage]) -> None:
-    """Raise BadRequest where the calls' arguments, JSON in strings, have too many values."""
+    """Raise BadRequest where calls' arguments, JSON in strings, have too many values."""
     calls = (call.function for message in messages for call in message.tool_calls or ())
     spelled = [function.arguments for function in calls if function is not None]
     texts = [one.encode() for one in spelled if isinstance(one, str)]
@@ -131,14 +131,14 @@ def check_arguments(messages: Sequence[ChatMessage]) -> None:
 
 
 def message_of(message: ChatMessage, place: int) -> Message:
-    """Read message `place`; raise BadRequest for an empty one, or one with forbidden calls."""
+    """Read message `place`; raise BadRequest for an empty message, or forbidden calls."""
     where = f"messages[{place}]"
     calls = _calls_of(message, where)
     content = message.content
     if content is None and not calls:
         raise BadRequest(f"message {place} has no content", param=f"{where}.content")
     text = content if isinstance(content, str) else "\n".join(part.text for part in content or ())
-    # `developer` is the newer name for the same role; templates know the older one.
+    # `developer` is the newer name of the role `system`; templates know the older.
     role = "system" if message.role == "developer" else message.role
     call_id = message.tool_call_id
     part = Text(text) if call_id is None else ToolResult(text, call_id)
@@ -169,7 +169,7 @@ def _call_of(call: SaidCall, where: str) -> ToolCall:
 
 
 def arguments_of(given: str | dict[str, Any] | None, param: str) -> dict[str, Any]:
-    """Read arguments as an object; none at all are an empty one."""
+    """Read arguments as a JSON object; no arguments read as an empty object."""
     if isinstance(given, dict):
         return given
     try:
@@ -188,19 +188,19 @@ def arguments_of(given: str | dict[str, Any] | None, param: str) -> dict[str, An
 
 
 def refuse_unsupported(wire: Struct, where: str = "") -> None:
-    """Raise BadRequest that names the first unsupported (`Raw`) field with a value."""
+    """Raise BadRequest for the first unsupported (`Raw`) field that has a value."""
     for name in _unsupported_fields(type(wire)):
         if asks_something(getattr(wire, name)):
             raise unsupported(f"{where}{name}")
 
 
 def asks_something(raw: Raw) -> bool:
-    """Tell whether a field that is not supported has a value that asks for anything."""
+    """Tell whether an unsupported field has a value that asks for anything."""
     return bytes(raw).strip() not in _ASKS_NOTHING
 
 
 def unsupported(param: str, unless: str = "") -> BadRequest:
-    """Make the error for a field that is known but not supported, `unless` something."""
+    """Make the error for a known but unsupported field, `unless` something."""
     message = f"`{param}` is not supported{unless and f' unless {unless}'}"
     return BadRequest(message, code="unsupported_parameter", param=param)
 

@@ -1,4 +1,4 @@
-"""The tools of a chat as JSON: functions, tools that take text, and those that nobody here runs.
+"""The tools of a chat as JSON: functions, tools that take text, and hosted tools.
 
 A template shows the model a tool as it was sent, with its fields in the caller's order and those
 that only the model knows. So a tool is checked as a Struct, and given on as a plain object. One
@@ -23,7 +23,7 @@ from gateway.prompts.chats.forms import Tool
 from gateway.prompts.chats.offered_tools import FreeFormat, PassedOver, free_function
 from gateway.turn_formats.turn_format import ToolSpec
 
-MAX_TOOLS = 128  # as many as OpenAI takes
+MAX_TOOLS = 128  # tools of a request, as many as OpenAI takes
 NOT_RUN = "tools of this type run elsewhere; nothing here runs them"
 
 
@@ -80,7 +80,7 @@ _PLAIN = msgspec.json.Decoder(dict[str, Any])
 
 
 def _schema() -> dict[str, Any]:
-    """Write the schema whole: a reference would not resolve where a `Raw` field is described."""
+    """Return the schema inlined: references would not resolve where a `Raw` field is described."""
     kinds = {_FunctionTool: "Tool", _CustomTool: "CustomTool"}
     items, named = msgspec.json.schema_components([*kinds], ref_template="{name}")
     titles = {"_Function": "Function", "_Custom": "Custom", "CacheControl": "CacheControl"}
@@ -108,17 +108,17 @@ Tools = Annotated[Raw, Meta(extra_json_schema=_schema())]
 
 @dataclass(frozen=True, slots=True)
 class SentTools:
-    """The tools of a request: those that the model is shown, and what became of the others."""
+    """The tools of a request: those that the model is shown, and those passed over."""
 
-    forms: tuple[Tool, ...] = ()  # as templates take them
-    places: tuple[int, ...] = ()  # of each in the request
-    free: frozenset[str] = frozenset()  # names of those that take text
+    forms: tuple[Tool, ...] = ()  # the shown tools as templates take them
+    places: tuple[int, ...] = ()  # the place of each tool in the request
+    free: frozenset[str] = frozenset()  # names of the tools that take text
     passed_over: tuple[PassedOver, ...] = ()
-    marks: tuple[tuple[int, CacheControl], ...] = ()  # each with the place of its tool
+    marks: tuple[tuple[int, CacheControl], ...] = ()  # cache marks, each with its tool's place
 
     @classmethod
     def of(cls, raw: Raw) -> SentTools:
-        """Read the tools in a field of a body that `parse` has seen.
+        """Read the tools in a field of a body that `parse` has checked.
 
         BadRequest that names the first field that is wrong, such as `tools[3].function.name`.
         """
@@ -140,7 +140,7 @@ class SentTools:
         )
 
     def up_to(self, place: int) -> list[Tool]:
-        """List the tools that the model is shown of the first ones, up to the one at `place`."""
+        """List the shown tools among the request's first ones, up to the tool at `place`."""
         return [*self.forms[: sum(one <= place for one in self.places)]]
 
 
@@ -163,11 +163,11 @@ def _read(spelled: bytes, where: str) -> _Shown | PassedOver:
 
 
 def _plain(spelled: bytes, where: str) -> Tool:
-    # Also what was passed over until now must be right: this reads every value.
+    # Tools passed over must be valid too: this reads every value.
     tool: Tool = parse_part(_PLAIN, spelled, where)
     if "type" not in tool:
         tool = {"type": "function", **tool}
-    # No model is shown a mark: the prompt would change with it.
+    # No model is shown a cache mark: the prompt would change with it.
     tool.pop("cache_control", None)
     tool["function"].pop("cache_control", None)
     return tool
@@ -186,7 +186,7 @@ def _free(sent: _CustomTool, where: str) -> _Shown:
 
 
 def specs_of(tools: Sequence[Tool]) -> tuple[ToolSpec, ...]:
-    """Specify what may be called, of tools as `SentTools` has them."""
+    """Return the specifications of callable tools, given as in `SentTools`."""
     functions = [tool["function"] for tool in tools]
     return tuple(
         ToolSpec(one["name"], one.get("parameters"), bool(one.get("strict"))) for one in functions

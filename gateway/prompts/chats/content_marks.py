@@ -1,4 +1,4 @@
-"""The sentinels that keep a request's strings apart from what a chat template writes.
+"""The sentinels that tell a request's strings apart from a chat template's own text.
 
 A template renders messages and tools into one text, in which a control token that a user wrote
 looks like one of the template's. So before rendering every such token in the request's strings is
@@ -25,15 +25,15 @@ from gateway.errors import BadRequest
 from gateway.prompts.chats.messages import Message, Text
 from gateway.prompts.tokens.control_tokens import ControlTokens, pattern_of
 
-_PRIVATE_USE = list(map(chr, range(0x100000, 0x10FFFE)))  # Unicode's last plane
+_PRIVATE_USE = list(map(chr, range(0x100000, 0x10FFFE)))  # Unicode's last private plane
 _PLAIN = re.compile("[\U00100000-\U0010fffd]{1,4096}")
 _ESCAPED = re.compile(r"\\udb[c-f][0-9a-f]\\ud[c-f][0-9a-f]{2}")  # the same in ASCII JSON
 
-Given = dict[str, Any]  # what a template is given of a request: `messages`, `tools`, variables
+Given = dict[str, Any]  # a template's inputs from a request: `messages`, `tools`, variables
 
 
 class ContentMarks:
-    """The sentinels in strings with control tokens, or near one. Immutable; for any thread."""
+    """The sentinels in strings with control tokens, or near-tokens. Immutable; for any thread."""
 
     def __init__(self, control: ControlTokens) -> None:
         self._any = control.pattern
@@ -41,7 +41,7 @@ class ContentMarks:
         self._near = _near(control)
 
     def mark_for(self, given: Given) -> str:
-        """Choose a sentinel character; "" if `given` has no control token, nor nearly one.
+        """Choose a sentinel; "" if `given` has no control token, nor a string near one.
 
         BadRequest where no character is left, which takes a text made for that.
         """
@@ -51,11 +51,11 @@ class ContentMarks:
         return _free(strings)
 
     def free(self, given: Given) -> str:
-        """Choose a character that nothing in `given` has; raise BadRequest as above."""
+        """Choose a character that no string in `given` has; raise BadRequest as `mark_for`."""
         return _free([*_said(given["messages"]), *_strings(_rest(given))])
 
     def marked(self, given: Given, mark: str, *, near: bool) -> Given:
-        """Put sentinels into control tokens in `given`; with `near`, also into nearly such."""
+        """Put sentinels into control tokens in `given`; with `near`, also into near-tokens."""
         messages = [self._message(message, mark, near=near) for message in given["messages"]]
         rest = _rest(given).items()
         return {
@@ -64,7 +64,7 @@ class ContentMarks:
         }
 
     def _message(self, message: Message, mark: str, *, near: bool) -> Message:
-        """Put sentinels into each part; the role is one of a few words, fields are named here."""
+        """Put sentinels into each part of a message; not into its role, one of a few words."""
         parts = []
         for part in message.parts:
             markup = message.role == "assistant" and isinstance(part, Text)
@@ -93,7 +93,7 @@ class ContentMarks:
 
 @dataclass(frozen=True, slots=True)
 class _Near:
-    """Control tokens without the brackets at their beginning, end, or both."""
+    """The control tokens without the brackets at their beginning, end, or both."""
 
     heads: tuple[str, ...]
     tails: tuple[str, ...]
@@ -107,7 +107,7 @@ class _Near:
         )
 
     def marked(self, text: str, mark: str) -> str:
-        """Break `text` with sentinels so that no end of it can become part of a token."""
+        """Break up `text` with sentinels so that neither end of it can become part of a token."""
         begin, end = len(text) - len(text.lstrip()), len(text.rstrip())
         at = set()
         if text.strip() in self.wholes or text.startswith(self.heads, begin):
@@ -142,12 +142,12 @@ def _free(strings: Iterable[str]) -> str:
 
 
 def escaped(mark: str) -> str:
-    """Spell a sentinel as JSON in plain ASCII does."""
+    """Spell a sentinel as plain ASCII JSON does."""
     return json.dumps(mark)[1:-1]
 
 
 def _private_use(strings: Iterable[str]) -> set[str]:
-    """Collect the private characters in `strings`, plain or spelled as JSON in plain ASCII."""
+    """Collect the private characters in `strings`, plain or escaped as in ASCII JSON."""
     plain, spelled = set[str](), set[str]()
     for text in strings:
         for found in _PLAIN.finditer(text):
@@ -161,7 +161,7 @@ def _rest(given: Given) -> Given:
 
 
 def _said(messages: Iterable[Message]) -> Iterator[str]:
-    """Yield all strings of messages but their roles, which get no sentinel."""
+    """Yield all strings of messages except roles, which get no sentinel."""
     for message in messages:
         if message.name is not None:
             yield message.name

@@ -1,4 +1,4 @@
-"""The move of what an agent's system prompt says of its environment: directory, date, git.
+"""The moving of an agent's environment (directory, date, git) out of its system prompt.
 
 Agents write it between tags of its own, in the middle of instructions that are the same for
 everybody: `<env>` (opencode, Continue, Claude Code), `<cwd>` (pi), `<context name="gitStatus">`.
@@ -20,7 +20,7 @@ _OPENING = re.compile(
 
 
 def split_environment(system: str) -> tuple[str, str]:
-    """Cut what stands in such tags out of `system`; return it too, tags included, in order."""
+    """Cut the tagged environment texts out of `system`; return them too, with tags, in order."""
     kept, moved, cursor = list[str](), list[str](), 0
     unclosed = set[str]()
     for opening in _OPENING.finditer(system):
@@ -40,7 +40,7 @@ def split_environment(system: str) -> tuple[str, str]:
 
 
 def environment_of(messages: Sequence[Message]) -> str:
-    """Return what the system says of the environment, if a user's text follows; else ""."""
+    """Return the environment in the system prompt, if a user's text follows; else ""."""
     place = _first_turn(messages)
     is_text = place < len(messages) and messages[place].role == "user"
     if not is_text or not any(isinstance(part, Text) for part in messages[place].parts):
@@ -50,7 +50,7 @@ def environment_of(messages: Sequence[Message]) -> str:
 
 
 def environment_last(messages: Sequence[Message], environment: str) -> tuple[Message, ...]:
-    """Move the `environment` to the beginning of the first user's turn, in all or in the first."""
+    """Move the `environment` to the beginning of the first user's turn, all or its first part."""
     if not environment:
         return tuple(messages)
     place = _first_turn(messages)
@@ -68,7 +68,7 @@ def _first_turn(messages: Sequence[Message]) -> int:
 
 
 def _split(message: Message) -> tuple[Message, str]:
-    """Split a system message into the rest and what it says of the environment."""
+    """Split a system message into its text without the environment, and the environment."""
     texts = [part.text for part in message.parts if isinstance(part, Text)]
     kept, moved = split_environment("".join(texts))
     if not moved:

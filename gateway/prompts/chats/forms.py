@@ -1,4 +1,4 @@
-"""Messages and tools as a template with certain traits takes them."""
+"""The form of messages and tools for a template with certain traits."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from gateway.prompts.chats.messages import Message, Reasoning, template_form
 from gateway.prompts.chats.traits import TemplateTraits
 
-Tool = dict[str, Any]  # as it was sent
+Tool = dict[str, Any]  # a tool as the client sent it
 
 
 def form_of(message: Message, traits: TemplateTraits) -> dict[str, Any]:
-    """Write `message` as a template with these traits takes it."""
+    """Convert `message` to the form that a template with these traits takes."""
     form = template_form(message)
     calls = form.get("tool_calls", ())
     if traits.arguments == "text":
@@ -39,7 +39,7 @@ def _part(text: str) -> dict[str, str]:
 
 
 def tools_of(tools: Sequence[Tool] | None, traits: TemplateTraits) -> list[Tool] | None:
-    """Complete the tools with what a template with these traits cannot do without."""
+    """Complete tools by the fields that a template with these traits needs."""
     if not tools:
         return None if traits.no_tools == "null" else []
     if traits.completed_tools == "as_sent":
@@ -48,7 +48,7 @@ def tools_of(tools: Sequence[Tool] | None, traits: TemplateTraits) -> list[Tool]
 
 
 def _completed(tool: Tool, *, with_parameters: bool) -> Tool:
-    """Complete `tool` with what it lacks, each in its place."""
+    """Add missing fields to `tool`, each in its place."""
     function = tool["function"]
     empty: dict[str, Any] = {"name": function["name"], "description": ""}
     if with_parameters:
@@ -64,7 +64,7 @@ def given_of(
     *,
     add_generation_prompt: bool,
 ) -> dict[str, Any]:
-    """Compose what a template is given of a chat that was fitted to it."""
+    """Compose a template's inputs from a chat that was fitted to it."""
     return {
         "messages": [form_of(message, traits) for message in messages],
         "tools": tools_of(tools, traits),

@@ -1,4 +1,4 @@
-"""The messages of a chat, and the form in which chat templates take them.
+"""The messages of a chat, and their form for chat templates.
 
 A message has parts. Each is a Struct whose fields are strings, or JSON of them, and all of it
 came with the request: a control token in it is plain text, whichever part it is in
@@ -14,11 +14,11 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-_SHORT = 9  # characters of an id
+_SHORT = 9  # characters of a short call id
 
 
 class Text(Struct, frozen=True):
-    """A text, which every role may have."""
+    """A text part, which every role may have."""
 
     text: str
 
@@ -30,7 +30,7 @@ class Reasoning(Struct, frozen=True):
 
 
 class ToolCall(Struct, frozen=True):
-    """A call that the assistant made; `arguments` are a JSON object."""
+    """A call made by the assistant; `arguments` are a JSON object."""
 
     name: str
     arguments: dict[str, Any]
@@ -38,7 +38,7 @@ class ToolCall(Struct, frozen=True):
 
 
 class ToolResult(Struct, frozen=True):
-    """The result of a call. It is alone in its message."""
+    """The result of a call, the only part of its message."""
 
     text: str
     call_id: str
@@ -48,7 +48,7 @@ Part = Text | Reasoning | ToolCall | ToolResult
 
 
 class Message(Struct, frozen=True):
-    """One turn of a chat: of each kind of part at most one, but any number of calls.
+    """A message of a chat: one part of each kind at most, but any number of calls.
 
     A dialect joins several texts: if templates' forms did, a control token could come about there.
     """
@@ -56,7 +56,7 @@ class Message(Struct, frozen=True):
     role: str
     parts: tuple[Part, ...]
     name: str | None = None
-    param: str = "messages"  # the field of the request that it came from
+    param: str = "messages"  # the request's field that the message comes from
 
     def __post_init__(self) -> None:
         kinds = [type(part) for part in self.parts if not isinstance(part, ToolCall)]
@@ -65,7 +65,7 @@ class Message(Struct, frozen=True):
 
 
 def template_form(message: Message) -> dict[str, Any]:
-    """Write `message` as chat templates take it."""
+    """Convert `message` to the form for chat templates."""
     form: dict[str, Any] = {"role": message.role, "content": ""}
     if message.name is not None:
         form["name"] = message.name
@@ -109,7 +109,7 @@ def _short(call_id: str) -> str:
 
 
 def stored_message(form: Mapping[str, Any]) -> Message:
-    """Read the message of which `form` is the template's."""
+    """Read back the message that has the template form `form`."""
     call_id, name = form.get("tool_call_id"), form.get("name")
     content, thought = form["content"], form.get("reasoning_content")
     part = Text(content) if call_id is None else ToolResult(content, call_id)

@@ -1,4 +1,4 @@
-"""Tools that are no functions: those that take free text, and those that nobody here runs.
+"""The tools that are no functions: tools that take free text, and hosted tools.
 
 A model calls functions, whose arguments are a JSON object. A tool that takes text is shown to it as
 a function of one argument, `input`; what the model writes there is what the client gets. A tool
@@ -24,9 +24,9 @@ from gateway.prompts.chats.forms import Tool
 NOT_HELD = "the model is shown the grammar; calls are not held to it"
 _INPUT = "input"
 _STARTS = re.compile(r'\s*\{\s*"input"\s*:\s*"')
-_MAX_START = 64  # characters; an object that begins in another way is read when it is whole
-# Of a JSON string, what can be told already: no half of an escape or of a surrogate pair. Models
-# also write escapes that JSON does not have, and halves that stand alone.
+_MAX_START = 64  # characters; an object that begins otherwise is read once it is whole
+# The part of a JSON string that is certain: without half an escape or half a surrogate pair.
+# Models also write escapes that JSON does not have, and halves that stand alone.
 _HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _ALONE = r"(?=[^\\]|\\[^u]|\\u[^dD]|\\u[dD][^c-fC-F])"
 _HEX = r"\\u(?![dD][89a-fA-F])[0-9a-fA-F]{4}"
@@ -39,7 +39,7 @@ _ESCAPED = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r"
 
 
 class PassedOver(Struct, frozen=True):
-    """A part of a request that has no effect here, for the answer to say so."""
+    """A part of a request that has no effect here, reported in the answer."""
 
     param: str
     type: str
@@ -47,7 +47,7 @@ class PassedOver(Struct, frozen=True):
 
 
 class FreeFormat(Struct, frozen=True, kw_only=True):
-    """The form of a tool's text. A grammar is shown to the model."""
+    """The text format of a free-text tool. A grammar is shown to the model."""
 
     type: Literal["text", "grammar"]
     syntax: Literal["lark", "regex"] | None = None
@@ -55,17 +55,17 @@ class FreeFormat(Struct, frozen=True, kw_only=True):
 
     @property
     def pattern(self) -> str | None:
-        """The pattern to which calls are held, as JSON Schema has it."""
+        """The pattern that calls must match, as in JSON Schema."""
         return self._pattern()[0]
 
     def not_held(self, where: str) -> Iterator[PassedOver]:
-        """Say of the tool at `where` that calls are not held to its grammar, if so."""
+        """Report that calls of the tool at `where` are not held to its grammar."""
         pattern, why = self._pattern()
         if self.type == "grammar" and pattern is None:
             yield PassedOver(f"{where}.format", "grammar", NOT_HELD + why)
 
     def _pattern(self) -> tuple[str | None, str]:
-        """Return the pattern, or why there is none.
+        """Return the format's pattern, or why it has none.
 
         The library has no other grammar of a text within a JSON string.
         """
@@ -80,7 +80,7 @@ class FreeFormat(Struct, frozen=True, kw_only=True):
 
 
 def free_function(name: str, description: str | None, format_: FreeFormat | None) -> Tool:
-    """Write a tool that takes text as a function; a strict one where its text has a pattern."""
+    """Convert a free-text tool to a function; a strict one where its text has a pattern."""
     pattern = None if format_ is None else format_.pattern
     held = {} if pattern is None else {"pattern": pattern}
     parameters = {
@@ -102,7 +102,7 @@ def free_arguments(text: str) -> dict[str, Any]:
 
 
 def added_text(tools: Sequence[Tool]) -> str:
-    """Write what the model is told of tools that come within a conversation."""
+    """Write the message that tells the model of tools added within a conversation."""
     if not tools:
         return "No tool was added."
     described = [msgspec.json.encode(tool).decode() for tool in tools]
@@ -123,15 +123,15 @@ def _grammar_text(format_: FreeFormat | None) -> str | None:
 
 
 class FreeInput:
-    """A reader of the JSON of a free call's arguments, as it comes. Work is linear in it."""
+    """A reader of a free-text call's JSON arguments as they come, in linear time."""
 
     def __init__(self) -> None:
-        self._held = ""  # fed, and not yet returned
-        self._other: list[str] = []  # of an object of another form
+        self._held = ""  # fed characters that are not yet returned
+        self._other: list[str] = []  # pieces of an object of another form
         self._state: Literal["start", "inside", "other", "over"] = "start"
 
     def feed(self, arguments: str) -> str:
-        """Return the text that is certain by now."""
+        """Return the text that is certain after `piece`."""
         if self._state == "other":
             self._other.append(arguments)
             return ""
@@ -141,7 +141,7 @@ class FreeInput:
         return self._told() if self._state == "inside" else ""
 
     def end(self) -> str:
-        """Return the rest, when no more comes: of an object of another form all that it says."""
+        """End the arguments; return the rest, or all of an object of another form."""
         if self._state in ("start", "other"):
             return _whole("".join((self._held, *self._other)))
         return ""
@@ -155,7 +155,7 @@ class FreeInput:
 
     def _told(self) -> str:
         found = _TOLD.match(self._held)
-        assert found is not None  # it may be empty
+        assert found is not None  # the match may be empty
         told, self._held = found.group(), self._held[found.end() :]
         if self._held.startswith('"'):
             self._state, self._held = "over", ""
@@ -183,5 +183,5 @@ def _whole(arguments: str) -> str:
 
 
 def _replaced(text: str) -> str:
-    """Replace halves of surrogate pairs, which cannot be sent."""
+    """Replace halves of surrogate pairs, which UTF-8 cannot carry."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

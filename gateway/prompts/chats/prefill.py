@@ -1,4 +1,4 @@
-"""The beginning of an answer: the assistant's last message, which the model is to continue.
+"""The prefill: a last assistant's message, which the model's answer continues.
 
 A template writes that message like any other, and may trim it, drop it or end the turn behind it.
 So it is given a mark in the message's place, and the prompt is what it wrote before the mark, and
@@ -20,7 +20,7 @@ from gateway.turn_formats.reasoning import ReasoningFormat
 
 @dataclass(frozen=True, slots=True)
 class Prefill:
-    """The last message of a chat, to be continued.
+    """The last message of a chat, which the answer continues.
 
     `thought`: what it thinks, where that is what goes on; the text is empty then.
     """
@@ -31,20 +31,20 @@ class Prefill:
 
     @classmethod
     def of(cls, message: Message) -> Prefill:
-        """Read a message of the assistant without calls."""
+        """Read the prefill from an assistant's message without calls."""
         text = "".join(part.text for part in message.parts if isinstance(part, Text))
         thought = "".join(part.text for part in message.parts if isinstance(part, Reasoning))
         return cls(message, text, "" if text.strip() else thought)
 
     def marked(self, mark: str) -> Message:
-        """Put `mark` in place of what is continued."""
+        """Put `mark` in place of the text that is continued."""
         others = [part for part in self.message.parts if isinstance(part, Reasoning)]
         parts = (Reasoning(mark), Text("")) if self.thought else (*others, Text(mark))
         return replace(self.message, parts=parts)
 
 
 def spelled(text: str, reasoning: ReasoningFormat | None) -> Sequence[str]:
-    """Cut a text that opens the reasoning itself; every second piece is a tag of reasoning.
+    """Cut a text that opens the reasoning itself; every second piece is a reasoning tag.
 
     One piece for any other text.
     """

@@ -36,11 +36,11 @@ _OFFERED = {
 _ASKED = Message("user", (Text("How is the weather?"),))
 _CALL = ToolCall(_TOOL.name, {"city": _CITY, "days": _DAYS}, "abcdefgh1")
 _RESULT = Message("tool", (ToolResult("Cold.", "abcdefgh1"),))
-_LONGEST_MARK = 40  # characters
+_LONGEST_MARK = 40  # characters of a mark
 _THOUGHT = "This needs a call."
 
 
-Render = Callable[..., Rendered]  # as `ChatTemplate.render`
+Render = Callable[..., Rendered]  # the signature of `ChatTemplate.render`
 
 
 def shown_turns(source: str, render: Render, *, shows_calls: bool = True) -> ShownTurns:
@@ -55,7 +55,7 @@ def shown_turns(source: str, render: Render, *, shows_calls: bool = True) -> Sho
 
 
 def _turn(render: Render, parts: Sequence[Reasoning | ToolCall], said: str) -> str | None:
-    """Render what follows the request to the assistant; None where that does not show `said`."""
+    """Render the turn after a request to the assistant; None if the rendering lacks `said`."""
     asks = _rendered(render, [_ASKED], asks=True)
     for after in ([_RESULT], []):
         text = _rendered(render, [_ASKED, Message("assistant", tuple(parts)), *after], asks=False)
@@ -66,7 +66,7 @@ def _turn(render: Render, parts: Sequence[Reasoning | ToolCall], said: str) -> s
 
 
 def _common(one: str, other: str) -> int:
-    """Measure how far two texts are alike, but for a tag that has only begun."""
+    """Return the length of two texts' common beginning, without a tag that has only begun."""
     pairs = enumerate(zip(one, other, strict=False))
     alike = next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
     least = max(0, alike - _LONGEST_MARK)
@@ -75,7 +75,7 @@ def _common(one: str, other: str) -> int:
 
 
 def _rendered(render: Render, messages: Sequence[Message], *, asks: bool) -> str:
-    """Render the chat's text; empty where the template refuses it."""
+    """Render the chat's text; return "" where the template refuses it."""
     try:
         return render(messages, add_generation_prompt=asks, tools=[_OFFERED]).text
     except BadRequest:

@@ -1,4 +1,4 @@
-"""The operator's settings of chats, and variables of chat templates, which requests give too.
+"""The operator's chat settings, and the variables of chat templates that requests set too.
 
 It loads no library of templates: `ratoon serve` reads a flag by it before anything else is loaded.
 """
@@ -10,26 +10,26 @@ from typing import NamedTuple
 
 import msgspec
 
-MAX_CHARACTERS = 16 << 10  # of all that a request gives: some of it is remembered with its prompt
-# Some templates know it. For others turns are put back as they were generated.
+MAX_CHARACTERS = 16 << 10  # of all variables of a request: some are remembered with its prompt
+# Some templates know this variable. For others turns are put back as they were generated.
 PRESERVE_THINKING = "preserve_thinking"
 
 Scalar = str | int | float | bool | None
 
 
 class ChatSettings(NamedTuple):
-    """The operator's own; None: as the model has it."""
+    """The operator's settings of chats; None: the model's own."""
 
-    template: str | None = None  # path of a chat template
-    variables: str | None = None  # JSON of an object
+    template: str | None = None  # path of a chat template file
+    variables: str | None = None  # JSON of an object of variables
     tool_format: str | None = None
 
 
 def variables_in(spelled: str | None) -> dict[str, Scalar]:
-    """Read a template's variables, of JSON; msgspec.DecodeError for all but objects of scalars."""
+    """Read a template's variables from JSON; DecodeError for all but objects of scalars."""
     return {} if spelled is None else msgspec.json.decode(spelled, type=dict[str, Scalar])
 
 
 def size_of_variables(variables: Mapping[str, Scalar]) -> int:
-    """Count the characters of their names and values."""
+    """Count the characters of variables' names and values."""
     return sum(len(name) + len(str(value)) for name, value in variables.items())

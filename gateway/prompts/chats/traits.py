@@ -1,4 +1,4 @@
-"""The traits by which a chat template takes messages, found once by rendering small chats."""
+"""The traits of a chat template's input, found once by rendering small chats."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ ReasoningField = Literal[
 
 
 class TemplateTraits(Struct, frozen=True):
-    """The properties of chats of which a template shows all, in order.
+    """The traits of chats that a template shows whole and in order.
 
     The defaults are those of a template that takes any chat as it is.
     """
 
-    # Whether texts are given as a list of parts, of which each says its type.
+    # Whether texts are given as a list of parts, each with its type.
     content_parts: bool = False
-    # Messages of the system at the beginning: any number, one, or none at all.
+    # System messages at the beginning: any number, one, or none.
     leading_system: Literal["several", "one", "none"] = "several"
-    later_system: bool = True  # one inside the conversation, in its place
+    later_system: bool = True  # system messages inside the conversation, in place
     users_in_a_row: bool = True
     assistants_in_a_row: bool = True
     assistant_first: bool = True
-    system_alone: bool = True  # a chat in which nobody else says anything
+    system_alone: bool = True  # a chat of system messages alone
     user_after_result: bool = True
     results: bool = True  # messages of the role `tool`
-    # In a message; `text`: no call is shown, but in the text of the message.
+    # The field of calls in a message; `text`: calls are shown only in the message's text.
     calls: Literal["several", "one", "text"] = "several"
     arguments: Literal["object", "text"] = "object"
-    null_content: bool = False  # None, not "", where there are calls alone
+    null_content: bool = False  # content None, not "", in messages of calls alone
     # A message's text beside its calls: with them, before them in a message of its own, or at the
     # end of its reasoning (which templates drop once the turn is over: then as a message, too).
     text_beside_calls: Literal["together", "thought", "apart"] = "together"
-    # The field of what the assistant thought; `part`: the content is a list with a part for it.
+    # The field of the assistant's reasoning; `part`: a part in a list of content.
     reasoning: ReasoningField = "reasoning_content"
-    empty_answers: bool = True  # a message of the assistant that says nothing
-    no_tools: Literal["null", "list"] = "null"  # given to the template where there are no tools
+    empty_answers: bool = True  # empty messages of the assistant
+    no_tools: Literal["null", "list"] = "null"  # the template's `tools` where there are no tools
     shows_tools: bool = True
-    # What tools that lack it are given: a description, or parameters as well; both are empty.
+    # The fields that tools are given if missing: a description, or parameters too; both empty.
     completed_tools: Literal["as_sent", "described", "whole"] = "as_sent"
     shows_call_ids: bool = False  # so that results may come in any order
-    short_ids: bool = False  # calls need ids of nine letters or digits
+    short_ids: bool = False  # call ids must have nine letters or digits

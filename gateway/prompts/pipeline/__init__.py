@@ -1,1 +1,1 @@
-"""The way from `GenerationRequest` to `AdmittedRequest`; `admission.py` orders the steps."""
+"""The admission pipeline, from `GenerationRequest` to `AdmittedRequest`; see `admission.py`."""

@@ -1,4 +1,4 @@
-"""Admission: from a dialect's `GenerationRequest` to the `Generate` messages for the engine.
+"""The admission of a dialect's `GenerationRequest`: it becomes `Generate` messages.
 
 Later stages do not check again: prompts are rendered, tokenised and within the context, token
 ids are in the vocabulary, the namespace is the caller's, and blocks are hashed.
@@ -84,7 +84,7 @@ class Admission:
         misses: LastMisses | None = None,
         verdicts: Verdicts | None = None,
     ) -> None:
-        """Admit; without `turns` no answer is remembered, without `seen` no prompt, and so on.
+        """Admit requests; without `turns` remember no answer, without `seen` no prompt, and so on.
 
         Prompts of tenants that look at their `misses` are compared, too.
         """
@@ -101,7 +101,7 @@ class Admission:
         self._bounds = bounds
 
     async def engine(self) -> Welcome:
-        """Return the engine's limits; raise Unavailable if none is connected within a moment.
+        """Return the engine's limits; raise Unavailable if no engine connects within a moment.
 
         Workers connect one after the other: the one that answered /readyz may have an engine a
         moment before this one.
@@ -116,7 +116,7 @@ class Admission:
     async def admit(
         self, wanted: GenerationRequest, caller: Caller, writer: str = ""
     ) -> AdmittedRequest:
-        """Check, render, tokenise and hash what is `wanted`.
+        """Check, render, tokenise and hash the prompts of the request `wanted`.
 
         BadRequest or Unavailable when it cannot run. `writer` is the label under which it writes
         into the cache (`usage.Writer`).
@@ -134,7 +134,7 @@ class Admission:
             raise BadRequest("only one prompt at a time can be explained", param="ratoon.explain")
         prepared = yield from self._prepare_all(wanted, caller, welcome)
         generates = generates_of(wanted, prepared, caller, welcome.max_model_len, writer)
-        computed = 1 if generates[0].use_cache else wanted.choices  # times
+        computed = 1 if generates[0].use_cache else wanted.choices  # times that it is computed
         prompt_tokens = computed * sum(len(prompt.token_ids) for prompt in prepared)
         tail, prefill = prepared[0].tail, prepared[0].prefill
         parser = None if tail is None else self._forms.parser(wanted.form, tail, prefill)
@@ -161,16 +161,16 @@ class Admission:
         return replace(rules, hidden_stops=self.tokenizer.special_ids(rules.stops))
 
     def computed(self, admitted: AdmittedRequest) -> None:
-        """Remember a prompt that the engine has computed, to compare the next ones with it."""
+        """Remember a prompt that the engine has computed, for comparison with later prompts."""
         self._explaining.remember(admitted)
 
     def remember(self, origin: Origin, pieces: Sequence[Piece], token_ids: Sequence[int]) -> None:
-        """Keep an answer that came to its end, for the requests that follow it."""
+        """Remember an answer that came to its end, for requests that continue its chat."""
         if self._turns is not None:
             self._turns.remember(origin, pieces, token_ids)
 
     def decoder(self, admitted: AdmittedRequest) -> Tokenizer | MarkerDecoder:
-        """Choose what makes text of the answer's tokens: a parser must see its markers."""
+        """Choose the decoder of an answer's tokens: a parser must see its markers."""
         return self.tokenizer if admitted.parser is None else self._decoder
 
     async def tokenize(

@@ -1,4 +1,4 @@
-"""Prompts in a form that varies less, for tenants that want it: `Tenant.canonical_prompts`.
+"""The canonical form of prompts, for tenants that want it: `Tenant.canonical_prompts`.
 
 Three things are changed, and nothing that the model is meant to see is lost:
 
@@ -28,7 +28,7 @@ from gateway.prompts.chats.environment import environment_last, environment_of, 
 from gateway.prompts.chats.messages import Message, Text
 from gateway.prompts.generation_request import CacheMark, ChatPrompt, GenerationRequest, Prompt
 
-# The order in which tools are mostly written, and so mostly seen by models.
+# The order in which tools' keys are mostly written, and so mostly seen by models.
 _FIRST = ("type", "function", "name", "description", "enum", "properties", "items", "required")
 _BY_NAME = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
 _WHOLE = {"enum", "const", "default", "examples", "example"}
@@ -36,7 +36,7 @@ _RANK = {key: place for place, key in enumerate(_FIRST)}
 
 
 def canonical_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """Order the keys of `tool`: those that most tools have, then the others by name."""
+    """Order the keys of `tool`: first those that most tools have, then the others by name."""
     return {key: _value(key, tool[key]) for key in sorted(tool, key=_rank)}
 
 
@@ -57,7 +57,7 @@ def _value(key: str, value: Any) -> Any:
 
 
 def canonical_prompt(prompt: Prompt) -> Prompt:
-    """Write `prompt` in this form; only chats have one."""
+    """Convert `prompt` to canonical form, which only chats have."""
     if not isinstance(prompt, ChatPrompt):
         return prompt
     return _canonical_chat(prompt, environment_of(prompt.messages))
@@ -70,7 +70,7 @@ def _canonical_chat(prompt: ChatPrompt, environment: str) -> ChatPrompt:
 
 
 def canonical_request(wanted: GenerationRequest) -> GenerationRequest:
-    """Write all prompts of `wanted` in this form, what explains them, and its breakpoints."""
+    """Convert the prompts of `wanted`, their explanation and breakpoints to canonical form."""
     explain, environment = wanted.explain, ""
     for prompt in wanted.prompts:
         if isinstance(prompt, ChatPrompt):  # a request has one chat, or texts
@@ -92,7 +92,7 @@ def canonical_request(wanted: GenerationRequest) -> GenerationRequest:
 
 
 def _canonical_mark(mark: CacheMark, environment: str) -> CacheMark:
-    """Write a breakpoint's chat like the prompt, so that it is found where both are alike.
+    """Convert a breakpoint's chat like the prompt, so that their beginnings stay equal.
 
     `environment` is the prompt's: a mark may cover the system alone, which it is moved out of.
     """

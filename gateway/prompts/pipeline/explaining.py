@@ -1,4 +1,4 @@
-"""Between admission and `gateway/diagnosis`: what is remembered of a prompt, and its comparison.
+"""The memory and comparison of prompts between admission and `gateway/diagnosis`.
 
 Knows: requests and callers. Does not know: how prompts are compared.
 """
@@ -27,7 +27,7 @@ from gateway.prompts.tokens.tokenizer import Tokenizer
 
 
 class Explaining:
-    """A comparison of a tenant's prompts with its earlier ones. For any thread."""
+    """The comparison of a tenant's prompts with its earlier prompts. For any thread."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Explaining:
         tokenizer: Tokenizer,
         misses: LastMisses | None = None,
     ) -> None:
-        """Remember nothing without a `memory`. `misses` knows which tenants look."""
+        """Remember no prompt without a `memory`. `misses` knows the tenants that look."""
         self._memory = memory
         self._misses = misses
         self._decode = partial(tokenizer.decode, skip_special_tokens=False)
@@ -66,7 +66,7 @@ class Explaining:
         return self._misses is not None and self._misses.is_watched(caller.tenant_id)
 
     def remember(self, admitted: AdmittedRequest) -> None:
-        """Keep the prompt, which the engine has computed by now."""
+        """Remember the prompt, which the engine has computed by now."""
         if self._memory is not None and admitted.seen is not None:
             self._memory.remember(admitted.generates[0].flow, admitted.seen)
 
@@ -79,7 +79,7 @@ def as_seen(
     welcome: Welcome,
     marks: tuple[Mark, ...],
 ) -> SeenPrompt:
-    """Select what is remembered of `prompt`, whose tokens are `packed`."""
+    """Select the remembered parts of `prompt`, whose tokens are `packed`."""
     chat = prompt if isinstance(prompt, ChatPrompt) else ChatPrompt(messages=())
     effort = (chat.variables or {}).get("reasoning_effort")
     return SeenPrompt(

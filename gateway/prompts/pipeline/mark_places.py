@@ -1,4 +1,4 @@
-"""The places of cache breakpoints in a prompt's tokens: how much of it is retained.
+"""The places of cache breakpoints in a prompt's tokens, up to which it is retained.
 
 A mark stands in a chat, behind a block of it; which tokens come before it only the template knows.
 So the chat that ends with the marked block is rendered as well, once for each mark. The mark is
@@ -29,7 +29,7 @@ _NEXT = Message("user", (Text("."),))
 def placed_marks(
     marks: Sequence[CacheMark], token_ids: TokenIds, prompts: PromptTokens, asked: PromptContext
 ) -> Steps[tuple[Mark, ...]]:
-    """Place the breakpoints in these tokens, in order; none stands before the one before it."""
+    """Place the breakpoints in these tokens, in order; none lies before an earlier breakpoint."""
     placed, reached = [], 0
     for mark in marks:
         end = len(token_ids)

@@ -1,4 +1,4 @@
-"""Prompts that are prepared, and the `Generate` messages of a request's choices.
+"""The prepared prompts of a request, and the `Generate` messages of its choices.
 
 Knows: what the engine is sent of each choice. Does not know: how a prompt is prepared
 (`admission.py`).
@@ -21,13 +21,13 @@ from gateway.prompts.pipeline.sampling_limits import of_choice, within_context
 from gateway.prompts.tokens.tokenizer import TokenIds
 from prefix_cache.namespace import NamespacePath
 
-# Candidates of all tokens of a request's prompts, and two more of each: they come in one message.
+# Token candidates of all prompts of a request, and two more for each token: one message.
 _MAX_SCORED = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """One prompt of a request, with all that is known of it before the engine has it."""
+    """A prompt of a request, prepared for the engine."""
 
     token_ids: TokenIds
     path: NamespacePath
@@ -48,7 +48,7 @@ def generates_of(
     max_model_len: int,
     writer: str,
 ) -> tuple[Generate, ...]:
-    """Make one for each choice of each prompt, in this order."""
+    """Make a `Generate` for each choice of each prompt, in this order."""
     _check_scored(wanted, sum(len(prompt.token_ids) for prompt in prepared))
     generates: list[Generate] = []
     for prompt in prepared:
@@ -77,7 +77,7 @@ def generates_of(
 
 
 def _check_scored(wanted: GenerationRequest, prompt_tokens: int) -> None:
-    """Raise BadRequest for more log-probabilities of prompts than may come at once."""
+    """Raise BadRequest for more prompt log-probabilities than one message may have."""
     likeliest = wanted.sampling.prompt_logprobs
     if likeliest is None:
         return

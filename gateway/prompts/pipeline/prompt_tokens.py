@@ -1,4 +1,4 @@
-"""A prompt's token ids: of a text, of a chat as its template renders it, or as they were given.
+"""A prompt's token ids: of a text, of a rendered chat, or as the client gave them.
 
 The one place where that is decided, whoever asks: a request that runs, or one that only counts. In
 a chat the turns that the model generated are their own tokens, where that may be (`verbatim.py`).
@@ -27,42 +27,42 @@ from gateway.prompts.tokens.tokenizer import TokenIds, Tokenizer
 from gateway.prompts.verbatim_turns.verbatim import ChatKeys, VerbatimTurns
 from prefix_cache.namespace import Namespace
 
-# The end of a rendered chat, which may open the answer's reasoning.
-_TAIL = 4  # pieces
+# The last pieces of a rendered chat, which may open the answer's reasoning.
+_TAIL = 4  # pieces at the end
 _TAIL_CHARS = 256
 
 
 @dataclass(frozen=True, slots=True)
 class PromptContext:
-    """The tenant for whom, and the context for which, a prompt is tokenised."""
+    """The tenant and the context for which a prompt is tokenised."""
 
     tenant_id: str
-    namespace: Namespace  # of what it does not share with everyone
-    most: int  # tokens of a prompt
+    namespace: Namespace  # of blocks that are not shared with everyone
+    most: int  # most tokens of a prompt
     room: int  # tokens up to `most` that must be left where turns are put back
     vocab_size: int
     ends: tuple[int, ...]  # tokens at which the model stops
 
     @classmethod
     def of(cls, welcome: Welcome, tenant_id: str, namespace: Namespace, room: int) -> PromptContext:
-        """Ask for the whole context of an engine."""
+        """Make the context of a tenant with an engine's whole context length."""
         most, vocab, ends = welcome.max_model_len, welcome.vocab_size, welcome.eos_token_ids
         return cls(tenant_id, namespace, most, room, vocab, tuple(ends))
 
 
 @dataclass(frozen=True, slots=True)
 class Tokenised:
-    """A prompt's token ids."""
+    """The token ids of a prompt."""
 
     token_ids: TokenIds
-    # The end of a rendered chat without what was sent to be continued; None for other prompts.
+    # The end of a rendered chat without the prefill; None for other prompts.
     tail: str | None = None
-    prefill: str = ""  # what was sent to be continued
-    origin: Origin | None = None  # of the answer, if it is to be remembered
+    prefill: str = ""  # the text that the answer continues
+    origin: Origin | None = None  # the origin of the answer, if the answer is to be remembered
 
 
 class PromptTokens:
-    """The maker of prompts' token ids. For any thread."""
+    """The tokeniser of all kinds of prompts. For any thread."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class PromptTokens:
         texts: TextMemory | None = None,
         verdicts: Verdicts | None = None,
     ) -> None:
-        """Render every chat as its template does if there are no `turns`.
+        """Render every chat by its template alone if there are no `turns`.
 
         Without `texts` every text is tokenised whole, without `verdicts` every shape judged.
         """
@@ -108,14 +108,14 @@ class PromptTokens:
     def _spliced(
         self, turns: VerbatimTurns, prompt: ChatPrompt, keys: ChatKeys, asked: PromptContext
     ) -> SplicedChat:
-        """Put back those turns of the chat that may be."""
+        """Put back those generated turns of the chat that may be."""
         chat = None
         if self._keeps_thoughts(prompt, asked):
             chat = turns.continued(prompt, keys, self._render, asked.ends)
         return chat or turns.spliced(prompt, keys, self._render, asked.ends)
 
     def _keeps_thoughts(self, chat: ChatPrompt, asked: PromptContext) -> bool:
-        """Tell whether thoughts are to be kept, and the template does not do that itself."""
+        """Tell whether thoughts are to be kept, and the template does not keep them itself."""
         variables = {**self._chats.variables, **self._variables(chat)}
         wants = variables.get(PRESERVE_THINKING) is True
         return wants and not self._chats.keeps_thoughts(variables, self._judged(asked))
@@ -123,7 +123,7 @@ class PromptTokens:
     def _with_turns(
         self, chat: SplicedChat, asked: PromptContext, *, add_special_tokens: bool
     ) -> Steps[tuple[SplicedChat, TokenIds] | None]:
-        """Tokenise the chat with its turns put back; None where these make it too long."""
+        """Tokenise the chat with its turns put back; None if that makes it too long."""
         special = add_special_tokens
         try:
             ids = yield from self._joined(chat, asked, add_special_tokens=special)
@@ -179,7 +179,7 @@ class PromptTokens:
     ) -> Steps[TokenIds]:
         most, special = asked.most, add_special_tokens
         if _has_more_bytes(text, most * self._longest_token):
-            # Certainly over the context, so not worth the minutes that tokenising could take.
+            # The prompt is certainly over the context: tokenising it could take minutes.
             raise too_long(None, most, param)
         if len(text) > CHUNK:
             yield
@@ -195,7 +195,7 @@ class PromptTokens:
         return token_ids
 
     def _check(self, chat: ChatPrompt, asked: PromptContext) -> None:
-        """Raise BadRequest for a chat of which the template would not show all."""
+        """Raise BadRequest for a chat that the template would not show whole."""
         self._chats.check(
             chat.messages,
             add_generation_prompt=chat.add_generation_prompt,
@@ -210,7 +210,7 @@ class PromptTokens:
         return self._verdicts.of(asked.tenant_id, asked.namespace)
 
     def _variables(self, chat: ChatPrompt) -> dict[str, Scalar]:
-        """Return a chat's variables, and those of its dialect that the operator does not set."""
+        """Return a chat's variables, and its dialect's that the operator does not set."""
         set_by_operator = self._chats.variables
         implied = chat.implied.items()
         others = {name: value for name, value in implied if name not in set_by_operator}
@@ -235,7 +235,7 @@ class PromptTokens:
 
 
 def _tail_of(rendered: Rendered) -> str:
-    """Return the end of a rendered chat, but for what was sent to be continued."""
+    """Return the end of a rendered chat without its prefill."""
     if not rendered.prefill:
         return "".join(rendered.pieces[-_TAIL:])
     return rendered.text.removesuffix(rendered.prefill)[-_TAIL_CHARS:]
@@ -249,14 +249,14 @@ def _checked(token_ids: TokenIds, asked: PromptContext) -> TokenIds:
 
 
 def _has_more_bytes(text: str | Rendered, most: int) -> bool:
-    """Tell whether `text` has more than `most` bytes of UTF-8; a character has up to four."""
+    """Tell whether `text` has over `most` bytes of UTF-8; a character has up to four."""
     if len(text) > most or 4 * len(text) <= most:
         return len(text) > most
     return len((text if isinstance(text, str) else text.text).encode()) > most
 
 
 def check_ids(token_ids: TokenIds, vocab_size: int, param: str) -> None:
-    """Raise BadRequest unless all of them are in the vocabulary."""
+    """Raise BadRequest unless all token ids are in the vocabulary."""
     if len(token_ids) and not 0 <= token_ids.min() <= token_ids.max() < vocab_size:
         raise not_in_vocabulary(vocab_size, param)
 

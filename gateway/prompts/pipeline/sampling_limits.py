@@ -16,7 +16,7 @@ _SEEDS = 2**64
 
 
 def param_of(prompt: Prompt) -> str:
-    """Name the field of a request that has its prompt."""
+    """Name the request's field that contains its prompt."""
     return "messages" if isinstance(prompt, ChatPrompt) else "prompt"
 
 
@@ -28,14 +28,14 @@ def check_vocabulary(sampling: SamplingParams, vocab_size: int) -> None:
 
 
 def least_room(wanted: GenerationRequest) -> int:
-    """Return how many tokens of an answer there must be room for."""
+    """Return the least number of answer tokens that the context must have room for."""
     return 1 if wanted.max_tokens_may_shrink else max(1, wanted.sampling.max_tokens)
 
 
 def within_context(
     wanted: GenerationRequest, prompt_tokens: int, max_model_len: int
 ) -> SamplingParams:
-    """Fit the request's `max_tokens` after the prompt."""
+    """Fit the request's `max_tokens` into the context after the prompt."""
     left, sampling, least = max_model_len - prompt_tokens, wanted.sampling, least_room(wanted)
     if left < least:
         raise too_long(prompt_tokens + least, max_model_len, param_of(wanted.prompts[0]))
@@ -47,7 +47,7 @@ def within_context(
 
 
 def of_choice(sampling: SamplingParams, choice: int) -> SamplingParams:
-    """Give `sampling` a seed of the choice's own, which is the same every time."""
+    """Return `sampling` with a seed for this choice, the same every time."""
     if sampling.seed is None or choice == 0:
         return sampling
     wrapped = (sampling.seed + choice + _SEEDS // 2) % _SEEDS - _SEEDS // 2

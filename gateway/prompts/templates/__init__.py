@@ -1,4 +1,4 @@
-"""The chat template of a model: its run, the messages it takes, and what it made of them.
+"""The model's chat template: its running, its traits, and checks of its output.
 
 Published templates differ in what they take: one message of the system, turns that alternate, one
 call a turn. `compiled.py` runs a template within bounds; `probing.py` finds its traits by rendering

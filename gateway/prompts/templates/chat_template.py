@@ -34,11 +34,11 @@ class _Chat:
     messages: Sequence[Message]
     tools: Sequence[Tool] | None
     variables: Mapping[str, Scalar]
-    asks: bool  # the prompt of an answer follows
+    asks: bool  # whether the prompt of an answer follows
 
     @property
     def given(self) -> Given:
-        """The values that come with the request."""
+        """The template's inputs that come with the request."""
         return {"variables": self.variables, "messages": self.messages, "tools": self.tools}
 
 
@@ -56,7 +56,7 @@ class ChatTemplate:
         control: ControlTokens | None = None,
         variables: Mapping[str, Scalar] | None = None,
     ) -> None:
-        """Compile; `tokens`: special tokens by name. `control`: those only the template may write.
+        """Compile; `tokens`: special tokens by name; `control`: those only the template may write.
 
         `variables`: those of every chat that does not set them.
         """
@@ -65,7 +65,7 @@ class ChatTemplate:
         self._marks = ContentMarks(self._control)
         self._plain = FittedTemplate(source, tokens)
         self._tool_use = self._plain if tool_use is None else FittedTemplate(tool_use, tokens)
-        self.source = self._tool_use.source  # of chats with tools
+        self.source = self._tool_use.source  # the template of chats with tools
         shows_calls = self._tool_use.traits.calls != "text"
         self.shown = shown_turns(self.source, self.render, shows_calls=shows_calls)
         self.reasoning = reasoning_format(self.shown)
@@ -78,7 +78,7 @@ class ChatTemplate:
         variables: Mapping[str, Scalar] | None = None,
         own: Path | None = None,
     ) -> ChatTemplate | None:
-        """Load a model directory's template, or the operator's `own`; None if it has none.
+        """Load a model directory's template, or the operator's `own`; None without a template.
 
         Raises ModelFileBroken.
         """
@@ -89,7 +89,7 @@ class ChatTemplate:
         return cls(sources[DEFAULT], tokens, sources.get(TOOL_USE), control, variables)
 
     def telling(self, tools_text: ToolsText | None) -> ChatTemplate:
-        """Let `tools_text` show the tools where the template shows none; return a copy."""
+        """Return a copy in which `tools_text` shows tools that the template does not show."""
         told = copy(self)
         told._tool_use = self._tool_use.telling(tools_text)
         if self._plain is self._tool_use:
@@ -129,7 +129,7 @@ class ChatTemplate:
         tools: Sequence[Tool] | None = None,
         judged: Judged = afresh,
     ) -> None:
-        """Raise BadRequest that names the first message that would not be shown in its place.
+        """Raise BadRequest that names the first message not shown in its place.
 
         `judged` keeps verdicts on shapes.
         """
@@ -138,11 +138,11 @@ class ChatTemplate:
         self._of(tools).check(messages, asked, judged, has_tools=has_tools, asks=asks)
 
     def keeps_thoughts(self, variables: Mapping[str, Scalar], judged: Judged = afresh) -> bool:
-        """Tell whether all thoughts sent back are shown, where chats have these variables."""
+        """Tell whether all thoughts sent back are shown, in chats with these variables."""
         return self._tool_use.keeps_thoughts(variables, judged)
 
     def limits(self) -> dict[str, list[Limit]]:
-        """List what each template that is used cannot do, by its name."""
+        """List the limits of each template in use, by the template's name."""
         used = {DEFAULT: self._plain}
         if self._tool_use is not self._plain:
             used[TOOL_USE] = self._tool_use
@@ -156,7 +156,7 @@ class ChatTemplate:
         return self._control.split(text, mark)
 
     def _continued(self, chat: _Chat) -> Rendered:
-        """Render the chat up to what its last message says, and that to the letter."""
+        """Render the chat up to its last message's text, and that text to the letter."""
         prefill = Prefill.of(chat.messages[-1])
         pieces = spelled(prefill.text or prefill.thought, self.reasoning)
         begun = self._begun(chat, prefill, opens=len(pieces) > 1)
@@ -166,7 +166,7 @@ class ChatTemplate:
         return Rendered(begun.pieces, prefill.text or prefill.thought)
 
     def _begun(self, chat: _Chat, prefill: Prefill, *, opens: bool) -> Rendered:
-        """Render what comes before a prefill, which `opens` its reasoning itself or does not."""
+        """Render the chat before a prefill, which `opens` its reasoning itself or does not."""
         asked = replace(chat, messages=chat.messages[:-1], asks=True)
         if opens and self.reasoning is not None:
             text, mark = self._text(asked)
@@ -194,7 +194,7 @@ class ChatTemplate:
         return self._control.split(message.parts[0].text, mark)
 
     def _text(self, chat: _Chat) -> tuple[str, str]:
-        """Render the chat's text; return the sentinel in all that only looks like a control token.
+        """Render the chat's text; return the sentinel that breaks up the request's control tokens.
 
         The mark is empty where there is no such thing.
         """
@@ -213,7 +213,7 @@ class ChatTemplate:
             raise template.refusal(refused, **chat.given, asks=chat.asks) from None
 
     def _marked_text(self, given: Given, mark: str, text_of: Callable[[Given], str]) -> str:
-        """Render with sentinels in all that only looks like a control token, or could become one.
+        """Render with sentinels in the request's control tokens, and in near-tokens.
 
         A template may compare a short string that is near a token, such as a mode named `think`;
         then that is left as it is.

@@ -1,4 +1,4 @@
-"""A compiled chat template, which runs in jinja2's immutable sandbox and within a bound of work.
+"""A compiled chat template, run in jinja2's immutable sandbox and within a bound of work.
 
 The template is code by the maker of the model, given what `transformers` gives it. It counts its
 own steps: each turn of a loop and each call of a macro is one. So one that does not end is refused
@@ -20,7 +20,7 @@ from gateway.prompts.tokens.tokenizer import ModelFileBroken
 
 
 class TemplateBroken(ModelFileBroken):
-    """The model's chat template does not compile: the model cannot be served as it is."""
+    """The error of a model's chat template that does not compile."""
 
 
 # The errors within a template; their messages may quote the prompt.
@@ -37,7 +37,7 @@ _BREAKS = (
 
 
 class CannotRender(Exception):
-    """A template did not come to its end. `said`: the reason it gave itself, if it gave one."""
+    """The error of a rendering that failed. `said`: the reason that the template gave, if any."""
 
     def __init__(self, said: str | None = None) -> None:
         super().__init__(said or "")
@@ -45,12 +45,12 @@ class CannotRender(Exception):
 
 
 class CompiledTemplate:
-    """One template. Immutable; for any thread."""
+    """A compiled template. Immutable; for any thread."""
 
     def __init__(
         self, source: str, tokens: Mapping[str, str], most_steps: int = MOST_STEPS
     ) -> None:
-        """Compile; `tokens`: special tokens by name. Raises TemplateBroken."""
+        """Compile the template; `tokens`: special tokens by name. Raises TemplateBroken."""
         self.source = source
         self._template = _compiled(source)
         self._tokens = dict(tokens)
@@ -74,7 +74,7 @@ class CompiledTemplate:
 
 
 class _Metered(NodeTransformer):
-    """A rewriter that adds steps to loops, macros and comparisons, and bounds what is made."""
+    """A rewriter that adds steps to loops, macros and comparisons, and bounds on values' sizes."""
 
     def visit_For(self, node: jinja2.nodes.For) -> jinja2.nodes.Node:
         if node.test is not None:
@@ -100,7 +100,7 @@ class _Metered(NodeTransformer):
         return node if node.ctx != "load" or _is_constant(node) else _filtered(node, WHOLE)
 
     def visit_Compare(self, node: jinja2.nodes.Compare) -> jinja2.nodes.Node:
-        """Bound comparisons; one with a constant alone looks no deeper than that."""
+        """Bound comparisons; a comparison with a constant looks no deeper than the constant."""
         self.generic_visit(node)
         compared = [node.expr, *(one.expr for one in node.ops)]
         if len(compared) > 2 or not any(map(_is_constant, compared)):

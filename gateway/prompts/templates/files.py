@@ -1,4 +1,4 @@
-"""The files of a model's directory that have its chat templates, and their special tokens.
+"""The files of a model's directory with its chat templates and special tokens.
 
 As `transformers` reads them: chat_template.jinja, and further ones by name in
 additional_chat_templates/; where there is no such file, what tokenizer_config.json says, or the
@@ -18,7 +18,7 @@ DEFAULT, TOOL_USE = "default", "tool_use"
 
 
 def template_sources(model_dir: Path, own: Path | None = None) -> dict[str, str]:
-    """Read the templates by name, or the operator's `own`; ModelFileBroken for one without text."""
+    """Read the templates by name, or the operator's `own`; ModelFileBroken for an empty one."""
     if own is not None:
         return {DEFAULT: _text(own)}
     alone = {DEFAULT: model_dir / "chat_template.jinja"}
@@ -43,12 +43,12 @@ def special_tokens(model_dir: Path) -> dict[str, str]:
 
 
 def tokenizer_config(model_dir: Path) -> dict[str, Any]:
-    """Read tokenizer_config.json; empty when there is none. Raises ModelFileBroken for no JSON."""
+    """Read tokenizer_config.json; empty without the file. Raises ModelFileBroken for no JSON."""
     return _json(model_dir / "tokenizer_config.json")
 
 
 def _listed(config: dict[str, Any]) -> dict[str, str]:
-    """Read `chat_template` in a file of JSON: a text, or a list of names and texts."""
+    """Read `chat_template` in a JSON file: a text, or a list of names and texts."""
     found = config.get("chat_template")
     named = found if isinstance(found, list) else [{"name": DEFAULT, "template": found}]
     return {

@@ -33,34 +33,34 @@ from gateway.prompts.templates.shapes import (
 from gateway.prompts.templates.verdicts import Judged, afresh
 from gateway.turn_formats.turn_format import ToolsText
 
-_MOST_KINDS = 64  # of a shape whose verdict is kept
+_MOST_KINDS = 64  # kinds of messages in a shape whose verdict is remembered
 
 Variables = Mapping[str, Any]
 
 
 class FittedTemplate:
-    """One template. For any thread."""
+    """A chat template that fits, renders and checks chats by its traits. For any thread."""
 
     def __init__(self, source: str, tokens: Mapping[str, str]) -> None:
-        """Compile, and find the traits. Raises TemplateBroken."""
+        """Compile the template, and find its traits. Raises TemplateBroken."""
         self._template = CompiledTemplate(source, tokens)
         self.source = source
         self.traits = find_traits(self._template)
         self._tools_text: ToolsText | None = None
 
     def telling(self, tools_text: ToolsText | None) -> FittedTemplate:
-        """Let `tools_text` show the tools where the template shows none; return a copy."""
+        """Return a copy in which `tools_text` shows tools that the template does not show."""
         told = copy(self)
         told._tools_text = None if self.traits.shows_tools else tools_text
         return told
 
     @property
     def shows_tools(self) -> bool:
-        """True if the model sees the tools, in the template's way or in a system message."""
+        """True if the model sees the tools, by the template or in a system message."""
         return self.traits.shows_tools or self._tools_text is not None
 
     def fitted(self, messages: Sequence[Message]) -> list[Message]:
-        """Fit the chat to what the template takes."""
+        """Fit the chat to the template's traits."""
         return fitted(messages, self.traits)
 
     def render(
@@ -71,7 +71,7 @@ class FittedTemplate:
         *,
         asks: bool,
     ) -> str:
-        """Render a fitted chat, and what an answer begins with if `asks`; raise CannotRender."""
+        """Render a fitted chat, and an answer's begin if `asks`; raise CannotRender."""
         if tools and self._tools_text is not None:
             messages = with_system(messages, self._tools_text(tools), self.traits)
         given = given_of(messages, tools, self.traits, add_generation_prompt=asks)
@@ -104,7 +104,7 @@ class FittedTemplate:
         has_tools: bool,
         asks: bool,
     ) -> None:
-        """Raise BadRequest that names the first message that would not be shown where it was sent.
+        """Raise BadRequest that names the first message not shown where it was sent.
 
         Or the tools, where a template that shows them would not do so in this chat. `judged` keeps
         the verdict on a shape.
@@ -131,7 +131,7 @@ class FittedTemplate:
     def _missed(
         self, kinds: Sequence[TurnKind], variables: Variables, has_tools: bool, asks: bool
     ) -> int | Literal["tools"] | None:
-        """Find the first message of a shape that the template would not show, or tools.
+        """Find the first message, or tools, of a shape that the template would not show.
 
         None where it shows all, and where it refuses the shape.
         """
@@ -156,7 +156,7 @@ class FittedTemplate:
         *,
         asks: bool,
     ) -> BadRequest:
-        """Make the error for a chat that cannot be rendered, with the field that is its cause."""
+        """Make the error for a chat that cannot be rendered, with the field at fault."""
         if refused.said is None:
             what = "cannot render these messages"
         else:
@@ -172,7 +172,7 @@ class FittedTemplate:
         *,
         asks: bool,
     ) -> str:
-        """Find the first message that the template refuses whatever it says, or `tools`."""
+        """Find the first message that the template refuses whatever its text, or `tools`."""
         shape = shape_of(kinds_of(messages))
         stand_in = ONE_TOOL if tools else None
 

@@ -1,4 +1,4 @@
-"""The fit of a chat to what a template takes, so that no text is lost or moved.
+"""The fitting of a chat to a template's traits, so that no text is lost or moved.
 
 A message that the template would refuse, drop or move becomes a turn of the user in its place;
 turns that must alternate are joined. Each message is fitted by those before it: a chat that goes on
@@ -29,11 +29,11 @@ from gateway.prompts.chats.messages import (
 )
 from gateway.prompts.chats.traits import TemplateTraits
 
-_BETWEEN = "\n\n"  # texts of several messages that become one
+_BETWEEN = "\n\n"  # between the texts of several messages joined to one
 
 
 def fitted(messages: Sequence[Message], traits: TemplateTraits) -> list[Message]:
-    """Fit the chat to what a template with these traits takes."""
+    """Fit the chat to a template with these traits."""
     if traits.short_ids:
         messages = [with_short_ids(message) for message in messages]
     for fit in (_systems, _calls, _rows):
@@ -42,14 +42,14 @@ def fitted(messages: Sequence[Message], traits: TemplateTraits) -> list[Message]
 
 
 def with_system(messages: Sequence[Message], text: str, traits: TemplateTraits) -> list[Message]:
-    """Add one more text of the system to a fitted chat, behind those at the beginning."""
+    """Add a system text to a fitted chat, behind the system texts at its beginning."""
     leading = list(takewhile(lambda one: one.role == "system", messages))
     system = Message("system", (Text(text),))
     return list(_systems([*leading, system, *messages[len(leading) :]], traits))
 
 
 def _systems(messages: Sequence[Message], traits: TemplateTraits) -> Iterator[Message]:
-    """Fit messages of the system: at the beginning, and inside the conversation."""
+    """Fit system messages, at the beginning and inside the conversation."""
     leading = list(takewhile(lambda one: one.role == "system", messages))
     rest = messages[len(leading) :]
     if traits.leading_system == "several":
@@ -69,7 +69,7 @@ def _systems(messages: Sequence[Message], traits: TemplateTraits) -> Iterator[Me
 def _led(
     system: Message, following: Sequence[Message], traits: TemplateTraits
 ) -> Iterator[Message]:
-    """Begin a chat with one message of the system, or with a user's turn that has its text."""
+    """Begin a chat with one system message, or with a user's turn that has its text."""
     if traits.leading_system == "one":
         yield system
     elif following and following[0].role == "user":
@@ -96,7 +96,7 @@ def _calls(messages: Sequence[Message], traits: TemplateTraits) -> Iterator[Mess
 
 
 def _last_turn(messages: Sequence[Message]) -> int:
-    """Find the place of the last message that is no part of a loop of calls and results."""
+    """Find the place of the last message outside a loop of calls and results."""
     for place in reversed(range(len(messages))):
         message = messages[place]
         if message.role == "user" or (message.role == "assistant" and not _has_calls(message)):
@@ -127,7 +127,7 @@ def _answered(
 
 
 def _place(result: Message, at: int, numbers: Mapping[str | None, int], count: int) -> int:
-    """Number the call of `result`, the one at place `at`; `count` if it is of none.
+    """Return the number of the call that `result`, at place `at`, answers; `count` if none.
 
     `numbers`: those of the `count` calls, by their ids.
     """
@@ -138,14 +138,14 @@ def _place(result: Message, at: int, numbers: Mapping[str | None, int], count: i
 
 
 def _named(result: Message, called: Sequence[ToolCall]) -> Message:
-    """Add the name of the tool that returned `result`."""
+    """Add the name of the called tool to `result`."""
     return replace(result, name=called[0].name) if called and result.name is None else result
 
 
 def _beside_calls(
     message: Message, traits: TemplateTraits, *, is_over: bool
 ) -> tuple[Message, ...]:
-    """Split a message with calls from its text where these cannot be together."""
+    """Split a message with calls from its text where the template takes only one of them."""
     said = [part for part in message.parts if isinstance(part, Text) and part.text.strip()]
     thoughts = [part for part in message.parts if isinstance(part, Reasoning)]
     calls = tuple(part for part in message.parts if isinstance(part, ToolCall))
@@ -157,7 +157,7 @@ def _beside_calls(
 
 
 def _as_text(message: Message) -> Message:
-    """Write calls into the text of `message`, as most models that call tools were shown them."""
+    """Write calls into the text of `message`, as most models were shown calls in training."""
     calls = (part for part in message.parts if isinstance(part, ToolCall))
     spelled = [json.dumps(_spelled(call), ensure_ascii=False) for call in calls]
     said = [part for part in message.parts if isinstance(part, Text)]
@@ -176,7 +176,7 @@ def _thought(parts: Sequence[Part]) -> tuple[Reasoning]:
 
 def _rows(messages: Sequence[Message], traits: TemplateTraits) -> Iterator[Message]:
     """Join turns that must alternate; add an empty user's turn where the user must be first."""
-    run: list[Message] = []  # what becomes one message, of which at most the last has calls
+    run: list[Message] = []  # messages that become one; at most the last has calls
     for message in messages:
         if _says_nothing(message) and not traits.empty_answers:
             continue
@@ -220,7 +220,7 @@ def _says_nothing(message: Message) -> bool:
 
 
 def _needs_user(last: Message | None, message: Message, traits: TemplateTraits) -> bool:
-    """Tell whether a user's turn, if only an empty one, must come before the assistant's."""
+    """Tell whether a user's turn, even an empty one, must come before the assistant's."""
     if last is None or last.role == "system":
         return not traits.assistant_first
     is_next = last.role == "assistant" and not _has_calls(last) and _has_calls(message)
@@ -232,7 +232,7 @@ def _as_user(result: Message) -> Message:
 
 
 def _joined(messages: Sequence[Message]) -> Message:
-    """Join messages to one that says what all do; all but the last may have no calls."""
+    """Join messages to one with all their texts; only the last may have calls."""
     first = messages[0]
     parts = [part for message in messages for part in message.parts]
     said = _text([part for part in parts if isinstance(part, Text | ToolResult)])

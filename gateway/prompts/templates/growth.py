@@ -1,4 +1,4 @@
-"""Sizes of results, looked at before filters, methods and operators make much of little.
+"""The sizes of a template's results, checked before filters and operators compute them.
 
 Each is asked before it runs: TooMuchWork where the result would be too long. What is not listed
 gives no more than about what it was given.
@@ -21,12 +21,12 @@ from gateway.prompts.templates.meter import (
 )
 
 _MOST_WIDTH = 999  # of a number or a text in a format
-_MOST_INDENT = 64  # characters, for each level of JSON
-_MOST_BITS = 1 << 16  # of a whole number
-_BLANKS = [one for one in map(chr, range(0x3001)) if one.isspace()]  # of which a text is split
+_MOST_INDENT = 64  # characters of indentation for each level of JSON
+_MOST_BITS = 1 << 16  # bits of a whole number
+_BLANKS = [one for one in map(chr, range(0x3001)) if one.isspace()]  # where a text is split
 _WIDE = re.compile(r"\d{4}")
 _WIDE_PERCENT = re.compile(r"%[-#0 +.\d]*(?:\d{4}|\*)")
-_WIDE_NAMED = re.compile(r"[%)][-#0 +.\d]*(?:\d{4}|\*)")  # with `%(name)4d` in it
+_WIDE_NAMED = re.compile(r"[%)][-#0 +.\d]*(?:\d{4}|\*)")  # a wide format such as `%(name)1000d`
 _WIDE_TIME = re.compile(r"%[-_0^#+]*\d{3}")
 
 
@@ -37,22 +37,22 @@ def replaced(text: Any, old: str, new: str, *_: Any, **__: Any) -> None:
 
 
 def joined(separator: Any, items: Any = (), *_: Any, **__: Any) -> None:
-    """Check the size of texts, or whatever else, with a separator between them."""
+    """Check the size of texts, or other values, joined by a separator."""
     check_size(extent(items) + len(str(separator)) * len(items))
 
 
 def filter_joined(items: Any, d: Any = "", *_: Any, **__: Any) -> None:
-    """Check the same, with arguments in the filter's order."""
+    """Check the size of joined texts, with arguments in the filter's order."""
     joined(d, items)
 
 
 def padded(text: Any, width: Any = 80, *_: Any) -> None:
-    """Check the size of a text that is filled up."""
+    """Check the size of a padded text."""
     check_size(max(len(str(text)), width))
 
 
 def formatted(form: str, *args: Any, **named: Any) -> None:
-    """Check the size of what the method `format` makes."""
+    """Check the size of the result of the method `format`."""
     fields = 0
     for _, name, spec, _ in Formatter().parse(form):
         fields += name is not None
@@ -62,7 +62,7 @@ def formatted(form: str, *args: Any, **named: Any) -> None:
 
 
 def percent_formatted(form: Any, *args: Any, **named: Any) -> None:
-    """Check the size of what the operator and the filter put in place of `%s`."""
+    """Check the size of a text with values in place of `%s`, by operator or filter."""
     form = str(form)
     if (_WIDE_NAMED if "%(" in form else _WIDE_PERCENT).search(form):
         raise TooMuchWork
@@ -75,7 +75,7 @@ def _check_fields(form: str, fields: int, args: Iterable[Any], named: Mapping[st
 
 
 def indented(text: Any, width: Any = 4, *_: Any, **__: Any) -> None:
-    """Check the size of what the filter makes, which puts blanks before each line."""
+    """Check the size of the filter's result, with blanks before each line."""
     text, each = str(text), width if isinstance(width, int) else len(width)
     check_size(len(text) + (text.count("\n") + 1) * each)
 
@@ -89,54 +89,54 @@ def as_json(value: Any, *_: Any, indent: Any = None, **__: Any) -> None:
 
 
 def rounded(_: Any, precision: Any = 0, *__: Any) -> None:
-    """Check the digits of a number, for which ten is raised to this power."""
+    """Check the digits of a rounded number, for which ten is raised to their power."""
     if abs(precision) > _MOST_WIDTH:
         raise TooMuchWork
 
 
 def summed(_: Any, __: Any = None, start: Any = 0, **___: Any) -> None:
-    """Refuse sums but of numbers: lists would be copied for each item."""
+    """Refuse sums except of numbers: lists would be copied for each item."""
     if not isinstance(start, int | float):
         raise TooMuchWork
 
 
 def split(text: str, sep: Any = None, *_: Any, **__: Any) -> None:
-    """Check the number of pieces of a text, between separators, blanks or ends of lines."""
+    """Check the number of pieces of a text split at separators, blanks or line ends."""
     separators = [sep] if isinstance(sep, str) else _BLANKS
     check_count(sum(map(text.count, separators)))
 
 
 def listed(value: Any, *_: Any, **__: Any) -> None:
-    """Check the length of a list of what is in `value`; a text is a list of characters."""
+    """Check the length of a list of the items in `value`; a text is a list of characters."""
     if isinstance(value, str):
         check_count(len(value))
 
 
 def written(value: Any, *_: Any, **__: Any) -> None:
-    """Check the size of a text, or an order, of all that `value` is."""
+    """Check the size of `value` written as text or sorted."""
     listed(value)
     extent(value)
 
 
 def as_text(value: Any, *_: Any, **__: Any) -> None:
-    """Check the size of a text of all that `value` is."""
+    """Check the size of `value` converted to text."""
     extent(value)
 
 
 def compared(left: Any, right: Any) -> None:
-    """Check the size of two values that are compared, or sought in one another."""
+    """Check the size of two values that are compared, or one sought in the other."""
     extent(left)
     extent(right)
 
 
 def strftime(form: Any) -> None:
-    """Check the width of a date and time; a width is the system's own extension."""
+    """Check the width in a date's format, an extension of the system."""
     if isinstance(form, str) and (_WIDE_TIME.search(form) or len(form) > _MOST_WIDTH):
         raise TooMuchWork
 
 
 def multiplied(left: Any, right: Any) -> None:
-    """Check the size of a product of whole numbers, or of a text or a list several times."""
+    """Check the size of a product of whole numbers, or of a repeated text or list."""
     for one, times in ((left, right), (right, left)):
         if isinstance(one, str | list | tuple) and isinstance(times, int):
             check_size(len(one) * times)
@@ -153,7 +153,7 @@ def raised(left: Any, right: Any) -> None:
 
 
 def remainder(left: Any, right: Any) -> None:
-    """Check the size of a text with values in it; numbers' remainders are small."""
+    """Check the size of a `%`-formatted text; numbers' remainders are small."""
     if isinstance(left, str):
         percent_formatted(left, right)
 
@@ -164,7 +164,7 @@ def _check_bits(bits: int) -> None:
 
 
 def as_list(value: Any) -> Any:
-    """Make a list, whose size is known, of what a filter such as `map` gives."""
+    """Return the result of a filter such as `map` as a list, whose size is known."""
     if not isinstance(value, Iterator):
         return value
     items = []

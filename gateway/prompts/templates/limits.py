@@ -1,4 +1,4 @@
-"""The limits of a chat template, and what is done instead, in words for an operator."""
+"""The limits of a chat template, and their workarounds, in words for an operator."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gateway.prompts.templates.fitted import FittedTemplate, Variables
 
 
 class Limit(Struct, frozen=True):
-    """One kind of message or turn that a template does not take, and what becomes of it."""
+    """A kind of message or turn that a template does not take, and its workaround."""
 
     cannot: str
     instead: str
@@ -80,7 +80,7 @@ _KEPT_THOUGHTS = Limit("thinking of earlier turns", "kept where the turn was gen
 
 
 def limits_of(template: FittedTemplate, variables: Variables) -> list[Limit]:
-    """List all that the template does not take as sent, where chats have these variables."""
+    """List the limits of a template on chats with these variables."""
     traits = template.traits
     known = [limit for name, value, limit in _OF_TRAITS if getattr(traits, name) == value]
     if not traits.shows_tools:

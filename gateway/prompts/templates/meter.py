@@ -1,4 +1,4 @@
-"""The meter of a rendering: its work, and the size of its values.
+"""The meter of a rendering: its steps, its time, and the sizes of its values.
 
 Knows: steps, processor time, characters and values. Does not know: templates.
 """
@@ -13,18 +13,18 @@ from typing import Any
 from jinja2.exceptions import SecurityError
 from jinja2.utils import Namespace
 
-MOST_STEPS = 1 << 23  # a template that looks through 4,096 messages for each of them takes half
-MOST_CHARS = 1 << 26  # of a text that the template makes
-MOST_VALUES = 1 << 22  # of a list, or in all that is compared, sorted or written at once
-_MOST_WRITTEN = 1 << 27  # characters, by all macros together
-_MOST_SECONDS = 5.0  # of processor time
+MOST_STEPS = 1 << 23  # a template that scans 4,096 messages for each message takes half
+MOST_CHARS = 1 << 26  # characters of a text that the template makes
+MOST_VALUES = 1 << 22  # values of a list, or of all values compared, sorted or written at once
+_MOST_WRITTEN = 1 << 27  # characters written by all macros together
+_MOST_SECONDS = 5.0  # seconds of processor time
 _LOOKS = 1 << 6  # steps from one look at the clock to the next
-_OF_A_VALUE = 24  # characters, about, of one that is no text
+_OF_A_VALUE = 24  # characters, about, of a value that is no text
 _HOLDERS = (list, tuple, dict, KeysView, ValuesView, ItemsView)
 
 
 class TooMuchWork(Exception):
-    """The template has done as much as it may."""
+    """The error of a template that has used up its work."""
 
 
 class Meter:
@@ -36,7 +36,7 @@ class Meter:
         self._until = time.thread_time() + _MOST_SECONDS
 
     def step(self) -> None:
-        """Count a step; the clock is read now and then."""
+        """Count a step; read the clock now and then."""
         self._steps_left -= 1
         if self._steps_left < 0:
             raise TooMuchWork
@@ -44,25 +44,25 @@ class Meter:
             self.look()
 
     def look(self) -> None:
-        """Read the clock."""
+        """Read the clock; raise TooMuchWork when the time is up."""
         if time.thread_time() > self._until:
             raise TooMuchWork
 
     def wrote(self, chars: int) -> None:
-        """Count what is written."""
+        """Count written characters."""
         self._chars_left -= chars
         if self._chars_left < 0:
             raise TooMuchWork
 
 
 def check_size(chars: int) -> None:
-    """Raise TooMuchWork for a text that would have more than MOST_CHARS."""
+    """Raise TooMuchWork for a text that would have over MOST_CHARS characters."""
     if chars > MOST_CHARS:
         raise TooMuchWork
 
 
 def check_count(values: int) -> None:
-    """Raise TooMuchWork for a list that would have more than MOST_VALUES."""
+    """Raise TooMuchWork for a list that would have over MOST_VALUES values."""
     if values > MOST_VALUES:
         raise TooMuchWork
 
@@ -102,6 +102,6 @@ def _count_in(one: Any) -> int:
 def _values_in(one: Any) -> Iterable[Any]:
     if isinstance(one, dict):
         return chain(one.keys(), one.values())
-    if isinstance(one, Namespace):  # it may have another in it, and that this one
+    if isinstance(one, Namespace):  # a namespace may contain another, or itself
         raise SecurityError("a namespace cannot be written")
     return one if isinstance(one, _HOLDERS) else ()

@@ -1,4 +1,4 @@
-"""The search for how a template takes messages, by rendering small chats of all kinds.
+"""The search for a template's traits, by rendering small chats of all kinds.
 
 A question has answers, which are values of traits, and chats that tell them apart. Each chat is
 fitted as the answer has it and rendered; the first answer with which most chats are shown whole
@@ -29,7 +29,7 @@ from gateway.prompts.templates.shapes import (
 )
 
 _ROLES = {"s": "system", "u": "user", "a": "assistant", "t": "tool"}
-_NO_LONG_IDS = "with length 9"  # what Mistral's templates say of them
+_NO_LONG_IDS = "with length 9"  # what Mistral's templates say of long ids
 _BARE: tuple[dict[str, Any], ...] = ({}, {"parameters": None}, {"description": None})
 _BARE_TOOLS: tuple[Tool, ...] = tuple(
     {"type": "function", "function": {"name": "look_up", **more}} for more in _BARE
@@ -40,7 +40,7 @@ Answer = dict[str, Any]  # values of traits
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """A question with chats spelled in words: s, u, a and t are the roles, as in `_ROLES`.
+    """A question about traits, with chats spelled by roles: s, u, a and t, as in `_ROLES`.
 
     The assistant's word may have more letters: `c` for each call, `x` for a text beside calls, `r`
     where it thought before, `0` where it says nothing. Results are of the calls before them, in
@@ -96,7 +96,7 @@ _QUESTIONS = (
 
 
 def find_traits(template: CompiledTemplate) -> TemplateTraits:
-    """Find how `template` takes messages."""
+    """Find the traits of `template`."""
     probe = _Probe(template)
     traits = TemplateTraits(shows_tools=probe.shows_one_tool())
     for question in _QUESTIONS:
@@ -110,17 +110,17 @@ def find_traits(template: CompiledTemplate) -> TemplateTraits:
 
 
 class _Probe:
-    """A renderer of small chats with one template."""
+    """A renderer of small chats by one template."""
 
     def __init__(self, template: CompiledTemplate) -> None:
         self._template = template
 
     def count(self, chats: Sequence[str], traits: TemplateTraits) -> int:
-        """Count how many of these are shown."""
+        """Count how many of these chats are shown whole."""
         return sum(self.shows(chat, traits) for chat in chats)
 
     def shows(self, chat: str, traits: TemplateTraits) -> bool:
-        """Tell whether all of a chat is shown, once and in order, the thoughts too."""
+        """Tell whether all of a chat is shown, once and in order, thoughts included."""
         said = chat_of(chat.removeprefix("+"))
         tools = ONE_TOOL if chat.startswith("+") or "c" in chat else None
         text = self._text(said, traits, tools)
@@ -131,17 +131,17 @@ class _Probe:
         return all(text.count(thought) == 1 for thought in thoughts_of(said))
 
     def shows_one_tool(self) -> bool:
-        """Tell whether a tool that lacks nothing is ever shown, however the chat must be fitted."""
+        """Tell whether a complete tool is ever shown, however the chat must be fitted."""
         forms = (TemplateTraits(), TemplateTraits(content_parts=True))
         return any(shows_tool(self._text(chat_of("u"), one, ONE_TOOL)) for one in forms)
 
     def shows_tools(self, traits: TemplateTraits) -> bool:
-        """Tell whether tools that have no more than a name are shown."""
+        """Tell whether tools with only a name are shown."""
         said = chat_of("u")
         return all("look_up" in self._text(said, traits, [tool]) for tool in _BARE_TOOLS)
 
     def takes_long_ids(self, traits: TemplateTraits) -> bool:
-        """Tell whether a call's id may have more than nine characters, if calls are shown."""
+        """Tell whether a call's id may have over nine characters, if calls are shown."""
         said = chat_of("u ac t")
         long_ids = [_with_long_ids(message) for message in said]
         texts = [self._text(one, traits, ONE_TOOL) for one in (said, long_ids)]
@@ -159,7 +159,7 @@ class _Probe:
     def _text(
         self, messages: Sequence[Message], traits: TemplateTraits, tools: Sequence[Tool] | None
     ) -> str:
-        """Empty where it cannot be rendered."""
+        """Render a chat's text; return "" where it cannot be rendered."""
         asks = messages[-1].role != "assistant"
         given = given_of(fitted(messages, traits), tools, traits, add_generation_prompt=asks)
         try:
@@ -181,7 +181,7 @@ def _with_long_ids(message: Message) -> Message:
 
 
 def chat_of(spelled: str) -> list[Message]:
-    """Make the chat that `_Question` spells, as a shape."""
+    """Make the chat, as a shape, that a `_Question` spells."""
     kinds, returned = list[TurnKind](), 0
     for word in spelled.split():
         role, calls = _ROLES[word[0]], word.count("c")

@@ -1,4 +1,4 @@
-"""jinja2's immutable sandbox with the filters and methods that published templates use, bounded.
+"""jinja2's immutable sandbox with the filters and methods of published templates, bounded.
 
 Others cannot be called: whoever has one in a branch that is not taken is served.
 Those that can make much of little are asked beforehand how much (`growth.py`), and the clock is
@@ -30,7 +30,7 @@ from gateway.prompts.templates import growth
 from gateway.prompts.templates.growth import Growth
 from gateway.prompts.templates.meter import Meter, check_count, check_size, extent
 
-# No names that a template can spell.
+# No template can spell these names.
 METER, STEP, MADE, WHOLE = "the meter", "a step", "what was made", "a whole"
 
 
@@ -71,12 +71,12 @@ _METHODS: Mapping[str, Growth | None] = {
     "join": growth.joined,
     "replace": growth.replaced,
 }
-_TESTS = _words("eq equalto == ne != lt lessthan < le <= gt greaterthan > ge >= in")  # that compare
+_TESTS = _words("eq equalto == ne != lt lessthan < le <= gt greaterthan > ge >= in")  # comparisons
 _GLOBALS = ("range", "dict", "namespace")
 
 
 class Refused(jinja2.TemplateError):
-    """The template called `raise_exception`."""
+    """The error of a template that called `raise_exception`."""
 
 
 class _GenerationTag(jinja2.ext.Extension):
@@ -93,18 +93,18 @@ class _Environment(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset(growth.OF_OPERATORS)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """Apply an operator unless that would be long in the making."""
+        """Apply an operator unless its result would be too large."""
         growth.OF_OPERATORS[operator](left, right)
         return super().call_binop(context, operator, left, right)
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
-        """Call a macro, a function or one of the methods that are listed; SecurityError else."""
+        """Call a macro, a function or a listed method; raise SecurityError for others."""
         _meter(__context).look()
-        method = getattr(__obj, "__wrapped__", __obj)  # `format` is wrapped by the sandbox
+        method = getattr(__obj, "__wrapped__", __obj)  # the sandbox wraps `format`
         if isinstance(method, BuiltinMethodType):
             args = tuple(map(growth.as_list, args)) if method.__name__ == "join" else args
             _check_method(method, args, kwargs)
-        if isinstance(method, MethodDescriptorType):  # of a type: what it changes is anybody's
+        if isinstance(method, MethodDescriptorType):  # of a type: it could change shared objects
             raise SecurityError("a method is called of a value")
         return super().call(__context, __obj, *args, **kwargs)
 
@@ -118,7 +118,7 @@ def _check_method(method: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any])
 
 
 def _bounded(run: Callable[..., Any], grows: Growth | None) -> Callable[..., Any]:
-    """Wrap a filter or a test: read the clock first, and check what it would make."""
+    """Wrap a filter or a test: read the clock first, and check the result's size."""
     wants = _PassArg.from_obj(run)
 
     @jinja2.pass_context
@@ -139,7 +139,7 @@ def _bounded(run: Callable[..., Any], grows: Growth | None) -> Callable[..., Any
 
 
 def _refused(name: str) -> Callable[..., Any]:
-    """Refuse one of jinja2's filters that no published template uses."""
+    """Refuse a filter of jinja2's that no published template uses."""
 
     @jinja2.pass_context
     def refused(context: Context, *args: Any, **kwargs: Any) -> NoReturn:
@@ -156,7 +156,7 @@ def _meter(context: Context) -> Meter:
 
 @jinja2.pass_context
 def _step(context: Context, value: Any, chars: int = 0) -> Any:
-    """Count a step, at which `chars` of the template are written."""
+    """Count a step, at which `chars` characters of the template are written."""
     meter = _meter(context)
     meter.step()
     meter.wrote(chars)
@@ -165,7 +165,7 @@ def _step(context: Context, value: Any, chars: int = 0) -> Any:
 
 @jinja2.pass_context
 def _made(context: Context, value: Any) -> Any:
-    """Count a step, of which `value` is the outcome, unless that is too large."""
+    """Count a step with the result `value`; raise TooMuchWork if it is too large."""
     _meter(context).step()
     if isinstance(value, str):
         check_size(len(value))
@@ -176,7 +176,7 @@ def _made(context: Context, value: Any) -> Any:
 
 @jinja2.pass_context
 def _whole(context: Context, value: Any) -> Any:
-    """Return `value`, unless it is too large to be written or compared."""
+    """Return `value`; raise TooMuchWork if it is too large to be written or compared."""
     if isinstance(value, list | tuple | dict | Namespace):
         _meter(context).look()
         extent(value)
@@ -200,14 +200,14 @@ def _strftime_now(form: str) -> str:
 
 
 def _listed(value: Any) -> Any:
-    """Make a list for JSON of what a filter such as `map` gives; TypeError for any other thing."""
+    """Return a list for JSON from a filter such as `map`; raise TypeError for other values."""
     if isinstance(value, Iterator):
         return growth.as_list(value)
     raise TypeError(f"{type(value).__name__} is no JSON")
 
 
 def environment() -> ImmutableSandboxedEnvironment:
-    """Make a new one, in which a rendering is given a Meter by the name METER."""
+    """Make an environment whose renderings are given a Meter by the name METER."""
     made = _Environment(
         trim_blocks=True,
         lstrip_blocks=True,

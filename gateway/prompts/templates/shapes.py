@@ -1,4 +1,4 @@
-"""The check that a template shows all of a chat, once and in order, made on the chat's shape.
+"""The check, on a chat's shape, that a template shows the chat whole and in order.
 
 A chat's *shape* is who speaks, in what kinds of parts. In its place a chat of short words that
 occur nowhere else is rendered, so that each is found again, or missed. A loop of an agent is one
@@ -21,8 +21,8 @@ _WORD = re.compile(r"zq\d+qz")
 _PART = re.compile(
     r"""\{['"]type['"]: ?['"](?:text|thinking)"""
 )  # a list that was taken for a text
-_LONGEST_LOOP = 6  # messages
-_BLANK = 16  # characters of a blank text that are looked at: one is like another
+_LONGEST_LOOP = 6  # messages of a loop
+_BLANK = 16  # characters of a blank text that count: longer blanks are alike
 _NAME = "look_up"
 _DESCRIPTION = "Looks a word up."
 
@@ -47,9 +47,9 @@ class TurnKind(NamedTuple):
 
     role: str
     thinks: bool = False
-    text: str | None = None  # "." for one that is not blank; None: there is none
+    text: str | None = None  # "." for a text that is not blank; None: no text
     calls: int = 0
-    call: int | None = None  # which of the calls before it returned this
+    call: int | None = None  # the number of the call before it that this result answers
     named: bool = False
 
 
@@ -78,7 +78,7 @@ def kinds_of(messages: Iterable[Message]) -> list[TurnKind]:
 
 
 def shortened(kinds: Iterable[TurnKind]) -> tuple[TurnKind, ...]:
-    """Shorten loops to two rounds."""
+    """Shorten loops of calls to two rounds."""
     kept: list[TurnKind] = []
     for kind in kinds:
         kept.append(kind)
@@ -90,9 +90,9 @@ def shortened(kinds: Iterable[TurnKind]) -> tuple[TurnKind, ...]:
 
 
 def shape_of(kinds: Iterable[TurnKind]) -> list[Message]:
-    """Make a chat of these kinds, in which every text is a word of its own."""
+    """Make a chat of these kinds, in which every text is a different word."""
     words = (f"zq{number}qz" for number in range(1 << 62))
-    first = calls = 0  # of the latest message with calls, and of all
+    first = calls = 0  # numbers of the first call in the latest message, and of all calls
     said: list[Message] = []
     for kind in kinds:
         parts: list[Part] = []
@@ -127,7 +127,7 @@ def missed(text: str, fitted: Iterable[Message]) -> str | None:
 
 
 def is_whole(text: str, fitted: Sequence[Message]) -> bool:
-    """Tell whether `text` has all words of a shape as it was fitted, once and in order."""
+    """Tell whether `text` has all words of a fitted shape, once and in order."""
     return missed(text, fitted) is None and not _PART.search(text)
 
 
@@ -137,7 +137,7 @@ def shows_tool(text: str) -> bool:
 
 
 def words_of(message: Message) -> Iterator[str]:
-    """Yield what must be shown of a message of a shape: all but thoughts, which templates drop."""
+    """Yield the words to show of a shape's message: all but thoughts, which templates drop."""
     for part in message.parts:
         yield from _WORD.findall(
             part.arguments["word"] if isinstance(part, ToolCall) else part.text

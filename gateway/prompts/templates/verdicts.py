@@ -1,4 +1,4 @@
-"""Verdicts on the shapes of a tenant's chats, which take a rendering each to find.
+"""The verdicts on shapes of a tenant's chats, which take a rendering each.
 
 What is kept for one tenant makes no other's chat faster, and takes no other's place: the time of a
 chat would tell of its variables and its shape.
@@ -18,9 +18,9 @@ import msgspec
 from gateway.tenant_memory import TenantMemory
 
 Judge = Callable[[], bool]
-Judged = Callable[[Any, Judge], bool]  # what was judged of a key, which is spelled as JSON
+Judged = Callable[[Any, Judge], bool]  # returns the verdict on a key, which is spelled as JSON
 
-# Bytes, of which a verdict is counted as 1024.
+# Bytes; a verdict counts as 1024.
 _OF_TENANT = 256 << 10
 _OF_ALL = 64 << 20
 _LIFE_S = 1800.0
@@ -29,18 +29,18 @@ _LIFE_S = 1800.0
 @dataclass(frozen=True, slots=True)
 class _Verdict:
     holds: bool
-    size: int = 0  # beside what every entry takes
+    size: int = 0  # beside the overhead of every entry
 
 
 class Verdicts(TenantMemory[_Verdict]):
-    """Verdicts by tenant, and by the digest of the namespace and of what was judged."""
+    """The verdicts by tenant, and by the digest of namespace and key."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """`clock` gives seconds."""
+        """Take `clock`, in seconds."""
         super().__init__(_OF_TENANT, _OF_ALL, _LIFE_S, clock)
 
     def of(self, tenant_id: str, namespace: bytes) -> Judged:
-        """Judge what was not judged lately for this tenant in this namespace."""
+        """Return the judge for a tenant's namespace; it remembers verdicts for a while."""
 
         def judged(key: Any, judge: Judge) -> bool:
             hashed = hashlib.blake2b(namespace, digest_size=32)
@@ -57,5 +57,5 @@ class Verdicts(TenantMemory[_Verdict]):
 
 
 def afresh(_: Any, judge: Judge) -> bool:
-    """Judge it each time."""
+    """Judge a key each time."""
     return judge()

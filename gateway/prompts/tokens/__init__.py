@@ -1,4 +1,4 @@
-"""The way from text to token ids: the tokenizer, control tokens, and texts split before.
+"""The conversion of text to token ids: the tokenizer, control tokens, and texts split before.
 
 Knows: texts and ids. Does not know: messages or templates.
 """

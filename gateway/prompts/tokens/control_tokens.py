@@ -1,4 +1,4 @@
-"""The tokens that give a prompt its structure, such as `<|im_start|>`, and where a text has them.
+"""The tokens that give a prompt its structure, such as `<|im_start|>`, and their places in texts.
 
 A tokenizer's *added tokens* are found in a text before anything else. Those that separate turns,
 and mark tools and reasoning, are control tokens; which these are, the model's files say
@@ -20,21 +20,21 @@ from engine.models.token_marks import NO_MARKS, TokenMarks
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """A prompt's text in pieces; every second one is a control token that the template wrote.
+    """A prompt's text in pieces; every second piece is a control token of the template.
 
     The pieces between are text, whatever they look like.
     """
 
     pieces: tuple[str, ...]
-    prefill: str = ""  # the end of it, which was sent to be continued
+    prefill: str = ""  # the text at its end that the answer continues
 
     @property
     def text(self) -> str:
-        """All of it."""
+        """The whole text, control tokens included."""
         return "".join(self.pieces)
 
     def followed(self, more: Rendered) -> Rendered:
-        """Append `more`: where the two join no token comes about."""
+        """Append `more`; no token may arise where the two join."""
         meeting = self.pieces[-1] + more.pieces[0]
         return Rendered((*self.pieces[:-1], meeting, *more.pieces[1:]))
 
@@ -54,11 +54,11 @@ class ControlTokens:
             text for text, special in known.items() if marks.are_of(text, is_special=special)
         )
         self.markup = frozenset(text for text in self.tokens if _is_markup(text, known))
-        self.pattern = pattern_of(self.tokens)  # any of them, the longest that fits
+        self.pattern = pattern_of(self.tokens)  # any control token, the longest that fits
         self._around = re.compile(f"({self.pattern.pattern})")
 
     def split(self, text: str, mark: str = "") -> Rendered:
-        """Split `text`, without `mark`, which breaks up what only looks like a token."""
+        """Split `text`, without `mark`, which breaks up the request's look-alikes of tokens."""
         return Rendered(tuple(piece.replace(mark, "") for piece in self._around.split(text)))
 
 
@@ -69,7 +69,7 @@ def _is_markup(text: str, added: Mapping[str, bool]) -> bool:
 
 
 def pattern_of(tokens: Iterable[str]) -> re.Pattern[str]:
-    """Match any of `tokens`, the longest that fits.
+    """Make a pattern that matches any of `tokens`, the longest that fits.
 
     Spelled as a trie, so that a character of a text costs the same for one token as for a
     thousand.

@@ -1,4 +1,4 @@
-"""Long texts to tokens, chunk by chunk: the same ids as of the whole text, in little memory.
+"""The tokens of long texts, made chunk by chunk: the whole text's ids, in little memory.
 
 The library makes some 200 bytes for every byte of a text before it gives its ids, and does not
 stop in between. A text that is cut where the tokenizer would cut it anyhow gives the same tokens:
@@ -29,8 +29,8 @@ from gateway.prompts.tokens.text_memory import KnownText, Owner, TextMemory, key
 from gateway.prompts.tokens.tokenizer import Pipeline, TokenIds, Tokenizer
 
 CHUNK = 1 << 14  # characters: some milliseconds
-KNOWN_CHUNK = 1 << 9  # likewise, where chunks are remembered: half of one is made anew each time
-_FOUND = 16  # characters that are found again cost as much as one that is tokenised
+KNOWN_CHUNK = 1 << 9  # characters of remembered chunks: half a chunk is tokenised anew each time
+_FOUND = 16  # remembered characters that cost as much as tokenising one
 LONGEST_RUN = 1 << 18  # characters without a place to cut
 
 _WORDS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
@@ -41,7 +41,7 @@ _SHORT_FORMS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 
 
 def _by_case(short_forms: str, digits: str) -> str:
-    """Write a pattern in which words of lower case end where one of upper case begins."""
+    """Write a pattern in which lower-case words end where an upper-case word begins."""
     before = r"[^\r\n\p{L}\p{N}]?"
     words = f"{before}{_UPPER}*{_LOWER}+{short_forms}|{before}{_UPPER}+{_LOWER}*{short_forms}"
     return rf"{words}|\p{{N}}{digits}{_REST_AND_SLASHES}"
@@ -55,7 +55,7 @@ _KNOWN = {
     # handbook
     r"\p{N}|\p{Lu}+\p{Ll}*| ?[\p{Ll}\p{Lo}\p{Lm}\p{M}]+| ?[^\s\p{L}\p{N}]|\s",
 }
-# Letters and digits that every version of Unicode calls so, then space or punctuation.
+# Characters that every version of Unicode calls letters or digits, then space or punctuation.
 _PLACE = re.compile(
     r"[0-9A-Za-zÀ-ÖØ-öø-ÿΑ-ΡΣ-Ωα-ωА-Яа-яא-תء-غअ-हก-ะぁ-ゖァ-ヺ一-龥가-힣]"
     r"[\s.,;:!?()\[\]{}<>/\\|=+*&%$#@~^`\"\-。、，；：！？「」]"  # noqa: RUF001
@@ -63,12 +63,12 @@ _PLACE = re.compile(
 
 
 class LongTexts:
-    """The tokens of texts of any length."""
+    """The tokeniser of texts of any length."""
 
     def __init__(
         self, tokenizer: Tokenizer, memory: TextMemory | None = None, chunk: int | None = None
     ) -> None:
-        """Remember no chunk without a `memory`. `chunk`: characters of one."""
+        """Remember chunks in `memory`, if given. `chunk`: characters of a chunk."""
         self._tokenizer = tokenizer
         self._memory = memory if memory is not None and memory.is_on else None
         self._chunk = chunk or (CHUNK if self._memory is None else KNOWN_CHUNK)
@@ -112,7 +112,7 @@ class LongTexts:
     def _ids(
         self, chunk: str | Rendered, owner: Owner | None, *, special: bool
     ) -> tuple[TokenIds, int]:
-        """Encode a chunk; return the work too, in characters that were tokenised."""
+        """Encode a chunk; return the work too, in tokenised characters."""
         memory = self._memory
         if memory is None or owner is None:
             return self._tokenizer.encode(chunk, add_special_tokens=special), len(chunk)
@@ -135,7 +135,7 @@ class LongTexts:
 
 
 def chunks(text: str, uncut: Sequence[str] = (), size: int = CHUNK) -> Iterator[str]:
-    """Cut `text` into pieces of about `size` characters, at places, and within none of `uncut`."""
+    """Cut `text` into pieces of about `size` characters, at safe places outside of `uncut`."""
     start = 0
     while len(text) - start > size:
         end = _place_after(text, start + size, uncut)
@@ -151,7 +151,7 @@ def chunks(text: str, uncut: Sequence[str] = (), size: int = CHUNK) -> Iterator[
 def chunks_of(
     prompt: str | Rendered, uncut: Sequence[str], size: int = CHUNK
 ) -> Iterator[str | Rendered]:
-    """Cut `prompt` into pieces of about `size` characters; of a chat, they end with a text."""
+    """Cut `prompt` into pieces of about `size` characters; in a chat, each ends with a text."""
     if isinstance(prompt, str):
         yield from chunks(prompt, uncut, size)
         return
@@ -174,7 +174,7 @@ def chunks_of(
 
 
 def _place_after(text: str, begin: int, uncut: Sequence[str]) -> int | None:
-    """Find where to cut at `begin` or soon after it; None if there is no place near."""
+    """Find a place to cut at `begin` or soon after it; None if no place is near."""
     reach = max(map(len, uncut), default=1) - 1
     for found in _PLACE.finditer(text, begin - 1, begin + LONGEST_RUN):
         place = found.start() + 1

@@ -1,4 +1,4 @@
-"""Token ids to text without special tokens, but for those with which a model marks its calls.
+"""The decoding of token ids to text without special tokens, except the markers of calls.
 
 Knows: token ids and texts. Does not know: what a marker means (`gateway/turn_formats`).
 """
@@ -12,7 +12,7 @@ from gateway.prompts.tokens.tokenizer import Tokenizer
 
 
 class MarkerDecoder:
-    """A tokenizer that shows `markers`, special tokens by their id. For any thread."""
+    """A decoder that shows `markers`, special tokens by their id. For any thread."""
 
     def __init__(self, tokenizer: Tokenizer, markers: Mapping[int, str]) -> None:
         self._tokenizer = tokenizer
@@ -21,7 +21,7 @@ class MarkerDecoder:
         self._pieces = None if pieces is None else _Pieces(markers, pieces)
 
     def decode(self, token_ids: list[int], *, skip_special_tokens: bool) -> str:
-        """Decode `token_ids`; U+FFFD for bytes that are no character."""
+        """Decode `token_ids`; U+FFFD stands for bytes that are no character."""
         if not skip_special_tokens:
             return self._tokenizer.decode(token_ids, skip_special_tokens=False)
         return "".join(
@@ -30,7 +30,7 @@ class MarkerDecoder:
         )
 
     def pieces(self, *, skip_special_tokens: bool) -> Mapping[int, str | None] | None:
-        """Map the tokens that are whole characters to their text; None if they need neighbours."""
+        """Map tokens that are whole characters to their text; None if they need neighbours."""
         return (
             self._pieces
             if skip_special_tokens
@@ -39,7 +39,7 @@ class MarkerDecoder:
 
 
 class _Pieces(dict[int, str | None]):
-    """The tokenizer's pieces, with markers among them."""
+    """The tokenizer's pieces, with the markers' texts."""
 
     def __init__(self, markers: Mapping[int, str], pieces: Mapping[int, str | None]) -> None:
         super().__init__(markers)

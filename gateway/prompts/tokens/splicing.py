@@ -34,7 +34,7 @@ START = Place(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Splice:
-    """`token_ids` stand for what is rendered from `begin` to `end`."""
+    """The `token_ids` that replace the rendered text from `begin` to `end`."""
 
     begin: Place
     end: Place
@@ -43,14 +43,14 @@ class Splice:
 
 @dataclass(frozen=True, slots=True)
 class SplicedChat:
-    """A chat, and what stands in it verbatim, in order."""
+    """A rendered chat and its splices, in order."""
 
     rendered: Rendered
     splices: tuple[Splice, ...] = ()
-    parent: bytes | None = None  # the key of the turn behind which it goes on, all in one splice
+    parent: bytes | None = None  # the key of the last turn within a splice of all before it
 
     def parts(self) -> Iterator[Rendered | TokenIds]:
-        """Yield all of it in order: what is to be tokenised, and tokens."""
+        """Yield the chat's parts in order: texts to be tokenised, and tokens."""
         at = START
         for splice in self.splices:
             yield between(self.rendered, at, splice.begin)
@@ -59,7 +59,7 @@ class SplicedChat:
         yield between(self.rendered, at, end_of(self.rendered))
 
     def digest(self, end: Place) -> bytes:
-        """Hash all before `end`, which is after the last splice."""
+        """Hash the chat before `end`, which is after the last splice."""
         hashed = ChatHash(self.rendered)
         for splice in self.splices:
             hashed.read_to(splice.begin)
@@ -68,7 +68,7 @@ class SplicedChat:
 
 
 class ChatHash:
-    """A hash of a rendered chat from its start to a place, in which splices count as their tokens.
+    """A hash of a rendered chat up to a place, in which splices count as their tokens.
 
     Two chats of the same hash have the same tokens up to there, if a control token or a splice is
     next.
@@ -80,7 +80,7 @@ class ChatHash:
         self._at = START
 
     def read_to(self, end: Place) -> bytes:
-        """Hash all up to `end`, which is not before the last place read to."""
+        """Hash the chat up to `end`, which is not before the last place read to."""
         pieces = between(self._rendered, self._at, end).pieces
         self._hash.update(pieces[0].encode())
         for number, piece in enumerate(pieces[1:], start=1):
@@ -89,7 +89,7 @@ class ChatHash:
         return self._hash.digest()
 
     def splice(self, splice: Splice) -> None:
-        """Go on after `splice`, at whose begin it stands."""
+        """Hash the tokens of `splice`, at whose begin the hash stands."""
         ids = splice.token_ids.astype("<i4").tobytes()
         self._hash.update(_IDS + len(ids).to_bytes(8, "little") + ids)
         self._at = splice.end
@@ -102,7 +102,7 @@ class ChatHash:
 
 
 def between(rendered: Rendered, begin: Place, end: Place) -> Rendered:
-    """Return what is rendered from `begin` to `end`."""
+    """Return the rendered pieces from `begin` to `end`."""
     if begin.piece == end.piece:
         return Rendered((rendered.pieces[begin.piece][begin.chars : end.chars],))
     first = rendered.pieces[begin.piece][begin.chars :]
@@ -111,7 +111,7 @@ def between(rendered: Rendered, begin: Place, end: Place) -> Rendered:
 
 
 def end_of(rendered: Rendered) -> Place:
-    """Return its end."""
+    """Return the end of a rendered chat."""
     last = len(rendered.pieces) - 1
     return Place(last, len(rendered.pieces[last]))
 
@@ -125,7 +125,7 @@ def before_control(rendered: Rendered, begin: Place, tokens: frozenset[str]) -> 
 
 
 def before_trailing(rendered: Rendered, tokens: frozenset[str]) -> Place:
-    """Find where the last control tokens begin that are all of these, with text between them."""
+    """Find the begin of the last run of these control tokens with text between them."""
     number = len(rendered.pieces) - 1
     while number >= 1 and rendered.pieces[number - 1] in tokens:
         number -= 2

@@ -25,18 +25,18 @@ _CONTROL, _TEXT = b"\xfd", b"\xfe"
 
 @dataclass(frozen=True, slots=True)
 class KnownText:
-    """The tokens of a piece of text."""
+    """The remembered tokens of a piece of text."""
 
     token_ids: TokenIds
 
     @property
     def size(self) -> int:
-        """About how many bytes it takes."""
+        """The entry's approximate size in bytes."""
         return self.token_ids.nbytes
 
 
 class TextMemory(TenantMemory[KnownText]):
-    """Token ids by tenant, and by the digest of the namespace and the text. For any thread."""
+    """The token ids by tenant, and by the digest of namespace and text. For any thread."""
 
     def __init__(self, bounds: Bounds, clock: Callable[[], float]) -> None:
         """Take `clock`, in seconds."""
@@ -47,14 +47,14 @@ class TextMemory(TenantMemory[KnownText]):
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The owner of a text: nothing is found for another tenant, or in another namespace."""
+    """The owner of a text: no other tenant or namespace finds its tokens."""
 
     tenant_id: str
     namespace: bytes
 
 
 def key_of(namespace: bytes, text: str | Rendered, *, special: bool) -> bytes:
-    """Hash a piece of text to find it; `special`: with what the model wants in front of it."""
+    """Hash a piece of text for look-up; `special`: with the model's tokens in front of it."""
     hashed = hashlib.blake2b(namespace, digest_size=32, person=b"special" if special else b"")
     pieces = (text,) if isinstance(text, str) else text.pieces
     for place, piece in enumerate(pieces):

@@ -1,4 +1,4 @@
-"""The bytes that each token stands for, as the library makes text of it.
+"""The bytes that each token stands for in decoded text.
 
 Most tokens are whole characters: their text behind another token is theirs, whatever the model's
 decoder does with the marks of spaces. The others are bytes, as the vocabulary spells them: in the
@@ -15,7 +15,7 @@ from functools import cached_property
 import tokenizers
 
 _BYTE = re.compile("<0x([0-9A-F]{2})>")
-_SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # as SentencePiece writes it
+_SPACE = "\N{LOWER ONE EIGHTH BLOCK}"  # SentencePiece's spelling of a space
 _BROKEN = "\N{REPLACEMENT CHARACTER}"
 
 
@@ -28,7 +28,7 @@ class TokenBytes:
         self._found: dict[int, bytes] = {}
 
     def next(self, token_id: int) -> bytes:
-        """Return a token's bytes behind another one; none of an id that is no token's."""
+        """Return a token's bytes behind another token; b"" for an id that is no token's."""
         found = self._found.get(token_id)
         if found is None:
             before, text = self._before
@@ -53,7 +53,7 @@ class TokenBytes:
 
     @cached_property
     def _before(self) -> tuple[int, str]:
-        """A token that is whole, and its text."""
+        """A token that is a whole character, and its text."""
         size = self._inner.get_vocab_size(with_added_tokens=True)
         for token_id in range(size):
             text = self._decoded([token_id])

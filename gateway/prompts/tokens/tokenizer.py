@@ -30,7 +30,7 @@ from gateway.prompts.tokens.control_tokens import ControlTokens, Rendered
 from gateway.prompts.tokens.token_bytes import TokenBytes
 from prefix_cache.hashing import TokenIds as TokenIds
 
-_NORMALIZED = 3  # times as many bytes may come before a normalizer as after it
+_NORMALIZED = 3  # the factor by which a normalizer may shrink a text's bytes
 
 _LOG = logging.getLogger(__name__)
 
@@ -42,12 +42,12 @@ class Pipeline:
     normalizer: dict[str, Any] | None
     pre_tokenizer: dict[str, Any] | None
     decoder: dict[str, Any] | None
-    is_plain_bpe: bool  # which gives the same tokens each time
+    is_plain_bpe: bool  # whether equal texts always give equal tokens
     added_tokens: tuple[tokenizers.AddedToken, ...]
 
     @classmethod
     def of(cls, inner: tokenizers.Tokenizer) -> Pipeline:
-        """Read those of a loaded tokenizer, without a copy of its vocabulary."""
+        """Read the parts of a loaded tokenizer, without a copy of its vocabulary."""
         model = inner.model
         return cls(
             normalizer=_as_json(inner.normalizer),
@@ -59,18 +59,18 @@ class Pipeline:
 
     @property
     def decoders(self) -> list[str | None]:
-        """The types of the decoder, and of those that it consists of."""
+        """The types of the decoder and of its parts."""
         whole = self.decoder or {}
         return [part.get("type") for part in (whole, *whole.get("decoders", ()))]
 
 
 def _as_json(part: Any) -> dict[str, Any] | None:
-    """Write a part as it would be saved, and copied to another process."""
+    """Spell a part as JSON, as a tokenizer is saved."""
     return None if part is None else msgspec.json.decode(part.__getstate__(), type=dict[str, Any])
 
 
 class TokenPieces(dict[int, str | None]):
-    """Token id to its text, or None if that depends on its neighbours. Filled on demand."""
+    """The text of each token id, or None if it depends on its neighbours. Filled on demand."""
 
     def __init__(self, inner: tokenizers.Tokenizer, *, skip_special_tokens: bool) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class Tokenizer:
         parse_special: bool = False,
         marks: TokenMarks = NO_MARKS,
     ) -> None:
-        """Wrap `inner`; with `parse_special`, a text's control tokens are these tokens."""
+        """Wrap `inner`; with `parse_special`, a text's control tokens become these tokens."""
         inner.no_truncation()
         inner.no_padding()
         _keep_no_words(inner.model)
@@ -112,7 +112,7 @@ class Tokenizer:
         decoders = self.pipeline.decoders
         is_byte_level = "ByteLevel" in decoders
         self._bytes = TokenBytes(inner, is_byte_level=is_byte_level)
-        # A byte-level token is the same bytes in any context; other decoders look at neighbours.
+        # A byte-level token has the same bytes in any context; other decoders look at neighbours.
         self._has_pieces = decoders[0] == "ByteLevel"
         self._pieces = {
             skip: TokenPieces(inner, skip_special_tokens=skip) for skip in (False, True)
@@ -121,7 +121,7 @@ class Tokenizer:
         self.longest_token = self._longest_token(vocabulary, is_byte_level=is_byte_level)
 
     def special_ids(self, texts: Collection[str]) -> dict[int, str]:
-        """Map ids to those of `texts` that are special tokens: plain decoding leaves them out."""
+        """Map ids to those of `texts` that are special tokens, which plain decoding leaves out."""
         hidden = (one for one in self._added.items() if one[1] in texts)
         return {
             token_id: text
@@ -149,7 +149,7 @@ class Tokenizer:
 
     def _longest_token(self, vocabulary: Iterable[str], *, is_byte_level: bool) -> int:
         """Return the most bytes of UTF-8 that one token can stand for."""
-        # Of a byte-level token every character is a byte.
+        # Every character of a byte-level token is a byte.
         plain = max(len(token if is_byte_level else token.encode()) for token in [*vocabulary, ""])
         longest = max(plain, *(len(token.encode()) for token in self._added.values()), 1)
         return longest if self._inner.normalizer is None else _NORMALIZED * longest
@@ -158,7 +158,7 @@ class Tokenizer:
     def load(
         cls, model_dir: Path, *, parse_special: bool = False, template: Path | None = None
     ) -> Tokenizer:
-        """Read it and what is said of its tokens; ModelFileBroken where a file is not good.
+        """Load a model's tokenizer and its token settings; raise ModelFileBroken for bad files.
 
         `template`: the operator's own.
         """
@@ -179,7 +179,7 @@ class Tokenizer:
         return loaded
 
     def encode(self, prompt: str | Rendered, *, add_special_tokens: bool) -> TokenIds:
-        """Encode `prompt` to int32 ids; special tokens (BOS) in front of it as the model wants."""
+        """Encode `prompt` to int32 ids; the model's special tokens (BOS) come in front."""
         if isinstance(prompt, Rendered):
             return self._text.encode(prompt, add_special_tokens=add_special_tokens)
         if not self._parse_special:
@@ -189,15 +189,15 @@ class Tokenizer:
         return np.array(encoding.ids, dtype=np.int32)
 
     def decode(self, token_ids: list[int], *, skip_special_tokens: bool) -> str:
-        """Decode `token_ids`; U+FFFD for bytes that are no character."""
+        """Decode `token_ids`; U+FFFD stands for bytes that are no character."""
         return self._inner.decode(token_ids, skip_special_tokens=skip_special_tokens)
 
     def pieces(self, *, skip_special_tokens: bool) -> TokenPieces | None:
-        """Map the tokens that are whole characters to their text; None if they need neighbours."""
+        """Map tokens that are whole characters to their text; None if they need neighbours."""
         return self._pieces[skip_special_tokens] if self._has_pieces else None
 
     def bytes_of(self, token_id: int, *, first: bool = False) -> bytes:
-        """Return the bytes one token stands for, which need not be whole characters.
+        """Return the bytes that a token stands for, which need not be whole characters.
 
         Behind other tokens, or as the `first`, of which some decoders take a space away.
         """
@@ -225,7 +225,7 @@ class TextTokenizer:
         self._ids = self._real_ids(inner, highest_id)
 
     def encode(self, prompt: Rendered, *, add_special_tokens: bool) -> TokenIds:
-        """Encode to int32 ids; with `add_special_tokens`, BOS in front of it as the model wants."""
+        """Encode to int32 ids; with `add_special_tokens`, the model's BOS comes in front."""
         text = "".join(
             self._names[piece] if place % 2 else piece for place, piece in enumerate(prompt.pieces)
         )
@@ -234,7 +234,7 @@ class TextTokenizer:
         return self._ids[np.array(encoding.ids, dtype=np.int32)]
 
     def inseparable(self) -> list[str]:
-        """List control tokens that the model makes of their text even so."""
+        """List control tokens whose text the model encodes as these tokens even so."""
         real = {int(self._ids[self._id_of(name)]): token for token, name in self._names.items()}
         found = {
             int(token_id)
@@ -271,7 +271,7 @@ def _bare(inner: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
 
 
 def _keep_no_words(model: tokenizers.models.Model) -> None:
-    """Have the library look every word up again.
+    """Make the library look every word up again.
 
     It would keep the first 10,000 words of all tenants, of which the time of a text tells. What it
     finds there it finds as fast without.
@@ -281,7 +281,7 @@ def _keep_no_words(model: tokenizers.models.Model) -> None:
 
 
 def _unused(free: int, nonce: str) -> list[tokenizers.AddedToken]:
-    """Make tokens that take all free ids of the model, so that no name is given one."""
+    """Make tokens that take all free ids of the model, so that no name is given a free id."""
     return [tokenizers.AddedToken(f"{nonce}+{n}+", normalized=False) for n in range(free)]
 
 

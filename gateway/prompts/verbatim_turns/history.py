@@ -1,4 +1,4 @@
-"""A chat that goes on behind what the model has seen and said of it, token for token.
+"""A chat that continues the tokens of earlier turns exactly, thoughts included.
 
 Templates that drop thoughts write earlier turns anew with each request, and some not even as the
 model wrote them. Where a client or the operator wants thoughts kept, all up to the last turn that
@@ -37,16 +37,16 @@ Find = Callable[[bytes], GeneratedTurn | None]
 
 
 class Marks(NamedTuple):
-    """Control tokens by what they do."""
+    """The control tokens by function."""
 
-    ends: frozenset[str]  # of turns
-    opening: frozenset[str]  # the reasoning that follows
+    ends: frozenset[str]  # tokens that end turns
+    opening: frozenset[str]  # tokens that open reasoning
 
 
 def continued(
     chat: ChatPrompt, keys: Mapping[int, bytes], find: Find, render: Render, marks: Marks
 ) -> SplicedChat | None:
-    """Put `chat` behind the tokens up to its last turn that is remembered; None where none is.
+    """Put `chat` behind the tokens up to its last remembered turn; None where there is none.
 
     `keys` are those of turns, by place. Raises what `render` raises.
     """
@@ -78,12 +78,12 @@ def _tokens_to(key: bytes, find: Find) -> TokenIds | None:
 def _end_of_turn(
     chat: ChatPrompt, place: int, rendered: Rendered, render: Render, marks: Marks
 ) -> Place | None:
-    """Find the end of the turn, before its end token; None where that cannot be told."""
+    """Find the end of the turn, before its end token; None where it cannot be told."""
     whole = render(_ending(chat, place + 1, asks=False))
     end = _before_end(whole, marks.ends)
     if _begins_with(rendered, end, whole):
         return end
-    asked = render(_ending(chat, place, asks=True))  # the turn is written in another way now
+    asked = render(_ending(chat, place, asks=True))  # the turn is rendered in another way now
     begin = before_trailing(asked, marks.opening)
     if not _begins_with(rendered, begin, asked):
         return None
@@ -91,7 +91,7 @@ def _end_of_turn(
 
 
 def _before_end(whole: Rendered, ends: frozenset[str]) -> Place:
-    """Find the end of what a last turn says; a token that closes it comes after that."""
+    """Find the end of a last turn's text; a token that closes the turn comes after it."""
     pieces = whole.pieces
     is_closed = len(pieces) > 1 and pieces[-2] in ends and not pieces[-1].strip()
     return Place(len(pieces) - 3, len(pieces[-3])) if is_closed else end_of(whole)
@@ -103,7 +103,7 @@ def _ending(chat: ChatPrompt, length: int, *, asks: bool) -> ChatPrompt:
 
 
 def _without_thoughts(chat: ChatPrompt, length: int) -> ChatPrompt:
-    """Drop the thoughts of the first messages: the tokens that stand for them have them."""
+    """Drop the thoughts of the first messages, whose tokens contain them."""
     first = tuple(map(_silent, chat.messages[:length]))
     return replace(chat, messages=(*first, *chat.messages[length:]))
 

@@ -1,4 +1,4 @@
-"""The content of an assistant's turn, however it is written: in pieces, or as a message.
+"""The content of an assistant's turn, comparable whether it is generated or sent back.
 
 Space around texts does not count, nor does the order of a call's arguments.
 
@@ -23,20 +23,20 @@ from gateway.turn_formats.pieces import (
     TextPiece,
 )
 
-_SAFE = 2.0**53  # above it a float has no neighbours that are whole numbers of their own
+_SAFE = 2.0**53  # above it a float has no neighbours that are whole numbers
 
 
 class Said(Struct, frozen=True):
-    """A turn; two that say the same are equal."""
+    """The content of a turn; turns of equal content are equal."""
 
     reasoning: str
     text: str
     calls: tuple[tuple[str, str], ...]  # names, and arguments as `canonical` spells them
-    order: tuple[str, ...]  # of the kinds of its parts, one beside another of its kind as one
+    order: tuple[str, ...]  # kinds of its parts in order; equal neighbours count as one
 
 
 def said_in(pieces: Iterable[Piece]) -> Said | None:
-    """Read pieces; None where a call was cut off, and its arguments are no object."""
+    """Read the content from pieces; None where a call was cut off."""
     thoughts: list[str] = []
     texts: list[str] = []
     calls: list[tuple[str, list[str]]] = []
@@ -60,7 +60,7 @@ def said_in(pieces: Iterable[Piece]) -> Said | None:
 
 
 def said_by(message: Message) -> Said | None:
-    """Read the assistant's message; None for arguments that are nested too deeply."""
+    """Read an assistant's message's content; None for too deeply nested arguments."""
     reasoning = "".join(part.text for part in message.parts if isinstance(part, Reasoning))
     text = "".join(part.text for part in message.parts if isinstance(part, Text))
     calls = [part for part in message.parts if isinstance(part, ToolCall)]
@@ -74,7 +74,7 @@ def said_by(message: Message) -> Said | None:
 
 
 def canonical(arguments: dict[str, Any]) -> str:
-    """Write JSON that is the same for equal objects; raise ValueError for too deep nesting."""
+    """Spell JSON so that equal objects are spelled alike; raise ValueError for deep nesting."""
     try:
         return json.dumps(_plain(arguments), sort_keys=True, separators=(",", ":"))
     except RecursionError:
@@ -93,7 +93,7 @@ def _note(piece: Piece, order: list[str]) -> None:
 
 
 def _object(spelled: str) -> dict[str, Any]:
-    """Read an object; raise ValueError where it is none."""
+    """Read a JSON object; raise ValueError for other values."""
     try:
         return msgspec.json.decode(spelled, type=dict[str, Any])
     except RecursionError:
@@ -101,7 +101,7 @@ def _object(spelled: str) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Make equal numbers in `value` alike: clients in JavaScript have but one kind."""
+    """Convert equal numbers in `value` to one type: JavaScript clients have only one."""
     if isinstance(value, dict):
         return {name: _plain(inner) for name, inner in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""The turns that were generated of late, so that a following request can have their very tokens."""
+"""The recently generated turns, whose tokens a following request can reuse."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from gateway.tenant_memory import TenantMemory
 
 @dataclass(frozen=True, slots=True)
 class GeneratedTurn:
-    """A turn, and where it was generated."""
+    """A generated turn: its tokens and its place in the rendered chat."""
 
-    begin: Place  # in the rendered chat
-    before: bytes  # digest of the chat up to there
-    token_ids: TokenIds  # of all from there on, without the token that ended it
+    begin: Place  # place in the rendered chat
+    before: bytes  # digest of the chat up to `begin`
+    token_ids: TokenIds  # all tokens from `begin` on, without the token that ended the turn
     said: Said
-    last_marker: str | None  # the last control token that the model wrote in it
-    written: bytes = b""  # digest of how the template wrote it, once that was read as `said`
-    # Where thoughts are kept: the prompt's tokens since the turn `parent`, or since its beginning.
+    last_marker: str | None  # the last control token that the model wrote in the turn
+    written: bytes = b""  # digest of the template's spelling, once it was read as `said`
+    # If thoughts are kept: the prompt's tokens since the turn `parent`, or since its beginning.
     since: TokenIds | None = None
     parent: bytes | None = None
 
     @property
     def size(self) -> int:
-        """About how many bytes it takes."""
+        """The turn's approximate size in bytes."""
         said = self.said
         calls = sum(len(part) for call in said.calls for part in call)
         since = 0 if self.since is None else self.since.nbytes
@@ -36,7 +36,7 @@ class GeneratedTurn:
 
 
 class TurnMemory(TenantMemory[GeneratedTurn]):
-    """The turns by tenant, and by the hash of what they say and of all before."""
+    """The turns by tenant, and by the hash of their content and of all before."""
 
     def __init__(self, bounds: Bounds, clock: Callable[[], float]) -> None:
         """Take `clock`, in seconds."""

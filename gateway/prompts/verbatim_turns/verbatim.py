@@ -1,4 +1,4 @@
-"""The turns that the model generated, put back into the next prompt of a chat as they were.
+"""The generated turns of a chat, put back into its next prompt as their own tokens.
 
 A turn is found by all that was said before it and by what it says, and is put back if
 
@@ -46,8 +46,8 @@ from gateway.turn_formats.pieces import Piece
 from gateway.turn_formats.reading import TurnReader
 from gateway.turn_formats.turn_format import TurnParser
 
-_RENDERINGS = 3  # of a chat with turns put back; one more without
-_BYTES_PER_CHARACTER = 4  # of a turn, whose thoughts may be rendered again
+_RENDERINGS = 3  # renderings of a chat with turns put back; one more without
+_BYTES_PER_CHARACTER = 4  # bytes per character of a turn, whose thoughts may be rendered again
 _NO_CHARACTER = "\N{REPLACEMENT CHARACTER}"
 
 
@@ -61,7 +61,7 @@ class ChatKeys:
 
 
 class VerbatimTurns:
-    """A memory of answers to chats, which splices them. For any thread."""
+    """The memory of generated turns, which splices them into chats. For any thread."""
 
     def __init__(self, memory: TurnMemory, forms: AnswerForms, tokenizer: Tokenizer) -> None:
         self.memory = memory
@@ -72,7 +72,7 @@ class VerbatimTurns:
         self._opening = frozenset(() if reasoning is None else reasoning.markers)
 
     def keys(self, chat: ChatPrompt, tenant_id: str, namespace: bytes) -> ChatKeys | None:
-        """Hash a chat's turns; None where nothing is remembered, or a call cannot be compared."""
+        """Hash a chat's turns; None without a memory, or where a call cannot be compared."""
         if not self.memory.is_on:
             return None
         chain = hashlib.blake2b(digest_size=32)
@@ -92,13 +92,13 @@ class VerbatimTurns:
         return ChatKeys(tenant_id, keys, chain)
 
     def size(self, keys: ChatKeys) -> int:
-        """Weigh the remembered turns of a chat, in characters of work."""
+        """Return the work of a chat's remembered turns, in characters."""
         return sum(turn.size for turn in self._found(keys).values()) // _BYTES_PER_CHARACTER
 
     def spliced(
         self, chat: ChatPrompt, keys: ChatKeys, render: Render, ends: Sequence[int]
     ) -> SplicedChat:
-        """Render `chat`, with the turns in it that may be put back.
+        """Render `chat` with the remembered turns that may be put back.
 
         `ends` are the tokens at which the model stops. Raises what `render` raises.
         """
@@ -106,7 +106,7 @@ class VerbatimTurns:
         for _ in range(_RENDERINGS if found else 0):
             try:
                 rendered = render(_with_reasoning(chat, found))
-            except BadRequest:  # only with reasoning, perhaps
+            except BadRequest:  # perhaps the reasoning alone is refused
                 break
             splices = self._fitting(chat, rendered, found, self._texts(ends))
             if len(splices) == len(found):
@@ -118,7 +118,7 @@ class VerbatimTurns:
     def continued(
         self, chat: ChatPrompt, keys: ChatKeys, render: Render, ends: Sequence[int]
     ) -> SplicedChat | None:
-        """Put `chat` behind the very tokens of all up to its last turn that is remembered, if any.
+        """Put `chat` behind the tokens of all up to its last remembered turn, if any.
 
         So it has its thoughts, whatever the template does with them.
         """
@@ -131,7 +131,7 @@ class VerbatimTurns:
         marks = Marks(self._texts(ends), self._opening)
         found = continued(chat, keys.of_turns, find, render, marks)
         if found is not None:
-            # So that the first of a chat stays longest.
+            # So that a chat's first turn stays longest.
             for key in reversed([*keys.of_turns.values()]):
                 if find(key) is not None:
                     self.memory.use(keys.tenant_id, key)
@@ -146,7 +146,7 @@ class VerbatimTurns:
         *,
         keeps_thoughts: bool = False,
     ) -> Origin | None:
-        """Return where the answer to `chat`, which became `token_ids`, is generated.
+        """Return the origin of the answer to `chat`, whose prompt became `token_ids`.
 
         None where the answer is no turn of its own.
         """
@@ -165,12 +165,12 @@ class VerbatimTurns:
         return replace(found, since=since, parent=prompt.parent)
 
     def remember(self, origin: Origin, pieces: Sequence[Piece], token_ids: Sequence[int]) -> None:
-        """Keep an answer that came to its end: its tokens, and what they were read as."""
+        """Remember an answer that came to its end: its tokens, and its parsed content."""
         said = said_in(pieces)
         if said is None or not said.order or _NO_CHARACTER in said.text + said.reasoning:
             return
         controls = [self._control[one] for one in token_ids if one in self._control]
-        if not self._forms.markers.issuperset(controls):  # hidden from whoever reads the text
+        if not self._forms.markers.issuperset(controls):  # the parser does not see these tokens
             return
         key = origin.chain.copy()
         _add_turn(key, said, None)
@@ -198,7 +198,7 @@ class VerbatimTurns:
         found: Mapping[int, GeneratedTurn],
         ends: frozenset[str],
     ) -> dict[int, Splice]:
-        """Select those of `found` that may stand in what was rendered with all of them."""
+        """Select those of `found` that fit into the rendering with all of them."""
         tools = (*specs_of(chat.tools or ()), *chat.later_tools)
         parser = self._forms.parser(AnswerForm(tools), "") or TurnReader
         hashed = ChatHash(rendered)
@@ -220,11 +220,11 @@ class VerbatimTurns:
         found: dict[int, GeneratedTurn],
         keys: ChatKeys,
     ) -> None:
-        """Keep the turns that were put back, and how they were written.
+        """Keep the turns that were put back, and the template's spelling of them.
 
         Under its key, which has all that was said and the tools, a turn reads the same next time.
         """
-        for place in reversed(found):  # so that the first of a chat stays longest
+        for place in reversed(found):  # so that a chat's first turn stays longest
             turn, key = found[place], keys.of_turns[place]
             if turn.written:
                 self.memory.use(keys.tenant_id, key)
@@ -237,7 +237,7 @@ class VerbatimTurns:
 
 
 def _fits(written: Rendered, turn: GeneratedTurn, parser: Callable[[], TurnParser]) -> bool:
-    """Tell whether what the template wrote is the turn; it is read but once."""
+    """Tell whether the template's spelling is the turn; a spelling is read but once."""
     if turn.written and _digest(written) == turn.written:
         return True
     return _says(written, turn, parser())
@@ -248,7 +248,7 @@ def _digest(written: Rendered) -> bytes:
 
 
 def _says(written: Rendered, turn: GeneratedTurn, parser: TurnParser) -> bool:
-    """Tell whether a turn that the template wrote closes and says what the generated one does."""
+    """Tell whether a turn that the template wrote closes and has the generated turn's content."""
     marker = written.pieces[-2] if len(written.pieces) > 1 else None
     if marker != turn.last_marker:
         return False
@@ -256,7 +256,7 @@ def _says(written: Rendered, turn: GeneratedTurn, parser: TurnParser) -> bool:
 
 
 def _with_reasoning(chat: ChatPrompt, found: Mapping[int, GeneratedTurn]) -> ChatPrompt:
-    """Give turns of `chat` that were found the reasoning that they were generated with."""
+    """Give the found turns of `chat` the reasoning that they were generated with."""
     messages = list(chat.messages)
     for place, turn in found.items():
         if turn.said.reasoning:
@@ -273,7 +273,7 @@ def _reasoned(message: Message, reasoning: str) -> Message:
 
 
 def _text_of(part: Any) -> str | None:
-    """Return a part's text; calls' ids are left out, since they are compared as rendered."""
+    """Return a part's text without calls' ids, which are compared as rendered."""
     return part.text if isinstance(part, Text | ToolResult | Reasoning) else None
 
 
@@ -283,6 +283,6 @@ def _add_turn(chain: Any, said: Said, name: str | None) -> None:
 
 
 def _add(chain: Any, *values: Any) -> None:
-    """Hash values, framed so that no two lists of values are hashed alike."""
+    """Hash values, framed so that different lists have different hashes."""
     spelled = msgspec.json.encode(values)
     chain.update(len(spelled).to_bytes(8, "little") + spelled)
