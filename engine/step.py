@@ -1,4 +1,4 @@
-"""The boundary record between deciding a step and computing it: data, and nothing else.
+"""A step between its decision and its computation, as data.
 
 The scheduler makes a `Step`; the runner computes it and returns one `Sampled` for each token that a
 row samples. Masks follow once the device computes, where rows of the step have constraints
@@ -29,10 +29,10 @@ from storage.move import Move
 class RowKind(Enum):
     """Kinds of work of a row."""
 
-    PREFILL = "prefill"  # several tokens of a prompt, or of a sequence that starts anew
+    PREFILL = "prefill"  # several tokens of a prompt, or of a restarted sequence
     DECODE = "decode"  # one token, of a prompt or an answer
-    VERIFY = "verify"  # the last known token, and given ones to be compared with samples
-    SCORE = "score"  # tokens of a prompt, each of which tells how likely the next one was
+    VERIFY = "verify"  # the last known token, and given tokens to compare with samples
+    SCORE = "score"  # tokens of a prompt, each with the log-probability of the next
 
 
 PREFILL, DECODE, VERIFY, SCORE = (
@@ -41,20 +41,20 @@ PREFILL, DECODE, VERIFY, SCORE = (
 
 
 def kind_of(num_new: int) -> RowKind:
-    """Return the kind of a row with `num_new` tokens; decided here alone."""
+    """Return the kind of a row with `num_new` tokens."""
     return PREFILL if num_new > 1 else DECODE
 
 
 class NewRequest(msgspec.Struct, frozen=True, array_like=True):
-    """Parameters that sampling needs once of the sequence in a batch slot."""
+    """Sampling parameters of the sequence in a batch slot, sent once."""
 
     batch_slot: int
     sampling: SamplingParams
     prompt_len: int
-    num_tokens: int  # known ones, the prompt's and those generated before it got the batch slot
-    prompt_ids: bytes  # int32, as of rows; empty where no penalty counts them
-    output_ids: bytes  # the same of what was generated before
-    is_constrained: bool = False  # a mask says which tokens its rows may sample
+    num_tokens: int  # known tokens: the prompt's, and those generated before this batch slot
+    prompt_ids: bytes  # int32, as in rows; empty without penalties
+    output_ids: bytes  # tokens generated before, likewise
+    is_constrained: bool = False  # True if a mask limits its rows' sampled tokens
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -63,39 +63,39 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     Numbers that are packed are int32 in the order of this machine.
     """
 
-    lease_id: int  # whose blocks; a sequence that was preempted comes back with another
+    lease_id: int  # lease of the blocks; a preempted sequence comes back with another
     batch_slot: int
     kind: RowKind
     start: int
     end: int  # first position after the row: its context length
-    samples: bool  # the token after its last is sampled, or after each that it verifies or scores
-    is_pending: bool  # the value of its last token is not known on the host yet
-    token_ids: bytes  # one for each position; a pending one is 0
-    first_block: int  # the position of the first of `block_ids`; 0: they are all there are
-    block_ids: bytes  # that the batch slot has got since they were last sent; mostly none
-    new: NewRequest | None = None  # with the first row of a lease that samples
-    next_ids: bytes = b""  # of a row that scores: the token after each; what it samples is dropped
+    samples: bool  # True if a token is sampled after the last token, or after each (VERIFY, SCORE)
+    is_pending: bool  # True if the host does not know its last token yet
+    token_ids: bytes  # one for each position; a pending token is 0
+    first_block: int  # position of the first of `block_ids`; 0: `block_ids` are all blocks
+    block_ids: bytes  # blocks of the batch slot that were not sent before; mostly empty
+    new: NewRequest | None = None  # with the first sampling row of a lease
+    next_ids: bytes = b""  # for a scored row: the token after each; its samples are dropped
 
     @property
     def num_new(self) -> int:
-        """Number of tokens that are computed."""
+        """Number of computed tokens."""
         return self.end - self.start
 
     @property
     def num_samples(self) -> int:
-        """Number of tokens that are sampled."""
+        """Number of sampled tokens."""
         return self.num_new if samples_each(self.kind) else int(self.samples)
 
 
 class Step(msgspec.Struct, frozen=True, array_like=True):
-    """Work of one step: block copies first, then the rows, the decodes first."""
+    """Work of one step: block copies first, then the rows, decodes first."""
 
     rows: tuple[Row, ...]
     moves: tuple[Move, ...] = ()
 
     @property
     def num_tokens(self) -> int:
-        """Tokens computed by the step."""
+        """Number of tokens that the step computes."""
         decodes = count_decodes(self.rows)
         return decodes + sum(row.num_new for row in self.rows[decodes:])
 
@@ -106,12 +106,12 @@ def samples_each(kind: RowKind) -> bool:
 
 
 def is_prefill(row: Row) -> bool:
-    """Return whether a row lies after the decodes."""
+    """Return whether a row is after the decodes."""
     return row.kind is not DECODE
 
 
 def count_decodes(rows: Sequence[Row]) -> int:
-    """Count the leading rows that are decodes."""
+    """Count the decodes at the beginning of the rows."""
     return bisect_left(rows, True, key=is_prefill)
 
 
@@ -123,11 +123,11 @@ class Sampled(NamedTuple):
 
     token_id: int | None
     logprobs: TokenLogprobs | None = None
-    is_ruled_out: bool = False  # the constraint allows none
-    is_left_out: bool = False  # nothing was sampled for the row: it did not have its mask in time
+    is_ruled_out: bool = False  # the constraint allows no token
+    is_left_out: bool = False  # no sample: the row's mask was late
 
 
-# Which tokens a row may sample: ceil(vocabulary / 32) words, from the lowest bit of the first on.
+# Mask of a row's allowed tokens: ceil(vocabulary / 32) words, from the lowest bit of the first on.
 Bitmask = npt.NDArray[np.int32]
 
 
@@ -135,7 +135,7 @@ class Launched(Protocol):
     """A launched step; the device may still be computing it."""
 
     def collect(self) -> list[Sampled]:
-        """Wait for the step and return what each row samples, in row order."""
+        """Wait for the step and return the samples, in row order."""
         ...
 
 
@@ -146,7 +146,7 @@ class Forward(Protocol):
     """
 
     def sample(self, allowed: Sequence[Bitmask | None]) -> Launched:
-        """Launch the sampling of all rows, given a mask for each that samples and is constrained.
+        """Launch the sampling of all rows, given a mask for each constrained row that samples.
 
         In row order; None where nobody waits for what the row samples. Where it raises, `skip`
         follows.
@@ -154,12 +154,12 @@ class Forward(Protocol):
         ...
 
     def skip(self) -> Launched:
-        """Skip the sampling; the step then yields nothing."""
+        """Skip the sampling; the step then has no samples."""
         ...
 
 
 class Runner(Protocol):
-    """Runner of steps in the order of launches; alone in the engine it holds tensors."""
+    """Runner of steps in order of launch; only the runner holds tensors."""
 
     def launch(self, step: Step) -> Launched:
         """Start computing `step`: its moves, the forward pass, the sampling.

@@ -1,4 +1,4 @@
-"""The step sizes that are captured, and so how many tokens cost no more than fewer.
+"""The step sizes that are captured, and so the numbers of tokens without extra cost.
 
 Knows: numbers of decodes and of other tokens. Does not know: how a step is captured
 (`graphs/steps.py`), in which batches (`graphs/buckets.py`), or what it is made of.
@@ -11,24 +11,24 @@ from functools import lru_cache
 BESIDE = (0, 8, 16, 32, 64, 128, 192, 256)  # decodes beside other rows
 NEW_TOKENS = (64, 128, 256)
 TOTALS = (384, 512, 640, 768, 1024, 1280)  # decodes and new tokens together, in larger buckets
-MOST_NEW = 1024  # in steps that are captured, unless the config says otherwise
-SHARING_NEW_TOKENS = (128, 256, 512)  # beside decodes that read prefixes together
+MOST_NEW = 1024  # in captured steps, unless the config has another number
+SHARING_NEW_TOKENS = (128, 256, 512)  # beside decodes that share prefixes
 
 
 def places_for(decodes: int) -> int:
-    """Return the places of the buckets for so many decodes; `decodes` where there is none."""
+    """Return the decodes of the smallest bucket for `decodes`; `decodes` without a bucket."""
     return next((count for count in BESIDE if count >= decodes), decodes)
 
 
 def new_tokens(places: int) -> list[int]:
-    """Return the new tokens of buckets beside so many places for decodes, ascending."""
+    """Return the new tokens of the buckets with `places` decodes, ascending."""
     few = {new for new in NEW_TOKENS if places + new < TOTALS[0]}
     many = {total - places for total in TOTALS if total - places >= NEW_TOKENS[0]}
     return sorted(few | many)
 
 
 def filled(decodes: int, new: int) -> int:
-    """Return the most tokens beside so many decodes in the bucket in which `new` are computed.
+    """Return the most new tokens of the bucket in which `decodes` and `new` are computed.
 
     `new` itself where a step is too large for any bucket.
     """

@@ -17,11 +17,11 @@ from torch import Tensor
 
 HostArray = npt.NDArray[Any]
 
-ALIGNMENT = 16  # bytes; every dtype in use may be viewed at a multiple of it
+ALIGNMENT = 16  # bytes; every dtype in use can be viewed at a multiple
 
 
 def host_buffer(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Allocate host memory for copies to or from `device` that nothing has to wait for.
+    """Allocate host memory for asynchronous copies to or from `device`.
 
     On CUDA it is pinned, and not handed out again before copies under way have ended.
     """
@@ -43,7 +43,7 @@ def to_device(arrays: Sequence[HostArray], device: torch.device) -> list[Tensor]
 
 
 def byte_offsets(arrays: Sequence[HostArray]) -> list[int]:
-    """Return the byte at which each array starts, and last the total."""
+    """Return the start byte of each array, and last the total."""
     padded = [-(-array.nbytes // ALIGNMENT) * ALIGNMENT for array in arrays]
     return [0, *np.cumsum(padded, dtype=np.int64).tolist()]
 
@@ -59,7 +59,7 @@ def _cut(on_device: Tensor, offset: int, array: HostArray) -> Tensor:
 
 
 class HostCopy:
-    """A copy of a device tensor to the host, as it is now; it may be written again at once."""
+    """A copy of a device tensor to the host; the tensor may be overwritten at once."""
 
     def __init__(self, tensor: Tensor) -> None:
         self._host = host_buffer(tensor.shape, tensor.dtype, tensor.device)
@@ -67,14 +67,14 @@ class HostCopy:
         self._arrived = record_event(tensor.device)
 
     def wait(self) -> HostArray:
-        """Wait for all launched before it, and return the tensor's numbers."""
+        """Wait for all earlier launches, and return the tensor's numbers."""
         if self._arrived is not None:
             self._arrived.synchronize()
         return self._host.numpy()
 
 
 def record_event(device: torch.device) -> torch.cuda.Event | None:
-    """Record an event after what was launched on `device`; None on a CPU, which does not queue."""
+    """Record an event after all launches on `device`; None on a CPU, which does not queue."""
     if device.type != "cuda":
         return None
     event = torch.cuda.Event()  # type: ignore[no-untyped-call]

@@ -16,7 +16,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 TCP = "tcp://"
-MAX_PORT = 65_534  # the next one is the heartbeat's
+MAX_PORT = 65_534  # the next port is the heartbeat's
 EVERYWHERE = ("0.0.0.0", "[::]", "*")
 
 
@@ -30,12 +30,12 @@ class Address:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The sockets' files."""
+        """The files of the sockets."""
         return () if self.path is None else (self.path, _beside(self.path))
 
 
 def address(text: str) -> Address:
-    """Parse `text`, a path or `tcp://host:port`, as an address; raises ValueError in a line."""
+    """Parse `text`, a path or `tcp://host:port`, as an address; raises a one-line ValueError."""
     if not text.startswith(TCP):
         path = Path(text)
         if not path.name:
@@ -51,7 +51,7 @@ def is_tcp(text: str) -> bool:
 
 
 def exchange_at(engine: str) -> str:
-    """Return the exchange address of an engine that others fetch from: two ports on, or `.x`."""
+    """Return an engine's exchange address for other engines: two ports on, or the suffix `.x`."""
     if not is_tcp(engine):
         return f"{engine}.x"
     host, port = host_and_port(engine)
@@ -59,7 +59,7 @@ def exchange_at(engine: str) -> str:
 
 
 def as_reached(told: str, engine: str) -> str:
-    """Return an engine's own address as seen by those who reach the engine at `engine`.
+    """Return the address `told` by an engine as reachable from clients of the address `engine`.
 
     An engine that listens on all of its interfaces does not know what it is called elsewhere.
     """
@@ -70,7 +70,7 @@ def as_reached(told: str, engine: str) -> str:
 
 
 def host_and_port(text: str) -> tuple[str, int]:
-    """Split `tcp://host:port`, an IPv6 host in brackets; raises ValueError in a line."""
+    """Split `tcp://host:port`, an IPv6 host in brackets; raises a one-line ValueError."""
     parts = urlsplit(text)
     try:
         host, port = parts.hostname, parts.port

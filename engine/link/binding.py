@@ -1,4 +1,4 @@
-"""The binding of the engine's sockets: files that nobody else may open, TCP with a key."""
+"""The binding of the engine's sockets: files closed to other users, TCP with a key."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from engine.link.tcp.curve import LinkKey, Socket, serve_with
 
 
 def make_way(path: Path) -> None:
-    """Make the directory, and remove the socket of an engine that is gone."""
+    """Make the socket's directory, and remove the socket of an engine that is gone."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not path.exists():
         return
@@ -27,7 +27,7 @@ def make_way(path: Path) -> None:
 
 
 def bind(socket: Socket, endpoint: str, key: LinkKey | None, setting: str = "socket") -> None:
-    """Bind so that a socket's file is never open to others, not even for a moment.
+    """Bind so that a socket's file is never open to other users, not even for a moment.
 
     Raises OSError, naming the setting that has the address.
     """

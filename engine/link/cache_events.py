@@ -1,4 +1,4 @@
-"""Events of an engine's prefix cache for gateways: the blocks there, and their tiers.
+"""Events of an engine's prefix cache for gateways: its blocks, and their tiers.
 
     Subscribe ->
              <- CacheEvents 0: Cleared, Added ...       a snapshot, in pieces, and between its
@@ -24,34 +24,34 @@ TierName = Literal["device", "host", "disk"]
 
 
 class Added(msgspec.Struct, frozen=True, array_like=True, tag="added"):
-    """Blocks that are in the tree now; `tier` is the fastest that has a copy."""
+    """Blocks added to the tree; `tier` is the fastest that has a copy."""
 
     tier: TierName
     keys: bytes  # 16 bytes a block
 
 
 class Moved(msgspec.Struct, frozen=True, array_like=True, tag="moved"):
-    """Blocks of the tree whose fastest copy lies in another tier now."""
+    """Blocks of the tree whose fastest copy is now in another tier."""
 
     tier: TierName
     keys: bytes
 
 
 class Removed(msgspec.Struct, frozen=True, array_like=True, tag="removed"):
-    """Blocks that the tree has forgotten."""
+    """Blocks removed from the tree."""
 
     keys: bytes
 
 
 class Cleared(msgspec.Struct, frozen=True, array_like=True, tag="cleared"):
-    """Start of a snapshot, or an empty tree: what was sent before holds no more."""
+    """Start of a snapshot, or an empty tree: earlier events are void."""
 
 
 CacheChange = Added | Moved | Removed | Cleared
 
 
 class CacheEvents(msgspec.Struct, frozen=True, kw_only=True, tag="cache_events"):
-    """Changes in the order in which they came about.
+    """Changes of the cache in order of time.
 
     Numbered from 0 for each connection. After a gap only one that begins with `Cleared` is of use.
     """
@@ -61,7 +61,7 @@ class CacheEvents(msgspec.Struct, frozen=True, kw_only=True, tag="cache_events")
 
 
 class Subscribe(msgspec.Struct, frozen=True, tag="subscribe"):
-    """Send a snapshot of the cache, and from then on what changes. May be repeated."""
+    """Request for a snapshot of the cache, and its later changes. May be repeated."""
 
 
 class EventsTaken(msgspec.Struct, frozen=True, tag="events_taken"):

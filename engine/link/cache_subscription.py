@@ -1,4 +1,4 @@
-"""A gateway's end of the events of one engine's cache: they are passed on in order, or not at all.
+"""A gateway's subscription to one engine's cache events: passed on in order, or not at all.
 
     the number expected          passed on
     a lower one                  was there before: dropped
@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from engine.link.cache_events import CacheEvents, Cleared, EventsTaken, Subscribe
 
-TAKEN_EVERY = 8  # messages; the engine lets four times as many be under way
+TAKEN_EVERY = 8  # messages; the engine allows four times as many unconfirmed messages
 
 Listener = Callable[[CacheEvents], None]
 
@@ -27,12 +27,12 @@ class CacheSubscription:
         self._listen = listen
         self._send = send
         self._expected = 0
-        self._unheard = 0  # after the last one that came, whether it was passed on or dropped
+        self._unheard = 0  # number of the last message that came, passed on or dropped
         self._awaits_snapshot = False
         send(Subscribe())
 
     def receive(self, events: CacheEvents) -> None:
-        """Pass on what is in order, and let the engine know how far all has come."""
+        """Pass on events that are in order, and confirm all received events to the engine."""
         if events.number < self._expected:
             return
         if self._is_usable(events):

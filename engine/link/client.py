@@ -1,4 +1,4 @@
-"""The gateway's end of the link: running requests, and how each of them ends.
+"""The gateway's end of the link: running requests, and their ends.
 
 Every connection is a new socket, so no message to or from a dead engine reaches its successor:
 
@@ -56,8 +56,8 @@ from engine.link.tcp.curve import FailedHandshakes, LinkKey, Socket
 
 _log = logging.getLogger(__name__)
 
-RETRY_AFTER_S = 2.0  # an engine that died is back within seconds
-HANDSHAKE_RETRY_S = 0.5  # after one that failed
+RETRY_AFTER_S = 2.0  # seconds: an engine that died is back soon
+HANDSHAKE_RETRY_S = 0.5  # seconds after a failed handshake
 
 
 class EngineClient(EngineQueries):
@@ -73,7 +73,7 @@ class EngineClient(EngineQueries):
         on_cache_events: Listener | None = None,
         flushes: ReadFlushes | None = None,
     ) -> None:
-        """Connect to `engine`, whose step loop may stand `silence_s` (None: by its device).
+        """Connect to `engine`, whose step loop may stall for `silence_s` (None: by its device).
 
         `on_cache_events` is called with what changes in the engine's cache, in order; every engine
         that connects begins with a snapshot. None: the engine is not asked to send any.
@@ -91,7 +91,7 @@ class EngineClient(EngineQueries):
         self._requests: dict[str, EventQueue] = {}
         self._on_end: dict[str, OnEnd] = {}  # of requests that the engine has not ended
         self._serving: asyncio.Task[None] | None = None
-        self._partition: Partition | None = None  # the last one
+        self._partition: Partition | None = None  # the last partition
         self._on_cache_events = on_cache_events
         self._subscription: CacheSubscription | None = None  # of this connection
         self._flushes = FlushTelling(flushes, self._send)
@@ -99,18 +99,18 @@ class EngineClient(EngineQueries):
 
     @property
     def is_stalled(self) -> bool:
-        """True if the connected engine's process has stopped: it may go on, or be given up."""
+        """True if the connected engine's process is stopped: it may resume, or be given up."""
         connection = self._connection
         return connection is not None and connection.state is ConnectionState.SILENT
 
     @property
     def welcome(self) -> Welcome | None:
-        """Description of the connected engine; None while none is connected."""
+        """Description of the connected engine; None without a connection."""
         return self._welcome
 
     @property
     def handshake_error(self) -> str | None:
-        """Handshake error of the other end; None where it hears this one, or nobody answers."""
+        """Handshake error of the engine; None if handshakes succeed, or if no engine answers."""
         connection = self._connection
         if self._key is None or connection is None or connection.handshake_failed is False:
             return None
@@ -118,26 +118,26 @@ class EngineClient(EngineQueries):
 
     @property
     def is_idle(self) -> bool:
-        """True if no request is under way, nor the end of one that its caller has left."""
+        """True if no request runs, and no request that its caller left is still ending."""
         return not (self._requests or self._on_end)
 
     @property
     def replicas(self) -> Mapping[str, ReplicaHealth]:
-        """None: this is one engine."""
+        """Always empty: the client is one engine."""
         return {}
 
     @property
     def router_answers(self) -> None:
-        """None: nobody has to choose."""
+        """Always None: one engine needs no router."""
         return None
 
     async def start(self) -> None:
-        """Start connecting, in the background: the engine may come later."""
+        """Start connecting in the background: the engine may start later."""
         self._serving = asyncio.create_task(self._serve(), name="engine-client")
-        self._serving.add_done_callback(log_failure)  # without it no engine is ever ready
+        self._serving.add_done_callback(log_failure)  # without this task no engine is ever ready
 
     async def close(self) -> None:
-        """Drop the connection; what still runs fails with EngineDied."""
+        """Close the connection; running requests fail with EngineDied."""
         if self._serving is not None:
             self._serving.cancel()
             await asyncio.wait([self._serving])
@@ -159,7 +159,7 @@ class EngineClient(EngineQueries):
                     else:
                         raise _as_error(event)
         finally:
-            # Still registered: the caller left before the engine was done.
+            # Still registered: the caller left before the engine ended the request.
             if self._requests.get(request.request_id) is event_queue:
                 self._send(Cancel(request.request_id))
                 await outlasting(event_queue.ended(), LEAVE_S)
@@ -179,7 +179,7 @@ class EngineClient(EngineQueries):
         return True
 
     def partition(self, flows: Mapping[str, FlowQuota]) -> None:
-        """Divide the cache among these flows; every engine that connects is sent it first."""
+        """Divide the cache among these flows; every engine that connects later is told first."""
         self._partition = Partition(flows=dict(flows))
         if self._welcome is not None:
             self._send(self._partition)
@@ -187,8 +187,6 @@ class EngineClient(EngineQueries):
     def flush_recorded(self, flushes: Mapping[str, str | None]) -> None:
         """Send recorded flushes, also to an engine that connects later."""
         self._flushes.tell(flushes, is_connected=self._welcome is not None)
-
-    # From callers to the engine
 
     def _begin(self, request: Generate, on_end: OnEnd | None) -> EventQueue:
         if request.request_id in self._requests:
@@ -204,22 +202,20 @@ class EngineClient(EngineQueries):
         self._send_or_raise(query)
 
     def _send_or_raise(self, message: Generate | QueryMessage) -> None:
-        """Hand a message to the engine now; EngineUnavailable when there is none to take it."""
+        """Send a message to the engine now; raise EngineUnavailable without a connected engine."""
         if self.is_stalled:
             raise EngineUnavailable("the engine does not answer", retry_after_s=RETRY_AFTER_S)
         if self._welcome is None or not self._send(message):
             raise EngineUnavailable("no engine is connected", retry_after_s=RETRY_AFTER_S)
 
     def _send(self, message: ToEngine) -> bool:
-        """Hand a message to the engine now; False when there is none to take it."""
+        """Send a message to the engine now; return False without a connected engine."""
         if self._connection is None:
             return False
         try:
             return self._connection.send(message)
         except EncodeError as error:
             raise InvalidRequest(str(error)) from error
-
-    # From the engine to callers
 
     def _receive(self, message: FromEngine) -> None:
         if isinstance(message, StepReply):
@@ -234,7 +230,7 @@ class EngineClient(EngineQueries):
             self._resolve(message)
 
     def _deliver(self, event: Event) -> None:
-        """Give an event to its request; after a cancel, no task waits for it."""
+        """Give an event to its request; after a cancel, no task waits for the event."""
         if isinstance(event, Tokens):
             event_queue = self._requests.get(event.request_id)
         else:
@@ -251,11 +247,9 @@ class EngineClient(EngineQueries):
         if self._on_cache_events is not None:
             self._subscription = CacheSubscription(self._on_cache_events, self._send)
         exchange = welcome.exchange_address
-        if exchange is not None:  # as this host's neighbours reach it
+        if exchange is not None:  # as clients of this host reach it
             exchange = as_reached(exchange, self._engine)
         self._welcome = structs.replace(welcome, exchange_address=exchange)
-
-    # The connection
 
     async def _serve(self) -> None:
         context: zmq.Context[Socket] = zmq.Context()
@@ -281,7 +275,7 @@ class EngineClient(EngineQueries):
         await self._after_handshake(failed=connection.handshake_failed is True)
 
     async def _after_handshake(self, *, failed: bool) -> None:
-        """Log failing handshakes once, and wait a little before the next one."""
+        """Log failed handshakes once, and wait a little before the next handshake."""
         is_new = self._handshakes.count(failed=failed)
         if is_new and self.handshake_error is not None:
             _log.error("%s", self.handshake_error)
@@ -289,7 +283,7 @@ class EngineClient(EngineQueries):
             await asyncio.sleep(HANDSHAKE_RETRY_S)
 
     def _fail_all(self, why: str) -> None:
-        """Fail whatever waits for the engine, which is gone."""
+        """Fail all requests and queries of the engine, which is gone."""
         self._welcome = self._subscription = None
         self._flushes.stop()
         requests, self._requests = self._requests, {}

@@ -20,7 +20,7 @@ _Message = TypeVar("_Message")
 
 
 class EncodeError(ValueError):
-    """Message larger than a frame may be."""
+    """Message that exceeds the size of a frame."""
 
 
 class DecodeError(ValueError):
@@ -37,7 +37,7 @@ class Codec:
         self._from_engine: msgspec.msgpack.Decoder[FromEngine] = msgspec.msgpack.Decoder(FromEngine)
 
     def encode(self, message: ToEngine | FromEngine) -> bytes:
-        """Encode a message as one frame; raises EncodeError when it would be too large."""
+        """Encode a message as one frame; raises EncodeError for too large a message."""
         frame = self._encoder.encode(message)
         if len(frame) > self.max_frame_bytes:
             raise EncodeError(f"a frame of {len(frame)} bytes; {self.max_frame_bytes} are allowed")
@@ -57,12 +57,12 @@ class Codec:
         try:
             return decoder.decode(frame)
         except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
-            # The message of the error may quote the frame, and a frame holds a prompt.
+            # msgspec's error may quote the frame, and a frame contains a prompt.
             raise DecodeError(f"not a message: {type(error).__name__}") from None
 
 
 def unpack_token_ids(data: bytes) -> npt.NDArray[np.int32]:
-    """Undo `pack_token_ids`, into a fresh array; raises DecodeError on a cut-off id."""
+    """Unpack token ids into a new array; raises DecodeError on a cut-off id."""
     if len(data) % 4:
         raise DecodeError(f"{len(data)} bytes are no whole number of token ids")
     return np.frombuffer(data, dtype="<i4").astype(np.int32)

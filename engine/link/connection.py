@@ -30,17 +30,17 @@ from engine.link.pieces import in_pieces
 from engine.link.tcp.curve import LinkKey, Socket, connect_with
 
 RECONNECT_MS = 50
-# The step loop always turns between two steps, so these are bounds on what one step may take.
+# Seconds that one step may take at most: the step loop turns only between two steps.
 SILENCE_S = {"cpu": 120.0, "cuda": 10.0}
 _WATCHED = (
     zmq.EVENT_DISCONNECTED
-    | zmq.EVENT_CONNECT_RETRIED  # nobody listens
+    | zmq.EVENT_CONNECT_RETRIED  # no listening socket
     | zmq.EVENT_HANDSHAKE_SUCCEEDED
-    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL  # it closed the connection, and says no more
+    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL  # the peer closed the connection without a reason
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 )
-_FRAMES_AT_ONCE = 64  # then other tasks of the event loop get a turn
+_FRAMES_AT_ONCE = 64  # frames before other tasks of the event loop get a turn
 
 
 class ConnectionState(Enum):
@@ -67,14 +67,14 @@ class Connection:
         *,
         codec: Codec,
         silence_s: float | None,
-        receive: Callable[[FromEngine], None],  # is given each message
+        receive: Callable[[FromEngine], None],  # called with each message
         heartbeat_s: float = HEARTBEAT_S,
         key: LinkKey | None = None,
     ) -> None:
-        """Connect to an engine whose step loop may stand `silence_s` (None: by its device)."""
+        """Connect to an engine whose step loop may stall for `silence_s` (None: by its device)."""
         self.state = ConnectionState.CONNECTING
         self.why_closed = ""
-        self.handshake_failed: bool | None = None  # False too where nobody listens
+        self.handshake_failed: bool | None = None  # also False without a listening socket
         self._engine = engine
         self._socket = _open(context, engine, codec.max_frame_bytes, key)
         self._monitor = self._socket.get_monitor_socket(
@@ -95,7 +95,7 @@ class Connection:
         )
 
     def send(self, message: ToEngine) -> bool:
-        """Hand a message to the socket now; False when there is no peer to take it.
+        """Send a message to the socket now; return False without a connected peer.
 
         Raises EncodeError where the message is too large.
         """
@@ -110,7 +110,7 @@ class Connection:
         return True
 
     async def run(self) -> None:
-        """Greet, receive, and return once the peer is gone or useless; `why_closed` is set."""
+        """Greet and receive until the peer is gone or useless; then `why_closed` is set."""
         loop = asyncio.get_running_loop()
         try:
             loop.add_reader(self._socket.FD, self._receive_waiting)
@@ -135,7 +135,7 @@ class Connection:
             self._closed.set()
 
     def _receive_waiting(self) -> None:
-        """Pass on what has come; on bytes that are no message, close this connection."""
+        """Pass on received messages; on bytes that are no message, close this connection."""
         try:
             for _ in range(_FRAMES_AT_ONCE):
                 if self.state is ConnectionState.CLOSED:
@@ -145,12 +145,12 @@ class Connection:
             if self.state is ConnectionState.DRAINING:
                 self._close("the engine died")
         except DecodeError:
-            self._close("the engine died")  # another version's engine, or a broken one
+            self._close("the engine died")  # the engine is broken, or of another version
         else:
             self._receive_soon()
 
     def _receive_soon(self) -> None:
-        """Receive again soon: ZMQ's descriptor is edge-triggered, and any use of it resets it.
+        """Receive again soon: ZMQ's descriptor is edge-triggered; any use of the socket resets it.
 
         So after every use there may be messages for which the event loop gets no event.
         """
@@ -168,7 +168,7 @@ class Connection:
         self._look_later(usual if self._silence_s is None else self._silence_s)
 
     def _look_ahead(self) -> None:
-        """Check what the engine waits for."""
+        """Read heartbeats while the engine's welcome is awaited."""
         if self.state is ConnectionState.AWAITING_WELCOME:
             self._heartbeat.look()
             asyncio.get_running_loop().call_later(self._heartbeat_s, self._look_ahead)
@@ -177,7 +177,7 @@ class Connection:
         asyncio.get_running_loop().call_later(self._heartbeat_s, self._look, silence_s)
 
     def _look(self, silence_s: float) -> None:
-        """Check that the heartbeat has come, and that the step loop goes on."""
+        """Check that heartbeats come, and that the step loop turns."""
         if self.state not in (ConnectionState.OPEN, ConnectionState.SILENT):
             return
         self._heartbeat.look()
@@ -189,7 +189,7 @@ class Connection:
             self._look_later(silence_s)
 
     def _on_monitor(self) -> None:
-        """Note what the monitor says; if the peer is gone, still receive what it sent last."""
+        """Handle the monitor's events; if the peer is gone, still receive its last messages."""
         while (event := self._monitored()) is not None:
             if event == zmq.EVENT_CONNECT_RETRIED:
                 self.handshake_failed = bool(self.handshake_failed)
@@ -212,8 +212,8 @@ def _open(
 ) -> Socket:
     socket = context.socket(zmq.DEALER)
     socket.set(zmq.LINGER, 0)
-    # Not IMMEDIATE: that drops what the engine said last. Nothing is queued to an absent engine
-    # all the same, since requests are taken only after its welcome.
+    # Not IMMEDIATE, which drops the engine's last messages. No request is queued to an absent
+    # engine all the same, since requests are taken only after its welcome.
     socket.set(zmq.SNDHWM, 0)
     socket.set(zmq.RCVHWM, 0)
     socket.set(zmq.MAXMSGSIZE, max_frame_bytes)

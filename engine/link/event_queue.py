@@ -9,7 +9,7 @@ from engine.link.messages import Event, Tokens
 
 
 class EventQueue:
-    """Events of one request that were not taken yet. `asyncio.Queue` costs three times as much.
+    """Unread events of one request. `asyncio.Queue` costs three times as much.
 
     It has no bound: whoever takes them waits for no client (`gateway.http.backlog`).
     """
@@ -22,11 +22,11 @@ class EventQueue:
 
     @property
     def has_any(self) -> bool:
-        """True if there are events that were not taken."""
+        """True if there are unread events."""
         return bool(self._events)
 
     def put(self, event: Event | EngineError) -> None:
-        """Add one; never waits."""
+        """Add an event; never waits."""
         self._events.append(event)
         if self._waiter is not None:
             if not self._waiter.done():
@@ -34,7 +34,7 @@ class EventQueue:
             self._waiter = None
 
     async def take(self) -> list[Event | EngineError]:
-        """Take all events; wait for the first. For one reader."""
+        """Return all unread events; wait for the first. For one reader."""
         if not self._events:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
@@ -42,6 +42,6 @@ class EventQueue:
         return events
 
     async def ended(self) -> None:
-        """Drop what comes until the request's end, or its error, has come."""
+        """Drop events until the request's end, or its error, has come."""
         while all(isinstance(event, Tokens) for event in await self.take()):
             pass

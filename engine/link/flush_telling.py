@@ -1,4 +1,4 @@
-"""The telling of recorded flushes to an engine: all before it is used, then new ones.
+"""The sending of recorded flushes to an engine: all before it is used, then new flushes.
 
 Knows: which the engine has been told. Does not know: where they are recorded, or what they drop.
 """
@@ -18,15 +18,15 @@ ReadFlushes: TypeAlias = Callable[[], Awaitable[Mapping[str, str | None]]]
 
 
 class FlushTelling:
-    """Flushes told to one engine. `read` gives all, by id; None: nobody records any."""
+    """Flushes sent to one engine. `read` returns all, by id; None: flushes are not recorded."""
 
     def __init__(self, read: ReadFlushes | None, send: Callable[[RecordedFlushes], bool]) -> None:
         self._read, self._send = read, send
-        self._flushes: dict[str, str | None] = {}  # as far as known
+        self._flushes: dict[str, str | None] = {}  # the known flushes
         self._telling: asyncio.Task[None] | None = None
 
     def tell(self, flushes: Mapping[str, str | None], *, is_connected: bool) -> None:
-        """Record these flushes, and send the new ones to an engine that is connected."""
+        """Record these flushes, and send new ones to a connected engine."""
         new = {one: flow for one, flow in flushes.items() if one not in self._flushes}
         self._flushes = dict(flushes)
         if new and is_connected:
@@ -41,7 +41,7 @@ class FlushTelling:
         self._telling.add_done_callback(log_failure)
 
     def stop(self) -> None:
-        """Stop telling an engine that is gone."""
+        """Stop sending to an engine that is gone."""
         if self._telling is not None:
             self._telling.cancel()
 

@@ -1,4 +1,4 @@
-"""The heartbeat of an engine: is its process alive, and does its step loop go on?
+"""The heartbeat of an engine: is its process alive, and does its step loop turn?
 
 A thread of the engine publishes how many turns its step loop has made, whatever a step takes:
 
@@ -26,8 +26,8 @@ from engine.link.address import address
 from engine.link.tcp.curve import LinkKey, Socket, connect_with, read_link_key
 
 HEARTBEAT_S = 0.5
-PATIENCE_S = 5.0  # of a health check
-MISSED = 4  # heartbeats in a row: then less than 3 s have passed
+PATIENCE_S = 5.0  # seconds of a health check
+MISSED = 4  # successive heartbeats: less than 3 s
 _COUNT_BYTES = 8
 
 
@@ -37,7 +37,7 @@ class Heartbeat:
     def __init__(
         self, socket: Socket, turns: Callable[[], int], *, every_s: float = HEARTBEAT_S
     ) -> None:
-        """Publish on `socket`, a bound PUB, how many `turns` the step loop has made."""
+        """Publish the number of `turns` of the step loop on `socket`, a bound PUB."""
         self._socket = socket
         self._every_s = every_s
         self._turns = turns  # called on the thread
@@ -51,35 +51,35 @@ class Heartbeat:
         self._socket.close(linger=0)
 
     def stop(self) -> None:
-        """End the thread: the socket is its caller's again. May be repeated."""
+        """End the thread, and return the socket to its caller. May be repeated."""
         self._is_over.set()
         self._thread.join()
 
     def _run(self) -> None:
         while not self._is_over.wait(self._every_s):
             count = self._turns().to_bytes(_COUNT_BYTES, "little")
-            self._socket.send(count)  # never waits: PUB drops
+            self._socket.send(count)  # never waits: a PUB socket drops messages
 
 
 class HeartbeatListener:
-    """The other end. It counts looks, not seconds: a pause of this very process counts as one."""
+    """Gateway's end. It counts looks, not seconds: a pause of this very process counts as one."""
 
     def __init__(
         self, context: zmq.Context[Socket], engine: str, key: LinkKey | None = None
     ) -> None:
-        """Listen to the heartbeat of `engine`, an address; `key` is needed over TCP."""
-        self.missed = 0  # looks in a row without a heartbeat
-        self.stuck = 0  # looks in a row that found the step loop where it was
-        self.turns: int | None = None  # of the step loop, as far as is known
+        """Listen to the heartbeat of `engine`, an address; `key` is required over TCP."""
+        self.missed = 0  # successive looks without a heartbeat
+        self.stuck = 0  # successive looks without a turn of the step loop
+        self.turns: int | None = None  # last known turns of the step loop
         self._socket = context.socket(zmq.SUB)
-        self._socket.set(zmq.CONFLATE, 1)  # only the last one is kept
+        self._socket.set(zmq.CONFLATE, 1)  # keeps only the last message
         self._socket.set(zmq.SUBSCRIBE, b"")
         if key is not None:
             connect_with(self._socket, key)
         self._socket.connect(address(engine).heartbeat)
 
     def look(self, timeout_s: float = 0.0) -> None:
-        """Take the last heartbeat, if one has come since the look before or comes in time."""
+        """Read the last heartbeat since the previous look, or wait `timeout_s` for one."""
         before = self.turns
         self.missed += 1
         self.stuck += 1
@@ -90,11 +90,11 @@ class HeartbeatListener:
                 self.stuck = 0
 
     def begin(self) -> None:
-        """Count from now on: what came before was not of a step loop."""
+        """Count from now on: earlier heartbeats were not of a step loop."""
         self.missed = self.stuck = 0
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         self._socket.close(linger=0)
 
 

@@ -1,4 +1,4 @@
-"""The interface of an engine to a gateway, whatever implements it."""
+"""The interface of an engine to a gateway."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ OnEnd: TypeAlias = Callable[[Finished | Failed], None]
 """Called with the engine's end of a request, once, when it comes."""
 
 
-ANSWER_S = 5.0  # one that hangs must not hang the routes that would show that it does
+ANSWER_S = 5.0  # seconds: a hanging engine must not hang the routes that report it
 
 ReplicaState = Literal["ready", "stalled", "draining", "absent", "handshake_failed", "refused"]
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaHealth:
-    """Health of one of several engines; `why` it takes no requests, "" where it does."""
+    """Health of one of several engines; `why` it takes no requests, "" if it takes them."""
 
     state: ReplicaState
     why: str
     engine_id: str | None = None  # of the connected engine
-    role: Role = "both"  # likewise, or of the last one
-    known_blocks: int = 0  # that its gateway knows it to have cached
+    role: Role = "both"  # of the connected engine, or of the last one
+    known_blocks: int = 0  # cached blocks that its gateway knows of
 
 
 @dataclass(frozen=True, slots=True)
 class Restarted:
-    """All events of a request so far are void: whoever asks for more gets a new answer.
+    """Event that voids all events of a request so far: a continued stream is a new answer.
 
     Whoever has shown any of them raises `error`, for which the answer broke off.
     """
@@ -41,18 +41,18 @@ class Restarted:
 
 
 class Engine(Protocol):
-    """Implemented by `EngineClient`, by several of them together (`gateway.replicas`), and by
+    """Implemented by `EngineClient`, by several clients together (`gateway.replicas`), and by
     `tests/doubles/engine/fake_engine.py`.
     """
 
     @property
     def welcome(self) -> Welcome | None:
-        """Description of the connected engine; None while none is connected."""
+        """Description of the connected engine; None without a connection."""
         ...
 
     @property
     def is_stalled(self) -> bool:
-        """True if the connected engine's process has stopped: it may go on, or be given up."""
+        """True if the connected engine's process is stopped: it may resume, or be given up."""
         ...
 
     @property
@@ -65,12 +65,12 @@ class Engine(Protocol):
 
     @property
     def replicas(self) -> Mapping[str, ReplicaHealth]:
-        """The engines that this one consists of, by their names; none where it is one alone."""
+        """The engines in this one, by their names; empty for a single engine."""
         ...
 
     @property
     def router_answers(self) -> bool | None:
-        """True if the process that chooses among several engines answers; None without one."""
+        """True if the process that routes among several engines answers; None without it."""
         ...
 
     def generate(
@@ -94,7 +94,7 @@ class Engine(Protocol):
         ...
 
     async def ask(self, query: Query[R], within_s: float | None = ANSWER_S) -> R:
-        """Return the reply to a query, which may take so many seconds; None: any.
+        """Return the reply to a query within `within_s` seconds; None: unlimited.
 
         Raises EngineUnavailable while no engine is connected and where it takes longer, and the
         refusal where the engine refuses what is asked (`Reply.error`).
@@ -102,7 +102,7 @@ class Engine(Protocol):
         ...
 
     def flush_recorded(self, flushes: Mapping[str, str | None]) -> None:
-        """Do those of all recorded flushes that are not done: id to flow, None is everything.
+        """Do all recorded flushes that are not done: id to flow, or to None for everything.
 
         Not waited for: an engine that is connected does them before what is asked of it later.
         """

@@ -20,7 +20,7 @@ from msgspec import Meta
 from engine.link.cache_events import CacheEvents, EventsTaken, Subscribe
 from engine.link.query_messages import QueryMessage, ReplyMessage
 from engine.link.stats_messages import TierTokens
-from prefix_cache.names import Loads as Loads  # with the rest of a request
+from prefix_cache.names import Loads as Loads  # imported with the rest of a request
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 FinishReason = Literal["stop", "length", "cancelled"]
 GrammarKind = Literal["json_schema", "regex", "lark", "gbnf"]
-Role = Literal["prefill", "decode", "both"]  # which part of requests an engine is for
+Role = Literal["prefill", "decode", "both"]  # phase of requests that an engine is for
 Priority = Literal["interactive", "batch"]  # batch waits for interactive, within bounds
 
 
 def pack_token_ids(token_ids: npt.ArrayLike) -> bytes:
-    """Pack token ids as they travel: int32, little endian."""
+    """Pack token ids for the link: int32, little endian."""
     # Imported here: commands need this file, but send no tokens, and numpy takes 0.1 s to load.
     import numpy as np
 
@@ -42,16 +42,16 @@ def pack_token_ids(token_ids: npt.ArrayLike) -> bytes:
 
 
 class LogitBias(msgspec.Struct, frozen=True, array_like=True):
-    """Biases of the logits of some tokens, as they travel: ids and values little endian.
+    """Biases of the logits of some tokens, packed: ids and values little endian.
 
     Packed, since a request has up to some thousand for each of its choices, and only the
     device has to look at them one by one.
     """
 
     token_ids: bytes = b""  # int32, each once
-    values: bytes = b""  # float32, as many
+    values: bytes = b""  # float32, one for each id
 
-    def __len__(self) -> int:  # tokens that have a bias
+    def __len__(self) -> int:  # number of tokens with a bias
         return len(self.token_ids) // 4
 
 
@@ -63,7 +63,7 @@ def pack_logit_bias(bias: Mapping[int, float]) -> LogitBias:
 
 
 class Grammar(msgspec.Struct, frozen=True, array_like=True):
-    """Grammar of an answer. The engine compiles it; a tenant's is never shared with others.
+    """Grammar of an answer. The engine compiles it; a tenant's grammar is never shared.
 
     Any JSON object is the schema `{"type": "object"}`, a choice of texts a regex or a Lark rule;
     calls of tools among text are Lark, with `%json {...}` for the schemas of their arguments.
@@ -74,9 +74,9 @@ class Grammar(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
-    """Parameters of sampling. Validated at admission; nothing after it re-checks."""
+    """Sampling parameters, validated at admission and never checked again."""
 
-    max_tokens: int  # 0: the prompt is computed into the cache, and nothing is told of a token
+    max_tokens: int  # 0: the prompt is computed into the cache, without sampled tokens
     min_tokens: int = 0
     temperature: float = 1.0  # 0 is greedy
     top_k: int = 0  # 0 is off
@@ -87,8 +87,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     repetition_penalty: float = 1.0
     logit_bias: LogitBias = LogitBias()
     seed: int | None = None
-    num_logprobs: int | None = None  # None: no logprobs; 0: the chosen token's alone
-    prompt_logprobs: int | None = None  # the same of every token of the prompt but the first
+    num_logprobs: int | None = None  # None: no logprobs; 0: the sampled token's alone
+    prompt_logprobs: int | None = None  # the same for every token of the prompt but the first
     stop_token_ids: frozenset[int] = frozenset()
     ignore_eos: bool = False
     grammar: Grammar | None = None
@@ -99,10 +99,10 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
 
 
 class Mark(msgspec.Struct, frozen=True, array_like=True):
-    """A part of a prompt, from its beginning on, that is to be retained in the cache."""
+    """The first tokens of a prompt, to be retained in the cache."""
 
-    num_tokens: int  # of them whole blocks count
-    seconds: float  # from each use on
+    num_tokens: int  # of which whole blocks count
+    seconds: float  # retention after each use
 
 
 class FetchSource(msgspec.Struct, frozen=True, array_like=True):
@@ -112,35 +112,35 @@ class FetchSource(msgspec.Struct, frozen=True, array_like=True):
     """
 
     address: str  # of its exchange of blocks (`Welcome.exchange_address`)
-    num_tokens: int  # of the prompt, from its beginning on, that are believed to be there
-    # A request that computes this prompt there: blocks are sent as they come to be, until its
-    # prompt is computed. None: what is there now is sent.
+    num_tokens: int  # of the prompt, from its beginning, that it probably has
+    # A request that computes this prompt there: new blocks are sent until its prompt is computed.
+    # None: only present blocks are sent.
     request_id: str | None = None
-    only: bool = False  # what does not come is not computed: the request ends without a token
+    only: bool = False  # missing blocks are not computed: the request ends without a token
 
 
 class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
-    """One sequence to continue. `n` choices are `n` of these; single flight shares the prompt."""
+    """One sequence to continue. A request of `n` choices is `n` of these; they share the prompt."""
 
     request_id: str
     token_ids: bytes  # int32, little endian
     namespaces: tuple[tuple[int, bytes], ...]  # spans of a NamespacePath
     block_keys: bytes  # 16 bytes for every whole block of the prompt
-    flow: str  # whose turn it is; opaque to the engine
+    flow: str  # unit of fairness; opaque to the engine
     weight: float = 1.0
     priority: Priority = "interactive"
     sampling: SamplingParams
-    use_cache: bool = True  # False: neither read from the cache nor write to it
+    use_cache: bool = True  # False: no reads from the cache, no writes to it
     loads: Loads = "auto"
-    # The flow's floor and ceiling as shares of each tier, 0 to 1; flows divide what lies between
+    # The flow's floor and ceiling as shares of each tier, 0 to 1; flows divide the rest between
     # by weight. None: no floor, no ceiling. Of no effect where tiers are partitioned.
     cache_quota: tuple[float, float] | None = None
     # A label for the blocks that it writes into the last of its namespaces. The first request that
-    # hits them receives the label (`WrittenAndRead`). Opaque to the engine; "": none.
+    # hits them receives the label (`WrittenAndRead`). Opaque to the engine; "": no label.
     writer: str = ""
     marks: tuple[Mark, ...] = ()  # in order of their tokens
-    source: FetchSource | None = None  # where to fetch from what of the prompt is not cached here
-    is_counted: bool = True  # the prompt, as looked up; False: the engine that answers counts it
+    source: FetchSource | None = None  # engine to fetch uncached blocks from
+    is_counted: bool = True  # the prompt counts as looked up; False: the other engine counts it
 
 
 class FlowQuota(msgspec.Struct, frozen=True, array_like=True):
@@ -152,7 +152,7 @@ class FlowQuota(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Partition(msgspec.Struct, frozen=True, kw_only=True, tag="partition"):
-    """Divide each tier of the cache among these flows: each has its fair share for itself.
+    """Request to divide each tier of the cache among these flows by fair shares.
 
     Replaces what was sent before; without any flow, flows share all tiers (`Generate.cache_quota`).
     One that is not named has no part. Not answered; may be repeated.
@@ -162,7 +162,7 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True, tag="partition"):
 
 
 class RecordedFlushes(msgspec.Struct, frozen=True, kw_only=True, tag="flushes"):
-    """Flushes that were ordered at any time, by their ids; None: of everything.
+    """All flushes that were ordered at any time, flows by id; None: a flush of everything.
 
     The engine does those that its cache, its disk included, has not done. The first message of a
     gateway after the welcome, and sent again when there are more. Not answered; may be repeated.
@@ -172,7 +172,7 @@ class RecordedFlushes(msgspec.Struct, frozen=True, kw_only=True, tag="flushes"):
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):
-    """Cancel after the client left or a stop string. Answered by `Finished("cancelled")`."""
+    """Cancel a request after its client left or a stop string. Reply: `Finished("cancelled")`."""
 
     request_id: str
 
@@ -193,10 +193,10 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
     eos_token_ids: tuple[int, ...]
     device: str
     dtype: str
-    exchange_address: str | None = None  # where other engines fetch blocks; None: from nowhere
-    role: Role = "both"  # for gateways: the engine itself serves whatever it is sent
+    exchange_address: str | None = None  # where other engines fetch blocks; None: they cannot
+    role: Role = "both"  # for gateways: the engine itself serves every request
     tensor_parallel: int = 1  # ranks of each stage
-    pipeline_parallel: int = 1  # stages
+    pipeline_parallel: int = 1  # pipeline stages
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
@@ -207,18 +207,18 @@ class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
 
     chosen: float
     top_ids: bytes = b""  # int32, little endian, most likely first
-    top_values: bytes = b""  # float32, little endian, as many
-    rank: int | None = None  # of a prompt's token: 1 is the likeliest
+    top_values: bytes = b""  # float32, little endian, one for each id
+    rank: int | None = None  # of a prompt's token: 1 is the most likely
 
     @property
     def top(self) -> tuple[tuple[int, float], ...]:
-        """(token id, logprob), most likely first; unpacked anew each time."""
+        """(token id, logprob), most likely first; unpacked at each call."""
         count = len(self.top_ids) // 4
         ids = struct.unpack(f"<{count}i", self.top_ids)
         return tuple(zip(ids, struct.unpack(f"<{count}f", self.top_values), strict=True))
 
 
-# Of each token of a prompt but the first.
+# For each token of a prompt but the first.
 PromptLogprobs = tuple[TokenLogprobs, ...] | None
 
 
@@ -226,56 +226,56 @@ class Timing(msgspec.Struct, frozen=True, array_like=True):
     """Parts of a sequence's time before its first token. Seconds, one after the other."""
 
     queue: float  # waiting for its turn
-    match: float  # finding its prefix in the cache and leasing blocks
-    load: float  # waiting for blocks from slower tiers; 0 where there are none
+    match: float  # matching its prefix with the cache and leasing blocks
+    load: float  # waiting for blocks from slower tiers; 0 without such blocks
     prefill: float  # from then on until the step that sampled its first token was settled
     fetch: float = 0.0  # between load and prefill: waiting for blocks of another engine
-    # When that was, by the engine's own clock, which is compared with nothing but itself: whoever
-    # reads it may be late. None: it is not told.
+    # Time of the first token by the engine's own clock, comparable only with itself: readers may be
+    # late. None: unknown.
     at: float | None = None
 
 
 class Reused(msgspec.Struct, frozen=True, array_like=True):
-    """Tokens of a prompt that came from the cache, and those put there for a time."""
+    """Tokens of a prompt that came from the cache, and tokens that it retains there."""
 
     tiers: TierTokens = TierTokens()
-    # What computing these tokens would have taken, by the rates so far; None: there is none.
+    # Predicted seconds to compute these tokens, by the rates so far; None: no prediction.
     saved_seconds: float | None = None
-    # Tokens that the request has computed and put in the cache, for each of its marks those after
-    # the mark before.
+    # Tokens that the request has computed and put in the cache, for each of its marks the tokens
+    # after the mark before.
     written: tuple[int, ...] = ()
-    fetched: int = 0  # tokens that another engine sent; none of them is in `tiers`
+    fetched: int = 0  # tokens that another engine sent, not included in `tiers`
 
     @property
     def tokens(self) -> int:
-        """Tokens that were not computed."""
+        """Number of tokens that were not computed."""
         return self.tiers.total + self.fetched
 
     @property
     def by_tier(self) -> TierTokens:
-        """All tokens that were not computed; those of another engine were put on the device."""
+        """All tokens that were not computed; fetched tokens count for the device."""
         return self.tiers + TierTokens(self.fetched)
 
 
 class Tokens(msgspec.Struct, frozen=True, kw_only=True, tag="tokens"):
-    """Tokens a step appended to a sequence."""
+    """Tokens that a step appended to a sequence."""
 
     request_id: str
     token_ids: tuple[int, ...]
     logprobs: tuple[TokenLogprobs, ...] | None = None
     reused: Reused | None = None  # set on the first Tokens of a request
-    timing: Timing | None = None  # likewise
-    prompt_logprobs: PromptLogprobs = None  # likewise, if asked for
+    timing: Timing | None = None  # set on the first Tokens
+    prompt_logprobs: PromptLogprobs = None  # set on the first Tokens, if requested
 
 
 class WrittenAndRead(msgspec.Struct, frozen=True, array_like=True):
-    """Changes by a request to the counts of tokens that were written and never read.
+    """A request's changes of the counts of written tokens that were never read.
 
     Only what was written under a label (`Generate.writer`) is counted, in whole blocks.
     """
 
-    written: int = 0  # put into the cache under its own label, and not there before
-    first_reads: dict[str, int] = {}  # found there before any other request, by their labels
+    written: int = 0  # new tokens that it put into the cache under its own label
+    first_reads: dict[str, int] = {}  # tokens that it was the first to find, by their labels
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
@@ -283,14 +283,14 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
 
     request_id: str
     reason: FinishReason
-    stop_token_id: int | None = None  # the token that stopped it, which Tokens does not repeat
+    stop_token_id: int | None = None  # the token that stopped it, which is not in Tokens
     prompt_tokens: int
     reused: Reused = Reused()
-    computed_tokens: int = 0  # of the prompt, for this sequence; what is computed anew counts once
-    completion_tokens: int  # all that were sampled, also those that no Tokens told any more
-    engine_seconds: float = 0.0  # its share, by tokens, of the steps that it took part in
+    computed_tokens: int = 0  # of the prompt, for this sequence; recomputed tokens count once
+    completion_tokens: int  # all sampled tokens, also those in no Tokens
+    engine_seconds: float = 0.0  # its share, by tokens, of its steps' time
     cache: WrittenAndRead = WrittenAndRead()
-    prompt_logprobs: PromptLogprobs = None  # where no Tokens came before
+    prompt_logprobs: PromptLogprobs = None  # if no Tokens came before
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):

@@ -1,4 +1,4 @@
-"""Waiting for what comes soon, also for whoever is cancelled meanwhile."""
+"""Waiting for short work even after the waiting task is cancelled."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-LEAVE_S = 10.0  # for the end of a request that was cancelled: a step, of an engine that goes on
+LEAVE_S = 10.0  # seconds for the end of a cancelled request: a step of a running engine
 
 
 async def outlasting(work: Coroutine[Any, Any, object], most_s: float) -> None:
-    """Wait until `work` is done, for `most_s` seconds at most; then it is cancelled.
+    """Wait until `work` is done, for at most `most_s` seconds; then cancel it.
 
     A cancellation meanwhile is raised after that.
     """

@@ -1,4 +1,4 @@
-"""The queries of one client that are open: who waits for the reply to which.
+"""The open queries of one client, with the tasks that wait for their replies.
 
 Knows: queries, replies, deadlines. Does not know: connections, or requests (`client.py`).
 """
@@ -20,15 +20,15 @@ from engine.link.query_messages import QueryMessage
 
 
 class EngineQueries(ABC):
-    """The queries of one client. Belongs to one event loop."""
+    """The open queries of one client. Belongs to one event loop."""
 
     def __init__(self) -> None:
         self._query_ids = itertools.count()
-        self._replies: dict[str, asyncio.Future[Reply]] = {}  # to open queries, by their ids
+        self._replies: dict[str, asyncio.Future[Reply]] = {}  # of open queries, by their ids
 
     @abstractmethod
     def _send_query(self, query: QueryMessage) -> None:
-        """Hand a query to the engine now; EngineUnavailable when there is none to take it."""
+        """Send a query to the engine now; raise EngineUnavailable without a connected engine."""
 
     async def ask(self, query: Query[R], within_s: float | None = ANSWER_S) -> R:
         """Return the engine's reply to a query; see `Engine.ask`."""

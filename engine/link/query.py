@@ -1,4 +1,4 @@
-"""Base classes of all queries and replies: a query's type says what its reply is.
+"""Base classes of all queries and replies: a query's type determines its reply's type.
 
 Knows: ids, and which reply answers which query. Does not know: what is asked (`query_messages`,
 `view_messages`), or who asks and waits (`queries`).
@@ -14,12 +14,12 @@ from engine.errors import EngineError
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of what an engine answers: one reply per query, by its id."""
+    """Base of an engine's replies: one reply per query, by its id."""
 
     query_id: str
 
     def error(self) -> EngineError | None:
-        """Return the refusal that this reply is; None where the query was answered."""
+        """Return the error of a refused query; None for a successful reply."""
         return None
 
 
@@ -27,13 +27,13 @@ R = TypeVar("R", bound=Reply)
 
 
 class Query(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
-    """Base of what a gateway asks of an engine, and what is answered with an `R`."""
+    """Base of a gateway's queries to an engine, which are answered with an `R`."""
 
-    query_id: str = ""  # given by the client that sends it
+    query_id: str = ""  # set by the client that sends the query
 
 
 def reply_type(kind: type[Query[R]]) -> type[R]:
-    """Return the type of the replies to a kind of query."""
+    """Return the type of the replies to a type of query."""
     [base] = kind.__orig_bases__  # type: ignore[attr-defined]
     [reply] = get_args(base)
     return reply  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Queries about the cache and the counters, and the reply to each."""
+"""Queries about the cache and the counters, and their replies."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from engine.link.query import Query, Reply
 from engine.link.stats_messages import EngineStats, TierTokens
 from engine.link.view_messages import ViewQuery, ViewReply
 
-UNRECORDED = ""  # the id of a flush that nobody will ask for again
+UNRECORDED = ""  # the id of a flush that is never asked for again
 
 
 class Flushed(Reply, frozen=True, kw_only=True, tag="flushed"):
-    """Number of blocks a flush dropped; leased ones are freed when their sequence ends."""
+    """Number of blocks that a flush dropped; leased blocks are freed when their sequence ends."""
 
     blocks: int
 
@@ -28,11 +28,11 @@ class Flush(Query[Flushed], frozen=True, kw_only=True, tag="flush"):
 
     flow: str | None = None
     namespace: bytes | None = None
-    flush_id: str = UNRECORDED  # by which `RecordedFlushes` knows it
+    flush_id: str = UNRECORDED  # its id in `RecordedFlushes`
 
 
 class Pinned(Reply, frozen=True, kw_only=True, tag="pinned"):
-    """The answer to one `Pin`: the prefix is on the device and stays, or `code` says why not."""
+    """The reply to `Pin`: the prefix is on the device and stays, or `code` has the error."""
 
     blocks: int
     code: str | None = None  # one of `engine.errors`
@@ -40,14 +40,14 @@ class Pinned(Reply, frozen=True, kw_only=True, tag="pinned"):
     retry_after_s: float | None = None
 
     def error(self) -> EngineError | None:
-        """Return the refusal that this reply is; None where the prefix is pinned."""
+        """Return the error of a refused pin; None where the prefix is pinned."""
         if self.code is None:
             return None
         return error_from_code(self.code, self.message, self.retry_after_s)
 
 
 class Pin(Query[Pinned], frozen=True, kw_only=True, tag="pin"):
-    """Keep a prefix on the device for good; it is computed first if it is not cached.
+    """Keep a prefix on the device for good, computing it first if it is not cached.
 
     Idempotent: the same pin again, also from another gateway, changes nothing and is answered.
     """
@@ -59,19 +59,19 @@ class Pin(Query[Pinned], frozen=True, kw_only=True, tag="pin"):
 
 
 class Unpinned(Reply, frozen=True, kw_only=True, tag="unpinned"):
-    """The answer to one `Unpin`: how many blocks were unpinned; 0 where nothing was pinned."""
+    """The reply to `Unpin`: the number of unpinned blocks; 0 without a pin."""
 
     blocks: int
 
 
 class Unpin(Query[Unpinned], frozen=True, kw_only=True, tag="unpin"):
-    """Let a pinned prefix go: from now on its blocks may be evicted like any others."""
+    """Unpin a prefix: from now on its blocks may be evicted like any others."""
 
     pin_id: str
 
 
 class Probed(Reply, frozen=True, kw_only=True, tag="probed"):
-    """The answer to one `Probe`: what a request with this prompt would find now."""
+    """The reply to `Probe`: the cached tokens that a request with this prompt would find now."""
 
     tiers: TierTokens
     saved_seconds: float | None = None  # None: nothing has been measured
@@ -79,12 +79,12 @@ class Probed(Reply, frozen=True, kw_only=True, tag="probed"):
     message: str = ""
 
     def error(self) -> EngineError | None:
-        """Return the refusal that this reply is; None where the prompt was looked up."""
+        """Return the error of a refused probe; None where the prompt was looked up."""
         return None if self.code is None else error_from_code(self.code, self.message)
 
 
 class Probe(Query[Probed], frozen=True, kw_only=True, tag="probe"):
-    """Ask what of a prompt is in the cache. Nothing changes, and nothing counts as used."""
+    """Ask for the cached tokens of a prompt. Nothing changes, and no block counts as used."""
 
     token_ids: bytes  # int32, little endian
     namespaces: tuple[tuple[int, bytes], ...]
@@ -95,13 +95,13 @@ class MarkedPrefix(msgspec.Struct, frozen=True, array_like=True):
 
     prefix_id: bytes
     tokens: int
-    tiers: TierTokens  # tokens of it that are in the cache, by tier
-    seconds: float  # it is retained from each use on
-    left: float  # seconds until it is not retained any more, if nobody uses it
+    tiers: TierTokens  # its cached tokens, by tier
+    seconds: float  # retention after each use
+    left: float  # seconds of retention left without further use
 
 
 class MarkedPrefixes(Reply, frozen=True, kw_only=True, tag="marked"):
-    """The answer to one `ListMarked`, the one marked last first."""
+    """The reply to `ListMarked`, the last marked prefix first."""
 
     prefixes: list[MarkedPrefix]
 
@@ -113,24 +113,24 @@ class ListMarked(Query[MarkedPrefixes], frozen=True, kw_only=True, tag="list_mar
 
 
 class MarkedForgotten(Reply, frozen=True, kw_only=True, tag="marked_forgotten"):
-    """The answer to one `ForgetMarked`: blocks forgotten; None: the flow has no such prefix."""
+    """The reply to `ForgetMarked`: number of forgotten blocks; None: the prefix is not marked."""
 
     blocks: int | None
 
 
 class ForgetMarked(Query[MarkedForgotten], frozen=True, kw_only=True, tag="forget_marked"):
-    """Forget a marked prefix of a flow: what no other one needs leaves the cache.
+    """Forget a marked prefix of a flow: blocks that no other prefix needs leave the cache.
 
     For a while nothing is fetched for the flow: another engine may still have it.
     """
 
     flow: str
     prefix_id: bytes
-    is_marked: bool = True  # False: another engine had it marked, so forget it here as well
+    is_marked: bool = True  # False: another engine had marked it, so forget it here as well
 
 
 class StatsReply(Reply, frozen=True, kw_only=True, tag="stats"):
-    """The answer to one `StatsQuery`."""
+    """The reply to `StatsQuery`."""
 
     stats: EngineStats
 
@@ -138,7 +138,7 @@ class StatsReply(Reply, frozen=True, kw_only=True, tag="stats"):
 class StatsQuery(Query[StatsReply], frozen=True, kw_only=True, tag="stats_query"):
     """Ask for the engine's counters."""
 
-    evictions: int = 0  # how many of the last ones between different flows the reply lists
+    evictions: int = 0  # most recent evictions between flows in the reply
 
 
 QueryMessage = Flush | Pin | Unpin | Probe | ListMarked | ForgetMarked | StatsQuery | ViewQuery

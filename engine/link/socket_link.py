@@ -24,33 +24,33 @@ from engine.link.tcp.curve import LinkKey, Socket, only_holders
 from engine.link.tcp.strangers import Strangers
 from engine.link.waker import Waker
 
-# So that a flood cannot keep the engine from computing: messages of one turn, and their bytes. To
+# Messages and bytes of one turn, so that a flood cannot keep the engine from computing. To
 # decode and check 4 MiB takes some 8 ms.
 MAX_MESSAGES_PER_RECEIVE = 512
 MAX_BYTES_PER_RECEIVE = 4 << 20
 
 
 class Incoming(NamedTuple):
-    """One message and the connection it came on."""
+    """One message and its connection."""
 
     client: bytes
     message: ToEngine
 
 
 class Link(Protocol):
-    """Link as the core uses it; `tests/doubles/engine/memory_link.py` implements it too."""
+    """The link that the core uses; also implemented by `tests/doubles/engine/memory_link.py`."""
 
     @property
     def dropped_frames(self) -> int:
-        """Messages so far that were not what a gateway sends."""
+        """Number of dropped frames that were no valid messages of a gateway."""
         ...
 
     def receive(self, *, timeout_s: float) -> list[Incoming]:
-        """Return what has arrived; wait up to `timeout_s` for the first message."""
+        """Return the received messages; wait up to `timeout_s` for the first one."""
         ...
 
     def send(self, client: bytes, message: FromEngine) -> bool:
-        """Send one message; False when the client is gone for good."""
+        """Send one message; return False when the client is gone for good."""
         ...
 
 
@@ -67,7 +67,7 @@ class SocketLink:
         if self._address.path is None and key is None:
             raise ValueError(f"{engine}: over TCP a key is needed")
         self._codec = codec
-        self._turns = 0  # of the step loop: it receives once in each
+        self._turns = 0  # of the step loop, each with one `receive`
         self._waker: Waker | None = None
         self._strangers: list[Strangers] = []  # over TCP
         if self._address.path is not None:
@@ -98,7 +98,7 @@ class SocketLink:
         self._poller.register(waker.fd, zmq.POLLIN)
 
     def receive(self, *, timeout_s: float) -> list[Incoming]:
-        """Return what has arrived, within bounds; count and drop undecodable frames.
+        """Return the received messages, within bounds; count and drop undecodable frames.
 
         The message that reaches the bound of bytes is the last one of its turn.
         """
@@ -118,7 +118,7 @@ class SocketLink:
         return incoming
 
     def send(self, client: bytes, message: FromEngine) -> bool:
-        """Send one message; False when the client's connection is gone."""
+        """Send one message; return False when the client's connection is gone."""
         try:
             self._socket.send_multipart([client, self._codec.encode(message)], zmq.NOBLOCK)
         except zmq.ZMQError as error:
@@ -132,7 +132,7 @@ class SocketLink:
         for watch in self._strangers:
             watch.close()
         self._heartbeat.close()
-        self._socket.close(linger=200)  # what was sent last may still leave
+        self._socket.close(linger=200)  # the last messages may still be sent
         self._opened.close()
         for path in self._address.files:
             path.unlink(missing_ok=True)
@@ -143,7 +143,7 @@ class SocketLink:
         self._strangers.append(watch)
 
     def _wait(self, timeout_s: float) -> bool:
-        """Wait for the first message; False: none has come, or the owner was woken."""
+        """Wait for the first message; False: no message came, or the owner was woken."""
         ready = dict(self._poller.poll(int(timeout_s * 1000)))
         if self._waker is not None and self._waker.fd in ready:
             self._waker.clear()
@@ -168,7 +168,7 @@ def _open(context: zmq.Context[Socket]) -> Socket:
     socket = context.socket(zmq.ROUTER)
     socket.set(zmq.LINGER, 0)
     socket.set(zmq.ROUTER_MANDATORY, 1)
-    # What one gateway can be owed is bounded by what it asked for: never block on it.
+    # A gateway's unsent messages are bounded by its requests: never block on them.
     socket.set(zmq.SNDHWM, 0)
     socket.set(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
     return socket

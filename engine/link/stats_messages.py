@@ -1,4 +1,4 @@
-"""Counts of an engine, as a gateway gets them in a `StatsReply`."""
+"""Counters of an engine, in a gateway's `StatsReply`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class TierTokens(msgspec.Struct, frozen=True, array_like=True):
-    """Cached tokens of a prompt by the tier they came from; together they are `cached_tokens`.
+    """Cached tokens of a prompt by their tier; together they are `cached_tokens`.
 
     Those already being loaded for another sequence count as `device`.
     """
@@ -17,7 +17,7 @@ class TierTokens(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def total(self) -> int:
-        """Tokens that were not computed."""
+        """Number of tokens that were not computed."""
         return self.device + self.host + self.disk
 
     def __add__(self, other: TierTokens) -> TierTokens:
@@ -37,8 +37,8 @@ class FlowStats(msgspec.Struct, kw_only=True):
     evictions_caused: int = 0
     evictions_suffered: int = 0
     written_blocks: int = 0
-    unread_blocks: int = 0  # of those written: found by no request so far, evicted or not
-    retained_blocks: int = 0  # of marked prefixes whose time has not passed, in any tier
+    unread_blocks: int = 0  # written blocks that no request has found yet, evicted or not
+    retained_blocks: int = 0  # of marked prefixes whose retention has not ended, in any tier
 
 
 class WindowStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +46,7 @@ class WindowStats(msgspec.Struct, frozen=True, kw_only=True):
 
     queried_tokens: int
     hit_tokens: int
-    fetched_tokens: int = 0  # from other engines; none of them is a hit
+    fetched_tokens: int = 0  # from other engines; not included in hits
     computed_tokens: int
 
 
@@ -68,7 +68,7 @@ class DirectionStats(msgspec.Struct, frozen=True, kw_only=True):
     target: str
     blocks: int
     failed: int  # or lost
-    seconds: float  # in which at least one was under way
+    seconds: float  # with at least one copy under way
     under_way: int
 
 
@@ -77,8 +77,8 @@ class LowerTierStats(msgspec.Struct, frozen=True, kw_only=True):
 
     total: int
     used: int
-    loads_chosen: int  # of the blocks that requests found there
-    loads_refused: int  # computed instead
+    loads_chosen: int  # of the blocks that requests found in this tier
+    loads_refused: int  # blocks that were computed instead
 
 
 class DiskStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,39 +87,39 @@ class DiskStats(msgspec.Struct, frozen=True, kw_only=True):
     state: str  # up, starting, down, off
     bytes: int
     records: int
-    lost: int  # records that were not what was asked for
+    lost: int  # records that were not the requested ones
     refused: int  # writes refused because the file or its disk was full
     late: int  # reads that missed their deadline
     quarantines: int
     failures: int  # deaths of its process
-    disk_full: bool = False  # nothing is written: its file system has too little left
-    given_up: int = 0  # times the file was removed because others needed its space on the disk
+    disk_full: bool = False  # no writes: its file system has too little space
+    given_up: int = 0  # times the file was removed to free space on the disk
 
 
 class TierStats(msgspec.Struct, frozen=True, kw_only=True):
-    """Use of the lower tiers, and copies between tiers. Counts since the engine started."""
+    """Use of the lower tiers, and copies between tiers. Counters since the engine started."""
 
     block_bytes: int = 0
     found: TierTokens = TierTokens()  # prompt tokens that requests found, by tier
-    lower: dict[str, LowerTierStats] = {}  # "host", "disk"; those that are there
-    ways: list[DirectionStats] = []  # one for each pair of tiers that blocks were copied between
+    lower: dict[str, LowerTierStats] = {}  # the existing ones of "host", "disk"
+    ways: list[DirectionStats] = []  # one for each pair of tiers with copies
     evictions: dict[str, dict[str, int]] = {}  # blocks by tier and reason
-    prefill: dict[int, float] = {}  # tokens a second, by the longest context measured with
+    prefill: dict[int, float] = {}  # tokens a second, by the longest measured context
     disk: DiskStats | None = None
 
 
 class FetchStats(msgspec.Struct, frozen=True, kw_only=True):
-    """Blocks fetched from other engines over one way, since the start."""
+    """Blocks fetched from other engines over one transport, since the start."""
 
     fetches: int = 0  # requests for blocks that were sent
-    failed: int = 0  # of them ended before all had come that was there
-    blocks: int = 0  # that came, were verified and are in the cache
-    bytes: int = 0  # of these
-    seconds: float = 0.0  # in which at least one was under way; `bytes / seconds` is its rate
+    failed: int = 0  # fetches that ended before all available blocks had come
+    blocks: int = 0  # that came, were verified and are cached
+    bytes: int = 0  # of these blocks
+    seconds: float = 0.0  # with at least one fetch under way; `bytes / seconds` is the rate
 
 
 class ExchangeStats(msgspec.Struct, frozen=True, kw_only=True):
-    """Blocks that went between this engine and others. By way: "socket", "tcp", "device"."""
+    """Blocks exchanged with other engines, by transport: "socket", "tcp", "device"."""
 
     fetched: dict[str, FetchStats] = {}
     refused: int = 0  # fetches that were not begun: computing was predicted to be faster
@@ -135,9 +135,9 @@ class ShareStats(msgspec.Struct, frozen=True, kw_only=True):
     """A flow's usage and quota in one tier, in blocks."""
 
     held: int
-    floor: int  # what it is guaranteed: less than its quota says where not all floors fit
+    floor: int  # guaranteed blocks: less than the quota where not all floors fit
     ceiling: int
-    fair: float  # what it would have if everyone wanted more
+    fair: float  # fair share if every flow wanted more
 
 
 class FlowShares(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,7 +151,7 @@ class FlowShares(msgspec.Struct, frozen=True, kw_only=True):
 class EvictionStats(msgspec.Struct, frozen=True, kw_only=True):
     """Blocks of one flow that were evicted for another."""
 
-    age_s: float  # how long ago
+    age_s: float  # seconds since the eviction
     of_flow: str
     for_flow: str
     tier: str
@@ -162,9 +162,9 @@ class EvictionStats(msgspec.Struct, frozen=True, kw_only=True):
 class PinStats(msgspec.Struct, frozen=True, kw_only=True):
     """Pinned prefixes, in blocks."""
 
-    most: int = 0  # that may be pinned in all
-    claimed: int = 0  # that are pinned, or will be when they have been computed
-    pinned: dict[str, int] = {}  # that are on the device, by pin id
+    most: int = 0  # most blocks that may be pinned
+    claimed: int = 0  # blocks that are pinned, or will be once computed
+    pinned: dict[str, int] = {}  # pinned blocks on the device, by pin id
 
 
 class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,13 +184,13 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     tree_depth: int
     flows: dict[str, FlowStats]
     loading: int = 0  # sequences whose prefix is being loaded from a lower tier
-    failed_loads: int = 0  # sequences that had to start over
+    failed_loads: int = 0  # sequences that were restarted
     dropped_frames: int = 0  # messages to the engine that did not decode
     tiers: TierStats = TierStats()
-    shares: dict[str, FlowShares] = {}  # by flow
+    shares: dict[str, FlowShares] = {}  # shares by flow
     floors_scale: dict[str, float] = {}  # by tier: 1, or less where not all floors fit
-    evictions: list[EvictionStats] = []  # as many as were asked for, the newest first
+    evictions: list[EvictionStats] = []  # as many as requested, newest first
     pins: PinStats = PinStats()
     exchange: ExchangeStats = ExchangeStats()
     tensor_parallel: int = 1  # ranks of each stage; all of them run while the engine answers
-    pipeline_parallel: int = 1  # stages
+    pipeline_parallel: int = 1  # pipeline stages

@@ -1,4 +1,4 @@
-"""Views for operators: queries whose replies are bounded however much the engine holds.
+"""Views for operators: queries with replies of bounded size.
 
 `StatsReply` lists every flow. These list the largest, so that a page that asks every few seconds
 does not hold up the steps. No reply has a token of a prompt, or a hash of any.
@@ -18,7 +18,7 @@ SequenceState = Literal["waiting", "loading", "prefill", "decode"]
 
 
 class View(Query[R], Generic[R], frozen=True, kw_only=True):
-    """Base of these queries."""
+    """Base of all views."""
 
 
 class OwnerView(msgspec.Struct, frozen=True, array_like=True):
@@ -31,13 +31,13 @@ class OwnerView(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TierUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """One tier in blocks, and the owners that hold most of it, the first most."""
+    """One tier in blocks, and the owners of most of its blocks, the largest first."""
 
     tier: str
     total: int
     used: int
     owners: list[OwnerView]
-    num_owners: int  # that hold any
+    num_owners: int  # owners with any block
 
 
 class QueueUsage(msgspec.Struct, frozen=True, array_like=True):
@@ -45,11 +45,11 @@ class QueueUsage(msgspec.Struct, frozen=True, array_like=True):
 
     flow: str
     waiting: int
-    running: int  # or loading
+    running: int  # with loading ones
 
 
 class Overview(Reply, frozen=True, kw_only=True, tag="overview"):
-    """The answer to one `OverviewQuery`. Counts are since the engine started."""
+    """The reply to `OverviewQuery`. Counters since the engine started."""
 
     engine_id: str
     uptime_s: float
@@ -57,18 +57,18 @@ class Overview(Reply, frozen=True, kw_only=True, tag="overview"):
     computed_tokens: int  # of prompts
     generated_tokens: int
     waiting: int
-    running: int  # or loading
-    loads_chosen: int  # lower blocks that requests found and that were loaded
-    loads_refused: int  # computed again instead
+    running: int  # with loading ones
+    loads_chosen: int  # found blocks of lower tiers that were loaded
+    loads_refused: int  # found blocks that were computed again instead
     tiers: list[TierUsage] = field(default_factory=list)
-    queue: list[QueueUsage] = field(default_factory=list)  # the flows that have most sequences
-    # Of one flow's blocks for another, the newest first.
+    queue: list[QueueUsage] = field(default_factory=list)  # the flows with most sequences
+    # Evictions of one flow's blocks for another flow, newest first.
     evictions: list[EvictionStats] = field(default_factory=list)
     disk: DiskStats | None = None
 
 
 class OverviewQuery(View[Overview], frozen=True, kw_only=True, tag="overview_query"):
-    """Ask for the counters, and at most as many owners of each tier, flows and evictions."""
+    """Ask for the counters, up to `owners` owners of each tier and flows, and last evictions."""
 
     owners: int = 0
     evictions: int = 0
@@ -87,14 +87,14 @@ class SequenceView(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Sequences(Reply, frozen=True, kw_only=True, tag="sequences"):
-    """The answer to one `SequencesQuery`; `total` counts all that are alive."""
+    """The reply to `SequencesQuery`; `total` counts all accepted sequences."""
 
     total: int
     sequences: list[SequenceView]
 
 
 class SequencesQuery(View[Sequences], frozen=True, kw_only=True, tag="sequences_query"):
-    """Ask for the sequences that are alive, the oldest first."""
+    """Ask for the accepted sequences, the oldest first."""
 
     limit: int
 
@@ -103,7 +103,7 @@ PrefixOrder = Literal["hot", "wasteful"]
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):
-    """A node of the tree, or a namespace: all that lies in it.
+    """A node of the tree, or a namespace with all its nodes.
 
     `node` is a name that this engine made up for it. Blocks are those of the node itself, by the
     fastest tier that has them; of a namespace as the last survey counted them.
@@ -112,20 +112,20 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     parent: str | None  # None: a namespace
     namespace: bytes
-    flow: str  # who owns it; of a namespace, who owns its first node
+    flow: str  # its owner; of a namespace, the owner of its first node
     tokens_before: int
     tokens: int
     device: int
     host: int
     disk: int
     hits: int  # requests that found it
-    last_used_s: float  # ago
+    last_used_s: float  # seconds since its last use
     children: int
-    pins: list[str] = []  # the pinned prefixes that it is a part of
+    pins: list[str] = []  # the pinned prefixes that contain it
 
 
 class TreeLevel(Reply, frozen=True, kw_only=True, tag="tree_level"):
-    """The answer to one `TreeQuery`. `is_known`: there is such a node; else it has left the tree.
+    """The reply to `TreeQuery`. `is_known`: the node exists; else it has left the tree.
 
     Of many children those of the most blocks are listed, of very many those of the newest.
     """
@@ -137,19 +137,19 @@ class TreeLevel(Reply, frozen=True, kw_only=True, tag="tree_level"):
 
 
 class TreeQuery(View[TreeLevel], frozen=True, kw_only=True, tag="tree_query"):
-    """Ask for what lies below a node, or with None for the namespaces."""
+    """Ask for the children of a node, or with None for the namespaces."""
 
     node: str | None
     limit: int
 
 
 class Prefixes(Reply, frozen=True, kw_only=True, tag="prefixes"):
-    """The answer to one `PrefixesQuery`, as of the last survey of the tree, or of a part of it."""
+    """The reply to `PrefixesQuery`, as of the last survey of the tree, or of a part of it."""
 
     prefixes: list[NodeView]
-    surveyed: int  # nodes that it looked at
-    nodes: int  # that there are
-    age_s: float | None  # since it began; None: the first is under way
+    surveyed: int  # nodes that the survey looked at
+    nodes: int  # nodes of the tree
+    age_s: float | None  # since the survey began; None: the first is under way
 
 
 class PrefixesQuery(View[Prefixes], frozen=True, kw_only=True, tag="prefixes_query"):

@@ -1,4 +1,4 @@
-"""The feed of what the prefix cache holds, and its changes, to gateways that subscribe.
+"""The feed of the prefix cache's blocks, and their changes, to subscribed gateways.
 
     following   what has changed since the last turn is sent, a piece of the snapshot after it as
                 long as there is one
@@ -33,32 +33,32 @@ from prefix_cache.tree.changes import ChangeLog, Kind, TreeChange
 from prefix_cache.tree.snapshot import Snapshot
 from prefix_cache.tree.tree import RadixTree
 
-PIECE_BLOCKS = 4096  # of a snapshot, in one turn
-MESSAGE_BYTES = PIECE_BLOCKS * KEY_BYTES  # of keys, from which on the next message is begun
-MOST_UNDER_WAY = 4 * TAKEN_EVERY  # messages that a gateway has not taken
+PIECE_BLOCKS = 4096  # blocks of a snapshot in one turn
+MESSAGE_BYTES = PIECE_BLOCKS * KEY_BYTES  # of keys in a message; more begin the next message
+MOST_UNDER_WAY = 4 * TAKEN_EVERY  # messages that a gateway has not confirmed
 SIGN_EVERY = 1024  # turns of an engine, to a gateway that is behind
-SNAPSHOT_PACE_S = 0.002  # between two pieces, in an engine that has nothing else to do
+SNAPSHOT_PACE_S = 0.002  # seconds between two pieces, in an idle engine
 
 Send = Callable[[bytes, CacheEvents], bool]
 
 
 @dataclass(slots=True)
 class _Subscriber:
-    """One gateway."""
+    """One subscribed gateway."""
 
-    snapshot: Snapshot | None = None  # what is left of it
-    is_behind: bool = True  # nothing it has been sent is of use: it begins with a snapshot
+    snapshot: Snapshot | None = None  # the rest of its snapshot
+    is_behind: bool = True  # its sent events are void: it begins with a snapshot
     sent: int = 0  # messages
     taken: int = 0
     turns: int = 0  # since it has fallen behind
 
     @property
     def can_take(self) -> bool:
-        """True if it has taken enough of what was sent to be sent more."""
+        """True if it has confirmed enough messages to be sent more."""
         return self.sent - self.taken <= (MOST_UNDER_WAY // 2 if self.is_behind else MOST_UNDER_WAY)
 
     def fall_behind(self) -> None:
-        """Discard what it has been sent, which is of no use any more."""
+        """Void the events that it was sent."""
         self.is_behind, self.snapshot, self.turns = True, None, 0
 
 
@@ -71,18 +71,18 @@ class CacheFeed:
 
     @property
     def has_more(self) -> bool:
-        """True if somebody awaits the rest of a snapshot, and can take it."""
+        """True if a subscriber awaits the rest of a snapshot, and can take it."""
         return any(
             one.can_take and (one.is_behind or one.snapshot is not None)
             for one in self._subscribers.values()
         )
 
     def heard(self, client: bytes, message: Subscribe | EventsTaken) -> None:
-        """Handle a gateway's wish for a snapshot and what follows, or its receipt of some."""
+        """Handle a gateway's subscription, or its confirmation of events."""
         if isinstance(message, Subscribe):
             one = self._subscribers.setdefault(client, _Subscriber())
             one.fall_behind()
-            one.taken = one.sent  # whatever has become of it
+            one.taken = one.sent  # all earlier messages, read or not
             if self._tree.changes is None:
                 self._tree.changes = ChangeLog()
         elif client in self._subscribers:
@@ -90,7 +90,7 @@ class CacheFeed:
             one.taken = min(max(one.taken, message.number + 1), one.sent)
 
     def publish(self, send: Send) -> None:
-        """Send everybody what is new; `send` returns False for one that is gone."""
+        """Send every subscriber the new events; `send` returns False for one that is gone."""
         if self._tree.changes is None:
             return
         changes = self._tree.changes.take()
@@ -118,7 +118,7 @@ class CacheFeed:
     def _changes_for(
         self, one: _Subscriber, changes: list[TreeChange] | None
     ) -> Iterator[CacheChange]:
-        """Yield what has changed, or the beginning of a snapshot, and the next piece of one."""
+        """Yield changes, or the beginning of a snapshot, and the next piece of a snapshot."""
         if one.is_behind:
             one.snapshot, one.is_behind = Snapshot(self._tree), False
             yield Cleared()
@@ -137,7 +137,7 @@ def _as_message(change: TreeChange) -> CacheChange:
 
 
 def _in_parts(changes: Iterable[CacheChange]) -> Iterator[tuple[CacheChange, ...]]:
-    """Yield the changes in order, in messages of about as many keys as one may have."""
+    """Yield the changes in order, in messages of a bounded number of keys."""
     part: list[CacheChange] = []
     num_bytes = 0
     for change in changes:

@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class CacheOrders:
-    """Orders as one engine carries them out. One owner thread."""
+    """Executor of orders on one engine's cache. One owner thread."""
 
     def __init__(self, components: Components) -> None:
         disk = components.copies.disk
@@ -37,7 +37,7 @@ class CacheOrders:
         self.done_flushes = DoneFlushes(() if disk is None else disk.done_flushes())
 
     def divide(self, message: Partition) -> None:
-        """Divide the cache among flows; what cannot be divided so stays as it was."""
+        """Divide the cache among flows; an impossible division changes nothing."""
         longest = self._cache.blocks_for(self._max_model_len)
         most = min(longest, self._cache.capacity.pool().total // 2)
         try:
@@ -46,7 +46,7 @@ class CacheOrders:
             _log.error("the cache is not divided anew: %s", error.message)
 
     def flush(self, message: Flush, alive: Iterable[Sequence]) -> Flushed:
-        """Drop a flow's blocks, or a namespace's, or all; what is in use stays until its end."""
+        """Drop a flow's or a namespace's blocks, or all; leased blocks stay until their release."""
         if message.namespace is not None:
             namespace = Namespace(message.namespace)
             blocks = self._cache.flush(namespace=namespace, owner=message.flow)
@@ -69,7 +69,7 @@ class CacheOrders:
         self._copies.flushed(due)
 
     def _flush(self, flow: str | None, alive: Iterable[Sequence]) -> int:
-        """Drop a flow's blocks, or all; returns how many."""
+        """Drop a flow's blocks, or all; return their number."""
         blocks = self._cache.flush(owner=flow)
         self._exchange.flush(FlushScope(flow, None), self._clock())
         if flow is None:
@@ -80,7 +80,7 @@ class CacheOrders:
         return blocks
 
     def _forget_flow(self, flow: str, alive: Iterable[Sequence]) -> None:
-        """Make its records on disk unreadable, and keep what still runs of it out of the cache."""
+        """Make a flow's records on disk unreadable; keep its running sequences out of the cache."""
         for sequence in alive:
             if sequence.flow == flow:
                 self._sequences.keep_out(sequence)

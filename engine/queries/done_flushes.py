@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 
 from storage.disk.file.done_flushes import MOST
 
-# Some 30 MB. More than on disk, since what is recorded and not known is done at each connection.
+# Some 30 MB. More than on disk, since a recorded flush that is unknown is done at each connection.
 MOST_KNOWN = 4 * MOST
 
 
@@ -32,11 +32,11 @@ class DoneFlushes:
         return {one: flow for one, flow in flushes.items() if one not in self._done}
 
     def note(self, flush_id: str, blocks: int) -> None:
-        """Note that a flush is done, and how many blocks it dropped."""
+        """Record that a flush is done, and the number of its dropped blocks."""
         self._done[flush_id] = blocks
         if len(self._done) > MOST_KNOWN:
-            del self._done[next(iter(self._done))]  # at worst it is done again
+            del self._done[next(iter(self._done))]  # at worst the flush is done again
 
     def blocks(self, flush_id: str) -> int:
-        """Return how many blocks it dropped; 0 if it was before this start, or is not done."""
+        """Return a flush's dropped blocks; 0 if it was done before this start, or is not done."""
         return self._done.get(flush_id, 0)

@@ -1,4 +1,4 @@
-"""Names for nodes of the tree, by which an operator asks for what lies below one.
+"""Names of tree nodes, by which an operator asks for a node's children.
 
 They are counted, in the order in which nodes were first shown, and so say nothing of contents.
 Each begins with the engine's own id, so that a name of an engine that is gone names nothing. A
@@ -17,7 +17,7 @@ MOST = 20_000
 
 
 class NodeIds:
-    """The names of one engine. One owner thread."""
+    """The names of one engine's nodes. One owner thread."""
 
     def __init__(self, engine_id: str) -> None:
         self._start = engine_id[:8]
@@ -41,7 +41,7 @@ class NodeIds:
         return name
 
     def named(self, name: str) -> Node | Namespace | None:
-        """Return what has this name; None: nothing has, or it has left the tree."""
+        """Return the node or namespace with this name; None: it has left the tree, or never was."""
         found = self._named.get(name)
         if not isinstance(found, ref):
             return found

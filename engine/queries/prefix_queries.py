@@ -1,4 +1,4 @@
-"""Queries of flows on their own prefixes: what is cached, what is retained, what may go.
+"""Queries of flows on their own prefixes: cached, retained, to be forgotten.
 
 Knows: queries and their answers. Does not know: who may ask about which flow (the gateway).
 """
@@ -26,7 +26,7 @@ from storage.move import Tier
 
 
 class PrefixQueries:
-    """Answers to these queries. One owner thread."""
+    """Answers to queries on prefixes. One owner thread."""
 
     def __init__(self, cache: PrefixCache, times: StepTimes, exchange: Exchange) -> None:
         self._cache = cache

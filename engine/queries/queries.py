@@ -1,4 +1,4 @@
-"""One engine's answers to all that is asked and ordered of its cache, each within a turn.
+"""One engine's answers to all queries and orders on its cache, each within a turn.
 
 Knows: who answers which query. Does not know: who asked, or which requests are alive (`core`).
 """
@@ -42,7 +42,7 @@ class Queries:
         self.tree_views = TreeViews(cache, components.pins, components.welcome.engine_id, clock)
 
     def answer(self, query: Answered, alive: Collection[Sequence]) -> ReplyMessage:
-        """Answer one query; `alive` are all sequences, the oldest first."""
+        """Answer one query; `alive` are all accepted sequences, the oldest first."""
         match query:
             case Flush():
                 return self.orders.flush(query, alive)
@@ -54,5 +54,5 @@ class Queries:
                 return view(self._components, self.tree_views, query, alive)
 
     def stats(self, evictions: int = 0) -> EngineStats:
-        """Gather all counters, and at most `evictions` of the last evictions between flows."""
+        """Gather all counters, and at most the last `evictions` evictions between flows."""
         return report(self._components, self.tree_views.depth(), evictions)

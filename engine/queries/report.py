@@ -1,4 +1,4 @@
-"""The engine's counters, those of its tiers and quotas, gathered into one message."""
+"""The counters of the engine, its tiers and quotas, gathered into one message."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from storage.move import Tier
 
 
 def report(components: Components, tree_depth: int, evictions: int) -> EngineStats:
-    """Return all present counters, and at most `evictions` of the last ones between flows."""
+    """Return all present counters, and at most the last `evictions` evictions between flows."""
     cache, now = components.cache, components.clock()
     flows = components.counters.flows(cache, now)
     return EngineStats(
@@ -107,12 +107,12 @@ def _ways(copies: TierCopies) -> list[DirectionStats]:
 
 
 def disk_stats(disk: Disk) -> DiskStats:
-    """Return the disk tier's counts."""
+    """Return the disk tier's counters."""
     return msgspec.convert({"state": disk.state.value, **asdict(disk.stats)}, DiskStats)
 
 
 def _flow_shares(cache: PrefixCache, flows: Collection[str]) -> dict[str, FlowShares]:
-    """Return what each known one of `flows` holds and may hold, and its evictions."""
+    """Return the blocks, quotas and evictions of each known one of `flows`."""
     shares, evictions = cache.quotas.shares(), cache.quotas.evictions()
     none = Evictions()
     return {

@@ -1,4 +1,4 @@
-"""The tree as an operator walks it, a level at a time, and its hottest and most wasteful nodes.
+"""The tree for operators, a level at a time, and its hottest and most wasteful nodes.
 
 A query looks at some hundred nodes. What has to be counted over the whole tree is surveyed: at once
 where the tree is small; else some nodes at a time, between steps, and only while somebody asks.
@@ -26,10 +26,10 @@ from prefix_cache.namespace import Namespace
 from prefix_cache.tree.node import Node
 from prefix_cache.tree.survey import NamespaceUse
 
-SLICE = 128  # nodes that are looked at between two steps
-PACE_S = 0.02  # and how often, at most
+SLICE = 128  # nodes surveyed between two steps
+PACE_S = 0.02  # least seconds between two slices
 AT_ONCE = 512  # nodes that one query may look at
-RENEW_S = 10.0  # after which who asks lets a new survey begin
+RENEW_S = 10.0  # seconds after which a query starts a new survey
 
 PinsOf = Mapping[Node, list[str]]
 
@@ -48,11 +48,11 @@ class TreeViews:
 
     @property
     def is_surveying(self) -> bool:
-        """True if `advance` has something to do."""
+        """True if `advance` has nodes to survey."""
         return self._cache.survey.is_under_way
 
     def advance(self) -> None:
-        """Survey a few more nodes, unless that was done just now."""
+        """Survey a few more nodes, unless the last slice was just now."""
         if self._cache.survey.is_under_way and self._clock() >= self._due:
             self._cache.survey.advance(SLICE)
             self._due = self._clock() + PACE_S
@@ -96,7 +96,7 @@ class TreeViews:
         """Start a survey if the last one is old."""
         survey, now = self._cache.survey, self._clock()
         if self._cache.tree.num_nodes <= AT_ONCE:
-            survey.advance(AT_ONCE)  # ends one that began when there were more
+            survey.advance(AT_ONCE)  # ends a survey that began with more nodes
             survey.begin(now)
             survey.advance(AT_ONCE)
         elif now - survey.began > RENEW_S:

@@ -1,4 +1,4 @@
-"""Answers to an operator's views: gathered on the owner's thread, in time that is bounded.
+"""Answers to an operator's views: gathered on the owner thread, in bounded time.
 
 An overview looks at each owner of a tier once, and lists few; sequences are bounded by the queue.
 """
@@ -37,7 +37,7 @@ from storage.move import Tier
 def view(
     components: Components, tree_views: TreeViews, query: View[Any], alive: Collection[Sequence]
 ) -> ViewReply:
-    """Answer one query; `alive` are all sequences, the oldest first."""
+    """Answer one query; `alive` are all accepted sequences, the oldest first."""
     match query:
         case OverviewQuery():
             return _overview(components, query)

@@ -1,4 +1,4 @@
-"""Messages from one process to several, through memory that all of them map.
+"""Messages from one process to several, through shared memory.
 
     memory    ...| frame | frame | free ...      used again from the start once it is full
     frame     4 bytes: how long what follows is, and whether the message goes on | bytes
@@ -24,19 +24,19 @@ from dataclasses import dataclass
 from storage.waiting import wait_for_any
 
 RING_BYTES = 8 << 20
-PATIENCE_S = 60.0  # longest wait for a reader to make room
-LOOK_S = 0.5  # pause between looks for room
+PATIENCE_S = 60.0  # longest wait for a reader to free space, in seconds
+LOOK_S = 0.5  # pause between looks for free space
 _HEADER = struct.Struct("<I")
 _GOES_ON = 1 << 31
 
 
 class RingStuck(Exception):
-    """A reader takes nothing, so there is no room for what is to be written."""
+    """A reader has stopped reading: there is no space for the message."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReaderEnds:
-    """The descriptors that one reader needs; of eventfds, but for the memory's."""
+    """The descriptors that one reader needs: of the memory, and of eventfds."""
 
     memory: int
     filled: int
@@ -45,12 +45,12 @@ class ReaderEnds:
 
     @property
     def descriptors(self) -> tuple[int, int, int]:
-        """All, for a process that is to inherit them."""
+        """All descriptors, for a process that inherits them."""
         return self.memory, self.filled, self.freed
 
 
 class RingWriter:
-    """The writing end. One owner thread."""
+    """The writing end of a ring. One owner thread."""
 
     def __init__(
         self, num_readers: int, num_bytes: int = RING_BYTES, patience_s: float = PATIENCE_S
@@ -66,7 +66,7 @@ class RingWriter:
 
     @property
     def ends(self) -> list[ReaderEnds]:
-        """Descriptors that each reader needs; open as long as this is."""
+        """Descriptors for each reader; open until the ring is closed."""
         return [
             ReaderEnds(self._descriptor, one.filled, one.freed, self._num_bytes)
             for one in self._readers
@@ -86,7 +86,7 @@ class RingWriter:
                 os.eventfd_write(reader.filled, len(frame))
 
     def close(self) -> None:
-        """Close all descriptors; readers keep what they have mapped."""
+        """Close all descriptors; readers keep their mappings."""
         self._memory.close()
         os.close(self._descriptor)
         for reader in self._readers:
@@ -106,22 +106,22 @@ class RingWriter:
 
 
 class RingReader:
-    """One reading end. One owner thread."""
+    """One reading end of a ring. One owner thread."""
 
     def __init__(self, ends: ReaderEnds) -> None:
-        """Map the memory; the descriptors stay the caller's. Raises OSError."""
+        """Map the memory; the caller still closes the descriptors. Raises OSError."""
         self._ends = ends
         self._memory = mmap.mmap(ends.memory, ends.num_bytes, prot=mmap.PROT_READ)
         self._position = 0
-        self._filled = 0  # bytes that are there and not taken
-        self._begun = b""  # start of a message that goes on
+        self._filled = 0  # bytes written and not read
+        self._begun = b""  # start of an incomplete message
 
     def fileno(self) -> int:
-        """Return the descriptor for `select`: readable when something was written."""
+        """Return the descriptor for `select`: readable after a write."""
         return self._ends.filled
 
     def read(self) -> bytes | None:
-        """Read the next message; None where it is not all there yet. Never waits."""
+        """Read the next message; None while it is incomplete. Never waits."""
         if not self._filled:
             self._filled += _count(self._ends.filled)
         while self._filled:
@@ -152,7 +152,7 @@ class RingReader:
 class _Counters:
     filled: int
     freed: int
-    num_freed: int = 0  # bytes, as far as was looked
+    num_freed: int = 0  # bytes freed at the last look
 
 
 def _eventfd() -> int:
@@ -160,7 +160,7 @@ def _eventfd() -> int:
 
 
 def _count(descriptor: int) -> int:
-    """Return what was added to a counter since it was last read."""
+    """Return the increase of a counter since it was last read."""
     try:
         return os.eventfd_read(descriptor)
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""The runner of several ranks: each step is told to the others, then computed here as well.
+"""The runner of several ranks: rank 0 sends each step to the others, then computes it as well.
 
 A launch that fails on one rank leaves the others waiting for it, so it cannot be tried again: it
 ends the engine, also where the device has no memory.
@@ -21,17 +21,17 @@ from engine.ranks.ring import RING_BYTES
 from engine.ranks.stage_runners import DeferringRunner
 from engine.step import Bitmask, Forward, Launched, Runner, Step
 
-# Of a step; there are at most as many under way as ranks, and some tens of bytes a row beside.
+# Large bytes of one step; at most as many steps as ranks run, and a row takes some tens of bytes.
 LARGE_BYTES = RING_BYTES // (4 * MOST_RANKS)
 
 
 class NeverRaised(Exception):
-    """Error in place of a runner's lack of device memory, where none is recovered from."""
+    """Error type of a runner that never recovers from lack of device memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class RanksRunner:
-    """Implements `Runner`; `own` is this rank's."""
+    """Runner of all ranks; implements `Runner`; `own` is this rank's runner."""
 
     own: Runner
     others: OtherRanks
@@ -47,7 +47,7 @@ class RanksRunner:
         return RanksForward(self.own.launch_forward(step), self.others)
 
     def catch_up(self) -> None:
-        """Launch here, too, whatever the others were told."""
+        """Launch on this rank the steps that the others were sent."""
         if isinstance(self.own, DeferringRunner):
             self.own.catch_up()
 
@@ -60,7 +60,7 @@ class RanksRunner:
 
 @dataclass(frozen=True, slots=True)
 class RanksForward:
-    """Implements `Forward`. Where nothing is sampled, the others are told nothing."""
+    """Forward pass of all ranks; implements `Forward`. Skipped sampling sends no message."""
 
     own: Forward
     others: OtherRanks

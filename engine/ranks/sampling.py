@@ -1,4 +1,4 @@
-"""Tokens are sampled on rank 0 alone, and given to the others.
+"""Sampling on rank 0 alone, which gives the tokens to the other ranks.
 
 All ranks have the same logits. But what a request asks for, the noise of those without a seed, and
 the masks of grammars are rank 0's alone; the others need only the tokens, for the rows of the next
@@ -26,7 +26,7 @@ from engine.transfers import HostArray, HostCopy
 
 @dataclass(frozen=True, slots=True)
 class RanksSampler(Sampler):
-    """Rank 0's samples, and gives the tokens to all; another's takes them.
+    """Sampler that samples on rank 0, and receives the tokens on other ranks.
 
     What a step reports is not to be read from another's.
     """
@@ -41,7 +41,7 @@ class RanksSampler(Sampler):
         inputs: Tensor,
         allowed: Sequence[Bitmask | None] = (),
     ) -> LaunchedSample:
-        """Launch like `Sampler.launch`; on another rank than 0 nothing is sampled."""
+        """Launch like `Sampler.launch`; other ranks than 0 receive the tokens."""
         if self.group.rank:
             return self._taken(logits.new_empty(len(rows), dtype=torch.int64))
         return self._given(self._alone.launch(logits, rows, inputs, allowed))
@@ -56,7 +56,7 @@ class RanksSampler(Sampler):
         tokens: Tensor,
         finite: Tensor,
     ) -> LaunchedSample:
-        """Launch like `Sampler.launch_masked`; on another rank than 0 nothing is sampled."""
+        """Launch like `Sampler.launch_masked`; other ranks than 0 receive the tokens."""
         if self.group.rank:
             return self._taken(tokens)
         return self._given(self._alone.launch_masked(logits, rows, draw, allowed, tokens, finite))
@@ -76,7 +76,7 @@ class RanksSampler(Sampler):
 
 
 def ranks_sampler(sampler: Sampler, group: RankGroup | None) -> Sampler:
-    """Return the sampler of this rank of a group; unchanged where there is one rank alone."""
+    """Return the sampler of this rank of a group; unchanged for a single rank."""
     if group is None:
         return sampler
     return RanksSampler(sampler.planner, sampler.ops, sampler.tables, group)

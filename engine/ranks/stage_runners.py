@@ -1,4 +1,4 @@
-"""The runners of a pipeline: of a stage before the last, and of the last one where it would wait.
+"""The runners of a pipeline: of stages before the last, and of a last stage that would wait.
 
     earlier stage    computes its layers of a step, and samples nothing
     last stage       on a CPU: begins with a step when its result is asked for, or copies follow it
@@ -31,13 +31,13 @@ from engine.transfers import record_event
 
 @dataclass(frozen=True, slots=True)
 class EarlierStageRunner:
-    """Implements `Runner`, and `Forward` for each of its steps: nothing is sampled of any."""
+    """Runner of a stage before the last; implements `Runner`, and `Forward` without sampling."""
 
     own: Runner
     device: torch.device
 
     def launch(self, step: Step) -> Launched:
-        """Launch like `Runner.launch`, up to what the next stage is given."""
+        """Launch like `Runner.launch`, up to the next stage's input."""
         if not step.rows:
             return self.own.launch(step)
         return self.launch_forward(step).skip()
@@ -53,19 +53,19 @@ class EarlierStageRunner:
         return self.skip()
 
     def skip(self) -> Launched:
-        """Sample nothing."""
+        """Skip sampling, which the last stage does."""
         return LaunchedWithoutOutput(record_event(self.device))
 
 
 def _check_known(rows: Sequence[Row]) -> None:
-    """Raise RuntimeError for pending tokens: an earlier stage has only those that a step brings."""
+    """Raise RuntimeError for pending tokens: an earlier stage has only a step's own tokens."""
     if any(row.is_pending for row in rows):
         raise RuntimeError("a token that is pending has come to a stage that never sees it")
 
 
 @dataclass(slots=True)
 class DeferringRunner:
-    """Launches steps in their order, each no sooner than it has to be; implements `Runner`."""
+    """Runner that launches steps in order, each as late as possible; implements `Runner`."""
 
     own: Runner
     _put_off: deque[_Deferred] = field(default_factory=deque)
@@ -77,13 +77,13 @@ class DeferringRunner:
         return _DeferredForward(self, partial(self.own.launch_forward, step))
 
     def put_off(self, launch: Callable[[], Launched]) -> Launched:
-        """Defer a launch until all those before it."""
+        """Defer a launch until all launches before it."""
         deferred = _Deferred(self, launch)
         self._put_off.append(deferred)
         return deferred
 
     def catch_up(self, last: Launched | None = None) -> None:
-        """Launch all that was put off, as far as `last`."""
+        """Launch all deferred steps up to `last`."""
         while self._put_off:
             deferred = self._put_off.popleft()
             deferred.begin()
@@ -111,13 +111,13 @@ class _Deferred:
 
 @dataclass(frozen=True, slots=True)
 class _DeferredForward:
-    """A step whose forward pass is put off with its sampling; implements `Forward`."""
+    """A step whose forward pass and sampling are deferred; implements `Forward`."""
 
     runner: DeferringRunner
     forward: Callable[[], Forward]
 
     def sample(self, allowed: Sequence[Bitmask | None]) -> Launched:
-        """Sample like `Forward.sample`, later. The masks are kept as they are now."""
+        """Sample like `Forward.sample`, later, with the present masks."""
         kept = [None if mask is None else mask.copy() for mask in allowed]
         return self.runner.put_off(lambda: self.forward().sample(kept))
 
@@ -126,6 +126,6 @@ class _DeferredForward:
 
 
 def of_rank_0(own: Runner, groups: RankGroups) -> Runner:
-    """Return rank 0's own runner, deferring so that it does not wait for an earlier stage."""
+    """Return rank 0's own runner, which defers launches instead of waiting for an earlier stage."""
     pipe = groups.pipe
     return own if pipe is None or pipe.is_queued else DeferringRunner(own)

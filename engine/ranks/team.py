@@ -1,4 +1,4 @@
-"""All ranks of an engine, as rank 0 starts and ends them.
+"""All ranks of an engine, started and ended by rank 0.
 
     start    processes, a ring and a socket for each | all meet | weights, pools, tiers, on all at
              once, agreeing on counts | each says that it is ready
@@ -29,15 +29,15 @@ from engine.ranks.ring import RingWriter
 from storage.disk.wire import Channel
 from storage.stage import Stage
 
-START_PATIENCE_S = 600.0  # with a rank that is slower than this one
+START_PATIENCE_S = 600.0  # seconds for a rank that is slower than this one
 
 
 class RankNotStarted(ModelError):
-    """Another rank could not start, for a reason that is not in the model's files."""
+    """Another rank could not start, for a reason other than the model's files."""
 
 
 class Team:
-    """The ranks beside this one, and the groups of all. One owner thread."""
+    """The other ranks, and the groups of all ranks. One owner thread."""
 
     def __init__(
         self, others: OtherRanks, processes: Sequence[RankProcess], watch: RanksWatch
@@ -55,12 +55,12 @@ class Team:
 
     @property
     def groups(self) -> RankGroups:
-        """Groups that this rank is in, once all have met."""
+        """Groups that this rank is in, once all ranks have met."""
         assert self._groups is not None, "the ranks have not met"
         return self._groups
 
     def meet(self, place: Rendezvous, grid: RankGrid, stage: Stage, device: torch.device) -> None:
-        """Wait for all ranks. Raises ModelError where one could not start, RankGone."""
+        """Wait for all ranks. Raises ModelError where a rank could not start, RankGone."""
         with why_not_started(self):
             self._groups = meet(place, grid, stage, device)
 
@@ -70,13 +70,13 @@ class Team:
             self.others.wait_for(Started, place, START_PATIENCE_S)
 
     def dismiss(self) -> None:
-        """End all ranks, once they have done what they were told. Raises RankGone."""
+        """End all ranks after their pending work. Raises RankGone."""
         self._watch.close()
         self._is_dismissed = True
         self.others.tell(Close())
 
     def close(self) -> None:
-        """Wait for the ranks' ends; those that were not dismissed are killed."""
+        """Wait for the ranks' ends; ranks that were not dismissed are killed."""
         if not self._is_dismissed:
             self._watch.close()
             for process in self._processes:
@@ -97,7 +97,7 @@ def started_ranks(
     device: torch.device,
     end: Callable[[int], None] = os._exit,
 ) -> Iterator[Team | None]:
-    """Start the ranks from 1 on and meet them; None where there is one alone.
+    """Start the ranks from 1 on and meet them; None for a single rank.
 
     This rank computes `stage` of `grid` on `device`. `end` ends this process, after the death of a
     rank, with a status. Raises ModelError where one cannot start.
@@ -114,7 +114,7 @@ def started_ranks(
 
 @contextmanager
 def _rendezvous_file() -> Iterator[int]:
-    """Open the rendezvous file of the ranks: it has no name, so they inherit the descriptor."""
+    """Open the ranks' rendezvous file: it has no name, so they inherit the descriptor."""
     file = os.memfd_create("ratoon-rendezvous", os.MFD_CLOEXEC)
     try:
         yield file
@@ -140,7 +140,7 @@ def _started(config: EngineConfig, rendezvous_file: int, end: Callable[[int], No
 
 @contextmanager
 def why_not_started(team: Team | None) -> Iterator[None]:
-    """Raise what another rank says of its failed start, in place of what it does to this one.
+    """Raise another rank's reason for a failed start, in place of its effect on this rank.
 
     RankGone where one has left without a word.
     """

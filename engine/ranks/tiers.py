@@ -1,4 +1,4 @@
-"""The tiers of several ranks, as the one tree of rank 0 sees them.
+"""The tiers of several ranks, seen as one by the tree of rank 0.
 
 Each rank has a slice of every block, in tiers of its own, with the same slots. A plan is told to
 all ranks and carried out by all. A move has ended when it has on every rank: done where it is done
@@ -42,7 +42,7 @@ from storage.disk.stats import DiskProcessStats, DiskState
 from storage.move import BlockRecord, Completed, Copied, Move, Plan
 
 SCAN_PATIENCE_S = 60.0
-# From good to bad: several ranks' disks are as good as the worst.
+# States from good to bad: several ranks' disks have the worst rank's state.
 _STATES = (DiskState.UP, DiskState.STARTING, DiskState.DOWN, DiskState.OFF)
 
 _log = logging.getLogger(__name__)
@@ -60,19 +60,19 @@ class _Open:
 
 @dataclass(slots=True)
 class RanksMover:
-    """Mover of blocks on all ranks; implements `BlockMover`. `own` is this rank's."""
+    """Mover of blocks on all ranks; implements `BlockMover`. `own` is this rank's mover."""
 
     own: BlockMover
     others: OtherRanks
-    catch_up: Callable[[], None]  # launches here the steps that the others were told before
-    _moves: dict[int, Move] = field(default_factory=dict)  # open ones, by number
+    catch_up: Callable[[], None]  # launches on this rank the steps sent to the others
+    _moves: dict[int, Move] = field(default_factory=dict)  # moves under way, by number
     _open: dict[Move, _Open] = field(default_factory=dict)
     _num_started: int = 0
-    _copied: list[Copied] = field(default_factory=list)  # moves done here, and not yet on all ranks
+    _copied: list[Copied] = field(default_factory=list)  # moves that ended here alone
 
     @property
     def pending(self) -> int:
-        """Moves that were started and have not been reported by `poll`."""
+        """Count moves that were started and that `poll` has not returned."""
         return len(self._open)
 
     def start(self, plan: Plan) -> None:
@@ -122,15 +122,15 @@ class RanksMover:
 
 
 class RanksDisk:
-    """The disks of all ranks; implements `Disk`. `own` is this rank's."""
+    """The disks of all ranks; implements `Disk`. `own` is this rank's disk."""
 
     def __init__(self, own: Disk, others: OtherRanks, erase: Callable[[Plan], None]) -> None:
         """Join the disks of all ranks; `erase` carries out plans on all ranks."""
         self._own = own
         self._others = others
         self._erase = erase
-        self._reports: dict[int, DiskReport] = {}  # the last, by the place of the rank
-        self._unlisted: tuple[int, ...] = ()  # slots whose records no tree knows of
+        self._reports: dict[int, DiskReport] = {}  # last report of each rank
+        self._unlisted: tuple[int, ...] = ()  # slots with records of no tree
 
     @property
     def generation(self) -> int:
@@ -140,14 +140,14 @@ class RanksDisk:
 
     @property
     def state(self) -> DiskState:
-        """The worst of the ranks'."""
+        """The worst state of all ranks' disks."""
         self._take()
         states = (self._own.state, *(one.state for one in self._reports.values()))
         return max(states, key=_STATES.index)
 
     @property
     def stats(self) -> DiskProcessStats:
-        """Counters of this rank; owners count as long as some rank has not forgotten them."""
+        """Counters of this rank; an owner counts until all ranks have forgotten it."""
         self._take()
         stats = self._own.stats
         forgetting = max((one.forgetting for one in self._reports.values()), default=0)
@@ -173,7 +173,7 @@ class RanksDisk:
         self._leave(left, slots)
 
     def _leave(self, left: set[int], slots: Sequence[set[int]]) -> None:
-        """Erase or keep what is not on all ranks; each has records in its `slots`."""
+        """Erase or keep the records that not all ranks have; each has records in its `slots`."""
         if not left:
             return
         new = self._new(slots)
@@ -189,7 +189,7 @@ class RanksDisk:
         )
 
     def _new(self, slots: Sequence[set[int]]) -> list[int]:
-        """Return the ranks whose disks have neither a record nor a flush."""
+        """Return the ranks whose disks have neither records nor flushes."""
         empty = [rank for rank, held in enumerate(slots) if not held]
         if not empty:
             return []
@@ -208,7 +208,7 @@ class RanksDisk:
         self._own.forget_owner(owner)
 
     def note_flushes(self, flushes: Sequence[str]) -> None:
-        """Note on all ranks like `Disk.note_flushes`. Raises RankGone."""
+        """Record on all ranks like `Disk.note_flushes`. Raises RankGone."""
         for start in range(0, len(flushes), MOST_FLUSHES):
             self._others.tell(NoteFlushes(tuple(flushes[start : start + MOST_FLUSHES])))
         self._own.note_flushes(flushes)
@@ -230,7 +230,7 @@ class RanksDisk:
         return found
 
     def _flushes(self) -> list[dict[str, None]]:
-        """Return the flushes that are done on each rank, the oldest first."""
+        """Return the flushes that each rank has done, the oldest first."""
         self._others.tell(ListFlushes())
         own = dict.fromkeys(self._own.done_flushes())
         return [own, *(self._flushes_of(place) for place in range(len(self._others)))]
@@ -250,7 +250,7 @@ class RanksDisk:
 
 
 def ranks_tiers(own: LowerTiers, others: OtherRanks, runner: Runner) -> LowerTiers:
-    """Join the tiers of all ranks to this rank's, of which all have the same counts.
+    """Join the tiers of all ranks to this rank's, which all have the same counts.
 
     `runner` is that of all ranks.
     """
@@ -262,6 +262,6 @@ def ranks_tiers(own: LowerTiers, others: OtherRanks, runner: Runner) -> LowerTie
 
 
 def digest_of(record: BlockRecord) -> bytes:
-    """Return 16 bytes that tell one record from another, as they are compared."""
+    """Return 16 bytes that identify a record, for comparison."""
     content = msgspec.msgpack.encode(replace(record, hits=0))
     return hashlib.blake2b(content, digest_size=DIGEST_BYTES).digest()

@@ -23,7 +23,7 @@ SAMPLED = -1
 
 @dataclass(frozen=True, slots=True)
 class Randomness(Generic[A]):
-    """All rows, R of them, drawn at random; at temperature 0 the likeliest token is taken.
+    """All R rows of a step, sampled at random; temperature 0 takes the most likely token.
 
     `keys` (R, 2) int32, `temperature` (R,) float32.
     """
@@ -34,7 +34,7 @@ class Randomness(Generic[A]):
 
 @dataclass(frozen=True, slots=True)
 class Filters(Generic[A]):
-    """Rows drawn among their likelier tokens, K of them: `rows` and `top_k` (K,) int64.
+    """K rows sampled from their most likely tokens: `rows` and `top_k` (K,) int64.
 
     `temperature`, `top_p` and `log_min_p` (K,) float32.
     """
@@ -48,7 +48,7 @@ class Filters(Generic[A]):
 
 @dataclass(frozen=True, slots=True)
 class Penalties(Generic[A]):
-    """Rows with a penalty, K of them.
+    """K rows with a penalty.
 
     `rows`, `batch_slots` (K,) int64; the penalties (K,) float32. Of P of them the last token of the
     output is not counted yet: `uncounted_rows`, `uncounted_slots` (P,) int64.
@@ -65,7 +65,7 @@ class Penalties(Generic[A]):
 
 @dataclass(frozen=True, slots=True)
 class Edits(Generic[A]):
-    """Rows of which single logits are changed, as the table has them for their batch slots.
+    """Rows with changes of single logits, from the tables at their batch slots.
 
     `rows`, `batch_slots` (K,) int64. `most`: the longest of their lists.
     """
@@ -77,7 +77,7 @@ class Edits(Generic[A]):
 
 @dataclass(frozen=True, slots=True)
 class Masks(Generic[A]):
-    """Rows that may only have some tokens, K of them: `rows` (K,) int64.
+    """K rows with a mask of allowed tokens: `rows` (K,) int64.
 
     `words` (K, W) int32: a bit for each token of the vocabulary, from the lowest of the first on.
     """
@@ -88,7 +88,7 @@ class Masks(Generic[A]):
 
 @dataclass(frozen=True, slots=True)
 class WantedLogprobs(Generic[A]):
-    """Rows that report log-probabilities, L of them: `rows` (L,) int64.
+    """L rows that report log-probabilities: `rows` (L,) int64.
 
     `counts`: how many of the likeliest each reports. `given` (L,) int64: the token that each
     reports, with its rank; `SAMPLED` in place of one: the token that it samples. None: all are.
@@ -100,13 +100,13 @@ class WantedLogprobs(Generic[A]):
 
     @property
     def most(self) -> int:
-        """The longest report."""
+        """The largest number of reported log-probabilities."""
         return max(self.counts)
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingPlan(Generic[A]):
-    """Plan to sample every row of a step; None where no row asks for it.
+    """Plan to sample every row of a step; None for a part that no row needs.
 
     The lists and counts of `new` go to the tables first.
     """
@@ -140,7 +140,7 @@ def _arrays(part: Any) -> Iterator[HostArray]:
 
 
 def _replaced(part: Any, tensors: Iterator[Tensor]) -> Any:
-    """Copy a record with its arrays, in the order of `_arrays`, replaced."""
+    """Copy a record, with `tensors` in place of its arrays, in the order of `_arrays`."""
     return type(part)(*(_replacement(item, tensors) for item in _items(part)))
 
 

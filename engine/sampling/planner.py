@@ -1,4 +1,4 @@
-"""The planner, which works out a step's sampling before the logits are there.
+"""The planner, which prepares a step's sampling before its logits are computed.
 
 Rows are grouped by how they are sampled, and an option that no row uses costs nothing. A request's
 options are read once, when it takes its batch slot, and those that the device needs are written to
@@ -63,12 +63,12 @@ class Planner:
         self._num_words = -(-vocab_size // MASK_BITS)
         self._last_word = np.uint32(0xFFFFFFFF >> -vocab_size % MASK_BITS).astype(np.int32)
         self.params = SlotParams(num_batch_slots, vocab_size, eos_token_ids)
-        self._counted = np.zeros(num_batch_slots, np.int64)  # tokens that a penalised row has
+        self._counted = np.zeros(num_batch_slots, np.int64)  # counted tokens of penalised rows
 
     def plain(
         self, rows: Sequence[Row], *, are_masked: bool = False
     ) -> Randomness[HostArray] | None:
-        """Plan `rows` as one group; None where one of them needs more than a plain sample.
+        """Plan `rows` as one group; None where a row needs more than a plain sample.
 
         `are_masked`: a mask does not count.
         """
@@ -81,7 +81,7 @@ class Planner:
         )
 
     def masks(self, rows: Sequence[Row], allowed: Sequence[Bitmask | None]) -> Masks[HostArray]:
-        """Plan the masks `allowed` of those of `rows` that are constrained, in their order.
+        """Plan the masks `allowed` of the constrained rows of `rows`, in their order.
 
         None is a mask that allows nothing. Raises RuntimeError unless there is one for each.
         """
@@ -92,14 +92,14 @@ class Planner:
         for row, mask in zip(words, allowed, strict=True):
             if mask is not None:
                 row[:] = mask
-        words[:, -1] &= self._last_word  # there may be bits beyond the vocabulary
+        words[:, -1] &= self._last_word  # bits beyond the vocabulary may be set
         return Masks(masked, words)
 
     def plan(self, rows: Sequence[Row], allowed: Sequence[Bitmask | None] = ()) -> HostPlan:
-        """Plan how the next token of each of `rows` is chosen; `allowed` as in `masks`."""
+        """Plan the sampling of each of `rows`; `allowed` as in `masks`."""
         batch_slots, new = _batch_slots(rows), _new(rows)
         self.params.write(new)
-        for one in new:  # as far as `SlotTables.take` counts, where anything is counted
+        for one in new:  # up to the tokens that `SlotTables.take` counts
             self._counted[one.batch_slot] = one.num_tokens
         asked = self._asked(rows)
         return SamplingPlan(
@@ -114,12 +114,12 @@ class Planner:
         )
 
     def launched(self, rows: Sequence[Row]) -> None:
-        """Note that the tables have what the plan for `rows` had for them."""
+        """Record that the plan for `rows` has updated the tables."""
         sampled = rows[: len(rows) - _count_scored(rows)]
         self._counted[_batch_slots(sampled)] = _lengths(sampled)
 
     def _asked(self, rows: Sequence[Row]) -> Asked:
-        """Return what the rows' requests ask for; of rows that score, what they are to report."""
+        """Return the parameters of the rows' requests; for scored rows only their reports."""
         batch_slots = _batch_slots(rows)
         asked, scored = self.params.read(batch_slots), _count_scored(rows)
         if scored:
@@ -161,7 +161,7 @@ class Planner:
 
 
 def noise_key(seed: int, position: int) -> tuple[int, int]:
-    """Make two int32 words for the token that is to be sampled at `position`.
+    """Make two int32 words of noise key for the token sampled at `position`.
 
     A seeded sequence draws the same noise whatever else is in the batch, however its prompt was
     cut, and also after it was preempted.
@@ -195,7 +195,7 @@ def _lengths(rows: Sequence[Row]) -> npt.NDArray[np.int64]:
 
 
 def _banning(asked: Asked, given: Sequence[Row]) -> Rows:
-    """Return rows that have not got their `min_tokens` yet."""
+    """Return rows that have fewer than `min_tokens` tokens."""
     rows = _rows(asked, BANNING)
     if not len(rows):
         return rows
@@ -227,15 +227,15 @@ def _wanted(asked: Asked, given: Sequence[Row]) -> WantedLogprobs[HostArray] | N
     if not scored:
         return WantedLogprobs(rows, counts)
     told = np.full(len(rows), SAMPLED, np.int64)
-    told[-scored:] = [_next_id(row) for row in given[-scored:]]  # all of them report
+    told[-scored:] = [_next_id(row) for row in given[-scored:]]  # all scored rows report
     return WantedLogprobs(rows, counts, told)
 
 
 def _count_scored(rows: Sequence[Row]) -> int:
-    """Count the rows that score; they are the last ones of a step."""
+    """Count the scored rows, which are the last rows of a step."""
     return sum(1 for _ in takewhile(lambda row: row.kind is SCORE, reversed(rows)))
 
 
 def _next_id(row: Row) -> int:
-    """Return the token that follows the last of a row that scores."""
+    """Return the token after the last token of a scored row."""
     return int(np.frombuffer(row.next_ids, np.int32)[row.num_new - 1])

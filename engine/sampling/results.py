@@ -1,4 +1,4 @@
-"""The transfer of a step's choices and log-probabilities to the host, in one copy."""
+"""The transfer of a step's samples and log-probabilities to the host, in one copy."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from engine.step import Sampled
 from engine.transfers import HostArray, HostCopy
 
 Packed = npt.NDArray[np.int32]
-NOT_ALLOWED = 2  # in place of whether the logits were finite: they were, but no token is allowed
+NOT_ALLOWED = 2  # in place of the finite flag: finite logits, but no allowed token
 
 
 def normalised(logits: Tensor, wanted: WantedLogprobs[Tensor]) -> Tensor:
-    """Compute natural log-probabilities of wanted rows, (L, V) float32; later edits spare them."""
+    """Compute natural log-probabilities of wanted rows, (L, V) float32, before later edits."""
     return logits[wanted.rows].float().log_softmax(-1)
 
 
 def report(logprobs: Tensor, tokens: Tensor, wanted: WantedLogprobs[Tensor]) -> tuple[Tensor, ...]:
-    """Report on `logprobs` (L, V), given the chosen `tokens` (R,) of all rows.
+    """Report from `logprobs` (L, V), given the sampled `tokens` (R,) of all rows.
 
     Those chosen (L,), the M likeliest (L, M), their ids (L, M): int32, floats as their bits. Where
     tokens are given, the ranks (L,) of those chosen as well.
@@ -40,7 +40,7 @@ def report(logprobs: Tensor, tokens: Tensor, wanted: WantedLogprobs[Tensor]) -> 
 
 
 def pack(tokens: Tensor, finite: Tensor, reported: Sequence[Tensor] = ()) -> Tensor:
-    """Concatenate tokens (R), finite (R) and what is reported into one int32 tensor.
+    """Concatenate tokens (R), finite (R) and the reports into one int32 tensor.
 
     `finite` is bool, or says `NOT_ALLOWED` besides.
     """
@@ -63,7 +63,7 @@ def unpack(
 
 
 def _unpack_report(packed: Packed, wanted: WantedLogprobs[HostArray]) -> dict[int, TokenLogprobs]:
-    """Return what each row reports, its likeliest as the bytes they came as."""
+    """Return each row's report, with its most likely tokens as the received bytes."""
     rows, width = wanted.rows.tolist(), 4 * wanted.most
     num_rows = len(rows)
     chosen = packed[:num_rows].view(np.float32).tolist()
@@ -81,7 +81,7 @@ def _unpack_report(packed: Packed, wanted: WantedLogprobs[HostArray]) -> dict[in
 
 
 def _ranks(packed: Packed, wanted: WantedLogprobs[HostArray]) -> list[int | None]:
-    """Return the rank of each reported token that was given."""
+    """Return the rank of each reported prompt token."""
     if wanted.given is None:
         return [None] * len(wanted.counts)
     is_given = (wanted.given != SAMPLED).tolist()
@@ -101,5 +101,5 @@ class LaunchedSample:
     tokens: Tensor
 
     def collect(self) -> list[Sampled]:
-        """Wait for the step; one `Sampled` per row, in order."""
+        """Wait for the step; return one `Sampled` per row, in order."""
         return unpack(self.transfer.wait(), self.num_rows, self.wanted)

@@ -28,7 +28,7 @@ BITS = 8  # bits of a byte
 
 @dataclass(frozen=True, slots=True)
 class Sampler:
-    """Sampler for one model, with the ops of the device."""
+    """Sampler for one model, with the device's operations."""
 
     planner: Planner
     ops: Ops
@@ -42,7 +42,7 @@ class Sampler:
         inputs: Tensor,
         allowed: Sequence[Bitmask | None] = (),
     ) -> LaunchedSample:
-        """Choose a token for each of `rows`, given `logits` (R, V), contiguous.
+        """Sample a token for each of `rows`, given `logits` (R, V), contiguous.
 
         `inputs` (R,) int64 are the tokens that the logits follow; `allowed` the masks of the
         constrained among the rows, in their order. Changes `logits`. A row with
@@ -69,7 +69,7 @@ class Sampler:
         tokens: Tensor,
         finite: Tensor,
     ) -> LaunchedSample:
-        """Sample the rows with a mask once more, all rows having been sampled plainly by `draw`.
+        """Sample the rows with a mask again, after all rows were sampled plainly by `draw`.
 
         `tokens` (R,) int64 and `finite` (R,) int32 are what came of that, and are changed. It is
         little for the device, which waits for the host before: whether a mask leaves a token is
@@ -88,8 +88,8 @@ class Sampler:
 
     @torch.inference_mode()
     def warm_up(self, vocabulary: int, device: torch.device, dtype: torch.dtype) -> None:
-        """Use filters and penalties once. Kernels are compiled at their first use, and no captured
-        step has any of these: the first request that wants some would wait, and all others with it.
+        """Run filters and penalties once. Kernels are compiled at their first use, and no captured
+        step has them: else the first request with filters would delay all others.
         Logits are of `dtype`, and of float32 where they are changed one by one.
         """
         ones, first = torch.ones(1, device=device), torch.zeros(1, dtype=torch.int64, device=device)
@@ -143,7 +143,7 @@ class Sampler:
             self.tables.ban(logits, plan.bans)
 
     def _choose(self, logits: Tensor, plan: DevicePlan) -> Tensor:
-        """Choose a token for every row of `logits` (R, V), (R,) int64."""
+        """Sample a token for every row of `logits` (R, V), (R,) int64."""
         if plan.filters is not None:
             asked = plan.filters
             limits = asked.top_k, asked.top_p, asked.log_min_p
@@ -153,13 +153,13 @@ class Sampler:
 
 
 def keep_allowed(logits: Tensor, masks: Masks[Tensor]) -> None:
-    """Rule out the tokens of `logits` (R, V) that the rows' constraints do not allow."""
+    """Set the logits (R, V) of tokens that the rows' masks forbid to -inf."""
     kept = logits[masks.rows].masked_fill_(ruled_out(masks.words, logits), RULED_OUT)
     logits.index_copy_(0, masks.rows, kept)
 
 
 def ruled_out(words: Tensor, logits: Tensor) -> Tensor:
-    """Return which tokens of `logits` (R, V) masks (K, W) int32 do not allow, (K, V) bool.
+    """Return the tokens of `logits` (R, V) that masks (K, W) int32 forbid, (K, V) bool.
 
     By bytes, the least that can be shifted: the bits of 64 rows are 8 MB of them.
     """
@@ -169,14 +169,14 @@ def ruled_out(words: Tensor, logits: Tensor) -> Tensor:
 
 
 def all_finite(logits: Tensor) -> Tensor:
-    """Return whether a row of `logits` (R, V) has neither NaN nor infinity, (R,) bool."""
-    least, greatest = logits.aminmax(dim=-1)  # both are NaN where any is
+    """Return whether each row of `logits` (R, V) has neither NaN nor infinity, (R,) bool."""
+    least, greatest = logits.aminmax(dim=-1)  # both are NaN if any logit is NaN
     return least.isfinite() & greatest.isfinite()
 
 
 def leaves_a_token(adjusted: Tensor) -> Tensor:
-    """Return whether each row's greatest of `adjusted` (R, V) is a usable number, (R,) bool.
+    """Return whether each row's largest of `adjusted` (R, V) is a usable number, (R,) bool.
 
     Tokens may be ruled out, or lowered without end; NaN and infinity are never the likeliest.
     """
-    return adjusted.amax(dim=-1).isfinite()  # NaN where any is
+    return adjusted.amax(dim=-1).isfinite()  # NaN if any logit is NaN

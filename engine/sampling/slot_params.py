@@ -14,20 +14,20 @@ import numpy.typing as npt
 from engine.link.messages import SamplingParams
 from engine.step import NewRequest
 
-# Below this a temperature no longer changes which token wins, and dividing by it may overflow.
+# Below this temperature the same token wins, and dividing by it may overflow.
 GREEDY_TEMPERATURE = 1e-5
-NO_TOP_P = 2.0  # above any cumulated probability, however rounded
-SMALLEST_TOP_P = 1e-9  # keeps the most likely token, where 0 would keep none
+NO_TOP_P = 2.0  # above any cumulated probability, even after rounding
+SMALLEST_TOP_P = 1e-9  # keeps the most likely token, where 0 would keep no token
 
-# What a row needs beside a plain sample; several may be set.
+# Flags of a row's sampling beyond a plain sample; several may be set.
 FILTERED, PENALISED, BIASED, BANNING, REPORTING, CONSTRAINED = 1, 2, 4, 8, 16, 32
 
 Slots = npt.NDArray[np.int64]
-Asked = npt.NDArray[Any]  # structured, of `ASKED`
+Asked = npt.NDArray[Any]  # structured array of `ASKED`
 ASKED = np.dtype(
     [
         ("kind", np.uint8),
-        ("temperature", np.float32),  # 0: the likeliest token is taken
+        ("temperature", np.float32),  # 0: take the most likely token
         ("top_k", np.int64),
         ("top_p", np.float32),
         ("min_p", np.float32),
@@ -36,7 +36,7 @@ ASKED = np.dtype(
         ("repetition", np.float32),
         ("num_biases", np.int64),
         ("num_banned", np.int64),
-        ("first_stop", np.int64),  # the length from which on nothing is banned
+        ("first_stop", np.int64),  # length from which on no token is banned
         ("num_logprobs", np.int64),
         ("prompt_logprobs", np.int64),
     ]
@@ -55,17 +55,17 @@ class SlotParams:
         self.seeds: list[int | None] = [None] * num_batch_slots
 
     def write(self, updates: Iterable[NewRequest]) -> None:
-        """Write what new requests ask for in their batch slots."""
+        """Write the parameters of new requests to their batch slots."""
         for one in updates:
             self._table[one.batch_slot] = self._asked(one)
             self.seeds[one.batch_slot] = one.sampling.seed
 
     def read(self, batch_slots: Slots) -> Asked:
-        """Return what the requests in `batch_slots` ask for; a copy."""
+        """Return a copy of the parameters of the requests in `batch_slots`."""
         return self._table[batch_slots]
 
     def scoring(self, batch_slots: Slots) -> Asked:
-        """Return what rows that score report, and nothing else that their requests ask for."""
+        """Return the reports of scored rows, without other parameters of their requests."""
         asked = np.zeros(len(batch_slots), ASKED)
         asked["kind"] = REPORTING
         asked["num_logprobs"] = self._table["prompt_logprobs"][batch_slots]
@@ -76,7 +76,7 @@ class SlotParams:
         if not sampling.min_tokens:
             return []
         eos = frozenset[int]() if sampling.ignore_eos else self._eos_token_ids
-        # An id beyond the vocabulary can be asked for as a stop, but not sampled.
+        # A request may have a stop id beyond the vocabulary, which is never sampled.
         ending = sampling.stop_token_ids | eos
         return [token_id for token_id in ending if 0 <= token_id < self._vocab_size]
 
@@ -104,7 +104,7 @@ class SlotParams:
 
 
 def kind_of(sampling: SamplingParams) -> int:
-    """Return what a request needs beside a plain sample, but for `BANNING`, by the model."""
+    """Return a request's flags beyond a plain sample, except `BANNING`, which is the model's."""
     filtered = sampling.top_k > 0 or sampling.top_p < 1.0 or sampling.min_p > 0.0
     kinds = {
         FILTERED: filtered and not is_greedy(sampling),
@@ -116,12 +116,12 @@ def kind_of(sampling: SamplingParams) -> int:
 
 
 def is_greedy(sampling: SamplingParams) -> bool:
-    """Return whether the likeliest token is taken."""
+    """Return whether the most likely token is taken."""
     return sampling.temperature < GREEDY_TEMPERATURE or sampling.top_k == 1
 
 
 def is_penalised(sampling: SamplingParams) -> bool:
-    """Return whether tokens that are there already change the logits."""
+    """Return whether earlier tokens change the logits."""
     return (
         sampling.presence_penalty != 0.0
         or sampling.frequency_penalty != 0.0

@@ -1,4 +1,4 @@
-"""Sampling tables on the device, by batch slot: requests' lists of tokens, and their token counts.
+"""Sampling tables on the device, by batch slot: requests' token lists, and their token counts.
 
 A request's lists are written once, when it takes its batch slot, and its tokens are counted there
 as they are sampled: a step brings only the numbers of its batch slots. All indices are worked out
@@ -25,13 +25,13 @@ from engine.sampling.slot_params import is_penalised
 from engine.step import NewRequest
 from engine.transfers import HostArray, to_device
 
-# What a token adds to its count, or sets it to; see `kernels.sampling.penalise`.
+# Increment or value of a token's count; see `kernels.sampling.penalise`.
 IN_OUTPUT, IN_PROMPT = 2, 1
 RULED_OUT = float("-inf")
 
 
 class SlotTables:
-    """The tables of one sampler. One owner thread; they change in the order of the stream."""
+    """The tables of one sampler. One owner thread; they change in the order of the CUDA stream."""
 
     def __init__(self, num_batch_slots: int, vocab_size: int) -> None:
         self._num_batch_slots = num_batch_slots
@@ -47,7 +47,7 @@ class SlotTables:
         banned: Callable[[SamplingParams], Sequence[int]],
         device: torch.device,
     ) -> None:
-        """Write what new requests ask for, over whatever lay at their batch slots.
+        """Write the tables of new requests to their batch slots, over earlier requests'.
 
         `banned` until they have `min_tokens`.
         """
@@ -64,18 +64,18 @@ class SlotTables:
             self._take_counts(penalised, device)
 
     def count(self, penalties: Penalties[Tensor], inputs: Tensor) -> None:
-        """Count the last tokens, `inputs` (R,) int64, of the rows that have one uncounted."""
+        """Count the last tokens, `inputs` (R,) int64, of the rows with an uncounted token."""
         batch_slots, rows = penalties.uncounted_slots, penalties.uncounted_rows
         if len(rows):
             self._count(batch_slots * self._vocab_size + inputs[rows])
 
     def add_biases(self, logits: Tensor, biased: Edits[Tensor]) -> None:
-        """Add to `logits` (R, V), contiguous, what the rows' requests ask for."""
+        """Add the biases of the rows' requests to `logits` (R, V), contiguous."""
         flat, index = logits.view(-1), _index(logits, biased, self.bias_ids)
         flat[index] += self.biases[:, : biased.most].index_select(0, biased.batch_slots).view(-1)
 
     def ban(self, logits: Tensor, banning: Edits[Tensor]) -> None:
-        """Rule out the tokens of `logits` (R, V), contiguous, that the rows may not have yet."""
+        """Set the logits (R, V), contiguous, of tokens that are still banned to -inf."""
         index = _index(logits, banning, self.banned_ids)
         logits.view(-1).index_fill_(0, index, RULED_OUT)
 
@@ -91,7 +91,7 @@ class SlotTables:
         self.biases = _with_lists(self.biases, batch_slots, values)
 
     def _take_counts(self, requests: Sequence[NewRequest], device: torch.device) -> None:
-        """Count their tokens from the start."""
+        """Count the tokens of new requests from their start."""
         prompts = [np.frombuffer(one.prompt_ids, np.int32) for one in requests]
         outputs = [np.frombuffer(one.output_ids, np.int32) for one in requests]
         arrays = [_batch_slots(requests)]
@@ -108,7 +108,7 @@ class SlotTables:
     def _places(self, batch_slots: Tensor, token_ids: Tensor, lens: Tensor) -> Tensor:
         """Return flat indices into `seen`, tokens by batch slot."""
         of_batch_slots = batch_slots * self._vocab_size
-        # The size is known on the host: nothing waits for the device.
+        # The size is known on the host: no wait for the device.
         starts = of_batch_slots.repeat_interleave(lens, output_size=len(token_ids))
         return starts + token_ids
 
@@ -118,7 +118,7 @@ class SlotTables:
 
 
 def _index(logits: Tensor, edits: Edits[Tensor], token_ids: Tensor) -> Tensor:
-    """Return flat indices of the tokens into the logits, int64; some more than once."""
+    """Return flat indices of the tokens into the logits, int64; duplicates are possible."""
     chosen = token_ids[:, : edits.most].index_select(0, edits.batch_slots)
     return (edits.rows[:, None] * logits.shape[1] + chosen).view(-1)
 
@@ -128,7 +128,7 @@ def _batch_slots(requests: Sequence[NewRequest]) -> HostArray:
 
 
 def _even(lists: Sequence[HostArray]) -> HostArray:
-    """Pad lists to rows of one length; a shorter one repeats its first entry."""
+    """Pad lists to rows of equal length; a shorter list repeats its first entry."""
     longest = max(map(len, lists))
     rows = np.empty((len(lists), longest), lists[0].dtype)
     for row, entries in zip(rows, lists, strict=True):
@@ -137,14 +137,14 @@ def _even(lists: Sequence[HostArray]) -> HostArray:
 
 
 def _with_lists(table: Tensor, batch_slots: Tensor, lists: Tensor) -> Tensor:
-    """Write `lists` (K, W) into the table at `batch_slots`; widen it where they do not fit."""
+    """Write `lists` (K, W) into the table at `batch_slots`; widen the table where needed."""
     width = max(table.shape[1], lists.shape[1])
     table = _as_wide_as(table.to(lists.device), width)
     return table.index_copy_(0, batch_slots, _as_wide_as(lists, width))
 
 
 def _as_wide_as(lists: Tensor, width: int) -> Tensor:
-    """Pad `lists` (K, W) with the first entry of each to `width`; as they are if as wide."""
+    """Pad `lists` (K, W) with the first entry of each to `width`, if they are shorter."""
     missing = width - lists.shape[1]
     if not missing:
         return lists

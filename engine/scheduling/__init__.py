@@ -1,1 +1,1 @@
-"""The choice of what runs in the next step: queue, fairness, sequences, settling."""
+"""The choice of sequences for the next step: queue, fairness, sequences, settling."""

@@ -1,4 +1,4 @@
-"""Sequences that hold blocks: running ones, each in a batch slot, and those that wait for loads.
+"""Sequences that hold blocks: running in a batch slot, or waiting for loads.
 
     queue -> take -> admit -> [loading ->] running -> stop | expel
       ^                                                  |
@@ -53,11 +53,11 @@ class ActiveSequences:
         self._arrivals = arrivals
         self._fetcher = fetcher
         self._counters = counters
-        self._clock = clock  # measures how long a match takes; all other times are `now`
+        self._clock = clock  # measures the time of a match; all other times are `now`
         self._max_running = max_running
-        # One may be taken again at once: a step on its way that still writes for the old sequence
-        # runs, on the device, before whatever is launched for the new one.
-        self._free_batch_slots = list(range(max_running - 1, -1, -1))  # the next is the last
+        # A slot may be reused at once: a launched step that still writes for the old sequence runs
+        # on the device before later launches.
+        self._free_batch_slots = list(range(max_running - 1, -1, -1))  # the next slot is the last
 
     @property
     def is_full(self) -> bool:
@@ -65,11 +65,11 @@ class ActiveSequences:
         return len(self.running) >= self._max_running
 
     def remaining_tokens(self) -> int:
-        """Count the tokens to compute before those of the sequence that is admitted next."""
+        """Count the tokens to compute before those of the next admitted sequence."""
         return sum(remaining_tokens(one) for one in self.running)
 
     def take(self, sequence: Sequence, now: float, before: int) -> bool:
-        """Lease the blocks of a waiting sequence, and ask for those it fetches; False: not now."""
+        """Lease a waiting sequence's blocks, and fetch missing ones; False: impossible now."""
         began = self._clock()
         is_taken = self._sequence_cache.take(sequence, now, before)
         if sequence.admitted is None:
@@ -81,7 +81,7 @@ class ActiveSequences:
     def admit(
         self, sequence: Sequence, builder: StepBuilder, now: float, *, is_newcomer: bool = False
     ) -> None:
-        """Start a sequence that has its lease, or keep it without a slot until its loads end."""
+        """Start a sequence with a lease, or keep it without a slot until its loads end."""
         self._queue.take(sequence)
         self._arrivals.came(sequence, is_newcomer=is_newcomer)
         sequence.leased = now
@@ -91,9 +91,9 @@ class ActiveSequences:
             self.loading.append(sequence)
 
     def start_loaded(self, sequence: Sequence, builder: StepBuilder, now: float) -> None:
-        """Start a sequence in a batch slot, now that its blocks have arrived."""
+        """Start a sequence in a batch slot, after its blocks have arrived."""
         self.loading.remove(sequence)
-        waited = now - sequence.leased - sequence.fetch_seconds  # time waited for loads alone
+        waited = now - sequence.leased - sequence.fetch_seconds  # time spent waiting for loads
         sequence.load_seconds += max(waited, 0.0)
         self._start(sequence, builder, now)
 
@@ -101,7 +101,7 @@ class ActiveSequences:
         """Return a sequence whose loads failed to the front of its flow, to compute its blocks."""
         self.stop(sequence, now)
         self.num_failed_loads += 1
-        sequence.loads = "never"  # once is enough: what is computed comes for sure
+        sequence.loads = "never"  # one load is enough: computed blocks come for sure
         self._queue.push_front(sequence)
 
     def preempt(self, sequence: Sequence, now: float) -> None:
@@ -119,7 +119,7 @@ class ActiveSequences:
             self._sequence_cache.give_back(sequence, now)
 
     def expel(self, sequence: Sequence, now: float) -> None:
-        """Remove a running sequence and forget the blocks that it computed."""
+        """Remove a running sequence, and its computed blocks from the tree."""
         self._vacate(sequence, now)
         self._sequence_cache.discard(sequence, now)
 

@@ -22,16 +22,16 @@ from itertools import islice
 from engine.scheduling.step_builder import remaining_tokens
 from engine.sequences.sequence import Sequence
 
-AWAY_S = 0.02  # a flow that was away for less has been there all the time
-LATELY_S = 30.0  # a reader of an answer asks again within this time
-MAX_EXPECTED = 32  # flows that may return: only the last ones to leave are looked at
+AWAY_S = 0.02  # a flow that was away for less counts as present
+LATELY_S = 30.0  # the client's reader sends its next request within this time
+MAX_EXPECTED = 32  # returning flows that are considered: the last that left
 MAX_LEFT = 4096  # flows that left and are remembered
 
 
 @dataclass(slots=True)
 class _FlowPresence:
     since: float
-    tokens: int = 0  # tokens that its last sequence had to compute
+    tokens: int = 0  # tokens that its last sequence computed
     count: int = 0
     comes_and_goes: bool = False
     left: float = 0.0
@@ -42,11 +42,11 @@ class Arrivals:
 
     def __init__(self) -> None:
         self._alive: dict[str, _FlowPresence] = {}
-        self._left: dict[str, _FlowPresence] = {}  # in the order they left
+        self._left: dict[str, _FlowPresence] = {}  # in the order in which they left
         self._newcomers: list[Sequence] = []
 
     def is_newcomer(self, sequence: Sequence) -> bool:
-        """Return whether a waiting sequence's flow has just come, beside others at work."""
+        """Return whether a waiting sequence's flow has just arrived, while others run."""
         if sequence.flow in self._alive:
             return False
         left = self._left.get(sequence.flow)
@@ -56,7 +56,7 @@ class Arrivals:
         return any(came - flow.since >= AWAY_S for flow in self._alive.values())
 
     def came(self, sequence: Sequence, *, is_newcomer: bool) -> None:
-        """Record that a sequence was given blocks; `is_newcomer`: it goes before all others."""
+        """Record that a sequence got blocks; `is_newcomer`: it goes before all others."""
         flow = self._alive.get(sequence.flow)
         if flow is None:
             left = self._left.pop(sequence.flow, None)
@@ -69,7 +69,7 @@ class Arrivals:
         flow.tokens = remaining_tokens(sequence)
 
     def went(self, sequence: Sequence, now: float) -> None:
-        """Record that a sequence gave its blocks back."""
+        """Record that a sequence released its blocks."""
         flow = self._alive[sequence.flow]
         flow.count -= 1
         if not flow.count:
@@ -83,14 +83,14 @@ class Arrivals:
         return flow in self._alive
 
     def newcomers(self) -> list[Sequence]:
-        """Return newcomers whose prompts are not computed yet, fewest tokens first."""
+        """Return newcomers with uncomputed prompts, fewest tokens first."""
         if self._newcomers:
             self._newcomers = [one for one in self._newcomers if _is_before_its_first_token(one)]
             self._newcomers.sort(key=remaining_tokens)
         return self._newcomers
 
     def expected(self, now: float, is_waiting: Callable[[str], bool]) -> int | None:
-        """Return the fewest tokens that a flow which comes and goes had to compute, or None.
+        """Return the fewest tokens that a returning flow had to compute, or None.
 
         The flow is present, or left lately and may return. A flow that has returned (`is_waiting`)
         without being a newcomer counts as always present.

@@ -1,4 +1,4 @@
-"""Prices of work that a flow is charged: a computed token 1, a cached one 1/16, an output token 2.
+"""Prices of work for a flow: a computed token 1, a cached token 1/16, an output token 2.
 
 Knows: prices. Does not know: credit, or whose turn it is (`queue.py`).
 """
@@ -17,12 +17,12 @@ OUTPUT_TOKEN_COST = 2.0
 
 
 def charge_cached(queue: FairQueue, sequence: Sequence, tokens: int) -> None:
-    """Charge for `tokens` tokens that a sequence found in the cache."""
+    """Charge a sequence's flow for `tokens` cached tokens."""
     queue.charge(sequence, CACHED_TOKEN_COST * tokens)
 
 
 def charge_row(queue: FairQueue, row: ScheduledRow) -> None:
-    """Charge for the tokens that a row computes, and for those that it samples.
+    """Charge a row's flow for its computed and its sampled tokens.
 
     A sampled token is computed in the next step, where it is charged 1: so here the rest.
     """

@@ -17,13 +17,13 @@ from prefix_cache.eviction.quota_usage import OwnerUse
 
 WINDOWS_S = {"1m": 60, "10m": 600}
 MAX_FLOWS = 4096
-OTHER_FLOWS = "(other)"  # the entry that the longest idle flows are merged into
+OTHER_FLOWS = "(other)"  # entry into which the flows idle for longest are merged
 
 _QUERIED, _HIT, _COMPUTED, _FETCHED = range(4)
 
 
 class WindowCounter:
-    """Sums of (queried, hit, computed, fetched) over the last seconds, by the second: a ring."""
+    """A ring of sums of (queried, hit, computed, fetched) tokens for each of the last seconds."""
 
     def __init__(self, seconds: int = max(WINDOWS_S.values())) -> None:
         self._buckets: npt.NDArray[np.int64] = np.zeros((seconds, 4), np.int64)
@@ -31,7 +31,7 @@ class WindowCounter:
         self._total: npt.NDArray[np.int64] = np.zeros(4, np.int64)
 
     def add(self, column: int, amount: int, now: float) -> None:
-        """Count `amount` in a column at time `now`, in seconds."""
+        """Add `amount` to a column at time `now`, in seconds."""
         second = int(now)
         slot = second % len(self._stamps)
         if self._stamps[slot] != second:
@@ -41,12 +41,12 @@ class WindowCounter:
         self._total[column] += amount
 
     def window(self, seconds: int, now: float) -> WindowStats:
-        """Return what was counted in the last `seconds`, at most as many as the ring has."""
+        """Return the sums of the last `seconds`, at most the length of the ring."""
         recent = self._stamps > int(now) - seconds
         return _window_stats(self._buckets[recent].sum(axis=0))
 
     def total(self) -> WindowStats:
-        """Return what was counted since the start."""
+        """Return the sums since the start."""
         return _window_stats(self._total)
 
 
@@ -55,18 +55,18 @@ class EngineCounters:
 
     def __init__(self, *, started: float, max_flows: int = MAX_FLOWS) -> None:
         self.steps = 0
-        self.rows_left_out = 0  # rows whose masks came too late for their step
+        self.rows_left_out = 0  # rows whose masks were too late for their step
         self.generated_tokens = 0
         self.found = TierTokens()
         self._started = started
         self._max_flows = max_flows
         self._windows = WindowCounter()
-        self._flows: dict[str, FlowStats] = {}  # the flow used last is at the end
+        self._flows: dict[str, FlowStats] = {}  # the last used flow is at the end
 
     def admitted(
         self, flow: str, prompt_tokens: int, found: TierTokens, now: float, *, fetched: int = 0
     ) -> None:
-        """Count a request that started for the first time."""
+        """Count the first start of a request."""
         self._windows.add(_QUERIED, prompt_tokens, now)
         self._windows.add(_HIT, found.total, now)
         self._windows.add(_FETCHED, fetched, now)
@@ -77,21 +77,21 @@ class EngineCounters:
         self.found = self.found + found
 
     def computed(self, prompt_tokens: int, now: float) -> None:
-        """Count tokens of a prompt that were computed."""
+        """Count computed tokens of a prompt."""
         self._windows.add(_COMPUTED, prompt_tokens, now)
 
     def generated(self, flow: str, tokens: int = 1) -> None:
-        """Count tokens that were sampled."""
+        """Count sampled tokens."""
         self.generated_tokens += tokens
         self._touch(flow).generated_tokens += tokens
 
     def windows(self, now: float) -> dict[str, WindowStats]:
-        """Return the counts of each window, by its name."""
+        """Return the counters of each window, by its name."""
         windows = {name: self._windows.window(s, now) for name, s in WINDOWS_S.items()}
         return windows | {"all": self._windows.total()}
 
     def total(self) -> WindowStats:
-        """Return the counts of prompt tokens since the start."""
+        """Return the counters of prompt tokens since the start."""
         return self._windows.total()
 
     def uptime(self, now: float) -> float:
@@ -99,7 +99,7 @@ class EngineCounters:
         return now - self._started
 
     def flows(self, cache: PrefixCache, now: float) -> dict[str, FlowStats]:
-        """Return copies of the flows' counts, with what the cache knows of them."""
+        """Return copies of the flows' counters, with their counters in the cache."""
         owners, reuse_accounting = cache.capacity.owners(), cache.reuse_accounting
         retained = cache.retained_blocks(now=now)
         none, flows = OwnerUse(0, 0, 0), {}
@@ -125,7 +125,7 @@ class EngineCounters:
         return counts
 
     def _make_room(self) -> None:
-        """Merge the flow that was idle for longest into the others."""
+        """Merge the flow that was idle for longest into the entry of other flows."""
         others = self._flows.pop(OTHER_FLOWS, None)
         if len(self._flows) >= self._max_flows:
             others = others or FlowStats()

@@ -1,4 +1,4 @@
-"""The scheduler's view of blocks fetched from another engine (`engine.exchange`).
+"""The scheduler's interface to fetches of blocks from other engines (`engine.exchange`).
 
 A sequence whose request names a source is given its blocks as any other; then what is not cached
 may be fetched into them. Until the fetch is over it waits beside those that wait for loads, with
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 
 class Fetcher(Protocol):
-    """Fetches as the scheduler starts and leaves them. One owner thread."""
+    """Starts and ends fetches for the scheduler. One owner thread."""
 
     @property
     def is_exporting(self) -> bool:
-        """True if blocks are exported to other engines, and will be free before long."""
+        """True if other engines read blocks, which will soon be free."""
         ...
 
     def begin(self, sequence: Sequence, now: float, before: int) -> None:
-        """Ask for what a sequence, which has just been given its lease, could fetch.
+        """Fetch missing blocks of a sequence that has just got its lease.
 
         Sets `Sequence.is_fetching` where it is to wait. `before`: tokens to be computed before its
         own.
@@ -32,5 +32,5 @@ class Fetcher(Protocol):
         ...
 
     def leave(self, sequence: Sequence, now: float) -> None:
-        """Stop all writes to a sequence's blocks before its lease is given back."""
+        """Stop all writes to a sequence's blocks before its lease is released."""
         ...

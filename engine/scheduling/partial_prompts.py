@@ -15,25 +15,25 @@ from engine.step import PREFILL
 
 
 def without_row(builder: StepBuilder, sequences: Iterable[Sequence]) -> list[Sequence]:
-    """Return those of `sequences` with several tokens to compute and no row in `builder`."""
+    """Return the `sequences` with several tokens to compute and no row in `builder`."""
     given = {id(row.sequence) for row in builder.rows}
     return [one for one in sequences if next_kind(one) is PREFILL and id(one) not in given]
 
 
 def in_turn(prompts: list[Sequence], is_overdue: Callable[[Sequence], bool]) -> list[Sequence]:
-    """Reorder prompts within the places of their flow: overdue ones first, then the shortest."""
+    """Reorder prompts within the places of their flow: overdue prompts first, then the shortest."""
     shortest = sorted(prompts, key=lambda one: (not is_overdue(one), remaining_tokens(one)))
     alike = {kin: [one for one in shortest if _kin(one) == kin] for kin in map(_kin, prompts)}
     return [alike[_kin(one)].pop(0) for one in prompts]
 
 
 def pass_over(waiting: Iterable[Sequence], prompt: Sequence) -> None:
-    """Count that a shorter prompt went before `prompt`, for all of its flow and class that wait."""
+    """Count a pass over all waiting sequences of the flow and priority of `prompt`."""
     for one in waiting:
         if _kin(one) == _kin(prompt):
             one.passed_over += 1
 
 
 def _kin(sequence: Sequence) -> tuple[str, Priority]:
-    """Return the flow and class within which sequences are reordered."""
+    """Return the flow and priority within which sequences are reordered."""
     return sequence.flow, sequence.priority

@@ -1,4 +1,4 @@
-"""The budget of prompt tokens of a step, bounded by how long its sequences can wait.
+"""The budget of prompt tokens of a step, bounded by the delay of its decodes.
 
 Every sequence in a step waits until the whole step has ended. From the predicted times of steps
 (`step_times.py`), a step has as many prompt tokens as fit into the shortest of these bounds:
@@ -32,19 +32,19 @@ from engine.scheduling.step_builder import StepLimits
 from engine.scheduling.step_times import StepShape, StepTimes
 
 PART_OF_BACKLOG = 1 / 15
-PART_OF_RETURNING = 1 / 8  # part of the time of a returning flow's prompt
-FEWEST_TIMES = 2.5  # what a step takes without prompts: no bound is below
-WAITING_COUNTS = 2  # decodes that a waiting prompt counts as: it will have many steps
-LEAST = 64  # tokens, where more fit
-ALIKE = 0.05  # sizes whose prices differ by less are alike
-LAUNCH_COUNTS = 1 / 5  # part of a launch's time that counts, where most decode
-MOSTLY = 1 / 2  # share of decodes above which the smallest of such sizes is taken
+PART_OF_RETURNING = 1 / 8  # part of a returning flow's prompt time
+FEWEST_TIMES = 2.5  # least bound, in times of a step without prompts
+WAITING_COUNTS = 2  # decodes that a waiting prompt counts as: it will need many steps
+LEAST = 64  # least tokens, where more fit
+ALIKE = 0.05  # sizes whose prices differ by less count as equal
+LAUNCH_COUNTS = 1 / 5  # counted part of a launch's time, where most decode
+MOSTLY = 1 / 2  # share of decodes above which the smallest of equal sizes is taken
 MOST_ANYWAY = 0.9  # part of the decodes' time that is not charged to prompts
-ADAPTS = 0.5  # weight of the prompt that was admitted last among those before
+ADAPTS = 0.5  # weight of the last admitted prompt in the mean
 
 
 class WaitingPrompts(NamedTuple):
-    """Prompts that are not computed: tokens of those scheduled before, and those in the queue."""
+    """Uncomputed prompts: their tokens in scheduled sequences, and their tokens in the queue."""
 
     num_scheduled: int
     partial_tokens: int
@@ -52,15 +52,15 @@ class WaitingPrompts(NamedTuple):
 
 
 class PrefillBudget:
-    """The tokens of prompts in each step. One owner thread."""
+    """The budget of prompt tokens of each step. One owner thread."""
 
     def __init__(self, limits: StepLimits, times: StepTimes) -> None:
         self._whole = limits.max_batch_tokens
         self._max_step_s = limits.max_step_s
         self._times = times
-        self._tokens: float | None = None  # mean tokens that a prompt has to compute
-        self._context = 0.0  # mean context in which it computes them
-        self._owed = 0  # tokens that newcomers had while others waited
+        self._tokens: float | None = None  # mean tokens to compute of a prompt
+        self._context = 0.0  # mean context of these tokens
+        self._owed = 0  # tokens that newcomers got while others waited
 
     def admitted(self, tokens: int, start: int) -> None:
         """Adapt to a prompt that left the queue, with `tokens` to compute from `start` on."""
@@ -75,12 +75,12 @@ class PrefillBudget:
         return self._owed > self._whole
 
     def decided(self, newcomers: int, others: int, *, others_wait: bool) -> None:
-        """Count a step with these tokens of newcomers' and of others' prompts."""
+        """Count the prompt tokens of newcomers and of others in a step."""
         turn = self.is_others_turn or not others_wait
         self._owed = 0 if turn else max(self._owed + newcomers - others, 0)
 
     def of_newcomers(self, decodes: StepShape, most: int) -> int:
-        """Return how many tokens newcomers may have, at most `most`."""
+        """Return the budget of newcomers' prompt tokens, at most `most`."""
         if not self._is_bounded or not decodes.decodes:
             return most
         bound = self._at_least(decodes, self._max_step_s or 0.0)
@@ -94,7 +94,7 @@ class PrefillBudget:
         returning: int | None,
         most: int,
     ) -> int:
-        """Return how many tokens other prompts may have beside newcomers', at most `most`.
+        """Return the budget of other prompts' tokens beside newcomers', at most `most`.
 
         `returning`: the tokens of a prompt that may come, None if none.
         """
@@ -130,7 +130,7 @@ class PrefillBudget:
         return max(seconds, FEWEST_TIMES * self._times.seconds(decodes))
 
     def _that_fit(self, decodes: StepShape, seconds: float, most: int) -> dict[int, float]:
-        """Return the sizes of steps (at least one) that fit into `seconds`, and what each takes."""
+        """Return the step sizes (at least one) that fit into `seconds`, with their seconds."""
         fit = dict[int, float]()
         for size in self._times.sizes(decodes.decodes, most):
             takes = self._seconds(decodes, size)
@@ -149,7 +149,7 @@ class PrefillBudget:
         added to a step that is not captured, since who comes meanwhile waits for the step after
         it. Else the largest of alike sizes is chosen.
         """
-        # A prediction: if it is more than a step with prompts takes, it is wrong.
+        # A prediction that exceeds the time of a step with prompts is wrong.
         alone, mostly_decode = min(self._times.seconds(decodes), *sizes.values()), part > MOSTLY
         anyway = min(part, MOST_ANYWAY) * alone
         prices = dict[int, float]()
@@ -165,5 +165,5 @@ class PrefillBudget:
         return self._times.seconds(shape)
 
     def _alone(self, tokens: float) -> float:
-        """Return the seconds that the waiting prompts would take in large steps."""
+        """Return the seconds of the waiting prompts in large steps."""
         return tokens / self._whole * self._seconds(StepShape(), self._whole)

@@ -1,4 +1,4 @@
-"""The two priorities: interactive goes before batch, which is guaranteed a share of the work.
+"""The two priorities: interactive goes before batch, which has a guaranteed share of the work.
 
 While both wait, batch is due `share` of all work. What interactive sequences compute adds to
 what is due, what batch sequences compute is taken from it, and batch goes first as long as
@@ -19,7 +19,7 @@ class PriorityClasses:
     """The balance between the two priorities. `share` of 0 to 1, `most_due` in tokens."""
 
     def __init__(self, share: float, *, most_due: float) -> None:
-        self._rate = share / (1 - share)  # due to batch for each token of interactive work
+        self._rate = share / (1 - share)  # work due to batch per token of interactive work
         self._most_due = most_due
         self._waiting: dict[Priority, int] = {"interactive": 0, "batch": 0}
         self._due = 0.0
@@ -33,13 +33,13 @@ class PriorityClasses:
         self._waiting[priority] += 1
 
     def left(self, priority: Priority) -> None:
-        """Count a sequence that waits no more."""
+        """Count a sequence that has stopped waiting."""
         self._waiting[priority] -= 1
         if not self._waiting["batch"]:
             self._due = min(self._due, 0.0)
 
     def charge(self, priority: Priority, cost: float) -> None:
-        """Charge work that was done; it counts where the other class was waiting."""
+        """Charge work to a priority; it counts where the other priority waits."""
         if priority == "interactive" and self._waiting["batch"]:
             self._due = min(self._due + cost * self._rate, self._most_due)
         elif priority == "batch" and self._waiting["interactive"]:

@@ -1,4 +1,4 @@
-"""Fair queueing: deficit round robin over flows, fewest tokens first only within one.
+"""Fair queueing: deficit round robin over flows, and the fewest tokens first within a flow.
 
     flow a  credit  120 | s1 s4 s7      Served in turn while their credit is positive. When no
     flow b  credit  -30 | s2            flow that could go has any left, a round begins: every
@@ -53,20 +53,20 @@ class QueueLimits:
     """Bounds of the queue. `capacity` and `lookahead` in sequences, `quantum` in tokens."""
 
     capacity: int = 1024
-    quantum: int = 512  # what a flow of weight 1 gets in a round
-    lookahead: int = 16  # oldest sequences of a flow that are compared by tokens to compute
-    patience: int = 8  # times a sequence may be passed over within its flow, until it is computed
-    max_idle_flows: int = 4096  # indebted flows remembered
-    greed: float = 3.0  # sequences that a flow may have waiting for each place that is free
+    quantum: int = 512  # tokens that a flow of weight 1 gets in a round
+    lookahead: int = 16  # oldest sequences of a flow, compared by tokens to compute
+    patience: int = 8  # times a sequence may be passed over within its flow
+    max_idle_flows: int = 4096  # idle flows with debt that are remembered
+    greed: float = 3.0  # waiting sequences allowed to a flow for each free place
     batch_share: float = 1 / 8  # of the work, while interactive sequences wait as well
 
 
 class FairQueue:
-    """Waiting sequences. One owner thread."""
+    """Queue of waiting sequences. One owner thread."""
 
     def __init__(self, limits: QueueLimits) -> None:
         self._limits = limits
-        self._flows: dict[str, FlowQueue] = {}  # in order of turn
+        self._flows: dict[str, FlowQueue] = {}  # flows in order of turn
         self._length = 0
         self._backlogged = 0  # flows with waiting sequences
         self._uncontended = 0.0  # tokens of weight 1 computed while no other flow waited
@@ -100,7 +100,7 @@ class FairQueue:
         flow.waiting(sequence.priority).insert(0, sequence)
 
     def select(self, rank: Rank) -> Sequence | None:
-        """Return the next sequence among those with a rank; it stays in the queue."""
+        """Return the next sequence for which `rank` is not None; it stays in the queue."""
         for priority in self._classes.order():
             choice = self._select_of(priority, rank)
             if choice is not None:
@@ -108,7 +108,7 @@ class FairQueue:
         return None
 
     def shorter(self, prompt: Sequence, tokens: int, rank: Rank) -> Sequence | None:
-        """Find a shorter sequence of the same flow and class to compute before `prompt`.
+        """Find a shorter sequence of the same flow and priority to compute before `prompt`.
 
         It has fewer to go, and it is its flow's turn. None once `prompt` is overdue. The sequence
         stays in the queue, and no round begins.
@@ -123,12 +123,12 @@ class FairQueue:
         return sequence.passed_over >= self._limits.patience
 
     def num_waiting(self, flow: str) -> int:
-        """Return how many sequences of a flow wait."""
+        """Count the waiting sequences of a flow."""
         found = self._flows.get(flow)
         return 0 if found is None else found.num_waiting
 
     def newcomer(self, present: Mapping[str, int], rank: Rank) -> Sequence | None:
-        """Return the next interactive sequence of a flow that is not `present` and owes little.
+        """Return the next interactive sequence of a flow that is not `present` and has little debt.
 
         `present` maps flows to the tokens that their running sequences still have to compute.
         Little is less than one round above the least debt that any of these flows will have then.
@@ -155,7 +155,7 @@ class FairQueue:
         return None
 
     def take(self, sequence: Sequence) -> None:
-        """Remove a selected sequence: its flow's turn is over, its elders were passed over."""
+        """Remove a selected sequence: end its flow's turn, count a pass over older sequences."""
         flow = self._flows[sequence.flow]
         waiting = flow.waiting(sequence.priority)
         index = _index(waiting, sequence)
@@ -172,7 +172,7 @@ class FairQueue:
         self._leave(sequence, flow, _index(flow.waiting(sequence.priority), sequence))
 
     def charge(self, sequence: Sequence, cost: float) -> None:
-        """Charge a sequence's flow for work done, in tokens."""
+        """Charge a sequence's flow for work, in tokens."""
         self._classes.charge(sequence.priority, cost)
         flow = self._flows.get(sequence.flow)
         own = 1 if flow is not None and flow.num_waiting else 0
@@ -185,7 +185,7 @@ class FairQueue:
             flow.credit = max(flow.credit - cost, min(flow.credit, 0.0))
 
     def _may_wait(self, flow: FlowQueue | None) -> bool:
-        """Return whether there is a place for one more sequence of `flow`.
+        """Return whether one more sequence of `flow` may wait.
 
         With a greed of 3 one flow alone gets 3/4 of the queue, and each of n that flood it
         3/(3n + 1); there is always a place for a flow that has none waiting.
@@ -209,7 +209,7 @@ class FairQueue:
         return next((choice for flow, choice in broke if flow.credit > 0), broke[0][1])
 
     def _has_turn(self, flow: FlowQueue, priority: Priority) -> bool:
-        """Return whether the next sequence is of this flow and class, without a new round."""
+        """Return whether the next sequence is of this flow and priority, without a new round."""
         for first in self._classes.order():
             waiting = [one for one in self._flows.values() if one.waiting(first)]
             if waiting:
@@ -221,7 +221,7 @@ class FairQueue:
     def _choose(
         self, waiting: list[Sequence], rank: Rank, *, below: float = math.inf
     ) -> Sequence | None:
-        """Choose the overdue sequence, else the one with the fewest tokens left, else the oldest.
+        """Choose an overdue sequence, else the one with the fewest tokens left, else the oldest.
 
         None where that one has not fewer than `below` to compute.
         """
@@ -239,7 +239,7 @@ class FairQueue:
         return best
 
     def _begin_rounds(self, broke: list[FlowQueue]) -> None:
-        """Run at once as many rounds as it takes until one of the flows has credit."""
+        """Run at once all rounds that are needed until a flow has credit."""
         quantum = self._limits.quantum
         rounds = min(math.floor(-flow.credit / (quantum * flow.weight)) + 1 for flow in broke)
         for name, flow in list(self._flows.items()):
@@ -259,7 +259,7 @@ class FairQueue:
         return flow
 
     def _forgive(self, flow: FlowQueue) -> None:
-        """Pay off debt by the work that others got without debt while this flow did not wait."""
+        """Reduce debt by other flows' free work while this flow did not wait."""
         share = (self._uncontended - flow.forgiven) * flow.weight
         flow.credit = max(flow.credit, min(flow.credit + share, 0.0))
         flow.forgiven = self._uncontended

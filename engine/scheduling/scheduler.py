@@ -1,4 +1,4 @@
-"""The choice of what runs in a step, under one budget of tokens.
+"""The choice of rows for a step, under one token budget.
 
 There is no prefill phase and no decode phase. A sequence has `num_tokens` known tokens, of which
 `num_computed` have their KV; a step gives each scheduled sequence some of the difference:
@@ -65,7 +65,7 @@ from engine.step import DECODE
 
 
 class SchedulerStuck(RuntimeError):
-    """Defect: no sequence runs and no waiting one can start."""
+    """Defect: no sequence runs and no waiting sequence can start."""
 
 
 class Scheduler:
@@ -104,23 +104,23 @@ class Scheduler:
 
     @property
     def loading(self) -> list[Sequence]:
-        """Sequences that wait for loads or for another engine, in order of admission."""
+        """Sequences that wait for loads or fetches, in order of admission."""
         return self.active.loading
 
     def has_any_of(self, flow: str) -> bool:
-        """Return whether a flow has any sequence that runs, loads or waits."""
+        """Return whether a flow has a running, loading or waiting sequence."""
         return self._arrivals.is_alive(flow) or self.queue.num_waiting(flow) > 0
 
     @property
     def is_bounded(self) -> bool:
-        """True if the length of steps is bounded for the sake of those who wait for them."""
+        """True if the length of steps is bounded for the sequences that decode."""
         return self._limits.max_step_s is not None
 
     def _expected(self, now: float) -> int | None:
         return self._arrivals.expected(now, lambda flow: self.queue.num_waiting(flow) > 0)
 
     def schedule(self, now: float, *, max_tokens: int | None = None) -> Scheduled:
-        """Decide the next step; `max_tokens` lowers its budget, though never below decodes."""
+        """Decide the next step; `max_tokens` lowers its budget, though never below the decodes."""
         budget = self._limits.max_batch_tokens
         if max_tokens is not None:
             budget = max(min(budget, max_tokens), self._limits.max_running)
@@ -138,7 +138,7 @@ class Scheduler:
             allowed = builder.budget = self._prefill.of_newcomers(decodes, most)
             has_room = has_room and self._admit_first(builder, now, are_newcomers=True)
             self._continue_newcomers(builder, now)
-            most -= allowed - builder.budget  # rows added, less those of victims
+            most -= allowed - builder.budget  # added rows without those of victims
             newcomers = max(allowed - builder.budget, 0)
         waiting, returning = self._waiting(builder), self._expected(now)
         others = self._prefill.of_others(decodes, newcomers, waiting, returning, most)
@@ -157,13 +157,13 @@ class Scheduler:
         )
 
     def _compute(self, builder: StepBuilder, sequences: Iterable[Sequence]) -> None:
-        """Add rows for started prompts that have none, as far as the budget goes."""
+        """Add rows for started prompts without a row, up to the budget."""
         for sequence in without_row(builder, sequences):
             if builder.budget and sequence.batch_slot is not None:
                 charge_row(self.queue, builder.add(sequence))
 
     def _compute_partial(self, builder: StepBuilder, now: float, *, has_room: bool) -> None:
-        """Continue prompts of earlier steps, and start shorter ones that wait before them."""
+        """Continue prompts of earlier steps, and start shorter waiting prompts before them."""
         for prompt in in_turn(without_row(builder, self.running), self.queue.is_overdue):
             shorter = partial(self.queue.shorter, prompt, remaining_tokens(prompt))
             while has_room and self._admit_one(builder, now, shorter):
@@ -171,14 +171,14 @@ class Scheduler:
             self._compute(builder, [prompt])
 
     def _continue_decodes(self, builder: StepBuilder, now: float) -> bool:
-        """Add rows for sequences with one token to go, the eldest first.
+        """Add rows for sequences with one token to compute, the oldest first.
 
         A victim is always younger than the sequence that needs its blocks, so no victim is in the
         step yet. Returns whether there were blocks for all, without a preemption.
         """
         preempted, has_room = self.active.num_preemptions, True
         for sequence in self._decodes():
-            is_running = sequence.lease is not None  # not preempted by an elder just now
+            is_running = sequence.lease is not None  # not just preempted by an older sequence
             if is_running and not sequence.awaits_mask:
                 if self._make_room(sequence, now):
                     builder.add(sequence)
@@ -188,7 +188,7 @@ class Scheduler:
         return has_room and self.active.num_preemptions == preempted
 
     def _decodes(self) -> list[Sequence]:
-        """Return the sequences that a step is to continue by one token, the eldest first."""
+        """Return the sequences that a step continues by one token, the oldest first."""
         decodes = [one for one in self.running if next_kind(one) is DECODE]
         stages = self._limits.stages
         if stages == 1:
@@ -207,21 +207,21 @@ class Scheduler:
         return True
 
     def _victim(self, sequence: Sequence) -> Sequence:
-        """Choose the latest arrival, if possible among those whose blocks `sequence` could have."""
+        """Choose the latest arrival, if possible one whose blocks `sequence` may use."""
         loading = [one for one in self.loading if one.arrived >= sequence.arrived]
         younger = [*loading, *reversed(self.running[self.running.index(sequence) :])]
         giving = [one for one in younger if self.sequence_cache.makes_room(one)]
         return max(giving or younger, key=attrgetter("arrived"))
 
     def _continue_newcomers(self, builder: StepBuilder, now: float) -> None:
-        """Add rows for newcomers whose prompts take several steps, or had to be loaded first."""
+        """Add rows for newcomers with prompts of several steps, or with loaded prompts."""
         newcomers = self._arrivals.newcomers()
         if newcomers:
             self._board(builder, now, newcomers)
             self._compute(builder, newcomers)
 
     def _board(self, builder: StepBuilder, now: float, sequences: Iterable[Sequence]) -> None:
-        """Start sequences whose blocks have come, and start over those whose loads failed."""
+        """Start sequences whose blocks have arrived, and restart those whose loads failed."""
         for sequence in [one for one in sequences if one.is_loading]:
             lease = lease_of(sequence)
             if lease.failed:
@@ -236,7 +236,7 @@ class Scheduler:
     def _admit_first(
         self, builder: StepBuilder, now: float, *, are_newcomers: bool = False
     ) -> bool:
-        """Admit the first sequences of flows that have none and owe little.
+        """Admit the first sequences of flows that have none and little debt.
 
         Returns whether all of them were admitted; blocks that become free go first to the others.
         """
@@ -270,7 +270,7 @@ class Scheduler:
     def _take_of_others(
         self, sequence: Sequence, builder: StepBuilder, now: float, before: int
     ) -> bool:
-        """Lease a waiting sequence's blocks and find it a batch slot; False: not now."""
+        """Lease a waiting sequence's blocks and find it a batch slot; False: impossible now."""
         while not self.active.take(sequence, now, before):
             giving = [one for one in self.running if self.sequence_cache.makes_room(one)]
             victim = slot_victim(giving, sequence.flow, builder.started)
@@ -285,7 +285,7 @@ class Scheduler:
         return slot_victim(self.running, sequence.flow, builder.started) is not None
 
     def _find_batch_slot(self, sequence: Sequence, builder: StepBuilder, now: float) -> bool:
-        """Find the sequence a batch slot, if need be another's; False: not now."""
+        """Find the sequence a batch slot, if need be another's; False: impossible now."""
         if self.active.is_full:
             victim = slot_victim(self.running, sequence.flow, builder.started)
             if victim is None:
@@ -306,7 +306,7 @@ class Scheduler:
     def _admit_one(
         self, builder: StepBuilder, now: float, choose: Callable[[Rank], Sequence | None]
     ) -> bool:
-        """Start the waiting sequence that is chosen; False: there is none, or not now."""
+        """Start the waiting sequence that `choose` returns; False: there is none, or not now."""
         most = self._limits.max_running
         if not builder.budget or max(len(self.running), len(self.loading)) >= most:
             return False

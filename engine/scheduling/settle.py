@@ -1,4 +1,4 @@
-"""Apply what a step produced: tokens to sequences, events out, computed blocks to the tree.
+"""Settling of a step: tokens to sequences, events to clients, computed blocks to the tree.
 
     settle    tokens are appended, as many as a row sampled up to an end, and events made
     commit    the blocks that they completed go to the tree: after the events have been sent, since
@@ -57,19 +57,19 @@ from engine.step import SCORE, VERIFY, Sampled, samples_each
 
 
 class AddressedEvent(NamedTuple):
-    """An event and the connection it goes to."""
+    """An event and the client connection that gets it."""
 
     client: bytes
     event: Event
 
     @property
     def is_last(self) -> bool:
-        """True if the request ends with it."""
+        """True if the event ends its request."""
         return not isinstance(self.event, Tokens)
 
 
 class Settler:
-    """Settler of steps, at whose ends sequences end too. One owner thread."""
+    """Settler of steps, which also ends sequences. One owner thread."""
 
     def __init__(
         self,
@@ -84,17 +84,17 @@ class Settler:
         self._counters = counters
         self._times = times
         self._eos_token_ids = frozenset(eos_token_ids)
-        self._uncommitted: list[ScheduledRow] = []  # settled; their sequences hold their leases
+        self._uncommitted: list[ScheduledRow] = []  # settled rows; their sequences hold leases
 
     def begin(self, step: Scheduled) -> None:
-        """Advance the counts by what a launched step will compute and sample."""
+        """Advance the counters by the tokens that a launched step computes and samples."""
         for row in step.rows:
             row.sequence.num_computed = row.end
             if row.kind is not SCORE:
                 row.sequence.num_pending += row.num_new if row.kind is VERIFY else row.samples
 
     def leave_out(self, row: ScheduledRow) -> None:
-        """Take back of a launched row what it was to sample; a later row computes its last token.
+        """Take back a launched row's sample; a later row computes its last token again.
 
         To be called before a next step is decided.
         """
@@ -105,7 +105,7 @@ class Settler:
     def settle(
         self, step: Scheduled, sampled: Iterable[Sampled], now: float, seconds: float = 0.0
     ) -> list[AddressedEvent]:
-        """Apply a computed step; `sampled` has an entry for each token sampled, in row order.
+        """Apply a computed step; `sampled` has an entry for each sampled token, in row order.
 
         `seconds` is what the step took; every row has its part of it, by tokens. To be followed
         by `commit`, before a next step is decided.
@@ -136,7 +136,7 @@ class Settler:
             else:
                 self._advance(row, now)
                 row.sequence.num_pending -= 1
-                # A request of a prompt alone samples a token too, which is not sent.
+                # A request of a prompt alone also samples a token, which is not sent.
                 generated[row.sequence.flow] += min(1, row.sequence.sampling.max_tokens)
                 replies += self._append(row.sequence, value.token_id, value, now)
         for flow, tokens in generated.items():
@@ -144,7 +144,7 @@ class Settler:
         return replies
 
     def take_fetched(self, sequence: Sequence, end: int, now: float) -> None:
-        """Count tokens up to `end`, a whole block's, that another engine sent as computed."""
+        """Count tokens that another engine sent, up to the end of a block, as computed."""
         start, sequence.num_computed = sequence.num_computed, end
         if sequence.admitted is None:
             sequence.fetched_end = end
@@ -155,17 +155,17 @@ class Settler:
         return self._finish(sequence, "length", now)
 
     def commit(self, now: float) -> None:
-        """Commit to the tree the blocks that the rows settled last have completed."""
+        """Commit the blocks completed by the last settled rows to the tree."""
         rows, self._uncommitted = self._uncommitted, []
         for row in rows:
             self._sequence_cache.commit(row.sequence, row.start, row.end, now)
 
     def cancel(self, sequence: Sequence, now: float) -> AddressedEvent:
-        """End a sequence whose client left, at whatever stage it is."""
+        """End a sequence whose client left, in any state."""
         return self._finish(sequence, "cancelled", now)
 
     def fail(self, sequence: Sequence, error: EngineError, now: float) -> AddressedEvent:
-        """End a sequence that the engine cannot go on with."""
+        """End a sequence that cannot continue."""
         self._scheduler.active.stop(sequence, now)
         return self._failed(sequence, error)
 
@@ -180,8 +180,8 @@ class Settler:
     def _score(
         self, row: ScheduledRow, values: tuple[Sampled, ...], now: float
     ) -> list[AddressedEvent]:
-        """Keep what a part of a prompt is told of its tokens; nothing is sent yet."""
-        if any(value.is_left_out for value in values):  # computed again
+        """Keep the log-probabilities of a part of a prompt; no event is sent yet."""
+        if any(value.is_left_out for value in values):  # the row is computed again
             return []
         for value in values:
             if value.logprobs is None:
@@ -219,7 +219,7 @@ class Settler:
         self, sequence: Sequence, token_id: int, result: Sampled, now: float
     ) -> list[AddressedEvent]:
         sequence.append(token_id)
-        if sequence.marks and sequence.num_output == 1:  # what it has written is told with it
+        if sequence.marks and sequence.num_output == 1:  # its written tokens go with it
             self.commit(now)
             self._sequence_cache.retain(sequence, now)
         if not sequence.sampling.max_tokens:
@@ -251,7 +251,7 @@ class Settler:
 
         But not the one that was sampled because a prompt's last step samples.
         """
-        self.commit(now)  # while it has its lease
+        self.commit(now)  # while the sequence has its lease
         self._scheduler.active.stop(sequence, now)
         finished = Finished(
             request_id=sequence.request_id,
@@ -268,7 +268,7 @@ class Settler:
         return AddressedEvent(sequence.client, finished)
 
     def _fail_sampling(self, sequence: Sequence, value: Sampled, now: float) -> AddressedEvent:
-        self.commit(now)  # while it has its lease
+        self.commit(now)  # while the sequence has its lease
         if value.is_ruled_out:
             why = None if sequence.constraint is None else sequence.constraint.error
             nothing = ConstraintUnsatisfied("the request's constraint allows no token here")
@@ -312,7 +312,7 @@ class Settler:
 
 
 def failed(client: bytes, request_id: str, error: EngineError) -> AddressedEvent:
-    """Make the reply that ends a request with an error; nothing was computed for it."""
+    """Make the reply that ends a request with an error before any computation."""
     event = Failed(
         request_id=request_id,
         code=error.code,
@@ -327,14 +327,14 @@ def _scores(sequence: Sequence) -> PromptLogprobs:
 
 
 def _written_and_read(sequence: Sequence) -> WrittenAndRead:
-    """Return the block counts of a sequence that has given its lease back."""
+    """Return the block counters of a sequence that has released its lease."""
     return WrittenAndRead(sequence.written_tokens, sequence.first_reads)
 
 
 def _timing(sequence: Sequence, now: float) -> Timing:
-    """Divide the time before the first token; a preemption on the way counts as prefill."""
+    """Split the time before the first token; a preemption meanwhile counts as prefill."""
     admitted = sequence.arrived if sequence.admitted is None else sequence.admitted
     match, load, fetch = sequence.match_seconds, sequence.load_seconds, sequence.fetch_seconds
-    queue = max(0.0, admitted - sequence.arrived - load - fetch)  # `admitted` comes after both
+    queue = max(0.0, admitted - sequence.arrived - load - fetch)  # `admitted` is after both
     prefill = max(0.0, now - admitted - match)
     return Timing(queue, match, load, prefill, fetch, now)

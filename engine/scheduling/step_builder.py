@@ -1,4 +1,4 @@
-"""A step under construction, and how its rows become data for the runner.
+"""A step under construction, and the conversion of its rows to data for the runner.
 
     ScheduledRow    a sequence and the range of its tokens, for the scheduler and `settle`
     Row             the same as numbers, with the blocks and options that the runner has not got yet
@@ -34,9 +34,9 @@ from engine.step import (
 from prefix_cache.leases.lease import Lease
 from storage.move import Move
 
-PENDING_ID = bytes(4)  # in place of a token that the device fills in
-# Tokens that a step scores: each has logits and log-probabilities of the whole vocabulary, and
-# memory is kept for about as many.
+PENDING_ID = bytes(4)  # in place of a token that is known only on the device
+# Most scored tokens of a step: each has logits and log-probabilities of the whole vocabulary,
+# for which memory is reserved.
 MOST_SCORED = 256
 
 
@@ -46,24 +46,24 @@ class ScheduledRow(msgspec.Struct, frozen=True, eq=False, gc=False):
     sequence: Sequence
     start: int
     num_new: int
-    end: int  # first position after them
+    end: int  # first position after the row's tokens
     kind: RowKind
-    samples: bool  # they reach the last token, so that the next is sampled, or more (`RowKind`)
+    samples: bool  # the row reaches the last token, so a token, or several, are sampled (`RowKind`)
     lease_id: int
 
     @property
     def num_samples(self) -> int:
-        """Number of tokens that are sampled."""
+        """Number of sampled tokens."""
         return self.num_new if samples_each(self.kind) else int(self.samples)
 
     @property
     def is_masked(self) -> bool:
-        """True if a constraint says which tokens may be sampled."""
+        """True if a constraint limits the sampled tokens."""
         return self.samples and self.sequence.constraint is not None and self.kind is not SCORE
 
     @property
     def is_over(self) -> bool:
-        """True if the sequence has given back the row's blocks: the row's result is dropped."""
+        """True if the sequence has released the row's blocks: the row's result is dropped."""
         return self.lease_id != self.sequence.lease_id
 
 
@@ -76,7 +76,7 @@ class Scheduled:
 
 
 def row_of(sequence: Sequence, num_new: int, start: int | None = None) -> ScheduledRow:
-    """Make a row of `num_new` tokens from `start` on, or of the next that are to be computed."""
+    """Make a row of `num_new` tokens from `start` on, or from the first uncomputed token."""
     start = sequence.num_computed if start is None else start
     end = start + num_new
     samples = end == sequence.num_tokens + sequence.num_pending
@@ -96,13 +96,13 @@ def verify_row(sequence: Sequence, num_given: int) -> ScheduledRow:
 
 
 def score_row(sequence: Sequence, num_new: int) -> ScheduledRow:
-    """Make a row of the next `num_new` tokens of a prompt that is scored, none of them its last."""
+    """Make a row of the next `num_new` tokens of a scored prompt, without its last token."""
     start = sequence.num_computed
     return ScheduledRow(sequence, start, num_new, start + num_new, SCORE, True, sequence.lease_id)
 
 
 def step_of(rows: Iterable[ScheduledRow], moves: Iterable[Move] = ()) -> Scheduled:
-    """Build the step of these rows: decodes first, and last those that score.
+    """Build the step of these rows: decodes first, and scored rows last.
 
     Raises RuntimeError where a row's sequence has no lease or no batch slot.
     """
@@ -111,7 +111,7 @@ def step_of(rows: Iterable[ScheduledRow], moves: Iterable[Move] = ()) -> Schedul
 
 
 def sent(row: ScheduledRow) -> Row:
-    """Return the row as data, with what the runner lacks of its sequence."""
+    """Return the row as data, with the parts of its sequence that the runner lacks."""
     sequence, start, end = row.sequence, row.start, row.end
     lease, batch_slot = sequence.lease, sequence.batch_slot
     if lease is None or batch_slot is None:
@@ -137,7 +137,7 @@ def sent(row: ScheduledRow) -> Row:
 
 
 def unsent(scheduled: Scheduled) -> None:
-    """Mark what the rows of a step brought as not sent: the runner may not have it."""
+    """Mark the new data of a step's rows as unsent: the runner may not have it."""
     for row, data in zip(scheduled.rows, scheduled.step.rows, strict=True):
         if data.block_ids:
             row.sequence.num_sent = data.first_block
@@ -174,9 +174,9 @@ class StepLimits:
 
     max_batch_tokens: int
     max_running: int
-    # Of steps with decodes (`prefill_budget.py`). None: no bound.
+    # Longest step with decodes (`prefill_budget.py`). None: no bound.
     max_step_s: float | None = None
-    stages: int = 1  # stages, each with a step of other sequences at a time
+    stages: int = 1  # pipeline stages, each with a step of other sequences at a time
 
     def __post_init__(self) -> None:
         if self.max_step_s is not None and self.max_step_s <= 0:
@@ -188,7 +188,7 @@ class StepLimits:
 
 
 class StepBuilder:
-    """Rows so far, and the tokens that further rows may have (`budget`)."""
+    """Rows so far, and the token budget of further rows (`budget`)."""
 
     def __init__(self, budget: int) -> None:
         self.rows: list[ScheduledRow] = []
@@ -199,7 +199,7 @@ class StepBuilder:
 
     @property
     def budget(self) -> int:
-        """Tokens that further rows may have; none once the step scores as many as it may."""
+        """Token budget of further rows; 0 once the step has its most scored tokens."""
         return self._budget if self._may_score else 0
 
     @budget.setter
@@ -207,7 +207,7 @@ class StepBuilder:
         self._budget = tokens
 
     def add(self, sequence: Sequence) -> ScheduledRow:
-        """Add a row of what the sequence has to compute, as far as the budget reaches."""
+        """Add a row of the sequence's uncomputed tokens, up to the budget."""
         num_new = min(remaining_tokens(sequence), self.budget)
         row = self._scored(sequence, num_new) if sequence.is_to_score else row_of(sequence, num_new)
         self.rows.append(row)
@@ -230,12 +230,12 @@ class StepBuilder:
             self._may_score -= tokens
 
     def step(self) -> Scheduled:
-        """Build the step, decodes before chunks, and mark what it has of its sequences as sent."""
+        """Build the step, decodes before chunks, and mark its sequences' data as sent."""
         return step_of(self.rows, self.moves)
 
 
 def remaining_tokens(sequence: Sequence) -> int:
-    """Return how many tokens a sequence has to compute now.
+    """Return the number of tokens that a sequence has to compute now.
 
     None once its last token is known or pending, nor while it waits for the values of several.
     """
@@ -247,6 +247,6 @@ def remaining_tokens(sequence: Sequence) -> int:
 
 
 def next_kind(sequence: Sequence) -> RowKind | None:
-    """Return the kind of a row of all that a sequence has to compute; None if that is nothing."""
+    """Return the kind of a row of all uncomputed tokens of a sequence; None without any."""
     to_go = remaining_tokens(sequence)
     return kind_of(to_go) if to_go else None

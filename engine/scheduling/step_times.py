@@ -1,4 +1,4 @@
-"""Predicted times of steps, learnt from measured ones: the one place that learns from them.
+"""Predicted times of steps, learnt from measured steps in this one place.
 
     seconds = rows + keys that decodes read + pairs of a prompt's token and a key before it
 
@@ -29,36 +29,36 @@ from engine.step import DECODE, Row
 from engine.step_sizes import MOST_NEW, SHARING_NEW_TOKENS, new_tokens, padded, places_for
 
 ROWS = (1, 64, 128, 256, 384, 512, 640, 768, 1024, 1280, 1536, 2048, 3072, 4096, 8192, 16384)
-TOO_LARGE = (1536, 2048, 2560, 3072, 4096, 6144)  # tokens of prompts, for a captured graph
-NOT_CAPTURED = (16, 32, 64, 128, 256, 384, 512, 768, 1024)  # where none are
+TOO_LARGE = (1536, 2048, 2560, 3072, 4096, 6144)  # prompt tokens, more than in captured graphs
+NOT_CAPTURED = (16, 32, 64, 128, 256, 384, 512, 768, 1024)  # prompt tokens without a captured graph
 LARGE = 8192  # rows of a step that is bound by arithmetic
-# A step, in what one row of a large step takes. On a GPU the weights are read for any number of
-# rows; on a CPU that is little beside arithmetic.
+# Cost of reading the weights, in rows of a large step. A GPU reads the weights for any number of
+# rows; on a CPU this is small beside arithmetic.
 WEIGHTS = 220.0
 CPU_WEIGHTS = 16.0
 KEY = 1 / 600
 PAIR = 1 / 15_000
-# Where rates are: the curve of captured graphs and that of others, two for keys, one for pairs.
+# Places of rates: a curve of captured graphs and a curve of others, two for keys, one for pairs.
 _OTHERS = len(ROWS)
 _KEYS = 2 * len(ROWS)
 _PAIRS = _KEYS + 2
 
-LEARNS = 0.3  # the part of an error that is corrected at once, after the first times
-MEASURED_TOKENS = 64  # of prompts; fewer say little about the cost of a prompt's token
-NUM_REMEMBERED = 8  # steps, for by how much one may be shorter than predicted
-MISSED = 7 / 8  # of the time until the host looked: what a step that was over by then counts as
-FORGETS = 1000  # captured steps after which launches of others are forgotten: one may have stalled
-HIDDEN = 1.2  # times as long as its launch: a step that took no longer says little of the device
-SHORTEST_CONTEXT = 256  # tokens, of those whose rates are reported
+LEARNS = 0.3  # part of an error that is corrected at once, after the first corrections
+MEASURED_TOKENS = 64  # prompt tokens; fewer say little about the cost of a prompt's token
+NUM_REMEMBERED = 8  # steps whose ratio to the prediction is remembered
+MISSED = 7 / 8  # time of a step that ended before the host looked, as part of the time until then
+FORGETS = 1000  # captured steps after which launch times are forgotten: one may have stalled
+HIDDEN = 1.2  # a step shorter than so many launch times says little of the device
+SHORTEST_CONTEXT = 256  # tokens, of contexts whose rates are reported
 
 
 class StepShape(NamedTuple):
-    """Sizes that a step's time depends on."""
+    """Sizes that determine a step's time."""
 
     decodes: int = 0
     keys: int = 0  # keys that the decodes read
-    new: int = 0  # tokens of prompts
-    pairs: float = 0.0  # pairs of these and the keys before each
+    new: int = 0  # prompt tokens
+    pairs: float = 0.0  # pairs of a prompt token and a key before it
 
     @classmethod
     def of(cls, rows: Iterable[Row | ScheduledRow]) -> StepShape:
@@ -76,7 +76,7 @@ class StepShape(NamedTuple):
 
     @classmethod
     def prompt(cls, start: int, end: int) -> StepShape:
-        """Return the shape of the tokens [start, end) of a prompt, alone."""
+        """Return the shape of a step of the prompt tokens [start, end) alone."""
         return cls(0, 0, end - start, (end - start) * (start + end) / 2)
 
 
@@ -88,15 +88,15 @@ class StepTimes:
 
         `weights`: a first idea of what a step costs, whatever is in it, in rows of a large step.
         """
-        self.is_measured = False  # whether steps taught what a prompt's token takes
+        self.is_measured = False  # whether steps taught the cost of a prompt's token
         self._most_captured = most_captured
         self._weights = weights
-        self._rates = [0.0] * (_PAIRS + 1)  # seconds for what a row of a large step takes
-        self._met = Counter[int]()  # how often a rate was corrected: such have one of their own
+        self._rates = [0.0] * (_PAIRS + 1)  # seconds per row of a large step
+        self._met = Counter[int]()  # corrections by rate: a corrected rate is its own
         self._ratios: deque[float] = deque(maxlen=NUM_REMEMBERED)  # recent ratios to predictions
         self._longest = SHORTEST_CONTEXT
-        self._launches: deque[float] = deque(maxlen=NUM_REMEMBERED)  # uncaptured steps, s
-        self._captured = 0  # captured steps launched since the last of these
+        self._launches: deque[float] = deque(maxlen=NUM_REMEMBERED)  # seconds, uncaptured
+        self._captured = 0  # captured steps since the last launch above
 
     def settled(self, shape: StepShape, seconds: float) -> None:
         """Learn that a step of this shape took `seconds`."""
@@ -115,7 +115,7 @@ class StepTimes:
             self._longest = max(self._longest, int(shape.pairs / shape.new))
 
     def missed(self, shape: StepShape, most: float) -> None:
-        """Learn that a step took at most `most` seconds: it was over before the host looked."""
+        """Learn that a step took at most `most` seconds: it ended before the host looked."""
         predicted = self.seconds(shape)
         if predicted > most:
             self.settled(shape, most)
@@ -123,24 +123,24 @@ class StepTimes:
             self._ratios.append(min(MISSED * most / predicted, 1.0))
 
     def launched(self, shape: StepShape, seconds: float) -> None:
-        """Learn how many seconds the host took to launch a step of this shape."""
+        """Learn the seconds that the host took to launch a step of this shape."""
         if not self._is_captured(shape.new):
             self._captured = 0
             self._launches.append(seconds)
             return
         self._captured += 1
-        if self._captured >= FORGETS:  # while they seem slow none is launched, nor measured
+        if self._captured >= FORGETS:  # while they seem slow they are neither launched nor measured
             self._launches.clear()
 
     def launch_seconds(self, new: int) -> float:
-        """Return the host's seconds to launch `new` prompt tokens; 0 if that step is captured."""
+        """Return the host's seconds to launch `new` prompt tokens; 0 for a captured step."""
         return 0.0 if self._is_captured(new) else min(self._launches, default=0.0)
 
     def _is_captured(self, new: int) -> bool:
         return not 0 < self._most_captured < new
 
     def seconds(self, shape: StepShape) -> float:
-        """Predict the seconds of a step of this shape; 0 as long as nothing is known.
+        """Predict the seconds of a step of this shape; 0 without measurements.
 
         One that is not captured takes at least as long as the host needs to launch it.
         """
@@ -154,7 +154,7 @@ class StepTimes:
         return min(self._ratios) * self.seconds(shape)
 
     def sizes(self, decodes: int, most: int) -> list[int]:
-        """Return prompt tokens to choose from beside `decodes`, ascending; the last is `most`.
+        """Return prompt sizes to choose from beside `decodes`, ascending; the last is `most`.
 
         Of captured graphs the sizes that are filled, since smaller ones cost as much.
         """
@@ -163,7 +163,7 @@ class StepTimes:
         return [*(size for size in (*chosen, *TOO_LARGE) if size < most), most]
 
     def prefill(self, start: int, end: int) -> float:
-        """Predict the seconds of the tokens [start, end) of one prompt, in steps of their own."""
+        """Predict the seconds of the prompt tokens [start, end) in steps without other rows."""
         firsts = range(start, end, LARGE)
         return sum(self.seconds(StepShape.prompt(at, min(at + LARGE, end))) for at in firsts)
 
@@ -185,7 +185,7 @@ class StepTimes:
         return self._device_seconds(shape) < seconds < HIDDEN * self.launch_seconds(shape.new)
 
     def _correct(self, terms: list[tuple[int, float]], error: float) -> None:
-        """Divide what is learned of an error among parts of a step, the larger ones more.
+        """Divide a learned error among the parts of a step, the larger parts more.
 
         Of the curve's two points the nearer one learns more, whatever either takes: else one that
         is wrongly taken to be cheap would stay so, and its neighbour make up for it.
@@ -204,7 +204,7 @@ class StepTimes:
         return [mean if place < _KEYS else self._rates[place] for place, _ in terms]
 
     def _meet(self, place: int) -> None:
-        """Count a rate's correction; at the first, give rates never met the nearest one's value."""
+        """Count a rate's correction; at the first, set uncorrected rates to the nearest rate."""
         self._met[place] += 1
         if self._met[place] > 1:
             return
@@ -214,7 +214,7 @@ class StepTimes:
                 self._rates[other] = self._rates[min(met, key=partial(_distance, other))]
 
     def _terms(self, shape: StepShape) -> list[tuple[int, float]]:
-        """Divide a step into parts: the index of each one's rate, and its size in rows."""
+        """Divide a step into parts: the index of each part's rate, and its size in rows."""
         decodes, keys, new, pairs = shape
         is_captured = 0 < new <= self._most_captured
         rows = padded(decodes, new) if is_captured else decodes + new
@@ -225,7 +225,7 @@ class StepTimes:
         terms = [(above, part * (self._weights + high))] if part > 0 else []
         if part < 1:
             terms.append((above - 1, (1 - part) * (self._weights + low)))
-        if keys:  # not all captured graphs read those of a common prefix once
+        if keys:  # not all captured graphs read keys of a common prefix once
             terms.append((_KEYS + (is_captured and new > SHARING_NEW_TOKENS[-1]), KEY * keys))
         if pairs:
             terms.append((_PAIRS, PAIR * pairs))

@@ -1,1 +1,1 @@
-"""A request in the engine: checked, as a sequence, with its blocks and its constraint."""
+"""Requests in the engine: their checks, sequences, blocks and constraints."""

@@ -1,4 +1,4 @@
-"""The intake, which makes a `Generate` a `Sequence`, or refuses it with a typed error.
+"""The intake, which converts a `Generate` to a `Sequence`, or refuses it with a typed error.
 
 The gateway has validated requests for their callers. Checked here is only what would break the
 engine itself or its fairness to other flows: a token id outside of the vocabulary reads foreign
@@ -36,15 +36,15 @@ MAX_PROMPT_REPORT = 4 << 20  # bytes of the log-probabilities of a prompt
 MAX_MARKS = 8
 MAX_RETAINED_S = 7 * 24 * 3600.0
 MAX_TOP_K = 2**31 - 1
-FLOAT32_MAX = 3.4e38  # what the sampler computes with; beyond is infinity there
-FLOAT32_LEAST = 1.2e-38  # below is 0, or nearly
+FLOAT32_MAX = 3.4e38  # largest float of the sampler; more is infinity
+FLOAT32_LEAST = 1.2e-38  # smallest positive float of the sampler
 WHOLE = (0.0, 1.0)  # no floor, no ceiling
 _UNKNOWN_TOKEN = "a sampling parameter names a token outside of the vocabulary"
 
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """Limits that a request must fit into, in tokens; `fits`: does the empty pool hold them.
+    """Limits of a request, in tokens; `fits`: whether the empty pool can hold the request.
 
     `constraint_of` makes the constraint on what it may be answered; `forget_grammars` drops what
     that keeps of a flow.
@@ -58,14 +58,12 @@ class Intake:
     forget_grammars: ForgetGrammars = nothing_kept
 
     def accept(self, client: bytes, request: Generate, now: float) -> Sequence:
-        """Return the sequence of a sound request; raises InvalidRequest or PromptTooLong."""
+        """Return the sequence of a valid request; raises InvalidRequest or PromptTooLong."""
         prompt = self._prompt(request.token_ids)
         _check_turn(request)
         self._check_sampling(request.sampling)
         _check_scoring(request, len(prompt))
-        sampled = max(
-            request.sampling.max_tokens, 1
-        )  # what follows a prompt is sampled in any case
+        sampled = max(request.sampling.max_tokens, 1)  # a token after the prompt is always sampled
         self._check_length(len(prompt), sampled)
         self._check_keys(request, len(prompt))
         _check_marks(request.marks, len(prompt))
@@ -201,7 +199,7 @@ def _check_marks(marks: tuple[Mark, ...], prompt_len: int) -> None:
 
 
 def partition_of(message: Partition) -> dict[str, Quota]:
-    """Return flows' quotas by which tiers are divided; raise InvalidRequest for invalid ones."""
+    """Return flows' quotas by which tiers are divided; raise InvalidRequest for invalid quotas."""
     try:
         return {
             flow: Quota(quota.floor, quota.ceiling, quota.weight)
@@ -212,14 +210,14 @@ def partition_of(message: Partition) -> dict[str, Quota]:
 
 
 def quota_of(request: Generate) -> Quota | None:
-    """Return the cache quota of an accepted request's flow; None: it is outside of quotas."""
+    """Return the cache quota of an accepted request's flow; None for a flow without quota."""
     if request.flow in ("", PUBLISHED):
         return None
     return Quota(*(request.cache_quota or WHOLE), weight=request.weight)
 
 
 def path_of(namespaces: tuple[tuple[int, bytes], ...]) -> NamespacePath:
-    """Return namespaces as the cache has them; raise InvalidRequest for invalid ones."""
+    """Return namespaces as the cache's path; raise InvalidRequest for invalid namespaces."""
     try:
         return NamespacePath(tuple((start, Namespace(name)) for start, name in namespaces))
     except ValueError as error:

@@ -42,12 +42,12 @@ from prefix_cache.namespace import NAMESPACE_BYTES, Namespace, NamespacePath
 from prefix_cache.tree.node import Node
 
 OURSELVES = b""  # no connection has an empty name
-PINNED_PART = 2  # one device block in this many may be pinned
-TRIES = 3  # warmings in a row after which a prefix that does not stay is given up
-AWAITED_S = 5.0  # for which what was fetched of a prefix is held until it is pinned
-RETRY_S = 1.0  # before a pin whose warming failed is warmed again
+PINNED_PART = 2  # part of the device's blocks that may be pinned
+TRIES = 3  # successive warmings after which a prefix that is evicted again is given up
+AWAITED_S = 5.0  # seconds for which fetched blocks are held until they are pinned
+RETRY_S = 1.0  # seconds before a failed warming is repeated
 
-PinReply = tuple[bytes, Pinned]  # with the client that asked for the pin
+PinReply = tuple[bytes, Pinned]  # the reply and the client that asked for the pin
 
 _WARMING = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True)
 
@@ -59,8 +59,8 @@ class _PinnedEntry:
     token_ids: npt.NDArray[np.int32]
     num_blocks: int
     lease: Lease | None = None
-    request_id: str | None = None  # of the sequence that computes it
-    not_before: float = 0.0  # when it may be computed again
+    request_id: str | None = None  # of the sequence that computes the prefix
+    not_before: float = 0.0  # time of the next warming
     tries: int = 0
     waiting: list[tuple[bytes, str]] = field(default_factory=list)  # client, query
 
@@ -73,10 +73,10 @@ class Pins:
         self._most_blocks = most_blocks
         self._entries: dict[str, _PinnedEntry] = {}
         self._numbers = itertools.count()
-        self._awaited: dict[bytes, tuple[float, Lease]] = {}  # by block keys; held until then
+        self._awaited: dict[bytes, tuple[float, Lease]] = {}  # leases by block keys, and their ends
 
     def stats(self) -> PinStats:
-        """Return what is pinned now."""
+        """Return the counters of pinned prefixes."""
         pinned = {
             name: entry.num_blocks
             for name, entry in self._entries.items()
@@ -85,7 +85,7 @@ class Pins:
         return PinStats(most=self._most_blocks, claimed=self._claimed(), pinned=pinned)
 
     def by_node(self) -> dict[Node, list[str]]:
-        """Return the ids of the pinned prefixes by the nodes that they are made of."""
+        """Return the ids of pinned prefixes by their nodes."""
         found: dict[Node, list[str]] = {}
         for name, entry in self._entries.items():
             if entry.lease is not None and entry.lease.node.attached:
@@ -94,7 +94,7 @@ class Pins:
         return found
 
     def ask(self, client: bytes, pin: Pin, now: float) -> list[PinReply]:
-        """Register a pin; the answer may have to wait until its blocks are cached."""
+        """Register a pin; the reply may be sent later, when its blocks are cached."""
         try:
             entry = self._entries.get(pin.pin_id) or self._enter(pin)
         except EngineError as error:
@@ -104,7 +104,7 @@ class Pins:
         return self._try_to_lease(entry, now)
 
     def await_pin(self, path: NamespacePath, token_ids: TokenIds, keys: bytes, now: float) -> None:
-        """Hold what was fetched of a prefix, which the gateway pins next, for a moment.
+        """Hold fetched blocks of a prefix for a moment, until the gateway pins it.
 
         Where tiers are partitioned, blocks of published prefixes are kept by their pins alone.
         """
@@ -118,7 +118,7 @@ class Pins:
         self._drop_awaited(now)
 
     def let_go(self, pin_id: str, now: float) -> tuple[int, str | None, list[PinReply]]:
-        """Forget a pin.
+        """Unpin a prefix.
 
         Returns its number of blocks, the request id of the sequence that computes it (None where
         there is none), and the answers to clients that still waited for it.
@@ -143,7 +143,7 @@ class Pins:
         return [self._begin(entry) for entry in found]
 
     def heard(self, event: Event, now: float) -> list[PinReply]:
-        """Handle an event of a sequence that warms a pin; return the replies due to it."""
+        """Handle an event of a sequence that warms a pin; return the due replies."""
         if not isinstance(event, Finished | Failed):
             return []
         warming = (one for one in self._entries.values() if one.request_id == event.request_id)
@@ -202,7 +202,7 @@ class Pins:
         )
 
     def _put_off(self, entry: _PinnedEntry, error: EngineError, now: float) -> list[PinReply]:
-        """Refuse a failed pin to the clients that wait for it, else try it again later."""
+        """Refuse a failed pin to its waiting clients, or else try it again later."""
         answers = _tell(entry, error)
         if answers:
             del self._entries[entry.pin.pin_id]
@@ -210,7 +210,7 @@ class Pins:
         return answers
 
     def _drop_awaited(self, now: float) -> None:
-        """Release what is not pinned in time, or what there is no room for beside the pins."""
+        """Release held blocks that were not pinned in time, or that exceed the room beside pins."""
         pinned = {entry.pin.block_keys for entry in self._entries.values()}
         room = self._most_blocks - self._claimed()
         for keys, (until, lease) in list(self._awaited.items()):
@@ -220,7 +220,7 @@ class Pins:
                 self._cache.release(lease, now=now)
 
     def _drop_lost(self, now: float) -> None:
-        """Release the leases on blocks that a flush or a loss has taken out of the tree."""
+        """Release the leases on blocks that a flush or a loss has removed from the tree."""
         for entry in self._entries.values():
             if entry.lease is not None and not entry.lease.node.attached:
                 self._cache.release(entry.lease, now=now)
@@ -228,7 +228,7 @@ class Pins:
 
 
 def most_pinned(num_blocks: int, longest_request: int) -> int:
-    """Return how many of `num_blocks` may be pinned beside a request of `longest_request`."""
+    """Return how many of `num_blocks` may be pinned, beside a request of `longest_request`."""
     return max(0, min(num_blocks // PINNED_PART, num_blocks - longest_request))
 
 
@@ -246,7 +246,7 @@ def _entry(pin: Pin, block_size: int) -> _PinnedEntry:
 
 
 def _tell(entry: _PinnedEntry, error: EngineError | None) -> list[PinReply]:
-    """Answer all clients that wait for a pin: with its blocks, or with `error`."""
+    """Send all clients that wait for a pin its blocks, or `error`."""
     waiting, entry.waiting = entry.waiting, []
     if error is not None:
         return [_refusal(client, query_id, error) for client, query_id in waiting]

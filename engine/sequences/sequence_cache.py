@@ -1,4 +1,4 @@
-"""The lease of each sequence, and its right to be the only one that computes a new block.
+"""The lease of each sequence, and single flight: one sequence computes a new block.
 
     look_up -> take -> [loading] -> (grow, commit)* -> give_back | discard
 
@@ -30,7 +30,7 @@ from prefix_cache.tree.match import PrefixMatch, Whereabouts
 
 
 class LeaseMissing(RuntimeError):
-    """A sequence was to use blocks that it does not hold: a defect of the engine."""
+    """A sequence would use blocks that it does not hold: a defect of the engine."""
 
 
 class SequenceCache:
@@ -53,11 +53,11 @@ class SequenceCache:
 
     @property
     def copies_under_way(self) -> bool:
-        """True if copies between tiers are under way, whose end may let a sequence start."""
+        """True if running copies between tiers may let a sequence start."""
         return len(self._cache.in_flight) > 0
 
     def look_up(self, sequence: Sequence, now: float, before: int = 0) -> int | None:
-        """Return the cached tokens a waiting sequence would start from; None while it is held back.
+        """Return the cached tokens of a waiting sequence; None while it is held back.
 
         `before`: tokens that are to be computed before any of its own.
         """
@@ -73,7 +73,7 @@ class SequenceCache:
         return cached
 
     def take(self, sequence: Sequence, now: float, before: int = 0) -> bool:
-        """Lease blocks for all of the sequence's tokens; False: not now, nothing changed.
+        """Lease blocks for all of the sequence's tokens; False: impossible now, nothing changed.
 
         The lease may have to wait for loads (`Lease.ready`).
         """
@@ -103,7 +103,7 @@ class SequenceCache:
         return True
 
     def grow(self, sequence: Sequence, now: float) -> bool:
-        """Make room for all tokens, pending ones too; False: not now, nothing changed."""
+        """Make room for all tokens, with pending ones; False: impossible now, nothing changed."""
         lease, length = lease_of(sequence), sequence.length
         if length <= lease.num_blocks * self._cache.block_size:
             return True
@@ -115,7 +115,7 @@ class SequenceCache:
         return self._cache.capacity.is_coming(self._cache.blocks_for(sequence.length) - held)
 
     def makes_room(self, sequence: Sequence) -> bool:
-        """Return whether other flows may use the blocks that a running sequence would give back.
+        """Return whether other flows may use the blocks that a running sequence would release.
 
         Where tiers are partitioned that is so only while its flow holds more than its part.
         """
@@ -124,7 +124,7 @@ class SequenceCache:
     def commit(
         self, sequence: Sequence, start: int, end: int, now: float, *, is_written: bool = True
     ) -> None:
-        """Share the whole blocks that computing tokens `start` to `end` has completed.
+        """Commit the whole blocks completed by the tokens `start` to `end` to the tree.
 
         `is_written` false: they were fetched, not computed.
 
@@ -145,7 +145,7 @@ class SequenceCache:
         self._single_flight.done(sequence, _prompt_keys(sequence, first, last))
 
     def retain(self, sequence: Sequence, now: float) -> None:
-        """Retain what the sequence marks of its prompt, and count what it has written of that.
+        """Retain the marked parts of the sequence's prompt, and count its written tokens there.
 
         Its prompt is computed and committed. What it read, also within a block, is not written.
         """
@@ -163,22 +163,22 @@ class SequenceCache:
         sequence.written = tuple(written)
 
     def keep_out(self, sequence: Sequence) -> None:
-        """Stop sharing what the sequence computes from now on; it may use what it holds."""
+        """Commit no more blocks of the sequence; it may use the blocks that it holds."""
         sequence.use_cache = False
         self._single_flight.end(sequence)
 
     def give_back(self, sequence: Sequence, now: float) -> None:
-        """Release the lease; what was committed stays in the tree."""
+        """Release the lease; committed blocks stay in the tree."""
         self._cache.release(lease_of(sequence), now=now)
         self._leave(sequence)
 
     def discard(self, sequence: Sequence, now: float) -> None:
-        """Release the lease, and forget every block that the sequence put in the tree."""
+        """Release the lease, and remove every block that the sequence committed to the tree."""
         self._cache.discard(lease_of(sequence), now=now)
         self._leave(sequence)
 
     def _match(self, sequence: Sequence) -> PrefixMatch:
-        """Match a waiting sequence's tokens with the tree: once, then from where it ended."""
+        """Match a waiting sequence's tokens with the tree; later calls continue the match."""
         sequence.match = self._cache.match(sequence.path, sequence.token_ids, sequence.match)
         return sequence.match
 
@@ -186,7 +186,7 @@ class SequenceCache:
         if not sequence.use_cache or not found.host + found.disk:
             return 0
         if self._cache.quotas.are_partitions:
-            queue = NO_QUEUE  # others' work must not decide what this flow finds
+            queue = NO_QUEUE  # other flows' work must not influence this flow's result
         else:
             queue = Queue(before, {tier: self._copies.up_from(tier) for tier in LOWER})
         return self._rates.load_blocks(
@@ -194,7 +194,7 @@ class SequenceCache:
         )
 
     def _note(self, sequence: Sequence, lease: Lease, found: Whereabouts) -> None:
-        """Remember where the sequence's cached tokens lay, and count what was chosen."""
+        """Record the tiers of the sequence's cached tokens, and count the choice."""
         size, loaded = self._cache.block_size, 0
         if sequence.use_cache and found.host + found.disk:
             loaded = max(lease.num_shared - found.device - found.coming, 0)
@@ -224,7 +224,7 @@ class SequenceCache:
 
 
 def lease_of(sequence: Sequence) -> Lease:
-    """Return the lease of a running sequence; raise LeaseMissing when it has none."""
+    """Return the lease of a running sequence; raise LeaseMissing without a lease."""
     if sequence.lease is None:
         raise LeaseMissing(f"sequence {sequence.request_id} holds no blocks")
     return sequence.lease
@@ -239,7 +239,7 @@ def _prompt_keys(sequence: Sequence, first: int, last: int | None = None) -> Ite
 
 
 def _merged(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Merge runs so that each position is in one: evicted blocks may have been added again."""
+    """Merge runs so that each position is in one run: evicted blocks may have been added again."""
     merged, reached = [], 0
     for start, end in sorted(runs):
         if end > reached:

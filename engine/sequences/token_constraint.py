@@ -22,31 +22,31 @@ class TokenConstraint(Protocol):
     The engine's thread alone uses it, but while it `is_busy`: then who makes its mask does.
     """
 
-    is_busy: bool = False  # its mask is being made
-    flow: str = ""  # whose it is; flows have their masks made in turns
+    is_busy: bool = False  # True while its mask is being made
+    flow: str = ""  # its flow; flows have their masks made in turns
 
     @property
     def is_ready(self) -> bool:
-        """True if it can be asked; its grammar may still be compiled."""
+        """True if it can be used; false while its grammar is compiled."""
         return True
 
     @property
     def has_mask(self) -> bool:
-        """True if `allowed` has its answer at hand."""
+        """True if `allowed` returns without computing."""
         return False
 
     @property
     def is_over(self) -> bool:
-        """True if nothing but the end may follow; the sequence then ends by itself."""
+        """True if only an end of sequence may follow; the sequence then ends by itself."""
         return False
 
     @property
     def error(self) -> EngineError | None:
-        """Reason why the sequence cannot go on, or None: no constraint, or no token is allowed."""
+        """Reason why the sequence cannot continue, or None: bad constraint, or no allowed token."""
         return None
 
     def allowed(self) -> Bitmask:
-        """Return the tokens that may be next, ceil(vocabulary / 32) words; may be asked again.
+        """Return the mask of allowed next tokens, ceil(vocabulary / 32) words; may be repeated.
 
         If none may, or only tokens that the request rules out otherwise, the request fails with
         `ConstraintUnsatisfied`. End-of-sequence tokens count like all others.
@@ -54,15 +54,15 @@ class TokenConstraint(Protocol):
         ...
 
     def advance(self, token_id: int) -> None:
-        """Advance by a token of the sequence, which was allowed."""
+        """Advance by an allowed token of the sequence."""
         ...
 
 
 class Making(Protocol):
-    """Masks that are being made."""
+    """Token masks that are being made."""
 
     def wait(self, seconds: float) -> None:
-        """Wait until all masks are made, at most `seconds`. Those that are not stay `is_busy`."""
+        """Wait until all masks are made, at most `seconds`. Late constraints stay `is_busy`."""
         ...
 
 
@@ -70,37 +70,37 @@ class MaskMaker(Protocol):
     """Maker of masks, perhaps beside the engine's thread."""
 
     def make(self, constraints: Iterable[TokenConstraint]) -> Making:
-        """Start to make the masks of those that are not busy; `allowed` then has them at hand."""
+        """Start to make the masks of constraints that are not busy, for `allowed` to return."""
         ...
 
 
 class MadeOnDemand:
-    """Masks that are made when they are asked for; a `MaskMaker`, and what it makes."""
+    """Maker of masks on demand; implements `MaskMaker` and `Making`."""
 
     def make(self, constraints: Iterable[TokenConstraint]) -> Making:
-        """Make nothing yet."""
+        """Return without making masks."""
         del constraints
         return self
 
     def wait(self, seconds: float) -> None:
-        """Return at once: there is nothing to wait for."""
+        """Return at once: all masks are made on demand."""
 
 
-# Makes the constraint that a request of a flow asks for, if any; raises EngineError.
+# Makes the constraint of a flow's request, if it has any; raises EngineError.
 ConstraintOf = Callable[[SamplingParams, str], TokenConstraint | None]
 
 
-# Drops what is kept of a flow's grammars; of all flows' when it is None.
+# Drops the cached grammars of a flow; of all flows when it is None.
 ForgetGrammars = Callable[[str | None], None]
 
 
 def nothing_kept(flow: str | None) -> None:
-    """Forget nothing: no grammars are kept of any flow."""
+    """Forget nothing: no grammars are cached."""
     del flow
 
 
 def unconstrained(sampling: SamplingParams, flow: str) -> None:
-    """Reject every constraint with InvalidGrammar."""
+    """Reject every grammar with InvalidGrammar."""
     del flow
     if sampling.grammar is not None:
         raise InvalidGrammar("this engine serves no grammars")

@@ -1,1 +1,1 @@
-"""A start before its first step: weights, memory, kernels, the tree restored from disk."""
+"""The start before the first step: weights, memory, kernels, the tree restored from disk."""

@@ -23,26 +23,26 @@ from kernels.attention.tuning import decode_tuning, shared_tuning
 from storage.device_pool import empty_blocks, layer_views
 from storage.kv_layout import KvLayout
 
-# Copies of the sampled rows' logits, in float32, that the most demanding sampling holds at once:
+# Copies of the sampled rows' logits, in float32, that the most demanding sampling needs at once:
 # sorted values, their ids (twice as wide), scores, probabilities, sums, noise, masks; and the
-# tables of what requests ask for (`sampler.tables`), which are made when first needed.
+# tables of requests' parameters (`sampler.tables`), which are allocated when first needed.
 SAMPLING_COPIES = 12
 
 
 @dataclass(frozen=True, slots=True)
 class StepBounds:
-    """Bounds of the steps that will run, in tokens and rows."""
+    """Bounds of future steps, in tokens and rows."""
 
-    batch_tokens: int  # of the largest step, whose memory is measured; 0: it is not
+    batch_tokens: int  # of the largest step, whose memory is measured; 0: not measured
     max_running: int
     max_model_len: int
     layout: KvLayout
-    graph_tokens: int  # of the largest captured graph; 0: none is
-    group_rows: int  # decodes that read a prefix together; 0: none do
+    graph_tokens: int  # of the largest captured graph; 0: no graphs
+    group_rows: int  # decodes that share a prefix; 0: no sharing
 
 
 def activation_bytes(decoder: Decoder, bounds: StepBounds) -> int:
-    """Measure the peak bytes of the largest step on CUDA, on top of what is held before."""
+    """Measure the peak bytes of the largest step on CUDA, beyond the memory in use before."""
     device, layout, config = decoder.parameters.embedding.device, bounds.layout, decoder.config
     sizes = bounds.batch_tokens, bounds.max_model_len, layout.block_size
     batch = largest_batch(*sizes, device)
@@ -62,14 +62,14 @@ def activation_bytes(decoder: Decoder, bounds: StepBounds) -> int:
 
 
 def sampling_bytes(max_rows: int, vocab_size: int) -> int:
-    """Bound the bytes that sampling `max_rows` rows takes."""
+    """Bound the bytes of sampling `max_rows` rows."""
     return SAMPLING_COPIES * 4 * max_rows * vocab_size
 
 
 def partial_bytes(
     config: ModelConfig, dtype: torch.dtype, *, max_rows: int, group_rows: int
 ) -> int:
-    """Bound the bytes that `max_rows` decode rows take for outputs not merged yet.
+    """Bound the bytes of unmerged partial outputs of `max_rows` decode rows.
 
     A float32 output and its log-sum-exp for every row of every split that the kernel may schedule
     (`kernels.attention.decode_attention`), in one layer: the next layer overwrites it.

@@ -51,16 +51,16 @@ class EngineLimits:
     step: StepLimits
     queue: QueueLimits
     single_flight_deadline_s: float
-    overlap_scheduling: bool = False  # a step is decided while the one before is computed
+    overlap_scheduling: bool = False  # whether a step is decided while the step before is computed
     graph_tokens: int = MOST_NEW  # of prompts, in steps that are padded to a captured size
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedRunner:
-    """A runner, its pool's size, its error when the device has no memory, what it may generate."""
+    """A runner, its pool's size, its out-of-memory error, its grammars."""
 
     runner: Runner
-    welcome: Welcome  # what clients are told of its model
+    welcome: Welcome  # description of its model for clients
     num_blocks: int
     out_of_memory: type[Exception]
     constraint_of: ConstraintOf = unconstrained
@@ -70,7 +70,7 @@ class LoadedRunner:
 
 @dataclass(frozen=True, slots=True)
 class CacheParts:
-    """Parts of the cache: the eviction order, the making of keys, the lower tiers."""
+    """Parts of the cache: the eviction order, the function of block keys, the lower tiers."""
 
     policy: EvictionPolicy = field(default_factory=LeastRecentlyUsed)
     digest: Digest = xxh3_128_digest

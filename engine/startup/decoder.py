@@ -1,4 +1,4 @@
-"""The loading of a decoder: weights on the device, or in host memory as the config says.
+"""The loading of a decoder: weights on the device, or by config in host memory.
 
 Knows: what is looked at before anything is allocated: which layers stay in host memory, and whether
 the rest fits the device. Does not know: the pool, which gets what is left.
@@ -32,20 +32,20 @@ from engine.startup.origin import DUMMY_SEED
 from kernels.ops import ops_for
 from storage.stage import Stage, whole
 
-ROOM_PART = 0.8  # part of the device's memory for weights that is advised where they do not fit
+ROOM_PART = 0.8  # part of the device's memory that an error advises for weights
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class WeightSizes:
-    """Bytes of one rank's weights: of each layer, and of what is always on the device."""
+    """Bytes of one rank's weights: of each layer, and of the rest, always on the device."""
 
     layers: tuple[int, ...]
     others: int
 
     def on_device(self, placement: Placement | None) -> int:
-        """Return the bytes taken on the device, buffers included."""
+        """Return the bytes of weights on the device, with buffers."""
         freed = 0 if placement is None else placement.freed_bytes
         return self.others + sum(self.layers) - freed
 
@@ -70,7 +70,7 @@ def weight_sizes(
 
 
 def chosen_placement(config: EngineConfig, sizes: WeightSizes) -> Placement | None:
-    """Choose the layers that stay in host memory; None: none do. Raises WrongSetting."""
+    """Choose the layers that stay in host memory, or None. Raises WrongSetting."""
     return place(sizes.layers, config.model.cpu_offload_gb) if config.model.cpu_offload_gb else None
 
 
@@ -80,7 +80,7 @@ def load_decoder(
     groups: RankGroups | None,
     host_layers: HostLayers | None,
 ) -> Decoder:
-    """Load the decoder of one rank, or of one that is alone; raises ModelError."""
+    """Load the decoder of one rank, or of the whole model; raises ModelError."""
     group, pipe = (None, None) if groups is None else (groups.tensor, groups.pipe)
     parameters = _parameters(config, metadata, group, host_layers)
     decoder = build_decoder(
@@ -94,7 +94,7 @@ def load_decoder(
 def open_host_layers(
     config: EngineConfig, metadata: ModelMetadata, group: RankGroup | None
 ) -> HostLayers | None:
-    """Allocate memory for the layers that stay on the host; None: none do.
+    """Allocate memory for the layers that stay in host memory; None without any.
 
     Raises NotEnoughMemory where the others do not fit the device, or these not host memory.
     """

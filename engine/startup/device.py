@@ -1,4 +1,4 @@
-"""The device and dtype to compute with, from the config and the hardware."""
+"""The device and dtype of the computation, from the config and the hardware."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ DTYPES = {
 
 
 class CudaDevices(Protocol):
-    """CUDA devices that this process sees, as `torch.cuda` has them."""
+    """CUDA devices that this process sees; interface of `torch.cuda`."""
 
     def is_available(self) -> bool:
-        """Return whether there are any."""
+        """Return whether there are CUDA devices."""
         ...
 
     def device_count(self) -> int:
-        """Return how many there are."""
+        """Return the number of CUDA devices."""
         ...
 
     def set_device(self, device: int, /) -> None:
-        """Compute on this one from here on. Raises RuntimeError."""
+        """Make this device the current one. Raises RuntimeError."""
         ...
 
     def current_device(self) -> int:
-        """Return the one to compute on."""
+        """Return the current device."""
         ...
 
 
 def resolve_device(
     name: DeviceName, rank: int = 0, num_ranks: int = 1, cuda: CudaDevices = torch.cuda
 ) -> torch.device:
-    """Find the device meant by `name`; `auto` is the first CUDA device where there is one.
+    """Find the device of `name`; `auto` is the first CUDA device, else the CPU.
 
     Of several ranks of a machine each has the CUDA device of its number there, which is this
     process's from here on.
@@ -70,7 +70,7 @@ def resolve_device(
 def resolve_dtype(
     name: DtypeName, device: torch.device, checkpoint_dtype: str | None
 ) -> torch.dtype:
-    """Find the dtype meant by `name`; `auto`: float32 on the CPU, the checkpoint's on CUDA."""
+    """Find the dtype of `name`; `auto`: float32 on the CPU, the checkpoint's on CUDA."""
     if name != "auto":
         return DTYPES[name]
     if device.type == "cpu":
@@ -79,7 +79,7 @@ def resolve_dtype(
 
 
 def check_fp8(chip: tuple[int, int], uses: Sequence[str]) -> None:
-    """Raise DeviceUnavailable where a CUDA device has no fp8 and something `uses` it.
+    """Raise DeviceUnavailable where a CUDA device has no fp8 and a setting `uses` fp8.
 
     `chip` is its compute capability; (0, 0) is a CPU, which computes fp8 as it computes all else.
     """
@@ -91,7 +91,7 @@ def check_fp8(chip: tuple[int, int], uses: Sequence[str]) -> None:
 
 
 def usual_threads(num_cores: int) -> int:
-    """Choose the CPU threads to compute with: one core is left to the gateway and its clients.
+    """Choose the number of CPU threads: one core is left to the gateway and its clients.
 
     Threads meet after every op, so one that has to share its core holds up all the others: on
     two cores beside other work, 2,048 tokens of the embedded model took 1.1 s with one thread
@@ -106,7 +106,7 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def host_bytes(most: int | None) -> int:
-    """Return the host's bytes that may be allocated now; never more than `most`, if given."""
+    """Return the bytes of host memory that may be allocated now, at most `most` if given."""
     free = host_free_bytes()
     return free if most is None else min(free, most)
 
@@ -116,5 +116,5 @@ def free_bytes(device: torch.device, most_of_host: int | None = None) -> int:
     if device.type != "cuda":
         return host_bytes(most_of_host)
     free, _ = torch.cuda.mem_get_info(device)
-    # What torch's allocator keeps of freed tensors may be allocated as well.
+    # Freed tensors' memory that torch's allocator keeps can be allocated as well.
     return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)

@@ -1,4 +1,4 @@
-"""The error for a lack of memory during the start, which says what is too small.
+"""The error for a lack of memory during the start, which names the memory that is too small.
 
 Python, numpy, torch and the system each have their own way to say it.
 """
@@ -17,7 +17,7 @@ from storage.free_memory import host_free_memory
 
 _log = logging.getLogger(__name__)
 
-# Of errors that have no type of their own: torch's allocator, its threads, libraries.
+# Messages of untyped errors: of torch's allocator, its threads, libraries.
 _SIGNS = ("can't allocate memory", "Cannot allocate memory", "can't start new thread", "bad_alloc")
 
 
@@ -39,14 +39,14 @@ def enough_memory() -> Iterator[None]:
 
 
 def lacks_memory(error: BaseException) -> bool:
-    """Return whether `error` means that the host lacks memory that was asked for."""
+    """Return whether `error` means that the host lacks memory."""
     if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
         return True
     return isinstance(error, RuntimeError) and any(sign in str(error) for sign in _SIGNS)
 
 
 def warn_of_little_room(wanted: int) -> None:
-    """Warn of a pool that is larger than the memory: it is taken as it fills, so it may fit yet."""
+    """Warn of a pool that exceeds the memory: it is allocated as it fills, so it may still fit."""
     room = host_free_memory()
     if wanted > room.bytes:
         _log.warning(

@@ -1,4 +1,4 @@
-"""The fingerprint of all that a block's bits depend on, as 32 bytes.
+"""The fingerprint of everything that a block's bits depend on, as 32 bytes.
 
 A model never reads blocks with another fingerprint: namespaces are derived from it. Weights are
 digested by xxh3, which is fast and shows every accidental change; it is no cryptographic hash, but
@@ -20,11 +20,11 @@ from engine.models.checkpoints.weight_files import weight_files
 from engine.models.config import ModelConfig
 from storage.kv_layout import KvLayout
 
-# Version of where a layout's bytes lie in a block; raised whenever that changes.
+# Version of the places of bytes in a block; raised whenever they change.
 LAYOUT_VERSION = 1
 DIGEST_BYTES = 16
 
-# Where a sequence stops, and what the files call their dtype and tensors, change no bit of a block.
+# Fields that change no bit of a block: stop tokens, the files' dtype and tensor names.
 NOT_IN_BLOCKS = ("eos_token_ids", "dtype", "names")
 
 
@@ -44,11 +44,11 @@ class BlockOrigin:
     layout_version: int = LAYOUT_VERSION
 
     def fingerprint(self) -> bytes:
-        """Return 32 bytes that differ when any field differs that a block's bits depend on."""
+        """Return 32 bytes that differ when any of these fields differs."""
         fields = self._fields()
         for part in ("slice", "stage"):
             if fields["kv"][part] is None:
-                del fields["kv"][part]  # as it was before there were such parts
+                del fields["kv"][part]  # the same fingerprint as before such parts existed
         return _digest(fields)
 
     def _fields(self) -> dict[str, Any]:
@@ -69,12 +69,12 @@ def weights_digest(model_dir: Path) -> bytes:
 
 
 def dummy_digest(seed: int) -> bytes:
-    """Return the digest that stands for the dummy weights of `seed`."""
+    """Return the digest of the dummy weights of `seed`."""
     return xxhash.xxh3_128_digest(f"dummy {seed}".encode())
 
 
 def tokenizer_digest(model_dir: Path) -> bytes:
-    """Digest tokenizer.json; that of nothing where there is none."""
+    """Digest tokenizer.json; an empty digest without the file."""
     path = model_dir / "tokenizer.json"
     return _file_digest(path) if path.exists() else xxhash.xxh3_128_digest(b"")
 

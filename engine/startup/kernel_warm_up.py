@@ -84,7 +84,7 @@ def _compute(decoder: Decoder, matrices: Sequence[Linear], rows: int) -> None:
 
 
 def row_counts(max_rows: int, batch_tokens: int) -> Iterator[int]:
-    """Yield the numbers of rows, in ascending order."""
+    """Yield, in ascending order, the row counts for which GEMMs are warmed up."""
     yield from range(1, max_rows + 1)
     yield from range(max_rows + EVERY, batch_tokens + 1, EVERY)
 
@@ -108,7 +108,7 @@ def _of_head(decoder: Decoder) -> Linear:
 
 
 def dry_run(decoder: Decoder, sampler: Sampler, bounds: StepBounds) -> None:
-    """Launch on a CUDA device what a start launches, once each; nothing is kept.
+    """Launch every kernel of a start on a CUDA device once; results are dropped.
 
     Whether the kernels run or not, no index in it comes from their results.
     """
@@ -126,7 +126,7 @@ def dry_run(decoder: Decoder, sampler: Sampler, bounds: StepBounds) -> None:
 
 @torch.inference_mode()
 def dry_run_buckets(decoder: Decoder, bounds: StepBounds) -> None:
-    """Compute a step of nothing but padding in each of the telling buckets."""
+    """Compute a step of padding alone in each bucket that `telling` chooses."""
     machine = small_machine(decoder, bounds)
     small = replace(machine, decoder=shortened(decoder))
     buckets = all_buckets(bounds.max_running, bounds.graph_tokens, bounds.group_rows)
@@ -136,7 +136,7 @@ def dry_run_buckets(decoder: Decoder, bounds: StepBounds) -> None:
 
 @torch.inference_mode()
 def dry_run_gemms(decoder: Decoder, bounds: StepBounds) -> None:
-    """Compute products of as few rows as kernels are compiled for, not taken from the library.
+    """Compute products of the few rows for which our own GEMM kernels are compiled.
 
     For matrices in fp8 and of 4-bit integers there are kernels for more rows too.
     """
@@ -152,7 +152,7 @@ def dry_run_gemms(decoder: Decoder, bounds: StepBounds) -> None:
 
 @torch.inference_mode()
 def dry_run_mixtures(decoder: Decoder, bounds: StepBounds) -> None:
-    """Compute each kind of mixture once for every kernel that some number of tokens takes."""
+    """Compute each kind of mixture once for every kernel that some number of tokens selects."""
     most, like = max(bounds.batch_tokens, bounds.max_running), decoder.parameters.embedding
     for config, mixture in _mixtures(decoder).items():
         for tokens in telling_tokens(config.num_experts, config.top_k, most):
@@ -166,14 +166,14 @@ def _mixtures(decoder: Decoder) -> dict[MixtureConfig, Mixture]:
 
 
 def dry_run_copies(decoder: Decoder, bounds: StepBounds) -> None:
-    """Copy a block within the pool, as a prompt wants it that parts from another within a block."""
+    """Copy a block within the pool, like a prompt that differs from another within a block."""
     pool = _one_block(decoder, bounds)
     block = torch.zeros(1, dtype=torch.int64, device=pool.device)
     decoder.ops.copy_blocks(pool, block, block)
 
 
 def telling(buckets: Sequence[GraphBucket]) -> list[GraphBucket]:
-    """Choose buckets of few decodes alone, and for other rows those with the fewest decodes.
+    """Choose buckets of few decodes alone, and with other rows those of the fewest decodes.
 
     The number of decodes beside other rows changes how much is launched, not which kernels; the
     same is true of more than a few decodes alone. Buckets with the most new tokens come first:
@@ -193,7 +193,7 @@ def telling(buckets: Sequence[GraphBucket]) -> list[GraphBucket]:
 
 
 def small_machine(decoder: Decoder, bounds: StepBounds) -> CaptureContext:
-    """Make a context to dry-run steps on: like the engine's, with a pool of one block."""
+    """Make a context for dry-run steps: like the engine's, with a pool of one block."""
     pool = _one_block(decoder, bounds)
     return CaptureContext(
         decoder=decoder,

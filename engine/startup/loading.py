@@ -68,7 +68,7 @@ WEIGHTS_PER_LATE_BYTE = 100
 
 @dataclass(frozen=True, slots=True)
 class OpenedPart:
-    """Runner of the steps of one rank, or of one that is alone, with all it needs.
+    """Runner of one rank's steps, or of a single rank's, with its parts.
 
     `fingerprint` is of its blocks: of several ranks each has another.
     """
@@ -106,7 +106,7 @@ class OpenedModel(LoadedRunner):
 def open_model(
     config: EngineConfig, metadata: ModelMetadata | None = None, team: Ranks | None = None
 ) -> OpenedModel:
-    """Load the model of `config`, of this metadata, and allocate its pool; raises ModelError.
+    """Load the model of `config` and `metadata`, and allocate its pool; raises ModelError.
 
     With a `team` of ranks this is the first, and its runner tells the others.
     """
@@ -190,7 +190,7 @@ def _usual_threads(config: EngineConfig) -> int:
 
 
 def _late_bytes(decoder: Decoder, groups: RankGroups | None) -> int:
-    """Return the bytes of a load that steps may wait for by themselves; among ranks none."""
+    """Return the bytes of a load that steps may wait for by themselves; 0 with several ranks."""
     return 0 if groups is not None else decoder.parameters.num_bytes // WEIGHTS_PER_LATE_BYTE
 
 
@@ -208,7 +208,7 @@ def _make_kernels_ready(
     metadata: ModelMetadata,
     compiler_key: Future[str],
 ) -> None:
-    """Make our kernels ready by a dry run, the library's by using them."""
+    """Prepare our kernels by a dry run, the library's by using them."""
     dry_run_of_model = partial(dry_run, decoder, sampler, _bounds(config, metadata))
     compile_ahead(dry_run_of_model, compiler_key)
     with timed("GEMM warm-up"):
@@ -217,7 +217,7 @@ def _make_kernels_ready(
 
 
 def _bounds(config: EngineConfig, metadata: ModelMetadata) -> StepBounds:
-    """Bound the steps to come, as far as they are known before the pool."""
+    """Bound future steps, as far as they are known before the pool."""
     sharing = sharing_rule(config, metadata.part, metadata.layout, metadata.device)
     return StepBounds(
         batch_tokens=metadata.batch_tokens if config.cache.cache_tokens is None else 0,

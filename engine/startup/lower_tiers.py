@@ -43,7 +43,7 @@ NewHostPool = Callable[[int, int, torch.device, int], HostPool]
 """Makes a pool of so many blocks of so many bytes for a device, out of so many bytes that may be
 taken; raises PoolDoesNotFit."""
 
-HostAhead = Future[HostPool | None]  # None: there is to be no host tier
+HostAhead = Future[HostPool | None]  # None: no host tier
 
 
 @contextmanager
@@ -54,7 +54,7 @@ def host_ahead(
     new_pool: NewHostPool = HostPool,
     share: Fraction = ALL,
 ) -> Iterator[HostAhead | None]:
-    """Open the host tier of `config`, made ready by a thread; it is closed on leaving.
+    """Open the host tier of `config`, prepared by a thread; it is closed on leaving.
 
     Of several ranks each has its `share` of it.
 
@@ -84,14 +84,14 @@ def _made(
 
 @dataclass(frozen=True, slots=True)
 class OpenTiers:
-    """Tiers that were opened, to be closed when the engine ends."""
+    """Opened tiers, to be closed when the engine ends."""
 
     lower: LowerTiers
     host: HostPool | None
     disk: DiskTier | None
 
     def close(self) -> None:
-        """End copies, wait until what was written is on disk, and free the memory."""
+        """End copies, wait until pending writes are on disk, and free the memory."""
         self.lower.mover.close()
         if self.disk is not None:
             self.disk.close()
@@ -195,7 +195,7 @@ def _open_disk(
 
 
 def _remove_ranks(directory: Path, num_ranks: int) -> None:
-    """Remove the blocks of ranks that an earlier engine had, and this one has not."""
+    """Remove the disk blocks of an earlier engine's ranks that this engine lacks."""
     for path in directory.glob(f"{RANK_PREFIX}*"):
         number = path.name.removeprefix(RANK_PREFIX)
         if number.isdecimal() and int(number) >= num_ranks:

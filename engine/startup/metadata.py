@@ -1,4 +1,4 @@
-"""Metadata of a model before any of it is loaded: sizes, dtypes, this rank's part.
+"""Metadata of a model before loading: sizes, dtypes, this rank's part.
 
 Knows: the config, the model's files but its weights, the device. Does not know: what is loaded
 (`loading.py`). Ranks that are refused a model are refused it here, before anything is allocated.
@@ -32,18 +32,18 @@ CUDA_BATCH_TOKENS = 8192
 
 @dataclass(frozen=True, slots=True)
 class ModelMetadata:
-    """Metadata of a model before any of it is loaded."""
+    """Metadata of a model before loading."""
 
     model: ModelConfig
-    part: ModelConfig  # with the sizes that each rank has; of one that is alone, the model
+    part: ModelConfig  # the model with each rank's sizes; of a single rank the model
     device: torch.device
     dtype: torch.dtype
     grid: RankGrid
-    stage: Stage  # whose layers this rank computes; without stages, all
+    stage: Stage  # layers that this rank computes; without stages, all
     layout: KvLayout  # layout of this rank's KV
     share: Fraction  # this rank's share of a block's bytes on all ranks
     model_len: int  # tokens of the longest sequence
-    batch_tokens: int  # of the largest step; stages have several of them under way
+    batch_tokens: int  # of the largest step; stages have several steps under way
 
 
 def read_metadata(

@@ -31,7 +31,7 @@ from storage.kv_layout import KvLayout
 def sharing_rule(
     config: EngineConfig, model: ModelConfig, layout: KvLayout, device: torch.device
 ) -> SharingRule | None:
-    """Choose when decodes read a prefix together; None: never, as on a CPU."""
+    """Choose when decodes share the reads of a prefix; None: never, as on a CPU."""
     least = config.steps.least_shared_tokens
     if least is None:
         least = LEAST_SHARED_TOKENS

@@ -11,15 +11,15 @@ from engine.config import EngineConfig
 from engine.models.errors import PoolTooSmall
 
 ALL = Fraction(1)
-CPU_SHARE = 0.25  # of free memory: the machine runs other programs too, and maps the weights
+CPU_SHARE = 0.25  # of free memory: other programs and mapped weights need memory too
 CPU_LIMIT = 4 * 1024**3
 HOST_SHARE = 0.25  # of free memory, for the host tier
-HOST_LIMIT = 64 * 1024**3  # below a GPU: pinning takes about a second for a few GiB
-AHEAD_PART = 8  # at most one device block in this many is kept free by copying down early
-AHEAD_TOKENS = 16_384  # and no more blocks than hold these: two large steps fill that many
-# An allowance for what opening a model on a GPU takes once the host tier has been sized: CUDA's
-# context, libraries, captured graphs. No weights: they pass through memory that can be reclaimed,
-# but for those that stay in host memory, which are counted apart.
+HOST_LIMIT = 64 * 1024**3  # host tier below a GPU: pinning takes about a second for a few GiB
+AHEAD_PART = 8  # most device blocks kept free by copying down early: one in so many
+AHEAD_TOKENS = 16_384  # and blocks of at most so many tokens, which two large steps fill
+# An allowance for opening a model on a GPU after the host tier has been sized: CUDA's context,
+# libraries, captured graphs. No weights: they pass through memory that can be reclaimed,
+# except those that stay in host memory, which are counted apart.
 OPENING_BYTES = 2 * 1024**3
 CPU_HOST_BYTES = 256 * 1024**2  # on a CPU the device's pool lies in the same memory
 
@@ -32,7 +32,7 @@ def blocks_for_tokens(cache_tokens: int, block_size: int) -> int:
 def blocks_on_cuda(
     *, free: int, weights: int, activations: int, fraction: float, bytes_per_block: int
 ) -> int:
-    """Count the blocks that fit if the engine takes `fraction` of what was free before it.
+    """Count the blocks that fit if the engine takes `fraction` of the initially free memory.
 
     In bytes: what is `free` now, what `weights` took, what the largest step needs on top.
     """
@@ -67,7 +67,7 @@ def host_blocks(
 
 
 def host_free_beside_weights(config: EngineConfig, free: int) -> int:
-    """Return what is left of `free` host bytes for the host tier, where a GPU is about to open.
+    """Return the rest of `free` host bytes for the host tier, where a GPU is about to open.
 
     Weights that stay in host memory come first: the engine can run without a host tier.
     """

@@ -1,4 +1,4 @@
-"""A log of how long each part of a start took, which shows the slow one."""
+"""A log of the seconds of each part of a start."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _log = logging.getLogger(__name__)
 
 @contextmanager
 def timed(part: str, clock: Callable[[], float] = time.perf_counter) -> Iterator[None]:
-    """Log the seconds spent within, unless it raises."""
+    """Log the seconds of the block, unless it raises."""
     began = clock()
     yield
     _log.info("%s: %.2f s", part, clock() - began)

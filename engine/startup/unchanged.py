@@ -22,7 +22,7 @@ from engine.models.errors import FilesChanged
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """File that a path leads to, and when it was last written to."""
+    """File of a path, and the time of its last write."""
 
     path: Path
     file: Path
@@ -31,14 +31,14 @@ class FileState:
 
 
 def weight_states(config: EngineConfig) -> tuple[FileState, ...]:
-    """Return the states of the files with weights; none of dummy weights. Raises ModelError."""
+    """Return the states of the weights' files; empty for dummy weights. Raises ModelError."""
     if config.model.load_format == "dummy":
         return ()
     return tuple(map(_state, weight_files(Path(config.model.model_dir))))
 
 
 def check_unchanged(config: EngineConfig, before: tuple[FileState, ...]) -> None:
-    """Raise FilesChanged where the files are others than before."""
+    """Raise FilesChanged if the files are not the same as before."""
     now = weight_states(config)
     if now == before:
         return

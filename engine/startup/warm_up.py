@@ -5,13 +5,13 @@ from __future__ import annotations
 from engine.components import Components
 from engine.copies import COPY_WAIT_S
 
-WARM_S = 1.0  # the longest that a start waits for the tree to be restored and its hottest blocks
-WARM_AT_ONCE = 32  # blocks under way: few, so that none delays a request when the time is up
-WARM_PART = 2  # one device block in this many is filled with blocks from disk
+WARM_S = 1.0  # longest warm-up of the tree and its hottest blocks, in seconds
+WARM_AT_ONCE = 32  # blocks loaded at once: few, so that none delays a request after the warm-up
+WARM_PART = 2  # part of the device's blocks that is loaded from disk: one in so many
 
 
 def warm_up(components: Components) -> int:
-    """Restore the tree and load its hottest blocks; returns how many blocks were restored.
+    """Restore the tree and load its hottest blocks; return the number of restored blocks.
 
     Waits for `WARM_S` at most. The engine's steps complete the copies that are still under way.
     """

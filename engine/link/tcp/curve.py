@@ -1,4 +1,4 @@
-"""Encryption of the link over TCP, whose ends know each other: ZMQ's CURVE, one key pair.
+"""Encryption of the link over TCP: ZMQ's CURVE, with one key pair known to both ends.
 
 Engine and gateways hold the same secret key, a file that the operator copies. A gateway talks to
 nobody but who has it, and the engine answers nobody else: whoever has not is not heard at all.
@@ -21,15 +21,15 @@ from zmq.auth.thread import ThreadAuthenticator
 
 Socket: TypeAlias = "zmq.Socket[bytes]"
 
-HANDSHAKES = 3  # that fail one after the other: then no engine has died within each
+HANDSHAKES = 3  # successive failures: then the cause is no engine that died
 KEY_BYTES = 40  # of a secret key in Z85, as ZMQ writes it
 _DOMAIN = "ratoon"
-_PING_MS, _GONE_MS = 2_000, 10_000  # a peer whose machine is gone is noticed after the second
-HANDSHAKE_MS = _GONE_MS  # whoever has not shown the key by then is shut out
+_PING_MS, _GONE_MS = 2_000, 10_000  # the loss of a peer's machine is noticed after the second
+HANDSHAKE_MS = _GONE_MS  # a peer that has not shown the key by then is disconnected
 
 
 class BadLinkKey(Exception):
-    """File of a key that is absent, holds none, or can be written by others."""
+    """File of a key that is absent, has no key, or can be written by other users."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class LinkKey:
 
     @property
     def public(self) -> bytes:
-        """Public key, by which the other end is known."""
+        """Public key, by which the other end is recognised."""
         return zmq.curve_public(self.secret)
 
 
@@ -50,7 +50,7 @@ def read_link_key(path: Path) -> LinkKey:
         mode, secret = path.stat().st_mode, path.read_bytes().strip()
     except OSError as error:
         raise BadLinkKey(f"{path} cannot be read: {error.strerror}") from error
-    if mode & (stat.S_IWGRP | stat.S_IWOTH):  # a mounted secret may be readable by more
+    if mode & (stat.S_IWGRP | stat.S_IWOTH):  # other users may read a mounted secret
         raise BadLinkKey(f"{path} can be written by others: chmod 600")
     try:
         key = LinkKey(secret)
@@ -83,7 +83,7 @@ def _ping(socket: Socket) -> None:
 
 
 class FailedHandshakes:
-    """Count of handshakes of one end with one engine that failed one after the other."""
+    """Count of successive failed handshakes with one engine."""
 
     def __init__(self, engine: str) -> None:
         self._engine = engine
@@ -96,7 +96,7 @@ class FailedHandshakes:
 
     @property
     def error(self) -> str | None:
-        """Reason of the failures; None: none is known yet."""
+        """Reason of the failures, or None."""
         if self._failed < HANDSHAKES:
             return None
         return (

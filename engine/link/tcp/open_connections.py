@@ -1,4 +1,4 @@
-"""A bound on the connections that a listening socket of ZMQ has at once.
+"""A bound on the connections of a listening ZMQ socket.
 
     accepted ... ended    counted, whoever made them; who shows no key is shut out (`curve`)
     as many as may be     the kernel drops what comes to the listening socket: who connects waits,
@@ -18,16 +18,16 @@ import resource
 import socket
 import struct
 
-MOST_OPEN = 16_384  # at one port
-_PART = 4  # one of so many descriptors is for one port; there may be three beside all else
+MOST_OPEN = 16_384  # connections of one port
+_PART = 4  # part of the descriptors for one port; there may be three ports beside other files
 _ENOUGH = _PART * MOST_OPEN
-_FEW = 1024  # workers of all gateways have one each at the link, other engines one at the exchange
+_FEW = 1024  # each gateway's worker has one at the link, each other engine one at the exchange
 _SO_ATTACH_FILTER, _SO_DETACH_FILTER = 26, 27  # asm-generic/socket.h; Python has no names of them
-_RETURN = 0x06  # BPF_RET | BPF_K: of a packet so many bytes are kept, and it is dropped with none
+_RETURN = 0x06  # BPF_RET | BPF_K: the number of bytes to keep of a packet; 0 drops it
 
 
 def allow_open_files() -> None:
-    """Raise this process's limit of open files to what a full set of connections needs."""
+    """Raise this process's limit of open files as far as a full set of connections needs."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _ENOUGH if hard == resource.RLIM_INFINITY else min(hard, _ENOUGH)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -35,13 +35,13 @@ def allow_open_files() -> None:
 
 
 def most_open() -> int:
-    """Return how many connections one port may have, by the limit of open files."""
+    """Return the most connections of one port, by the limit of open files."""
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return MOST_OPEN if soft == resource.RLIM_INFINITY else min(MOST_OPEN, soft // _PART)
 
 
 def few_connections() -> str | None:
-    """Return a warning where a hard limit leaves few connections; None: there are enough."""
+    """Return a warning where a hard limit allows few connections; None: there are enough."""
     if (most := most_open()) >= _FEW:
         return None
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -55,14 +55,14 @@ class OpenConnections:
     """Connections of one listening socket. One owner thread."""
 
     def __init__(self, listening: int, most: int) -> None:
-        """Count connections of `listening`, a descriptor, which stays the caller's."""
+        """Count connections of `listening`, a descriptor, which the caller closes."""
         self.is_full = False
         self._listening = socket.socket(fileno=os.dup(listening))
         self._most = most
         self._open: set[int] = set()
 
     def accepted(self, descriptor: int) -> None:
-        """Stop accepting at the bound. Raises OSError where that cannot be."""
+        """Count a new connection; stop accepting at the bound. Raises OSError where it cannot."""
         self._open.add(descriptor)
         if len(self._open) >= self._most and not self.is_full:
             drop_all(self._listening)

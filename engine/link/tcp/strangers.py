@@ -1,4 +1,4 @@
-"""A watch on connections to an engine's socket over TCP: unauthenticated peers are logged.
+"""A watch on connections to an engine's TCP socket: unauthenticated peers are logged.
 
 The engine's log says that somebody connects without the key of the link. Else a gateway
 with another key would be silent at both ends. It tries again for as long as it runs, so the log has
@@ -58,7 +58,7 @@ class Strangers:
         self._clock = clock
         self._names_key = names_key
         self._most = most_open() if most is None else most
-        self._connections: OpenConnections | None = None  # once it is bound
+        self._connections: OpenConnections | None = None  # set once the socket is bound
         self._told_at: dict[str, float] = {}
         monitor = socket.get_monitor_socket(_FAILED | _CONNECTIONS | zmq.EVENT_MONITOR_STOPPED)
         self._thread = threading.Thread(
@@ -96,7 +96,7 @@ class Strangers:
     def _accepted(self, connections: OpenConnections, descriptor: int) -> None:
         try:
             connections.accepted(descriptor)
-        except OSError:  # a sandbox may have no filters
+        except OSError:  # a sandbox may forbid filters
             self._tell(_NOT_BOUNDED)
         if connections.is_full:
             self._tell(_FULL)
