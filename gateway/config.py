@@ -49,7 +49,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     max_tenant_answer_bytes: int = 128 << 20
     max_all_answer_bytes: int = 256 << 20
     stalled_write_s: float = 30.0  # a client that reads less than 1 KiB/s for so long is cut off
-    keep_alive_s: float = 10.0  # of silence before the first token, for dialects that have pings
+    keep_alive_s: float = 10.0  # silence before the first token, until a ping (if any) is sent
     default_max_tokens: int = 16384  # of a chat that sets no maximum; at most the context
     response_ttl_s: float = 86400.0  # how long a response is stored; 0: no response is
     max_response_bytes: int = 2 << 20

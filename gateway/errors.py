@@ -234,7 +234,7 @@ class StateDiskFull(Unavailable):
 
 
 def shutting_down() -> Unavailable:
-    """Make the error for a request that the gateway's shutdown cuts off."""
+    """Make the error of a request that the gateway's shutdown cuts off."""
     return Unavailable("the gateway is shutting down", code="shutting_down", retry_after_s=1.0)
 
 

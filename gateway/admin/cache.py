@@ -25,7 +25,7 @@ MAX_EVICTIONS = 1000  # the engine remembers no more evictions
 
 
 class FlushOrder(AdminBody):
-    """Body of POST /admin/cache/flush: one tenant's id, or everything."""
+    """Body of POST /admin/cache/flush: a tenant's id; without an id, all tenants are flushed."""
 
     tenant: str | None = None
 

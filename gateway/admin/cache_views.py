@@ -144,12 +144,12 @@ class CacheStats(EngineView, frozen=True, kw_only=True):
     fingerprint: str  # hex
     tenants: list[TenantView]
     floors_scale: dict[str, float]  # by tier; below 1: all tenants' floors together exceed the tier
-    replicas: list[ReplicaView]  # empty where there is one engine
+    replicas: list[ReplicaView]  # empty with a single engine
     router_answers: bool | None  # null: this gateway has no router process
 
 
 class EvictionView(msgspec.Struct, frozen=True, kw_only=True):
-    """Blocks of one tenant that were evicted to make room for another."""
+    """The blocks of one tenant that were evicted to make room for another tenant."""
 
     time: float  # seconds since the epoch
     of_tenant: str

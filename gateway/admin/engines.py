@@ -1,4 +1,4 @@
-"""`/admin/engines`: the engines that are registered in the state, wherever they run.
+"""`/admin/engines`: list, add and remove the engines registered in the state.
 
 Those that register themselves are listed, and leave when they end; an operator adds and removes
 others by hand.

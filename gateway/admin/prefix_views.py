@@ -53,7 +53,7 @@ class NewPrefix(AdminBody):
 
 
 class PrefixView(msgspec.Struct, frozen=True, kw_only=True):
-    """One published prefix. `blocks` are pinned; the last one need not be full."""
+    """A published prefix. `blocks` are pinned; the last block need not be full."""
 
     id: str
     name: str

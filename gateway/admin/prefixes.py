@@ -1,4 +1,4 @@
-"""`/admin/prefixes`: publish a prefix for all tenants or for a group, show it, withdraw it.
+"""`/admin/prefixes`: publish a prefix for all tenants or for a group, show or withdraw it.
 
 A prefix is published under a name; publishing the name again makes a new version, which replaces
 the old one for all later requests.

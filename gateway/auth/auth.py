@@ -81,7 +81,7 @@ class Authenticator(SecurityBase):
 
 
 class AdminAuthenticator(SecurityBase):
-    """A dependency that lets only the operator in."""
+    """A dependency that admits only the operator."""
 
     scheme_name = "operator"
     model = HTTPBearer(description="The operator's key: `RATOON_ADMIN_KEY`.")

@@ -45,7 +45,7 @@ KEY_BYTES = 32
 IDENTITY_TTL_S = 3.0
 OUTAGE_TTL_S = 60.0
 MAX_IDENTITIES = 10_000
-STRANGE_AT_ONCE = 4  # lookups of keys that were not valid within OUTAGE_TTL_S
+STRANGE_AT_ONCE = 4  # simultaneous lookups of keys that were not valid within OUTAGE_TTL_S
 REFUSED = "the API key is missing or not valid"  # the same message for every reason
 
 Identity = tuple[ApiKey, Tenant]
@@ -265,5 +265,5 @@ def key_of(bits: bytes) -> str:
 
 
 def _same_life(old: ApiKey, now: float) -> float | None:
-    """Return when a key issued at `now` expires, if it lives as long as `old` was issued for."""
+    """Return the expiry of a key issued at `now` that lives as long as `old` was issued for."""
     return None if old.expires_at is None else now + (old.expires_at - old.created_at)

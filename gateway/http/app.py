@@ -188,6 +188,6 @@ def _from_http(request: Request, error: HTTPException) -> GatewayError:
 
 
 def _parameter(error: Exception) -> str | None:
-    """Name the first parameter that the framework could not read."""
+    """Return the first parameter that the framework could not read."""
     found = error.errors() if isinstance(error, RequestValidationError) else ()
     return next((str(one["loc"][-1]) for one in found), None)

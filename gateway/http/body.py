@@ -57,7 +57,7 @@ _QUOTED_INPUT = re.compile(r"^Invalid (?:enum )?value .*", re.DOTALL)
 
 
 async def read_body(request: Request, max_bytes: int, lease: BodyLease) -> Body:
-    """Read the whole body; raise BodyTooLarge as soon as it is known to pass `max_bytes`.
+    """Read the whole body; raise BodyTooLarge as soon as it must exceed `max_bytes`.
 
     Room is taken for a declared length at once, and for other bodies as they come. A declared
     length is believed only when it is too large: a body sent in chunks, or one longer than it
@@ -249,7 +249,7 @@ def _count_commas(spelled: Part) -> int:
 
 
 def count_separators(spelled: Part, depth: int | None = None) -> int:
-    """Count commas outside of strings; with `depth`, only those at this depth of brackets."""
+    """Count commas outside of strings; with `depth`, only commas at this depth of brackets."""
     found = at = 0
     for marks in outside_strings(spelled, _UNMARKED):
         commas = marks == ord(",")

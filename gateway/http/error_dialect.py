@@ -28,7 +28,7 @@ _ID = "ratoon.request_id"
 
 
 class RenderedError(NamedTuple):
-    """An error as a dialect answers it."""
+    """An error in the form of a dialect: status, body and headers."""
 
     status: int
     headers: dict[str, str]  # beyond the headers that HTTP itself has
@@ -43,11 +43,11 @@ class ErrorDialect(Protocol):
     error_schema: ClassVar[type[Struct]]  # the type of an error's body
 
     def error_reply(self, error: GatewayError, request_id: str) -> RenderedError:
-        """Answer a request that failed before anything was sent."""
+        """Make the response to a request that failed before any byte was sent."""
         ...
 
     def error_event(self, error: GatewayError, request_id: str) -> bytes:
-        """Write the last frame of a stream that breaks off."""
+        """Write the last frame of a stream that an error ends."""
         ...
 
     def head_fields(self, request_id: str, spent_ms: float) -> list[tuple[bytes, bytes]]:

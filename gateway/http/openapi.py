@@ -44,7 +44,7 @@ def described(
     event: type | UnionType | None = None,
     texts: Sequence[str] = (),
 ) -> Described:
-    """Describe a route that answers a body like `request` with a `reply`, both JSON.
+    """Describe a route that takes a body of type `request` and answers with a `reply`, both JSON.
 
     Each is a Struct, or a `request` may be a pydantic model. The route may also answer with
     server-sent events, each an `event`, which may be a union, or with text of the types `texts`.

@@ -13,14 +13,14 @@ _WORTH_IT = 1024  # bytes from which content is compressed
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A content, plain and compressed; None in place of a compressed form that saves nothing."""
+    """A content, plain and compressed; `packed` is None for a small content."""
 
     plain: bytes
     packed: bytes | None
 
     @classmethod
     def of(cls, plain: bytes) -> Packed:
-        """Compress `plain`, if that saves bytes."""
+        """Compress `plain`, unless it is small."""
         return cls(plain, gzip.compress(plain, mtime=0) if len(plain) >= _WORTH_IT else None)
 
     def answer(self, request: Request, headers: Mapping[str, str], media_type: str) -> Response:

@@ -1,4 +1,4 @@
-"""The limits in Redis, and what decides while Redis is down, slow, full or read-only.
+"""The limits in Redis, and a local stand-in while Redis is down, slow, full or read-only.
 
 Redis answers      it decides; what it grants is counted here too, so that the local buckets
                    show what this process has admitted
@@ -39,7 +39,7 @@ class _Uncharged(NamedTuple):
 
 
 class GuardedLimiter:
-    """`gateway.limits.limiter.Limiter` over Redis. `replicas`: processes that share the limits."""
+    """A limiter in Redis with a local stand-in. `replicas`: processes that share the limits."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The limits of several gateways in one Redis: each decision is one script, on its clock.
+"""The limits of several gateways in one Redis: each decision is one script, on Redis's clock.
 
     ratoon:limits:{TENANT}:requests | tokens | holds | month | total | owed
 
@@ -33,7 +33,7 @@ from gateway.tenant_limits import MICRO, Limits
 
 
 class Owed(NamedTuple):
-    """A debt: tokens admitted while Redis was away. Under its name it is counted once."""
+    """A debt: tokens admitted while Redis was away. Its name keeps it from being counted twice."""
 
     name: str = ""  # "": the debt has not been sent
     requests: int = 0

@@ -1,4 +1,4 @@
-"""The account of one tenant in Lua, so that Redis decides in one call, on its own clock.
+"""The limits of one tenant as Lua scripts: Redis decides in one call, on its own clock.
 
 `token_bucket.py` has the same decisions in Python and explains them; a test drives both with the
 same requests and the same clock, and they must agree in every number. Lua's numbers are doubles:
@@ -120,8 +120,8 @@ end
 # RESERVE takes everything that a request needs, or nothing; it returns the levels found.
 # ARGV 1 requests a minute, 2 their room, 3 tokens a minute, 4 their room, 5 at once, 6 budget,
 # 7 period, 8 tokens, 9 cost, 10 id|tokens|cost|period, 11 hold in us, 12 a new epoch,
-# 13 spent, 14 epoch and 15 month as last seen, 16 id|tokens|cost|period of what the request holds
-# already; '' is none. From 17 on the names of debts, which are counted once, requests and tokens.
+# 13 spent, 14 epoch and 15 month as last seen, 16 id|tokens|cost|period of the request's
+# earlier hold, or ''. From 17 on names of debts, each counted once, requests and tokens.
 RESERVE = """
 local rate, token_rate = tonumber(ARGV[1]), tonumber(ARGV[3])
 local most_running, most_spent = tonumber(ARGV[5]), tonumber(ARGV[6])
@@ -175,8 +175,8 @@ return reply
 
 # CHARGE releases a hold and counts the tokens and cost that were used.
 # ARGV 1 tokens a minute, 2 the highest level, 3 id|tokens|cost|period, 4 tokens and 5 cost used,
-# 6 hold in us, 7 epoch of the hold, 8 a new epoch, 9 '1' if it may have been counted: then only
-# what is still held is
+# 6 hold in us, 7 epoch of the hold, 8 a new epoch, 9 '1' if it may have been charged: then
+# only what is still held is charged
 CHARGE = """
 local token_rate, used = tonumber(ARGV[1]), tonumber(ARGV[5])
 local tokens, cost, period = string.match(ARGV[3], '|(%d+)|(%d+)|(%a*)$')

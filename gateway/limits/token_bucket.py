@@ -32,7 +32,7 @@ from gateway.limits.limiter import (
 )
 from gateway.tenant_limits import MICRO, Allowance, Limits, RateStatus, Reason
 
-ONE = 60_000_000  # the level of a single request or token
+ONE = 60_000_000  # the bucket level of a single request or token
 MAX_LEVEL = 9_000_000_000_000_000  # of a bucket that is more than full: exact in a double
 HOLD_US = int(HOLD_S * 1_000_000)
 MAX_RUNNING = 8192  # concurrent requests of a tenant whose limits do not bound them
@@ -40,7 +40,7 @@ CONCURRENT_RETRY_S = 1.0  # nobody knows when a running request will end
 
 
 class Bucket(msgspec.Struct, frozen=True):
-    """A leaky bucket in whole numbers: filled by what is used, drained at the rate (GCRA).
+    """A leaky bucket in whole numbers: filled by use, drained at the rate (GCRA).
 
     This is the generic cell rate algorithm in its second form (ITU-T I.371, "continuous-state leaky
     bucket"): the theoretical arrival time of the first form is `at + level / rate`. A level can be
@@ -227,7 +227,7 @@ class Account(Sums):
 
 
 class LimitLevels(msgspec.Struct, frozen=True, array_like=True):
-    """The part of each limit that is taken: bucket levels, running requests, micro-units."""
+    """The taken part of each limit: bucket levels, running requests, micro-units."""
 
     requests: int
     tokens: int

@@ -34,7 +34,7 @@ Steps = Generator[Any, None, T]
 
 INLINE_SIZE = 4096  # characters, or as much other work, that may run on the event loop
 LARGE = 1 << 16  # characters from which work is large
-_MAX_WAITING = 1024  # pieces of work of one tenant
+_MAX_WAITING = 1024  # waiting pieces of work of one tenant
 _NICENESS = 10  # above the process's own niceness
 _NICEST = 19
 # Event-loop time of each tenant: a turn, and the share of all time that refills it.

@@ -57,7 +57,7 @@ class Attempt:
             self.on_end(end)
 
     def settle(self, *, is_last: bool) -> None:
-        """Settle: the request ends with this attempt, or what it has cost is not the client's."""
+        """Settle whether the request ends with this attempt; else its cost is not charged."""
         if self._is_last is not None:
             return
         self._is_last = is_last

@@ -1,4 +1,4 @@
-"""One question to several replicas at once.
+"""The sending of one question to several replicas at once.
 
 A replica that does not answer costs its part of the answer. Where none answers, the first one's
 error is raised.

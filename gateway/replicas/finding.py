@@ -88,7 +88,7 @@ class FoundEngines:
         self._connect = connect
         self._leases = Leases(monotonic)
         self._clients: dict[str, FoundEngine] = {}  # clients by replica name
-        self._unreachable: set[str] = set()  # addresses, so that each is logged once
+        self._unreachable: set[str] = set()  # addresses that cannot be reached and are logged
 
     async def look(self) -> None:
         """Let engines join and leave the replicas as the state says now."""

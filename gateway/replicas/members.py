@@ -73,7 +73,7 @@ class Members:
         self.engines = dict(engines)
         self._gone = gone
         self._ids: dict[str, str | None] = dict.fromkeys(self.engines)  # ids of connected engines
-        self._stopping: dict[str, str] = {}  # ids of engines that have said that they stop
+        self._stopping: dict[str, str] = {}  # ids of stopping engines, by name
         self._leaving: set[str] = set()  # names of leaving replicas, whatever their engines say
         self._last: dict[str, bytes] = {}  # the last fingerprints, also of engines gone
         self._roles: dict[str, Role] = {}  # the last roles, also of engines gone

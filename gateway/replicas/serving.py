@@ -23,7 +23,7 @@ from gateway.routing.remote_prefill import answering, computing
 from gateway.routing.route import Route, RouteQuestion, Routing, sent_by
 from gateway.routing.router import RoutingChoice, Sources
 
-RETRY_AFTER_S = 2.0  # a replica that died is back within seconds
+RETRY_AFTER_S = 2.0  # seconds after which a replica that died is back
 
 
 class Serving:

@@ -13,7 +13,7 @@ V = TypeVar("V")
 
 
 def summed(parts: Sequence[S], **others: Any) -> S:
-    """Sum the fields of `parts` into a Struct, except those in `others`.
+    """Add up the Structs `parts` field by field, except the fields in `others`.
 
     All other fields must be numbers, or Structs with `+`.
     """

@@ -1,4 +1,4 @@
-"""Routers by the names that flags give them."""
+"""The routers by the names that flags give them."""
 
 from __future__ import annotations
 

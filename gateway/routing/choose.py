@@ -26,7 +26,7 @@ import msgspec
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """The bounds on how uneven replicas may be."""
+    """The bounds on imbalance among replicas."""
 
     spread: float = 1.5  # the most running requests of a replica, as a multiple of the mean
     slack: int = 4  # running requests more than that, so that small numbers are not spread

@@ -70,7 +70,7 @@ class FetchChooser:
         loads: Loads,
         load_s: Callable[[str], float],
     ) -> Sequence[Offer]:
-        """Return the two replicas with most of the prompt, the less loaded first.
+        """Return the two replicas with most of the prompt; among equals those with fewer fetches.
 
         `found`: what each replica has of the prompt; `load_s`: the seconds that it takes to load
         what of this lies in its slower tiers.

@@ -48,7 +48,7 @@ class RoutingRequest(msgspec.Struct, frozen=True, array_like=True):
 
 
 def routing_request(request: Generate) -> RoutingRequest:
-    """Select the part of a request that routers see."""
+    """Select the part of a `Generate` that routers see."""
     return RoutingRequest(
         request.request_id,
         len(request.token_ids) // TOKEN_BYTES,
@@ -69,14 +69,14 @@ class Prompt:
     namespace: bytes = b""  # the request's own namespace, the last of its path
     _marks: list[tuple[int, int]] | None = field(
         default=None, repr=False
-    )  # once they are asked for
+    )  # computed at the first call of `marks`
 
     def tokens_of(self, blocks: int) -> int:
         """Estimate the tokens of the prompt's first `blocks` blocks."""
         return self.tokens * blocks // self.blocks if blocks else 0
 
     def uncached(self, cached: int) -> int:
-        """Count the tokens to compute, at least one, if `cached` blocks are there."""
+        """Count the prompt's tokens to compute, at least one, if `cached` blocks are cached."""
         left = self.tokens - self.tokens * cached // self.blocks if cached else self.tokens
         return left if left > 1 else 1  # no call of `max`: this runs for each replica
 

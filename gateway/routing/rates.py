@@ -111,7 +111,7 @@ class ReplicaRates:
     def expect(self, compute_s: float) -> None:
         """Change the expected seconds to compute a token to the mean of all replicas."""
         self.compute.expect(compute_s)
-        if not self.compute.is_measured:  # else its next measurement does so: this is called often
+        if not self.compute.is_measured:  # else its next measurement does so; this call is frequent
             self._expect_of_fetches()
 
     def may_fetch(self, namespace: bytes, now: float) -> bool:

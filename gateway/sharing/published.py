@@ -190,7 +190,7 @@ def filled_up(token_ids: TokenIds, block_size: int) -> TokenIds:
 
 
 def in_force(records: Iterable[PublishedPrefix]) -> list[PublishedPrefix]:
-    """Select the latest version of every name that is not deleted."""
+    """Select the latest version of every prefix name, unless it is deleted."""
     latest: dict[str, PublishedPrefix] = {}
     for record in records:
         known = latest.get(record.name)

@@ -49,7 +49,7 @@ async def open_state(config: GatewayConfig, stack: AsyncExitStack) -> KeptState:
     with needed_to_start():
         files = read_start_files(config)
         room = ReservedRoom(data_dir)
-        stack.callback(room.fill)  # also with the room that a full disk took from the files last
+        stack.callback(room.fill)  # at the end: grows into space that closed files freed
         home = await stack.enter_async_context(open_home(data_dir, config, room))
         processes = config.gateways * (config.workers or default_workers(cores()))
         limits = open_limits(data_dir, room, home.link, processes=processes)

@@ -1,4 +1,4 @@
-"""The number of connections that a process may have, by its limit of open files.
+"""The most connections that a process may have, by its limit of open files.
 
 Without a file descriptor a process can neither accept a connection nor refuse it: it stays in the
 kernel's queue, and its client waits. The process itself cannot open its files either. So
@@ -39,6 +39,6 @@ def max_connections(config: GatewayConfig, open_files: int) -> int:
 
 
 def open_files_limit() -> int:
-    """Return how many files this process may have open."""
+    """Return how many files this process may have open at once."""
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return sys.maxsize if soft == resource.RLIM_INFINITY else soft

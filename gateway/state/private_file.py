@@ -94,7 +94,7 @@ def create_private(path: Path, content: bytes) -> bool:
 
 
 def replace_private(path: Path, content: bytes) -> None:
-    """Give `path` new content; a reader sees the old bytes or the new ones, never a mix."""
+    """Replace the content of `path`; a reader sees all old or all new bytes."""
     _write_beside(path, content).rename(path)
     _sync_directory(path.parent)
 

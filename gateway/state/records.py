@@ -187,7 +187,7 @@ class RegisteredEngine(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat, and stays until it is removed.
     """
 
-    address: str  # as `engine.link.address` has it
+    address: str  # in the form of `engine.link.address`
     added_at: float
     beat_at: float | None = None  # the last heartbeat, by its sender's clock; None: sends none
     fingerprint: str | None = None  # of the served model and settings, in hex, from its starter
@@ -232,7 +232,7 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
         return Counters(**total)
 
     def known(self) -> dict[str, Any]:
-        """Return the counters that were measured, by name."""
+        """Return the measured counters by name."""
         values = asdict(self)
         return {name: value for name, value in values.items() if value is not None}
 
@@ -257,7 +257,7 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IsolationReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The last result of `ratoon verify-isolation`. It holds no key and no prompt."""
+    """The last result of `ratoon verify-isolation`, without any key or prompt."""
 
     at: float  # seconds since the epoch
     verdict: str

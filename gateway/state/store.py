@@ -1,4 +1,4 @@
-"""The protocol of every store of the state; one suite of contract tests runs against all of them.
+"""The protocol of every store of the state; one contract test suite runs against all stores.
 
 Methods are coroutines. A missing id raises `NotFound`, a taken name raises `Conflict`, and a
 store that does not answer, or cannot write, raises `Unavailable` (`gateway.errors`). Every change
@@ -44,7 +44,7 @@ _NAMES: dict[type[Record], str] = {
 
 
 class Records(Protocol):
-    """Tenants, their keys, groups and published prefixes: the records that have an id.
+    """The records that have an id: tenants, their keys, groups and published prefixes.
 
     A tenant and a prefix may belong to a group, a key belongs to a tenant, and these must be there.
     """
@@ -118,7 +118,7 @@ class UsageStore(Protocol):
     """The usage counters by tenant, key and day."""
 
     async def add_usage(self, rows: Sequence[UsageRow], *, batch: str) -> None:
-        """Add the rows' counters to what is stored, all of them or none.
+        """Add the rows' counters to the stored counters, all of them or none.
 
         `batch` is a new unique name. If the answer got lost, the same batch may be sent again
         within an hour, and is counted once.

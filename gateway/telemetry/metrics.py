@@ -80,7 +80,7 @@ class GatewayMetrics:
         self._times.queue.observe(seconds)
 
     def first_token(self, seconds: float) -> None:
-        """Observe that the first token of a request came `seconds` after it."""
+        """Observe that a request's first token came `seconds` after the request."""
         self._times.first_token.observe(seconds)
 
     def gaps(self, seconds: Sequence[float]) -> None:

@@ -1,4 +1,4 @@
-"""`/v1/usage`: what the calling tenant used, by key and day; `/admin/usage`: what every one did.
+"""`/v1/usage`: the calling tenant's usage by key and day; `/admin/usage`: every tenant's usage.
 
 Both answer for a range of days, as JSON or CSV.
 """
@@ -170,7 +170,7 @@ def _day(name: str, text: str) -> date:
 
 
 def _back(day: date, days: int) -> date:
-    """Return the day `days` earlier, or the first day that a date can be."""
+    """Return the day `days` earlier, or the first day of the calendar."""
     return day - timedelta(days=min(days, (day - date.min).days))
 
 

@@ -65,7 +65,7 @@ class CoalescedHead(asyncio.Transport):
         self._transport.resume_reading()
 
     def get_write_buffer_size(self) -> int:
-        """Return the bytes that wait to be sent."""
+        """Return the number of bytes that wait to be sent."""
         return len(self._head) + self._transport.get_write_buffer_size()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:

@@ -219,7 +219,7 @@ class BoundedConnection(CountedConnection):
     # Answers.
 
     def on_response_complete(self) -> None:
-        """Parse the next request, if there is one: the application has answered."""
+        """Parse the next request, if one waits: the application has answered the last."""
         self.server_state.total_requests += 1
         if self.state is State.ANSWERING:
             self._await_request()

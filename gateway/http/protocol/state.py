@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class State(Enum):
-    """The states of a connection, by what it waits for."""
+    """The states of a connection, by the event that it waits for."""
 
     IDLE = "a request"
     HEAD = "the rest of a head"

@@ -172,7 +172,7 @@ def _character(escape: re.Match[str]) -> str:
 
 
 def _whole(arguments: str) -> str:
-    """Return the only string in an object, or else the arguments as they are."""
+    """Return the only string in the arguments' object, or else the arguments as they are."""
     try:
         value = json.loads(arguments, strict=False)
     except (ValueError, RecursionError):

@@ -42,5 +42,5 @@ class TemplateTraits(Struct, frozen=True):
     shows_tools: bool = True
     # The fields that tools are given if missing: a description, or parameters too; both empty.
     completed_tools: Literal["as_sent", "described", "whole"] = "as_sent"
-    shows_call_ids: bool = False  # so that results may come in any order
+    shows_call_ids: bool = False  # each result names its call, so results may come in any order
     short_ids: bool = False  # call ids must have nine letters or digits

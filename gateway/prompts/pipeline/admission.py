@@ -205,7 +205,7 @@ class Admission:
         return await self._pool.run(caller.tenant_id, work, size)
 
     async def spell(self, caller: Caller, work: Steps[T], size: int) -> T:
-        """Run the work for an answer, which was computed and charged: it is never refused.
+        """Run the work of spelling a computed and charged answer, which is never refused.
 
         Its steps are short and hold the interpreter. In a thread of low priority, where large work
         is done, they would keep the event loop from it for as long as the machine is busy.

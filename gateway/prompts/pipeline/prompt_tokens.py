@@ -39,7 +39,7 @@ class PromptContext:
     tenant_id: str
     namespace: Namespace  # of blocks that are not shared with everyone
     most: int  # most tokens of a prompt
-    room: int  # tokens up to `most` that must be left where turns are put back
+    room: int  # tokens below `most` that stay free where turns are put back
     vocab_size: int
     ends: tuple[int, ...]  # tokens at which the model stops
 

@@ -1,4 +1,4 @@
-"""A chat template with its traits: fits chats to it, renders them, and finds what it cannot show.
+"""A chat template with its traits: it fits and renders chats, and finds what it cannot show.
 
 Traits are found by small chats, which do not foresee everything. So the shape of each chat is
 rendered as well, and a message that the template would leave out all the same is refused.

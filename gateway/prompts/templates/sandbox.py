@@ -185,7 +185,7 @@ def _whole(context: Context, value: Any) -> Any:
 
 @jinja2.pass_context
 def _written(context: Context, value: Any) -> Any:
-    """Count `value` as text, and return it."""
+    """Count the characters of `value` as text, and return it."""
     _meter(context).wrote(len(value) if isinstance(value, str) else extent(value))
     return value
 

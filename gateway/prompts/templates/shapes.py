@@ -20,7 +20,7 @@ from gateway.prompts.chats.messages import Message, Part, Reasoning, Text, ToolC
 _WORD = re.compile(r"zq\d+qz")
 _PART = re.compile(
     r"""\{['"]type['"]: ?['"](?:text|thinking)"""
-)  # a list that was taken for a text
+)  # the spelling of a list of parts that a template took for a text
 _LONGEST_LOOP = 6  # messages of a loop
 _BLANK = 16  # characters of a blank text that count: longer blanks are alike
 _NAME = "look_up"

@@ -23,7 +23,7 @@ _CONTROL, _TEXT, _IDS = b"\xfd", b"\xfe", b"\xff"
 
 
 class Place(NamedTuple):
-    """A place in a rendered chat: in a text, which pieces of even numbers are."""
+    """A place in a rendered chat: a text piece's even number, and characters into the piece."""
 
     piece: int
     chars: int
@@ -111,7 +111,7 @@ def between(rendered: Rendered, begin: Place, end: Place) -> Rendered:
 
 
 def end_of(rendered: Rendered) -> Place:
-    """Return the end of a rendered chat."""
+    """Return the end of a rendered chat, as a place."""
     last = len(rendered.pieces) - 1
     return Place(last, len(rendered.pieces[last]))
 

@@ -136,7 +136,7 @@ class RedisLink:
     """
 
     calls_at_once = 16  # more calls would only wait in Redis, with their timeouts running
-    commands_at_once = 256  # in one round trip
+    commands_at_once = 256  # commands in one round trip
 
     def __init__(
         self, client: Redis, breaker: Breaker | None = None, *, timeout_s: float = TIMEOUT_S

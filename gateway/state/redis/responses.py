@@ -24,7 +24,7 @@ _DECODER = msgspec.json.Decoder(StoredResponse)
 
 
 class RedisResponses(RedisRecords):
-    """`gateway.state.store.ResponseStore` on one link."""
+    """The stored responses (`gateway.state.store.ResponseStore`) in Redis."""
 
     async def keep_response(self, response: StoredResponse, room: ResponseRoom) -> bool:
         """Store a response; remove the oldest responses where there is no room for all."""

@@ -49,7 +49,7 @@ _FIELDS_AT_ONCE = 1000  # fields of a command: Lua passes on some thousand words
 
 
 class RedisStore(RedisResponses):
-    """`gateway.state.store.Store` on a Redis server. The link is closed with the store.
+    """The state (`gateway.state.store.Store`) in Redis. The link is closed with the store.
 
     Every call raises StateLost while Redis does not hold the state that is `expected`; without an
     expectation, the first that is found, or begun. `remember` is given its id.

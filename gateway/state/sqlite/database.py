@@ -1,4 +1,4 @@
-"""One SQLite file, watched while it is used: its faults, and the space reserved in it.
+"""A SQLite file watched while in use: its faults, and the space reserved in it.
 
 A file that is damaged is refused to everybody until it was found whole again. One that is gone,
 emptied or exchanged while it is open is refused too: what is written to it would be lost.

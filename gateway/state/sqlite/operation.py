@@ -20,7 +20,7 @@ _ENGINE = "SELECT record FROM engines WHERE address = ?"
 
 
 class SqliteOperation(SqliteResponses):
-    """`AuditLog`, `EngineRegistry` and `FlushLog` of `gateway.state.store` on a SQLite file."""
+    """The audit log, isolation report, engine registry and flush log in a SQLite file."""
 
     @on_worker
     def append_audit(self, connection: sqlite3.Connection, entry: AuditEntry) -> None:

@@ -25,7 +25,7 @@ _DECODER = msgspec.json.Decoder(StoredResponse)
 
 
 class SqliteResponses(SqliteWorker):
-    """`gateway.state.store.ResponseStore` on a SQLite file."""
+    """The stored responses (`gateway.state.store.ResponseStore`) in a SQLite file."""
 
     async def keep_response(self, response: StoredResponse, room: ResponseRoom) -> bool:
         """Store a response; remove the oldest responses where there is no room for all."""

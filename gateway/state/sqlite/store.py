@@ -70,7 +70,7 @@ _TABLES: dict[type[Record], str] = {
 
 
 class SqliteStore(SqliteOperation):
-    """`gateway.state.store.Store` on a SQLite file. Call it from any task of one event loop.
+    """The state (`gateway.state.store.Store`) in a SQLite file. For any task of one event loop.
 
     The constructor opens or makes the file (0600), waiting for the disk. A damaged one opens, and
     every call raises StateLost. Raises FileExposed when others may read the file, SchemaTooNew,
