@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 
-_CANNOT_START = 2  # the same as in `engine.process`, which may fail to be imported here
+_CANNOT_START = 2  # exit status, equal to that of `engine.process`, whose import may fail
 
 if __name__ == "__main__":
     gc.disable()  # imported modules are never freed: collecting garbage takes a tenth of the start

@@ -98,7 +98,7 @@ class NoTiers:
     pending = 0
 
     def start(self, plan: Plan) -> None:
-        """Reject any plan: without lower tiers there are no moves."""
+        """Reject any plan: an engine without lower tiers has no moves."""
         raise ValueError(f"no tier for {plan}")
 
     def poll(self) -> Completed:

@@ -77,7 +77,7 @@ class _Loaded(NamedTuple):
     link: SocketLink
     exchange: ExchangeThreads | None  # None: several ranks exchange no blocks
     ahead: HostAhead | None
-    team: Team | None  # None: there is one rank
+    team: Team | None  # None: a single rank
     share: Fraction  # this rank's share of every tier below the device
 
 

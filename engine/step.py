@@ -51,9 +51,9 @@ class NewRequest(msgspec.Struct, frozen=True, array_like=True):
     batch_slot: int
     sampling: SamplingParams
     prompt_len: int
-    num_tokens: int  # known tokens: the prompt's, and those generated before this batch slot
+    num_tokens: int  # known tokens: the prompt's, and the tokens generated before this batch slot
     prompt_ids: bytes  # int32, as in rows; empty without penalties
-    output_ids: bytes  # tokens generated before, likewise
+    output_ids: bytes  # the tokens generated before
     is_constrained: bool = False  # True if a mask limits its rows' sampled tokens
 
 
@@ -73,8 +73,8 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     token_ids: bytes  # one for each position; a pending token is 0
     first_block: int  # position of the first of `block_ids`; 0: `block_ids` are all blocks
     block_ids: bytes  # blocks of the batch slot that were not sent before; mostly empty
-    new: NewRequest | None = None  # with the first sampling row of a lease
-    next_ids: bytes = b""  # for a scored row: the token after each; its samples are dropped
+    new: NewRequest | None = None  # set in the first sampling row of a lease
+    next_ids: bytes = b""  # the token after each token of a scored row; its samples are dropped
 
     @property
     def num_new(self) -> int:

@@ -35,7 +35,7 @@ class ExchangeThreads:
 
     waker: Waker  # wakes the owner thread
     client: BlockClient
-    server: BlockServer | None  # None: other engines fetch nothing here
+    server: BlockServer | None  # None: other engines cannot fetch blocks
 
     @property
     def address(self) -> str | None:

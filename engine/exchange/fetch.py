@@ -87,7 +87,7 @@ class Fetch:
     ended: float | None = None  # time of its end
     first_reads: dict[str, int] = field(default_factory=dict)  # first reads of blocks, by label
     lock: Lock = field(default_factory=Lock, repr=False)
-    writing: CopyEvent = field(default_factory=Passed, repr=False)  # of copies begun under `lock`
+    writing: CopyEvent = field(default_factory=Passed, repr=False)  # copies begun under `lock`
 
     def end(self, why: str) -> None:
         """End the fetch: no more blocks will come; the first reason counts."""

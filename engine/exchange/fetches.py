@@ -55,7 +55,7 @@ class _Run(NamedTuple):
 
 @dataclass(slots=True)
 class _UnderWay:
-    fetch: Fetch | None  # None: there is nothing to be fetched
+    fetch: Fetch | None  # None: no blocks are fetched
     began: float
 
 

@@ -128,7 +128,7 @@ class CudaPeerPools:
 def pieces_of(
     sources: Slots, targets: Slots, their_base: int, our_base: int, size: int
 ) -> CopyPieces:
-    """Plan copies of blocks of `size` bytes; merge those that are adjacent on both sides."""
+    """Plan copies of blocks of `size` bytes; merge copies that are adjacent on both sides."""
     follows = (np.diff(sources) == 1) & (np.diff(targets) == 1)
     firsts = np.flatnonzero(np.concatenate(([True], ~follows))[: len(sources)])
     counts = np.diff(np.append(firsts, len(sources)))
@@ -163,7 +163,7 @@ class _CudaPeerPool:
         self._driver.cuIpcCloseMemHandle(self._mapped)
 
     def copy(self, sources: Slots, targets: Slots) -> CopyEvent:
-        """Queue all copies, after the earlier ones."""
+        """Queue all copies, after earlier copies."""
         if not self._is_open:
             raise CopyFailed("the neighbour has ended")
         if len(sources) and not 0 <= sources.min() <= sources.max() < self._num_blocks:

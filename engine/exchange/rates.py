@@ -18,8 +18,8 @@ from prefix_cache.leases.refusals import Refusals
 # time to compute: small models and fast GPUs are faster than a guess.
 FIRST_GUESS = {"socket": 2e9, "tcp": 1e9, "device": 5e10}
 UNTRIED = 0.5
-FIRST_WORD_S = 0.002  # likewise: seconds from the request to the first answer
-LEAST_BLOCKS = 4  # with fewer blocks, the time is mostly the request's
+FIRST_WORD_S = 0.002  # guess of the seconds from the request to the first answer
+LEAST_BLOCKS = 4  # fewer blocks teach no rate: their time is mostly the request's
 
 
 class FetchRates:

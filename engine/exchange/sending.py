@@ -108,12 +108,12 @@ class Sending:
         )
 
     def add(self, blocks: BlocksToSend) -> None:
-        """Add blocks after those that were added before."""
+        """Add blocks after the earlier blocks."""
         if blocks:
             self._waiting.append(blocks)
 
     def stop(self, end: Ended) -> None:
-        """Add no more blocks; unless all are to be sent, drop the waiting ones."""
+        """Stop adding blocks; unless all are to be sent, drop the waiting blocks."""
         self.end = end
         if not end.is_all:
             self._waiting.clear()

@@ -134,7 +134,7 @@ class BlockServer:
         self._order(lambda: self._say_found(asker, blocks, first_reads))
 
     def send(self, asker: Asker, blocks: BlocksToSend) -> None:
-        """Send blocks, in order after earlier ones; leased until the asker is `Gone`."""
+        """Send blocks, in order after earlier blocks; leased until the asker is `Gone`."""
         self._order(lambda: self._add(asker, blocks))
 
     def end(self, asker: Asker, why: str, *, is_all: bool) -> None:

@@ -51,7 +51,7 @@ class Askers(Protocol):
         ...
 
     def send(self, asker: Asker, blocks: BlocksToSend) -> None:
-        """Send blocks, in order after those before; leased until the asker is `Gone`."""
+        """Send blocks, in order after earlier blocks; leased until the asker is `Gone`."""
         ...
 
     def end(self, asker: Asker, why: str, *, is_all: bool) -> None:
@@ -72,7 +72,7 @@ class _Sending:
     loading: Lease | None = None
     first_reads: dict[str, int] = field(default_factory=dict)  # first reads that are not reported
     may_load: bool = True  # True until blocks of lower tiers were loaded once
-    committed: int | None = None  # its request's committed blocks at the last look, or None
+    committed: int | None = None  # committed blocks of its request at the last look, or None
     is_over: bool = False
     is_late: bool = False
 
@@ -154,7 +154,7 @@ class Source:
             self._askers.end(sending.asker, "", is_all=True)
 
     def _awaits(self, sending: _Sending, request: Sequence | None, now: float) -> bool:
-        """Return whether a request here is yet to compute more of the prompt."""
+        """Return whether a request of this engine is yet to compute more of the prompt."""
         if sending.ask.request_id is None:
             return False
         if request is None:  # the request is over, or has not arrived yet
@@ -163,7 +163,7 @@ class Source:
         return request.num_output == 0 and sending.sent < wanted
 
     def _look(self, sending: _Sending, now: float) -> None:
-        """Send the blocks on the device, and once load those of lower tiers."""
+        """Send the blocks on the device, and once load the blocks of lower tiers."""
         named = self._names.path(sending.ask.spans)
         if named is None:
             sending.may_load = False

@@ -23,7 +23,7 @@ from typing import Annotated, TypeVar
 
 import msgspec
 
-MAX_FRAME_BYTES = 8 << 20  # of a message without its payload: a prompt of a million tokens has 4 MB
+MAX_FRAME_BYTES = 8 << 20  # bytes of a message without payload: a prompt of 1M tokens has 4 MB
 SALT_BYTES = 16
 SLOT_BYTES = 4  # bytes of a slot's number
 WINDOW_BYTES = 64 << 20  # bytes of blocks that may be under way for one ask
@@ -45,7 +45,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True, tag="ask"):
     token_ids: bytes = b""  # int32, little endian; of whole blocks from position 0 on
     first: int
     window: int  # blocks that may be sent and not taken, at least 1, at most `window_of`
-    flow: str = ""  # opaque flow for which blocks are loaded there
+    flow: str = ""  # opaque flow for which the sender loads blocks
     request_id: str | None = None  # request that computes the prompt; its new blocks are sent too
     host: bytes | None = None  # asker's host, if it can open GPU pools; None: send bytes
 

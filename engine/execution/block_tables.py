@@ -58,4 +58,4 @@ class BlockTables:
         return tables
 
     def _send(self, runs: list[BlockRun]) -> None:
-        """Send changes to the copy of the tables on the device, if there is one."""
+        """Send changes to the tables' copy on the device, if they have a copy."""

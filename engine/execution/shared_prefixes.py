@@ -147,7 +147,7 @@ class SharedPrefixes:
         new = sorted(place.keys() - self._order.known, key=place.__getitem__)
         for lease in gone:
             self._order.remove(lease)
-        for lease in new:  # by the blocks before `start`; later blocks are the row's own
+        for lease in new:  # sorted by the blocks before `start`: later blocks are the row's own
             row = decodes[place[lease]]
             self._order.add(lease, tables.host[row.batch_slot, : row.start // self.rule.block_size])
         self._changes += len(gone) + len(new)

@@ -40,7 +40,7 @@ class _Kept:
         self._moving.add(self.grammars[key])
 
     def wear(self, key: bytes) -> None:
-        """Remove the compilation from those that are found."""
+        """Remove the compilation from later lookups."""
         compilation = self.grammars.pop(key, None)
         if compilation is not None:
             self._worn.add(compilation)
@@ -60,7 +60,7 @@ class _Kept:
                 self._weights[one] = weight
 
     def drop(self, num_bytes: int) -> None:
-        """Drop the compilations unused for longest, up to `num_bytes`; keep those in use."""
+        """Drop the compilations unused for longest, up to `num_bytes`; keep compilations in use."""
         keys = []
         for key, compilation in self.grammars.items():
             if num_bytes <= 0:

@@ -41,7 +41,7 @@ class CheckProcess:
             self._started()
 
     def connect(self) -> socket.socket:
-        """Connect to a new worker of the process; raises EngineFailure if there is none."""
+        """Connect to a new worker of the process; raises EngineFailure without a worker."""
         with self._lock:
             control = self._started()
             if not self._is_ready:

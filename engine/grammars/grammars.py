@@ -58,7 +58,7 @@ class Grammars:
         return GrammarConstraint(compilation, flow)
 
     def forget(self, flow: str | None) -> None:
-        """Drop the grammars of a flow, or of all flows; those in use stay until their end."""
+        """Drop the grammars of a flow, or of all flows; grammars in use stay until their end."""
         self._cache.forget(flow)
 
     def close(self) -> None:

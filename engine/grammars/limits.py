@@ -15,13 +15,13 @@ PATIENCE_S = 20.0  # seconds until its check has ended, on a busy machine
 START_S = 120.0  # seconds until the process has read the vocabulary, on a busy machine
 CLOSE_S = 5.0  # longest wait for a compiling thread, in seconds
 CHECK_BYTES = 512 << 20  # address space of the checking process, beside its vocabulary
-# Less than the stack of the engine's threads: a grammar that fits here fits there.
+# Less than the stack of the engine's threads: a grammar that passes here fits the engine.
 CHECK_STACK_BYTES = 1 << 20
 COMPILE_STACK_BYTES = 16 << 20
 # Bytes of compiled grammars. A grammar grows with new states of its masks: by at most 64 MiB for
 # each second of masks, for the kinds in `benchmarks.engine.grammar_check`.
 LEAST_BYTES = 100_000  # least charge for a grammar, which has at least some 80 kB
-REFUSED_BYTES = 8192  # for a refused grammar: a digest and up to 4,000 bytes of error
+REFUSED_BYTES = 8192  # least charge for a refused grammar: a digest and up to 4,000 bytes of error
 MAX_BYTES = 64 << 20  # size beyond which a grammar is compiled again
 FLOW_BYTES = 256 << 20
 ALL_BYTES = 1 << 30

@@ -139,7 +139,7 @@ class MaskThreads:
         return None
 
     def _next_flow(self) -> str | None:
-        """Return the first flow among those with the fewest threads; None: all have enough."""
+        """Return the first flow of those with the fewest threads; None: no flow may have more."""
         fewest, chosen = self._most_of_a_flow, None
         for flow, waiting in self._waiting.items():
             at_work = self._at_work[flow]

@@ -73,7 +73,7 @@ class _Preparation:
                 return {"lark_grammar": self._with_parts(grammar.text)}
 
     def _rules(self, gbnf: str) -> Rules:
-        """Read the rules, including those of embedded grammars."""
+        """Read the rules, and the rules of embedded grammars."""
         others: Rules = {}
         rules = rules_of(gbnf, lambda value: self._within(_grammar(value), others))
         return rules | others

@@ -72,7 +72,7 @@ def _read(path: Path, vocab_size: int, eos: list[int]) -> LLTokenizer:
     source = _with_text_as_text(path) or str(path)
     try:
         return LLTokenizer(source, n_vocab=vocab_size, eos_token=eos)
-    except ValueError:  # there are fewer logits than tokens, or the file is damaged
+    except ValueError:  # fewer logits than tokens, or a damaged file
         return LLTokenizer(source, eos_token=eos)
 
 

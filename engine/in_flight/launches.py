@@ -46,7 +46,7 @@ class Launches:
         self._out_of_memory = components.out_of_memory
         self._overlaps = components.overlap_scheduling
         self._stages = components.stages
-        self._under_way: deque[tuple[Scheduled, Launched, float]] = deque()  # with launch times
+        self._under_way: deque[tuple[Scheduled, Launched, float]] = deque()  # steps, launch times
         self._masked: MaskedStep | None = None  # last step, until its sampling is launched
         self._launches: deque[float] = deque(maxlen=NUM_REMEMBERED)  # seconds of recent launches
         self._settled_at = 0.0  # time when the last step was settled

@@ -22,7 +22,7 @@ class Unready:
         self._sequences.append(sequence)
 
     def take(self, is_alive: Callable[[Sequence], bool]) -> list[tuple[Sequence, EngineError]]:
-        """Unblock sequences with ready constraints; return those with failed ones, and the errors.
+        """Unblock sequences with ready constraints; return sequences with failed constraints.
 
         Who is not alive any more waits no longer.
         """

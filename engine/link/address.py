@@ -26,7 +26,7 @@ class Address:
 
     messages: str
     heartbeat: str
-    path: Path | None  # of the Unix socket; None: over TCP
+    path: Path | None  # path of the Unix socket; None: over TCP
 
     @property
     def files(self) -> tuple[Path, ...]:

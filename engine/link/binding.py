@@ -14,7 +14,7 @@ from engine.link.tcp.curve import LinkKey, Socket, serve_with
 
 
 def make_way(path: Path) -> None:
-    """Make the socket's directory, and remove the socket of an engine that is gone."""
+    """Make the socket's directory, and remove the socket of a dead engine."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not path.exists():
         return

@@ -89,11 +89,11 @@ class EngineClient(EngineQueries):
         self._welcome: Welcome | None = None
         self._connection: Connection | None = None
         self._requests: dict[str, EventQueue] = {}
-        self._on_end: dict[str, OnEnd] = {}  # of requests that the engine has not ended
+        self._on_end: dict[str, OnEnd] = {}  # callbacks of requests that the engine has not ended
         self._serving: asyncio.Task[None] | None = None
         self._partition: Partition | None = None  # the last partition
         self._on_cache_events = on_cache_events
-        self._subscription: CacheSubscription | None = None  # of this connection
+        self._subscription: CacheSubscription | None = None  # subscription of this connection
         self._flushes = FlushTelling(flushes, self._send)
         self._handshakes = FailedHandshakes(engine)
 
@@ -247,7 +247,7 @@ class EngineClient(EngineQueries):
         if self._on_cache_events is not None:
             self._subscription = CacheSubscription(self._on_cache_events, self._send)
         exchange = welcome.exchange_address
-        if exchange is not None:  # as clients of this host reach it
+        if exchange is not None:  # address as clients of this host reach it
             exchange = as_reached(exchange, self._engine)
         self._welcome = structs.replace(welcome, exchange_address=exchange)
 

@@ -74,7 +74,7 @@ class Connection:
         """Connect to an engine whose step loop may stall for `silence_s` (None: by its device)."""
         self.state = ConnectionState.CONNECTING
         self.why_closed = ""
-        self.handshake_failed: bool | None = None  # also False without a listening socket
+        self.handshake_failed: bool | None = None  # False also without a listening socket
         self._engine = engine
         self._socket = _open(context, engine, codec.max_frame_bytes, key)
         self._monitor = self._socket.get_monitor_socket(

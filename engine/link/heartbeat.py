@@ -40,7 +40,7 @@ class Heartbeat:
         """Publish the number of `turns` of the step loop on `socket`, a bound PUB."""
         self._socket = socket
         self._every_s = every_s
-        self._turns = turns  # called on the thread
+        self._turns = turns  # count of turns; called on the thread
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="engine-heartbeat", daemon=True)
         self._thread.start()

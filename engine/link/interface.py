@@ -25,8 +25,8 @@ class ReplicaHealth:
 
     state: ReplicaState
     why: str
-    engine_id: str | None = None  # of the connected engine
-    role: Role = "both"  # of the connected engine, or of the last one
+    engine_id: str | None = None  # id of the connected engine
+    role: Role = "both"  # role of the connected engine, or of the last one
     known_blocks: int = 0  # cached blocks that its gateway knows of
 
 

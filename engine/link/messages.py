@@ -88,7 +88,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     logit_bias: LogitBias = LogitBias()
     seed: int | None = None
     num_logprobs: int | None = None  # None: no logprobs; 0: the sampled token's alone
-    prompt_logprobs: int | None = None  # the same for every token of the prompt but the first
+    prompt_logprobs: int | None = None  # likewise for every token of the prompt but the first
     stop_token_ids: frozenset[int] = frozenset()
     ignore_eos: bool = False
     grammar: Grammar | None = None
@@ -101,7 +101,7 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
 class Mark(msgspec.Struct, frozen=True, array_like=True):
     """The first tokens of a prompt, to be retained in the cache."""
 
-    num_tokens: int  # of which whole blocks count
+    num_tokens: int  # tokens; whole blocks of them count
     seconds: float  # retention after each use
 
 
@@ -111,10 +111,10 @@ class FetchSource(msgspec.Struct, frozen=True, array_like=True):
     A hint: what does not come from there is computed, and a wrong one costs a bounded wait.
     """
 
-    address: str  # of its exchange of blocks (`Welcome.exchange_address`)
-    num_tokens: int  # of the prompt, from its beginning, that it probably has
-    # A request that computes this prompt there: new blocks are sent until its prompt is computed.
-    # None: only present blocks are sent.
+    address: str  # address of its exchange of blocks (`Welcome.exchange_address`)
+    num_tokens: int  # tokens of the prompt, from its beginning, that it probably has
+    # A request of the other engine that computes this prompt: new blocks are sent until its prompt
+    # is computed. None: only present blocks are sent.
     request_id: str | None = None
     only: bool = False  # missing blocks are not computed: the request ends without a token
 
@@ -138,7 +138,7 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
     # A label for the blocks that it writes into the last of its namespaces. The first request that
     # hits them receives the label (`WrittenAndRead`). Opaque to the engine; "": no label.
     writer: str = ""
-    marks: tuple[Mark, ...] = ()  # in order of their tokens
+    marks: tuple[Mark, ...] = ()  # marks in order of their tokens
     source: FetchSource | None = None  # engine to fetch uncached blocks from
     is_counted: bool = True  # the prompt counts as looked up; False: the other engine counts it
 
@@ -193,8 +193,8 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
     eos_token_ids: tuple[int, ...]
     device: str
     dtype: str
-    exchange_address: str | None = None  # where other engines fetch blocks; None: they cannot
-    role: Role = "both"  # for gateways: the engine itself serves every request
+    exchange_address: str | None = None  # address for other engines' fetches, or None
+    role: Role = "both"  # a hint to gateways: the engine itself serves every request
     tensor_parallel: int = 1  # ranks of each stage
     pipeline_parallel: int = 1  # pipeline stages
 
@@ -208,7 +208,7 @@ class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
     chosen: float
     top_ids: bytes = b""  # int32, little endian, most likely first
     top_values: bytes = b""  # float32, little endian, one for each id
-    rank: int | None = None  # of a prompt's token: 1 is the most likely
+    rank: int | None = None  # rank of a prompt's token: 1 is the most likely
 
     @property
     def top(self) -> tuple[tuple[int, float], ...]:
@@ -228,15 +228,15 @@ class Timing(msgspec.Struct, frozen=True, array_like=True):
     queue: float  # waiting for its turn
     match: float  # matching its prefix with the cache and leasing blocks
     load: float  # waiting for blocks from slower tiers; 0 without such blocks
-    prefill: float  # from then on until the step that sampled its first token was settled
-    fetch: float = 0.0  # between load and prefill: waiting for blocks of another engine
+    prefill: float  # from the load's end until the step that sampled its first token was settled
+    fetch: float = 0.0  # waiting for blocks of another engine, between load and prefill
     # Time of the first token by the engine's own clock, comparable only with itself: readers may be
     # late. None: unknown.
     at: float | None = None
 
 
 class Reused(msgspec.Struct, frozen=True, array_like=True):
-    """Tokens of a prompt that came from the cache, and tokens that it retains there."""
+    """Tokens of a prompt that came from the cache, and tokens retained by its marks."""
 
     tiers: TierTokens = TierTokens()
     # Predicted seconds to compute these tokens, by the rates so far; None: no prediction.
@@ -286,9 +286,9 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     stop_token_id: int | None = None  # the token that stopped it, which is not in Tokens
     prompt_tokens: int
     reused: Reused = Reused()
-    computed_tokens: int = 0  # of the prompt, for this sequence; recomputed tokens count once
+    computed_tokens: int = 0  # computed tokens of its prompt; recomputed tokens count once
     completion_tokens: int  # all sampled tokens, also those in no Tokens
-    engine_seconds: float = 0.0  # its share, by tokens, of its steps' time
+    engine_seconds: float = 0.0  # sum of its shares, by tokens, of its steps' seconds
     cache: WrittenAndRead = WrittenAndRead()
     prompt_logprobs: PromptLogprobs = None  # if no Tokens came before
 

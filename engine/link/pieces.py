@@ -10,7 +10,7 @@ Knows: sizes. Does not know: what a message says, or how long one may be (`codec
 from __future__ import annotations
 
 PIECE_BYTES = 32 << 10
-MAX_FRAME_BYTES = PIECE_BYTES + 1024  # of an encrypted piece, and of a handshake
+MAX_FRAME_BYTES = PIECE_BYTES + 1024  # bytes of an encrypted piece, and of a handshake
 
 
 def in_pieces(message: bytes) -> list[bytes]:

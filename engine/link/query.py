@@ -29,7 +29,7 @@ R = TypeVar("R", bound=Reply)
 class Query(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
     """Base of a gateway's queries to an engine, which are answered with an `R`."""
 
-    query_id: str = ""  # set by the client that sends the query
+    query_id: str = ""  # id set by the client that sends the query
 
 
 def reply_type(kind: type[Query[R]]) -> type[R]:

@@ -9,7 +9,7 @@ from engine.link.query import Query, Reply
 from engine.link.stats_messages import EngineStats, TierTokens
 from engine.link.view_messages import ViewQuery, ViewReply
 
-UNRECORDED = ""  # the id of a flush that is never asked for again
+UNRECORDED = ""  # the id of a flush that is never repeated
 
 
 class Flushed(Reply, frozen=True, kw_only=True, tag="flushed"):
@@ -28,7 +28,7 @@ class Flush(Query[Flushed], frozen=True, kw_only=True, tag="flush"):
 
     flow: str | None = None
     namespace: bytes | None = None
-    flush_id: str = UNRECORDED  # its id in `RecordedFlushes`
+    flush_id: str = UNRECORDED  # id of the flush in `RecordedFlushes`
 
 
 class Pinned(Reply, frozen=True, kw_only=True, tag="pinned"):
@@ -52,7 +52,7 @@ class Pin(Query[Pinned], frozen=True, kw_only=True, tag="pin"):
     Idempotent: the same pin again, also from another gateway, changes nothing and is answered.
     """
 
-    pin_id: str  # its name; the same id is the same prefix
+    pin_id: str  # id of the pin; the same id is the same prefix
     token_ids: bytes  # int32, little endian; whole blocks
     namespace: bytes
     block_keys: bytes  # 16 bytes for every block
@@ -95,7 +95,7 @@ class MarkedPrefix(msgspec.Struct, frozen=True, array_like=True):
 
     prefix_id: bytes
     tokens: int
-    tiers: TierTokens  # its cached tokens, by tier
+    tiers: TierTokens  # cached tokens of the prefix, by tier
     seconds: float  # retention after each use
     left: float  # seconds of retention left without further use
 
@@ -126,7 +126,7 @@ class ForgetMarked(Query[MarkedForgotten], frozen=True, kw_only=True, tag="forge
 
     flow: str
     prefix_id: bytes
-    is_marked: bool = True  # False: another engine had marked it, so forget it here as well
+    is_marked: bool = True  # False: another engine had marked the prefix: forget it here too
 
 
 class StatsReply(Reply, frozen=True, kw_only=True, tag="stats"):

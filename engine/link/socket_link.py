@@ -67,9 +67,9 @@ class SocketLink:
         if self._address.path is None and key is None:
             raise ValueError(f"{engine}: over TCP a key is needed")
         self._codec = codec
-        self._turns = 0  # of the step loop, each with one `receive`
+        self._turns = 0  # turns of the step loop, each with one `receive`
         self._waker: Waker | None = None
-        self._strangers: list[Strangers] = []  # over TCP
+        self._strangers: list[Strangers] = []  # watches of TCP sockets
         if self._address.path is not None:
             make_way(self._address.path)
         context: zmq.Context[Socket] = zmq.Context(io_threads=1)

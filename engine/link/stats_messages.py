@@ -38,7 +38,7 @@ class FlowStats(msgspec.Struct, kw_only=True):
     evictions_suffered: int = 0
     written_blocks: int = 0
     unread_blocks: int = 0  # written blocks that no request has found yet, evicted or not
-    retained_blocks: int = 0  # of marked prefixes whose retention has not ended, in any tier
+    retained_blocks: int = 0  # blocks of marked prefixes whose retention has not ended, in any tier
 
 
 class WindowStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +46,7 @@ class WindowStats(msgspec.Struct, frozen=True, kw_only=True):
 
     queried_tokens: int
     hit_tokens: int
-    fetched_tokens: int = 0  # from other engines; not included in hits
+    fetched_tokens: int = 0  # tokens from other engines; not included in hits
     computed_tokens: int
 
 
@@ -67,8 +67,8 @@ class DirectionStats(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     target: str
     blocks: int
-    failed: int  # or lost
-    seconds: float  # with at least one copy under way
+    failed: int  # failed or lost copies
+    seconds: float  # seconds with at least one copy under way
     under_way: int
 
 
@@ -77,7 +77,7 @@ class LowerTierStats(msgspec.Struct, frozen=True, kw_only=True):
 
     total: int
     used: int
-    loads_chosen: int  # of the blocks that requests found in this tier
+    loads_chosen: int  # loaded blocks of those that requests found in this tier
     loads_refused: int  # blocks that were computed instead
 
 
@@ -87,7 +87,7 @@ class DiskStats(msgspec.Struct, frozen=True, kw_only=True):
     state: str  # up, starting, down, off
     bytes: int
     records: int
-    lost: int  # records that were not the requested ones
+    lost: int  # records that were not the requested records
     refused: int  # writes refused because the file or its disk was full
     late: int  # reads that missed their deadline
     quarantines: int
@@ -101,7 +101,7 @@ class TierStats(msgspec.Struct, frozen=True, kw_only=True):
 
     block_bytes: int = 0
     found: TierTokens = TierTokens()  # prompt tokens that requests found, by tier
-    lower: dict[str, LowerTierStats] = {}  # the existing ones of "host", "disk"
+    lower: dict[str, LowerTierStats] = {}  # existing tiers of "host" and "disk"
     ways: list[DirectionStats] = []  # one for each pair of tiers with copies
     evictions: dict[str, dict[str, int]] = {}  # blocks by tier and reason
     prefill: dict[int, float] = {}  # tokens a second, by the longest measured context
@@ -113,9 +113,9 @@ class FetchStats(msgspec.Struct, frozen=True, kw_only=True):
 
     fetches: int = 0  # requests for blocks that were sent
     failed: int = 0  # fetches that ended before all available blocks had come
-    blocks: int = 0  # that came, were verified and are cached
-    bytes: int = 0  # of these blocks
-    seconds: float = 0.0  # with at least one fetch under way; `bytes / seconds` is the rate
+    blocks: int = 0  # blocks that came, were verified and are cached
+    bytes: int = 0  # bytes of these blocks
+    seconds: float = 0.0  # seconds with at least one fetch under way; `bytes / seconds` is the rate
 
 
 class ExchangeStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -188,8 +188,8 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     dropped_frames: int = 0  # messages to the engine that did not decode
     tiers: TierStats = TierStats()
     shares: dict[str, FlowShares] = {}  # shares by flow
-    floors_scale: dict[str, float] = {}  # by tier: 1, or less where not all floors fit
-    evictions: list[EvictionStats] = []  # as many as requested, newest first
+    floors_scale: dict[str, float] = {}  # factor of floors by tier, less than 1 where not all fit
+    evictions: list[EvictionStats] = []  # as many evictions as requested, newest first
     pins: PinStats = PinStats()
     exchange: ExchangeStats = ExchangeStats()
     tensor_parallel: int = 1  # ranks of each stage; all of them run while the engine answers

@@ -45,7 +45,7 @@ class QueueUsage(msgspec.Struct, frozen=True, array_like=True):
 
     flow: str
     waiting: int
-    running: int  # with loading ones
+    running: int  # running or loading
 
 
 class Overview(Reply, frozen=True, kw_only=True, tag="overview"):
@@ -54,10 +54,10 @@ class Overview(Reply, frozen=True, kw_only=True, tag="overview"):
     engine_id: str
     uptime_s: float
     found: TierTokens
-    computed_tokens: int  # of prompts
+    computed_tokens: int  # computed prompt tokens
     generated_tokens: int
     waiting: int
-    running: int  # with loading ones
+    running: int  # running or loading
     loads_chosen: int  # found blocks of lower tiers that were loaded
     loads_refused: int  # found blocks that were computed again instead
     tiers: list[TierUsage] = field(default_factory=list)
@@ -112,7 +112,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     parent: str | None  # None: a namespace
     namespace: bytes
-    flow: str  # its owner; of a namespace, the owner of its first node
+    flow: str  # owner of the node; of a namespace, the owner of its first node
     tokens_before: int
     tokens: int
     device: int

@@ -34,7 +34,7 @@ OF_THE_WHOLE = ("dtype", "torch_dtype")
 
 
 class ModelSizes(msgspec.Struct, kw_only=True):
-    """A model's sizes, in elements. Optional fields are those of the file."""
+    """A model's sizes, in elements. Optional fields are optional in config.json."""
 
     vocab_size: Positive
     hidden_size: Positive
@@ -132,7 +132,7 @@ class ModelConfig:
     final_norm: RmsNormConfig
     max_positions: int
     tied: bool  # the output projection is the embedding
-    dtype: str | None  # of the checkpoint, one of SERVED_DTYPES, or None
+    dtype: str | None  # dtype of the checkpoint, one of SERVED_DTYPES, or None
     eos_token_ids: tuple[int, ...] = ()
     weight_format: WeightFormat = PLAIN
     names: CheckpointNames = PLAIN_NAMES

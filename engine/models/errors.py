@@ -54,4 +54,4 @@ class FilesChanged(ModelError):
 
 
 class NotEnoughMemory(ModelError):
-    """Host or device memory is too small for a start, or the process may not use enough of it."""
+    """Too little host or device memory for a start, or a limit on the process's memory."""

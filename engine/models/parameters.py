@@ -70,7 +70,7 @@ class Parameters:
         return tuple(self.in_host.get(layer.index, layer) for layer in self.layers)
 
     def tensors(self) -> Iterator[Tensor]:
-        """Yield every parameter once, as it is stored."""
+        """Yield every parameter once, from the device or the host."""
         return self._with_layers(self.kept)
 
     def modules(self) -> Iterator[Module]:

@@ -72,7 +72,7 @@ def layer_bytes(
 
 
 def split_layers(costs: Sequence[int], head: int, num_stages: int) -> tuple[int, ...]:
-    """Find the `Stage.ends` that minimise the largest stage cost; among equals, the earliest ones.
+    """Find the `Stage.ends` that minimise the largest stage cost; among equals, the earliest.
 
     `costs` are those of the layers, `head` what the last stage has beside its layers. Raises
     UnsupportedModel where there are fewer layers than stages.

@@ -36,7 +36,7 @@ class CountingMemory:
     """Tensors without values, whose bytes are counted; implements `Memory`."""
 
     def __init__(self) -> None:
-        self.num_bytes = 0  # of a run with all its tensors
+        self.num_bytes = 0  # bytes of a run with all its tensors
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         self.num_bytes = end_after(self.num_bytes, prod(shape) * dtype.itemsize)

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from engine.models.errors import WrongSetting
 
 GIB = 1 << 30
-NUM_BUFFERS = 2  # on the device: one computes while the other is filled
-_SHORT = 0.9994  # a four-digit number that is this part of a size is below it
+NUM_BUFFERS = 2  # buffers on the device: one computes while the other is filled
+_SHORT = 0.9994  # rounded to four digits, this part of a size is still below the size
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,9 +34,9 @@ from prefix_cache.tree.snapshot import Snapshot
 from prefix_cache.tree.tree import RadixTree
 
 PIECE_BLOCKS = 4096  # blocks of a snapshot in one turn
-MESSAGE_BYTES = PIECE_BLOCKS * KEY_BYTES  # of keys in a message; more begin the next message
+MESSAGE_BYTES = PIECE_BLOCKS * KEY_BYTES  # bytes of keys in a message; more begin the next message
 MOST_UNDER_WAY = 4 * TAKEN_EVERY  # messages that a gateway has not confirmed
-SIGN_EVERY = 1024  # turns of an engine, to a gateway that is behind
+SIGN_EVERY = 1024  # turns of an engine between messages to a gateway that is behind
 SNAPSHOT_PACE_S = 0.002  # seconds between two pieces, in an idle engine
 
 Send = Callable[[bytes, CacheEvents], bool]
@@ -47,7 +47,7 @@ class _Subscriber:
     """One subscribed gateway."""
 
     snapshot: Snapshot | None = None  # the rest of its snapshot
-    is_behind: bool = True  # its sent events are void: it begins with a snapshot
+    is_behind: bool = True  # True while its sent events are void: a snapshot is next
     sent: int = 0  # messages
     taken: int = 0
     turns: int = 0  # since it has fallen behind

@@ -206,7 +206,7 @@ class Collectives:
     def _give_up(self, peers: Peers) -> None:
         try:
             peers.abandon()
-        except RuntimeError as error:  # a failed device waits for nobody
+        except RuntimeError as error:  # after a device failure the host waits for nobody
             _log.warning("peer memory was not given up: %s", error)
 
     def _place(self, name: str) -> Any:

@@ -27,7 +27,7 @@ class RankGroups:
 
     every: Collectives
     tensor: Collectives | None  # None: one rank computes each stage
-    stages: Collectives | None  # None: there is one stage
+    stages: Collectives | None  # None: a single stage
     pipe: StagePipe | None
 
     @property

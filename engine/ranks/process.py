@@ -27,7 +27,7 @@ from storage.waiting import wait_for_any
 
 # Seconds from a rank's death to this process's end: enough to tell all clients.
 GRACE_S = 2.0
-# The same after a failed start: this rank sees it once it has loaded its own weights.
+# Seconds after a failed start: this rank sees it once it has loaded its own weights.
 START_GRACE_S = 60.0
 NOT_STARTED = (EXIT_CANNOT_START, EXIT_NOT_SERVED)
 END_S = 10.0  # seconds until ranks that were asked to end are killed

@@ -68,7 +68,7 @@ class RanksMover:
     _moves: dict[int, Move] = field(default_factory=dict)  # moves under way, by number
     _open: dict[Move, _Open] = field(default_factory=dict)
     _num_started: int = 0
-    _copied: list[Copied] = field(default_factory=list)  # moves that ended here alone
+    _copied: list[Copied] = field(default_factory=list)  # moves that ended on this rank only
 
     @property
     def pending(self) -> int:

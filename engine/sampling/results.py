@@ -16,7 +16,7 @@ from engine.step import Sampled
 from engine.transfers import HostArray, HostCopy
 
 Packed = npt.NDArray[np.int32]
-NOT_ALLOWED = 2  # in place of the finite flag: finite logits, but no allowed token
+NOT_ALLOWED = 2  # replaces the finite flag: finite logits, but no allowed token
 
 
 def normalised(logits: Tensor, wanted: WantedLogprobs[Tensor]) -> Tensor:

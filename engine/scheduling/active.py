@@ -44,8 +44,8 @@ class ActiveSequences:
         *,
         max_running: int,
     ) -> None:
-        self.running: list[Sequence] = []  # in order of arrival
-        self.loading: list[Sequence] = []  # in order of admission
+        self.running: list[Sequence] = []  # sequences in order of arrival
+        self.loading: list[Sequence] = []  # sequences in order of admission
         self.num_preemptions = 0
         self.num_failed_loads = 0
         self._queue = queue

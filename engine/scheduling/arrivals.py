@@ -38,11 +38,11 @@ class _FlowPresence:
 
 
 class Arrivals:
-    """The flows that have blocks, and those that left. One owner thread."""
+    """The flows with blocks, and the flows that left. One owner thread."""
 
     def __init__(self) -> None:
         self._alive: dict[str, _FlowPresence] = {}
-        self._left: dict[str, _FlowPresence] = {}  # in the order in which they left
+        self._left: dict[str, _FlowPresence] = {}  # flows in the order in which they left
         self._newcomers: list[Sequence] = []
 
     def is_newcomer(self, sequence: Sequence) -> bool:

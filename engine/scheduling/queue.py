@@ -58,7 +58,7 @@ class QueueLimits:
     patience: int = 8  # times a sequence may be passed over within its flow
     max_idle_flows: int = 4096  # idle flows with debt that are remembered
     greed: float = 3.0  # waiting sequences allowed to a flow for each free place
-    batch_share: float = 1 / 8  # of the work, while interactive sequences wait as well
+    batch_share: float = 1 / 8  # share of the work while interactive sequences wait as well
 
 
 class FairQueue:

@@ -138,7 +138,7 @@ class Scheduler:
             allowed = builder.budget = self._prefill.of_newcomers(decodes, most)
             has_room = has_room and self._admit_first(builder, now, are_newcomers=True)
             self._continue_newcomers(builder, now)
-            most -= allowed - builder.budget  # added rows without those of victims
+            most -= allowed - builder.budget  # tokens of added rows without victims' rows
             newcomers = max(allowed - builder.budget, 0)
         waiting, returning = self._waiting(builder), self._expected(now)
         others = self._prefill.of_others(decodes, newcomers, waiting, returning, most)

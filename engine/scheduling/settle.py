@@ -125,7 +125,7 @@ class Settler:
             elif row.kind is SCORE:
                 replies += self._score(row, (value, *more), now)
             elif value.is_left_out:
-                if row.start < row.end - 1:  # its last token is computed again
+                if row.start < row.end - 1:  # the last token is computed again
                     self._advance(structs.replace(row, end=row.end - 1), now)
             elif more:
                 known = row.sequence.num_tokens
@@ -219,7 +219,7 @@ class Settler:
         self, sequence: Sequence, token_id: int, result: Sampled, now: float
     ) -> list[AddressedEvent]:
         sequence.append(token_id)
-        if sequence.marks and sequence.num_output == 1:  # its written tokens go with it
+        if sequence.marks and sequence.num_output == 1:  # the event also reports written tokens
             self.commit(now)
             self._sequence_cache.retain(sequence, now)
         if not sequence.sampling.max_tokens:
@@ -251,7 +251,7 @@ class Settler:
 
         But not the one that was sampled because a prompt's last step samples.
         """
-        self.commit(now)  # while the sequence has its lease
+        self.commit(now)  # before the lease is released
         self._scheduler.active.stop(sequence, now)
         finished = Finished(
             request_id=sequence.request_id,
@@ -268,7 +268,7 @@ class Settler:
         return AddressedEvent(sequence.client, finished)
 
     def _fail_sampling(self, sequence: Sequence, value: Sampled, now: float) -> AddressedEvent:
-        self.commit(now)  # while the sequence has its lease
+        self.commit(now)  # before the lease is released
         if value.is_ruled_out:
             why = None if sequence.constraint is None else sequence.constraint.error
             nothing = ConstraintUnsatisfied("the request's constraint allows no token here")

@@ -34,7 +34,7 @@ from engine.step import (
 from prefix_cache.leases.lease import Lease
 from storage.move import Move
 
-PENDING_ID = bytes(4)  # in place of a token that is known only on the device
+PENDING_ID = bytes(4)  # placeholder of a token that is known only on the device
 # Most scored tokens of a step: each has logits and log-probabilities of the whole vocabulary,
 # for which memory is reserved.
 MOST_SCORED = 256

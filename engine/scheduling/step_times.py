@@ -92,7 +92,7 @@ class StepTimes:
         self._most_captured = most_captured
         self._weights = weights
         self._rates = [0.0] * (_PAIRS + 1)  # seconds per row of a large step
-        self._met = Counter[int]()  # corrections by rate: a corrected rate is its own
+        self._met = Counter[int]()  # number of corrections by rate
         self._ratios: deque[float] = deque(maxlen=NUM_REMEMBERED)  # recent ratios to predictions
         self._longest = SHORTEST_CONTEXT
         self._launches: deque[float] = deque(maxlen=NUM_REMEMBERED)  # seconds, uncaptured
@@ -129,7 +129,7 @@ class StepTimes:
             self._launches.append(seconds)
             return
         self._captured += 1
-        if self._captured >= FORGETS:  # while they seem slow they are neither launched nor measured
+        if self._captured >= FORGETS:  # slow-seeming sizes are neither launched nor measured
             self._launches.clear()
 
     def launch_seconds(self, new: int) -> float:

@@ -59,7 +59,7 @@ class _PinnedEntry:
     token_ids: npt.NDArray[np.int32]
     num_blocks: int
     lease: Lease | None = None
-    request_id: str | None = None  # of the sequence that computes the prefix
+    request_id: str | None = None  # request that computes the prefix
     not_before: float = 0.0  # time of the next warming
     tries: int = 0
     waiting: list[tuple[bytes, str]] = field(default_factory=list)  # client, query

@@ -73,7 +73,7 @@ class Sequence:
     engine_seconds: float = 0.0  # its share of the steps that computed its tokens
     held_since: float | None = None  # time when single flight first held it back
     has_sent_tokens: bool = False
-    scores: list[TokenLogprobs] = field(default_factory=list)  # of its prompt's tokens so far
+    scores: list[TokenLogprobs] = field(default_factory=list)  # scores of its prompt so far
     source: FetchSource | None = None  # engine to ask for blocks; None once asked
     is_fetching: bool = False  # True while it waits for these blocks
     fetches_only: bool = False  # ends after the fetch: missing blocks are not computed

@@ -145,7 +145,7 @@ class SequenceCache:
         self._single_flight.done(sequence, _prompt_keys(sequence, first, last))
 
     def retain(self, sequence: Sequence, now: float) -> None:
-        """Retain the marked parts of the sequence's prompt, and count its written tokens there.
+        """Retain the marked parts of the sequence's prompt, and count their written tokens.
 
         Its prompt is computed and committed. What it read, also within a block, is not written.
         """

@@ -23,7 +23,7 @@ class TokenConstraint(Protocol):
     """
 
     is_busy: bool = False  # True while its mask is being made
-    flow: str = ""  # its flow; flows have their masks made in turns
+    flow: str = ""  # the sequence's flow; flows have their masks made in turns
 
     @property
     def is_ready(self) -> bool:

@@ -33,11 +33,11 @@ SAMPLING_COPIES = 12
 class StepBounds:
     """Bounds of future steps, in tokens and rows."""
 
-    batch_tokens: int  # of the largest step, whose memory is measured; 0: not measured
+    batch_tokens: int  # tokens of the largest step, whose memory is measured; 0: not measured
     max_running: int
     max_model_len: int
     layout: KvLayout
-    graph_tokens: int  # of the largest captured graph; 0: no graphs
+    graph_tokens: int  # tokens of the largest captured graph; 0: no graphs
     group_rows: int  # decodes that share a prefix; 0: no sharing
 
 

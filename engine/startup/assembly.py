@@ -52,7 +52,7 @@ class EngineLimits:
     queue: QueueLimits
     single_flight_deadline_s: float
     overlap_scheduling: bool = False  # whether a step is decided while the step before is computed
-    graph_tokens: int = MOST_NEW  # of prompts, in steps that are padded to a captured size
+    graph_tokens: int = MOST_NEW  # prompt tokens of steps that are padded to a captured size
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,7 +127,7 @@ def check_room(
     needed = sizes.on_device(placement)
     if needed <= free:
         return
-    most = free * config.cache.memory_fraction  # with more, no block of KV would fit beside them
+    most = free * config.cache.memory_fraction  # beside heavier weights, no block of KV would fit
     rooms = (part - sizes.others for part in (min(most, free * ROOM_PART), most))
     least = next(filter(None, (least_placement(sizes.layers, room) for room in rooms)), None)
     advice = (

@@ -173,7 +173,7 @@ def dry_run_copies(decoder: Decoder, bounds: StepBounds) -> None:
 
 
 def telling(buckets: Sequence[GraphBucket]) -> list[GraphBucket]:
-    """Choose buckets of few decodes alone, and with other rows those of the fewest decodes.
+    """Choose decode-only buckets of few decodes, and mixed buckets of the fewest decodes.
 
     The number of decodes beside other rows changes how much is launched, not which kernels; the
     same is true of more than a few decodes alone. Buckets with the most new tokens come first:

@@ -60,7 +60,7 @@ from storage.device_pool import DevicePool
 from storage.errors import PoolDoesNotFit
 from storage.kv_layout import KvLayout
 
-SCRATCH_BLOCKS = 1  # after the cache's blocks: padding writes there
+SCRATCH_BLOCKS = 1  # block after the cache's blocks: padding writes to it
 # A device reads its own memory some 80 times as fast as the host's over a bus: while three quarters
 # of the weights are read, the weights' bytes divided by this can be loaded.
 WEIGHTS_PER_LATE_BYTE = 100

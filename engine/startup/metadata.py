@@ -43,7 +43,7 @@ class ModelMetadata:
     layout: KvLayout  # layout of this rank's KV
     share: Fraction  # this rank's share of a block's bytes on all ranks
     model_len: int  # tokens of the longest sequence
-    batch_tokens: int  # of the largest step; stages have several steps under way
+    batch_tokens: int  # tokens of the largest step; stages have several steps under way
 
 
 def read_metadata(

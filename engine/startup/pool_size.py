@@ -11,9 +11,9 @@ from engine.config import EngineConfig
 from engine.models.errors import PoolTooSmall
 
 ALL = Fraction(1)
-CPU_SHARE = 0.25  # of free memory: other programs and mapped weights need memory too
+CPU_SHARE = 0.25  # part of free memory: other programs and mapped weights need memory too
 CPU_LIMIT = 4 * 1024**3
-HOST_SHARE = 0.25  # of free memory, for the host tier
+HOST_SHARE = 0.25  # part of free memory for the host tier
 HOST_LIMIT = 64 * 1024**3  # host tier below a GPU: pinning takes about a second for a few GiB
 AHEAD_PART = 8  # most device blocks kept free by copying down early: one in so many
 AHEAD_TOKENS = 16_384  # and blocks of at most so many tokens, which two large steps fill

@@ -7,7 +7,7 @@ from engine.copies import COPY_WAIT_S
 
 WARM_S = 1.0  # longest warm-up of the tree and its hottest blocks, in seconds
 WARM_AT_ONCE = 32  # blocks loaded at once: few, so that none delays a request after the warm-up
-WARM_PART = 2  # part of the device's blocks that is loaded from disk: one in so many
+WARM_PART = 2  # one in so many blocks of the device is loaded from disk
 
 
 def warm_up(components: Components) -> int:

@@ -22,11 +22,11 @@ from itertools import product
 from engine.execution.graphs.inputs import GraphBucket
 from engine.step_sizes import BESIDE, SHARING_NEW_TOKENS, new_tokens
 
-FEW_DECODES, MANY_DECODES = 32, 64  # between these numbers a bucket for decodes alone saves nothing
+FEW_DECODES, MANY_DECODES = 32, 64  # decode counts between which a decode-only bucket saves nothing
 FEW_PREFILLS = (1, 2)
 MIN_PREFILLS, MAX_PREFILLS = 8, 32  # rows of several tokens in the other buckets
 SHARING = (4, 8, 16, 32, 48, 64, 96, 128, 160, 192, 224, 256)  # numbers of decodes that share
-SHARING_BESIDE = (16, 64, 128, 256)  # the same in buckets with other rows
+SHARING_BESIDE = (16, 64, 128, 256)  # the same numbers in buckets with other rows
 TOKENS_PER_PREFILL = 16
 
 

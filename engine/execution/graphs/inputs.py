@@ -73,7 +73,7 @@ class GraphBucket:
         per_row = ("context_lens", "table_slots")
         return {
             **dict.fromkeys(("token_ids", "positions", "slots"), tokens),
-            **dict.fromkeys(("outputs", "output_slots"), samples),  # `StepInputs.wide` ends here
+            **dict.fromkeys(("outputs", "output_slots"), samples),  # fields of `StepInputs.wide`
             "pending_slots": tokens,
             **dict.fromkeys(per_row, rows),
             "temperature": samples,

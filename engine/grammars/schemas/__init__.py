@@ -1,4 +1,4 @@
-"""JSON schemas that the library can follow, equivalent to the given ones.
+"""JSON schemas that the library can follow, equivalent to the client's schemas.
 
 `followable.py` walks a schema, `keywords.py` says which keywords bind something, `unions.py` which
 alternatives exclude each other, and `names.py` makes names of properties follow a schema.

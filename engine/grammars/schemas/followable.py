@@ -167,7 +167,7 @@ class _Walk:
         return self._schema(value, at) if isinstance(value, dict) else value
 
     def _without_trivial(self, schema: JsonObject, at: str) -> JsonObject:
-        """Return `schema` without ineffective keywords; UnsoundGrammar for unsupported ones."""
+        """Return `schema` without ineffective keywords; UnsoundGrammar for unsupported keywords."""
         said: JsonObject = {}
         for name, value in schema.items():
             if name in NOT_FOLLOWED:

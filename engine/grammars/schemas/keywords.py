@@ -1,4 +1,4 @@
-"""JSON Schema keywords: those the library follows, and those that change nothing as given.
+"""JSON Schema keywords: those that the library follows, and those without effect.
 
 Knows: keywords and their values. Does not know: where they are.
 """

@@ -1,4 +1,4 @@
-"""Grammars as trees, so that what lexes them cannot change what they mean.
+"""Grammars as trees, whose meaning no lexer can change.
 
     GBNF or a regular expression -> expressions -> terminals that end where they should -> Lark
     Lark without recursion       -> expressions -> a regular expression

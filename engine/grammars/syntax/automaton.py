@@ -62,7 +62,7 @@ class Automaton:
         self._next: list[set[int]] = []  # next positions of each position
 
     def add(self, terminal: int, whole: Expression) -> None:
-        """Add a terminal whose texts are those of `whole`."""
+        """Add a terminal with the texts of the expression `whole`."""
         fragments = (self._fragment((terminal, n), p) for n, p in enumerate(parts_of(whole)))
         match whole:
             case All():

@@ -12,7 +12,7 @@ from typing import TypeAlias
 Ranges: TypeAlias = tuple[tuple[int, int], ...]  # ranges of code points, both ends included
 
 MAX_CODE_POINT = 0x10FFFF
-_SURROGATES = (0xD800, 0xDFFF)  # in no valid text
+_SURROGATES = (0xD800, 0xDFFF)  # code points in no valid text
 
 
 class UnsoundGrammar(ValueError):

@@ -22,7 +22,7 @@ from zmq.auth.thread import ThreadAuthenticator
 Socket: TypeAlias = "zmq.Socket[bytes]"
 
 HANDSHAKES = 3  # successive failures: then the cause is no engine that died
-KEY_BYTES = 40  # of a secret key in Z85, as ZMQ writes it
+KEY_BYTES = 40  # characters of a secret key in Z85, as ZMQ writes it
 _DOMAIN = "ratoon"
 _PING_MS, _GONE_MS = 2_000, 10_000  # the loss of a peer's machine is noticed after the second
 HANDSHAKE_MS = _GONE_MS  # a peer that has not shown the key by then is disconnected

@@ -19,7 +19,7 @@ import socket
 import struct
 
 MOST_OPEN = 16_384  # connections of one port
-_PART = 4  # part of the descriptors for one port; there may be three ports beside other files
+_PART = 4  # one in so many descriptors is for one port; three ports may be open beside files
 _ENOUGH = _PART * MOST_OPEN
 _FEW = 1024  # each gateway's worker has one at the link, each other engine one at the exchange
 _SO_ATTACH_FILTER, _SO_DETACH_FILTER = 26, 27  # asm-generic/socket.h; Python has no names of them
@@ -83,7 +83,7 @@ class OpenConnections:
 def drop_all(listening: socket.socket) -> None:
     """Make the kernel drop all packets that come to a socket. Raises OSError."""
     rule = ctypes.create_string_buffer(struct.pack("HBBI", _RETURN, 0, 0, 0))
-    rules = struct.pack("HP", 1, ctypes.addressof(rule))  # as the kernel's struct sock_fprog
+    rules = struct.pack("HP", 1, ctypes.addressof(rule))  # the kernel's struct sock_fprog
     listening.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, rules)
 
 

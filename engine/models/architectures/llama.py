@@ -65,7 +65,7 @@ class LlamaFields(WindowFields, kw_only=True):
 
     @property
     def positions(self) -> int:
-        """Positions served; for a million-token Qwen those with full attention."""
+        """Positions served; for a million-token Qwen only the positions with full attention."""
         chunks = self.dual_chunk_attention_config
         most = self.max_position_embeddings
         if chunks is None:
@@ -87,7 +87,7 @@ class Llama:
 
     family: str
     default_head_dim: int | None = None  # None: hidden_size / heads
-    qkv_bias: bool = False  # biases of QKV, whatever attention_bias says
+    qkv_bias: bool = False  # QKV have biases, whatever attention_bias says
     reads_attention_bias: bool = False
     reads_mlp_bias: bool = False
     qk_norm: bool = False

@@ -67,7 +67,7 @@ class Architecture(Protocol):
         ...
 
 
-ReadFormat = Callable[[dict[str, Any]], WeightFormat]  # of quantization_config; raises ModelError
+ReadFormat = Callable[[dict[str, Any]], WeightFormat]  # reads the format; raises ModelError
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ ONLINE: Mapping[Quantization, WeightFormat] = {"none": PLAIN, "fp8": ONLINE_FP8}
 
 class _Quantised(msgspec.Struct, kw_only=True):
     quantization_config: dict[str, Any] | None = None
-    compression_config: dict[str, Any] | None = None  # in older files of compressed-tensors
+    compression_config: dict[str, Any] | None = None  # the field's name in older files
     quantization: Any = None  # MLX's field
 
     @property

@@ -93,7 +93,7 @@ class ShardSlices:
         return value.chunk(count, dim)[index]
 
     def shard_dim(self, name: str) -> int | None:
-        """Return the dimension of the tensor `name` that ranks divide; None: each has all of it."""
+        """Return the dimension of the tensor `name` that ranks divide; None: it is not divided."""
         return self._whole[name].shard_dim
 
     def size_of_whole(self, name: str, dim: int) -> int:

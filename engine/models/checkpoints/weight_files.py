@@ -1,4 +1,4 @@
-"""The files of a directory with the checkpoint's weights, and those of unserved formats.
+"""The files of a directory with the checkpoint's weights, and files of unserved formats.
 
     model.safetensors | model.safetensors.index.json | model-00001-of-00003.safetensors ... |
     the only file of safetensors, whatever its name

@@ -118,7 +118,7 @@ class DecoderLayer:
     output: Linear  # (H, Hq D)
     post_norm: RmsNorm
     mlp: GatedMlp | Mixture
-    num_heads: int  # from `config`, as the next fields
+    num_heads: int  # copied from `config`, like the next fields
     variant: AttentionVariant
     eps: float
     group: RankGroup | None  # ranks whose products are added; None: one rank

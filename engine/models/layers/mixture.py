@@ -37,14 +37,14 @@ class MixtureConfig:
     bias: bool = False  # biases of the experts
     router: str = "gate"  # the router's name, after `place`
     router_bias: bool = False
-    packed: bool = False  # as in `ExpertsConfig`
+    packed: bool = False  # stacked experts, as in `ExpertsConfig`
 
     def num_weights(self, hidden: int) -> int:
         """Count the weights used per token."""
         return hidden * (self.num_experts + 3 * self.top_k * self.size)
 
     def matrices(self, prefix: str, hidden: int) -> Iterator[LinearConfig]:
-        """Yield all matrices of the mixture, those of each expert separately."""
+        """Yield all matrices of the mixture, each expert's matrices separately."""
         yield self._router(prefix, hidden)
         experts = self._experts(prefix, hidden)
         for expert in range(self.num_experts):

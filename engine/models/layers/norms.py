@@ -56,7 +56,7 @@ class RmsNorm(Module):
     weight: Tensor
     eps: float
     to_fp8: Scaling | None = None
-    one_plus: bool = False  # as in `RmsNormConfig`; `weight` is the sum
+    one_plus: bool = False  # flag of `RmsNormConfig`; `weight` is the sum
 
     def norm(self, ops: Ops, x: Tensor) -> Tensor:
         """Norm x (T, H) -> (T, H)."""

@@ -119,7 +119,7 @@ class ExpertViews(Int4Views):
 def int4_experts(
     config: ExpertsConfig, group: int, form: Form, new: Allocator, *, has_zeros: bool
 ) -> Int4Experts:
-    """Allocate experts, uninitialised except zero points of symmetric ones."""
+    """Allocate experts, uninitialised except the zero points of symmetric weights."""
     gate_up = _matrix(config, 2 * config.size, config.size_in, group, new)
     down = _matrix(config, config.size_in, config.size, group, new)
     return Int4Experts(config, gate_up, down, form, has_zeros)

@@ -45,7 +45,7 @@ class Numbers(msgspec.Struct):
 
 
 class ConfigGroup(msgspec.Struct):
-    """Matrices that compressed-tensors quantises alike."""
+    """Matrices with the same quantisation in compressed-tensors."""
 
     targets: list[str]
     weights: Numbers

@@ -29,7 +29,7 @@ class ScaleChecks:
             self._sums[name] = scales.float().abs().sum()
 
     def check(self) -> None:
-        """Check all scales since the last call: CheckpointError for the first invalid ones.
+        """Check all scales since the last call: CheckpointError for the first invalid scales.
 
         Some of a matrix may be 0: rows of zeros have such.
         """
