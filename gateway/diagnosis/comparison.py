@@ -31,7 +31,7 @@ _LATEST = 64  # latest prompts that are compared
 _ALIKE_OF = 16  # of these, prompts whose sets of tokens are compared
 _ALIKE = 0.5  # fraction of distinct tokens that two alike prompts share
 _WHOLE = PromptPart("prompt", "messages", "")
-_BYTES_PER_CHARACTER = 64  # of a prompt, to read at the cost of tokenising a character
+_BYTES_PER_CHARACTER = 64  # bytes of a prompt that cost as much to read as a character to tokenise
 _WINDOW = 96  # tokens on each side of the first difference whose text is compared
 
 
@@ -112,7 +112,7 @@ def common_tokens(one: TokenIds, other: TokenIds) -> int:
 def _most_alike(
     latest: Sequence[SeenPrompt], ids: TokenIds, block_size: int
 ) -> Reading[SeenPrompt | None]:
-    """Find the latest prompt with most blocks in common, or else made of the same tokens."""
+    """Find the latest prompt that shares most blocks, or else the latest of similar tokens."""
     best, most = None, 0
     for one in latest:
         yield 0  # at most the tokens of `ids` are read

@@ -45,7 +45,7 @@ class LastMisses:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._seen: OrderedDict[str, _Seen] = OrderedDict()  # the last to look is last
+        self._seen: OrderedDict[str, _Seen] = OrderedDict()  # the most recent watcher last
 
     def watch(self, tenant_id: str) -> list[Miss]:
         """List the tenant's misses, newest first, and record its misses for WATCHED_S from now."""

@@ -55,7 +55,7 @@ def digest_of_salt(salt: str | None) -> bytes:
 
 
 class SeenPrompts(TenantMemory[SeenPrompt]):
-    """The remembered prompts, by tenant and request id."""
+    """A memory of prompts, by tenant and request id."""
 
     def __init__(self, bounds: Bounds, clock: Callable[[], float]) -> None:
         """Take the bounds, and `clock`, which gives seconds."""

@@ -1,4 +1,4 @@
-"""The way from a parsed request to its answer, whole or as a stream, in any dialect.
+"""The answering of a parsed request in any dialect, whole or as a stream.
 
 Knows: the order in which a request is answered, rendered and released. Does not know: how a body is
 read, or what an answer looks like (`Rendering`, which each dialect has).

@@ -48,8 +48,8 @@ class FinishedCall:
 
 FinishedPiece = TextPiece | ReasoningPiece | FinishedCall
 
-_PIECE_BYTES = 128  # memory of a piece beside its text
-_CHARACTER_BYTES = 4  # memory of a character at most
+_PIECE_BYTES = 128  # bytes of a piece beside its text
+_CHARACTER_BYTES = 4  # most bytes of a character in memory
 _BYTES_PER_CHARACTER = 16  # text that costs as much to encode as a character to tokenise
 
 

@@ -17,7 +17,7 @@ import msgspec
 from gateway.processes.fair_executor import Steps
 
 PIECE_BYTES = 128 << 10
-_STEP_BYTES = 16 << 10  # JSON of log-probabilities encoded in a millisecond
+_STEP_BYTES = 16 << 10  # bytes of log-probabilities' JSON encoded in a millisecond
 
 T = TypeVar("T")
 Fragments = Iterator[bytes]  # parts of one JSON text; each takes at most a millisecond to encode

@@ -52,7 +52,7 @@ def marks_of(
     options: PromptCacheOptions | None,
     breakpoints: Sequence[Breakpoint] = (),
 ) -> tuple[CacheMark, ...]:
-    """Read a request's cache marks, in order; too many `breakpoints` leave only the last."""
+    """Read a request's breakpoints in order; of too many `breakpoints` only the last count."""
     ttl = None if options is None else options.ttl
     is_explicit = options is not None and options.mode == "explicit"
     has_end = (retention is not None or options is not None) and not is_explicit
@@ -78,7 +78,7 @@ def with_controls(
     *,
     has_breakpoints: bool,
 ) -> tuple[CacheMark, ...]:
-    """Add the marks of each `cache_control` before `marks`; BadRequest for both, or too many.
+    """Add the breakpoints in `controls` before `marks`; BadRequest for both kinds, or too many.
 
     `covered` gives the chat up to a place; None: all of it.
     """

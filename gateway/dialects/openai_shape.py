@@ -70,7 +70,7 @@ class ErrorReply(msgspec.Struct, frozen=True):
 
 
 def error_reply(error: GatewayError, param: str | None) -> RenderedError:
-    """Write the answer for `error`, with the tenant's remaining limits if it reached a limit.
+    """Write the answer for `error`, with the tenant's remaining limits if a limit is reached.
 
     `param` is what the field at fault is called there.
     """

@@ -1,4 +1,4 @@
-"""The reading of a request that is not answered, as its own route reads it, for its prompt.
+"""The reading of a request, as its own route does, for its prompt alone.
 
 Knows: which dialect reads which route's body. Does not know: what is done with it (`routes.py`).
 """

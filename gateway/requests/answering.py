@@ -63,7 +63,7 @@ class Answering:
         *,
         is_whole: bool = False,
     ) -> AsyncIterator[Answer]:
-        """Run a request of `route` (its template), and give back its `permit` at the end.
+        """Run a request of the path template `route`, and give back its `permit` at the end.
 
         `is_whole`: the caller is shown nothing before the end, so events may begin anew.
         Raises GatewayError for what may not run, EngineError for what broke. Leaving early

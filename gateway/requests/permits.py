@@ -90,14 +90,14 @@ class Permits:
                 await permit.give_back()
 
     async def reserve(self, demand: Demand) -> Granted:
-        """Reserve `demand` at the limiter, and renew the hold; raise as `taken` if it is denied."""
+        """Reserve `demand` at the limiter and keep the hold renewed; raise as `taken` if denied."""
         verdict = await self.asked(demand)
         if isinstance(verdict, Denied):
             raise refusal(verdict, demand)
         return verdict
 
     async def asked(self, demand: Demand) -> Verdict:
-        """Ask the limiter for `demand`, and renew the hold if granted; raise Unavailable."""
+        """Ask the limiter for `demand`, and keep a granted hold renewed; raise Unavailable."""
         try:
             verdict = await self._limiter.reserve(demand)
         except (StateLost, StateDiskFull):
@@ -142,7 +142,7 @@ class Permits:
 
     async def _renew(self) -> None:
         await asyncio.sleep(RENEW_EVERY_S)
-        with suppress(Unavailable):  # holds outlast several renewals
+        with suppress(Unavailable):  # a hold outlasts several missed renewals
             await self._limiter.renew(list(self._holds.values()))
 
 

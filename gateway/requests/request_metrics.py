@@ -1,4 +1,4 @@
-"""The use of one request: its usage for the caller, its numbers for `/metrics`."""
+"""The token use of one request, for the caller's usage and for `/metrics`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _GAPS_AT_ONCE = 64  # gaps reported together: single reports cost as much as sen
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one request; `cached_tokens` is the part of the prompt that was not computed."""
+    """Token counts of one request; `cached_tokens` counts prompt tokens that were not computed."""
 
     prompt_tokens: int
     cached_tokens: int
@@ -39,7 +39,7 @@ class Usage:
     retained_s: tuple[float, ...] = ()  # by breakpoint, after each use
 
     def written_by_seconds(self) -> dict[float, int]:
-        """Group the written tokens by the time for which they are retained.
+        """Group the written tokens by their retention time in seconds.
 
         What comes up to a mark comes up to those behind it as well, and one may ask for longer.
         """
@@ -75,8 +75,8 @@ class RequestMetrics:
         self._trace = trace
         self._last_token_at: dict[int, float] = {}
         self._told: dict[int, int] = {}  # tokens sent so far, by choice
-        self._reused: dict[int, Reused] = {}  # by choice
-        self._ends: dict[int, Finished | Failed] = {}  # the engine's, by choice
+        self._reused: dict[int, Reused] = {}  # the prompt's reuse, by choice
+        self._ends: dict[int, Finished | Failed] = {}  # the engine's ends, by choice
         self._gaps: list[float] = []
         self._reasoning_tokens = 0
         self._first_token_s: float | None = None  # since the request arrived

@@ -34,7 +34,7 @@ class CallReader(TurnReader):
     """The base of turn readers that parse calls."""
 
     def known(self, name: str) -> str | None:
-        """Return the known tool's name, without its namespace if need be; None if unknown."""
+        """Return the name of a known tool, without namespace if need be; None if unknown."""
         bare = name.removeprefix(_NAMESPACE)
         return next((one for one in (name, bare) if one in self.tools), None)
 

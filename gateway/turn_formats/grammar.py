@@ -84,7 +84,7 @@ class GrammarText:
         return self.rule(name, " | ".join(bodies))
 
     def up_to(self, marker: str, bounds: Sequence[str] = ()) -> str:
-        """Write any text up to and including the first `marker`.
+        """Write the grammar of any text up to and including the first `marker`.
 
         `bounds` are terminals, of all of which the text must be.
         """
@@ -98,16 +98,16 @@ class GrammarText:
         return self.rule("up_to", f"({' & '.join(bodies)}) {quoted(marker)}", lazy=True)
 
     def text_without(self, beginning: str) -> str:
-        """Write any text that does not begin with a match of the regex `beginning`."""
+        """Write the grammar of any text that does not match the regex `beginning` at its start."""
         return self.rule("TEXT", f"{ANY_TEXT} & ~/(?s:{beginning}.*)/")
 
     def arguments(self, tool: ToolSpec) -> str:
-        """Write a JSON object that follows the tool's schema."""
+        """Write the grammar of a JSON object that follows the tool's schema."""
         schema = _NO_ARGUMENTS if tool.parameters is None else {"type": "object", **tool.parameters}
         return self.json(_of_tool(tool, schema), strict=tool.strict)
 
     def value(self, tool: ToolSpec, schema: Schema) -> str:
-        """Write a JSON value of a tool's parameter, whose `schema` may refer to the tool's."""
+        """Write the grammar of a tool parameter's JSON value; `schema` may refer to the tool's."""
         root: Mapping[str, Any] = tool.parameters or {}
         if tool.name not in self._roots:
             self._roots[tool.name] = _rebased(root) if _refers_elsewhere(root) else None
@@ -119,7 +119,7 @@ class GrammarText:
         return self.json(_of_tool(tool, whole), strict=tool.strict)
 
     def json(self, schema: Schema, *, strict: bool) -> str:
-        """Write a JSON value that follows `schema`; unless `strict`, as far as llguidance can."""
+        """Write the grammar of JSON of `schema`; unless `strict`, as far as llguidance can."""
         options = {"whitespace_pattern": _SPACE, "lenient": not strict}
         spelled = json.dumps({**schema, "x-guidance": options}, ensure_ascii=False)
         return self.rule("json", f"%json {spelled}")

@@ -44,7 +44,7 @@ class JsonScanner:
         self._quote = ""  # the quote of the string being read
         self._is_key = False
         self._shown: list[str] = []
-        self._pending: list[str] = []  # shown with the value that follows
+        self._pending: list[str] = []  # passed on with the value that follows
 
     @classmethod
     def after_key(cls) -> JsonScanner:

@@ -1,4 +1,4 @@
-"""The ways in which families of models delimit their reasoning before an answer.
+"""The tags with which families of models delimit their reasoning before an answer.
 
 Where the prompt already opened the reasoning, the turn begins within it. What follows is another
 parser's: the tool format's, or plain text. Harmony's reasoning is read with its calls
@@ -161,7 +161,7 @@ class _Doubt:
         return [ReasoningPiece(held)] if held else []
 
     def at_end(self, *, is_cut: bool) -> list[Piece]:
-        """Return what is held at the end of the turn: calls, if it is nothing else."""
+        """Return the held text at the turn's end, as calls if it is only calls, or as reasoning."""
         if self._answer is None or is_cut:
             return self.thought()
         self._take(self._answer.end())

@@ -90,7 +90,7 @@ Effort = Annotated[str, Meta(max_length=64)]
 
 
 class TurnConfig(Struct, frozen=True, kw_only=True):
-    """The settings for the answer to a user's turn, in a system message of that turn."""
+    """A system message's settings for the answer to its user turn."""
 
     effort: Effort | None = None
 

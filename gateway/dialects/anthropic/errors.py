@@ -32,7 +32,7 @@ class ErrorCode(msgspec.Struct, frozen=True):
 
 
 class ErrorDetail(msgspec.Struct, frozen=True):
-    """The error. `code` and `param` are an extension: the same as in OpenAI's dialect."""
+    """An error; the fields `code` and `param` are an extension, as in OpenAI's dialect."""
 
     type: str
     message: str

@@ -13,7 +13,7 @@ class ForeignBlock(Struct, frozen=True, tag_field="type"):
 
 
 class ImageBlock(ForeignBlock, frozen=True, tag="image"):
-    """A picture."""
+    """A block with a picture."""
 
 
 class DocumentBlock(ForeignBlock, frozen=True, tag="document"):

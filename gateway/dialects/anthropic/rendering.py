@@ -56,7 +56,7 @@ PING = b'event: ping\ndata: {"type":"ping"}\n\n'
 
 @dataclass(slots=True)
 class MessageRendering:
-    """A renderer of the answer to one request."""
+    """A renderer of the answer to one Messages request."""
 
     last: ClassVar[bytes] = b""
 

@@ -37,7 +37,7 @@ class ServerToolUse(Struct, frozen=True, kw_only=True):
 
 
 class MessageUsage(Struct, frozen=True, kw_only=True):
-    """Tokens of one request; the prompt's are the sum of input, creation and read."""
+    """Token counts of one request; the prompt's count is the sum of input, creation and read."""
 
     input_tokens: int
     cache_creation_input_tokens: int

@@ -21,7 +21,7 @@ Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Length = Annotated[int, Meta(ge=0, le=2**31 - 1)]  # an answer's tokens; 0 computes the prompt alone
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 
-MAX_TOOLS = 512  # agents with many MCP servers have hundreds
+MAX_TOOLS = 512  # agents with many MCP servers have hundreds of tools
 
 
 class ToolChoice(Struct, frozen=True, kw_only=True):
@@ -41,14 +41,14 @@ class Thinking(Struct, frozen=True, kw_only=True):
 
 
 class OutputFormat(Struct, frozen=True, kw_only=True):
-    """A schema that the text of the answer follows."""
+    """A JSON schema that the answer's text follows."""
 
     type: Literal["json_schema"]
     schema: dict[str, Any] | bool
 
 
 class OutputConfig(Struct, frozen=True, kw_only=True):
-    """The form of the answer. Templates that know `reasoning_effort` are given `effort`."""
+    """The form of the answer; `effort` goes to templates that know `reasoning_effort`."""
 
     effort: Effort | None = None
     format: OutputFormat | None = None

@@ -62,7 +62,7 @@ class RequestTools:
         return cls(tuple(shown), in_force, tuple(changes.defined), tuple(passed_over))
 
     def forms(self, before: int | None = None) -> list[Tool] | None:
-        """Write the first `before` of the request's tools for chat templates; None for none."""
+        """Write the request's first `before` tools for chat templates; None if there are none."""
         tools = [one for place, one in self.declared if before is None or place < before]
         return [form_of(one) for one in tools] or None
 

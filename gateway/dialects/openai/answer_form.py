@@ -1,4 +1,4 @@
-"""The form of the answer to a chat: which tools may or must be called, and its text.
+"""The form of the answer to a chat: the tools that may or must be called, and its text.
 
 Knows: OpenAI's `tool_choice`. Does not know: how a call or a grammar is spelled for the model
 (`gateway/prompts/answer_forms.py`).
@@ -52,7 +52,7 @@ class _TypedTool(Struct, frozen=True):
 
 
 class _Typed(Struct, frozen=True):
-    type: Literal["function", "custom", "allowed_tools"] = "function"  # absent in Hugging Face's
+    type: Literal["function", "custom", "allowed_tools"] = "function"  # Hugging Face leaves it out
 
 
 class _Sent(Struct, frozen=True):

@@ -16,7 +16,7 @@ from gateway.http.error_dialect import RenderedError
 
 
 class OpenAI:
-    """The default dialect, for all paths of no other dialect, the operator's included."""
+    """The default dialect: all paths that no other dialect has, including the operator's."""
 
     prefixes: ClassVar[tuple[str, ...]] = ("/v1", "/tokenize", "/detokenize")
     error_schema: ClassVar[type[msgspec.Struct]] = openai_shape.ErrorReply

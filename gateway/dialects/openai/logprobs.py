@@ -128,5 +128,5 @@ def token_name(tokenizer: Tokenizer, token_id: int) -> str:
 
 
 def finite(logprob: float) -> float:
-    """Return the log-probability, or OpenAI's value for minus infinity."""
+    """Return `logprob`, or OpenAI's value for minus infinity."""
     return max(logprob, _IMPOSSIBLE)

@@ -17,7 +17,7 @@ ServedTier = Literal["default", "flex"]
 
 
 class PromptDetails(Struct, frozen=True):
-    """The numbers of prompt tokens that were read from the cache, and written to it.
+    """The numbers of prompt tokens read from the cache, and written to the cache.
 
     `ratoon` is an extension, for those whom the operator lets see it.
     """
@@ -172,7 +172,7 @@ class ToolCallDelta(Struct, frozen=True):
 
 
 class MessageDelta(Struct, frozen=True):
-    """The delta of a chunk for the message, with both names of reasoning."""
+    """A chunk's delta of the message, with reasoning under both of its field names."""
 
     role: Literal["assistant"] | UnsetType = UNSET
     content: str | UnsetType = UNSET
@@ -239,7 +239,7 @@ class Completion(Struct, frozen=True, kw_only=True):
 
 
 class Model(Struct, frozen=True, kw_only=True):
-    """A model that requests can name. `max_model_len` is None while no engine is connected.
+    """A model that requests can name; `max_model_len` is None while no engine is connected.
 
     The last fields are for Anthropic's clients, whose models are at the same path.
     """

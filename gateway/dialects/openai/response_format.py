@@ -23,12 +23,12 @@ from gateway.prompts.chats.chat_json import unsupported
 from gateway.prompts.form_length import bounded
 
 OBJECT = Grammar("json_schema", '{"type": "object"}')
-Found = Iterator[tuple[str, Grammar]]  # with the field's name
+Found = Iterator[tuple[str, Grammar]]  # grammars, each with its field's name
 
 _NAMED = set(NamedSchema.__struct_fields__)
 _NAMED_SCHEMA = msgspec.json.Decoder(NamedSchema)
 _FIELDS = msgspec.json.Decoder(dict[str, Raw])
-# No `\s` before a rule: each line end of a run would be a start from which to scan the run.
+# Not `\s`: in a run of line ends the rest would be scanned again from each line end.
 _GBNF_RULE = re.compile(r"^[ \t]*[\w-]+\s*::=", re.MULTILINE)
 _LARK_RULE = re.compile(r"^[ \t]*(?:%llguidance\b|[?!]?[\w-]+(?:\[[^\]\n]*\])?\s*:)", re.MULTILINE)
 

@@ -1,4 +1,4 @@
-"""The routes of OpenAI's dialect, which read, convert, admit and answer a request.
+"""The routes of OpenAI's dialect: each reads, converts, admits and answers a request.
 
 Slow work runs in threads, off the event loop. A body is freed as soon as it is parsed, and the
 parsed fields as soon as the `GenerationRequest` is made.
@@ -145,7 +145,7 @@ class Reader:
         decoder: msgspec.json.Decoder[T],
         bulk: Callable[[Body], Part] | None = None,
     ) -> T:
-        """Parse the body; raise GatewayError for a bad body or another model.
+        """Parse the body; raise GatewayError for a bad body or a model that is not served.
 
         `bulk` is as in `parse_steps`.
         """

@@ -19,7 +19,7 @@ from gateway.prompts.generation_request import (
 )
 from gateway.prompts.sampling_defaults import SamplingDefaults
 
-_MAX_ID = 2**31 - 1  # ids travel as int32
+_MAX_ID = 2**31 - 1  # the engine takes ids as int32
 
 
 def generation_request(
@@ -69,7 +69,7 @@ def generation_request(
         max_tokens_may_shrink=max_tokens is None,
         text=_text_rules(wire, bounds),
         salt=wire.cache_salt,
-        # Only the tenant's record can make "batch" requests interactive.
+        # A request can lower its tenant's priority, but not raise it.
         priority="batch" if wire.service_tier == "flex" else "interactive",
         loads=checked_loads(wire, bounds),
         form=form,

@@ -127,7 +127,7 @@ class StructuredOutputs(Struct, frozen=True, kw_only=True):
 class CacheOptions(Struct, frozen=True, forbid_unknown_fields=True):
     """An extension: the request's use of the prefix cache, if the server lets requests choose."""
 
-    load: Loads | None = None  # cached blocks in host memory or on disk
+    load: Loads | None = None  # whether to load blocks from host memory or disk
 
 
 class Generating(Struct, frozen=True, kw_only=True):
@@ -273,4 +273,4 @@ class DetokenizeRequest(Struct, frozen=True, kw_only=True):
     """The body of `POST /detokenize`."""
 
     model: str | None = None
-    tokens: Annotated[Raw, Meta(extra_json_schema=_TOKENS_SCHEMA)]  # counted before it is parsed
+    tokens: Annotated[Raw, Meta(extra_json_schema=_TOKENS_SCHEMA)]  # ids are counted before parsing

@@ -33,7 +33,7 @@ from gateway.prompts.form_length import bounded, check_length
 from gateway.prompts.generation_request import AnswerForm, TextGrammar
 from gateway.turn_formats.structural_tag import StructuralTag
 
-Asked = Iterator[tuple[str, TextGrammar]]  # with the field's name
+Asked = Iterator[tuple[str, TextGrammar]]  # grammars, each with its field's name
 
 _TAG = msgspec.json.Decoder(StructuralTag)
 

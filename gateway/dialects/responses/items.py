@@ -19,7 +19,7 @@ from gateway.dialects.responses.schema import Item, ItemPart
 from gateway.errors import BadRequest
 
 REFERENCE = "item_reference"
-STORED = "previous_response_id"  # names the place of a stored response's items
+STORED = "previous_response_id"  # the request field that names a stored response
 ADDED_TOOLS, FOUND_TOOLS = "additional_tools", "tool_search_output"
 _TEXTS = {"input_text", "output_text", "text"}
 _PREFIXES = {

@@ -1,4 +1,4 @@
-"""The conversion of a parsed request, with the stored items that it names.
+"""The conversion of a parsed request, including the stored items that it names.
 
 Knows: in which order a request is checked, looked up and understood. Does not know: routes, or what
 is kept of an answer (`routes.py`).

@@ -46,7 +46,7 @@ from gateway.prompts.generation_request import (
 from gateway.prompts.pipeline.explaining import tool_parts
 from gateway.prompts.sampling_defaults import DIALECT_DEFAULTS, SamplingDefaults
 
-# Values of `include` that need nothing more from an answer.
+# Accepted values of `include`, which add nothing to an answer here.
 _INCLUDABLE = {
     "reasoning.encrypted_content",  # reasoning is shown as text, never encrypted
     "code_interpreter_call.outputs",  # hosted tools' results: there are none
@@ -60,7 +60,7 @@ _INCLUDABLE = {
 
 @dataclass(frozen=True, slots=True)
 class Understood:
-    """A converted request."""
+    """A converted request, with the response that its answer will complete."""
 
     generation_request: GenerationRequest
     begun: ResponseReply  # the response, without output
@@ -90,7 +90,7 @@ def understood(
     bounds: Bounds,
     defaults: SamplingDefaults = DIALECT_DEFAULTS,
 ) -> Understood:
-    """Convert `wire`, with the items `before`; raise BadRequest that names the wrong field."""
+    """Convert `wire`, which continues the items `before`; raise BadRequest that names the field."""
     placed = [Placed(item, STORED) for item in before]
     placed += [Placed(item, f"input[{place}]") for place, item in enumerate(items)]
     if not placed:
@@ -145,7 +145,7 @@ def _generation_request(
         max_tokens_may_shrink=wire.max_output_tokens is None,
         text=TextRules(),
         salt=wire.cache_salt,
-        # Only the tenant's record can make "batch" requests interactive.
+        # A request can lower its tenant's priority, but not raise it.
         priority="batch" if wire.service_tier == "flex" else "interactive",
         form=form,
     )

@@ -116,7 +116,7 @@ class OutputLocalShell(Struct, frozen=True, kw_only=True, tag_field="type", tag=
 
 
 class OutputShell(Struct, frozen=True, kw_only=True, tag_field="type", tag="shell_call"):
-    """Command lines that the client runs."""
+    """A call of shell commands that the client runs."""
 
     id: str
     status: ItemStatus
@@ -125,7 +125,7 @@ class OutputShell(Struct, frozen=True, kw_only=True, tag_field="type", tag="shel
 
 
 class OutputPatch(Struct, frozen=True, kw_only=True, tag_field="type", tag="apply_patch_call"):
-    """A file that the client creates, updates or deletes."""
+    """A call to create, update or delete a file, which the client runs."""
 
     id: str
     status: ItemStatus

@@ -191,7 +191,7 @@ def _add_counting(router: APIRouter, parts: RouteParts, creation: ResponsesCreat
 
     @router.post("/compact", include_in_schema=False)
     async def compact(permit: PermitOf) -> Response:
-        del permit  # a caller without a key never gets here
+        del permit  # the permit only keeps out callers without a key
         raise NotFound(
             "nothing here compacts a conversation; ask for a summary of it with /v1/responses",
             code="unknown_url",
@@ -208,7 +208,7 @@ def _add_stored(router: APIRouter, parts: RouteParts, stored: StoredResponses) -
 
     async def answered(body: bytes, permit: Permit, request: Request) -> Response:
         gathered(request.scope).grow(len(body))  # until the client has the body
-        await asyncio.sleep(0)  # a request cut off for the growth ends here
+        await asyncio.sleep(0)  # a request cancelled for its memory ends here
         await permit.give_back()
         return await answer_of(in_pieces(body), limit_headers(permit.standing))
 

@@ -77,7 +77,7 @@ class StoredResponses:
 
     @asynccontextmanager
     async def _reading(self, body: BodyLease, responses: int) -> AsyncIterator[list[Content]]:
-        """Lease memory for `responses` at their largest; keep the lease of those that were read."""
+        """Lease memory for `responses` of the largest size; keep the lease for responses read."""
         read: list[Content] = []
         before = body.size
         most = before + responses * self.bounds.max_response_bytes
@@ -128,7 +128,7 @@ class StoredResponses:
     async def keep(
         self, tenant_id: str, response_id: str, created_at: float, content: Content
     ) -> bool:
-        """Store the response; return False if that fails, and the answer then says so."""
+        """Store the response; return whether it was stored."""
         bounds = self.bounds
         record = StoredResponse(
             id=response_id,

@@ -1,4 +1,4 @@
-"""The reading of one tool of a list: its form for the model, and the form of its calls.
+"""The reading of one tool in a request: its form for the model, its calls' for the client.
 
     function        as it is
     custom          as a function that takes text (`gateway/prompts/chats/offered_tools.py`)
@@ -81,7 +81,7 @@ class _Run(_Marked, frozen=True, kw_only=True):
 
 
 class Called(Struct, frozen=True):
-    """The form in which the client gets a call."""
+    """The kind, name and namespace of a tool's calls, as the client gets them."""
 
     kind: Kind
     name: str

@@ -47,9 +47,9 @@ class Toolset:
 
     offered: dict[Key, Offered] = field(default_factory=dict)
     passed_over: list[PassedOver] = field(default_factory=list)
-    marks: list[tuple[int, CacheControl]] = field(default_factory=list)  # of the request's `tools`
+    marks: list[tuple[int, CacheControl]] = field(default_factory=list)  # the request's breakpoints
     in_place: dict[int, list[Tool]] = field(default_factory=dict)  # tools by their item's index
-    _num_shown: int = 0  # tools shown with the request's
+    _num_shown: int = 0  # number of tools shown first
     _keys: dict[str, Key] = field(default_factory=dict)  # keys by shown name
 
     @classmethod

@@ -20,7 +20,7 @@ class UnmarkedText:
     reads_reasoning: ClassVar[bool] = False
 
     def __init__(self, special_tokens: Mapping[str, int] | None = None) -> None:
-        """Take `special_tokens` of the loaded tokenizer, ids by text; see `grammar.py`."""
+        """Take the loaded tokenizer's `special_tokens`, ids by text; see `grammar.py`."""
         self.special_tokens = special_tokens or {}
 
     @property

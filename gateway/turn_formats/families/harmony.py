@@ -60,7 +60,7 @@ class HarmonyFormat:
     call_marks: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, special_tokens: Mapping[str, int] | None = None) -> None:
-        """Take `special_tokens` of the loaded tokenizer, ids by text; see `grammar.py`."""
+        """Take the loaded tokenizer's `special_tokens`, ids by text; see `grammar.py`."""
         self._special_tokens = special_tokens or {}
 
     @property

@@ -89,7 +89,7 @@ def _call(grammar: GrammarText, tools: Sequence[ToolSpec], opens: str = "") -> s
 
 
 def _arguments(grammar: GrammarText, tool: ToolSpec) -> str:
-    """Write the grammar of arguments in schema order; of any arguments if it names none."""
+    """Write the grammar of a tool's arguments in schema order, or of any if none are named."""
     properties = properties_of(tool)
     if properties is None:
         one = grammar.rule("any", f"{_ANY_PARAMETER} {grammar.json({}, strict=False)}")
@@ -103,7 +103,7 @@ def _arguments(grammar: GrammarText, tool: ToolSpec) -> str:
 
 
 def _value(grammar: GrammarText, tool: ToolSpec, schema: Schema) -> str:
-    """Write a value's grammar: a boolean as in Python, all else as JSON, which is parsed too."""
+    """Write a value's grammar: a boolean in Python, else JSON, which the parser reads as well."""
     if schema.get("type") == "boolean" and words_of(schema) is None:
         return '("True" | "False")'
     return grammar.value(tool, schema)

@@ -82,7 +82,7 @@ def _line(grammar: GrammarText) -> str:
 
 
 def _parameters(grammar: GrammarText, tool: ToolSpec) -> str:
-    """Write the grammar of parameters in schema order; of any parameters if it names none."""
+    """Write the grammar of a tool's parameters in schema order, or of any if none are named."""
     properties = properties_of(tool)
     if properties is None:
         value = grammar.up_to(f"\n{_PARAMETER_END}\n")

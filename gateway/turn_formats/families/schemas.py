@@ -192,7 +192,7 @@ class _Resolver:
         return self._targets[reference]
 
     def _dicts(self, parts: Iterable[Any], keys: int = 0) -> Iterator[Schema]:
-        """Yield the schemas among `parts`, within the limit; each counts with `keys` more keys."""
+        """Yield the schemas among `parts`, up to the limit, which their keys and `keys` use up."""
         for part in parts:
             if self._left <= 0:
                 return
