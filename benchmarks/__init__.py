@@ -1,4 +1,4 @@
-"""Benchmarks. Every figure in the docs is beside the command of these that measures it.
+"""Benchmarks. Each figure in the docs stands beside the benchmark command that measures it.
 
 `everything` runs all; the others import nothing of each other but `record`, `running` and
 `handbook_answers`.

@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: all of them."""
+"""`python -m benchmarks`: runs all benchmarks."""
 
 import typer
 

@@ -1,4 +1,4 @@
-"""The benchmarks of docs/performance.md with one command, and one JSON file of what they found.
+"""All benchmarks of docs/performance.md with one command, and their results in one JSON file.
 
     python -m benchmarks [--model llama-3.1-8b] [--only kernels,step] [--only all] [--quick]
 
@@ -33,7 +33,7 @@ LIBRARIES = ("torch", "triton", "numpy", "msgspec", "uvicorn", "aiohttp")
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkPart:
-    """One process: a module, its words for --quick, and the seconds it may take."""
+    """A part: one module run in its own process, its --quick arguments, and its time limit."""
 
     name: str
     module: str
@@ -79,7 +79,7 @@ class PartOutcome:
 
     name: str
     seconds: float
-    exit_status: int | None  # None: its time was up
+    exit_status: int | None  # None: the time limit was reached
     records: list[dict[str, Any]]
 
 
@@ -94,7 +94,7 @@ def main(
     ] = 0,
     out: Annotated[Path, typer.Option(help="File for the JSON.")] = Path("benchmarks.json"),
 ) -> None:
-    """Run the parts and write the file; ends with status 1 where a part failed."""
+    """Run the parts and write the results file; exit status 1 if a part failed."""
     parts = chosen(only)
     model = model or ("llama-3.1-8b" if torch.cuda.is_available() and not quick else "handbook")
     outcomes = []
@@ -102,7 +102,7 @@ def main(
         limit = limit_s or part.limit_s
         progress(f"[{number}/{len(parts)}] {part.name}, at most {limit:.0f} s")
         outcomes.append(run_part(part.name, command_of(part, model, quick=quick), limit))
-        # Written after each part, so that nothing is lost if a later one fails.
+        # Written after each part, so that no result is lost if a later part fails.
         write(out, model, outcomes)
     progress(f"written to {out}")
     if any(outcome.exit_status != 0 for outcome in outcomes):
@@ -110,7 +110,7 @@ def main(
 
 
 def chosen(only: str) -> list[BenchmarkPart]:
-    """Return the parts with these names, in the order of running; raise BadParameter."""
+    """Return the parts with these names, in running order; raise BadParameter."""
     names = {name.strip() for name in (ALL if only == "all" else only).split(",")}
     unknown = names - {part.name for part in PARTS}
     if unknown:
@@ -126,7 +126,7 @@ def command_of(part: BenchmarkPart, model: str, *, quick: bool) -> list[str]:
 
 
 def run_part(name: str, command: list[str], limit_s: float) -> PartOutcome:
-    """Run a command for at most `limit_s`; collect and show its lines of JSON."""
+    """Run a part's command for at most `limit_s`; collect and show its JSON lines."""
     started = time.perf_counter()
     paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     environment = {**os.environ, "PYTHONPATH": paths}
@@ -151,7 +151,7 @@ def run_part(name: str, command: list[str], limit_s: float) -> PartOutcome:
 
 
 def write(out: Path, model: str, outcomes: list[PartOutcome]) -> None:
-    """Write the whole file."""
+    """Write the results file."""
     report = {
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": _commit(),
@@ -164,7 +164,7 @@ def write(out: Path, model: str, outcomes: list[PartOutcome]) -> None:
 
 
 def _commit() -> str:
-    """Name the commit, "-dirty" if the tree differs from it; "unknown" outside of a checkout."""
+    """Return the commit's name, "-dirty" for a modified tree, "unknown" outside of a checkout."""
     command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     described = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     return described.stdout.strip() or "unknown"

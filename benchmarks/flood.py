@@ -35,15 +35,15 @@ from cli.options.flags import flattened
 from tests.doubles.engine.shapes import EMBEDDED
 
 WARM_UP = 3
-FIRST_ID = 300  # below lie special tokens and bytes
-BUSY_S = 0.2  # before a refused request of the flood is sent again
-FLOOD_ON_S = 2.0  # for the flood to fill the server before measuring
+FIRST_ID = 300  # smaller ids are special tokens and bytes
+BUSY_S = 0.2  # wait before the flood repeats a refused request
+FLOOD_ON_S = 2.0  # time for the flood to fill the server before measuring
 START_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
 class AskedPrompt:
-    """The requests of flood and victim."""
+    """The requests of flood and victim: prompt and answer lengths."""
 
     streams: Annotated[int, typer.Option(help="Of the flood, at once.")] = 16
     floods: Annotated[int, typer.Option(help="Tenants that the flood comes from.")] = 1
@@ -62,7 +62,7 @@ class AskedPrompt:
 
 @dataclass
 class Asker:
-    """One tenant's requests, one after the other: prompts of random tokens."""
+    """One tenant's sequential requests with prompts of random tokens."""
 
     sender: Sender
     model: str
@@ -71,7 +71,7 @@ class Asker:
     refused: int = 0
 
     async def ask(self, prompt_tokens: int, max_tokens: int) -> float | None:
-        """Ask and read to the end; seconds to the first token, None when it was refused."""
+        """Send a request, read its answer; return the seconds to first token, None if refused."""
         prompt = self.dice.choices(range(FIRST_ID, self.asked.vocab), k=prompt_tokens)
         outcome = await self.sender.ask(stream_body(self.model, max_tokens) | {"prompt": prompt})
         if outcome.error is None:
@@ -81,7 +81,7 @@ class Asker:
         raise RuntimeError(outcome.error)
 
     async def ask_in_turn(self, prompt: int, asks: int) -> list[float]:
-        """Ask like the victim, with pauses; the seconds to the first token of each request."""
+        """Send the victim's requests with pauses; return the seconds to the first token of each."""
         times = []
         for _ in range(asks):
             await asyncio.sleep(self.asked.pause * (0.5 + self.dice.random()))
@@ -92,7 +92,7 @@ class Asker:
         return times
 
     async def ask_for_ever(self) -> None:
-        """Ask like one stream of the flood."""
+        """Send one stream of the flood's requests, for ever."""
         while True:
             if await self.ask(self.asked.flood_prompt, self.asked.flood_output) is None:
                 self.refused += 1
@@ -122,7 +122,7 @@ async def measure(server: Running, keys: list[str], asked: AskedPrompt, prompt: 
             await asyncio.sleep(FLOOD_ON_S)
             beside += await victim.ask_in_turn(prompt, asked.asks // asked.rounds)
             if flooding.done():
-                await flooding  # raises what ended it
+                await flooding  # raises the error that ended the flood
             flooding.cancel()
             await asyncio.gather(flooding, return_exceptions=True)
             await asyncio.to_thread(wait_until_idle, server)
@@ -131,7 +131,7 @@ async def measure(server: Running, keys: list[str], asked: AskedPrompt, prompt: 
 
 
 def wait_until_idle(server: Running) -> None:
-    """Return when nothing runs or waits."""
+    """Return when no request runs or waits."""
     while any(server.admin("GET", "cache/stats")["queue"].values()):
         time.sleep(BUSY_S)
 
@@ -157,7 +157,7 @@ def main(
         list[int] | None, typer.Option(help="Tokens; may be given several times.")
     ] = None,
 ) -> None:
-    """Measure each length of prompt."""
+    """Measure each prompt length."""
     if bool(url) != bool(admin_key):
         raise typer.BadParameter("--url and --admin-key go together")
     settings = {"cache_tokens": "65536"}

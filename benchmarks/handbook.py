@@ -1,4 +1,4 @@
-"""The saving of a cached prefix on this machine: time to the first token, cold and warm.
+"""The time that a cached prefix saves on this machine: time to first token, cold and warm.
 
 Against a running server with the embedded model:
 
@@ -25,7 +25,7 @@ from handbook.training.text import make_handbook, make_questions
 
 
 class TimedAnswer(NamedTuple):
-    """One streamed answer."""
+    """The times of one streamed answer."""
 
     seconds: float  # from sending the request to the first content
     prompt_tokens: int
@@ -68,8 +68,8 @@ def main(
     rounds: int = 8,
     warm: int = 4,
 ) -> None:
-    """Print one JSON line with the medians."""
-    answers: list[list[TimedAnswer]] = []  # of each round, the cold one first
+    """Print a JSON line with the medians."""
+    answers: list[list[TimedAnswer]] = []  # of each round, the cold answer first
     right, seed = 0, time.time_ns()
     headers = {"Authorization": f"Bearer {key}"}
     with httpx.Client(base_url=url, headers=headers, timeout=120) as client:

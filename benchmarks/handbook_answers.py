@@ -1,4 +1,4 @@
-"""Questions about handbooks with their answers, and an engine in this process that is asked them.
+"""Questions about handbooks with their answers, and an engine in this process to answer them.
 
 Knows: the embedded model's chats as token ids. Does not know: formats of weights or KV.
 """
@@ -28,13 +28,13 @@ LONGEST_ANSWER = 48
 class Case:
     """A chat of token ids up to its answer, and the right answer with its end."""
 
-    handbook: int  # its number; each has a namespace of its own
+    handbook: int  # the handbook's number; each handbook has its own namespace
     prompt: list[int]
     answer: list[int]
 
 
 def draw_cases(tokenizer: Tokenizer, number: int, questions: int, tokens: int) -> list[Case]:
-    """Draw questions about the held-out handbook of this number, of about `tokens` tokens each."""
+    """Draw questions about held-out handbook number `number`, of about `tokens` tokens each."""
     handbook = make_handbook(number, max(1, tokens // TOKENS_PER_FACT))
     cases = []
     for question in make_questions(handbook, number, questions):
@@ -49,13 +49,13 @@ def draw_cases(tokenizer: Tokenizer, number: int, questions: int, tokens: int) -
 
 
 def room_for(cases: Sequence[Case], block_size: int) -> int:
-    """Count the tokens of a pool in which these find each other's prompts."""
+    """Count the tokens of a pool that keeps the handbooks of all these cases cached."""
     longest = max(len(case.prompt) for case in cases)
     return len(cases) * (longest + LONGEST_ANSWER + 2 * block_size)
 
 
 class AskedEngine:
-    """An engine that is asked rounds of questions, and judged."""
+    """An engine that answers rounds of questions, and a judge of its answers."""
 
     def __init__(self, config: EngineConfig, opened: OpenedModel) -> None:
         self._link = MemoryLink(sleeps=True)
@@ -64,7 +64,7 @@ class AskedEngine:
         self._asked = 0
 
     def right(self, cases: Sequence[Case], *, cached: bool) -> list[bool]:
-        """Ask all at once; tell for each whether the greedy answer is the right one.
+        """Ask all questions at once; return for each whether the greedy answer is right.
 
         `cached`: whether their handbooks must be found in the cache, or must not.
         """

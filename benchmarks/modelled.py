@@ -1,4 +1,4 @@
-"""Predictions of workloads and floods on a GPU: the engine's core before a modelled device.
+"""Predictions of workloads and floods on a GPU: the engine's core on a modelled device.
 
     python -m benchmarks.modelled [--max-step-ms 60] [--cold]
     python -m benchmarks.modelled --bursts [--mixture]
@@ -46,19 +46,19 @@ from tests.doubles.modelled.replay import VOCAB, Replay, request
 
 NAMES: tuple[WorkloadName, ...] = ("mixed", "tenants", "multiturn", "agents")
 BURSTS: tuple[WorkloadName, ...] = ("mixed", "itl")
-# Of the keys that decodes of *tenants* read 1,024 are all rows' and 3,072 those of some four rows:
-# a little less than these would give, since rows of a tenant do not always meet.
+# Of the keys that decodes of *tenants* read, all rows share 1,024 and about four rows share 3,072:
+# slightly less than in fact, since rows of one tenant do not always run together.
 READ_ONCE = {"tenants": 0.72}
-ON_THE_WAY_S = 5e-3  # from a last token through the client to the engine
-FLOW = "tenant"  # one for all, as with one key
-WARM_UP_S = 2.0  # of a flood, as in `benchmarks.flood`
-EQUALS, EACH = 16, 4  # tenants that ask alike, and streams of each
+ON_THE_WAY_S = 5e-3  # time from a last token through the client to the engine's next request
+FLOW = "tenant"  # a single flow, as with a single API key
+WARM_UP_S = 2.0  # warm-up of a flood, as in `benchmarks.flood`
+EQUALS, EACH = 16, 4  # tenants with equal load, and streams of each tenant
 EQUAL_REQUESTS = 512
 
 
 @dataclass(frozen=True, slots=True)
 class WorkloadOptions:
-    """The conversations of *multiturn*, and the seed of what is drawn."""
+    """The conversations of *multiturn*, and the seed of the random draws."""
 
     conversations: int = 64
     seed: int = 7
@@ -72,7 +72,7 @@ class WorkloadOptions:
 
     @property
     def model(self) -> ProductModel:
-        """The model of steps' times."""
+        """Return the model of step times."""
         return MixtureModel() if self.mixture else ProductModel()
 
 
@@ -91,7 +91,7 @@ class FloodOptions:
 
 @dataclass(frozen=True, slots=True)
 class ModelledEngine:
-    """The engine whose behaviour is predicted. The last two: of floods and equals."""
+    """The modelled engine's settings; the last two are for floods and for equal tenants."""
 
     max_batch_tokens: int = 8192
     max_step_ms: Annotated[float, typer.Option(min=0, help="As of `ratoon serve`.")] = (
@@ -106,18 +106,18 @@ class ModelledEngine:
 
     @property
     def limits(self) -> StepLimits:
-        """The bounds of its steps."""
+        """Return the bounds of the engine's steps."""
         return StepLimits(self.max_batch_tokens, 256, self.max_step_ms / 1e3 or None)
 
     def replay(self) -> Replay:
-        """Replay this engine with a price a token, without clients yet."""
+        """Return a replay on this engine with its times per token, at first without clients."""
         model = StepModel(eager_launch=self.eager_launch_ms / 1e3)
         return Replay(self.limits, model=model, noise=self.noise)
 
 
 @dataclass
 class WorkloadDrive:
-    """Chains of a phase, `concurrency` of them at once."""
+    """The chains of a phase, of which `concurrency` run at once."""
 
     replay: Replay
     chains: Iterator[Chain]
@@ -127,14 +127,14 @@ class WorkloadDrive:
     _number: count[int] = field(default_factory=count)
 
     def start(self) -> None:
-        """Begin the next chain, if there is one."""
+        """Start the next chain, if there is any."""
         chain = next(self.chains, None)
         if chain is not None:
             self.running += 1
             self._ask(prompts_of(chain))
 
     def _ask(self, prompts: Iterator[tuple[list[int], int]]) -> None:
-        """Ask the next request of a chain; at its end start another."""
+        """Send the next request of a chain; at the chain's end start another chain."""
         asked = next(prompts, None)
         if asked is None:
             self.running -= 1
@@ -165,7 +165,7 @@ class WorkloadDrive:
 
 
 def warmed(replay: Replay) -> Replay:
-    """Run one long prompt; return the same replay."""
+    """Run one long prompt as a warm-up; return the replay."""
     one = replay.stream(FLOW, 4096, 8)
     one.start()
     replay.run(lambda: one.finished > 0)
@@ -174,7 +174,7 @@ def warmed(replay: Replay) -> Replay:
 
 
 def predict(phase: LoadPhase, replay: Replay) -> None:
-    """Replay one phase and tell one line."""
+    """Replay one phase and print its JSON line."""
     device, begun = replay.device, replay.time.now
     steps = len(device.steps)
     device.model = replace(device.model, read_once=READ_ONCE.get(phase.name, 0.0))
@@ -198,7 +198,7 @@ def predict(phase: LoadPhase, replay: Replay) -> None:
 
 
 def predict_workloads(limits: StepLimits, asked: WorkloadOptions) -> None:
-    """Replay the phases of workloads, each on an engine of its own, or of bursts all on one."""
+    """Replay workloads, each phase on a new engine; bursts all run on one engine."""
     sizes = WorkloadSizes(conversations=asked.conversations)
     replay: Replay | None = None
     for name in BURSTS if asked.bursts else NAMES:
@@ -210,7 +210,7 @@ def predict_workloads(limits: StepLimits, asked: WorkloadOptions) -> None:
 
 
 def predict_flood(replay: Replay, asked: FloodOptions, prompt: int) -> None:
-    """Predict the victim's first tokens, alone and beside the flood, and the work meanwhile."""
+    """Predict the victim's times to first token without and with the flood, and the work."""
     alone = replay.stream("victim", prompt, asked.victim_output, asked.pause)
     alone.start()
     replay.run(lambda: alone.finished >= asked.asks // 3)
@@ -240,12 +240,12 @@ def predict_flood(replay: Replay, asked: FloodOptions, prompt: int) -> None:
         **times,
         all_tokens_per_s=sum(row.num_new for row in rows) / seconds,
         flood_tokens_per_s=tokens / seconds,
-        idle_share=(device.idle - idle) / seconds,  # of the time in which the device stood still
+        idle_share=(device.idle - idle) / seconds,  # of the time in which the device was idle
     )
 
 
 def requests_a_second(replay: Replay, *, pause_s: float) -> float:
-    """Measure equal tenants, each with a prefix of its own."""
+    """Measure the rate of equal tenants, each with its own prefix."""
     dice = random.Random(3)
     all_of_them = []
     for flow in range(EQUALS):
@@ -269,7 +269,7 @@ def main(
     flood: Annotated[bool, typer.Option("--flood", help="A visitor beside a flood.")] = False,
     equals: Annotated[bool, typer.Option("--equals", help="Tenants that all ask alike.")] = False,
 ) -> None:
-    """Predict workloads, or a flood, or equal tenants; print a line of JSON for each."""
+    """Predict workloads, or a flood, or equal tenants; print a JSON line for each."""
     if equals:
         per_s = requests_a_second(engine.replay(), pause_s=asked.pause)
         emit(f"{EQUALS} equal tenants", requests_per_s=per_s)

@@ -1,4 +1,4 @@
-"""Time to the first token behind a published system prompt, compared with sharing everything.
+"""Time to first token behind a published system prompt, compared with sharing everything.
 
     python -m benchmarks.published [--tenants 60] [--system 714] [--question 15]
 
@@ -34,14 +34,14 @@ BOUNDS = Bounds(
     num_blocks=1024, block_size=SIZE, max_batch_tokens=512, max_running=8, overlap_scheduling=True
 )
 SECRET = b"s" * 32
-FIRST_ID = 300  # below lie special tokens and bytes
+FIRST_ID = 300  # smaller ids are special tokens and bytes
 VOCABULARY = 2000
 SAMPLING = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True)
 WARM_UP = 5  # tenants whose times are not counted
 
 
 def publish(engine: RealEngine, namespaces: Namespaces, system: TokenIds) -> None:
-    """Pin the system prompt, as a gateway does with what is published."""
+    """Pin the system prompt, like a gateway that publishes it."""
     whole = filled_up(system, SIZE)
     namespace = namespaces.published(EVERYONE, engine.fingerprint)
     keys = block_keys(NamespacePath.single(namespace), whole, SIZE)
@@ -54,7 +54,7 @@ def publish(engine: RealEngine, namespaces: Namespaces, system: TokenIds) -> Non
 def first_token(
     engine: RealEngine, namespaces: Namespaces, tenant: str, prompt: TokenIds
 ) -> tuple[float, int]:
-    """Time the first token of a request as its tenant, in seconds; return its cached tokens too."""
+    """Time a tenant's first token, in seconds; return the request's cached tokens too."""
     began = time.perf_counter()
     path = namespaces.path(Caller(tenant, "key"), None, prompt, engine.fingerprint, SIZE)
     request = Generate(
@@ -79,7 +79,7 @@ def main(
     system: Annotated[int, typer.Option(help="Tokens of the system prompt.")] = 714,
     question: Annotated[int, typer.Option(help="Tokens of each question.")] = 15,
 ) -> None:
-    """Print one JSON line a way of sharing."""
+    """Print a JSON line for each way of sharing."""
     random, engine = np.random.default_rng(0), RealEngine(str(EMBEDDED), BOUNDS)
     prefix = random.integers(FIRST_ID, VOCABULARY, system, np.int32)
     index = PublishedIndex()
@@ -93,7 +93,7 @@ def main(
     answers: dict[str, list[tuple[float, int]]] = {name: [] for name, _ in ways}
     for number in range(tenants + WARM_UP):
         own = random.integers(FIRST_ID, VOCABULARY, question, np.int32)
-        own[0] = FIRST_ID + number  # what is published is all that two prompts have in common
+        own[0] = FIRST_ID + number  # two prompts share only the published prefix
         turn = number % len(ways)
         for name, namespaces in (*ways[turn:], *ways[:turn]):
             prompt = np.concatenate([prefix, own])

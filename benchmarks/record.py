@@ -1,4 +1,4 @@
-"""The reports of benchmarks: one JSON object a line on standard output.
+"""The output of benchmarks: one JSON object a line on standard output.
 
 Progress for people goes to standard error. `benchmarks.everything` gathers the lines of all
 benchmarks; each can be read by itself too.
@@ -15,22 +15,22 @@ from cli.load.percentiles import percentile
 
 
 def emit(name: str, **numbers: Any) -> None:
-    """Print one measurement. The name of a number ends with its unit."""
+    """Print one measurement; the names of numbers end with their units."""
     print(json.dumps({"name": name, **{key: _short(value) for key, value in numbers.items()}}))
     sys.stdout.flush()
 
 
 def progress(words: str) -> None:
-    """Print a line for people."""
+    """Print a line of progress for people."""
     print(words, file=sys.stderr, flush=True)
 
 
 def p50_and_p99(seconds: Sequence[float]) -> dict[str, float]:
-    """Compute two percentiles of times, in milliseconds."""
+    """Compute the median and 99th percentile of times, in milliseconds."""
     ordered = sorted(seconds)
     return {f"p{percent}_ms": percentile(ordered, percent) * 1e3 for percent in (50, 99)}
 
 
 def _short(value: Any) -> Any:
-    """Round to four significant digits: more than two runs agree on."""
+    """Round to four significant digits: repeated runs agree on no more."""
     return float(f"{value:.4g}") if isinstance(value, float) else value

@@ -1,4 +1,4 @@
-"""The added time of an engine's start with a full disk tier.
+"""The start time that a full disk tier adds to an engine.
 
     python -m benchmarks.restart --gib 10 [--block-kib 2048] [--device-gib 2] [--directory D]
 
@@ -50,14 +50,14 @@ FINGERPRINT = bytes(32)
 CPU = torch.device("cpu")
 BLOCK_SIZE = 16  # tokens
 TENANTS = 20
-TRUNK_BLOCKS = 60  # of a tenant's system prompt
+TRUNK_BLOCKS = 60  # blocks of a tenant's system prompt
 CONVERSATION_BLOCKS = (10, 400)
-AT_ONCE = 32  # blocks being written
-Trunk = tuple[NamespacePath, bytes, int]  # the last block's key, and how many blocks there are
+AT_ONCE = 32  # blocks written at once
+Trunk = tuple[NamespacePath, bytes, int]  # namespaces, the last block's key, number of blocks
 
 
 def chains(num_blocks: int) -> Iterator[BlockRecord]:
-    """Yield `num_blocks` records, parents before children, as a cache would have written them."""
+    """Yield `num_blocks` records, parents before children, like a cache would have written them."""
     random, trunks = np.random.default_rng(0), dict[int, Trunk]()
     left = num_blocks
     while left:
@@ -79,7 +79,7 @@ def chains(num_blocks: int) -> Iterator[BlockRecord]:
 def _run(
     trunk: Trunk, length: int, hits: int, random: np.random.Generator
 ) -> Iterator[BlockRecord]:
-    """Yield `length` blocks after those of the trunk."""
+    """Yield `length` blocks that follow the trunk's blocks."""
     path, parent, first = trunk
     ids = random.integers(0, 128_000, length * BLOCK_SIZE).astype(np.int32)
     keys = block_keys(path, ids, BLOCK_SIZE, parent=parent, first_block=first)
@@ -90,7 +90,7 @@ def _run(
 
 
 def fill(config: DiskConfig) -> int:
-    """Write a record into every slot, with noise for its content; returns how many there are."""
+    """Write a record with random content into every slot; return the number of records."""
     host = HostPool(AT_ONCE, config.block_bytes, CPU)
     host.tensor.random_()
     disk = DiskTier(config, host, CPU)
@@ -110,7 +110,7 @@ def fill(config: DiskConfig) -> int:
 
 
 def start(name: str, config: EngineConfig, pool: DevicePool) -> float:
-    """Start as `engine.main` does, print, and end without writing; seconds until it was ready."""
+    """Start like `engine.main`, print, and stop without saving; return the seconds until ready."""
     said: list[float] = []
 
     def clock() -> float:
@@ -141,17 +141,17 @@ def start(name: str, config: EngineConfig, pool: DevicePool) -> float:
     said.clear()
     blocks = warm_up(core.components)
     ready = time.monotonic()
-    restored = said[1] if len(said) > 1 else ready  # asked again once loads are begun
+    restored = said[1] if len(said) > 1 else ready  # the time at which loads have begun
     ways = core.components.copies.ways.values()
     emit(
         name,
-        cached_gib=cached,  # what of the file was in memory
-        open_s=opened - began,  # shared memory, the disk's process, its file
-        restore_s=restored - opened,  # all headers read and checked, the tree made
-        load_s=ready - restored,  # the hottest blocks, read, checked and copied; cut off in time
+        cached_gib=cached,  # the part of the file in the page cache
+        open_s=opened - began,  # opening shared memory, the disk's process, and its file
+        restore_s=restored - opened,  # reading and checking all headers, and making the tree
+        load_s=ready - restored,  # reading, checking and copying the hottest blocks
         ready_s=ready - began,
         blocks=blocks,
-        loaded=sum(way.moves for way in ways),  # when it was ready
+        loaded=sum(way.moves for way in ways),  # moves until the engine was ready
         under_way=sum(way.under_way for way in ways),
         failed=sum(way.failed for way in ways),
     )
@@ -160,19 +160,19 @@ def start(name: str, config: EngineConfig, pool: DevicePool) -> float:
 
 
 def data_of(config: EngineConfig) -> Path:
-    """Return the file that the blocks lie in."""
+    """Return the path of the file of blocks."""
     return Path(str(config.cache.disk_cache_dir)) / "blocks" / "data.mdb"
 
 
 def drop_from_memory(path: Path) -> None:
-    """Let nothing of the file be in the page cache."""
+    """Drop the file from the page cache."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def cached_bytes(path: Path) -> int:
-    """Count the bytes of the file that are in the page cache."""
+    """Count the file's bytes in the page cache."""
     if not path.exists() or not path.stat().st_size:
         return 0
     with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
@@ -182,12 +182,12 @@ def cached_bytes(path: Path) -> int:
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.mincore(first, ctypes.c_size_t(len(mapped)), present):
             raise OSError(ctypes.get_errno(), "mincore")
-        del first  # or the mapping could not be closed
+        del first  # otherwise the mapping could not be closed
         return sum(page & 1 for page in present) * mmap.PAGESIZE
 
 
 def measure(directory: Path, gib: float, block_kib: int, device_gib: float) -> None:
-    """Measure a cold start, and starts on a full disk; `gib` is what its blocks come to."""
+    """Measure a cold start, then starts on a full disk tier with `gib` GiB of blocks."""
     per_block = block_kib << 10
     layer = alike_layers(1, 1, 64, "bfloat16", BLOCK_SIZE)
     layout = alike_layers(per_block // layer.block_bytes, 1, 64, "bfloat16", BLOCK_SIZE)
@@ -218,7 +218,7 @@ def main(
     device_gib: Annotated[float, typer.Option(help="The device's pool.")] = 2.0,
     directory: Annotated[Path, typer.Option(help="Where to write.")] = Path("/tmp"),
 ) -> None:
-    """Print one JSON line a start."""
+    """Print a JSON line for each start."""
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
         measure(Path(scratch), gib, block_kib, device_gib)
 

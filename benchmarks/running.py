@@ -1,4 +1,4 @@
-"""A server under measurement: `ratoon serve` as its users start it, in a directory of its own."""
+"""A server under measurement: `ratoon serve` as users start it, in a temporary directory."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from tests.doubles.ports import free_port
 
 RATOON = (sys.executable, "-c", "from cli.main import main; main()")
 STOP_S = 60.0
-LAST_WORDS = 4000  # characters of the log of a server that did not start
+LAST_WORDS = 4000  # characters shown of the log of a server that did not start
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A server that takes requests."""
+    """A running server that takes requests."""
 
     url: str
     key: str
     admin_key: str
     pid: int
-    ready_s: float  # from its start until it took requests
+    ready_s: float  # from the server's start until it took requests
 
     def model(self) -> str:
         """Return the name of the served model."""
         return str(self._ask(self.key, "GET", "/v1/models")["data"][0]["id"])
 
     def admin(self, method: str, path: str, body: object = None) -> Any:
-        """Ask an administrative route."""
+        """Call an administrative route."""
         return self._ask(self.admin_key, method, f"/admin/{path}", body)
 
     @contextmanager
     def tenants(self, count: int) -> Iterator[list[str]]:
-        """Create so many tenants and yield their keys; remove them after the block."""
+        """Create so many tenants and yield their keys; remove the tenants after the block."""
         made: list[str] = []
         try:
             keys = []
@@ -68,7 +68,7 @@ class Running:
 def running(
     model_dir: Path, data_dir: Path, *, start_s: float, **settings: str
 ) -> Iterator[Running]:
-    """Start a server with `RATOON_*` settings (in lower case), and stop it after the block.
+    """Start a server with `RATOON_*` settings (lower-case names); stop it after the block.
 
     Raises TimeoutError when it is not ready after `start_s`, RuntimeError when it ends.
     """
@@ -108,7 +108,7 @@ def _wait_until_ready(
             if httpx.get(url + "/readyz", timeout=5).status_code == 200:
                 return
         except httpx.HTTPError:
-            pass  # not listening yet
+            pass  # the server is not listening yet
         time.sleep(0.05)
     raise TimeoutError("the server did not come up in time")
 

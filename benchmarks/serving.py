@@ -36,7 +36,7 @@ Settings = Annotated[
 def main(
     model: str = "handbook", quick: bool = False, workloads: str = "", settings: Settings = None
 ) -> None:
-    """Print one JSON line a phase."""
+    """Print a JSON line for each phase."""
     names = (workloads or (QUICK if quick else ",".join(WORKLOADS))).split(",")
     with tempfile.TemporaryDirectory(prefix="ratoon-") as scratch:
         directory = model_directory(model, Path(scratch))
@@ -65,7 +65,7 @@ def _run(server: Running, name: str, vocab: int, *, small: bool) -> None:
 
 
 def _numbers(report: dict[str, Any]) -> dict[str, Any]:
-    """Select what the tables compare."""
+    """Select the numbers that the tables compare."""
     numbers = {name: report[name] for name in COMPARED}
     for kind in ("ttft", "itl"):
         summary = report[f"{kind}_s"]

@@ -1,1 +1,1 @@
-"""`ratoon bench` beside other load generators, on one server."""
+"""Comparison of `ratoon bench` with other load generators on one server."""

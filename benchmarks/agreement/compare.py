@@ -1,4 +1,4 @@
-"""`ratoon bench`, `vllm bench serve` and AIPerf on one server, one after the other in each round.
+"""`ratoon bench`, `vllm bench serve` and AIPerf on one server, in turn in each round.
 
     python -m benchmarks.agreement.compare --vllm 'vllm bench serve' --aiperf 'aiperf profile'
     python -m benchmarks.agreement.compare --aiperf 'aiperf profile' --model handbook/model
@@ -39,7 +39,7 @@ START_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The tools, the server and the load."""
+    """Options of the comparison: tools, server and load."""
 
     vllm: Annotated[str, typer.Option(help="How vLLM's `bench serve` is started.")] = ""
     aiperf: Annotated[str, typer.Option(help="How AIPerf's `profile` is started.")] = ""
@@ -55,7 +55,7 @@ class Options:
 
 
 def main(options: Options) -> None:
-    """Print what each tool says, and by how much it differs from `ratoon bench`."""
+    """Print each tool's figures, and their differences from `ratoon bench`."""
     tools = [ratoon()]
     tools += [vllm(options.vllm)] if options.vllm else []
     tools += [aiperf(options.aiperf)] if options.aiperf else []
@@ -73,7 +73,7 @@ def main(options: Options) -> None:
 def measure(
     tools: Sequence[Tool], load: Workload, rounds: int, scratch: Path
 ) -> dict[str, Figures]:
-    """Measure each tool's medians over rounds, after a run of few requests that does not count."""
+    """Measure each tool's medians over rounds, after a small warm-up run."""
     tools[0].run(replace(load, requests=load.concurrency), scratch / "first")
     runs: dict[str, list[Figures]] = {tool.name: [] for tool in tools}
     for number in range(rounds):
@@ -87,7 +87,7 @@ def measure(
 
 
 def show(kind: str, said: dict[str, Figures]) -> None:
-    """Print a table on standard error: times in ms, and each tool's share of the first's figure."""
+    """Print a table on standard error: times in ms, and their ratios to the first tool's times."""
     first, *others = said
     heads = "".join(f"{name:>26}" for name in others)
     progress(f"\n{kind:24}{first:>14}{heads}")
@@ -100,7 +100,7 @@ def show(kind: str, said: dict[str, Figures]) -> None:
 
 @contextmanager
 def _server(options: Options, scratch: Path) -> Iterator[list[Workload]]:
-    """Start a server, and make the workloads on it: one for each kind of answer it has."""
+    """Start a server, and make a workload for each kind of answer that it serves."""
     if options.model:
         directory = Path(options.model)
         given = {"load_format": options.load_format}

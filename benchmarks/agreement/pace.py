@@ -1,4 +1,4 @@
-"""A server whose times are known: every answer streams its tokens at a fixed pace.
+"""A server of known latency: every answer streams its tokens at a fixed pace.
 
 The model that a request names says which kind of answer it has: `plain`, `reasoning` (two thirds
 of it thought) or `calls` (a word, then the arguments of one call). The first token is due after
@@ -23,7 +23,7 @@ KINDS = ("plain", "reasoning", "calls")
 
 
 def deltas(kind: str, tokens: int) -> Iterator[dict[str, Any]]:
-    """Yield the additions of one answer's chunks, one for each token."""
+    """Yield the deltas of one answer's chunks, one delta for each token."""
     for number in range(tokens):
         if kind == "reasoning" and 3 * number < 2 * tokens:
             yield {"reasoning": "word ", "reasoning_content": "word "}
@@ -41,7 +41,7 @@ def _call(part: dict[str, Any]) -> dict[str, Any]:
 
 
 async def chat(request: web.Request) -> web.StreamResponse:
-    """Stream an answer of `max_tokens`; the other fields of the request do not matter."""
+    """Stream an answer of `max_tokens` tokens; other fields of the request are ignored."""
     loop = asyncio.get_running_loop()
     begun = loop.time()
     body = await request.json()
@@ -70,7 +70,7 @@ def _event(model: str, choices: list[Any], **more: Any) -> bytes:
 
 
 async def models(_: web.Request) -> web.Response:
-    """List the kinds of answers, as models."""
+    """List the kinds of answers as models."""
     return web.json_response({"object": "list", "data": [{"id": kind} for kind in KINDS]})
 
 

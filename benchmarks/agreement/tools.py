@@ -1,4 +1,4 @@
-"""Three load generators: how each is started on one workload, and what its report says."""
+"""Three load generators: the command of each on one workload, and the figures of its report."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ class Workload:
     url: str
     key: str
     model: str
-    tokenizer: Path  # a directory; the tools want one, though the server's usage counts
+    tokenizer: Path  # tokenizer directory for the tools, though usage counts come from the server
     requests: int
     concurrency: int
     prompt_tokens: int
     output_tokens: int
-    body: Mapping[str, Any]  # of every request besides
+    body: Mapping[str, Any]  # further fields of every request's body
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The fields of every request about its answer, so that all tools ask for the same."""
+        """Return the body fields that control the answer, equal for all tools."""
         return {"max_completion_tokens": self.output_tokens, "ignore_eos": True, **self.body}
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A load generator: its command on a workload, in a directory, and its report there."""
+    """A load generator: its command for a workload and directory, and its report there."""
 
     name: str
     command: Callable[[Workload, Path], list[str]]
@@ -82,7 +82,7 @@ def ratoon() -> Tool:
 
 
 def vllm(started: str) -> Tool:
-    """Make the tool `vllm bench serve`; `started`: the command before its flags."""
+    """Make the tool `vllm bench serve`; `started` is the command before its flags."""
 
     def command(load: Workload, directory: Path) -> list[str]:
         write_prompts(load, directory / "prompts.jsonl", "prompt")
@@ -142,7 +142,7 @@ def aiperf(started: str) -> Tool:
         return {
             "requests_per_s": said["request_throughput"]["avg"],
             "output_tokens_per_s": said["output_token_throughput"]["avg"],
-            "output_tokens": said["total_osl"]["avg"],  # `total_output_tokens` has no reasoning
+            "output_tokens": said["total_osl"]["avg"],  # `total_output_tokens` excludes reasoning
             **{
                 f"{time}_{part}": said[names[time]][parts[part]] / 1e3
                 for time in TIMES
@@ -154,6 +154,6 @@ def aiperf(started: str) -> Tool:
 
 
 def write_prompts(load: Workload, path: Path, name: str) -> None:
-    """Write new prompts, one JSON object a line with the text under `name`."""
+    """Write new prompts as lines of JSON objects, with the text under `name`."""
     texts = (" ".join(random.choices(WORDS, k=load.prompt_tokens)) for _ in range(load.requests))
     path.write_text("".join(json.dumps({name: text}) + "\n" for text in texts))

@@ -1,1 +1,1 @@
-"""The costs of what ranks exchange, and of what engines fetch from each other."""
+"""The costs of exchanges between ranks, and of blocks fetched between engines."""

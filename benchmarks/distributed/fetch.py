@@ -1,4 +1,4 @@
-"""The time of a prompt that one engine fetches from another: the exchange alone, without a model.
+"""The time to fetch a prompt's blocks from another engine: the exchange alone, without a model.
 
     python -m benchmarks.distributed.fetch [--tokens 16384] [--block-kib 2048] [--way socket]
 
@@ -56,7 +56,7 @@ PATH = NamespacePath.single(Namespace(b"benchmark of it."))
 FINGERPRINT = bytes(32)
 PATTERN = 251  # a block's bytes are its position modulo this
 WAYS = ("socket", "tcp", "host", "device")
-LITTLE_KIB = 1  # of a block that is not copied
+LITTLE_KIB = 1  # size of a block if copies are skipped
 START_S = 120.0
 
 
@@ -69,20 +69,20 @@ class Sizes:
 
     @property
     def num_blocks(self) -> int:
-        """Whole blocks of the prompt."""
+        """Number of whole blocks of the prompt."""
         return self.tokens // SIZE
 
     def token_ids(self) -> np.ndarray:
-        """Return the prompt, and the token after it that is always computed."""
+        """Return the prompt's tokens, and a further token, which is always computed."""
         return np.arange(self.num_blocks * SIZE + 1, dtype=np.int32) % 50_000
 
 
 class Engine:
-    """A pool, a cache, and their exchange; no model."""
+    """An engine without a model: a pool, a cache, and their exchange."""
 
     def __init__(self, sizes: Sizes, device: torch.device, where: str | None, key: LinkKey | None,
                  way: str) -> None:  # fmt: skip
-        """Serve blocks to others at `where`; None: nowhere."""
+        """Serve blocks to other engines at address `where`; None: serve no blocks."""
         numbers = (sizes.block_kib << 10) // 2 // 2 // SIZE
         self.pool = DevicePool(
             alike_layers(1, 1, numbers, "bfloat16", SIZE), sizes.num_blocks + 1, device
@@ -100,7 +100,7 @@ class Engine:
         )
 
     def answer(self, sizes: Sizes) -> None:
-        """Have the prompt, and answer for ever."""
+        """Cache the prompt, then answer fetches for ever."""
         tokens = sizes.token_ids()
         lease = self.cache.acquire(PATH, tokens, owner="flow", now=0.0)
         assert lease is not None
@@ -119,7 +119,7 @@ class Engine:
             self.exchange.turn(lambda _: None, time.monotonic())
 
     def fetch(self, sizes: Sizes, where: str) -> float:
-        """Fetch the prompt and forget it; returns seconds. Raises RuntimeError where it failed."""
+        """Fetch the prompt, then forget it; return the seconds. Raises RuntimeError on failure."""
         tokens = sizes.token_ids()
         lease = self.cache.acquire(PATH, tokens, owner="flow", now=0.0)
         assert lease is not None
@@ -145,7 +145,7 @@ class Engine:
 
 
 def _without_copies(pool: DevicePool, where: str | None) -> ExchangeThreads:
-    """Open an exchange that fetches as between GPUs, and copies nothing."""
+    """Open an exchange that fetches like between GPUs but copies no bytes."""
     memory, waker = memory_of(pool), Waker()
     handle = PoolHandle(bytes(HANDLE_BYTES), 0, pool.num_blocks)
     server = None
@@ -181,7 +181,7 @@ def _device(number: int) -> torch.device:
 
 @contextmanager
 def _other_engine(sizes: Sizes, way: str, key_file: Path, directory: Path) -> Iterator[str]:
-    """Start the engine that has the prompt; yield where it answers."""
+    """Start the engine that caches the prompt; yield its address."""
     where = "tcp://127.0.0.1:*" if way == "tcp" else str(directory / f"{way}.x")
     command = [sys.executable, "-m", "benchmarks.distributed.fetch", "--answer-at", where]
     command += ["--tokens", f"{sizes.tokens}", "--block-kib", f"{sizes.block_kib}", "--way", way]
@@ -195,7 +195,7 @@ def _other_engine(sizes: Sizes, way: str, key_file: Path, directory: Path) -> It
 
 
 def measure(sizes: Sizes, way: str, repeats: int) -> None:
-    """Measure one way, after a fetch that does not count."""
+    """Measure a way to fetch, after a warm-up fetch."""
     if way == "host":
         sizes = replace(sizes, block_kib=LITTLE_KIB)
     with tempfile.TemporaryDirectory() as scratch:
@@ -216,7 +216,7 @@ def measure(sizes: Sizes, way: str, repeats: int) -> None:
 
 
 def measure_copies(sizes: Sizes, repeats: int) -> None:
-    """Measure copies from GPU to GPU, without an exchange: in one call, and in one piece."""
+    """Measure copies between GPUs without an exchange: of blocks in one call, of one piece."""
     theirs, ours = _device(0), _device(1)
     torch.cuda.set_device(ours)
     block_bytes = sizes.block_kib << 10
@@ -260,7 +260,7 @@ def main(
     answer_at: Annotated[str | None, typer.Option(hidden=True)] = None,
     key_file: Annotated[Path | None, typer.Option(hidden=True)] = None,
 ) -> None:
-    """Measure the ways that this machine has."""
+    """Measure the ways to fetch that this machine supports."""
     sizes = Sizes(tokens, block_kib)
     if answer_at is not None:
         key = None if key_file is None else read_link_key(key_file)

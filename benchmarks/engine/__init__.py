@@ -1,1 +1,1 @@
-"""The costs of kernels, steps and the cache by themselves."""
+"""The costs of kernels, model steps and the cache in isolation."""

@@ -1,4 +1,4 @@
-"""The accuracy of formats of weights and KV: answers about handbooks, and divergence.
+"""The accuracy of weight and KV formats: answers about handbooks, and KL divergence.
 
     python -m benchmarks.engine.accuracy [--handbooks 64] [--warm 4] [--prompts 16] [--device cuda]
 
@@ -36,21 +36,21 @@ from tests.doubles.engine.shapes import EMBEDDED
 from tests.engine.rigs.hand_driven import BLOCK_SIZE, HandDriven, data_row
 from tests.engine.rigs.rounded_int4 import write_int4
 
-AT_ONCE = 8  # handbooks that are asked about together
+AT_ONCE = 8  # handbooks whose questions run together
 
 Device = Literal["cpu", "cuda"]
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """Its name, and what an engine is told that serves it."""
+    """A format: its name, and the engine settings that select it."""
 
     name: str
     model_dir: Path = EMBEDDED
     settings: dict[str, Any] = field(default_factory=dict)
 
     def open(self, device: Device, cache_tokens: int) -> tuple[EngineConfig, OpenedModel]:
-        """Open the model, with a pool of so many tokens."""
+        """Open the model in this format, with a pool of so many tokens."""
         config = EngineConfig.of(
             model_dir=str(self.model_dir),
             socket="",
@@ -72,7 +72,7 @@ def main(
     device: Annotated[Device, typer.Option(help="Where it is computed.")] = "cpu",
     quick: Annotated[bool, typer.Option("--quick", help="Use the smallest sizes.")] = False,
 ) -> None:
-    """Print two JSON lines a format: its answers, and how far its distributions are."""
+    """Print two JSON lines for each format: its accuracy, and its divergence from plain weights."""
     if quick:
         handbooks, warm, prompts, tokens = 2, 2, 1, 300
     tokenizer = load_tokenizer(EMBEDDED)
@@ -85,7 +85,7 @@ def main(
 
 
 def all_formats(scratch: Path) -> Iterator[Format]:
-    """Yield all formats; first the plain one, with which the others are compared."""
+    """Yield all formats; first the plain format, the reference of the comparison."""
     yield Format("plain")
     yield Format("bfloat16", settings={"dtype": "bfloat16"})
     yield Format("fp8 weights", settings={"quantization": "fp8"})
@@ -112,7 +112,7 @@ def _emit_answers(formats: list[Format], device: Device, asked: list[list[Case]]
 
 
 def answers(of: Format, device: Device, asked: list[list[Case]]) -> tuple[list[bool], list[bool]]:
-    """Judge the first answer about each handbook, and the others: True for a right one."""
+    """Judge the first answer about each handbook, and the later answers: True if right."""
     rounds = [asked[first : first + AT_ONCE] for first in range(0, len(asked), AT_ONCE)]
     room = max(room_for([case for cases in some for case in cases], BLOCK_SIZE) for some in rounds)
     engine = AskedEngine(*of.open(device, room))
@@ -149,7 +149,7 @@ def _emit_divergences(formats: list[Format], device: Device, cases: Sequence[Cas
 
 @torch.inference_mode()
 def log_probabilities(opened: OpenedModel, case: Case) -> Tensor:
-    """Compute those of the token after each of prompt and right answer: (tokens, V) float32."""
+    """Compute log-probabilities of tokens after prompts and right answers: (tokens, V) float32."""
     assert isinstance(opened.runner, ModelRunner)
     driven, runner = HandDriven(opened.runner), opened.runner
     ids = case.prompt + case.answer[:-1]
@@ -160,7 +160,7 @@ def log_probabilities(opened: OpenedModel, case: Case) -> Tensor:
 
 
 def divergence(found: Tensor, truth: Tensor) -> Tensor:
-    """Compute KL(truth || found) in nats, of (tokens, V) logarithms: (tokens,)."""
+    """Compute KL(truth || found) in nats from log-probabilities (tokens, V): (tokens,)."""
     return (truth.exp() * (truth - found)).sum(-1)
 
 

@@ -1,4 +1,4 @@
-"""The figures that texts on inference give, without HTTP: prefill, decode, utilisation.
+"""The usual figures of inference, without HTTP: prefill, decode, utilisation.
 
     python -m benchmarks.engine.by_numbers --model llama-2-7b [--quick]
 
@@ -24,7 +24,7 @@ from engine.startup.loading import OpenedModel
 
 SHEET_FLOPS = 989.5e12  # bf16 without sparsity, of an H100 or H200 SXM
 ROUNDS = 3
-CONTEXT = 1_100  # of decodes
+CONTEXT = 1_100  # context of decodes, in tokens
 BURSTS = (Size(80, 1_024, 1), Size(768, 8, 1))
 LENGTHS, ROWS = (8, 64, 256, 512, 1_024, 2_048), (1, 8, 32, 64, 128)
 QUICK_BURSTS = (Size(4, 32, 1), Size(8, 8, 1))
@@ -32,7 +32,7 @@ QUICK_LENGTHS, QUICK_ROWS = (8, 32), (1, 4)
 
 
 def main(model: str = "llama-2-7b", quick: bool = False) -> None:
-    """Print JSON lines."""
+    """Print a JSON line for each measurement."""
     on_gpu = torch.cuda.is_available()
     ceilings = measured_ceilings("cuda" if on_gpu else "cpu", small=quick or not on_gpu)
     engine, rng = LocalEngine.open(model, 768, quick=quick), np.random.default_rng(7)
@@ -52,7 +52,7 @@ def main(model: str = "llama-2-7b", quick: bool = False) -> None:
 
 
 def flops_of(shape: BenchShape, opened: OpenedModel) -> float:
-    """Count a step's multiplications and additions: GEMMs, the head's and attention's."""
+    """Count a step's multiplications and additions: of GEMMs, head and attention."""
     model = opened.model
     layers = sum(layer.num_weights for layer in model.layers)
     head = model.vocab_size * model.hidden_size
@@ -64,7 +64,7 @@ def flops_of(shape: BenchShape, opened: OpenedModel) -> float:
 
 
 def _burst(engine: LocalEngine, rng: np.random.Generator, size: Size) -> None:
-    """Time until every prompt of a burst has its first token; the first round warms up."""
+    """Time until every prompt of a burst has its first token; the first round is a warm-up."""
     progress(f"burst of {size.requests} x {size.prompt}")
     seconds = []
     for _ in range(ROUNDS + 1):

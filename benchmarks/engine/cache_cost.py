@@ -1,4 +1,4 @@
-"""The cost of the prefix cache when nothing is ever found in it.
+"""The cost of the prefix cache for a workload without cache hits.
 
     python -m benchmarks.engine.cache_cost --model llama-3.1-8b [--quick]
 
@@ -21,11 +21,11 @@ FULL, QUICK = Size(512, 768, 192, 5), Size(4, 40, 8, 2)
 
 
 def main(model: str = "handbook", quick: bool = False) -> None:
-    """Print JSON lines: each round, then what is lost."""
+    """Print a JSON line for each round, then the cost of the cache."""
     size, rng = QUICK if quick else FULL, np.random.default_rng(7)
     engine = LocalEngine.open(model, 256, quick=quick)
     speeds: dict[bool, list[float]] = {True: [], False: []}
-    _seconds(engine, rng, size, use_cache=True)  # warms up
+    _seconds(engine, rng, size, use_cache=True)  # warm-up
     for number in range(size.rounds):
         for use_cache in (True, False) if number % 2 else (False, True):
             progress(f"round {number + 1} of {size.rounds}, cache {'on' if use_cache else 'off'}")

@@ -1,4 +1,4 @@
-"""The machine's limits: bytes a second of a copy, operations a second of matrix products.
+"""The machine's limits: bytes a second of a copy, operations a second of GEMMs.
 
 They are measured, not read from a data sheet; other benchmarks compare with them. Knows torch and
 the product in fp8; does not know models.
@@ -27,11 +27,11 @@ class Ceilings:
 
     bytes_per_s: float
     flops: float
-    fp8_flops: float  # as `flops` where there is no product in fp8
+    fp8_flops: float  # equal to `flops` if the device has no fp8 GEMM
 
 
 def seconds_of(call: Callable[[], object], device: str, repeats: int = 7) -> float:
-    """Measure the median seconds of a call, including the wait for the device."""
+    """Measure the median seconds of a call, with the wait for the device."""
     times = []
     for _ in range(repeats + 1):
         before = time.perf_counter()
@@ -63,7 +63,7 @@ def measured_ceilings(device: str, *, small: bool) -> Ceilings:
 
 
 def _fp8_product_s(a: Tensor, device: str) -> float:
-    """Time an fp8 GEMM, in seconds, with a scale for each row and column as models have them."""
+    """Time an fp8 GEMM in seconds, with a scale for each row and column like in models."""
     values, scales = a.to(E4M3), torch.ones((len(a), 1), device=device)
     x, weight = Fp8Rows(values, scales), Fp8Matrix(values, scales, by_block=False)
     return seconds_of(lambda: fp8_linear.by_library(x, weight, None, torch.bfloat16), device)

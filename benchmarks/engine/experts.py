@@ -1,4 +1,4 @@
-"""A mixture of experts' kernels against what the machine can do, and formats beside each other.
+"""Kernels of mixtures of experts compared with the machine's limits, in each weight format.
 
     python -m benchmarks.engine.experts [--quick] [--model NAME] [--formats none,mxfp4] [--many]
 
@@ -43,17 +43,17 @@ from kernels.norms.gate import SILU, Gate
 
 FORMATS = ("none", "channel", "block", "mxfp4", "int4")
 FOUR_BITS = ("mxfp4", "int4")
-COMPARED = (1, 64, 256, 2048)  # numbers of tokens whose error is found
-LAYERS = 4  # layers, taken in turn
+COMPARED = (1, 64, 256, 2048)  # token counts at which errors are measured
+LAYERS = 4  # layers measured in turn
 REP_MS = 15  # of a graph, which is replayed ten times
 MXFP4_GROUP, INT4_GROUP = 32, 128  # columns that share a scale
 PRODUCTS = ("gated_us", "down_us", "all_us")
-ALL_PARTS = ("route_us", "order_us", *PRODUCTS)  # the first two are alike in all formats
+ALL_PARTS = ("route_us", "order_us", *PRODUCTS)  # the first two are equal in all formats
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The sizes of a layer."""
+    """The sizes of a mixture layer."""
 
     experts: int
     top_k: int
@@ -65,7 +65,7 @@ class Sizes:
 
     @property
     def numbers(self) -> int:
-        """Weights of an expert."""
+        """Number of weights of an expert."""
         return 3 * self.hidden * self.size
 
 
@@ -79,7 +79,7 @@ SMALL = {"small": Sizes(8, 2, 256, 128, (1, 32))}
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Its experts' matrices."""
+    """A mixture layer: the matrices of its experts."""
 
     sizes: Sizes
     gate_up: AnyMatrix
@@ -92,7 +92,7 @@ def main(
     formats: str = "",
     many: bool = False,
 ) -> None:
-    """Print one JSON line for each number of tokens in each format, and a table at the end."""
+    """Print a JSON line for each token count and format, and a table at the end."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     small = quick or device == "cpu"
     ceilings = measured_ceilings(device, small=small)
@@ -117,7 +117,7 @@ def main(
 
 
 def drawn(sizes: Sizes, weights: str, device: str) -> Layer:
-    """Draw random matrices in this format."""
+    """Draw random matrices in this weight format."""
     gate_up = _matrix(sizes, 2 * sizes.size, sizes.hidden, weights, device)
     return Layer(sizes, gate_up, _matrix(sizes, sizes.hidden, sizes.size, weights, device))
 
@@ -144,7 +144,7 @@ def _in_four_bits(
     group = MXFP4_GROUP if kind == "mxfp4" else INT4_GROUP
     of_values, of_scales = shapes(kind, count, rows, columns, group)
     values = torch.randint(-(1 << 15), 1 << 15, of_values, device=device, dtype=torch.int16)
-    if kind == "mxfp4":  # 2^-8 and 2^-7: about the columns^-0.5 of others
+    if kind == "mxfp4":  # 2^-8 and 2^-7: about columns^-0.5, like the other formats
         scales = torch.randint(119, 121, (*of_scales, 4), device=device, dtype=torch.uint8)
         return FourBitMatrix(
             kind, columns, group, dtype, values, scales.view(torch.int32)[..., 0], bias
@@ -179,7 +179,7 @@ def _reference_of(x: Tensor, routed: route.Routed, layer: Layer) -> Callable[[],
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The parts to time of a mixture for these tokens, layer after layer."""
+    """The timed parts of a mixture for these tokens, one layer after another."""
 
     layers: Sequence[Layer]
     x: Tensor
@@ -188,11 +188,11 @@ class Steps:
 
     @property
     def routed(self) -> route.Routed:
-        """The experts of all tokens."""
+        """Choose the experts of all tokens."""
         return route.launch(self.logits, self.layers[0].sizes.top_k, True)
 
     def parts(self) -> dict[str, Callable[[Layer], object]]:
-        """Name each part."""
+        """Map the name of each part to the part."""
         first, sizes, x = self.layers[0], self.layers[0].sizes, self.x
         by, routed = mixture.scaling_of(first.gate_up), self.routed
         tiles = order.launch(routed.experts, sizes.experts, self.tiles.rows)
@@ -218,18 +218,18 @@ class Steps:
         }
 
     def microseconds(self, part: Callable[[Layer], object]) -> float:
-        """Measure a part of a layer, in microseconds."""
+        """Measure one part of a layer, in microseconds."""
         took = replayed_seconds(lambda: [part(one) for one in self.layers], REP_MS)
         return took / len(self.layers) * 1e6
 
     def products(self) -> list[Tensor]:
-        """Compute both GEMMs of the first layer, `down` of what is gated."""
+        """Compute both GEMMs of the first layer, `down` of the gated outputs of `up`."""
         parts = self.parts()
         results = [parts[name](self.layers[0]) for name in ("gated_us", "down_us")]
         return [one for one in results if isinstance(one, Tensor)]
 
     def read(self) -> int:
-        """Count the bytes of the matrices of experts that are met."""
+        """Count the bytes of the matrices of the experts in use."""
         met = len(set(self.routed.experts.flatten().tolist()))
         layer = self.layers[0]
         kept = (layer.gate_up.values, layer.down.values, layer.gate_up.scales, layer.down.scales)

@@ -1,4 +1,4 @@
-"""The gaps between steps of a full batch of decodes, in which the device waits for the host.
+"""The gaps between steps of a full decode batch, in which the device waits for the host.
 
     python -m benchmarks.engine.gaps --model llama-3.1-8b [--rows 256] [--steps 40] [--quick]
 
@@ -28,18 +28,18 @@ from engine.core import EngineCore
 
 Times = npt.NDArray[np.float64]
 
-FIRST_SHARE = 0.15  # of the recorded time, left out: the recorder is still starting
+FIRST_SHARE = 0.15  # share of the recording left out: the recorder is still starting
 
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """The times at which kernels and copies ran on the device, us, in order of their starts."""
+    """The intervals in which kernels and copies ran on the device, us, by start."""
 
     starts: Times
     ends: Times
 
     def gaps(self) -> Times:
-        """Time in which nothing ran, us, one behind the other."""
+        """Return the idle intervals of the device, us, in order."""
         behind = np.maximum.accumulate(self.ends)[:-1]
         gaps: Times = np.maximum(self.starts[1:] - behind, 0.0)
         return gaps
@@ -51,7 +51,7 @@ def main(
     steps: Annotated[int, typer.Option(min=2)] = 40,
     quick: bool = False,
 ) -> None:
-    """Print JSON lines."""
+    """Print a JSON line for each measurement."""
     size = Size(4, 40, 60) if quick else Size(rows, 1_024, 256)
     engine = LocalEngine.open(model, rows, quick=quick)
     engine.ask(np.random.default_rng(7), size)

@@ -1,4 +1,4 @@
-"""Processor time of checking a grammar, without and with a model's tokens, and its memory.
+"""CPU time of checking a grammar, with and without a model's tokens, and memory.
 
     python -m benchmarks.engine.grammar_check [DIRECTORY] [--grammars 15] [--masks 200]
 
@@ -33,7 +33,7 @@ EMBEDDED = Path(__file__).parents[2] / "handbook" / "model"
 
 
 def fields(count: int) -> Callable[[int], Grammar]:
-    """Make an object of so many fields, of which one has the number's name."""
+    """Make an object schema of so many fields; one field's name has the number."""
 
     def grammar(number: int) -> Grammar:
         names = [f"field_{number}", *(f"field_{place}_of" for place in range(1, count))]
@@ -45,12 +45,12 @@ def fields(count: int) -> Callable[[int], Grammar]:
 
 
 def any_object(number: int) -> Grammar:
-    """Make a schema of any object, with a description of its own."""
+    """Make a schema of any object, with its own description."""
     return Grammar("json_schema", json.dumps({"type": "object", "description": f"{number}"}))
 
 
 def words(number: int) -> Grammar:
-    """Make a grammar of words of letters, of so many at least."""
+    """Make a grammar of words with at least so many letters."""
     return Grammar("regex", f"([a-z]{{1,12}} ){{{number % 7 + 1},200}}")
 
 
@@ -62,7 +62,7 @@ KINDS = {"any object": any_object, "20 fields": fields(20), "100 fields": fields
 def main(
     directory: Annotated[Path, typer.Argument()] = EMBEDDED, grammars: int = 15, masks: int = 200
 ) -> None:
-    """Print JSON lines."""
+    """Print a JSON line for each grammar."""
     vocabulary = _vocabulary(directory)
     for name, kind in KINDS.items():
         new = [kind(number) for number in range(grammars)]
@@ -89,7 +89,7 @@ def _cpu_ms(work: Callable[[], object]) -> float:
 
 
 def _walked(grammar: Grammar, vocabulary: Vocabulary, masks: int) -> tuple[int, int, float]:
-    """Count a compiled grammar's bytes, its growth in so many masks, and their seconds."""
+    """Measure a compiled grammar: bytes, growth over so many masks, and the masks' seconds."""
     found, rng = checked_over(grammar, vocabulary), random.Random(0)
     assert not found.error, found.error
     compilation = Compilation(compiled(found.text, vocabulary))

@@ -1,4 +1,4 @@
-"""An engine in this process, without HTTP: its link is in memory, its weights are random."""
+"""An engine in this process, without HTTP: an in-memory link and random weights."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PATH = NamespacePath.single(Namespace(b"benchmarks......"))
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Requests of a round, tokens of their prompts and answers, rounds of each kind."""
+    """The size of a benchmark: requests in a round, prompt and answer tokens, rounds."""
 
     requests: int
     prompt: int
@@ -34,7 +34,7 @@ class Size:
 
 
 def opened_model(model: str, **settings: Any) -> tuple[EngineConfig, OpenedModel]:
-    """Open a shape by name, 'handbook' or a directory, with random weights and these settings."""
+    """Open a model's shape ('handbook' or a directory) with random weights and these settings."""
     with tempfile.TemporaryDirectory(prefix="ratoon-") as scratch:
         directory = str(model_directory(model, Path(scratch)))
         config = EngineConfig.of(model_dir=directory, socket="", load_format="dummy", **settings)
@@ -43,7 +43,7 @@ def opened_model(model: str, **settings: Any) -> tuple[EngineConfig, OpenedModel
 
 @dataclass(frozen=True, slots=True)
 class LocalEngine:
-    """An engine and its only client."""
+    """An engine and its only client, in one process."""
 
     core: EngineCore
     link: MemoryLink
@@ -51,14 +51,14 @@ class LocalEngine:
 
     @classmethod
     def open(cls, model: str, max_running: int, *, quick: bool) -> LocalEngine:
-        """Open with all free memory for its cache, or with little of it."""
+        """Open an engine whose cache takes all free memory, or little of it."""
         sizes = {"cache_tokens": 4_096, "max_running": 8} if quick else {"max_running": max_running}
         config, opened = opened_model(model, **sizes)
         link = MemoryLink(sleeps=True)
         return cls(build_core(config, opened, link), link, opened)
 
     def ask(self, rng: np.random.Generator, size: Size, *, use_cache: bool = True) -> None:
-        """Queue requests with prompts that nobody sent before, named by their numbers."""
+        """Queue requests with new prompts, named by their numbers."""
         shape = (size.requests, size.prompt)
         prompts = rng.integers(10, self.opened.model.vocab_size, shape).astype(np.int32)
         for number, prompt in enumerate(prompts):
@@ -74,7 +74,7 @@ class LocalEngine:
             self.link.say(request)
 
     def run(self) -> float:
-        """Step until all that was asked has ended; the seconds that it took."""
+        """Step until all queued requests have ended; return the seconds."""
         before = time.perf_counter()
         self.core.step()
         while not self.core.is_idle:

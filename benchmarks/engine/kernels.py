@@ -1,4 +1,4 @@
-"""Attention and sampling kernels against what the machine can do, and against torch's own.
+"""Attention and sampling kernels compared with the machine's limits and with torch's kernels.
 
     python -m benchmarks.engine.kernels [--quick]
 
@@ -56,7 +56,7 @@ Batch = tuple[Tensor, Tensor, BatchLayout]  # queries, the pool's keys and value
 
 
 def main(quick: bool = False) -> None:
-    """Print one JSON line a batch."""
+    """Print a JSON line for each batch."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     small = quick or device == "cpu"
     ceilings = measured_ceilings(device, small=small)
@@ -78,7 +78,7 @@ def main(quick: bool = False) -> None:
 
 
 def mixed_lengths(rows: int, low: int, high: int) -> list[int]:
-    """Spread lengths evenly on a log scale, and shuffle them."""
+    """Draw lengths evenly on a log scale, and shuffle them."""
     steps = [low * (high / low) ** (i / (rows - 1)) for i in range(rows)]
     order = torch.randperm(rows, generator=torch.Generator().manual_seed(0)).tolist()
     return [round(steps[i]) for i in order]
@@ -86,7 +86,7 @@ def mixed_lengths(rows: int, low: int, high: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """The heads of a layer: query heads, KV heads, their size."""
+    """The heads of a layer: number of query heads and of KV heads, and head size."""
 
     query: int
     kv: int
@@ -97,7 +97,7 @@ LLAMA = Heads(Q_HEADS, KV_HEADS, HEAD_DIM)
 
 
 def make_batch(lengths: list[int], new: int, device: str = "cuda", heads: Heads = LLAMA) -> Batch:
-    """Make rows of `lengths` whose blocks lie scattered over the pool."""
+    """Make rows of `lengths` whose blocks are scattered over the pool."""
     rows, needed = len(lengths), [-(-length // BLOCK) for length in lengths]
     kv = torch.randn((sum(needed), 2, heads.kv, BLOCK, heads.dim), dtype=DTYPE, device=device)
     ids = torch.randperm(sum(needed), device=device).int()
@@ -119,7 +119,7 @@ def make_batch(lengths: list[int], new: int, device: str = "cuda", heads: Heads 
 
 
 def replayed_seconds(call: Callable[[], object], rep_ms: int = 60) -> float:
-    """Measure the median seconds of a call, replayed from a graph for about `rep_ms` each time.
+    """Measure the median seconds of a call, replayed from a graph for about `rep_ms` a time.
 
     The graph is captured on a stream of its own, which would not wait for what the call reads.
     """
@@ -130,21 +130,21 @@ def replayed_seconds(call: Callable[[], object], rep_ms: int = 60) -> float:
 def attention(
     batch: Batch, variant: AttentionVariant = PLAIN, sinks: Tensor | None = None
 ) -> Tensor:
-    """Attend by the op that the engine uses on the batch's device."""
+    """Run attention with the op that the engine uses on the batch's device."""
     return ops_for(batch[0].device).paged_attention(*batch, variant, sinks)
 
 
 def attention_seconds(
     batch: Batch, variant: AttentionVariant = PLAIN, sinks: Tensor | None = None
 ) -> float:
-    """Measure the seconds of one call."""
+    """Measure the seconds of one attention call."""
     if batch[0].is_cuda:
         return replayed_seconds(lambda: attention(batch, variant, sinks))
     return seconds_of(lambda: attention(batch, variant, sinks), "cpu")
 
 
 def torch_seconds(rows: int, new: int, context: int, backend: SDPBackend) -> float | None:
-    """Time torch's attention over contiguous keys, in seconds; None if it has no such kernel."""
+    """Time torch's attention over contiguous keys, in seconds; None if torch has no such kernel."""
     shape = (rows, context, KV_HEADS, HEAD_DIM)
     k, v = (torch.randn(shape, dtype=DTYPE, device="cuda").transpose(1, 2) for _ in range(2))
     q = torch.randn((rows, new, Q_HEADS, HEAD_DIM), dtype=DTYPE, device="cuda").transpose(1, 2)
@@ -187,7 +187,7 @@ def _emit_prefill(rows: int, new: int, context: int, ceilings: Ceilings, device:
 
 
 def _beside(rows: int, new: int, context: int, device: str) -> dict[str, float | None]:
-    """Time torch's kernels, in us."""
+    """Time torch's kernels for comparison, in us."""
     if device == "cpu":
         return {}
     times = {name: torch_seconds(rows, new, context, kind) for name, kind in BACKENDS.items()}
@@ -195,7 +195,7 @@ def _beside(rows: int, new: int, context: int, device: str) -> dict[str, float |
 
 
 def _emit_shared() -> None:
-    """Measure each row by itself, and the shared prefix of each group read once."""
+    """Measure rows that read their whole prefix each, and rows that share one read per group."""
     forests = {"16 groups of 4, 1024 of all, 3072 of the group": GROUPS_OF_FOUR}
     forests |= {
         f"{rows} rows on {shared}": Forest(1, rows, 0, shared, 256)
@@ -216,7 +216,7 @@ def _emit_shared() -> None:
 
 
 def _emit_filters(device: str, *, small: bool) -> None:
-    """Measure top-p alone, and top-k with top-p: by searching, as the engine does, and sorting."""
+    """Measure top-p alone and top-k with top-p: by search, like the engine, and by sorting."""
     vocabulary = 500 if small else 128_256
     serving = ops_for(torch.device(device)).top_k_top_p
     for rows in (1, 4) if small else (1, 32, 256):

@@ -1,4 +1,4 @@
-"""Attention over keys and values in fp8 beside 16 bits: times, and errors against float64.
+"""Attention over fp8 KV compared with 16-bit KV: times, and errors against float64.
 
     python -m benchmarks.engine.kv_formats [--quick]
 
@@ -30,13 +30,13 @@ from storage.device_pool import empty_blocks, layer_views
 from storage.kv_layout import FP8, KvGroup, KvLayout
 from tests.doubles.engine.shared_prefix import with_units
 
-AT_ONCE = 4096  # blocks that are quantised at once
+AT_ONCE = 4096  # blocks quantised in one call
 DECODES = [(64, 8_192), (256, 1_100), (1, 8_192)]  # rows, context
 PREFILLS = [(1, 8_192, 8_192), (1, 512, 16_000), (40, 64, 8_192)]  # rows, new tokens, context
 
 
 def main(quick: bool = False) -> None:
-    """Print one JSON line a batch."""
+    """Print a JSON line for each batch."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     small = quick or device == "cpu"
     progress("decode attention")
@@ -48,7 +48,7 @@ def main(quick: bool = False) -> None:
 
 
 def in_fp8(batch: Batch) -> Batch:
-    """Round the same numbers into a pool of fp8."""
+    """Quantise a batch's KV into an fp8 pool."""
     q, kv, layout = batch
     scale_bytes = 2 * KV_HEADS * BLOCK * KV_SCALE_BYTES
     group = KvGroup((0,), KV_HEADS, HEAD_DIM, FP8, scale_bytes=scale_bytes)
@@ -64,7 +64,7 @@ def in_fp8(batch: Batch) -> Batch:
 
 
 def error(batch: Batch) -> float:
-    """Compute the relative error of the first row's last token."""
+    """Compute the relative error of the output for the first row's last token."""
     q, kv, layout = batch
     context, last = int(layout.context_lens[0]), int(layout.query_starts[1]) - 1
     blocks = layout.block_tables[0, : -(-context // BLOCK)].long()

@@ -1,4 +1,4 @@
-"""The time of one step on this device, compared with the least that memory and arithmetic allow.
+"""The time of a model step on this device, compared with the bounds of memory and arithmetic.
 
     python -m benchmarks.engine.step --model llama-3.1-8b [--quick] [--kernels]
 
@@ -38,17 +38,17 @@ LEASE_IDS = count(1)
 
 @dataclass(frozen=True)
 class BenchShape:
-    """Rows of one token with these contexts, and rows with several new tokens."""
+    """A batch shape: decode rows with these contexts, and rows with several new tokens."""
 
     name: str
     contexts: tuple[int, ...]
     chunks: tuple[tuple[int, int], ...] = ()  # new tokens, context
-    group: int = 1  # rows that grow from one prefix
-    shared: int = 0  # tokens of the prefix
+    group: int = 1  # rows that share one prefix
+    shared: int = 0  # tokens of that prefix
 
 
 def quick_shapes() -> list[BenchShape]:
-    """List a few small shapes."""
+    """List a few small batch shapes."""
     return [
         BenchShape("1 x 64", (64,)),
         BenchShape("4 x 64", (64,) * 4),
@@ -58,7 +58,7 @@ def quick_shapes() -> list[BenchShape]:
 
 
 def shapes() -> list[BenchShape]:
-    """List batches of decodes alone, of those that share, and with a prompt."""
+    """List batch shapes: decodes alone, decodes with shared prefixes, and decodes with a prompt."""
     mixed = tuple(int(128 * 256 ** (n / 63)) for n in range(64))
     return [
         *(
@@ -79,7 +79,7 @@ def shapes() -> list[BenchShape]:
 
 
 def rows_of(shape: BenchShape, cache: PrefixCache) -> tuple[ScheduledRow, ...]:
-    """Make rows over blocks that nobody wrote; what they hold does not matter for the time."""
+    """Make rows over unwritten blocks, whose content does not affect the time."""
     rows, leases = [], list[Lease]()
     work = [*((1, context) for context in shape.contexts), *shape.chunks]
     for batch_slot, (new, context) in enumerate(work):
@@ -100,13 +100,13 @@ def rows_of(shape: BenchShape, cache: PrefixCache) -> tuple[ScheduledRow, ...]:
 
 
 def tokens_read(shape: BenchShape) -> int:
-    """Count tokens whose KV is read; of rows that grow from one prefix, its tokens once."""
+    """Count the tokens whose KV is read; a shared prefix counts once for its group."""
     again = (len(shape.contexts) - -(-len(shape.contexts) // shape.group)) * shape.shared
     return sum(shape.contexts) + sum(context for _, context in shape.chunks) - again
 
 
 def bytes_a_weight(model: ModelConfig, dtype: str) -> float:
-    """Return the bytes a weight of the layers' matrices, with their scales."""
+    """Return the bytes of a layer matrix's weight, with its part of the scales."""
     matrices = chain.from_iterable(
         layer.matrices(index) for index, layer in enumerate(model.layers)
     )
@@ -115,7 +115,7 @@ def bytes_a_weight(model: ModelConfig, dtype: str) -> float:
 
 
 def floor(shape: BenchShape, opened: OpenedModel, ceilings: Ceilings) -> float:
-    """Bound the seconds: weights and KV read once, or the arithmetic of GEMMs, in fp8 if so."""
+    """Bound a step's seconds from below: by reading weights and KV, or by GEMM arithmetic."""
     model = opened.model
     layers = sum(layer.num_weights for layer in model.layers)
     head = model.vocab_size * model.hidden_size
@@ -137,7 +137,7 @@ def floor(shape: BenchShape, opened: OpenedModel, ceilings: Ceilings) -> float:
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """A step and its medians: between two on the device, and of a launch; on a CPU both alike."""
+    """Median times of a step: between steps on the device, and of a launch; equal on a CPU."""
 
     step: Step
     ms: float
@@ -150,7 +150,7 @@ def timed(shape: BenchShape, opened: OpenedModel) -> StepTimes:
     rows = rows_of(shape, cache)
     for _ in range(3):
         opened.runner.launch(step_of(rows).step).collect()
-    step = step_of(rows).step  # what is new of its rows was sent with the first
+    step = step_of(rows).step  # the rows' new state was sent with the first step
     on_cuda = opened.welcome.device.startswith("cuda")
     host, events = [], list[torch.cuda.Event]()
     for _ in range(REPEATS):
@@ -170,7 +170,7 @@ def timed(shape: BenchShape, opened: OpenedModel) -> StepTimes:
 
 
 def measure(shape: BenchShape, opened: OpenedModel, ceilings: Ceilings) -> Step:
-    """Tell one line; `host_ms` is what a launch takes, on a CPU all of the step."""
+    """Print one shape's line; `host_ms` is the time of a launch, on a CPU of the whole step."""
     times, least = timed(shape, opened), floor(shape, opened, ceilings) * 1e3
     emit(
         shape.name,
@@ -183,7 +183,7 @@ def measure(shape: BenchShape, opened: OpenedModel, ceilings: Ceilings) -> Step:
 
 
 def _emit_kernels(step: Step, opened: OpenedModel) -> None:
-    """Say what the step's time went into."""
+    """Print the kernels that the step's time went into."""
     with profile(activities=[ProfilerActivity.CUDA]) as profiled:
         for _ in range(3):
             opened.runner.launch(step)
@@ -196,7 +196,7 @@ def _emit_kernels(step: Step, opened: OpenedModel) -> None:
 
 
 def main(model: str = "handbook", quick: bool = False, kernels: bool = False) -> None:
-    """Print one JSON line a shape."""
+    """Print a JSON line for each shape."""
     on_gpu = torch.cuda.is_available()
     ceilings = measured_ceilings("cuda" if on_gpu else "cpu", small=quick or not on_gpu)
     sizes = (4_096, 8) if quick else (450_000, 256)

@@ -1,4 +1,4 @@
-"""The speed of moving blocks between tiers: copies of device and host, reads and writes of disk.
+"""The speed of moving blocks between tiers: device and host copies, disk reads and writes.
 
     python -m benchmarks.engine.tiers [--blocks 512] [--block-kib 2048] [--directory D]
 
@@ -33,7 +33,7 @@ DOWN, UP = (Tier.DEVICE, Tier.HOST), (Tier.HOST, Tier.DEVICE)
 
 
 def plan_of(ways: list[Pair], num_blocks: int) -> Plan:
-    """Plan `num_blocks` each way, from the first on; the second way takes the next blocks."""
+    """Plan `num_blocks` moves for each way, from the first slot on; each way has its own slots."""
     moves: list[Move] = []
     records: dict[Move, BlockRecord] = {}
     for turn, (source, target) in enumerate(ways):
@@ -46,7 +46,7 @@ def plan_of(ways: list[Pair], num_blocks: int) -> Plan:
 
 
 def seconds_of(mover: TierMover, plan: Plan, disk: DiskTier | None = None) -> float:
-    """Return the seconds from `start` until all is settled; raise where anything has failed."""
+    """Return the seconds from `start` until all moves have ended; raise if a move has failed."""
     started = time.perf_counter()
     mover.start(plan)
     done = 0
@@ -60,21 +60,21 @@ def seconds_of(mover: TierMover, plan: Plan, disk: DiskTier | None = None) -> fl
 
 
 def best(times: int, run: Callable[[], float]) -> float:
-    """Return the least of several runs, after one that does not count."""
+    """Return the least seconds of several runs, after a warm-up run."""
     run()
     return min(run() for _ in range(times))
 
 
 def pools(num_blocks: int, block_bytes: int, device: torch.device) -> tuple[DevicePool, HostPool]:
-    """Make pools of twice the blocks on either side, for two ways at once."""
-    numbers = block_bytes // 2 // 2 // 16  # of two bytes, keys and values, 16 tokens
+    """Make device and host pools of twice the blocks, for moves in both directions at once."""
+    numbers = block_bytes // 2 // 2 // 16  # 2-byte numbers, keys and values, 16 tokens
     layout = alike_layers(1, 1, numbers, "bfloat16", 16)
     host = HostPool(2 * num_blocks, block_bytes, device)
     return DevicePool(layout, 2 * num_blocks, device), host
 
 
 def copies(num_blocks: int, block_bytes: int) -> None:
-    """Measure host to device, device to host, and both at once."""
+    """Measure copies from host to device, from device to host, and both at once."""
     pool, host = pools(num_blocks, block_bytes, torch.device("cuda"))
     mover = TierMover(pool, host)
     emit("pinning of host memory", gb_per_s=host.nbytes / 1e9 / host.seconds)
@@ -95,7 +95,7 @@ def copies(num_blocks: int, block_bytes: int) -> None:
 
 
 def disk_moves(num_blocks: int, block_bytes: int, directory: Path, *, encrypt: bool) -> None:
-    """Measure host to disk and disk to device, here a pool in memory."""
+    """Measure moves from host to disk and from disk to the device (here a pool in memory)."""
     pool, host = pools(num_blocks, block_bytes, torch.device("cpu"))
     host.tensor.random_()
     config = DiskConfig(
@@ -124,7 +124,7 @@ def main(
     block_kib: Annotated[int, typer.Option(help="A block; 2048 is an 8B's.")] = 2048,
     directory: Annotated[Path, typer.Option(help="Where to write.")] = Path("/tmp"),
 ) -> None:
-    """Measure all ways that this machine has."""
+    """Measure all moves that this machine supports."""
     block_bytes = block_kib << 10
     if torch.cuda.is_available():
         copies(blocks, block_bytes)

@@ -1,4 +1,4 @@
-"""The prefix cache's time for a 32k-token prompt, with 10,000 other prefixes in it.
+"""The time of prefix cache operations on a 32k-token prompt among 10,000 other prefixes.
 
     python -m benchmarks.engine.tree
     python -m benchmarks.engine.tree --num-tokens 2048 --policy value
@@ -31,7 +31,7 @@ from prefix_cache.tree.match import PrefixMatch
 BLOCK_SIZE = 16
 EVICTIONS = 20
 WAITING, TURNS = 16, 64
-FILLING = 16  # requests after which the tiers are full
+FILLING = 16  # requests that fill the tiers
 PATH = NamespacePath(((0, Namespace(b"published.......")), (64, Namespace(b"tenant.........."))))
 Times = list[float]
 
@@ -46,13 +46,13 @@ class Bench:
         room = (WAITING + 4) * num_tokens // BLOCK_SIZE + repeats
         self.cache = PrefixCache(num_blocks=64 + 4 * prefixes + room, block_size=BLOCK_SIZE)
         self.now = 0.0
-        self.system = self.draw(64 * BLOCK_SIZE)  # published, in front of half of the prompts
+        self.system = self.draw(64 * BLOCK_SIZE)  # the published prefix of half of the prompts
         for index in range(prefixes):
             tail = self.draw(4 * BLOCK_SIZE)
             self.put(np.concatenate([self.system, tail]) if index % 2 else tail, owner="others")
 
     def draw(self, count: int) -> TokenIds:
-        """Draw random tokens; a first block no other prompt has."""
+        """Draw random tokens whose first block no other prompt has."""
         return self.random.integers(0, 150_000, count, dtype=np.int32)
 
     def prompt(self) -> TokenIds:
@@ -60,7 +60,7 @@ class Bench:
         return np.concatenate([self.system, self.draw(self.num_tokens - len(self.system))])
 
     def acquire(self, ids: TokenIds, owner: str = "bench") -> Lease:
-        """Lease blocks for `ids`; there always are enough."""
+        """Lease blocks for the prompt `ids`; there are always enough."""
         self.now += 1.0
         lease = self.cache.acquire(PATH, ids, owner=owner, now=self.now)
         if lease is None:
@@ -68,41 +68,41 @@ class Bench:
         return lease
 
     def acquire_and_release(self, ids: TokenIds) -> None:
-        """Do the cache's part of a request that finds everything."""
+        """Acquire and release a lease for a fully cached request."""
         self.cache.release(self.acquire(ids), now=self.now)
 
     def put(self, ids: TokenIds, owner: str = "bench") -> float:
-        """Do a whole request; return how long its commit took, in microseconds."""
+        """Acquire, commit and release a whole request; return the microseconds of the commit."""
         lease, keys = self.acquire(ids, owner), block_keys(PATH, ids, BLOCK_SIZE)
         took = micros(self.commit, lease, ids, keys)
         self.cache.release(lease, now=self.now)
         return took
 
     def commit(self, lease: Lease, ids: TokenIds, keys: bytes) -> None:
-        """Commit all of `ids` as computed."""
+        """Commit all blocks of `ids` as computed."""
         self.cache.commit(lease, ids, len(ids), keys, now=self.now)
 
     def tidy(self) -> None:
-        """Leave the others alone in the cache."""
+        """Forget all but the other prompts."""
         self.cache.flush(owner="bench")
 
 
 def micros(work: Callable[..., object], *arguments: object) -> float:
-    """Time one call, in microseconds."""
+    """Time one call in microseconds."""
     start = thread_time_ns()
     work(*arguments)
     return (thread_time_ns() - start) / 1000
 
 
 def match(bench: Bench, repeats: int) -> Times:
-    """Find all of a prompt that is there."""
+    """Match a fully cached prompt."""
     ids = bench.prompt()
     bench.put(ids)
     return [micros(bench.cache.match, PATH, ids) for _ in range(repeats)]
 
 
 def admit(bench: Bench, repeats: int) -> Times:
-    """Find 16 prompts that wait, each of 64 turns that are there, and hold the first of them."""
+    """Match 16 waiting prompts of 64 cached turns each, and lease the first of them."""
     prompts = [bench.prompt() for _ in range(WAITING)]
     for ids in prompts:
         for end in np.linspace(len(bench.system), len(ids), TURNS, dtype=int)[1:]:
@@ -123,14 +123,14 @@ def admit(bench: Bench, repeats: int) -> Times:
 
 
 def acquire_and_release(bench: Bench, repeats: int) -> Times:
-    """Find, hold and let go of a prompt that is there; its last block is copied."""
+    """Match, lease and release a cached prompt, whose last block is copied."""
     ids = bench.prompt()
     bench.put(ids)
     return [micros(bench.acquire_and_release, ids) for _ in range(repeats)]
 
 
 def hash_prompt(bench: Bench, repeats: int) -> Times:
-    """Make all keys of a prompt, which the gateway does once."""
+    """Compute all block keys of a prompt, like the gateway once per request."""
     ids = bench.prompt()
     return [micros(block_keys, PATH, ids, BLOCK_SIZE) for _ in range(repeats)]
 
@@ -145,7 +145,7 @@ def insert(bench: Bench, repeats: int) -> Times:
 
 
 def commit_one_block(bench: Bench, repeats: int) -> Times:
-    """Fill one block after another behind a long prompt, as generating does."""
+    """Commit block after block behind a long prompt, like a decode."""
     ids = np.concatenate([bench.prompt(), bench.draw(repeats * BLOCK_SIZE)])
     prompt = ids[: bench.num_tokens]
     keys, lease = block_keys(PATH, prompt, BLOCK_SIZE), bench.acquire(prompt)
@@ -159,7 +159,7 @@ def commit_one_block(bench: Bench, repeats: int) -> Times:
 
 
 def evict(bench: Bench, repeats: int) -> Times:
-    """Acquire blocks when none is free, from others' prompts of four blocks each."""
+    """Acquire blocks when no block is free, evicting other prompts of four blocks each."""
     bench.acquire(bench.draw(bench.cache.capacity.pool().free * BLOCK_SIZE))
     blocks = bench.evicted_at_once
     prompts = [bench.draw(blocks * BLOCK_SIZE) for _ in range(repeats)]
@@ -172,7 +172,7 @@ def evict(bench: Bench, repeats: int) -> Times:
 def under_pressure(
     bench: Bench, repeats: int, policy: PolicyName, *, host: bool, ahead: bool
 ) -> Times:
-    """Serve ever new prompts in a full pool that holds four of them.
+    """Serve new prompts in a full pool that holds four prompts.
 
     Acquire, commit and release of each, the plans and what settles them.
     """
@@ -221,7 +221,7 @@ def main(
     ] = 32_768,
     policy: Annotated[PolicyName, typer.Option(help="Of the full pool.")] = "lru",
 ) -> None:
-    """Fill, measure, print."""
+    """Fill the cache, measure the operations, print the results."""
     bench = Bench(prefixes=prefixes, num_tokens=num_tokens, repeats=500)
     emit("the tree", num_tokens=num_tokens, nodes=bench.cache.tree.num_nodes)
     for name, (measure, repeats) in MEASUREMENTS.items():

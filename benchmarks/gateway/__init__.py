@@ -1,1 +1,1 @@
-"""The costs of the gateway by itself, before an engine that costs nothing."""
+"""The costs of the gateway alone, in front of an engine that costs nothing."""

@@ -1,4 +1,4 @@
-"""An agent's turn beside the same tokens as a plain completion: the time to the first token.
+"""The time to first token of an agent's turn, compared with a plain completion of its tokens.
 
     python -m benchmarks.gateway.agent_turns [--rounds 8] [--repeats 100]
 
@@ -42,7 +42,7 @@ TOOL = {
 
 
 def conversation(rounds: int) -> list[dict[str, Any]]:
-    """Compose a system text and `rounds` of question, call and result, the last unanswered."""
+    """Compose a system text and `rounds` of question, call and result, the last without answer."""
     said: list[dict[str, Any]] = [{"role": "system", "content": HANDBOOK}]
     for place in range(rounds):
         arguments = json.dumps({"subject": f"Oslo {place}", "field": "door code"})
@@ -63,7 +63,7 @@ def main(
     rounds: Annotated[int, typer.Option(help="Of question, call and result.")] = 8,
     repeats: Annotated[int, typer.Option(help="Of each request.")] = 100,
 ) -> None:
-    """Print a JSON line for each way to ask, and one of the difference."""
+    """Print a JSON line for each kind of request, and a line for their difference."""
     with tempfile.TemporaryDirectory(prefix="ratoon-") as scratch:
         directory = model_directory("handbook", Path(scratch))
         with running(directory, Path(scratch, "data"), start_s=START_S) as server:
@@ -86,7 +86,7 @@ def _compare(client: httpx.Client, model: str, rounds: int, repeats: int) -> Non
     for repeat in range(repeats + 1):
         for name, (path, body) in ways.items():
             took = _seconds(client, path, {**body, "max_tokens": 1, "temperature": 0})
-            if repeat:  # the first fills the cache
+            if repeat:  # the first request fills the cache
                 seconds[name].append(took)
     found = {name: p50_and_p99(each) for name, each in seconds.items()}
     for name, times in found.items():

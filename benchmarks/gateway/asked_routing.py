@@ -1,4 +1,4 @@
-"""The cost to a worker of asking the router process instead of a router of its own.
+"""The cost for a worker of asking the router process, compared with a router of its own.
 
 A part of `benchmarks.gateway.routing`. Times are by the clock, from the question to the answer: two
 processes take part.
@@ -26,7 +26,7 @@ from gateway.routing.route import OwnRouting, RouteQuestion
 
 
 def measure_asked(fleet: Fleet, prompt: bytes, requests: int) -> None:
-    """Measure a worker's questions to a process that has the router, and to a router of its own.
+    """Measure a worker's routing requests to a router process, and to its own router.
 
     `prompt`: its keys.
     """
@@ -50,7 +50,7 @@ def _emit_waits(case: str, taken: list[float], fleet: Fleet) -> None:
 
 
 def _answer(fleet: Fleet, socket: Path) -> None:
-    """Be the router process."""
+    """Run the router process."""
 
     async def answer() -> None:
         service = RouterService(fleet.router, lambda: KnownBlocks({}))
@@ -63,7 +63,7 @@ def _answer(fleet: Fleet, socket: Path) -> None:
 async def _asked(
     fleet: Fleet, routing: RouterClient | OwnRouting, keys: bytes, requests: int
 ) -> list[float]:
-    """Measure the microseconds until each answer was there."""
+    """Measure the microseconds until each answer of the router."""
     taken, under_way = list[float](), list[tuple[str, str]]()
     async with routing.kept() if isinstance(routing, RouterClient) else nullcontext():
         for _ in range(requests):

@@ -1,4 +1,4 @@
-"""A router and the replicas that it chooses from, for the measurements of routing."""
+"""A router and its replicas, for measurements of routing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from prefix_cache.namespace import Namespace, NamespacePath
 PIECE = 4096  # blocks
 BLOCK_SIZE = 16  # tokens
 PATH = NamespacePath.single(Namespace(bytes(16)))
-UNDER_WAY = 16  # requests that have been sent and have no token yet
+UNDER_WAY = 16  # requests sent to replicas that have no first token yet
 
 
 class Fleet:
@@ -31,11 +31,11 @@ class Fleet:
         self._serial = 0
 
     def keys(self, blocks: int) -> bytes:
-        """Draw keys of blocks that nobody has."""
+        """Draw random block keys that no replica has."""
         return self._random.bytes(KEY_BYTES * blocks)
 
     def tell(self, name: str, keys: bytes, *, first: bool = False, in_tiers: bool = False) -> None:
-        """Let a replica say that it has these on its device; with `first`, and nothing else.
+        """Report blocks on a replica's device to the router; `first`: a snapshot, not an update.
 
         With `in_tiers` the first third is there, the next one in the host, the last one on disk.
         """
@@ -47,7 +47,7 @@ class Fleet:
         self.router.heard(name, CacheEvents(number=0, changes=tuple(changes)))
 
     def fill(self, blocks: int) -> float:
-        """Add so many blocks at each replica; return the seconds that the router took."""
+        """Add so many blocks to each replica; return the router's seconds."""
         seconds = 0.0
         for name in self.names:
             for start in range(0, blocks, PIECE):
@@ -58,13 +58,13 @@ class Fleet:
         return seconds
 
     def request(self, keys: bytes) -> RoutingRequest:
-        """Make a new request, whose prompt has these blocks."""
+        """Make a new request whose prompt has these blocks."""
         self._serial += 1
         tokens = BLOCK_SIZE * self.prompt_blocks
         return RoutingRequest(str(self._serial), tokens, keys, PATH.spans[-1][1])
 
     def route(self, keys: bytes) -> float:
-        """Choose for one request and note it; returns seconds."""
+        """Route one request and note its replica; return the seconds."""
         request = self.request(keys)
         began = time.thread_time()
         name = self.router.choose(request, self.names, self.sources).replica

@@ -1,4 +1,4 @@
-"""The effect of attackers on somebody who asks once in a while, on a real server.
+"""The effect of attackers on the latency of another client, on a real server.
 
     python -m benchmarks.gateway.hostile [--seconds 60] [--only trailers] [--only texts]
 
@@ -40,7 +40,7 @@ CONTEXT = 131_072
 LIMITS = {"requests_per_minute": 600, "max_concurrent": 16}
 MEASURE = "health checks"
 SENTENCE = "the support code for Berlin is 4821. "
-FITS = SENTENCE * 7500  # nearly the context
+FITS = SENTENCE * 7500  # a prompt of nearly the context's length
 LONG = SENTENCE * (5_000_000 // len(SENTENCE))
 
 OF_A_TENANT: dict[str, Attack] = {
@@ -55,7 +55,7 @@ USUAL = 16
 
 
 async def attack_for_ever(name: str, target: Target) -> None:
-    """Be the attackers."""
+    """Run the attackers' requests, for ever."""
 
     async def one() -> None:
         while True:
@@ -69,7 +69,7 @@ async def attack_for_ever(name: str, target: Target) -> None:
 
 @contextmanager
 def attacked(name: str | None, target: Target) -> Iterator[None]:
-    """Attack by another process meanwhile; None: nobody attacks."""
+    """Run the attack in another process meanwhile; None: no attack."""
     if name is None:
         yield
         return
@@ -77,7 +77,7 @@ def attacked(name: str | None, target: Target) -> Iterator[None]:
     module = [sys.executable, "-m", "benchmarks.gateway.hostile"]
     process = subprocess.Popen([*module, "--attack", name, "--target", given])
     try:
-        time.sleep(2)  # until it has imported and begun
+        time.sleep(2)  # until the attacker has imported its modules and begun
         if process.poll() is not None:
             raise RuntimeError(f"the attackers ended with {process.returncode}")
         yield
@@ -87,7 +87,7 @@ def attacked(name: str | None, target: Target) -> Iterator[None]:
 
 
 async def bystand(target: Target, gateway: int, seconds: float) -> tuple[list[float], float]:
-    """Ask as the victim; return its times, and the gateway's largest memory in MiB."""
+    """Send the victim's requests; return their times, and the gateway's peak memory in MiB."""
     times, most, over = [], 0.0, time.monotonic() + seconds
     while time.monotonic() < over:
         times.append(await ask(target))
@@ -124,7 +124,7 @@ def main(
     attack: Annotated[str, typer.Option(hidden=True)] = "",
     target: Annotated[str, typer.Option(hidden=True)] = "",
 ) -> None:
-    """Start a server, attack it, print."""
+    """Start a server, attack it, print the victim's times."""
     if attack:
         asyncio.run(attack_for_ever(attack, Target(*json.loads(target))))
         return
@@ -137,7 +137,7 @@ def main(
         with running(model, data, start_s=120, workers="1", cache_tokens=f"{CONTEXT}") as server:
             tenants = server.admin("GET", "tenants")["tenants"]
             [one] = [tenant["id"] for tenant in tenants if tenant["name"] == "demo"]
-            server.admin("PATCH", f"tenants/{one}", {"limits": LIMITS})  # of whom the key attacks
+            server.admin("PATCH", f"tenants/{one}", {"limits": LIMITS})  # the attackers' tenant
             port = httpx.URL(server.url).port or 0
             victim = Target(port, read_keys(data / KEYS_FILE)[DEMO2_KEY], server.model())
             measure(server, victim, seconds, only)

@@ -1,4 +1,4 @@
-"""The cost of idle connections for the gateway, and their effect on others.
+"""The cost of idle connections for the gateway, and their effect on other requests.
 
     python -m benchmarks.gateway.idle_connections --connections 10000
 
@@ -22,7 +22,7 @@ from tests.doubles.gateway.gateway_process import gateways, until_up
 from tests.doubles.processes import resident_mib
 
 HEALTH = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n"
-AT_ONCE = 64  # connections being opened
+AT_ONCE = 64  # connections opened at once
 PROBES = 500
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -41,7 +41,7 @@ async def ask(connection: Connection) -> float:
 
 
 async def measure(port: int, pid: int, count: int) -> None:
-    """Open the connections, look, and print."""
+    """Open the connections, measure the gateway, print."""
     await until_up(port)
     before = resident_mib(pid)
     opening = asyncio.Semaphore(AT_ONCE)
@@ -72,7 +72,7 @@ def main(
     connections: Annotated[int, typer.Option(help="That do nothing.")] = 10_000,
     port: Annotated[int, typer.Option(help="Of the gateway.")] = 8099,
 ) -> None:
-    """Measure."""
+    """Measure the gateway with each number of connections."""
     with first_started(port) as (config, _), gateways(config, 1) as (pid,):
         uvloop.run(measure(port, pid, connections))
 

@@ -1,4 +1,4 @@
-"""The cost of authentication and limits for a request: on this machine, or in Redis on loopback.
+"""The cost of authentication and limits per request: in SQLite, or in Redis on loopback.
 
     python -m benchmarks.gateway.limits
 
@@ -48,7 +48,7 @@ PEPPER = b"p" * 32
 
 
 def admitted() -> AdmittedRequest:
-    """Make one choice of one prompt."""
+    """Admit one request: one choice of one prompt."""
     prompt = np.zeros(PROMPT_TOKENS, "<i4").tobytes()
     path = NamespacePath.single(Namespace(b"n" * 16))
     generate = Generate(
@@ -63,7 +63,7 @@ def admitted() -> AdmittedRequest:
 
 
 async def measure(permits: Permits, keyring: Keyring, key: str, requests: int) -> list[float]:
-    """Measure the seconds of each of `requests`."""
+    """Measure the seconds of each of `requests` admissions."""
     request, used = admitted(), TokenCounts(computed=PROMPT_TOKENS, generated=100)
     taken = []
     for _ in range(requests):
@@ -92,7 +92,7 @@ async def told(name: str, limiter: Limiter, limits: Limits, directory: Path, req
 
 
 async def measure_all(directory: Path, requests: int) -> None:
-    """Measure all homes, one after another."""
+    """Measure every limiter, one after another."""
     bare, embedded = (SqliteLimiter(directory / name) for name in ("no.limits", "limits"))
     await told("bare", bare, Limits(), directory, requests)
     await told("embedded", embedded, EVERYTHING, directory, requests)
@@ -106,7 +106,7 @@ async def measure_all(directory: Path, requests: int) -> None:
 def main(
     requests: Annotated[int, typer.Option(help="To each home, one after another.")] = 5000,
 ) -> None:
-    """Print one line a home."""
+    """Print one line for each limiter (SQLite, Redis)."""
     with tempfile.TemporaryDirectory() as directory:
         uvloop.run(measure_all(Path(directory), requests))
 

@@ -1,4 +1,4 @@
-"""The time that an open operator's page holds the threads of requests, in processor time.
+"""The CPU time that an open operator's page takes from the threads that serve requests.
 
     python -m benchmarks.gateway.page --tenants 1000 --blocks 1000000
 
@@ -42,19 +42,19 @@ from gateway.startup.first_start import ADMIN_KEY, KEYS_FILE, read_keys
 from gateway.startup.main import freeze_startup_objects
 from tests.doubles.gateway.gateway_process import until_up
 
-FAST_S, SLOW_S = 2.0, 5.0  # how often the page asks
+FAST_S, SLOW_S = 2.0, 5.0  # intervals between the page's requests
 FAST = ("/admin/overview?since={since}", "/admin/requests", "/admin/refusals")
 SLOW = (
     "/admin/cache/tree",
     "/admin/cache/prefixes?order=hot",
     "/admin/cache/prefixes?order=wasteful",
 )
-OF_TENANTS = ("/admin/tenants", "/admin/groups", "/admin/cache/stats")  # what their view asks
+OF_TENANTS = ("/admin/tenants", "/admin/groups", "/admin/cache/stats")  # for its view of tenants
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The sizes of what is cached, and how often is asked."""
+    """The sizes of the cache, and the intervals of the page's requests."""
 
     tenants: Annotated[int, typer.Option(help="That hold the blocks.")] = 1000
     blocks: Annotated[int, typer.Option(help="Of all tenants.")] = 1_000_000
@@ -63,9 +63,9 @@ class Options:
 
 
 async def measure(options: Options, admin_key: str) -> None:
-    """Ask, and print."""
+    """Send the page's requests and print the times."""
     await until_up(options.port)
-    for _ in range(6):  # the engine has taken seconds to be filled, and is believed dead for it
+    for _ in range(6):  # filling the engine has taken seconds: the gateway believes it dead
         await _until_ready(options.port)
         await asyncio.sleep(1)
     spent = {path: await _asked(options, admin_key, path) for path in (*FAST, *SLOW, *OF_TENANTS)}
@@ -83,7 +83,7 @@ async def measure(options: Options, admin_key: str) -> None:
 
 
 async def _asked(options: Options, admin_key: str, path: str) -> tuple[float, list[float]]:
-    """Measure the event loop's ms for an answer, and the longest turn during each of the others."""
+    """Measure the event loop's ms for each answer, and the longest turn during other answers."""
     target = f"http://127.0.0.1:{options.port}{path.format(since=time.time() - 10)}"
     await asyncio.to_thread(_get, target, admin_key, 2)
     before = time.thread_time()
@@ -102,7 +102,7 @@ def _longest(turns: list[float]) -> dict[str, float]:
 
 
 async def _until_ready(port: int) -> None:
-    """Wait until the gateway behind the port has its engine."""
+    """Wait until the gateway on the port has its engine."""
     async with aiohttp.ClientSession() as session:
         while True:
             async with session.get(f"http://127.0.0.1:{port}/readyz") as answer:
@@ -113,7 +113,7 @@ async def _until_ready(port: int) -> None:
 
 @asynccontextmanager
 async def _turns() -> AsyncIterator[list[float]]:
-    """Collect the seconds of the thread's processor in each turn of the event loop."""
+    """Collect the CPU seconds of each turn of the event loop."""
     turns: list[float] = []
 
     async def look() -> None:
@@ -130,7 +130,7 @@ async def _turns() -> AsyncIterator[list[float]]:
 
 
 def _get(target: str, admin_key: str, times: int) -> None:
-    """Ask, in another thread."""
+    """Send a GET request from another thread."""
 
     async def ask() -> None:
         headers = {"authorization": f"Bearer {admin_key}"}
@@ -144,7 +144,7 @@ def _get(target: str, admin_key: str, times: int) -> None:
 
 
 async def serving(options: Options, config: GatewayConfig) -> None:
-    """Measure a gateway in this thread."""
+    """Run a gateway in this thread, to be measured."""
     await make_tenants(Path(config.data_dir), options.tenants)
     admin_key = read_keys(Path(config.data_dir) / KEYS_FILE)[ADMIN_KEY]
     flushes = FlushReader()
@@ -163,7 +163,7 @@ async def serving(options: Options, config: GatewayConfig) -> None:
 
 
 def main(options: Options) -> None:
-    """Measure."""
+    """Measure the page's cost."""
     with first_started(options.port, access_log="off") as (config, _):
         arguments = [config.engines[0], str(options.tenants), str(options.blocks)]
         engine = subprocess.Popen(

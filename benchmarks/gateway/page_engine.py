@@ -1,4 +1,4 @@
-"""An engine for `page.py`: real but for its model, its cache full of many tenants' blocks.
+"""An engine for `page.py`: real except for its model, with many tenants' blocks in its cache.
 
     python -m benchmarks.gateway.page_engine SOCKET TENANTS BLOCKS
 
@@ -36,7 +36,7 @@ from prefix_cache.namespace import Namespace, NamespacePath
 from tests.doubles.engine.welcomes import welcome_of
 
 BLOCK_SIZE, VOCAB_SIZE, PROMPT_BLOCKS = 16, 260, 16
-STEP_S = 0.004  # the time of its model's step
+STEP_S = 0.004  # the time of a model step
 _QUERIES: dict[str, Callable[[], View[Any]]] = {
     "overview": lambda: OverviewQuery(query_id="", owners=50, evictions=100),
     "sample": lambda: OverviewQuery(query_id=""),
@@ -48,7 +48,7 @@ _QUERIES: dict[str, Callable[[], View[Any]]] = {
 
 
 class Launched:
-    """A step that has been computed."""
+    """A model step that has been computed."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -60,22 +60,22 @@ class Launched:
 
 @dataclass
 class TimedRunner:
-    """A runner that takes its time and computes nothing."""
+    """A model runner that takes a step's time and computes nothing."""
 
     step_s: float
 
     def launch(self, step: Step) -> Launched:
-        """Wait, and sample."""
+        """Wait a step's time, and sample."""
         time.sleep(self.step_s)
         return Launched(sum(bool(row.samples) for row in step.rows))
 
     def launch_forward(self, step: Step) -> Forward:
-        """Refuse: no row has a constraint here."""
+        """Refuse the call: no row here has a constraint."""
         raise NotImplementedError
 
 
 def large_engine(link: SocketLink, tenants: int, blocks: int) -> EngineCore:
-    """Make an engine whose cache is full of prompts, as many of each tenant."""
+    """Make an engine whose cache is full of prompts, equally many of each tenant."""
     total = blocks + blocks // 10
     welcome = welcome_of(VOCAB_SIZE, 4096, (257,), block_size=BLOCK_SIZE, num_blocks=total)
     core = assemble(
@@ -96,7 +96,7 @@ def large_engine(link: SocketLink, tenants: int, blocks: int) -> EngineCore:
         keys = block_keys(path, ids, BLOCK_SIZE)
         cache.commit(lease, ids[:whole], whole, keys, now=time.monotonic())
         cache.release(lease, now=time.monotonic())
-        if number % 3 == 0:  # a hit
+        if number % 3 == 0:  # a cache hit
             again = cache.acquire(path, ids, owner=f"tn_{tenant}", now=time.monotonic())
             assert again is not None
             cache.release(again, now=time.monotonic())
@@ -104,7 +104,7 @@ def large_engine(link: SocketLink, tenants: int, blocks: int) -> EngineCore:
 
 
 def run_engine(socket: str, tenants: int, blocks: int) -> None:
-    """Time the engine's answers, then serve until the process is ended."""
+    """Time the engine's replies, then serve until the process is ended."""
     with closing(SocketLink(socket, codec=Codec())) as link:
         core = large_engine(link, tenants, blocks)
         _time_answers(core)
@@ -141,7 +141,7 @@ def _time_answers(core: EngineCore) -> None:
 
 
 async def make_tenants(data_dir: Path, count: int) -> None:
-    """Create the tenants whose blocks the engine holds."""
+    """Create the tenants whose blocks the engine's cache holds."""
     store = SqliteStore(data_dir / "state.sqlite")
     for number in range(count):
         await store.create(Tenant(id=f"tn_{number}", name=f"tenant {number}", created_at=0.0))

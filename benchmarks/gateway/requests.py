@@ -1,4 +1,4 @@
-"""The cost of the gateway for a request: latency at a steady rate, and memory; a fake engine.
+"""The cost of the gateway per request: latency at a steady rate, and memory; with a fake engine.
 
     python -m benchmarks.gateway.requests --rate 200 --seconds 10
     python -m benchmarks.gateway.requests --rate 800 --seconds 10 --gateways 2 --tokens 1
@@ -46,7 +46,7 @@ class Options:
 
 @dataclass(frozen=True)
 class GatewayTiming:
-    """One request's seconds: how late it was sent; from then to first token and to end."""
+    """One request's seconds: its lateness, then from sending to first token and to end."""
 
     late: float
     first_token: float
@@ -92,7 +92,7 @@ async def load(client: Client, rate: float, seconds: float) -> list[GatewayTimin
 
 
 async def measure(options: Options, pids: Sequence[int], key: str) -> None:
-    """Warm up, load, and print."""
+    """Warm up, send the load, and print the measurements."""
     request = chat_request(
         key,
         messages=[
@@ -123,7 +123,7 @@ async def measure(options: Options, pids: Sequence[int], key: str) -> None:
 
 
 def main(options: Options) -> None:
-    """Measure."""
+    """Measure the gateway's cost."""
     with (
         first_started(options.port, access_log=options.access_log) as (config, key),
         tempfile.TemporaryFile() as log,

@@ -1,4 +1,4 @@
-"""The costs of routing for a gateway, and of telling it what is cached for an engine.
+"""The costs of routing in a gateway, and of an engine's reports of cached blocks.
 
     python -m benchmarks.gateway.routing
 
@@ -42,13 +42,13 @@ from prefix_cache.cache import PrefixCache
 from prefix_cache.hashing import KEY_BYTES, block_keys
 from prefix_cache.tree.changes import ChangeLog
 
-NODE_BLOCKS = 64  # of the engine's tree
+NODE_BLOCKS = 64  # blocks of a node of the engine's tree
 GATEWAY = b"gateway"
 IN_TIERS = ("tiers", "alike")
 
 
 def measure_routing(fleet: Fleet, requests: int) -> None:
-    """Print one line for each way in which the prompt may be cached."""
+    """Print a JSON line for each way in which the prompt may be cached."""
     replicas, blocks = len(fleet.names), fleet.prompt_blocks
     ragged = [blocks * (number + 1) // replicas for number in range(replicas)]
     cases: dict[str, list[int]] = {
@@ -69,7 +69,7 @@ def measure_routing(fleet: Fleet, requests: int) -> None:
 
 
 def measure_small(fleet: Fleet, count: int) -> None:
-    """Measure events of a block each, at one replica after the other."""
+    """Measure reports of single blocks, from one replica after the other."""
     keys = [fleet.keys(1) for _ in range(count)]
     began = time.thread_time()
     for number, key in enumerate(keys):
@@ -91,7 +91,7 @@ def large_cache(blocks: int) -> PrefixCache:
 
 
 def measure_turn(turns: int) -> None:
-    """Measure what a step of decodes adds to the log, and sending it to one gateway."""
+    """Measure a decode step's additions to the change log, and sending them to one gateway."""
     cache, codec, taken = large_cache(NODE_BLOCKS), Codec(), list[float]()
     [node] = cache.tree.nodes()
     edges = [node.edge.split(1) for _ in range(NODE_BLOCKS - 1)]
@@ -117,7 +117,7 @@ def measure_turn(turns: int) -> None:
 
 
 def measure_snapshot(blocks: int) -> None:
-    """Measure every turn that a snapshot takes, without encoding and sending."""
+    """Measure every turn of a snapshot, without encoding and sending."""
     feed, taken = CacheFeed(large_cache(blocks).tree), list[float]()
     sent: list[CacheEvents] = []
 
@@ -140,7 +140,7 @@ def _timed(act: Callable[[], object]) -> float:
 
 
 def _memory_bytes() -> int:
-    """Return the most bytes that this process has had so far."""
+    """Return the peak memory of this process in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
@@ -151,7 +151,7 @@ def main(
     requests: Annotated[int, typer.Option(help="In each case.")] = 1000,
     tree_blocks: Annotated[int, typer.Option(help="Blocks of one engine's tree.")] = 1_000_000,
 ) -> None:
-    """Print one line a measurement."""
+    """Print a JSON line for each measurement."""
     fleet = Fleet(replicas, prompt_tokens // BLOCK_SIZE)
     progress(f"{blocks:,} blocks at {replicas} replicas")
     before, each = _memory_bytes(), blocks // replicas

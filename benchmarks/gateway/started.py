@@ -1,4 +1,4 @@
-"""The start of a benchmark of the gateway, and the bytes of a chat that it sends."""
+"""The setup of a gateway benchmark, and the bytes of the chat request that it sends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.doubles.gateway.served import MODEL, config_of
 
 @contextmanager
 def first_started(port: int, **settings: Any) -> Iterator[tuple[GatewayConfig, str]]:
-    """Make a gateway's config, in a directory with a tokenizer and keys; and the demo key."""
+    """Return a gateway's config, in a directory with tokenizer and keys, and the demo key."""
     with tempfile.TemporaryDirectory() as scratch:
         directory = Path(scratch)
         keys = asyncio.run(ensure_first_start(directory / "data", clock=time.time))
@@ -30,7 +30,7 @@ def first_started(port: int, **settings: Any) -> Iterator[tuple[GatewayConfig, s
 
 
 def chat_request(key: str, **chat: object) -> bytes:
-    """Write a streamed chat as it is sent: `chat` is its body but for the model."""
+    """Encode a streamed chat request; `chat` is its body without the model."""
     body = json.dumps({"model": MODEL, "stream": True, **chat})
     return (
         "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n"

@@ -1,4 +1,4 @@
-"""The tokens that a gateway worker can stream a second, and the processor time of each.
+"""The tokens a second that a gateway worker can stream, and the CPU time per token.
 
     python -m benchmarks.gateway.streams --connections 128 --step-ms 10
 
@@ -48,7 +48,7 @@ class StreamBenchOptions:
 
 
 class StreamClient(asyncio.Protocol):
-    """One connection that asks again as soon as it was answered; counts the events."""
+    """A connection that sends its next request when an answer has ended; counts the events."""
 
     def __init__(self, request: bytes) -> None:
         self._request = request
@@ -57,12 +57,12 @@ class StreamClient(asyncio.Protocol):
         self.refused = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Ask."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its type
+        """Send the first request."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's has no common base
         self._transport.write(self._request)
 
     def data_received(self, data: bytes) -> None:
-        """Count; ask again at the end."""
+        """Count the events; at an answer's end send the next request."""
         self.chunks += data.count(_EVENT_END)
         if data.startswith(b"HTTP/1.1 ") and not data.startswith(b"HTTP/1.1 200"):
             self.refused = data
@@ -74,7 +74,7 @@ async def measure(options: StreamBenchOptions, gateway: int, key: str, num_cores
     """Open the connections, warm up, count for `options.seconds`, print."""
     await until_up(options.port)
     await asyncio.sleep(1.0)
-    workers = children(gateway) or [gateway]  # none where it is the only one
+    workers = children(gateway) or [gateway]  # a single worker has no children
     for place, pid in enumerate(workers):
         pin(pid, [place % max(1, num_cores - 1)])
     messages = [{"role": "user", "content": "u" * 100}]
@@ -104,13 +104,13 @@ async def measure(options: StreamBenchOptions, gateway: int, key: str, num_cores
 
 
 def main(options: StreamBenchOptions) -> None:
-    """Start an engine and a gateway, load them, print."""
+    """Start an engine and a gateway, load them, print the rates."""
     with first_started(options.port, workers=options.workers) as (config, key):
         run(config, key, options)
 
 
 def run(config: GatewayConfig, key: str, options: StreamBenchOptions) -> None:
-    """Measure once a gateway of this config, before an engine of its own."""
+    """Measure a gateway with this config and its own engine."""
     paced = ["tests.doubles.engine.paced_engine", config.engines[0], f"{options.step_ms / 1000}"]
     engine = subprocess.Popen([sys.executable, "-m", *paced])
     command = [sys.executable, "-m", "gateway", msgspec.json.encode(config).decode()]

@@ -1,4 +1,4 @@
-"""The gateway's time for a completion of token ids: processor time, which load hardly changes.
+"""The gateway's CPU time for a completion request of token ids; machine load hardly affects it.
 
     python -m benchmarks.gateway.token_ids [--requests 300]
 
@@ -39,12 +39,12 @@ _END = b"0\r\n\r\n"
 
 
 class AtOnce(FakeEngine):
-    """An engine that has every prompt in its cache, and answers one token."""
+    """An engine that has every prompt in its cache and answers one token."""
 
     async def generate(
         self, request: Generate, on_end: OnEnd | None = None
     ) -> AsyncGenerator[Tokens | Finished, None]:
-        """Yield the token, and the end."""
+        """Yield the token, then the end."""
         size = len(request.token_ids) // 4
         reused = Reused(TierTokens(size - 1))
         await asyncio.sleep(0)
@@ -62,7 +62,7 @@ class AtOnce(FakeEngine):
 
 
 def request(served: Served, size: int) -> bytes:
-    """Write a streamed completion of `size` token ids, as bytes."""
+    """Encode a streamed completion request of `size` token ids."""
     ids = np.random.default_rng(size).integers(10, VOCAB, size).tolist()
     body = msgspec.json.encode({"model": MODEL, "prompt": ids, "max_tokens": 1, "stream": True})
     head = (
@@ -73,7 +73,7 @@ def request(served: Served, size: int) -> bytes:
 
 
 def ask(connection: socket.socket, asked: bytes) -> None:
-    """Send it, and read its answer to the end."""
+    """Send the request, and read its answer to the end."""
     connection.sendall(asked)
     answer = b""
     while not answer.endswith(_END):
@@ -83,7 +83,7 @@ def ask(connection: socket.socket, asked: bytes) -> None:
 
 
 def measure(served: Served, size: int, requests: int) -> tuple[float, ...]:
-    """Measure for each request the seconds of gateway and event loop, and how often they wait."""
+    """Measure for each request the seconds of gateway and event loop, and the number of waits."""
     asked = request(served, size)
     (gateway,) = (one for one in threading.enumerate() if one.name == "gateway")
     clock = time.pthread_getcpuclockid(gateway.ident or 0)
@@ -103,7 +103,7 @@ def measure(served: Served, size: int, requests: int) -> tuple[float, ...]:
 
 
 def main(requests: Annotated[int, typer.Option(help="Requests of each size.")] = 300) -> None:
-    """Measure each size."""
+    """Measure each number of token ids."""
     with tempfile.TemporaryDirectory() as directory:
         model = write_tiny_model(Path(directory, "model"))
         engine = AtOnce(replace(WELCOME, max_model_len=CONTEXT, vocab_size=VOCAB))

@@ -1,4 +1,4 @@
-"""The cost of a large answer that is not streamed, and the wait of others for it.
+"""The cost of a large answer without streaming, and the wait that it causes for other requests.
 
     python -m benchmarks.gateway.whole_answers [--choices 16] [--tokens 2048] [--likeliest 20]
 
@@ -27,7 +27,7 @@ PAUSE_S, AFTER_S = 0.02, 1.0
 
 
 def main(choices: int = 16, tokens: int = 2048, likeliest: int = 20) -> None:
-    """Start a server, ask, print."""
+    """Start a server, send the requests, print the times."""
     with (
         tempfile.TemporaryDirectory() as directory,
         running(EMBEDDED, Path(directory) / "data", start_s=120, workers="1") as server,
