@@ -20,7 +20,7 @@ Curve = Sequence[tuple[float, float]]
 def draw_curves(
     curves: Mapping[str, Curve], *, title: str, across: str, up: str, dots: bool = False
 ) -> bytes:
-    """Draw each curve under its name, as a line or dots; `across` and `up` name axes and units."""
+    """Draw each named curve as a line or dots; `across` and `up` name the axes and units."""
     highest = max((y for curve in curves.values() for _, y in curve), default=0.0)
     chart = _load_pygal().XY(
         title=title,
@@ -38,7 +38,7 @@ def draw_curves(
 
 
 def write_chart(path: Path, svg: bytes) -> None:
-    """Write a chart into a directory that is there; CliError."""
+    """Write a chart into an existing directory; raise CliError."""
     try:
         path.write_bytes(svg)
     except OSError as error:
@@ -47,6 +47,6 @@ def write_chart(path: Path, svg: bytes) -> None:
 
 def _load_pygal() -> Any:
     pygal = importlib.import_module("pygal")
-    # Only the outdated kind: other finders that were added at the same time are valid.
+    # Drop only the outdated finder: other finders added at the same time are valid.
     sys.meta_path[:] = [finder for finder in sys.meta_path if hasattr(finder, "find_spec")]
     return pygal

@@ -1,4 +1,4 @@
-"""The commands, in their order and under their panels of the help.
+"""The commands, in the order and panels of the help.
 
 A command is where its function is, module:function. Imports none of them: what a command says of
 itself in a list is read from its source.
@@ -14,7 +14,7 @@ from importlib.util import find_spec
 
 @dataclass(frozen=True, slots=True)
 class CommandGroup:
-    """Commands that begin with the same word."""
+    """Commands that share their first word."""
 
     help_text: str
     commands: Commands
@@ -93,7 +93,7 @@ CACHE = CommandGroup(
         "flush": "cli.operating.cache:flush",
     },
 )
-# Keyed by the panel of the help in which they are listed.
+# Keyed by the help panel that lists the commands.
 COMMANDS: Mapping[str, Commands] = {
     "Serve": {
         "serve": "cli.serving.serve:serve",

@@ -1,4 +1,4 @@
-"""The errors that end a command with one clear line and no traceback.
+"""Errors that end a command with one clear line and no traceback.
 
 CliError                exit 1
  |- BadSetting          exit 2  a flag or variable has a value that cannot work; `flag` names it
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 
 class CliError(Exception):
-    """Base of every error that a command reports instead of a result."""
+    """Base of the errors that a command reports instead of a result."""
 
     exit_code = 1
 
@@ -24,7 +24,7 @@ class CliError(Exception):
 
 
 class BadSetting(CliError):
-    """A flag, or the variable that stands for it, has a value that cannot work."""
+    """A value that cannot work, of a flag or of the variable that stands for it."""
 
     exit_code = 2
 
@@ -34,13 +34,13 @@ class BadSetting(CliError):
 
 
 class ModelNotFound(CliError):
-    """MODEL names nothing that can be loaded."""
+    """MODEL names no model that can be loaded."""
 
     exit_code = 2
 
 
 class ModelRefused(CliError):
-    """The model is there, and it is not one that is served.
+    """The model exists but cannot be served.
 
     The message is empty where a child process has said why.
     """
@@ -68,4 +68,4 @@ class NotRatoon(CliError):
 
 
 class ServingFailed(CliError):
-    """A process that `ratoon serve` watches could not be kept alive."""
+    """A process of `ratoon serve` could not be kept alive."""

@@ -1,4 +1,4 @@
-"""A command's help at any width: each flag on a line of its own, what it means below.
+"""A command's help at any width: each flag on its own line, its meaning below.
 
 No word is ever cut, so a flag and its variable can be copied. Groups of commands have typer's help.
 """
@@ -17,12 +17,12 @@ _INDENT = "    "
 
 
 class HelpPage(TyperCommand):
-    """A command whose help is a page of this shape."""
+    """A command whose help has this form."""
 
     allow_extra_args = True  # so that they reach `parse_args`, which refuses them
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse as typer does; an argument that has no place is a usage error."""
+        """Parse like typer; a surplus argument is a usage error."""
         rest = super().parse_args(ctx, args)
         if ctx.args and not ctx.resilient_parsing:
             flags = {flag for one in self.get_params(ctx) for flag in one.opts}
@@ -33,8 +33,8 @@ class HelpPage(TyperCommand):
         return rest
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
-        """Print the page."""
-        # A tenth of a command's start, which only a help takes.
+        """Print the help page."""
+        # Imported here: a tenth of a command's start, needed for the help alone.
         from rich.console import Console
         from rich.padding import Padding
         from rich.text import Text
@@ -55,7 +55,7 @@ class HelpPage(TyperCommand):
             console.print()
 
     def _panels(self, ctx: Any) -> dict[str, list[tuple[str, str]]]:
-        """Group names and meanings by panel: arguments, options without a panel, and the others."""
+        """Group names and meanings by panel: arguments, options without a panel, other panels."""
         panels = dict[str, list[tuple[str, str]]]()
         for kind, title in (("argument", "Arguments"), ("option", "Options")):
             own: list[Any] = [one for one in self.get_params(ctx) if one.param_type_name == kind]
@@ -67,7 +67,7 @@ class HelpPage(TyperCommand):
 
 
 def paragraphs(text: str) -> Iterator[str]:
-    """Yield a docstring's paragraphs, each as one line; indented examples as they stand."""
+    """Yield a docstring's paragraphs, each as one line; indented examples unchanged."""
     for paragraph in inspect.cleandoc(text).split("\n\n"):
         is_example = paragraph.startswith(_INDENT)
         yield paragraph if is_example else _one_line(paragraph.splitlines())

@@ -1,4 +1,4 @@
-"""The help of what only lists commands: plain lines, by panel.
+"""The help of commands that only list other commands: plain lines, by panel.
 
 Panels with borders take as long to import as all that such a help needs besides. The help of a
 command, which is read rather than skimmed, has them.
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 
 
 class ListedCommand(TyperCommand):
-    """A command that is not imported."""
+    """A command whose module is not imported yet."""
 
     def __init__(self, *arguments: Any, help: str, **settings: Any) -> None:  # noqa: A002 - typer's
-        """Take a command whose function is at `help`, module:function."""
+        """Make the command of the function `help`, given as module:function."""
         super().__init__(*arguments, help=None, **settings)
         self._function = help
 
     def get_short_help_str(self, limit: int = 45) -> str:
-        """Return its summary, which only a list needs."""
+        """Return the command's summary, which only a list of commands needs."""
         self.help = summary_of(self._function)
         return super().get_short_help_str(limit)
 
 
 class CommandList(TyperGroup):
-    """Commands below one word, or all; listed under the panels they were given."""
+    """Commands below a common word, or all commands, listed by their panels."""
 
     def format_help(self, ctx: Context, formatter: HelpFormatter) -> None:
-        """Print what `formatter` gets, and empty it: typer shows no more without words."""
+        """Print the content of `formatter`, and clear it, so that typer shows no more."""
         self.format_usage(ctx, formatter)
         self.format_help_text(ctx, formatter)
         self.format_options(ctx, formatter)
@@ -43,7 +43,7 @@ class CommandList(TyperGroup):
         formatter.buffer.clear()
 
     def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
-        """Write a section for each panel, in the order in which commands were added."""
+        """Write a section for each panel, in the order in which its commands were added."""
         commands = [(name, self.commands[name]) for name in self.list_commands(ctx)]
         panels = {_panel(command): None for _, command in commands}
         for panel in panels:

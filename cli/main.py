@@ -23,13 +23,13 @@ from engine.core_dumps import prevent_core_dumps
 
 
 def main() -> None:
-    """Run the `ratoon` script. Any command may hold keys or prompts."""
+    """Run the `ratoon` script without core dumps: commands may hold keys or prompts."""
     prevent_core_dumps()
     build_app(_words())()
 
 
 def _words() -> list[str]:
-    """Return the words after `ratoon`; where a shell asks for completions, those typed so far."""
+    """Return the words after `ratoon`; for shell completion, the words typed so far."""
     if "_RATOON_COMPLETE" not in os.environ:
         return sys.argv[1:]
     typed = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS", "")
@@ -49,7 +49,7 @@ def version() -> None:
 
 
 def build_app(words: Sequence[str] | None = None) -> typer.Typer:
-    """Build the command line that understands `words`; every command, if there are none.
+    """Build the command line that understands `words`; without words, every command.
 
     If they begin with a command, it has no other. If not, it has all, but imports none: they are to
     be listed, to be completed, or to be compared with a word that is misspelt.
@@ -69,14 +69,14 @@ def build_app(words: Sequence[str] | None = None) -> typer.Typer:
 
 
 def _begun(commands: Commands, words: Sequence[str] | None) -> Commands:
-    """Select the command that `words` begin with; all, if they begin with none."""
+    """Select the commands that `words` begin with; all commands if none matches."""
     return {words[0]: commands[words[0]]} if words and words[0] in commands else commands
 
 
 def _add(
     app: typer.Typer, commands: Commands, words: Sequence[str] | None, panel: str | None = None
 ) -> None:
-    """Add commands to `app`, listed in its help under `panel`; see `build_app`."""
+    """Add commands to `app`, listed under `panel` in its help; see `build_app`."""
     for name, command in commands.items():
         below = _after(name, words)
         if isinstance(command, CommandGroup):
@@ -91,14 +91,14 @@ def _add(
 
 
 def _after(name: str, words: Sequence[str] | None) -> Sequence[str] | None:
-    """Return the words after the command `name`; none where another is asked for, None for all."""
+    """Return the words after the command `name`; none for another command, None for all."""
     if words is None:
         return None
     return words[1:] if words and words[0] == name else ()
 
 
 def _only_listed() -> None:
-    """Do nothing: a command whose name the words do not begin with is not run."""
+    """Do nothing: a command that the words do not name is listed but never run."""
 
 
 def _typer(help_text: str) -> typer.Typer:
@@ -107,7 +107,7 @@ def _typer(help_text: str) -> typer.Typer:
         help=help_text,
         no_args_is_help=True,
         rich_markup_mode="rich",
-        pretty_exceptions_show_locals=False,  # they may hold keys
+        pretty_exceptions_show_locals=False,  # local variables may hold keys
     )
 
 
@@ -125,4 +125,4 @@ def _before_any_command(
         ),
     ] = False,
 ) -> None:
-    """Take the options before a command."""
+    """Handle the options before a command."""

@@ -1,4 +1,4 @@
-"""The forms in which commands print: tables, JSON, and single values that can be piped."""
+"""The output of commands: tables, JSON, and single values for pipes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def print_json(value: Any) -> None:
 
 
 def print_result(value: Shown, show: Callable[[Shown], None], *, as_json: bool) -> None:
-    """Print `value` as JSON, or as `show` puts it for people."""
+    """Print `value` as JSON, or for people by `show`."""
     if as_json:
         print_json(value)
     else:
@@ -37,7 +37,7 @@ def print_answer(answer: Any, words: str, *, as_json: bool) -> None:
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Iterable[object]]) -> None:
     """Print a table; every row has a cell for each column."""
-    # In a pipe it is plain, also where FORCE_COLOR makes rich take it for a terminal.
+    # Plain in a pipe, also if FORCE_COLOR makes rich take the pipe for a terminal.
     console = Console(force_terminal=sys.stdout.isatty())
     TableText.of(title, columns, rows).write(console)
 
@@ -50,14 +50,14 @@ def print_rows(
     *,
     as_json: bool,
 ) -> None:
-    """Print the server's list: as JSON, or as a table with the cells of `as_cells`."""
+    """Print the server's list: as JSON, or as a table whose rows `as_cells` makes."""
     print_result(
         rows, lambda rows: print_table(title, columns, map(as_cells, rows)), as_json=as_json
     )
 
 
 def utc_now() -> str:
-    """Return the date and time in UTC, as `moment` writes them."""
+    """Return the present date and time in UTC, in the format of `moment`."""
     return moment(time.time())
 
 

@@ -21,14 +21,14 @@ _EVERY_S = 5.0
 
 
 class Advance(Protocol):
-    """The way to advance a bar by `count` steps, and rename it if a name is given."""
+    """A function that advances a bar by `count` steps, and renames it if a name is given."""
 
     def __call__(self, count: int, *, name: str | None = None) -> None: ...
 
 
 @contextmanager
 def progress_lines(name: str, total: int) -> Iterator[Advance]:
-    """Show a bar of `total` steps, or without a terminal lines every few seconds."""
+    """Show a bar of `total` steps; without a terminal, a line every few seconds."""
     with progress_bar(name, total) as advance:
         told, done = time.monotonic(), 0
         is_terminal = Console(stderr=True).is_terminal

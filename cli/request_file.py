@@ -14,7 +14,7 @@ STANDARD_INPUT = "-"
 
 
 def read_request(path: str) -> dict[str, Any]:
-    """Read the JSON object in the file, `-` for standard input; raise CliError if none is there."""
+    """Read a JSON object from a file, `-` for standard input; raise CliError for other content."""
     try:
         body = sys.stdin.buffer.read() if path == STANDARD_INPUT else Path(path).read_bytes()
         value = msgspec.json.decode(body)

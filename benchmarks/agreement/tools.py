@@ -49,7 +49,7 @@ class Tool:
     figures: Callable[[Path], Figures]
 
     def run(self, load: Workload, directory: Path) -> Figures:
-        """Run once; return seconds, tokens and rates. Raises RuntimeError with its last words."""
+        """Run the tool; return seconds, tokens and rates. RuntimeError has its last output."""
         directory.mkdir(parents=True)
         environment = {**os.environ, "OPENAI_API_KEY": load.key}
         with (directory / "log").open("wb") as log, (directory / "out").open("wb") as out:

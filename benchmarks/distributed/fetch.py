@@ -224,7 +224,7 @@ def measure_copies(sizes: Sizes, repeats: int) -> None:
     target = torch.zeros_like(source, device=ours)
     torch.cuda.synchronize(theirs)
     stream = torch.cuda.Stream(ours)  # type: ignore[no-untyped-call]
-    in_one_piece = partial(target.copy_, source, non_blocking=True)  # and lets one see the other
+    in_one_piece = partial(target.copy_, source, non_blocking=True)  # also enables peer access
     _emit_copies("in one piece", in_one_piece, source.numel(), stream, repeats)
     batched = open_batched_copies()
     if batched is not None:

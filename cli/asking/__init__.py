@@ -1,1 +1,1 @@
-"""Commands that ask a running server as one of its tenants."""
+"""Commands that send requests to a running server as one of its tenants."""

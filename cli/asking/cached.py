@@ -1,4 +1,4 @@
-"""`ratoon cache probe` and `ratoon cache warm`: a request's prompt in the cache, as its tenant."""
+"""`ratoon cache probe` and `ratoon cache warm`: a prompt's state in the cache, for its tenant."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def warm(
 
 
 def body_of(request: dict[str, Any], dialect: Dialect | None) -> dict[str, Any]:
-    """Wrap a request for the routes of the cache, with the route that it is for."""
+    """Wrap a request for the cache routes, with the route that it is meant for."""
     named: Dialect = dialect or ("completions" if "prompt" in request else "chat")
     return {"body": request, "url": ROUTES[named]}
 

@@ -1,4 +1,4 @@
-"""`ratoon chat`: a conversation, with what the cache did after each turn."""
+"""`ratoon chat`: a conversation, with the cache's share of the prompt after each turn."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cli.options.options import TargetFlags
 
 EXIT = "/exit"
 _PATH = "/v1/chat/completions"
-_SILENT_S = 120.0  # until a server that sends nothing is given up
+_SILENT_S = 120.0  # seconds without data from the server until the answer is given up
 
 
 def chat(
@@ -40,7 +40,7 @@ def chat(
     """
     url, key = load_target(target)
     messages = [{"role": "system", "content": system}] if system else []
-    # Ctrl-C reaches the prompt at once only outside of an event loop.
+    # Ctrl-C interrupts the prompt at once only outside of an event loop.
     with asyncio.Runner() as runner, suppress(KeyboardInterrupt):
         model = target.served_model or runner.run(_first_model(url, key))
         common = {"model": model, "max_tokens": max_tokens}
@@ -48,7 +48,7 @@ def chat(
             asked = [*messages, {"role": "user", "content": said}]
             try:
                 turn = runner.run(_answer(url, key, {**common, "messages": asked}))
-            except ServerRefused as refused:  # such as a limit: the next turn may be served
+            except ServerRefused as refused:  # for example a limit: the next turn may succeed
                 typer.echo(f"ratoon: {refused.message}", err=True)
                 continue
             typer.echo(turn.numbers(), err=True)

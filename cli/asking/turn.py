@@ -1,4 +1,4 @@
-"""One streamed answer: its text, and what its stream says of the cache.
+"""A streamed answer: its text, and its stream's report on the cache.
 
 Pure: lines and times come from outside.
 """
@@ -17,7 +17,7 @@ _DATA = b"data:"
 
 @dataclass(slots=True)
 class Turn:
-    """The part of one event stream that has come so far. Times are seconds of one clock."""
+    """The received part of one event stream. Times are seconds of one clock."""
 
     sent_at: float
     text: str = ""
@@ -25,7 +25,7 @@ class Turn:
     usage: dict[str, Any] = field(default_factory=dict)
 
     def hear(self, line: bytes, at: float) -> str:
-        """Take in a line of the stream; return its text. ServerRefused where it is an error.
+        """Read a line of the stream; return its text. ServerRefused if the line is an error.
 
         Raises msgspec.DecodeError for what is not JSON.
         """
@@ -43,7 +43,7 @@ class Turn:
         return said
 
     def numbers(self) -> str:
-        """Describe in a line how much came from the cache, and when the first token came."""
+        """Describe the cached tokens and the time to first token in one line."""
         prompt = self.usage.get("prompt_tokens", 0)
         cached = (self.usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
         first = (

@@ -1,4 +1,4 @@
-"""The actor that Ray runs for each engine, on the machine that it has chosen: a host in a thread.
+"""The Ray actor of an engine, on the machine that Ray chose: an engine host in a thread.
 
     started --> hosting --the engine dies--> this process ends, and Ray starts another, anywhere
                    |----the engine says that it never can start--> failed, with its reason
@@ -36,27 +36,27 @@ from engine.link.messages import Role
 from engine.process import EXIT_CANNOT_START, EXIT_NOT_SERVED
 
 SHORT_RUN_S = 10.0
-PAUSE_S = 5.0  # after a short run, so that one that dies at once is not started again and again
+PAUSE_S = 5.0  # after a short run, so that an engine that dies at once is not restarted in a loop
 
 ActorState = HostState | Literal["failed", "drained"]
 
 
 class EngineReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of an engine; `why` it has failed or gateways do not find it, else ""."""
+    """The state of an engine; `why` it failed or is not found by gateways, else ""."""
 
     state: ActorState
     address: str
     pid: int  # of the actor
-    wait_s: float | None = None  # of a new request, predicted; None: not known, or not asked
-    used: float | None = None  # of what it can do, likewise; 1: all
+    wait_s: float | None = None  # predicted wait of a new request; None: unknown
+    used: float | None = None  # predicted use; 1: fully used; None: unknown
     why: str = ""
 
 
 class EngineActor:
-    """One engine. Its methods may be called from any thread, and wait for nothing."""
+    """The actor of one engine. Threads may call its methods, which never wait."""
 
     def __init__(self, settings: bytes, number: int, host: str) -> None:
-        """Start hosting by `settings`, a `ClusterSettings` in JSON, on the machine at `host`."""
+        """Start to host an engine by `settings`, a `ClusterSettings` in JSON, on machine `host`."""
         self._settings = msgspec.json.decode(settings, type=ClusterSettings)
         self._number = number
         self.address = f"tcp://{host}:{self._settings.port(number)}"
@@ -82,7 +82,7 @@ class EngineActor:
         return msgspec.json.encode(said)
 
     def drain(self) -> None:
-        """Leave the gateways, and end the engine once it has nothing left."""
+        """Unregister from the gateways, and end the engine once its requests have ended."""
         self._drains = True
         if (host := self._host) is not None and host.state != "ended":
             asyncio.run_coroutine_threadsafe(host.stop(drain=True), self._loop)
@@ -109,7 +109,7 @@ class EngineActor:
             return
         if time.monotonic() - started < SHORT_RUN_S:
             time.sleep(PAUSE_S)
-        os._exit(1)  # Ray starts another one; a normal end would mean that none is wanted
+        os._exit(1)  # Ray restarts the actor; a normal end would mean that it is not wanted
 
     async def _run_engine(self) -> int:
         settings = self._settings
@@ -128,7 +128,7 @@ class EngineActor:
 
 
 def composed(settings: ClusterSettings, number: int, address: str) -> EngineConfig:
-    """Compose the config of an engine on this machine; raise CliError where it cannot run here."""
+    """Compose the config of an engine on this machine; raise CliError if it cannot run here."""
     data_dir = Path(settings.data_dir)
     source = checked_source(settings.model, settings.engine, of=machine())
     given = settings.link_key_file
@@ -149,6 +149,6 @@ def _role(settings: ClusterSettings, number: int) -> Role:
 
 
 def _blocks_of(settings: ClusterSettings, number: int) -> str:
-    """Return the directory of an engine's blocks on disk."""
+    """Return the directory of an engine's disk tier."""
     blocks = Path(settings.engine.cache.disk_cache_dir or Path(settings.data_dir) / BLOCKS_NAME)
     return str(blocks.with_name(f"{blocks.name}-{number}").absolute())

@@ -64,16 +64,16 @@ def up(file: SettingsFile) -> None:
     """
     settings = read_settings(file)
     if settings.ray_address is None:
-        checked_source(settings.model, settings.engine)  # else each machine says it of itself
+        checked_source(settings.model, settings.engine)  # once here, not once on each machine
     check_gateway_ports(settings)
     if settings.is_one_machine:
         _make_files(settings)
     stop = threading.Event()
     with ray_at(settings.ray_address) as ray:
-        for one in (signal.SIGTERM, signal.SIGINT):  # Ray has put its own handlers there
+        for one in (signal.SIGTERM, signal.SIGINT):  # Ray has installed its own handlers
             signal.signal(one, lambda *_: stop.set())
         check_machines(settings, machines(ray))
-        if settings.ray_address is None:  # no other machine ever comes
+        if settings.ray_address is None:  # no other machine can join
             check_room(settings, machines(ray))
         placed = PlacedEngines(ray, settings)
         for number in range(settings.engines):
@@ -112,14 +112,14 @@ def down(ray_address: RayAddress = "auto", drain_s: DrainS = 300.0) -> None:
 
 
 def check_machines(settings: ClusterSettings, found: Sequence[RayMachine]) -> None:
-    """Raise BadSetting where engines would register in a file that is not their gateways'."""
+    """Raise BadSetting if engines would register in another state file than their gateways'."""
     addresses = {one.address for one in found}
     if settings.is_one_machine and len(addresses) > 1:
         raise BadSetting("redis_url", f"Ray has {len(addresses)} machines, which need one to share")
 
 
 def end_here(ray: Any, grace_s: float, *, settle_s: float = LOOK_S) -> None:
-    """End the engines of a Ray that was started here, unless it was asked to end as well.
+    """End the engines of a Ray that was started here, unless they were asked to end as well.
 
     It is, where a signal goes to all processes of a group or of systemd's unit. `settle_s`: what
     it needs to end, in seconds.
@@ -133,7 +133,7 @@ def end_here(ray: Any, grace_s: float, *, settle_s: float = LOOK_S) -> None:
 
 
 def _make_files(settings: ClusterSettings) -> None:
-    """State, keys and the links' key: what engines and gateways of one machine have in common."""
+    """Create the state, keys and link key that engines and gateways of a machine share."""
     data_dir, given = Path(settings.data_dir), settings.link_key_file
     make_state(data_dir, settings.shared)
     link_key_file("tcp://any:1", None if given is None else Path(given), data_dir, make=True)
@@ -146,7 +146,7 @@ def _watch(
     stop: threading.Event,
     gateway: Look,
 ) -> None:
-    """Say what changes, and have as many engines as are needed, until asked to stop.
+    """Print changes and keep as many engines as needed, until asked to stop.
 
     ServingFailed where every engine has failed, or the gateway.
     """
@@ -176,7 +176,7 @@ def _end(ray: Any, numbers: list[int], drain_s: float) -> None:
     left = numbers
     while left and time.monotonic() < give_up:
         found = reports(ray, left)
-        # One without a machine has nothing to drain; one that has failed, neither.
+        # An engine without a machine has no requests to drain, nor has a failed engine.
         left = [n for n, one in found.items() if one and one.state not in ("drained", "failed")]
         time.sleep(0.2)
     for number in numbers:

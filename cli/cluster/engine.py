@@ -1,4 +1,4 @@
-"""`ratoon engine`: an engine alone, which gateways may find."""
+"""`ratoon engine`: runs a single engine, which gateways may find."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def engine(
 
         ratoon engine --model ~/models/qwen3-8b --socket tcp://10.0.0.7:7300 --register --redis-url redis://redis:6379/0
     """
-    del config_file  # its settings are the flags' defaults by now
+    del config_file  # its settings are already the flags' defaults
     source = checked_source(model.model, engine, of=machine())
     place = meeting_place(model, socket)
     config = engine_config(source, model.data_dir, place, engine)

@@ -1,4 +1,4 @@
-"""The gateway that `ratoon cluster up` runs beside itself, with the settings of cluster.yaml.
+"""The gateway that `ratoon cluster up` runs beside itself, set up by cluster.yaml.
 
     started --ends--> started again at the next look
        |`--cannot start (status 2)--> the command ends
@@ -39,7 +39,7 @@ Look = Callable[[], None]
 
 @contextmanager
 def gateway_beside(settings: ClusterSettings) -> Iterator[Look]:
-    """Run it, if the settings have one; what is yielded is to be called again and again.
+    """Run the gateway, if configured; the caller calls the yielded function again and again.
 
     That raises ServingFailed where the gateway cannot start.
     """
@@ -48,7 +48,7 @@ def gateway_beside(settings: ClusterSettings) -> Iterator[Look]:
         return
     with tempfile.TemporaryDirectory(prefix="ratoon-gateway-") as directory:
         file = Path(directory) / "gateway.yaml"
-        file.write_bytes(msgspec.json.encode(gateway_settings(settings)))  # which is YAML, too
+        file.write_bytes(msgspec.json.encode(gateway_settings(settings)))  # JSON is YAML, too
         running = _Gateway(file)
         try:
             yield running.look
@@ -57,7 +57,7 @@ def gateway_beside(settings: ClusterSettings) -> Iterator[Look]:
 
 
 def check_gateway_ports(settings: ClusterSettings) -> None:
-    """Raise BadSetting for a port that is taken: the gateway would be started again and again."""
+    """Raise BadSetting for a port in use: the gateway would be restarted again and again."""
     if settings.gateway is None:
         return
     defaults = {one.name: one.default for one in msgspec.structs.fields(GatewayConfig)}
@@ -69,7 +69,7 @@ def check_gateway_ports(settings: ClusterSettings) -> None:
 
 
 def gateway_settings(settings: ClusterSettings) -> dict[str, Any]:
-    """Compose the gateway's file: its section, and where it finds this cluster's engines."""
+    """Compose the gateway's settings: its section, and the place of this cluster's engines."""
     shared = settings.shared
     ours = {
         "model": settings.model,
@@ -88,7 +88,7 @@ class _Gateway:
         self._process = self._started()
 
     def look(self) -> None:
-        """Start it again if it has ended. Raises ServingFailed."""
+        """Restart the gateway if it has ended. Raises ServingFailed."""
         status = self._process.poll()
         if status is None:
             return
@@ -98,7 +98,7 @@ class _Gateway:
         self._process = self._started()
 
     def stop(self) -> None:
-        """Let open streams finish, within the gateway's grace."""
+        """Stop the gateway; let open streams finish within its grace."""
         self._process.terminate()
         self._process.wait()
 

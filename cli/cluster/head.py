@@ -1,4 +1,4 @@
-"""A check that Ray's head answers at an address. Ray itself would try again for ever, silently.
+"""A check that Ray's head answers at an address: Ray itself would retry for ever, silently.
 
     nothing listens            refused in a moment
     no head: the dashboard...  it does not speak what the head does (HTTP/2), within ANSWER_S
@@ -18,17 +18,17 @@ from cli.errors import CliError
 
 ANSWER_S = 5.0
 MAX_PORT = 65_535
-_NO_SETTINGS = bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))  # a SETTINGS frame (RFC 9113, 6.5) of none
+_NO_SETTINGS = bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))  # an empty SETTINGS frame (RFC 9113, 6.5)
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _NO_SETTINGS
-_SETTINGS = 4  # the type of the frame that answers it, in its fourth byte
+_SETTINGS = 4  # the type of the answering frame, in its fourth byte
 
 
 class NoRay(CliError):
-    """Ray is not installed, or the one that is asked for does not answer."""
+    """Ray is not installed, or the Ray head at the address does not answer."""
 
 
 def check_is_head(address: str, answer_s: float = ANSWER_S) -> None:
-    """Raise NoRay unless HOST:PORT is a Ray head's. Other forms (`auto`) are for Ray to read."""
+    """Raise NoRay unless HOST:PORT is a Ray head. Ray itself checks other forms (`auto`)."""
     if "://" in address:
         raise NoRay(f"Ray at {address}: give HOST:PORT of its head (6379), or auto")
     connection = _connected(address, answer_s)
@@ -40,7 +40,7 @@ def check_is_head(address: str, answer_s: float = ANSWER_S) -> None:
 
 
 def is_there(address: str) -> bool:
-    """Tell whether anybody listens at HOST:PORT."""
+    """Tell whether any server listens at HOST:PORT."""
     try:
         connection = _connected(address, ANSWER_S)
     except NoRay:
@@ -51,7 +51,7 @@ def is_there(address: str) -> bool:
 
 
 def _connected(address: str, answer_s: float) -> socket.socket | None:
-    """Connect; None for what is no HOST:PORT. Raise NoRay where nobody listens."""
+    """Connect to HOST:PORT; None for other forms. Raise NoRay if no server listens."""
     host, _, port = address.rpartition(":")
     if not host or "/" in host or not port.isdigit() or int(port) > MAX_PORT:
         return None
@@ -62,9 +62,9 @@ def _connected(address: str, answer_s: float) -> socket.socket | None:
 
 
 def _speaks(connection: socket.socket) -> bool:
-    """Tell whether the other end answers with a SETTINGS frame, as servers of HTTP/2 begin."""
+    """Tell whether the server answers with a SETTINGS frame, as HTTP/2 servers begin."""
     answer = b""
-    with suppress(OSError):  # also where it says nothing in time
+    with suppress(OSError):  # also covers a timeout
         connection.sendall(_HELLO)
         while len(answer) <= _SETTINGS and (more := connection.recv(64)):
             answer += more

@@ -1,4 +1,4 @@
-"""One engine process and its place in the state: registered while it is ready, and no longer.
+"""The host of one engine process, which registers the engine in the state while it is ready.
 
     starting --welcome--> ready <--silent, answers again--> silent --SILENT_S--> killed
                             `--asked to stop--> stopping: not registered any more, then drained
@@ -35,8 +35,8 @@ BEAT_S = 5.0
 PREDICT_S = 1.0
 ANSWER_S = 5.0
 LOOK_S = 0.2
-SILENT_S = 5.0  # after its link was given up
-FORGOTTEN_S = 3600.0  # since the last heartbeat of one that nobody has removed
+SILENT_S = 5.0  # without a link to the engine
+FORGOTTEN_S = 3600.0  # since the last heartbeat of an engine that nobody has removed
 
 HostState = Literal["starting", "ready", "silent", "stopping", "ended"]
 
@@ -44,7 +44,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class EngineHost:
-    """A runner of one engine, once. For one event loop."""
+    """The host of one run of an engine. For one event loop."""
 
     def __init__(
         self,
@@ -61,8 +61,8 @@ class EngineHost:
         `clock`: seconds since the epoch. With `predicts` the engine is asked about its queue.
         """
         self.state: HostState = "starting"
-        self.predicted: Prediction | None = None  # of a new request; None: not known
-        self.unregistered = ""  # why gateways do not find it although it is ready
+        self.predicted: Prediction | None = None  # of a new request; None: unknown
+        self.unregistered = ""  # why gateways do not find the engine although it is ready
         self._predicts = predicts
         self._config = config
         self._address = address
@@ -72,11 +72,11 @@ class EngineHost:
         self._child: Child | None = None
         self._is_registered = False
         self._beat_at = float("-inf")
-        self._lost_at: float | None = None  # when the link to a ready engine was given up
+        self._lost_at: float | None = None  # when the link to a ready engine was lost
         self._asked: Literal["terminate", "drain"] | None = None
 
     async def run(self) -> int:
-        """Start the engine, and return its exit status once it has ended."""
+        """Run the engine until it has ended; return its exit status."""
         await self._forget_the_dead()
         command = python_command("engine", msgspec.json.encode(self._config).decode())
         child = self._child = await Child.start(command, self._on_line)
@@ -99,7 +99,7 @@ class EngineHost:
             self.state = "ended"
 
     async def stop(self, *, drain: bool) -> None:
-        """Be found no more, and end the engine: within its grace, or when it has nothing left.
+        """Unregister the engine and end it: within its grace, or once its requests have ended.
 
         Asked to drain, it may be asked again to end within its grace.
         """
@@ -158,11 +158,11 @@ class EngineHost:
         )
         try:
             await self._registry.register_engine(engine)
-        except Unavailable as error:  # the next one may get through
+        except Unavailable as error:  # the next heartbeat may succeed
             self._complain(error)
             return
         self._is_registered, self.unregistered = True, ""
-        if self.state == "stopping":  # meanwhile
+        if self.state == "stopping":  # stopped meanwhile
             await self._deregister()
 
     def _complain(self, error: Unavailable) -> None:
@@ -178,11 +178,11 @@ class EngineHost:
         if not self._is_registered:
             return
         self._is_registered = False
-        with suppress(NotFound, Unavailable):  # then gateways notice that it is gone
+        with suppress(NotFound, Unavailable):  # gateways notice the engine's end by themselves
             await self._registry.forget_engine(self._address)
 
     async def _forget_the_dead(self) -> None:
-        """Unregister engines whose hosts could not say that they have ended."""
+        """Unregister engines whose hosts ended without unregistering them."""
         with suppress(NotFound, Unavailable):
             for one in await self._registry.registered_engines():
                 if one.beat_at is not None and self._clock() - one.beat_at > FORGOTTEN_S:

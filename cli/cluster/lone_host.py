@@ -1,4 +1,4 @@
-"""`ratoon engine --register`: the engine under a host, which signals end."""
+"""`ratoon engine --register`: an engine under a host; signals end both."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _EVERYWHERE = ("tcp://0.0.0.0:", "tcp://[::]:", "tcp://*:")
 
 
 def host_engine(config: EngineConfig, data_dir: Path, flags: RegisterFlags) -> int:
-    """Run the engine until it ends or a signal ends it; its exit status, 1 for a signal's.
+    """Run the engine until it or a signal ends; return its exit status, 1 after a signal.
 
     SIGTERM ends it within its grace, SIGUSR1 once it has nothing left. BadSetting.
     """
@@ -41,7 +41,7 @@ def host_engine(config: EngineConfig, data_dir: Path, flags: RegisterFlags) -> i
 
 
 def advertised(socket: str, given: str | None) -> str:
-    """Return the address for gateways; raise BadSetting for one that they could not reach."""
+    """Return the address for gateways; raise BadSetting if gateways could not reach it."""
     place = given or socket
     try:
         path = address(place).path

@@ -1,4 +1,4 @@
-"""The engines that one command has placed, and why Ray could not make some of them.
+"""The engines that a command has placed, and the errors of those that Ray could not place.
 
 Ray forgets an actor that it could not make, its name as well: on a machine without this package,
 or with another version of it. Only who has placed it can hear of that.
@@ -17,13 +17,13 @@ from cli.cluster.settings import ClusterSettings
 
 
 class PlacedEngines:
-    """Those of one cluster, also what others have placed."""
+    """The engines of one cluster, including those that other commands have placed."""
 
     def __init__(self, ray: Any, settings: ClusterSettings) -> None:
         self._ray = ray
         self._settings = settings
         self._to_be_made: dict[int, Any] = {}
-        self._not_made: dict[int, str] = {}  # why
+        self._not_made: dict[int, str] = {}  # reasons by engine number
 
     def place(self, number: int) -> None:
         """Place the engine with this number. Raises NoRay."""
@@ -31,7 +31,7 @@ class PlacedEngines:
         self._not_made.pop(number, None)
 
     def reports(self) -> dict[int, EngineReport | None]:
-        """Return the reports of all engines by number; one that Ray could not make has failed."""
+        """Return all engines' reports by number; an engine that Ray could not place has failed."""
         found = reports(self._ray, engine_names(self._ray))
         for number, made in self._to_be_made.items():
             if why := why_not_made(self._ray, made):
@@ -39,7 +39,7 @@ class PlacedEngines:
         for number in self._not_made:
             self._to_be_made.pop(number, None)
         for number in [n for n, one in found.items() if one and one.state == "ready"]:
-            self._not_made.pop(number, None)  # somebody has placed it anew
+            self._not_made.pop(number, None)  # another command has placed it since
         for number, why in self._not_made.items():
             found[number] = EngineReport(state="failed", address="", pid=0, why=why)
         return dict(sorted(found.items()))

@@ -1,4 +1,4 @@
-"""Engines as actors of Ray: placed, asked, taken away. All that is known of Ray is here.
+"""Engines as Ray actors: placed, queried, removed. The only module that knows Ray.
 
 Actors are detached: they outlive who has placed them, and are found by their names, `engine-0` and
 so on.
@@ -20,15 +20,15 @@ from cli.cluster.room import RayMachine
 from cli.cluster.settings import ClusterSettings
 
 NAMESPACE = "ratoon"
-_ERROR = re.compile(r"[A-Za-z_][\w.]*: ")  # of a traceback, the line that ends it
-OBJECT_STORE_BYTES = 80 << 20  # nothing is kept in it; Ray takes no less
+_ERROR = re.compile(r"[A-Za-z_][\w.]*: ")  # the line that ends a traceback
+OBJECT_STORE_BYTES = 80 << 20  # Ray's minimum; the object store stays empty
 
 Ray: TypeAlias = Any  # the module, which has no types
 
 
 @contextmanager
 def ray_at(address: str | None) -> Iterator[Ray]:
-    """Connect to Ray at `address`; None: start one here, which ends with this. Raises NoRay."""
+    """Connect to Ray at `address`; None: start a Ray that ends with this process. Raises NoRay."""
     ray = _imported()
     if address is not None:
         check_is_head(address)
@@ -52,12 +52,12 @@ def ray_at(address: str | None) -> Iterator[Ray]:
 
 
 def has_ended(ray: Ray) -> bool:
-    """Tell whether nobody answers: Ray would try for a minute then, and end this process."""
+    """Tell whether Ray has gone: calls would retry for a minute, then end this process."""
     return not is_there(ray.get_runtime_context().gcs_address)
 
 
 def machines(ray: Ray) -> list[RayMachine]:
-    """List the machines that Ray has now."""
+    """List Ray's present machines."""
     return [
         RayMachine(node["NodeManagerAddress"], node["Resources"])
         for node in ray.nodes()
@@ -73,12 +73,12 @@ def engine_names(ray: Ray) -> list[int]:
 
 
 def place(ray: Ray, settings: ClusterSettings, number: int) -> Any:
-    """Have an actor for an engine; Ray starts it once a machine has what it needs.
+    """Create an engine's actor; Ray starts it once a machine has its resources free.
 
     One that is there stays as it is, whatever the settings are now. Returns what `why_not_made`
     takes.
     """
-    # The gateway's settings are none of an engine's, and the admin key may be among them.
+    # An engine needs no gateway settings, which may contain the admin key.
     said = msgspec.json.encode(replace(settings, gateway=None))
     try:
         actor = _options(ray, settings, number).remote(said, number)
@@ -88,7 +88,7 @@ def place(ray: Ray, settings: ClusterSettings, number: int) -> Any:
 
 
 def why_not_made(ray: Ray, made: Any) -> str:
-    """Say why Ray could not make the actor for which `place` returned `made`; "": it may yet."""
+    """Return why Ray could not start the actor `made` by `place`; "" while it still may."""
     try:
         ray.get(made, timeout=0)
     except ray.exceptions.RayActorError as error:
@@ -99,31 +99,31 @@ def why_not_made(ray: Ray, made: Any) -> str:
 
 
 def reports(ray: Ray, numbers: Sequence[int]) -> dict[int, EngineReport | None]:
-    """Ask each engine for its report; None while it has no machine, or does not answer."""
+    """Fetch each engine's report; None while it has no machine or does not answer."""
     asked = {}
     for number in numbers:
         try:
             asked[number] = ray.get_actor(f"{_PREFIX}{number}").report.remote()
-        except ValueError:  # gone meanwhile
+        except ValueError:  # the actor has gone meanwhile
             continue
     ray.wait(list(asked.values()), num_returns=len(asked), timeout=ANSWER_S) if asked else None
     return {number: _answer(ray, answer) for number, answer in asked.items()}
 
 
 def drain(ray: Ray, number: int) -> None:
-    """Ask an engine to leave the gateways and to end; its actor stays until `remove`."""
-    with suppress(ValueError):  # it is gone
+    """Ask an engine to unregister and to end; its actor stays until `remove`."""
+    with suppress(ValueError):  # the actor has gone
         ray.get_actor(f"{_PREFIX}{number}").drain.remote()
 
 
 def remove(ray: Ray, number: int) -> None:
-    """Take its actor away, and what still runs in it."""
-    with suppress(ValueError):  # gone already: another command may do the same
+    """Remove an engine's actor, and all processes in it."""
+    with suppress(ValueError):  # the actor has gone already: another command may have removed it
         ray.kill(ray.get_actor(f"{_PREFIX}{number}"), no_restart=True)
 
 
 class NodeActor(EngineActor):
-    """The actor, which knows the address of the machine that it was placed on."""
+    """The engine's actor, with the address of its machine."""
 
     def __init__(self, settings: bytes, number: int) -> None:
         super().__init__(settings, number, _imported().util.get_node_ip_address())
@@ -133,7 +133,7 @@ _PREFIX = "engine-"
 
 
 def _options(ray: Ray, settings: ClusterSettings, number: int) -> Any:
-    """Describe the actor to Ray, which starts it again wherever there is room."""
+    """Return the actor's options for Ray, which restarts it wherever there is room."""
     return ray.remote(NodeActor).options(
         name=f"{_PREFIX}{number}",
         lifetime="detached",
@@ -147,7 +147,7 @@ def _options(ray: Ray, settings: ClusterSettings, number: int) -> Any:
 
 
 def _not_made(said: str) -> str:
-    """Say in a line which error Ray's text ends with, of a traceback on the other machine."""
+    """Return the last line of a Ray error's text, a traceback from the other machine."""
     errors = [line for line in said.splitlines() if _ERROR.match(line)]
     told = errors[-1] if errors else " ".join(said.split())
     return f"Ray cannot make it on its machine, which needs this version of ratoon: {told}"

@@ -1,4 +1,4 @@
-"""The state in which engines are registered: the one that the gateways use."""
+"""The registry of engines, in the state that the gateways use."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from gateway.state.private_file import PrivateFileError
 from gateway.state.sqlite.store import SqliteStore
 from gateway.state.store import EngineRegistry, Store
 
-REDIS_TIMEOUT_S = 2.0  # nobody waits for a heartbeat
+REDIS_TIMEOUT_S = 2.0  # heartbeats are not waited for
 
 
 def make_state(data_dir: Path, shared: Shared) -> None:
-    """Make state and keys as a gateway of this machine would, which may start later; BadSetting.
+    """Create state and keys like a gateway of this machine, which may start later; BadSetting.
 
     A state in Redis is a gateway's to begin.
     """
@@ -29,7 +29,7 @@ def make_state(data_dir: Path, shared: Shared) -> None:
 
 @asynccontextmanager
 async def open_registry(data_dir: Path, shared: Shared) -> AsyncIterator[EngineRegistry]:
-    """Open the registry of engines; Redis need not answer, nor hold a state yet. BadSetting."""
+    """Open the registry of engines; Redis need not answer or hold a state yet. BadSetting."""
     try:
         store = SqliteStore(data_dir / STATE_FILE) if shared.redis_url is None else _redis(shared)
     except (PrivateFileError, OSError, ValueError) as error:
@@ -48,8 +48,8 @@ def _flag(shared: Shared, error: Exception) -> str:
 
 
 def _redis(shared: Shared) -> Store:
-    """Open Redis, and mark nothing here: there may be no other part of the installation."""
-    # Imported here: the client takes 0.2 s to load, and one machine needs no Redis.
+    """Open Redis without marking the installation: other parts of it may not exist."""
+    # Imported here: the client takes 0.2 s to load, and a single machine needs no Redis.
     from gateway.state.redis.identity import REDIS
     from gateway.state.redis.link import open_link
     from gateway.state.redis.store import RedisStore

@@ -1,4 +1,4 @@
-"""A check that the machines of a Ray have room for the engines that are asked for.
+"""A check that the machines of a Ray cluster have room for the requested engines.
 
     in a Ray that was there before   an engine waits for what no machine has, and its line says so
     in one that is started here      it is refused, as are more engines than have room together
@@ -14,26 +14,26 @@ from dataclasses import dataclass
 from cli.cluster.settings import ClusterSettings
 from cli.errors import BadSetting
 
-_RESOLUTION = 1e-4  # of Ray's counts
-_KEYS = {"CPU": "num_cpus", "GPU": "num_gpus"}  # in cluster.yaml, of Ray's names
+_RESOLUTION = 1e-4  # of Ray's resource counts
+_KEYS = {"CPU": "num_cpus", "GPU": "num_gpus"}  # cluster.yaml's keys, by Ray's names
 
 
 @dataclass(frozen=True, slots=True)
 class RayMachine:
-    """One of Ray's."""
+    """One of Ray's machines."""
 
     address: str
-    resources: Mapping[str, float]  # in all, used or not
+    resources: Mapping[str, float]  # total, used or not
 
 
 def needs(settings: ClusterSettings) -> dict[str, float]:
-    """Return the resources that an engine needs of its machine, by Ray's names."""
+    """Return the resources that an engine needs on its machine, by Ray's names."""
     each = {"CPU": settings.num_cpus, "GPU": settings.num_gpus, **settings.resources}
     return {resource: count for resource, count in each.items() if count}
 
 
 def lacking(settings: ClusterSettings, machines: Sequence[RayMachine]) -> BadSetting | None:
-    """Name a resource that one engine needs and no machine has; None: there is room for one."""
+    """Name a resource of which no machine has enough for an engine; None: a machine has room."""
     for resource, count in needs(settings).items():
         most = max((one.resources.get(resource, 0.0) for one in machines), default=0.0)
         if most < count:
@@ -42,7 +42,7 @@ def lacking(settings: ClusterSettings, machines: Sequence[RayMachine]) -> BadSet
 
 
 def check_room(settings: ClusterSettings, machines: Sequence[RayMachine]) -> None:
-    """Raise BadSetting unless a Ray that stays as it is has room for all engines."""
+    """Raise BadSetting unless the present machines of a Ray have room for all engines."""
     if (lack := lacking(settings, machines)) is not None:
         raise lack
     most, key = settings.engines, "engines"

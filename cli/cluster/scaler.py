@@ -19,7 +19,7 @@ Reports = Mapping[int, EngineReport | None]
 
 
 class Scaler:
-    """The scaler of one cluster. An engine that has failed counts as changing: it is looked at."""
+    """The scaler of one cluster. A failed engine counts as changing until it is looked at."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Scaler:
         self._since = Since()
 
     def look(self, found: Reports) -> None:
-        """Change the number of engines by one, if that is due."""
+        """Add or remove one engine if due."""
         ended = [number for number, one in found.items() if one and one.state == "drained"]
         for number in ended:
             remove(self._ray, number)
@@ -55,12 +55,12 @@ class Scaler:
 
 
 def fleet(found: Reports) -> Fleet:
-    """Sum up the engines as `scaling` sees them."""
+    """Sum up the engines in the form that `scaling` takes."""
     ready = [one for one in found.values() if one is not None and is_ready(one)]
     waits = [one.wait_s for one in ready if one.wait_s is not None]
     return Fleet(waits, len(found) - len(waits), sum(one.used or 0.0 for one in ready))
 
 
 def is_ready(report: EngineReport | None) -> bool:
-    """Tell whether it takes requests, and says how long they wait."""
+    """Tell whether an engine takes requests and reports their wait."""
     return report is not None and report.state == "ready" and report.wait_s is not None

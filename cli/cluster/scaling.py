@@ -1,4 +1,4 @@
-"""The number of engines there should be, by how long a new request would wait for a token.
+"""The number of engines to run, by the wait of a new request for its first token.
 
     more    the engine that would be soonest takes longer than the target, for UP_AFTER_S
     fewer   all that waits would be computed by one engine fewer, in a quarter of the target, and
@@ -18,15 +18,15 @@ from typing import Literal
 
 UP_AFTER_S = 5.0
 DOWN_AFTER_S = 120.0
-SLACK = 0.25  # of the target
-MOST_USED = 0.75  # beyond, waits grow quickly, and the engine that has left would soon be missed
+SLACK = 0.25  # share of the target
+MOST_USED = 0.75  # above it waits grow quickly, and a removed engine would soon be missed
 
 Change = Literal[-1, 0, 1]
 
 
 @dataclass(frozen=True, slots=True)
 class ScalingBounds:
-    """The operator's bounds on the number of engines, and the wait to aim at in seconds."""
+    """The operator's bounds on the number of engines, and the target wait in seconds."""
 
     least: int
     most: int
@@ -35,28 +35,28 @@ class ScalingBounds:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """The engines as they are now."""
+    """The present state of the engines."""
 
-    waits: Sequence[float]  # predicted, of each engine that is ready; seconds
-    changing: int  # engines that start, or end
-    used: float = 0.0  # of those that are ready, in engines that are used to the full
+    waits: Sequence[float]  # predicted waits of ready engines; seconds
+    changing: int  # engines that are starting or ending
+    used: float = 0.0  # sum over ready engines; a fully used engine counts 1
 
     @property
     def engines(self) -> int:
-        """All of them."""
+        """Number of all engines."""
         return len(self.waits) + self.changing
 
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """The times since when it has been too slow, or larger than needed; None: it is not."""
+    """The times since when the cluster has been too slow, or too large; None: it is not."""
 
     slow: float | None = None
     idle: float | None = None
 
 
 def decide(fleet: Fleet, since: Since, bounds: ScalingBounds, now: float) -> tuple[Change, Since]:
-    """Return how many engines to add, and what to remember. `now` in seconds."""
+    """Return the number of engines to add, and the times to remember. `now` in seconds."""
     if fleet.engines < bounds.least:
         return 1, Since()
     if fleet.changing or not fleet.waits:

@@ -1,4 +1,4 @@
-"""`cluster.yaml`: what runs in a cluster, and what each engine of it needs.
+"""`cluster.yaml`: the parts that run in a cluster, and the resources of each engine.
 
 Its keys are names of flags with underscores, as in every other file of settings: those of `ratoon
 engine`, and `ClusterFlags`. They are read and refused by the same code (`options.config_file`).
@@ -32,8 +32,8 @@ from engine.models.errors import ModelError
 from engine.models.grid import RankGrid
 from gateway.config import Shared
 
-PORTS = 3  # of an engine: its messages, its heartbeat, its exchange of blocks
-# Of a gateway's flags, what the rest of the file says for it.
+PORTS = 3  # of an engine: for messages, for heartbeats, for the exchange of blocks
+# The gateway's flags that the rest of the file sets.
 OF_THE_CLUSTER = frozenset(
     (
         "model",
@@ -50,7 +50,7 @@ _of_cluster = partial(field, panel="Cluster")
 
 @dataclass(frozen=True, slots=True)
 class ClusterFlags:
-    """Keys of cluster.yaml beside the engine's."""
+    """The keys of cluster.yaml besides the engine's."""
 
     engines: int = _of_cluster(1, "Engines to run.", min=1, max=1024)
     min_engines: int | None = _of_cluster(
@@ -97,35 +97,35 @@ class ClusterFlags:
 
 
 class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """All that cluster.yaml says. Paths are those of every machine."""
+    """All settings in cluster.yaml. Paths are valid on every machine."""
 
     model: str
     data_dir: str
     engine: EngineConfig  # without the model, the address and the key
     shared: Shared
-    engines: int  # to begin with
-    prefill_engines: int  # of these, the first; the others decode, where there are any
-    scaling: ScalingBounds | None  # None: their number stays
+    engines: int  # engines at the start
+    prefill_engines: int  # the first of the engines; the others decode, if there are any
+    scaling: ScalingBounds | None  # None: the number of engines is fixed
     num_gpus: float
     num_cpus: float
     resources: dict[str, float]
     engine_port: int
     link_key_file: str | None
     ray_address: str | None
-    gateway: dict[str, Any] | None  # flags of the gateway that runs beside; None: there is none
+    gateway: dict[str, Any] | None  # flags of the gateway to run; None: no gateway
 
     @property
     def is_one_machine(self) -> bool:
-        """True if what engines share lies in files of this machine."""
+        """True if the engines share state in files of this machine."""
         return self.shared.redis_url is None
 
     def port(self, number: int) -> int:
-        """Return an engine's first port: the same on whichever machine it runs."""
+        """Return an engine's first port: the same on any machine."""
         return self.engine_port + PORTS * number
 
 
 def read_settings(path: Path) -> ClusterSettings:
-    """Read the settings in a file; raise BadConfig or BadSetting, naming the key."""
+    """Read a file of settings; raise BadConfig or BadSetting, which name the key."""
     groups: list[tuple[ModelFlags, EngineConfig, ClusterFlags]] = []
 
     def take(model: ModelFlags, engine: LoneEngineFlags, cluster: ClusterFlags) -> None:
@@ -141,7 +141,7 @@ def read_settings(path: Path) -> ClusterSettings:
 
 
 def checked(model: ModelFlags, engine: EngineConfig, cluster: ClusterFlags) -> ClusterSettings:
-    """Return the settings; raise BadSetting where values exclude each other."""
+    """Return the settings; raise BadSetting if values exclude each other."""
     shared = Shared(
         redis_url=cluster.redis_url,
         redis_password_file=cluster.redis_password_file,
@@ -176,9 +176,9 @@ def checked(model: ModelFlags, engine: EngineConfig, cluster: ClusterFlags) -> C
 
 
 def _check_ports(cluster: ClusterFlags, most: int) -> None:
-    """Check that the ports of `most` engines, the most there may be, are ports."""
+    """Check that the ports of `most` engines, the largest number allowed, are valid."""
     last = cluster.engine_port + PORTS * (most - 1)
-    if last + PORTS - 2 > MAX_PORT:  # its other ports come after it
+    if last + PORTS - 2 > MAX_PORT:  # the engine's other ports follow it
         raise BadSetting("engine_port", f"the last engine's would be {last}")
 
 
@@ -196,7 +196,7 @@ def _check_ranks(cluster: ClusterFlags, engine: EngineConfig) -> None:
 
 
 def _check_needs(cluster: ClusterFlags) -> None:
-    """Check those of Ray's own rules that fail at once; the others are Ray's to name."""
+    """Check the resource needs against Ray's rules that fail at once; Ray reports the others."""
     if cluster.num_gpus > 1 and cluster.num_gpus % 1:
         raise BadSetting("num_gpus", f"{cluster.num_gpus:g} is no whole number")
     for resource, count in (cluster.resources or {}).items():
@@ -207,7 +207,7 @@ def _check_needs(cluster: ClusterFlags) -> None:
 
 
 def _check_roles(cluster: ClusterFlags, engine: EngineConfig, least: int) -> None:
-    """Check the roles against `least`, the fewest engines there may be."""
+    """Check the roles against `least`, the smallest number of engines allowed."""
     prefill = cluster.prefill_engines
     if engine.ranks.num_ranks > 1 and (prefill or engine.process.role == "prefill"):
         key = "prefill_engines" if prefill else "role"
@@ -238,7 +238,7 @@ def _scaling(cluster: ClusterFlags) -> ScalingBounds | None:
 
 
 def options_of(hints: dict[str, Any]) -> Options:
-    """List the keys, with their types and bounds."""
+    """List the keys with their types and bounds."""
     return {
         name: (kind, note)
         for name, hint in hints.items()

@@ -1,4 +1,4 @@
-"""The wait of a new request in an engine, and the engine's use, predicted from its counters.
+"""Predictions of an engine's use, and of a new request's wait in it, from its counters.
 
     wait    prompt tokens that are not computed / tokens a second of its large steps
             and not less than the oldest request that waits has waited
@@ -24,17 +24,17 @@ from engine.link.query_messages import StatsQuery
 from engine.link.view_messages import Sequences, SequencesQuery
 
 MOST_SEQUENCES = 1000
-RATE_S = 30.0  # between two questions for rates and counts, which list all flows
-WINDOW = "1m"  # of the prompt tokens that were computed
+RATE_S = 30.0  # between two queries of rates and counts, which list all flows
+WINDOW = "1m"  # window of the computed prompt tokens
 WINDOW_S = 60.0
 RATE_CONTEXT = 1024  # tokens
-NOT_MEASURED = 1e4  # tokens a second, of an engine that has computed nothing yet
+NOT_MEASURED = 1e4  # tokens a second, assumed of an engine that has computed nothing yet
 
 _UNBEGUN = ("waiting", "loading", "prefill")
 
 
 class WaitSource(Protocol):
-    """The part of an engine's client that predictions ask."""
+    """The part of an engine's client that predictions use."""
 
     async def ask(self, query: Query[R], within_s: float | None = None) -> R:
         """Return the reply to a query; raise EngineError."""
@@ -45,21 +45,21 @@ class Prediction(NamedTuple):
     """The predicted wait of a new request in one engine, and the engine's use."""
 
     wait_s: float
-    used: float  # 1: to the full
+    used: float  # 1: fully used
 
 
 class PredictedWait:
-    """The predictor for one engine, which runs `max_running` sequences at once."""
+    """The predictor for one engine, which runs `max_running` sequences at a time."""
 
     def __init__(self, max_running: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._max_running = max_running
         self._clock = clock
         self._rate = NOT_MEASURED
-        self._computes = 0.0  # share of its time
+        self._computes = 0.0  # share of the time that the engine computes
         self._rate_at = float("-inf")
 
     async def look(self, engine: WaitSource) -> Prediction:
-        """Ask the engine, and predict. Raises EngineError."""
+        """Query the engine, and predict. Raises EngineError."""
         now = self._clock()
         if now - self._rate_at >= RATE_S:
             self._rate_at = now
@@ -73,7 +73,7 @@ class PredictedWait:
 
 
 def predicted(found: Sequences, rate: float) -> float:
-    """Predict the wait in seconds at `rate` tokens a second. The unlisted count as the listed."""
+    """Predict the wait in seconds at `rate` tokens a second; unlisted requests count as average."""
     unbegun = [one for one in found.sequences if one.state in _UNBEGUN]
     tokens = sum(one.prompt_tokens - one.cached_tokens for one in unbegun)
     listed = len(found.sequences)

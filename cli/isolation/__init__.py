@@ -1,1 +1,1 @@
-"""A test of a running server: can tenants learn, also by timing, what others asked?"""
+"""A test of a running server: can tenants learn, even by timing, others' prompts?"""

@@ -1,4 +1,4 @@
-"""Advice for a verdict that is inconclusive: which flag to change, and how far."""
+"""Advice for an inconclusive verdict: the flag to change, and its new value."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from cli.isolation.verdict import (
 )
 
 _STEP = 100  # numbers of samples are rounded up to multiples of it
-# What half an interval may take of the tolerance: chance moves its middle, too, and so a server
-# that leaks nothing passes 99 times in a hundred.
+# The largest part of the tolerance for half an interval: chance moves its middle too, so a
+# server that leaks nothing passes 99 times in a hundred.
 _ROOM = 0.4
 
 
 def advice(
     findings: Sequence[Finding], timing: TimingFinding | None, eviction: EvictionFinding | None
 ) -> Iterator[str]:
-    """Yield a sentence or two for each part that was inconclusive."""
+    """Yield a sentence or two for each inconclusive part."""
     unsure = sum(finding.outcome is Outcome.INCONCLUSIVE for finding in findings)
     if unsure:
         yield f"{unsure} cells are inconclusive; 'What did not pass' says why each is."
@@ -60,7 +60,7 @@ def _of_timing(timing: TimingFinding) -> Iterator[str]:
 
 
 def _samples(across: Separation) -> int:
-    """Return how many make the interval narrow enough: its width falls as their number's root."""
+    """Return the samples that narrow the interval enough; its width falls with their root."""
     half = (across.high - across.low) / 2
     wanted = across.samples * max(2.0, (half / (TOLERANCE * _ROOM)) ** 2)
     return math.ceil(wanted / _STEP) * _STEP

@@ -1,4 +1,4 @@
-"""The test of cache control: does `/v1/cache`, or a mark, tell one tenant of another's prompts?
+"""The test of cache control: does `/v1/cache`, or a mark, reveal another tenant's prompts?
 
     a first tenant sends a prompt, and marks it for five minutes
     probe    another probes the same tokens, and must find none
@@ -28,7 +28,7 @@ A_DAY: Mapping[str, str] = {"prompt_cache_retention": "24h"}
 
 
 class CacheControlTest:
-    """One tenant's marked prompt, and another that would know of it. Both are new tenants."""
+    """Two new tenants: the first marks a prompt, the other tries to learn of the mark."""
 
     def __init__(self, server: ServerUnderTest, first: TenantFixture, other: TenantFixture) -> None:
         self._server = server
@@ -38,7 +38,7 @@ class CacheControlTest:
         self._prompt = server.new_ids(int(_PROMPT_BLOCKS * self._block_size))
 
     async def run(self) -> list[Finding]:
-        """Run the four tests, which follow one another on one prompt; return a finding for each."""
+        """Run the four tests, in sequence on one prompt; return a finding for each."""
         await self._server.ask(self._first, IDS, self._prompt, _FIVE_MINUTES)
         findings = list[Finding]()
         tests = (self._probe, self._list, self._mark, self._delete)
@@ -59,7 +59,7 @@ class CacheControlTest:
         return self._finding("another's list", seen, own, missing)
 
     async def _mark(self) -> Finding:
-        """Test the other's longer mark; then the first's own, which must change its own."""
+        """Test that the other's longer mark changes nothing, and that the first's own mark does."""
         before = await self._only()
         reused = (await self._server.ask(self._other, IDS, self._prompt, A_DAY)).cached_tokens
         beside = await self._only()
@@ -94,12 +94,12 @@ class CacheControlTest:
         return await self._server.probe(key, IDS, self._prompt)
 
     async def _only(self) -> OwnPrefix | None:
-        """Return the first tenant's prefix, if it has exactly one."""
+        """Return the first tenant's prefix, if it has exactly one prefix."""
         listed = await self._server.own_prefixes(self._first)
         return listed[0] if len(listed) == 1 else None
 
     def _finding(self, case: str, reused: int, own: Reading, missing: str = "") -> Finding:
-        """Make a finding; `missing` says why the control shows nothing, if `own` does not."""
+        """Make a finding; without `own`, `missing` says why the control shows nothing."""
         whole = (own.prompt_tokens - 1) // self._block_size * self._block_size
         full = own.is_full(self._block_size) and not missing
         return Finding(

@@ -1,4 +1,4 @@
-"""The cells of the paired test: how two requests differ, where blocks are, by which entry point."""
+"""The cells of the paired test: the difference of two requests, their tier, the entry point."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ Kind = Literal["chat", "text", "ids"]
 
 
 class TierCase(StrEnum):
-    """The place of the first request's blocks, or their fate, when the other request comes."""
+    """The tier of the first request's blocks, or their fate, when the other request comes."""
 
     DEVICE = "device"
     HOST = "host"
     DISK = "disk"
-    EVICTED = "evicted"  # and computed anew by the first tenant
+    EVICTED = "evicted"  # evicted, then computed again by the first tenant
     RESTARTED = "restarted"
 
 
 @dataclass(frozen=True, slots=True)
 class EntryPoint:
-    """One way to send a prompt."""
+    """A way to send a prompt."""
 
     name: str
     path: str
@@ -48,7 +48,7 @@ ENTRY_POINTS = (
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Two requests with the same tokens that differ in one thing.
+    """Two requests with the same tokens that differ in one property.
 
     The defaults make two unrelated tenants. In strings, {mark}, {first_id}, {first_name} and
     {group_id} stand for what is known only when the tenants exist.
@@ -61,16 +61,16 @@ class Case:
     salt: str | None = None  # of the first request
     other_salt: str | None = None
     user: str | None = None  # of both requests, and their prompt_cache_key
-    other_name: str | None = None  # the other tenant's; None: any
-    groups: tuple[str | None, str | None] = (None, None)  # of the first tenant and the other
-    leaves: bool = False  # the other tenant has left its group when its request comes
-    publishes: str | None = None  # EVERYONE or the group, if the prompt's beginning is published
-    expected: Expected = "nothing"  # what the other request may get from the cache
+    other_name: str | None = None  # the other tenant's name; None: any
+    groups: tuple[str | None, str | None] = (None, None)  # of the first and of the other tenant
+    leaves: bool = False  # whether the other tenant has left its group before its request
+    publishes: str | None = None  # EVERYONE or a group, who get the prompt's beginning
+    expected: Expected = "nothing"  # the tokens that the other request may get from the cache
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One test."""
+    """A case at one tier and entry point."""
 
     case: Case
     tier: TierCase
@@ -105,7 +105,7 @@ CASES = (
     Case(_EQUAL, "group is named as the other's id", groups=(None, "{first_id}")),
 )
 
-# The beginning of the prompt is published and the rest is the first tenant's own: the other must
+# The prompt's beginning is published and the rest is the first tenant's own: the other tenant must
 # get exactly the beginning, whatever its salt; someone outside the prefix's group gets nothing.
 _shared = partial(Case, PUBLISHED, expected="published")
 PUBLISHED_CASES = (
@@ -124,7 +124,7 @@ PUBLISHED_CASES = (
 
 
 def cells_of(tier: TierCase, *, each_entry: bool = True) -> list[Cell]:
-    """List every case through every entry point, or (`each_entry` false) each case through one.
+    """List every case at every entry point, or (`each_entry` false) every case at one of them.
 
     The one differs from case to case, and for one case from tier to tier.
     """

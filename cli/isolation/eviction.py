@@ -1,4 +1,4 @@
-"""The eviction test: can an attacker count a victim's tokens by which of its own blocks have gone?
+"""The eviction test: can an attacker count a victim's tokens by its own evicted blocks?
 
     a trial      the attacker fills its part of the device, or all of it, with prompts (prime)
                  the victim asks for 0, 160, 320, 640 or 1280 new tokens; in half of the trials
@@ -27,22 +27,22 @@ from cli.isolation.fixtures import TenantFixture, flush
 from cli.isolation.server import ServerUnderTest
 from cli.progress import progress_lines
 
-LEVELS = (0, 160, 320, 640, 1280)  # new tokens of the victim
+LEVELS = (0, 160, 320, 640, 1280)  # numbers of new tokens of the victim
 _PIECES = 8  # prompts among which the attacker's tokens are divided, or more
-_PLAIN: Mapping[str, str] = {"cache_salt": "victim"}  # sent with the victim's requests
+_PLAIN: Mapping[str, str] = {"cache_salt": "victim"}  # fields of the victim's requests
 _MARKED: Mapping[str, str] = {**_PLAIN, "prompt_cache_retention": "24h"}
-_SHUFFLES, _SEED = 500, 1  # shuffled levels show what chance gives
+_SHUFFLES, _SEED = 500, 1  # shuffles of the levels that measure chance
 
 Observation = tuple[int, ...]
 """Cached tokens of all the attacker's prompts together, and how many of them in each tier."""
 
 
 class Learnt(msgspec.Struct, frozen=True, kw_only=True):
-    """The information about levels that readings carry."""
+    """The information about the victim's level in the attacker's readings."""
 
     trials: int
-    readings: int  # different ones
-    bits: float  # mutual information of level and reading, a trial; corrected for its bias
+    readings: int  # number of distinct readings
+    bits: float  # mutual information of level and reading per trial, corrected for bias
     chance: float  # probability of so many bits by chance
 
 
@@ -51,11 +51,11 @@ class EvictionFinding(msgspec.Struct, frozen=True, kw_only=True):
 
     filled_tokens: int
     across: Learnt  # attacker and victim are two tenants
-    control: Learnt  # they are one
+    control: Learnt  # attacker and victim are one tenant
 
 
 def learnt(trials: Sequence[tuple[int, Observation]]) -> Learnt:
-    """Estimate the bits (plug-in), less the bias (Panzeri and Treves), and no less than 0."""
+    """Estimate the bits (plug-in) minus the bias (Panzeri and Treves), at least 0."""
     levels, readings = [level for level, _ in trials], [reading for _, reading in trials]
     found, shuffled, order = _information(levels, readings), list(levels), random.Random(_SEED)
     as_much = 0
@@ -87,7 +87,7 @@ def _entropy(counts: Iterable[int]) -> float:
 
 
 class EvictionTest:
-    """Trials of one pair of temporary tenants. Other load of the server blurs a shared cache."""
+    """Trials of a pair of temporary tenants. Other load on the server blurs a shared cache."""
 
     def __init__(
         self, server: ServerUnderTest, attacker: TenantFixture, victim: TenantFixture
@@ -98,7 +98,7 @@ class EvictionTest:
         self._filled = server.facts.tier_tokens[TierCase.DEVICE]
 
     async def run(self, repeats: int, until: float = math.inf) -> EvictionFinding | None:
-        """Take `repeats` trials of each level: across tenants, with marks, and as one tenant.
+        """Take `repeats` trials of each level: across tenants, with marks, and within one tenant.
 
         None where they have not ended when `time.monotonic()` is `until`.
         """
@@ -113,7 +113,7 @@ class EvictionTest:
             self._victim: [],
             self._attacker: [],
         }
-        # Retained blocks must cost the attacker no more than others.
+        # Retained blocks must cost the attacker no more blocks than others do.
         kinds = [(self._victim, _PLAIN), (self._victim, _MARKED), (self._attacker, _PLAIN)]
         wanted = [(level, *kind) for level in LEVELS for kind in kinds] * repeats
         random.shuffle(wanted)

@@ -21,7 +21,7 @@ from cli.operating.cache import FLUSH
 from cli.operating.prefixes import EVERYONE
 
 _GONE = 404
-_LIGHT = 0.01  # the weight of a tenant that need not keep anything
+_LIGHT = 0.01  # the weight of a tenant that need not keep blocks
 _WARM_LOOKS, _WARM_LOOK_S = 200, 0.05
 
 
@@ -35,7 +35,7 @@ class TenantFixture:
 
 @dataclass(frozen=True, slots=True)
 class Fixture:
-    """The needs of one cell. `fields` and `other_fields` go beside the prompt in the requests."""
+    """The tenants, prefix and prompt of a cell; requests add `fields` and `other_fields`."""
 
     cell: Cell
     first: TenantFixture
@@ -44,11 +44,11 @@ class Fixture:
     other_fields: dict[str, str]
     prompt: ProbePrompt
     prefix_id: str | None  # of the published prefix
-    published: int  # tokens that the prompt begins with and that are published
+    published: int  # number of published tokens at the prompt's beginning
 
 
 class Fixtures:
-    """Temporary tenants and whole fixtures, which end with `stack`."""
+    """Creators of temporary tenants and fixtures, which are deleted with `stack`."""
 
     def __init__(self, server: ServerUnderTest, stack: AsyncExitStack) -> None:
         self._server = server
@@ -58,7 +58,7 @@ class Fixtures:
     async def tenant(
         self, name: str, group: str | None = None, ceiling: float = 1.0, weight: float = 1.0
     ) -> TenantFixture:
-        """Create a tenant with a key; `ceiling` is its share of every tier."""
+        """Create a tenant with a key; `ceiling` is its largest share of every tier."""
         cache = {"ceiling": ceiling}
         made = await self._create(
             TENANTS, {"name": name, "group_id": group, "cache": cache, "weight": weight}
@@ -72,7 +72,7 @@ class Fixtures:
         return await self.tenant(f"{mark}-one"), await self.tenant(f"{mark}-two")
 
     async def fixture(self, cell: Cell, prompt_tokens: int, ceiling: float = 1.0) -> Fixture:
-        """Create all that `cell` needs.
+        """Create the fixture of `cell`.
 
         `ceiling` is the first tenant's. The other's weight is small, because it need not keep
         blocks: where each tenant has a part of the cache, the first one's part is larger so.
@@ -125,7 +125,7 @@ class Fixtures:
 async def _created(
     admin: AdminClient, kind: ResourceKind, body: dict[str, Any]
 ) -> AsyncIterator[dict[str, Any]]:
-    """Create by POST; delete at the end, also when cancelled before the answer has come."""
+    """Create by POST; delete at the end, also if cancelled before the answer has come."""
     creating = asyncio.ensure_future(admin.call("POST", kind.path, body))
     try:
         yield await asyncio.shield(creating)
@@ -147,13 +147,13 @@ async def until_warm(admin: AdminClient, prefix_id: str) -> None:
 
 
 async def flush(server: ServerUnderTest, *tenants: TenantFixture) -> None:
-    """Let the cache forget what these tenants sent."""
+    """Flush the cached prompts of these tenants."""
     for tenant in tenants:
         await server.admin.call("POST", FLUSH, {"tenant": tenant.id})
 
 
 def new_mark() -> str:
-    """Make a prefix of names that is not in use."""
+    """Make an unused prefix for names."""
     return f"{MARK}-{secrets.token_hex(6)}"
 
 

@@ -1,4 +1,4 @@
-"""The paired test: two callers send the same tokens, one who may hit them and one who may not.
+"""The paired test: two callers send the same tokens; one caller may hit them, one may not.
 
     the first tenant sends its prompt, twice: only blocks that were reused are written to disk
     host, disk: its blocks are pushed down; evicted: flushed, and computed anew; or a restart
@@ -31,29 +31,29 @@ from cli.operating.admin_client import TENANTS
 from cli.progress import progress_lines
 
 _PROMPT_BLOCKS = 4.5
-_TEMPLATE_BLOCKS = 2  # what a chat's template and the last words may add
+_TEMPLATE_BLOCKS = 2  # tokens that a chat's template and the last words may add
 _TRIES = 3
-_OVER_S = 2.0  # the time that a cell may take beyond its limit
+_OVER_S = 2.0  # seconds that a cell may exceed its limit by
 _CONFLICT = 409
-_KEPT, _ON_THE_WAY = 3, 2  # prompts that fit under the ceiling in the tier, and in those above
+_KEPT, _ON_THE_WAY = 3, 2  # prompts that fit under the ceiling in the tier, and in faster tiers
 _ORDER = (TierCase.DEVICE, TierCase.HOST, TierCase.DISK)
 _PIECES = 4  # prompts among which the filling tokens are divided
 
 
 @dataclass(frozen=True, slots=True)
 class Squeeze:
-    """The means to push a prompt into a tier: a ceiling, as a share, and tokens to ask under it."""
+    """The means to push a prompt into a tier: a ceiling (share of a tier) and filling tokens."""
 
     ceiling: float
     fill_tokens: int
 
 
 class NotReached(Exception):
-    """The blocks could not be brought where a test wants them."""
+    """The blocks could not be brought to the tier of a test."""
 
 
 class PairedTest:
-    """The paired test: cells run against one server."""
+    """The paired test: runs cells against one server."""
 
     def __init__(self, server: ServerUnderTest, max_fill_tokens: int, *, each_entry: bool) -> None:
         self._server = server
@@ -93,7 +93,7 @@ class PairedTest:
         return finding
 
     async def over_restart(self) -> list[Finding]:
-        """Prepare all cells, ask for a restart, wait for it, and compare them."""
+        """Prepare all cells, ask for a restart, wait for it, and compare the cells."""
         cells = cells_of(TierCase.RESTARTED, each_entry=self._each_entry)
         fixtures, findings = list[Fixture](), list[Finding]()
         async with AsyncExitStack() as stack:
@@ -118,11 +118,11 @@ class PairedTest:
         except ServerRefused as refusal:
             if cell.case.publishes is None or refusal.status != _CONFLICT:
                 raise
-            # There is no room for another published prefix.
+            # The cache has no room for another published prefix.
             return untested(cell, Outcome.INCONCLUSIVE, str(refusal))
 
     async def _prepared(self, cell: Cell, stack: AsyncExitStack) -> Fixture:
-        """Set up the cell's fixture, with the first tenant's blocks where they are to be."""
+        """Set up a cell's fixture, with the first tenant's blocks in the cell's tier."""
         ceiling, pushed = 1.0, None
         if cell.tier in (TierCase.HOST, TierCase.DISK):
             pushed = squeeze(self._server.facts, cell.tier, self._most_tokens)
@@ -142,7 +142,7 @@ class PairedTest:
         return fixture
 
     async def _compared(self, fixture: Fixture) -> Finding:
-        """Compare the other's request with the control."""
+        """Compare the other tenant's request with the control."""
         if fixture.prefix_id is not None:
             await until_warm(self._admin, fixture.prefix_id)
         if fixture.cell.case.leaves:
@@ -158,7 +158,7 @@ class PairedTest:
         return await self._server.ask(key, entry, fixture.prompt, fixture.fields)
 
     async def _other(self, fixture: Fixture) -> Reading | None:
-        """Send the other's request; None where it was refused and may be."""
+        """Send the other tenant's request; None if it was refused and may be."""
         key, entry = fixture.other.key, fixture.cell.entry
         try:
             return await self._server.ask(key, entry, fixture.prompt, fixture.other_fields)
@@ -180,7 +180,7 @@ def squeeze(facts: ServerFacts, tier: TierCase, prompt_tokens: int) -> Squeeze:
 
 
 async def push_down(server: ServerUnderTest, key: str, wanted: Squeeze, prompt_tokens: int) -> None:
-    """Ask, as the tenant under the ceiling, for as much as pushes its first prompt down.
+    """Send filling prompts as the tenant under the ceiling, to push its first prompt down.
 
     Twice, because a prompt that was sent only once would not displace one that was sent twice;
     under random salts, so that no cell finds the first tokens of these prompts.

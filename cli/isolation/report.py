@@ -1,4 +1,4 @@
-"""A run's record, and the report on it: tables in the terminal, Markdown for the file."""
+"""The record of a run, and its report: tables in the terminal, Markdown in the file."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ _WORDS = {
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole run, without keys or prompts."""
+    """The record of a whole run, without keys or prompts."""
 
     began: str  # UTC
     ended: str
     server: ServerFacts
     tool_version: str
-    tiers: list[str]  # the tiers that were asked for
+    tiers: list[str]  # the requested tiers
     findings: list[Finding]
     timing: TimingFinding | None
     timing_outcome: Outcome | None
     eviction: EvictionFinding | None
     eviction_outcome: Outcome | None
     verdict: Outcome
-    left_out: list[str] = []  # for which there was no time
-    advice: list[str] = []  # what to do where it is inconclusive
+    left_out: list[str] = []  # cells skipped for lack of time
+    advice: list[str] = []  # next steps for inconclusive parts
 
 
 def show(record: Record) -> None:
-    """Print the report, but for the list of every cell."""
+    """Print the report without the list of all cells."""
     for title, text, rows in _sections(record)[:-1]:
         if rows:
             print_table(title, list(rows[0]), [list(map(_cell, row.values())) for row in rows])
@@ -111,7 +111,7 @@ def _facts(record: Record) -> dict[str, object]:
 
 
 def _by_case(findings: Sequence[Finding]) -> list[Row]:
-    """Make a row for each dimension, case and tier, its entry points counted together."""
+    """Make a row for each dimension, case and tier, summed over entry points."""
     groups: dict[tuple[str, str, str], list[Finding]] = {}
     for finding in findings:
         groups.setdefault((finding.dimension, finding.case, finding.tier), []).append(finding)

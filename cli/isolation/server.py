@@ -1,4 +1,4 @@
-"""The server under test: what it is, and any tenant's requests to it."""
+"""The server under test: its facts, and requests to it as any tenant."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _OWN_PREFIXES = "/v1/cache/prefixes"
 
 
 class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts of the server under test. `tier_tokens`: the tokens that each tier holds."""
+    """The facts of the server under test. `tier_tokens`: the capacity of each tier in tokens."""
 
     version: str
     model: str
@@ -38,7 +38,7 @@ class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class ProbePrompt:
-    """The ids of a prompt's tokens, and their text where it has one.
+    """The token ids of a prompt, and its text if it has any.
 
     `opening` is its published beginning: a chat's system message, or the beginning of a text.
     The ids are those of opening and text together.
@@ -51,19 +51,19 @@ class ProbePrompt:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The usage of one answer, in tokens; `tiers` is where the cached ones were."""
+    """The usage in one answer, in tokens; `tiers` has the cached tokens by tier."""
 
     prompt_tokens: int
     cached_tokens: int
     tiers: dict[str, int] = field(default_factory=dict)
 
     def is_full(self, block_size: int) -> bool:
-        """Tell whether all whole blocks came from the cache (the last token is always computed)."""
+        """Tell whether all whole blocks were cached (the last token is always computed)."""
         return self.cached_tokens >= (self.prompt_tokens - 1) // block_size * block_size
 
 
 class OwnPrefix(msgspec.Struct, frozen=True, kw_only=True):
-    """A marked prefix, as the tenant that marked it is shown it."""
+    """A marked prefix, as shown to the tenant that marked it."""
 
     id: str
     tokens: int
@@ -75,7 +75,7 @@ class _OwnPrefixes(msgspec.Struct, frozen=True):
 
 
 class ServerUnderTest:
-    """The server under test, asked with any tenant's key.
+    """The server under test, for requests with any tenant's key.
 
     The operator's key goes with them, so that the server loads where it would rather compute.
     """
@@ -89,7 +89,7 @@ class ServerUnderTest:
         self._vocabulary: list[int]
 
     async def identify(self, key: str) -> None:
-        """Learn `facts` and the ids that the tokenizer really gives, with a tenant's key."""
+        """Learn `facts` and the token ids that the tokenizer really gives, with a tenant's key."""
         async with AdminClient(self.url, key) as tenant:
             model = (await tenant.rows("/v1/models", "data"))[0]
             version = (await tenant.call("GET", "/openapi.json"))["info"]["version"]
@@ -113,25 +113,25 @@ class ServerUnderTest:
         prompt: ProbePrompt,
         fields: Mapping[str, str] | None = None,
     ) -> Reading:
-        """Ask for one token; raise ServerRefused when the request is refused for good."""
+        """Request one token; raise ServerRefused if the request is refused for good."""
         content = await self._post(entry.path, key, self.body(entry, prompt, fields))
         return reading_of(content)
 
     async def probe(self, key: str, entry: EntryPoint, prompt: ProbePrompt) -> Reading:
-        """Return what a request would find, as `/v1/cache/probe` says it."""
+        """Return the blocks that a request would find, by `/v1/cache/probe`."""
         body = self.body(entry, prompt)
-        del body["cache"]  # nothing is loaded
+        del body["cache"]  # a probe loads nothing
         content = await self._post("/v1/cache/probe", key, {"url": entry.path, "body": body})
         found = msgspec.json.decode(content)
         return Reading(found["prompt_tokens"], found["cached_tokens"], found.get("tiers", {}))
 
     async def own_prefixes(self, key: str) -> list[OwnPrefix]:
-        """List the prefixes that a tenant has marked, as it is shown them."""
+        """List the prefixes that a tenant has marked, as shown to that tenant."""
         content = await self._send("GET", _OWN_PREFIXES, key)
         return msgspec.json.decode(content, type=_OwnPrefixes).data
 
     async def deleted(self, key: str, prefix_id: str) -> tuple[int, str]:
-        """Delete a prefix as a tenant; return the status and the error's text, "" after a 200."""
+        """Delete a prefix as a tenant; return the status, and the error's text or "" for a 200."""
         try:
             await self._send("DELETE", f"{_OWN_PREFIXES}/{prefix_id}", key)
         except ServerRefused as refusal:
@@ -139,7 +139,7 @@ class ServerUnderTest:
         return 200, ""
 
     def headers(self, key: str) -> dict[str, str]:
-        """Return the headers of a request of the tenant with this key."""
+        """Return the headers of a request with this tenant's key."""
         return {"Authorization": f"Bearer {key}", **self.admin.beside_a_tenants_key}
 
     def body(
@@ -158,18 +158,18 @@ class ServerUnderTest:
         return body
 
     async def new_text(self, key: str, length: int, opening: str = "") -> ProbePrompt:
-        """Make a prompt of words never sent: `length` tokens or a few more after `opening`."""
+        """Make a prompt of unsent words: `length` tokens or a few more, after `opening`."""
         text = ""
         while (missing := length - len(await self._tokens(key, text))) > 0:
             text += "".join(f"{secrets.token_hex(3)} " for _ in range(missing // 6 + 1))
         return ProbePrompt(await self._tokens(key, opening + text), text, opening)
 
     def new_ids(self, length: int) -> ProbePrompt:
-        """Make a prompt of `length` token ids that was never sent."""
+        """Make a prompt of `length` unsent token ids."""
         return ProbePrompt(random.choices(self._vocabulary, k=length))
 
     def new_prompts(self, tokens: int, length: int) -> list[ProbePrompt]:
-        """Make prompts of `tokens` in all, of `length` ids each or as many as the model takes.
+        """Make prompts of `tokens` in all, each of `length` ids or as many as the model takes.
 
         Each begins with another id while there are any, so that none finds even that of another.
         """
@@ -191,7 +191,7 @@ class ServerUnderTest:
             await asyncio.sleep(_LOOK_S)
 
     async def restarted(self) -> None:
-        """Wait until the engine has been started anew; CliError if it has another model then."""
+        """Wait until the engine has restarted; CliError if it then serves another model."""
         asked_at = time.monotonic()
         while True:
             await asyncio.sleep(_LOOK_S)
@@ -232,12 +232,12 @@ class ServerUnderTest:
 
 
 def opening_messages(opening: str) -> list[dict[str, str]]:
-    """Return the messages that a chat with this opening begins with."""
+    """Return the messages with which a chat with this opening begins."""
     return [{"role": "system", "content": opening}] if opening else []
 
 
 def reading_of(content: bytes) -> Reading:
-    """Read the usage in an answer or a stream of events; raise ServerRefused when it has none."""
+    """Read the usage in an answer or event stream; raise ServerRefused if there is none."""
     for line in content.splitlines():
         text = line.removeprefix(b"data:").strip()
         usage = msgspec.json.decode(text).get("usage") if text.startswith(b"{") else None

@@ -1,4 +1,4 @@
-"""The timing test: can an attacker tell from its first token's time that a victim asked the same?
+"""The timing test: can an attacker tell from its time to first token what a victim asked?
 
     a trial      hit:   the victim asks p, the attacker asks p
                  miss:  the victim asks q, the attacker asks r
@@ -31,7 +31,7 @@ from cli.isolation.server import ProbePrompt, ServerUnderTest
 from cli.progress import progress_lines
 
 _WARM_UP = 5
-_FEWEST = 20  # samples
+_FEWEST = 20  # least samples for a result
 _CONTROL_SHARE, _MIN_CONTROL = 5, 100
 _TIMEOUT_S = 120.0
 _RESAMPLES = 2000
@@ -40,19 +40,19 @@ Times = npt.NDArray[np.float64]
 
 
 class Separation(msgspec.Struct, frozen=True, kw_only=True):
-    """The separation of hits and misses. `auc`: the chance that a hit is faster than a miss.
+    """The separation of hits and misses. `auc`: the probability that a hit is faster than a miss.
 
     `low` and `high` are its 95 % interval; 0.5 means that the classes are alike. `best_advantage`
     is the largest true positive rate minus false positive rate of any threshold, which by chance
     is above 0 even for classes that are alike.
     """
 
-    samples: int  # of each class
+    samples: int  # samples of each class
     auc: float
     low: float
     high: float
     best_advantage: float
-    auc_of_tens: float | None  # when each guess averages ten victims
+    auc_of_tens: float | None  # if each guess averages ten victims
     hit_median_s: float
     miss_median_s: float
 
@@ -62,11 +62,11 @@ class TimingFinding(msgspec.Struct, frozen=True, kw_only=True):
 
     prompt_tokens: int
     across: Separation  # attacker and victim are two tenants
-    control: Separation  # they are one
+    control: Separation  # attacker and victim are one tenant
 
 
 class _TimedConnection:
-    """One tenant's connection. Used inside `with`; unusable after an error."""
+    """One tenant's timed connection. Used inside `with`; unusable after an error."""
 
     def __init__(self, server: ServerUnderTest, key: str) -> None:
         self._server = server
@@ -84,7 +84,7 @@ class _TimedConnection:
         self._connection.close()
 
     def first_token_s(self, prompt: ProbePrompt) -> float:
-        """Return the seconds from sending a streamed request to the first line of its events."""
+        """Return the seconds from sending a streamed request to its first event line."""
         content = msgspec.json.encode(self._server.body(IDS_STREAMED, prompt))
         try:
             started = time.perf_counter_ns()
@@ -157,7 +157,7 @@ def _separation(trials: list[tuple[float, float]]) -> Separation:
 
 
 def separation(hits: Times, misses: Times, seed: int) -> Separation:
-    """Measure how separate times in seconds are; `hits[i]` and `misses[i]` had the same load."""
+    """Measure the separation of times in seconds; `hits[i]` and `misses[i]` had the same load."""
     low, high = bootstrap_interval(hits, misses, seed)
     tens = len(hits) // 10
     return Separation(
@@ -194,7 +194,7 @@ def bootstrap_interval(
 
 
 def best_advantage(hits: Times, misses: Times) -> float:
-    """Return the most that guessing "hit" below some threshold gains: TPR less FPR."""
+    """Return the largest gain, TPR - FPR, of guessing "hit" below some threshold."""
     thresholds = np.concatenate((hits, misses))
     true_positive = np.searchsorted(np.sort(hits), thresholds, side="right") / len(hits)
     false_positive = np.searchsorted(np.sort(misses), thresholds, side="right") / len(misses)

@@ -1,4 +1,4 @@
-"""The verdict on findings: what each must be for tenants to count as isolated.
+"""The verdict on findings: the condition of each for tenants to count as isolated.
 
 the other reused ...              the control               outcome
 --------------------------------------------------------------------
@@ -21,11 +21,11 @@ from cli.isolation.eviction import EvictionFinding
 from cli.isolation.server import Reading
 from cli.isolation.timing import TimingFinding
 
-TOLERANCE = 0.03  # of an AUC of 0.5
+TOLERANCE = 0.03  # of an AUC around 0.5
 CONTROL_AUC = 0.95
 MOST_BITS = 0.05  # information per trial of the eviction test
 CONTROL_BITS = 0.5
-MOST_CHANCE = 0.05  # beyond which a leak may be luck
+MOST_CHANCE = 0.05  # a leak with a higher probability by chance may be luck
 MOST_LEFT_OUT = 0.1  # share of cells that a valid run may leave out
 
 
@@ -33,15 +33,15 @@ class Outcome(StrEnum):
     """The outcome of a test."""
 
     PASSED = "passed"
-    ALLOWED = "allowed"  # members of a group may share, and need not
+    ALLOWED = "allowed"  # members of a group may share, but need not
     LEAKS = "leaks"
     INCONCLUSIVE = "inconclusive"
     NOT_APPLICABLE = "not applicable"
-    LEFT_OUT = "left out"  # there was no time
+    LEFT_OUT = "left out"  # the run had no time for the test
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One cell's result. Tokens; no key, no prompt."""
+    """The result of one cell, in tokens; without key or prompt."""
 
     dimension: str
     case: str
@@ -49,8 +49,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     entry: str = "any"
     outcome: Outcome
     reused: int | None = None
-    may_reuse: int | None = None  # None: any
-    control: str = "-"  # such as 64 of 64
+    may_reuse: int | None = None  # tokens that may be reused; None: any
+    control: str = "-"  # for example 64 of 64
     control_full: bool = False
     note: str = ""
 
@@ -58,13 +58,13 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 def judged(
     cell: Cell, control: Reading, other: Reading | None, published: int, block_size: int
 ) -> Finding:
-    """Judge a cell; `other` is None where it was refused.
+    """Judge a cell; `other` is None if the other request was refused.
 
     The first `published` tokens of the prompt are published.
     """
     whole = (control.prompt_tokens - 1) // block_size * block_size
     may_reuse = {"anything": None, "published": published}.get(cell.case.expected, 0)
-    # Someone who may share has brought the blocks up before the control.
+    # A tenant that may share has loaded the blocks before the control.
     in_place = may_reuse is None or _came_from(cell.tier, control, published)
     full = in_place and control.is_full(block_size)
     note = "refused with 400" if other is None else ""
@@ -82,7 +82,7 @@ def judged(
 
 
 def untested(cell: Cell, outcome: Outcome, why: str) -> Finding:
-    """Make the finding of a cell that this server lacks, or that could not be set up."""
+    """Make the finding of a cell that this server lacks or that could not be set up."""
     return Finding(
         dimension=cell.case.dimension,
         case=cell.case.name,
@@ -94,7 +94,7 @@ def untested(cell: Cell, outcome: Outcome, why: str) -> Finding:
 
 
 def timing_outcome(timing: TimingFinding) -> Outcome:
-    """Judge whether hits and misses could be told apart by their times.
+    """Judge whether the times of hits and misses could be told apart.
 
     Leaks: the whole interval lies outside the tolerance. Passed: it lies within, and the control
     shows that a hit would have been noticed. Anything else is inconclusive: too few samples, too
@@ -109,7 +109,7 @@ def timing_outcome(timing: TimingFinding) -> Outcome:
 
 
 def eviction_outcome(eviction: EvictionFinding) -> Outcome:
-    """Judge whether an attacker learnt from its own blocks how much a victim asked for."""
+    """Judge whether an attacker's own blocks revealed the size of a victim's prompt."""
     across = eviction.across
     if across.bits >= MOST_BITS and across.chance < MOST_CHANCE:
         return Outcome.LEAKS
@@ -118,7 +118,7 @@ def eviction_outcome(eviction: EvictionFinding) -> Outcome:
 
 
 def overall(findings: Sequence[Finding], *others: Outcome | None) -> Outcome:
-    """Return the worst outcome; inconclusive if too many cells, or all, were not tested.
+    """Return the worst outcome; inconclusive if too many cells, or all, were untested.
 
     `others` are those of the timing and the eviction test; None for one that was left out.
     """
@@ -133,26 +133,26 @@ def overall(findings: Sequence[Finding], *others: Outcome | None) -> Outcome:
 
 
 def leaves_out_too_much(findings: Sequence[Finding]) -> bool:
-    """Tell whether there was no time for more than a small part of the cells that apply."""
+    """Tell whether the run skipped more than a small part of its cells for lack of time."""
     counts = Counter(finding.outcome for finding in findings)
     applying = len(findings) - counts[Outcome.NOT_APPLICABLE]
     return counts[Outcome.LEFT_OUT] > MOST_LEFT_OUT * applying
 
 
 def outcome_of(reused: int | None, may_reuse: int | None, *, full: bool) -> Outcome:
-    """Judge reused tokens beside a control; None: any may be reused, or it was refused."""
+    """Judge reused tokens against a control; None: any number allowed, or a refused request."""
     if reused is not None and may_reuse is not None and reused > may_reuse:
         return Outcome.LEAKS
     if not full:
         return Outcome.INCONCLUSIVE
     if reused is None or may_reuse is None:
         return Outcome.ALLOWED
-    # Less than may be reused: what is published was not there.
+    # Less than the allowed tokens: the published prefix was not cached.
     return Outcome.PASSED if reused == may_reuse else Outcome.INCONCLUSIVE
 
 
 def _came_from(tier: TierCase, control: Reading, published: int) -> bool:
-    """Tell whether the control came from a lower tier, where that is what is tested.
+    """Tell whether the control came from a lower tier, if the cell tests that tier.
 
     What is published is always on the device.
     """

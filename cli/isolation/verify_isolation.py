@@ -1,4 +1,4 @@
-"""`ratoon verify-isolation`: does a running server keep its tenants apart?"""
+"""`ratoon verify-isolation`: tests whether a running server isolates its tenants."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ _test = partial(plain_field, rich_help_panel="Tests")
 # Properties in which two tenants of one server cannot differ.
 _ABSENT = {"model": "one server serves one model", "adapter": "the server has no adapters"}
 REPORT = "/admin/isolation/report"
-# With --quick: seconds until all tests end; removing what was made comes after it. Of any time that
-# is given, the paired tests end at one part, and the timing test at the next.
+# With --quick: seconds until all tests end, followed by the cleanup. Of any time limit, the
+# paired tests end at one part, and the timing test at the next.
 _QUICK_S, _UNTIL_COMPARED, _UNTIL_TIMED = 75.0, 0.6, 0.8
-_PART = 3  # a prompt of the timing test takes at most this part of the device: 1 / 3
+_PART = 3  # a prompt of the timing test takes at most 1 / 3 of the device
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyFlags:
-    """The choice of what to test, and of where the report goes."""
+    """The flags that choose the tests and the report's file."""
 
     service_url: str | None = server_field(
         None,
@@ -166,7 +166,7 @@ async def _compared(
     began_at: float,
     within: float,
 ) -> list[Finding]:
-    """Compare requests that differ in one thing, and try what tenants may do to others' marks.
+    """Compare requests that differ in one property, and try tenants' operations on others' marks.
 
     Each tier has an equal part of the time.
     """
@@ -207,7 +207,7 @@ def _left_out(
     timing: TimingFinding | None,
     eviction: EvictionFinding | None,
 ) -> list[str]:
-    """List what there was no time for, in a line each."""
+    """List, a line each, the tests skipped for lack of time."""
     cut = [one for one in findings if one.outcome is Outcome.LEFT_OUT]
     cells = Counter(one.tier for one in cut if one.tier != "any")
     lines = [f"{count} cells of the paired test, {tier}" for tier, count in cells.items()]
@@ -256,7 +256,7 @@ def _record(
 
 
 async def _hand_in(client: AdminClient, record: Record, samples: int) -> None:
-    """Let the server keep the report, for its operator's page; one that cannot is left alone."""
+    """Send the server the report for its operator's page; ignore a server that cannot keep it."""
     sent = {"verdict": record.verdict, "samples": samples, "report": markdown(record)}
     try:
         await client.call("PUT", REPORT, sent)
@@ -265,7 +265,7 @@ async def _hand_in(client: AdminClient, record: Record, samples: int) -> None:
 
 
 def _stop_on_sigterm() -> None:
-    """Make SIGTERM do what Ctrl-C does: what was made is removed."""
+    """Handle SIGTERM like Ctrl-C, so that temporary tenants are removed."""
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
@@ -276,7 +276,7 @@ def _untested(dimension: str, case: str, outcome: Outcome, why: str) -> Finding:
 
 
 def chosen_tiers(text: str) -> tuple[TierCase, ...]:
-    """Read the tiers of `--tiers`, in the order of testing; raise BadSetting for any other word."""
+    """Read the tiers of `--tiers`, in the order of testing; raise BadSetting for another word."""
     words = {word.strip() for word in text.split(",") if word.strip()}
     if not words or words - set(_TIERS):
         raise BadSetting("--tiers", f"'{text}' is not a list of {', '.join(_TIERS)}")

@@ -1,1 +1,1 @@
-"""`ratoon lint`: what of a request will keep it from the cache, before anything is sent."""
+"""`ratoon lint`: finds what will keep a request from the cache, before it is sent."""

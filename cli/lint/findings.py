@@ -1,4 +1,4 @@
-"""The faults of a request: volatile things where it should stay the same, and differences.
+"""The findings of lint: volatile text in the stable prefix, and differences of two requests.
 
 The stable prefix of a request are its tools, its system texts, and all messages but the last: the
 last one is new in every request, so what is volatile in it costs nothing.
@@ -22,13 +22,13 @@ from gateway.diagnosis.comparison import EXCERPT, first_difference
 from gateway.diagnosis.volatile import kind_at, volatile_in
 from gateway.prompts.pipeline.canonical import canonical_tool
 
-_CHARACTERS = 4  # of a token, about
-_PER_PART = 3  # findings: after the first of a part the others cost nothing more
+_CHARACTERS = 4  # characters per token, about
+_PER_PART = 3  # findings; the cache stops at the first, so later findings cost nothing more
 _SORT = "Encode tools with sorted keys: as they are, they differ from the other request in order."
 
 
 class LintFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that keeps what comes after it from the cache. `character` counts in the part."""
+    """A finding: text that keeps all later text uncached. `character` counts within the part."""
 
     part: str
     character: int
@@ -38,7 +38,7 @@ class LintFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def lint(request: Mapping[str, Any], block_size: int) -> list[LintFinding]:
-    """Find volatile things in the stable prefix, and tell a prompt too short to be cached."""
+    """Find volatile text in the stable prefix, or a prompt too short to be cached."""
     parts = parts_of(request)
     stable = parts[: _first_new(parts)]
     found = [finding for part in stable for finding in _volatile(part)]
@@ -49,7 +49,7 @@ def lint(request: Mapping[str, Any], block_size: int) -> list[LintFinding]:
 
 
 def lint_against(request: Mapping[str, Any], other: Mapping[str, Any]) -> list[LintFinding]:
-    """Find the first difference from an earlier request; to the cache all after it differs too.
+    """Find the first difference from an earlier request; all text after it stays uncached.
 
     Two questions about one document are meant to differ: of the last message only what is volatile
     is found.
@@ -69,11 +69,11 @@ def lint_against(request: Mapping[str, Any], other: Mapping[str, Any]) -> list[L
             changed = _changed(part, before)
             is_question = part in new and changed.what == "messages_changed"
             return [] if is_question else [changed]
-    return []  # messages were appended
+    return []  # only messages were appended
 
 
 def _first_new(parts: Sequence[RequestPart]) -> int:
-    """Find where the last message begins, which may have several parts."""
+    """Find the index of the last message's first part; a message may have several."""
     places = [place for place, part in enumerate(parts) if part.kind == "messages"]
     if not places:
         return len(parts)
@@ -89,7 +89,7 @@ def _volatile(part: RequestPart) -> Iterator[LintFinding]:
 
 
 def _tools(parts: Sequence[RequestPart], others: Sequence[RequestPart]) -> LintFinding | None:
-    """Find the first difference of tools: in their set, their order, or their descriptions."""
+    """Find the first difference in tools: their set, order, or descriptions."""
     now, before = ([one for one in side if one.kind == "tools"] for side in (parts, others))
     names, earlier = ([one.tool or "" for one in side] for side in (now, before))
     if names != earlier:

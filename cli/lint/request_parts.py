@@ -1,4 +1,4 @@
-"""The parts of a request of any dialect, in the order in which they come before the model.
+"""The parts of a request in any dialect, in the order in which the model reads them.
 
 Tools, then the system's texts, then messages, as Anthropic documents it; most templates have the
 system's text before the tools, which changes no finding.
@@ -20,16 +20,16 @@ from gateway.diagnosis.volatile import without_billing_header
 
 
 class RequestPart(NamedTuple):
-    """A part of a request, and its text; of a tool its JSON, with the keys as they were sent."""
+    """A part of a request, and its text; a tool's text is its JSON with the keys as sent."""
 
     name: str
     kind: PartKind
     text: str
-    tool: str | None = None  # its name
+    tool: str | None = None  # the tool's name
 
 
 def parts_of(request: Mapping[str, Any]) -> list[RequestPart]:
-    """List all parts of a request; what no dialect has is passed over."""
+    """List all parts of a request; fields that no dialect has are skipped."""
     return [*_tools(request), *_system(request), *_messages(request)]
 
 

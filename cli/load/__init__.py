@@ -1,1 +1,1 @@
-"""`ratoon bench`: load, its workloads and its numbers."""
+"""`ratoon bench`: a load generator, its workloads and its measurements."""

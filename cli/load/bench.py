@@ -1,4 +1,4 @@
-"""`ratoon bench`: sends load to a running server and reports how it did."""
+"""`ratoon bench`: sends load to a running server and reports its performance."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def bench(target: TargetFlags, load: LoadFlags, arrivals: ArrivalFlags, goal: Sl
 
 
 def check(load: LoadFlags, arrivals: ArrivalFlags, goal: SloFlags) -> None:
-    """Raise BadSetting where flags do not go together."""
+    """Raise BadSetting for flags that exclude each other."""
     if load.workload is not None and (
         arrivals.is_open or goal.slo or goal.find_rate or load.dataset or load.plot
     ):
@@ -82,7 +82,7 @@ def check(load: LoadFlags, arrivals: ArrivalFlags, goal: SloFlags) -> None:
 
 
 def closed(load: SizedLoad) -> LoadReport:
-    """Run a closed loop, and report it."""
+    """Run a closed loop and report it."""
     outcomes = run_closed(load)
     report = load.report(outcomes)
     if load.flags.plot is not None:
@@ -92,7 +92,7 @@ def closed(load: SizedLoad) -> LoadReport:
 
 
 def compare(load: SizedLoad) -> None:
-    """Run arrivals, and report: one run by itself, several ways of batching side by side."""
+    """Run arrivals and report them: a single run, or several ways of batching side by side."""
     runs = run_batchings(load)
     if load.flags.plot is not None:
         names = {name: name if len(runs) > 1 else "" for name in runs}
@@ -125,7 +125,7 @@ def _finish(reports: Sequence[LoadReport]) -> None:
 def _sizes(
     path: Path, server: LoadTarget, load: LoadFlags, seed: int, context: int | None
 ) -> dict[int, RequestSize]:
-    """Read the data set's requests that the model has room for, by place; tell of the others.
+    """Read the data set's requests that fit the model, by place; print how many do not fit.
 
     BadSetting where none has room.
     """
@@ -154,7 +154,7 @@ def _sizes(
 
 
 async def _served(url: str, key: str, name: str | None) -> tuple[str, int | None]:
-    """Return the model of this name, or the first one, and its context if the server says it.
+    """Return the model of this name, or the first model, and its context if the server gives it.
 
     Raises as `AdminClient.call`.
     """

@@ -1,4 +1,4 @@
-"""Tables of runs beside each other: ways of batching, and rates of a search."""
+"""Tables that compare runs: ways of batching, and the rates of a search."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHOWN = ("p50", "p99")
 
 
 class BatchingReport(msgspec.Struct, frozen=True):
-    """The same arrivals and lengths by each way of batching, with prompts of their own."""
+    """The same arrivals and lengths by each way of batching; the prompts differ."""
 
     runs: dict[str, LoadReport]
 
@@ -45,7 +45,7 @@ def show_batchings(report: BatchingReport) -> None:
 
 
 def show_found(found: FoundRate) -> None:
-    """Print the rates that were tried, and the conclusion."""
+    """Print the rates that were tried, and the highest that kept the SLO."""
     columns = ("arrivals/s", "met it", "requests", "TTFT p99, ms", "TPOT p99, ms", "wait p99, ms")
     print_table(
         f"Rates at which {found.share:.1%} have to meet the SLO",

@@ -19,7 +19,7 @@ _slo = partial(field, panel="Service level objective (SLO)")
 
 @dataclass(frozen=True, slots=True)
 class LoadFlags:
-    """The requests of `ratoon bench`."""
+    """The flags for the requests of `ratoon bench`."""
 
     workload: WorkloadName | None = _load(
         None,
@@ -68,7 +68,7 @@ class LoadFlags:
 
 @dataclass(frozen=True, slots=True)
 class ArrivalFlags:
-    """The times at which requests are sent."""
+    """The flags for the times at which requests are sent."""
 
     rate: float | None = _arrivals(
         None,
@@ -93,13 +93,13 @@ class ArrivalFlags:
 
     @property
     def is_open(self) -> bool:
-        """True if requests arrive at times of their own."""
+        """True if requests arrive at times independent of answers."""
         return any(given is not None for given in (self.rate, self.arrivals, self.batching))
 
 
 @dataclass(frozen=True, slots=True)
 class SloFlags:
-    """The bounds on a request's times."""
+    """The flags for the bounds on a request's times."""
 
     slo: str | None = _slo(
         None, "The most that times may be, such as 'ttft=2s,tpot=50ms,e2e=30s'; adds the goodput."

@@ -10,7 +10,7 @@ import numpy as np
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """The distribution of some values, in their unit."""
+    """The distribution of some values, in the values' unit."""
 
     count: int
     mean: float
@@ -22,7 +22,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def summarise(values: Sequence[float]) -> Summary | None:
-    """Describe the spread of `values`; None when there are none."""
+    """Summarise the distribution of `values`; None if there are none."""
     if not values:
         return None
     p50, p90, p95, p99 = np.percentile(values, (50, 90, 95, 99)).tolist()
@@ -31,5 +31,5 @@ def summarise(values: Sequence[float]) -> Summary | None:
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """Return the value below which `percent` of `values` lie, interpolated between two."""
+    """Return the value below which `percent` of `values` lie, interpolated linearly."""
     return float(np.percentile(values, percent))

@@ -30,7 +30,7 @@ SPECIAL_IDS = 10  # ids at either end of a vocabulary that are never drawn
 
 @dataclass(frozen=True, slots=True)
 class ChainTurn:
-    """The ids that a request adds to its chain, and the tokens of its answer."""
+    """The ids that a turn adds to its chain, and the length of its answer in tokens."""
 
     ids: tuple[int, ...]
     output: int
@@ -41,7 +41,7 @@ Chain = tuple[ChainTurn, ...]
 
 @dataclass(frozen=True, slots=True)
 class LoadPhase:
-    """Chains, of which `concurrency` run at once."""
+    """Chains of turns, of which `concurrency` run at once."""
 
     name: str
     concurrency: int
@@ -50,13 +50,13 @@ class LoadPhase:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadSizes:
-    """The sizes of the workloads; in tokens, unless said otherwise."""
+    """The sizes of the workloads, in tokens unless noted."""
 
     mixed_requests: int = 256
     mixed_least: int = 100
     mixed_most: int = 1024
     tenants: int = 16
-    per_tenant: int = 32  # requests
+    per_tenant: int = 32  # requests per tenant
     of_all: int = 1024
     of_tenant: int = 3072
     own: int = 128
@@ -69,15 +69,15 @@ class WorkloadSizes:
     turn_output: int = 128
     agents: int = 48
     agent_turns: int = 10
-    agent_head: int = 1024  # common to all
-    agent_least: int = 120  # the least tokens that a turn adds
+    agent_head: int = 1024  # tokens common to all agents
+    agent_least: int = 120  # least tokens that a turn adds
     agent_most: int = 2500
     agent_output: int = 192
     prompts: tuple[int, ...] = (2048, 8192, 32000)
     repeats: int = 4  # prompts of each length
     ending: int = 64
     short_output: int = 2
-    batches: tuple[int, ...] = (1, 32, 128, 256)  # rows
+    batches: tuple[int, ...] = (1, 32, 128, 256)  # rows of each batch
     batch_context: int = 1024
     batch_output: int = 256
     reload_prompt: int = 16000
@@ -146,7 +146,7 @@ def longest(phases: Sequence[LoadPhase]) -> int:
 
 
 def prompts_of(chain: Chain) -> Iterator[tuple[list[int], int]]:
-    """Yield every request's whole prompt and the tokens of its answer."""
+    """Yield each request's whole prompt and the tokens of its answer."""
     said: list[int] = []
     for turn in chain:
         said += turn.ids

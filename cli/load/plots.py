@@ -1,4 +1,4 @@
-"""Plots of load runs, as SVG: times over the run, their distributions, goodput over the rate."""
+"""Plots of load runs, as SVG: times over the run, distributions, goodput over the rate."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cli.load.percentiles import percentile
 from cli.load.rate_search import RateProbe
 from cli.load.sender import RequestOutcome
 
-MOST_DOTS = 1000  # of a curve over time; a browser draws more only slowly
+MOST_DOTS = 1000  # dots of a curve over time; with more, browsers are slow
 Runs = Mapping[str, Sequence[RequestOutcome]]
 TimeOf = Callable[[RequestOutcome], float | None]
 CurveOf = Callable[[Sequence[RequestOutcome], TimeOf], Curve]
@@ -22,7 +22,7 @@ _TIMES: Mapping[str, TimeOf] = {
 
 
 def plot_runs(directory: Path, runs: Runs) -> None:
-    """Write over-time.svg and distribution.svg of runs by their names; raise CliError."""
+    """Write over-time.svg and distribution.svg for runs by name; raise CliError."""
     _make(directory)
     kept = max((-(-len(run) // MOST_DOTS) for run in runs.values()), default=1)
     share = "" if kept == 1 else f" (one request of {kept})"
@@ -41,7 +41,7 @@ def plot_runs(directory: Path, runs: Runs) -> None:
 
 
 def plot_goodput(directory: Path, probes: Sequence[RateProbe]) -> None:
-    """Write goodput.svg: requests a second that met the SLO, and all, over arrivals a second.
+    """Write goodput.svg: goodput and rate of all requests, over arrivals a second.
 
     A probe that was given up early is left out: it did not run long enough for a rate.
     """
@@ -68,7 +68,7 @@ def _make(directory: Path) -> None:
 
 
 def _named(runs: Runs, curve_of: CurveOf) -> dict[str, Curve]:
-    """Name a curve of TTFT and one of TPOT for each run, after the run where it has a name."""
+    """Name a TTFT and a TPOT curve for each run, prefixed by the run's name if it has any."""
     return {
         f"{name} {kind}".strip(): curve_of(outcomes, time)
         for name, outcomes in runs.items()

@@ -1,4 +1,4 @@
-"""The highest rate at which enough requests meet an SLO: doubling, then bisection.
+"""The search for the highest rate that keeps an SLO: doubling, then bisection.
 
 Decides which rate is tried next; sends nothing.
 """
@@ -13,35 +13,35 @@ import msgspec
 
 from cli.load.report import LoadReport
 
-CLOSE = 1.05  # the highest rate that met it and the lowest that did not are one within this factor
-LEAST_REQUESTS = 10  # of a rate
+CLOSE = 1.05  # the search ends when the bounds on the rate are within this factor
+LEAST_REQUESTS = 10  # least requests at a rate
 LOWEST, HIGHEST = 0.001, 1e6  # requests a second
 
 
 class RateProbe(msgspec.Struct, frozen=True, kw_only=True):
-    """One rate that was tried. A probe ends when it can no longer meet the SLO."""
+    """A rate that was tried. The probe ends once it can no longer meet the SLO."""
 
     rate: float  # arrivals a second
-    requests: int  # planned
+    requests: int  # planned requests
     ended: int
-    met: int  # of those that ended
-    attained: bool | None  # None: its time was up before it was decided
-    report: LoadReport | None  # of those that ended; None where none did
+    met: int  # ended requests that met the SLO
+    attained: bool | None  # None: the time ended before a decision
+    report: LoadReport | None  # of ended requests; None if none has ended
 
 
 class FoundRate(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a search; rates in requests a second."""
+    """The result of a rate search; rates in requests a second."""
 
-    share: float  # of requests that have to meet the SLO
-    highest: float | None  # the highest rate that met it; None: none did
-    lowest_missed: float | None  # None: none missed it
+    share: float  # share of requests that have to meet the SLO
+    highest: float | None  # the highest rate that met the SLO; None: no rate did
+    lowest_missed: float | None  # the lowest rate that missed it; None: no rate did
     seconds: float  # duration of the search
     probes: list[RateProbe]
 
 
 @dataclass(frozen=True, slots=True)
 class ProbePlan:
-    """One rate to try: how many requests, how many may miss the SLO, and how long it may take."""
+    """A rate to try: the number of requests, how many may miss the SLO, and the time limit."""
 
     rate: float
     requests: int
@@ -57,7 +57,7 @@ def find_rate(
     seconds: float,
     clock: Callable[[], float],
 ) -> FoundRate:
-    """Try rates from `start` on until the highest is known within 5 % or `seconds` are over."""
+    """Try rates from `start` on until the highest is known within 5 % or `seconds` have passed."""
     began, probes = clock(), list[RateProbe]()
     rate = next_rate(probes, start)
     while rate is not None and (left := began + seconds - clock()) > 0:
@@ -77,7 +77,7 @@ def find_rate(
 
 
 def next_rate(probes: Sequence[RateProbe], start: float) -> float | None:
-    """Return the rate to try after these; None where there is nothing more to learn."""
+    """Return the next rate to try; None if the search is over."""
     met, missed = _highest(probes), _lowest_missed(probes)
     if met is None and missed is None:
         return start
@@ -89,7 +89,7 @@ def next_rate(probes: Sequence[RateProbe], start: float) -> float | None:
 
 
 def _highest(probes: Sequence[RateProbe]) -> float | None:
-    """Return the highest rate that met it below the lowest that did not: luck above is no count."""
+    """Return the highest met rate below the lowest missed rate: a higher success was luck."""
     missed = _lowest_missed(probes)
     rates = (one.rate for one in probes if one.attained)
     return max((rate for rate in rates if missed is None or rate < missed), default=None)

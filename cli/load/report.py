@@ -17,7 +17,7 @@ LATE_S = 0.01  # a client that sends 1 % of the requests later than this does no
 
 
 class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One load run. Seconds, tokens and characters; failed requests count in `errors` alone."""
+    """The report of a load run. Failed requests count in `errors` alone."""
 
     seed: int
     requests: int
@@ -30,11 +30,11 @@ class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
     output_characters: int
     output_characters_per_s: float
     prompt_tokens: int
-    cached_tokens: int | None  # None: the server did not say
-    hit_rate: float | None  # cached of all prompt tokens
+    cached_tokens: int | None  # None: the server did not report them
+    hit_rate: float | None  # cached share of all prompt tokens
     ttft_s: Summary | None
-    tpot_s: Summary | None  # of requests, first to last chunk / (output tokens - 1)
-    itl_s: Summary | None  # of gaps between chunks
+    tpot_s: Summary | None  # per request: from first to last chunk / (output tokens - 1)
+    itl_s: Summary | None  # gaps between chunks
     e2e_s: Summary | None
     arrivals_per_s: float | None = None  # None: a closed loop; infinite (null): all at once
     waited_s: Summary | None = None  # from arrival to sending; None: a closed loop
@@ -49,7 +49,7 @@ def make_report(
     slo: Slo | None = None,
     arrivals_per_s: float | None = None,
 ) -> LoadReport:
-    """Sum up `outcomes`, a run of `wall_s` seconds; `arrivals_per_s` is for an open loop."""
+    """Sum up the `outcomes` of a run of `wall_s` seconds; `arrivals_per_s` is for an open loop."""
     good = [outcome for outcome in outcomes if outcome.error is None]
     output_tokens = sum(outcome.output_tokens for outcome in good)
     output_characters = sum(outcome.output_characters for outcome in good)
@@ -94,7 +94,7 @@ def show(report: LoadReport) -> None:
 
 
 def times_of(report: LoadReport) -> dict[str, Summary | None]:
-    """Name the report's distributions for people; the wait is an open loop's alone."""
+    """Name the report's distributions for people; only an open loop has waits."""
     times = {
         "TTFT": report.ttft_s,
         "TPOT": report.tpot_s,
@@ -105,13 +105,13 @@ def times_of(report: LoadReport) -> dict[str, Summary | None]:
 
 
 def show_errors(report: LoadReport, name: str = "") -> None:
-    """Print what failed, on standard error."""
+    """Print the errors of failed requests on standard error."""
     for error, count in sorted(report.errors.items()):
         typer.echo(f"{name}{count} failed: {error}", err=True)
 
 
 def warn_if_late(report: LoadReport) -> None:
-    """Say so where the client did not send in time, of a run that held nothing back."""
+    """Warn if the client sent requests late, in a run without batching."""
     if report.waited_s is not None and report.waited_s.p99 > LATE_S:
         typer.echo(
             f"The client was late: 1 % of the requests were sent {1e3 * report.waited_s.p99:.0f} "

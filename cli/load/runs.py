@@ -1,4 +1,4 @@
-"""The runs of `ratoon bench`: a closed loop, arrivals, ways of batching, or rates to find."""
+"""The runs of `ratoon bench`: a closed loop, arrivals, ways of batching, a rate search."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ from cli.progress import Advance, progress_bar
 
 @dataclass(frozen=True, slots=True)
 class SizedLoad:
-    """The load, and the server that it is for."""
+    """The load, and its target server."""
 
     server: LoadTarget
     flags: LoadFlags
     arrivals: ArrivalFlags
     seed: int
     slo: Slo | None
-    sizes: Mapping[int, RequestSize] | None = None  # of a data set, by their places in it
+    sizes: Mapping[int, RequestSize] | None = None  # sizes from a data set, by their places in it
 
     @property
     def every_chunk(self) -> bool:
-        """True for completions: each chunk is a token's, even without text; chats differ."""
+        """True for completions: each chunk is a token, even without text; not so for chats."""
         return self.flags.endpoint == "completions"
 
     @property
     def places(self) -> Sequence[int]:
-        """The places of requests in the order of arrivals, with gaps where a data set has them."""
+        """Return the requests' places in order of arrival; a data set may leave gaps."""
         return range(self.flags.requests) if self.sizes is None else tuple(self.sizes)
 
     def bodies(self, name: str = "", count: int | None = None) -> list[Body]:
-        """Draw the requests, or `count` of their lengths; each `name` has content of its own."""
+        """Draw the bodies of all requests, or of `count`; each `name` gives different content."""
         count = len(self.places) if count is None else count
         seed = f"{self.seed} {name}" if name else self.seed
         sizes = None
@@ -59,7 +59,7 @@ class SizedLoad:
     def report(
         self, outcomes: Sequence[RequestOutcome], arrivals_per_s: float | None = None
     ) -> LoadReport:
-        """Sum up a run."""
+        """Sum up the outcomes of a run."""
         return make_report(
             outcomes,
             wall_seconds(outcomes),
@@ -87,7 +87,7 @@ def run_closed(load: SizedLoad) -> list[RequestOutcome]:
 
 
 def run_batchings(load: SizedLoad) -> Mapping[str, tuple[list[RequestOutcome], LoadReport]]:
-    """Run the arrivals by each way of batching, one after the other; raise BadSetting."""
+    """Run the same arrivals by each way of batching in turn; raise BadSetting."""
     batchings = parse_batchings(load.arrivals.batching or "continuous")
     times = _times(load)
     with LoadProcesses(load.flags.processes) as processes:
@@ -104,7 +104,7 @@ def run_open(
     times: Sequence[float],
     processes: LoadProcesses,
 ) -> tuple[list[RequestOutcome], LoadReport]:
-    """Run requests at these times."""
+    """Run requests that arrive at these times."""
     typer.echo(f"{name}: {len(times)} requests in {times[-1]:.1f} s", err=True)
     arrivals = tuple(map(Arrival, times, load.bodies(name)))
     opened = _opened(load, arrivals, batching)
@@ -118,7 +118,7 @@ def run_search(load: SizedLoad, slo: Slo, goal: SloFlags) -> FoundRate:
     def probe(plan: ProbePlan) -> RateProbe:
         kind = load.arrivals.arrivals or POISSON
         times = arrival_times(kind, plan.rate, plan.requests, load.seed)
-        # A name of its own, so that no probe finds the prompts of an earlier one.
+        # A separate name for each probe, so that none hits the cached prompts of an earlier probe.
         arrivals = tuple(map(Arrival, times, load.bodies(f"{plan.rate}", plan.requests)))
         end = GiveUp(slo, plan.most_missed, plan.after_s)
         opened = replace(_opened(load, arrivals, ContinuousBatching()), give_up=end)
@@ -159,7 +159,7 @@ def _opened(load: SizedLoad, arrivals: tuple[Arrival, ...], batching: Batching) 
 
 
 def _times(load: SizedLoad) -> list[float]:
-    """Draw arrival times: all at once, where batches are compared and no rate is given."""
+    """Draw arrival times; all at once if ways of batching are compared without a rate."""
     flags, places = load.arrivals, load.places
     rate = inf if flags.rate is None and flags.arrivals is None else flags.rate
     times = arrival_times(flags.arrivals or POISSON, rate, places[-1] + 1, load.seed)
@@ -171,7 +171,7 @@ def _per_second(times: Sequence[float]) -> float:
 
 
 class Counted:
-    """A progress bar that also shows how many requests have failed."""
+    """A progress bar that also shows the number of failed requests."""
 
     def __init__(self, advance: Advance) -> None:
         self._advance = advance

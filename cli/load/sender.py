@@ -1,4 +1,4 @@
-"""The sender of one request, which reads its stream and keeps when each chunk came.
+"""The sender of one request, which reads the answer's stream and records the chunks' times.
 
 A chunk counts that has something which the model generated: text, reasoning or a part of a call.
 TTFT is the time to the first of them, ITL every gap between two, TPOT the time from the first to
@@ -25,7 +25,7 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class LoadTarget:
-    """The server to load, the model to name, and the seconds of silence that fail a request."""
+    """The server to load, the model's name, and the seconds of silence that fail a request."""
 
     url: str
     key: str
@@ -35,27 +35,27 @@ class LoadTarget:
 
 @dataclass(frozen=True, slots=True)
 class RequestOutcome:
-    """The outcome of one request, in seconds and tokens; `error` is a short code, or None."""
+    """The outcome of a request, in seconds and tokens; `error` is a short code, or None."""
 
     e2e_s: float
     ttft_s: float | None = None
     gaps_s: tuple[float, ...] = ()
     prompt_tokens: int = 0
-    cached_tokens: int | None = None  # None: the server did not say
+    cached_tokens: int | None = None  # None: the server did not report them
     output_tokens: int = 0
     error: str | None = None
     sent_at: float = 0.0  # seconds of the sender's clock
-    waited_s: float = 0.0  # from its arrival until it was sent; part of `ttft_s` and `e2e_s`
+    waited_s: float = 0.0  # from arrival to sending; part of `ttft_s` and `e2e_s`
     output_characters: int = 0
 
     @property
     def arrived_at(self) -> float:
-        """Seconds of the sender's clock."""
+        """Arrival time in seconds of the sender's clock."""
         return self.sent_at - self.waited_s
 
     @property
     def tpot_s(self) -> float | None:
-        """Time per output token after the first; None where there is no second one.
+        """Time per output token after the first; None if there is no second token.
 
         It ends with the last chunk that counts: usage and the end of the stream come later, and are
         no token's. So AIPerf and vLLM's `bench serve` have it.
@@ -65,7 +65,7 @@ class RequestOutcome:
         return sum(self.gaps_s) / (self.output_tokens - 1)
 
     def arrived(self, at: float) -> RequestOutcome:
-        """Measure the times from `at`, when a request that was sent later had arrived."""
+        """Return the outcome with times measured from its arrival at `at`, not from its sending."""
         waited = self.sent_at - at
         ttft_s = None if self.ttft_s is None else self.ttft_s + waited
         return replace(self, waited_s=waited, ttft_s=ttft_s, e2e_s=self.e2e_s + waited)
@@ -73,7 +73,7 @@ class RequestOutcome:
 
 @dataclass(slots=True)
 class Transcript:
-    """The part of one event stream that has come so far, and the times at which it came.
+    """The received part of an event stream, and the arrival times of its chunks.
 
     The chunk of a token that does not complete a character has no text; it counts only with
     `every_chunk`. The last chunk, which only says why the answer ended, is no token's.
@@ -88,7 +88,7 @@ class Transcript:
     ended: bool = False
 
     def hear(self, line: bytes, at: float) -> None:
-        """Process one line of the stream, received at `at`; only `data:` lines count."""
+        """Read a line of the stream, received at `at`; only `data:` lines count."""
         if not line.startswith(b"data:"):
             return
         data = line[5:].strip()
@@ -123,7 +123,7 @@ class Transcript:
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """The sender of requests over one session. `clock` gives seconds."""
+    """A sender of requests over one session. `clock` gives seconds."""
 
     session: aiohttp.ClientSession
     url: str
@@ -132,8 +132,8 @@ class Sender:
     every_chunk: bool = False  # as `Transcript`
 
     async def ask(self, body: Body) -> RequestOutcome:
-        """Send one body and read its stream to the end; errors of the server are outcomes."""
-        content = msgspec.json.encode(body)  # before the clock starts: the sender's own work
+        """Send a body and read the answer's stream to its end; server errors become outcomes."""
+        content = msgspec.json.encode(body)  # encoded before the clock starts
         headers = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}
         sent_at = self.clock()
         try:
@@ -159,7 +159,7 @@ class Sender:
 
 
 def load_session(timeout_s: float) -> aiohttp.ClientSession:
-    """Open a session of as many connections as callers; `timeout_s` bounds silence."""
+    """Open a session with a connection for each caller; `timeout_s` bounds silence."""
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=timeout_s),
@@ -168,7 +168,7 @@ def load_session(timeout_s: float) -> aiohttp.ClientSession:
 
 
 def stream_body(model: str, output_tokens: int) -> Body:
-    """Make a streamed request for exactly `output_tokens` tokens, with usage; no prompt yet."""
+    """Make a streamed request without prompt for exactly `output_tokens` tokens, with usage."""
     return {
         "model": model,
         "max_tokens": output_tokens,
@@ -180,7 +180,7 @@ def stream_body(model: str, output_tokens: int) -> Body:
 
 
 def refusal_code(status: int, content: bytes) -> str:
-    """Name an answer that is not 200: by its status, and its error code if it has one."""
+    """Name an answer other than 200 by its status, and by its error code if it has any."""
     try:
         answer = msgspec.json.decode(content)
     except msgspec.DecodeError:
@@ -198,9 +198,9 @@ def _only_ends(choice: dict[str, Any]) -> bool:
 
 
 def _generated(choice: dict[str, Any]) -> str:
-    """Join the text, the reasoning and the parts of calls in one choice of a chunk."""
+    """Join the text, reasoning and call fragments of a choice in a chunk."""
     delta = choice.get("delta") or {}
-    reasoning = delta.get("reasoning") or delta.get("reasoning_content")  # one, under two names
+    reasoning = delta.get("reasoning") or delta.get("reasoning_content")  # servers use either name
     calls = [call.get("function") or {} for call in delta.get("tool_calls") or ()]
     parts = [choice.get("text"), delta.get("content"), delta.get("refusal"), reasoning]
     parts += [call.get(name) for call in calls for name in ("name", "arguments")]

@@ -1,4 +1,4 @@
-"""A service level objective (SLO), and the goodput: the requests that meet it."""
+"""A service level objective (SLO), and goodput: the requests that meet the SLO."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _UNITS = {"s": 1.0, "ms": 1e-3}
 
 
 class Slo(msgspec.Struct, frozen=True, kw_only=True):
-    """The most that each time of a request may be, in seconds; None: it does not matter."""
+    """The bounds on a request's times, in seconds; None: no bound."""
 
     ttft: float | None = None
     tpot: float | None = None
     e2e: float | None = None
 
     def is_met_by(self, outcome: RequestOutcome) -> bool:
-        """Tell whether every time is at most its bound; never by a request that failed.
+        """Tell whether all times are within their bounds; False for a failed request.
 
         A request without a second token has no TPOT to miss; one without content misses its TTFT.
         """
@@ -37,11 +37,11 @@ class Slo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Goodput(msgspec.Struct, frozen=True, kw_only=True):
-    """The requests that met an SLO."""
+    """The number and rate of requests that met an SLO."""
 
     slo: Slo
     met: int
-    share: float  # of all requests, failed ones too
+    share: float  # of all requests, failed requests too
     requests_per_s: float
 
 
@@ -52,7 +52,7 @@ def goodput(outcomes: Sequence[RequestOutcome], slo: Slo, wall_s: float) -> Good
 
 
 def parse_slo(text: str) -> Slo:
-    """Read 'ttft=2s,tpot=50ms,e2e=30s', or some of these; raise BadSetting."""
+    """Read 'ttft=2s,tpot=50ms,e2e=30s', or some of these bounds; raise BadSetting."""
     bounds: dict[str, float] = {}
     for part in text.split(","):
         name, _, time = part.strip().partition("=")

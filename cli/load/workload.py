@@ -15,7 +15,7 @@ from cli.load.sending.processes import LoadProcesses
 
 
 class PhaseReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One phase of a workload."""
+    """The report of one phase of a workload."""
 
     workload: str
     phase: str
@@ -25,7 +25,7 @@ class PhaseReport(msgspec.Struct, frozen=True, kw_only=True):
 def run_workload(
     name: WorkloadName, server: LoadTarget, load: LoadFlags, seed: int, context: int | None
 ) -> None:
-    """Run a workload's phases and print each when it has ended: a table, or a line of JSON.
+    """Run a workload's phases; print each when it ends: a table, or a line of JSON.
 
     BadSetting, before a request is sent, if one would be longer than the model's `context`.
     """

@@ -1,4 +1,4 @@
-"""A client of a running server's admin routes, and the things that these keep under names.
+"""A client of a running server's admin routes, and of the named resources that they manage.
 
 Where the flags do not give the server's URL or the key, they are found as the server does.
 """
@@ -31,7 +31,7 @@ Answer = TypeVar("Answer")
 
 
 class AdminClient:
-    """The admin routes of one server. For one event loop; used inside `async with`."""
+    """A client of one server's admin routes. For one event loop; used inside `async with`."""
 
     def __init__(self, url: str, key: str, *, timeout_s: float = _TIMEOUT_S) -> None:
         self._url = url
@@ -47,7 +47,7 @@ class AdminClient:
         await self._session.close()
 
     async def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        """Return the decoded answer; None when it is empty.
+        """Call a route; return the decoded answer, None if it is empty.
 
         Raises ServerRefused, ServerUnreachable or NotRatoon.
         """
@@ -55,12 +55,12 @@ class AdminClient:
         if status >= 400:
             raise ServerRefused(error_message(content, status), status=status)
         answer = _decoded(content)
-        if content and not isinstance(answer, dict):  # as all answers of the admin routes are
+        if content and not isinstance(answer, dict):  # all answers of the admin routes are objects
             raise NotRatoon(self._url)
         return answer
 
     async def health(self) -> dict[str, Any]:
-        """Return what `/readyz` says, with any status; raise ServerUnreachable or NotRatoon."""
+        """Return the `/readyz` answer of any status; raise ServerUnreachable or NotRatoon."""
         _, content = await self._exchange("GET", "/readyz", None)
         answer = _decoded(content)
         if not isinstance(answer, dict) or "status" not in answer:
@@ -68,13 +68,13 @@ class AdminClient:
         return answer
 
     async def first_model(self) -> str:
-        """Return the name of the model that the server serves; raise as `call`."""
+        """Return the name of the served model; raise as `call`."""
         return str((await self.rows("/v1/models", "data"))[0]["id"])
 
     async def _exchange(
         self, method: str, path: str, body: dict[str, Any] | None
     ) -> tuple[int, bytes]:
-        """Return status and body of the answer; raise ServerUnreachable."""
+        """Send a request; return the answer's status and body; raise ServerUnreachable."""
         try:
             async with self._session.request(method, self._url + path, json=body) as response:
                 return response.status, await response.read()
@@ -91,7 +91,7 @@ class AdminClient:
 
 
 def with_admin(flags: AdminFlags, use: Callable[[AdminClient], Awaitable[Answer]]) -> Answer:
-    """Call `use` with a client of the server that `flags` name, and return its result."""
+    """Call `use` with a client of the server that `flags` name; return its result."""
     url, key = admin_target(flags)
 
     async def run() -> Answer:
@@ -109,7 +109,7 @@ def unreachable(url: str, error: Exception) -> ServerUnreachable:
 
 
 def _why(error: Exception) -> str:
-    """Say why in the system's words; the HTTP library adds the host, and TLS for plain HTTP."""
+    """Return the system's reason; the HTTP library adds the host, and TLS for plain HTTP."""
     cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
     if isinstance(cause, ConnectionError) and cause.errno:
         return os.strerror(cause.errno)
@@ -117,12 +117,12 @@ def _why(error: Exception) -> str:
 
 
 def error_message(content: bytes, status: int) -> str:
-    """Say what went wrong, in the server's words if its answer has any."""
+    """Describe an error, in the server's words if its answer has any."""
     answer = _decoded(content)
     error = answer.get("error") if isinstance(answer, dict) else None
     if isinstance(error, dict) and error.get("message"):
         field, words = error.get("param"), str(error["message"])
-        words = words.removeprefix(f"`{field}`: ")  # named once
+        words = words.removeprefix(f"`{field}`: ")  # the field is named already
         return f"{field}: {words} ({status})" if field else f"{words} ({status})"
     return f"the server answered {status}"
 
@@ -136,22 +136,22 @@ def _decoded(content: bytes) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class ResourceKind:
-    """One kind of things, whose routes begin with `path`."""
+    """A kind of resource, whose routes begin with `path`."""
 
     word: str
     plural: str
 
     @property
     def path(self) -> str:
-        """The path at which they are listed and created."""
+        """The path that lists and creates resources of this kind."""
         return f"/admin/{self.plural}"
 
     def path_of(self, item_id: str, *more: str) -> str:
-        """Return the path of one of them, or of something below it."""
+        """Return the path of a resource, or of a route below it."""
         return "/".join([self.path, *(quote(part, safe="") for part in (item_id, *more))])
 
     async def find(self, client: AdminClient, name_or_id: str, given_by: str = "") -> str:
-        """Find the id of the one with this id or name; raise BadSetting when there is none.
+        """Find the id of the resource with this id or name; raise BadSetting if there is none.
 
         `given_by` is the flag that it was given by; left out: an argument.
         """
@@ -163,15 +163,15 @@ class ResourceKind:
         raise BadSetting(setting, f"there is no {self.word} '{name_or_id}'; {hint}")
 
     async def names(self, client: AdminClient) -> dict[str, str]:
-        """Map the id of each to its name."""
+        """Map each resource's id to its name."""
         return {one["id"]: one["name"] for one in await client.rows(self.path, self.plural)}
 
     def all(self, admin: AdminFlags) -> list[dict[str, Any]]:
-        """List all of them, as the server does."""
+        """List all resources, in the server's order."""
         return with_admin(admin, lambda client: client.rows(self.path, self.plural))
 
     def create(self, admin: AdminFlags, body: dict[str, Any]) -> Any:
-        """Create one; return the server's answer."""
+        """Create a resource; return the server's answer."""
         return with_admin(admin, lambda client: client.call("POST", self.path, body))
 
     def change(
@@ -183,7 +183,7 @@ class ResourceKind:
         body: dict[str, Any] | None = None,
         said: str,
     ) -> None:
-        """Change one of them, or something below it; print the answer, or `said` for people."""
+        """Change a resource, or a route below it; print the answer, or `said` for people."""
         answer = self.call(admin, method, name_or_id, *more, body=body)
         print_answer(answer, said, as_json=admin.json)
 
@@ -195,7 +195,7 @@ class ResourceKind:
         *more: str,
         body: dict[str, Any] | None = None,
     ) -> Any:
-        """Send a request to one of them, or to something below it; return the server's answer."""
+        """Send a request to a resource, or to a route below it; return the answer."""
 
         async def use(client: AdminClient) -> Any:
             path = self.path_of(await self.find(client, name_or_id), *more)
@@ -224,7 +224,7 @@ def load_target(flags: TargetFlags) -> tuple[str, str]:
 
 
 def _admin_url(flags: AdminFlags) -> str:
-    """Return where a server's variables say that it listens; if none does, where one runs."""
+    """Return the URL by a server's variables; without them, that of a running server."""
     given = (flags.host, flags.port, flags.admin_host, flags.admin_port)
     if given == (None,) * 4 and (running := _found(flags.data_dir)):
         return running.admin_url
@@ -237,7 +237,7 @@ def _admin_url(flags: AdminFlags) -> str:
 
 
 def service_url(flags: TargetFlags | AdminFlags) -> str:
-    """Return where tenants reach the server: as its variables say; if none does, where one runs."""
+    """Return the URL for tenants by a server's variables; without them, a running server's."""
     if (flags.host, flags.port) == (None, None) and (running := _found(flags.data_dir)):
         return running.url
     return base_url(
@@ -247,7 +247,7 @@ def service_url(flags: TargetFlags | AdminFlags) -> str:
 
 
 def _found(data_dir: Path) -> ServerAddress | None:
-    """Find the server that runs in the directory; None where that says nothing of a server.
+    """Find the server that runs in the directory; None if the directory names no server.
 
     BadSetting where one ran: its keys are not for whoever listens at the default address now.
     """
@@ -258,7 +258,7 @@ def _found(data_dir: Path) -> ServerAddress | None:
 
 
 def running_in(data_dir: Path) -> ServerAddress | None:
-    """Find the server that runs in the data directory; raise BadSetting if it is untrusted."""
+    """Find the server that runs in the data directory; raise BadSetting if untrusted."""
     try:
         return running_server(data_dir)
     except PrivateFileError as error:
@@ -266,14 +266,14 @@ def running_in(data_dir: Path) -> ServerAddress | None:
 
 
 def checked_url(url: str) -> str:
-    """Strip the URL's last slash; raise BadSetting when it is not http or https."""
+    """Strip the URL's last slash; raise BadSetting for a scheme other than http or https."""
     if not url.startswith(("http://", "https://")):
         raise BadSetting("--url", f"{url} does not start with http:// or https://")
     return url.rstrip("/")
 
 
 def _checked_key(flag: str, key: str) -> str:
-    """Check that a header can carry the key; one from a file may end with a newline."""
+    """Check that a header can carry the key; a key from a file may end with a newline."""
     if not (key.isascii() and key.isprintable()):
         raise BadSetting(
             flag, "a key has only printable ASCII characters; does it contain a newline?"
@@ -282,7 +282,7 @@ def _checked_key(flag: str, key: str) -> str:
 
 
 def _key_of(flag: str, name: str, data_dir: Path) -> str:
-    """Read the key called `name` in `keys.env`; raise BadSetting if there is none."""
+    """Read the key named `name` in `keys.env`; raise BadSetting if there is none."""
     path = data_dir / KEYS_FILE
     try:
         keys = read_keys(path)

@@ -1,4 +1,4 @@
-"""`ratoon audit`: what operators changed."""
+"""`ratoon audit`: the operators' changes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from cli.operating.admin_client import AdminClient, with_admin
 from cli.options.options import AdminFlags
 from cli.output import moment, print_result, print_table
 
-# With which all names begin that `ratoon verify-isolation` makes, so that they can be recognised.
+# The prefix of all names that `ratoon verify-isolation` makes, by which they are recognised.
 MARK = "verify-isolation"
-_PAGE = 1000  # most that the server lists at once
+_PAGE = 1000  # most entries that the server lists at once
 _COLUMNS = ("time", "actor", "action", "target", "detail")
 Entry = dict[str, Any]
 Cells = tuple[str, ...]
@@ -52,7 +52,7 @@ async def _page(client: AdminClient, limit: int, skip: int = 0) -> list[Entry]:
 
 
 async def enough(client: AdminClient, rows: int) -> list[Entry]:
-    """Fetch the newest entries, as many as make more than `rows` rows, or all."""
+    """Fetch the newest entries until they make more than `rows` rows, or all entries."""
     entries = list[Entry]()
     while len(rows_of(entries)) <= rows:
         entries += (page := await _page(client, _PAGE, len(entries)))
@@ -62,7 +62,7 @@ async def enough(client: AdminClient, rows: int) -> list[Entry]:
 
 
 def rows_of(entries: Sequence[Entry]) -> list[Cells]:
-    """Make a row for each entry, and one for verify-isolation entries that follow each other."""
+    """Make a row for each entry; consecutive verify-isolation entries share a row."""
     tested = _tested(entries)
     by_test = groupby(entries, lambda entry: _ids(entry) & tested != set())
     return [row for is_test, some in by_test for row in _rows(list(some), is_test)]
@@ -78,7 +78,7 @@ def _rows(entries: Sequence[Entry], is_test: bool) -> Iterator[Cells]:
 
 
 def _tested(entries: Sequence[Entry]) -> set[str]:
-    """Collect ids of what verify-isolation made, by its names; some groups have tenants' ids."""
+    """Collect ids of resources made by verify-isolation, by name; some groups have tenants' ids."""
     found = set[str]()
     for entry in reversed(entries):
         name = entry["detail"].get("name")
@@ -88,7 +88,7 @@ def _tested(entries: Sequence[Entry]) -> set[str]:
 
 
 def _ids(entry: Entry) -> set[str]:
-    """Return the ids of what the entry is about."""
+    """Return the ids of the resources that the entry is about."""
     about = (entry["target"], entry["detail"].get("tenant"))
     return {one for one in about if isinstance(one, str)}
 
@@ -99,5 +99,5 @@ def _row(entry: Entry) -> Cells:
 
 
 def _plain(value: Any) -> str:
-    """Spell a string as it is, everything else as in JSON."""
+    """Write a string as it is, any other value as JSON."""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()

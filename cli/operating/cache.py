@@ -1,4 +1,4 @@
-"""`ratoon cache`: statistics of the prefix cache of a running server, and flushing it.
+"""`ratoon cache`: statistics and flushes of a running server's prefix cache.
 
 The tables are for people; machines read the JSON.
 """
@@ -28,7 +28,7 @@ Cells = tuple[object, ...]
 
 
 async def stats_of(client: AdminClient) -> dict[str, Any] | None:
-    """Ask GET /admin/cache/stats; None where no engine answers.
+    """Call GET /admin/cache/stats; None if no engine answers.
 
     Raises as `AdminClient.call` for everything else.
     """
@@ -99,7 +99,7 @@ def flush(
 
 
 def dropped(answer: dict[str, Any]) -> str:
-    """Describe the answer of POST /admin/cache/flush, for people."""
+    """Describe the answer of POST /admin/cache/flush for people."""
     said = f"Dropped {answer['flushed_blocks'] or 0} blocks."
     if answer["awaited"]:
         names = ", ".join(answer["awaited"])
@@ -110,7 +110,7 @@ def dropped(answer: dict[str, Any]) -> str:
 
 
 def show(stats: dict[str, Any], *, every: bool = False) -> None:
-    """Print all tables; deleted tenants together unless `every` one is asked for."""
+    """Print all tables; deleted tenants share a row unless `every`."""
     tenants = stats["tenants"] if every else folded(stats["tenants"])
     _show_windows(stats["windows"])
     print_table(
@@ -139,7 +139,7 @@ def show_evictions(evictions: list[dict[str, Any]]) -> None:
 
 
 def _show_windows(windows: dict[str, dict[str, Any]]) -> None:
-    """Print prompt tokens, those that other engines sent apart where there are any."""
+    """Print prompt tokens; tokens sent by other engines separately if there are any."""
     heads, names = ["looked up", "from the cache"], ["queried_tokens", "hit_tokens"]
     if any(window["fetched_tokens"] for window in windows.values()):
         heads.append("fetched")
@@ -180,13 +180,13 @@ def _share_row(tenant: dict[str, Any], tier: str, share: dict[str, Any]) -> Cell
 
 
 def _reasons(blocks: dict[str, int]) -> str:
-    """List blocks by reason, the greatest first."""
+    """List evicted blocks by reason, most blocks first."""
     ordered = sorted(blocks.items(), key=lambda one: (-one[1], one[0]))
     return ", ".join(f"{count} {reason}" for reason, count in ordered) or "0"
 
 
 def _show_tiers(tiers: dict[str, Any]) -> None:
-    """Print the tiers below the device, if there are any."""
+    """Print the tiers below the device, if any."""
     if not tiers["lower"]:
         return
     print_table(
@@ -204,7 +204,7 @@ def _show_tiers(tiers: dict[str, Any]) -> None:
 
 
 def percent(rate: float | None) -> str:
-    """Spell a share as a person reads it; a dash where there is none."""
+    """Write a share as a percentage; a dash for None."""
     return "-" if rate is None else f"{rate:.1%}"
 
 

@@ -1,4 +1,4 @@
-"""`ratoon cache tree`: whose prefixes the cache holds, as an indented tree."""
+"""`ratoon cache tree`: the cached prefixes by owner, as an indented tree."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cli.output import print_result
 
 TREE = "/admin/cache/tree"
 MOST_LEVELS, MOST_CHILDREN, MOST_NODES = 20, 200, 2000
-_TEXT = 60  # characters
+_TEXT = 60  # characters of text shown
 _INDENT = "  "
 
 
@@ -48,7 +48,7 @@ def tree(
 
 
 class Walk:
-    """A walk over a part of the tree, MOST_NODES nodes at most; of `owner` alone, if given."""
+    """A walk over a part of the tree, MOST_NODES nodes at most; only `owner`'s nodes, if given."""
 
     def __init__(self, client: AdminClient, limit: int, owner: str | None) -> None:
         self._client = client
@@ -57,7 +57,7 @@ class Walk:
         self._left = MOST_NODES
 
     async def from_root(self, depth: int) -> list[dict[str, Any]]:
-        """Read the namespaces and what lies below; `below` is None where it was not read."""
+        """Read the namespaces and the nodes below; `below` is None if it was not read."""
         found = await self._level(f"{TREE}?limit={MOST_CHILDREN}")
         mine = [row for row in found["children"] if self._owner in (None, row["tenant"])]
         if not mine and found["more"]:
@@ -70,7 +70,7 @@ class Walk:
         if depth <= 0 or self._left <= 0:
             return row | {"below": None, "more": row["children"]}
         level = await self._level(f"{TREE}?limit={self._limit}&node={quote(row['node'])}")
-        # What builds on a published prefix in a namespace of its own is shown there.
+        # Blocks built on a published prefix in another namespace are shown there.
         own = [child for child in level["children"] if child["parent"] == row["node"]]
         below = [await self._with_below(child, depth - 1) for child in own]
         return row | {"below": below, "more": level["more"]}
@@ -105,6 +105,6 @@ def _line(row: dict[str, Any]) -> str:
 
 
 def _shortened(text: str) -> str:
-    """Shorten text to one line, without anything that a terminal would obey."""
+    """Shorten text to one line, without terminal control characters."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return line if len(line) <= _TEXT else line[: _TEXT - 3] + "..."

@@ -1,4 +1,4 @@
-"""Deleted tenants in one row: the engine counts for them until it ends, and they have no names."""
+"""Deleted tenants in a single row: they have no names, but the engine still counts them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Counts = dict[str, Any]
 
 
 def folded(tenants: Iterable[Counts]) -> list[Counts]:
-    """Fold the deleted tenants of GET /admin/cache/stats into one, after the others.
+    """Fold the deleted tenants of GET /admin/cache/stats into one entry, after the others.
 
     One that was deleted alone stays as it is.
     """
@@ -21,7 +21,7 @@ def folded(tenants: Iterable[Counts]) -> list[Counts]:
 
 
 def name_of(tenant: Counts) -> str:
-    """Name the tenant as its row begins."""
+    """Return the tenant's name as its row shows it."""
     return tenant["name"] or f"{tenant['id']} (deleted)"
 
 
@@ -33,7 +33,7 @@ def _together(tenants: Sequence[Counts]) -> Counts:
 
 
 def _added(one: Any, other: Any) -> Any:
-    """Add all numbers; names and ids are the first one's."""
+    """Sum all numbers; names and ids come from the first entry."""
     if isinstance(one, dict) and isinstance(other, dict):
         both = {name: _added(one[name], other[name]) for name in one if name in other}
         return {**other, **one, **both}

@@ -1,4 +1,4 @@
-"""`ratoon engines`: which engines the gateways of one state drive, wherever these run."""
+"""`ratoon engines`: the engines that the gateways of one state use."""
 
 from __future__ import annotations
 

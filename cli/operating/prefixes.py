@@ -1,4 +1,4 @@
-"""`ratoon prefixes`: publish prompts that many tenants begin with."""
+"""`ratoon prefixes`: published prompts that many tenants begin with."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PrefixArgument = Annotated[str, argument("PREFIX", "The prefix's name or id.")]
 
 
 def _file(help_text: str) -> Any:
-    """Make an option that names a file."""
+    """Make an option that takes a file's path."""
     return typer.Option(
         help=help_text, exists=True, dir_okay=False, readable=True, show_default=False
     )
@@ -96,12 +96,12 @@ def _show(found: dict[str, Any]) -> None:
 
 
 def _contents(source: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield each part of what was published, with its kind."""
+    """Yield each part of the published prefix, with its kind."""
     for tool in source["tools"] or ():
         yield "tool", msgspec.json.encode(tool).decode()
     for message in source["messages"] or ():
         content = message["content"] if set(message) == {"role", "content"} else None
-        whole = msgspec.json.encode(message).decode()  # where there is more to it than a text
+        whole = msgspec.json.encode(message).decode()  # if a message is more than a text
         yield message["role"], content if isinstance(content, str) else whole
     if source["text"] is not None:
         yield "text", source["text"]
@@ -118,7 +118,7 @@ def delete(admin: AdminFlags, prefix: PrefixArgument) -> None:
 
 
 def _source(files: dict[str, Path | None], tools: Path | None) -> dict[str, Any]:
-    """Compose what is published; raise BadSetting unless one file is named, or only tools."""
+    """Compose the prefix to publish; raise BadSetting unless one file, or only tools, is named."""
     named = [(flag, file) for flag, file in files.items() if file is not None]
     if len(named) > 1 or not (named or tools):
         raise BadSetting("--system", "name one file: --system, --messages or --text; or --tools")

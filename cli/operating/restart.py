@@ -1,4 +1,4 @@
-"""`ratoon restart`: the engines of a running server, one after the other, without a lost request.
+"""`ratoon restart`: restarts a server's engines in turn, without losing a request.
 
 The server's supervisor does it, on a signal; this command asks for it and looks on.
 """
@@ -21,7 +21,7 @@ from cli.output import print_answer
 from cli.serving.watch import RESTART_SIGNAL
 
 LOOK_S = 0.5
-LATE_LOOKS = 20  # at which an engine that has left and is not back is named
+LATE_LOOKS = 20  # polls after which an engine that is still away is named
 
 
 def restart(
@@ -62,19 +62,19 @@ def restart(
 
 
 class Absences:
-    """Counts of the looks at which each engine was away, to name it once when it is late."""
+    """Counts of polls at which each engine was away, to name a late engine once."""
 
     def __init__(self) -> None:
         self._looks = Counter[str]()
 
     def late(self, away: Iterable[str]) -> list[str]:
-        """Return those that are away now and have been so at LATE_LOOKS looks."""
+        """Return the engines that are away now, for LATE_LOOKS polls so far."""
         self._looks.update(names := sorted(away))
         return [name for name in names if self._looks[name] == LATE_LOOKS]
 
 
 async def _until_all_are_new(client: AdminClient, before: dict[str, str]) -> list[str]:
-    """Wait until each engine is another one than `before`, and answers; return their names."""
+    """Wait until each engine differs from `before` and answers; return their names."""
     known: set[str] = set()
     absences = Absences()
     while True:
@@ -96,7 +96,7 @@ async def _until_all_are_new(client: AdminClient, before: dict[str, str]) -> lis
 
 
 async def _check_none_is_refused(client: AdminClient) -> None:
-    """Raise CliError where a new engine serves another model: it will never be ready."""
+    """Raise CliError if a new engine serves another model: it will never be ready."""
     for name, replica in (await client.health()).get("replicas", {}).items():
         if replica["state"] == "refused":
             raise CliError(
@@ -106,7 +106,7 @@ async def _check_none_is_refused(client: AdminClient) -> None:
 
 
 async def _engines(client: AdminClient) -> dict[str, str]:
-    """Map the names of the engines that answer to their ids; "" is the name of one alone."""
+    """Map names of answering engines to their ids; a single engine's name is ""."""
     stats: dict[str, Any] | None = await stats_of(client)
     if stats is None:
         return {}

@@ -1,4 +1,4 @@
-"""`ratoon tenants limits` and `quota`: how much a tenant may use, and its share of the cache."""
+"""`ratoon tenants limits` and `quota`: a tenant's limits, and its share of the cache."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _share = partial(typer.Option, min=0, max=1, show_default=False)
 
 @dataclass(frozen=True, slots=True)
 class LimitFlags:
-    """The limits to set; 0 removes a limit, one that is left out stays."""
+    """The limits to set; 0 removes a limit, an omitted limit stays."""
 
     requests_per_minute: int | None = _limit_field(None, help="Requests a minute.")
     tokens_per_minute: int | None = _limit_field(
@@ -40,7 +40,7 @@ class LimitFlags:
 
 @dataclass(frozen=True, slots=True)
 class BudgetFlags:
-    """The bounds on spending."""
+    """The budgets to set."""
 
     budget: float | None = _limit_field(
         None, help="Units of the server's --price-... flags; 0 removes the budget."
@@ -83,7 +83,7 @@ def limits(
 
 
 def changed_limits(now: dict[str, Any], rates: LimitFlags, spending: BudgetFlags) -> dict[str, Any]:
-    """Change the limits `now` as the flags say."""
+    """Change the limits `now` by the flags."""
     given = {name: value for name, value in asdict(rates).items() if value is not None}
     budget = dict(now.get("budget") or {})
     if spending.budget is not None:
@@ -137,7 +137,7 @@ def quota(
 
 
 def quota_of(record: dict[str, Any]) -> str:
-    """Describe a tenant's share of the cache in words."""
+    """Describe a tenant's share of the cache for people."""
     now = record.get("cache", {})
     return (
         f"floor {now.get('floor', 0.0):g}, ceiling {now.get('ceiling', 1.0):g}, "
@@ -148,7 +148,7 @@ def quota_of(record: dict[str, Any]) -> str:
 def _changed(
     admin: AdminFlags, tenant: str, change: Callable[[dict[str, Any]], dict[str, Any]]
 ) -> dict[str, Any]:
-    """Change a tenant as `change` says of its record; return the new record."""
+    """Change a tenant by `change`, applied to its record; return the new record."""
 
     async def use(client: AdminClient) -> dict[str, Any]:
         path = TENANTS.path_of(await TENANTS.find(client, tenant))

@@ -37,7 +37,7 @@ def show(admin: AdminFlags, tenant: TenantArgument) -> None:
             "group": groups.get(record.get("group_id")),
             "keys": await client.rows(f"{path}/keys", "keys"),
             "usage": await client.rows(f"/admin/usage?tenant={tenant_id}", "usage"),
-            "cache": flows[0] if flows else None,  # None, too, before its first request
+            "cache": flows[0] if flows else None,  # also before the tenant's first request
         }
 
     print_result(with_admin(admin, use), _show, as_json=admin.json)
@@ -69,7 +69,7 @@ def _show(found: dict[str, Any]) -> None:
 
 
 def _show_cache(cache: dict[str, Any]) -> None:
-    """Print what it has in each tier, in blocks."""
+    """Print the tenant's blocks in each tier."""
     rate = cache["hit_rate"]
     said = "no prompt yet" if rate is None else f"{rate:.1%} of its prompt tokens were found"
     shares = [

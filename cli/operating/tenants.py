@@ -1,4 +1,4 @@
-"""`ratoon tenants`: who may use the server. How much: `tenant_limits.py`."""
+"""`ratoon tenants`: the server's users; their limits are in `tenant_limits.py`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def list_all(admin: AdminFlags) -> None:
         return await client.rows(TENANTS.path, TENANTS.plural), await GROUPS.names(client)
 
     tenants, groups = with_admin(admin, use)
-    # Some are one above the other: so most fit 80 columns.
+    # Some columns are stacked, so that most tables fit 80 columns.
     columns = ("name\nid", "state\npriority", "group", "limits", "cache", "created")
     print_rows("Tenants", columns, tenants, lambda one: _row(one, groups), as_json=admin.json)
 
@@ -142,7 +142,7 @@ def delete(
 
 
 def state_of(tenant: dict[str, Any]) -> str:
-    """Say in a word whether the tenant's requests are served."""
+    """Return a word for whether the tenant's requests are served."""
     return "disabled" if tenant.get("disabled") else "enabled"
 
 

@@ -1,4 +1,4 @@
-"""`ratoon usage`: what tenants used, by key and day."""
+"""`ratoon usage`: the usage of tenants, by key and day."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cli.operating.admin_client import TENANTS, AdminClient, with_admin
 from cli.options.options import AdminFlags
 from cli.output import print_result, print_table
 
-# Some are one above the other: so all fits 80 columns.
+# Some columns are stacked, so that the table fits 80 columns.
 _USAGE_COLUMNS = (
     "day",
     "tenant\nkey",
@@ -75,7 +75,7 @@ def usage(
 def show_usage(
     rows: Sequence[dict[str, Any]], names: Mapping[str, str], *, every: bool = True
 ) -> None:
-    """Print the rows of GET /admin/usage as a table of 80 columns, with large numbers in short.
+    """Print the rows of GET /admin/usage as a table of 80 columns, with large numbers shortened.
 
     `names` are the tenants' by their ids; one that has none was deleted. Those are one row a day
     unless `every` one is asked for.
@@ -89,7 +89,7 @@ def show_usage(
 def _cells(
     rows: Sequence[dict[str, Any]], names: Mapping[str, str], every: bool
 ) -> Iterator[tuple[str, ...]]:
-    """Yield the rows of one day: deleted tenants together, if there are several, at its end."""
+    """Yield a day's rows; several deleted tenants share a row at the end."""
     gone = [row for row in rows if row["tenant_id"] not in names]
     number = len({row["tenant_id"] for row in gone})
     for row in rows:
@@ -101,7 +101,7 @@ def _cells(
 
 
 def totals(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Sum all counts; None for those that were not measured in any row."""
+    """Sum all counts; None for counts that no row has."""
     return {
         name: sum(counts)
         if (counts := [c for row in rows if (c := row[name]) is not None])
@@ -116,7 +116,7 @@ def _named(row: dict[str, Any], names: Mapping[str, str]) -> str:
 
 def _usage(day: str, whose: str, counts: dict[str, Any]) -> tuple[str, ...]:
     saved_ms = counts["saved_ms"]
-    # Nothing where it was not measured.
+    # Empty if it was not measured.
     saved_s = "" if saved_ms is None else _short(round(saved_ms / 1000, 3))
     return (
         day,
@@ -129,7 +129,7 @@ def _usage(day: str, whose: str, counts: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _short(number: float) -> str:
-    """Spell in five characters or so: whole numbers in full up to 9999, others to three digits."""
+    """Write a number in about five characters: in full up to 9999, else to three digits."""
     if isinstance(number, int) and number < 10_000:
         return str(number)
     for unit in _UNITS:

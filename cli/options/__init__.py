@@ -1,1 +1,1 @@
-"""Every flag once, its variable and its help."""
+"""All flags, each defined once, with its variable and help."""

@@ -1,4 +1,4 @@
-"""`--config FILE`: settings in YAML, below the flags and variables of the same names.
+"""`--config FILE`: settings in YAML, overridden by the flags and variables of their names.
 
 A key is a flag's name with underscores. The file is checked by pydantic against a
 model made of the command's own flags: their types and bounds, and no other key. What it says
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 Options: TypeAlias = Mapping[str, tuple[Any, OptionInfo]]  # types and bounds, by name
 
 PREFIX = "RATOON_"
-# Of images, compose files, keys.env and tests: read by no command, or not as a flag.
+# Variables of images, compose files, keys.env and tests: no command reads them as flags.
 OTHER_VARIABLES = frozenset(
     PREFIX + name
     for name in (
@@ -55,13 +55,13 @@ _OF_TESTS = PREFIX + "TEST_"
 
 
 class BadConfigFile(CliError):
-    """A file or a variable says what no command knows, or a wrong value."""
+    """An unknown setting or a wrong value in a file or a variable."""
 
     exit_code = 2
 
 
 def _take(context: typer.Context, path: Path | None) -> Path | None:
-    """Check the variables, and make what the file says the command's defaults."""
+    """Check the variables, and make the file's settings the command's defaults."""
     options = _options_of(str(context.info_name))
     try:
         check_variables(os.environ, options)
@@ -89,7 +89,7 @@ ConfigFile = Annotated[
 
 
 def settings_in(path: Path, options: Options) -> dict[str, Any]:
-    """Read the file's settings by the names of `options`; raise BadConfig."""
+    """Read the file's settings that `options` name; raise BadConfig."""
     return _checked(path, options, _read(path), "")
 
 
@@ -107,7 +107,7 @@ def section_in(
 def _checked(
     path: Path, options: Options, values: Mapping[str, Any], section: str
 ) -> dict[str, Any]:
-    """Check values against a model that is made of `options`: their types, and no other key."""
+    """Check values against a model made of `options`: their types, and no other key."""
     from pydantic import ConfigDict, ValidationError, create_model
 
     config = ConfigDict(extra="forbid", allow_inf_nan=False)
@@ -119,7 +119,7 @@ def _checked(
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Read the file's mapping; raise BadConfigFile, also for a key given twice."""
+    """Read the file's mapping; raise BadConfigFile, also for a duplicate key."""
     import yaml  # type: ignore[import-untyped]
 
     try:
@@ -138,7 +138,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _check_keys(path: Path, top: Any) -> None:
-    """Raise BadConfigFile for a key given twice: YAML's reader keeps the last."""
+    """Raise BadConfigFile for a duplicate key: YAML's reader keeps the last value."""
     for node in (top, *(value for _, value in top.value)) if _is_mapping(top) else ():
         lines = dict[str, int]()
         for key, _ in node.value if _is_mapping(node) else ():
@@ -154,7 +154,7 @@ def _is_mapping(node: Any) -> bool:
 
 
 def check_variables(environment: Mapping[str, str], options: Options) -> None:
-    """Raise BadConfig for a variable of ours that no command reads.
+    """Raise BadConfig for a RATOON_ variable that no command reads.
 
     The other commands are looked at only where these options and `OTHER_VARIABLES` know it not.
     """
@@ -184,7 +184,7 @@ def _variables(options: Options) -> Iterator[str]:
 
 
 def _options_of(command: str) -> Options:
-    """List a command's options that a file may set: those that variables may."""
+    """List a command's options that a file may set: the options that have variables."""
     for panel in COMMANDS.values():
         found = panel.get(command)
         if isinstance(found, str):
@@ -212,7 +212,7 @@ def _of_function(command: str) -> Options:
 
 
 def _first(path: Path, error: ValidationError, names: Iterable[str], within: str = "") -> str:
-    """Describe the first mistake in a line: its key, its value, and what is expected."""
+    """Describe the first mistake in a line: its key, its value, and the expected value."""
     [mistake, *_] = error.errors(include_url=False)
     key = str(mistake["loc"][0]) if mistake["loc"] else ""
     if mistake["type"] == "extra_forbidden":

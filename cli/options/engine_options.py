@@ -106,7 +106,7 @@ ENGINE_FLAGS = {
         "CPU threads to compute with. Left out: one fewer than there are cores.", min=1, max=1024
     ),
 }
-# Under `ratoon serve` the gateway drains.
+# Under `ratoon serve` the gateway drains requests.
 ALONE_FLAGS = {
     **ENGINE_FLAGS,
     "grace_s": engine_flag("Seconds that running requests may go on after SIGTERM.", min=0.0),
@@ -124,7 +124,7 @@ ALONE_FLAGS = {
 
 @dataclass(frozen=True, slots=True)
 class ReplicaFlags:
-    """The number of engines that one gateway drives."""
+    """The flags for the number of engines that one gateway drives."""
 
     replicas: int = field(
         1,
@@ -147,7 +147,7 @@ class ReplicaFlags:
 
 @dataclass(frozen=True, slots=True)
 class RegisterFlags:
-    """The place where a lone engine registers for gateways, if it does."""
+    """The flags for the registration of a single engine, if any."""
 
     register: bool = field(
         False,

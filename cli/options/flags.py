@@ -1,4 +1,4 @@
-"""Groups of flags, for typer: dataclasses, and configs with a table of what their fields mean.
+"""Groups of typer flags: dataclasses, and configs with a table of their fields' meanings.
 
 A command is a function of a few groups (and plain arguments). `flattened` gives typer a function
 whose parameters are the fields of those groups, builds the groups from what typer parsed, and turns
@@ -23,12 +23,12 @@ from cli.errors import CliError
 from engine.config import part_with, with_settings
 
 Value = TypeVar("Value")
-_OPTION = "option"  # of a field, in its metadata
+_OPTION = "option"  # key in a field's metadata
 
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """The parts of a flag beyond its field; `also` is a variable beside `RATOON_NAME`."""
+    """A flag without its field; `also` is a variable beside `RATOON_NAME`."""
 
     help_text: str | None
     panel: str | None
@@ -50,7 +50,7 @@ class Flag:
 def flag(
     help_text: str | None, *, panel: str | None = None, also: str | None = None, **settings: Any
 ) -> Any:
-    """Make a flag; `settings` are typer's: bounds, `show_default`, `hidden`.
+    """Make a flag; `settings` go to typer: bounds, `show_default`, `hidden`.
 
     Infinite numbers are refused, unless its `callback` is another one.
     """
@@ -58,19 +58,19 @@ def flag(
 
 
 def _finite(value: Any) -> Any:
-    """Check that a number is finite: configs are passed as JSON, which has only null for others."""
+    """Check that a number is finite: configs are passed as JSON, which has no infinity."""
     if isinstance(value, float) and not isfinite(value):
         raise typer.BadParameter(f"{value} should be a finite number")
     return value
 
 
 def field(default: Value, help_text: str | None, **more: Any) -> Value:
-    """Make a field of a group, with its default and its flag; `more` is `flag`'s."""
+    """Make a field of a group, with its default and its flag; `more` goes to `flag`."""
     return _with_option(default, flag(help_text, **more))
 
 
 def plain_field(default: Value, *names: str, **settings: Any) -> Value:
-    """Make a field of a group with an option of typer's own, which no variable stands for."""
+    """Make a field of a group with a plain typer option, which has no variable."""
     return _with_option(default, typer.Option(*names, **settings))
 
 
@@ -81,7 +81,7 @@ def _with_option(default: Value, option: Any) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class ConfigFlags:
-    """Flags for fields of a config or of its parts, whose types and defaults they have.
+    """Flags for the fields of a config or of its parts, with the fields' types and defaults.
 
     A command asks for them by `Annotated[Config, ConfigFlags(...)]` and gets `defaults` with what
     was given.
@@ -92,7 +92,7 @@ class ConfigFlags:
 
 
 def flattened(command: Callable[..., None]) -> Callable[..., None]:
-    """Give the command one keyword parameter for every flag of its groups."""
+    """Give the command a keyword parameter for every flag of its groups."""
     hints = get_type_hints(command, include_extras=True)
     groups = {name: found for name, hint in hints.items() if (found := _group_of(hint))}
 
@@ -124,7 +124,7 @@ def _group_of(hint: Any) -> type[Any] | ConfigFlags | None:
 
 
 def _take(group: type[Any] | ConfigFlags, values: dict[str, Any]) -> Any:
-    """Build one group out of `values`, removing what it used."""
+    """Build a group from `values`, removing the values it used."""
     if isinstance(group, ConfigFlags):
         given = {name: values.pop(name) for name in group.flags}
         return with_settings(group.defaults, given)

@@ -1,4 +1,4 @@
-"""The gateway's flags, of its bounds and its prices too."""
+"""The flags of the gateway, of its bounds and of its prices."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ GATEWAY_DEFAULTS = GatewayConfig(model_dir="", model_name="", data_dir="", engin
 gateway_flag = partial(flag, panel="Gateway")
 gateway_field = partial(field, panel="Gateway")
 bound_flag = partial(flag, panel="Bounds on one request or tenant")
-bound = partial(bound_flag, min=1)  # beyond it: 400, 413, 429, 431 or 503
-memory = partial(bound_flag, min=0)  # of what need not be remembered
+bound = partial(bound_flag, min=1)  # a request beyond it gets 400, 413, 429, 431 or 503
+memory = partial(bound_flag, min=0)  # bounds on memory that the gateway may do without
 price = partial(field, panel="Prices, for budgets", min=0.0, max=MAX_PRICE)
 
 GATEWAY_FLAGS = {
@@ -219,7 +219,7 @@ BoundsFlags = Annotated[Bounds, ConfigFlags(Bounds(), BOUNDS_FLAGS)]
 
 @dataclass(frozen=True, slots=True)
 class PriceFlags:
-    """Units of a budget for a million tokens: `Prices`, which refuses what excludes each other."""
+    """The price flags, in budget units per million tokens; see `Prices`."""
 
     price_computed: float = price(
         PRICES.computed, "Units for a million prompt tokens that were computed."
@@ -232,7 +232,7 @@ class PriceFlags:
 
 @dataclass(frozen=True, slots=True)
 class StartFlags:
-    """The key that opens the admin routes, and what a start may do about the state it finds."""
+    """The admin key's flag, and the flags for a start on an existing state."""
 
     admin_key: str | None = gateway_field(
         None,

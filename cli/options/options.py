@@ -1,4 +1,4 @@
-"""The flags that many commands have: of what is served, and of the server a command talks to.
+"""The flags shared by commands: for the served model, and for the server to connect to.
 
 Does not know: how the URL or the key is found when they are left out (`admin_client`).
 """
@@ -25,19 +25,19 @@ DataDir = Annotated[Path, _data_dir(panel=MODEL)]
 ServersDataDir = Annotated[Path, _data_dir(panel=SERVER)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
-server_field = partial(field, panel=SERVER, show_default=False)  # the help says what stands in
-# The variables that tell a server where to listen tell its clients where to look.
+server_field = partial(field, panel=SERVER, show_default=False)  # the help names the default
+# Variables of the server's address, which clients read too.
 hidden_field = partial(field, help_text=None, hidden=True)
 
 
 def argument(word: str, help_text: str) -> Any:
-    """Make a required argument, which the help calls `word`."""
+    """Make a required argument, named `word` in the help."""
     return typer.Argument(metavar=word, help=help_text, show_default=False)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFlags:
-    """The model that is served, and the place where the server keeps its state."""
+    """The flags for the served model, and for the directory of the server's state."""
 
     model: str = field(
         EMBEDDED,
@@ -49,7 +49,7 @@ class ModelFlags:
 
 @dataclass(frozen=True, slots=True)
 class SocketFlags:
-    """The address at which a gateway and an engine that are started separately meet."""
+    """The flags for the address at which separately started gateway and engine meet."""
 
     socket: str | None = field(
         None,
@@ -70,7 +70,7 @@ class SocketFlags:
 
 @dataclass(frozen=True, slots=True)
 class AdminFlags:
-    """The address of the admin routes and the key that opens them."""
+    """The flags for the admin routes' address and key."""
 
     url: str | None = server_field(
         None,
@@ -91,7 +91,7 @@ class AdminFlags:
 
 @dataclass(frozen=True, slots=True)
 class TargetFlags:
-    """The server, model and key of a load run."""
+    """The flags for the server, model and key of a load run."""
 
     url: str | None = server_field(
         None,

@@ -1,4 +1,4 @@
-"""`ratoon plan`: what a model costs and needs on given GPUs.
+"""`ratoon plan`: a model's costs and memory needs on given GPUs.
 
 It counts bytes and FLOPs (`decoder.py`) and makes times of them (`machine.py`); `gpus.py` has the
 GPUs that are known by name.

@@ -1,4 +1,4 @@
-"""A plan: what a model costs, what fits where, and when loading beats computing."""
+"""A plan: a model's costs, the tokens that fit each tier, and when loading beats computing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from engine.models.architectures.registry import SERVED, ServedModels
 
 @dataclass(frozen=True, slots=True)
 class CachePlan:
-    """A plan. What stands beside `kv` is of its first, the type that was asked for."""
+    """A plan. The fields beside `kv` are for its first KV type, the requested type."""
 
     model: str
     kv_bytes_per_token: int
@@ -30,23 +30,23 @@ class CachePlan:
     device_tokens: int
     host_tokens: int
     disk_tokens: int
-    host_break_even_tokens: int | None  # from here on loading takes no longer than computing
+    host_break_even_tokens: int | None  # from this length on loading takes no longer than computing
     disk_break_even_tokens: int | None
-    prefill_tokens_per_s: float  # at 4,096 tokens
+    prefill_tokens_per_s: float  # for prompts of 4,096 tokens
     host_tokens_per_s: float
     disk_tokens_per_s: float
     costs: ModelCosts
     requests: BatchCosts
     weights: list[WeightsFit]  # in each format that is served
-    kv: list[KvFit]  # in the type that was asked for, and in narrower ones
+    kv: list[KvFit]  # in the requested type and in narrower types
     windows: WindowFit | None  # None: every layer attends to the whole context
-    rank: RankFit | None = None  # with --tensor-parallel: what each rank has
-    pipeline: PipelineFit | None = None  # with --pipeline-parallel: what each stage has
-    offload: OffloadFit | None = None  # with --cpu-offload-gb: what stays in host memory
-    # Formats that fit with some weights in host memory, and not without.
+    rank: RankFit | None = None  # with --tensor-parallel: each rank's part
+    pipeline: PipelineFit | None = None  # with --pipeline-parallel: the stages' parts
+    offload: OffloadFit | None = None  # with --cpu-offload-gb: the part in host memory
+    # Formats that fit only with some weights in host memory.
     with_offload: list[OffloadFit] = field(default_factory=list)
     not_served: str | None = None  # the line that a start would end with; None: it is served
-    context_tokens: int | None = None  # of the model; None: not served, or not known
+    context_tokens: int | None = None  # of the model; None: not served, or unknown
 
 
 def make_plan(
@@ -57,7 +57,7 @@ def make_plan(
     requests: RequestFlags,
     served: ServedModels = SERVED,
 ) -> CachePlan:
-    """Compute the plan; BadSetting if the weights do not fit."""
+    """Compute the plan; raise BadSetting if the weights do not fit."""
     weights = weights_fits(decoder, memory, served)
     if free_bytes(decoder, memory) <= 0:
         needs = [need_line(one) for one in all_needs(decoder, memory, machine, requests, served)]
@@ -98,7 +98,7 @@ def _of_all_gpus(machine: MachineModel, memory: MemoryFlags) -> MachineModel:
         machine,
         tflops=machine.tflops * at_once,
         device_gb_s=machine.device_gb_s * at_once,
-        host_gb_s=machine.host_gb_s * memory.gpus,  # each GPU has a link of its own
+        host_gb_s=machine.host_gb_s * memory.gpus,  # each GPU has its own link
     )
 
 
@@ -119,7 +119,7 @@ def _prefill_seconds(
 def _too_large(
     decoder: DecoderCounts, memory: MemoryFlags, weights: list[WeightsFit], needs: list[str]
 ) -> str:
-    """Say what the weights take, which formats would fit, and what could be in host memory."""
+    """Describe the weights' size, the formats that would fit, and the part for host memory."""
     fitting = [f"in {one.format} {gib(one.weight_bytes)}" for one in weights if one.device_tokens]
     gpus = "one GPU" if memory.gpus == 1 else f"{memory.gpus} GPUs"
     taken = f"the weights take {gib(decoder.weight_bytes)} on {gpus}"

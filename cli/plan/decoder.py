@@ -1,4 +1,4 @@
-"""The costs of a decoder by its config.json: weights, KV bytes, FLOPs. No weights, no torch.
+"""The costs of a decoder, from its config.json: weights, KV bytes, FLOPs. Without torch.
 
 Whether the model can be served is decided by `engine.models.checks`.
 """
@@ -27,63 +27,63 @@ from engine.models.weight_formats.plain import PLAIN
 from storage.kv_layout import FP8, ITEM_BYTES, KvLayout
 from storage.stage import Stage
 
-BLOCK_SIZE = 16  # a token has the same bytes in blocks of any size
-DEFAULT_DTYPE = "bfloat16"  # of a checkpoint that does not say, as a GPU computes it
+BLOCK_SIZE = 16  # arbitrary: a token's bytes do not depend on it
+DEFAULT_DTYPE = "bfloat16"  # of a checkpoint without a dtype, as a GPU computes it
 
 
 @dataclass(frozen=True, slots=True)
 class DecoderCounts:
-    """A decoder's counts. Biases are in bytes alone; norms, some ten-thousandths, are in none."""
+    """A decoder's counts. Biases count in bytes only; norms, some ten-thousandths, do not count."""
 
     layers: tuple[LayerConfig, ...]
     hidden_size: int
-    table_parameters: int  # of the input's embeddings; the output's are as many
-    tables: int  # 1 where input and output have one together
+    table_parameters: int  # of the input embeddings; the output table has as many
+    tables: int  # 1 if input and output share a table
     dtype: str
     kv: KvLayout
-    weight_format: WeightFormat = PLAIN  # of the layers' matrices; tables are plain in all
-    num_ranks: int = 1  # the ranks that divide the output's table
-    has_input: bool = True  # the table of the input's embeddings: the first stage has it
-    has_output: bool = True  # the output's: the last stage has it
+    weight_format: WeightFormat = PLAIN  # of the layers' matrices; tables are always plain
+    num_ranks: int = 1  # the ranks that divide the output table
+    has_input: bool = True  # the first stage has the input embeddings
+    has_output: bool = True  # the last stage has the output table
 
     @property
     def layer_parameters(self) -> int:
-        """Parameters of all layers."""
+        """Number of parameters of all layers."""
         return sum(layer.num_held_weights for layer in self.layers)
 
     @property
     def active_layer_parameters(self) -> int:
-        """Parameters used per token: in mixtures of experts fewer than there are."""
+        """Number of parameters used per token: fewer than all in mixtures of experts."""
         return sum(layer.num_weights for layer in self.layers)
 
     @property
     def parameters(self) -> int:
-        """All."""
+        """Number of all parameters."""
         return self.layer_parameters + self.tables * self.table_parameters
 
     @property
     def active_parameters(self) -> int:
-        """All but those of experts that a token does not meet."""
+        """Number of parameters without those of experts that a token does not use."""
         return self.parameters - self.layer_parameters + self.active_layer_parameters
 
     @property
     def rule_of_thumb(self) -> int:
-        """12 L d^2: parameters of L plain layers of width d, without grouped heads."""
+        """12 L d^2: the parameters of L plain layers of width d, without grouped heads."""
         return 12 * len(self.layers) * self.hidden_size**2
 
     @property
     def bytes_by_layer(self) -> tuple[int, ...]:
-        """The matrices of each layer."""
+        """Bytes of each layer's matrices."""
         return tuple(layer_bytes(self.layers, self.weight_format, self.dtype))
 
     @property
     def layer_bytes(self) -> int:
-        """The matrices of all layers."""
+        """Bytes of all layers' matrices."""
         return sum(self.bytes_by_layer)
 
     @property
     def is_served(self) -> bool:
-        """True if all matrices can be in this format."""
+        """True if all matrices can have this weight format."""
         try:
             check_format(self.weight_format, self.layers)
             _ = self.layer_bytes
@@ -93,12 +93,12 @@ class DecoderCounts:
 
     @property
     def table_bytes(self) -> int:
-        """One of the tables."""
+        """Bytes of one table."""
         return self.table_parameters * ITEM_BYTES[self.dtype]
 
     @property
     def weight_bytes(self) -> int:
-        """All weights."""
+        """Bytes of all weights."""
         if self.tables == 1:
             return self.layer_bytes + (self.has_input or self.has_output) * self.table_bytes
         vocab_size = self.table_parameters // self.hidden_size
@@ -107,7 +107,7 @@ class DecoderCounts:
 
     @property
     def kv_bytes_per_token(self) -> int:
-        """Keys and values of all layers."""
+        """Bytes of a token's keys and values in all layers."""
         return self.kv.token_bytes
 
     @property
@@ -129,7 +129,7 @@ class DecoderCounts:
         )
 
     def _windows(self) -> Iterator[WindowShape]:
-        """Yield the layers that attend over a window, those of equal windows together."""
+        """Yield the layers with an attention window, grouped by window size."""
         windows = [layer.attention.window for layer in self.layers]
         for tokens in sorted({window for window in windows if window is not None}):
             own = [layer for layer in self.layers if layer.attention.window == tokens]
@@ -142,14 +142,14 @@ class DecoderCounts:
         return replace(self, weight_format=weight_format)
 
     def of_rank(self, num_ranks: int) -> DecoderCounts:
-        """Return one rank's part; raise UnsupportedModel where so many cannot divide the model."""
+        """Return a rank's part; raise UnsupportedModel if so many ranks cannot divide the model."""
         check_layer_shards(self.layers, self.weight_format, num_ranks)
         layers = shard_layers(self.layers, num_ranks)
         kv = kv_layout(layers, self.kv.groups[0].dtype, BLOCK_SIZE)
         return replace(self, layers=layers, kv=kv, num_ranks=num_ranks)
 
     def divides(self, num_ranks: int) -> bool:
-        """Tell whether so many ranks can divide it, in this format."""
+        """Tell whether so many ranks can divide the model in this format."""
         try:
             self.of_rank(num_ranks)
         except UnsupportedModel:
@@ -157,7 +157,7 @@ class DecoderCounts:
         return True
 
     def of_stage(self, stage: Stage) -> DecoderCounts:
-        """Return one stage's part; `weight_bytes`, KV and `shape` are of that alone."""
+        """Return a stage's part, whose `weight_bytes`, KV and `shape` are the stage's alone."""
         return replace(
             self,
             layers=tuple(self.layers[index] for index in stage.layers),
@@ -167,12 +167,12 @@ class DecoderCounts:
         )
 
     def with_kv_in(self, dtype: str) -> DecoderCounts:
-        """Return the same model with keys and values of another type."""
+        """Return the same model with another KV type."""
         return replace(self, kv=kv_layout(self.layers, dtype, BLOCK_SIZE))
 
 
 def read_decoder(path: Path, dtype: str = "auto") -> DecoderCounts:
-    """Read a config.json; ModelNotFound where it is not there or says too little.
+    """Read a config.json; raise ModelNotFound if it is missing or incomplete.
 
     `dtype` is of weights and KV; "auto": the file's own, "fp8": that of KV alone.
     """

@@ -1,4 +1,4 @@
-"""The costs of a model and a batch of requests, by the formulas of texts on inference.
+"""The costs of a model and of a batch of requests, by the usual formulas of inference.
 
     P                   all parameters; of the layers about 12 L d^2
     FLOPs of n tokens   2 n P; attention, which grows with n^2, is left out
@@ -22,37 +22,37 @@ from engine.models.weight_formats.plain import PLAIN
 
 @dataclass(frozen=True, slots=True)
 class ModelCosts:
-    """A model. Counts of parameters and FLOPs."""
+    """The costs of a model: parameters and FLOPs."""
 
     parameters: int
-    active_parameters: int  # used per token: fewer in mixtures of experts
+    active_parameters: int  # used per token: fewer than all in mixtures of experts
     layer_parameters: int  # of all layers
     layers: int
     rule_of_thumb: int  # 12 L d^2, for all layers
     weight_bytes: int
     weight_format: str
     kv_bytes_per_token: int
-    flops_per_token: int  # 2 P of the active ones
+    flops_per_token: int  # 2 P of the active parameters
 
 
 @dataclass(frozen=True, slots=True)
 class BatchCosts:
-    """A batch of equal requests that arrive together, with nothing else on the machine."""
+    """The costs of a batch of equal requests that arrive together on an idle machine."""
 
     batch: int
     prompt_tokens: int
     output_tokens: int
     kv_bytes: int
     prompt_flops: int  # of one prompt
-    ttft_ms: float  # when all prompts are computed
-    tpot_ms: float  # at half of the output
+    ttft_ms: float  # until all prompts are computed
+    tpot_ms: float  # at half of the output length
     request_ms: float
-    output_tokens_per_s: float  # of all, while they decode
-    copy_ms: float = 0.0  # of weights that stay in host memory, in each step
+    output_tokens_per_s: float  # of all requests while they decode
+    copy_ms: float = 0.0  # time per step to copy weights from host memory
 
 
 def model_costs(decoder: DecoderCounts) -> ModelCosts:
-    """Count the costs of a model, whoever asks it."""
+    """Count the costs of a model, whatever the requests."""
     return ModelCosts(
         parameters=decoder.parameters,
         active_parameters=decoder.active_parameters,
@@ -72,7 +72,7 @@ def batch_costs(
     requests: RequestFlags,
     copies: LayerCopies | None = None,
 ) -> BatchCosts:
-    """Estimate a batch's costs on a machine; with `copies` its steps wait for weights."""
+    """Estimate a batch's costs on a machine; with `copies`, its steps wait for weights."""
     batch, prompt, output = requests.batch, requests.prompt_tokens, requests.output_tokens
     start = machine.start_ms / 1e3
     computed = machine.first_tokens_seconds(decoder.shape, batch, prompt) - start
@@ -129,7 +129,7 @@ def model_rows(costs: ModelCosts) -> list[tuple[str, str, str]]:
 
 
 def _active_row(costs: ModelCosts) -> list[tuple[str, str, str]]:
-    """Make the row of a mixture's active parameters; none where all are active."""
+    """Make the row of a mixture's active parameters; none if all parameters are active."""
     if costs.active_parameters == costs.parameters:
         return []
     return [("of them active", count(costs.active_parameters), "P of a token's FLOPs")]

@@ -1,4 +1,4 @@
-"""The fit in a machine's memory: weights in each format that is served, and tokens of KV."""
+"""The fit in a machine's memory: weights in each served format, and tokens of KV."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from storage.kv_layout import ITEM_BYTES
 
 @dataclass(frozen=True, slots=True)
 class WeightsFit:
-    """A model's weights in one format."""
+    """The fit of a model's weights in one format."""
 
     format: str
     weight_bytes: int
-    device_tokens: int  # tokens that fit too; 0 where not even the weights do
-    stage_layers: list[int]  # of each stage, which are divided anew: by the bytes of this format
+    device_tokens: int  # tokens that fit beside the weights; 0 if not even the weights do
+    stage_layers: list[int]  # layers of each stage, divided by their bytes in this format
 
 
 @dataclass(frozen=True, slots=True)
 class KvFit:
-    """A model's KV in one type. A break-even length is None where loading never pays."""
+    """The fit of a model's KV in one type. A break-even length is None if loading never pays."""
 
     dtype: str
     bytes_per_token: int
     device_tokens: int
     host_tokens: int
     disk_tokens: int
-    host_break_even_tokens: int | None  # from here on loading takes no longer than computing
+    host_break_even_tokens: int | None  # from this length on loading takes no longer than computing
     disk_break_even_tokens: int | None
     host_tokens_per_s: float
     disk_tokens_per_s: float
@@ -42,12 +42,12 @@ class KvFit:
 
 @dataclass(frozen=True, slots=True)
 class RankFit:
-    """The fit of each of several ranks on its GPU. Each has a part of every token's KV."""
+    """The fit of each rank on its GPU; a rank has a part of every token's KV."""
 
     ranks: int
     weight_bytes: int
     kv_bytes_per_token: int
-    device_tokens: int  # of which each rank has its part
+    device_tokens: int  # tokens of whose KV each rank has its part
 
 
 def rank_fit(decoder: DecoderCounts, memory: MemoryFlags) -> RankFit | None:
@@ -61,7 +61,7 @@ def rank_fit(decoder: DecoderCounts, memory: MemoryFlags) -> RankFit | None:
 
 
 def free_bytes(decoder: DecoderCounts, memory: MemoryFlags) -> float:
-    """Count the free bytes of all GPUs beside the weights; negative where these do not fit.
+    """Count the free bytes of all GPUs beside the weights; negative if the weights do not fit.
 
     Of stages, as many times what the fullest one has. Raises WrongSetting for more weights in host
     memory than there are, or too few.
@@ -74,13 +74,13 @@ def free_bytes(decoder: DecoderCounts, memory: MemoryFlags) -> float:
 
 
 def _freed_bytes(decoder: DecoderCounts, memory: MemoryFlags) -> int:
-    """Count the bytes that weights in host memory free on each GPU."""
+    """Count the bytes that weights kept in host memory free on each GPU."""
     placement = placement_of(decoder, memory)
     return 0 if placement is None else placement.freed_bytes
 
 
 def _parts(decoder: DecoderCounts, memory: MemoryFlags) -> list[DecoderCounts]:
-    """Divide the model: one rank's part of each stage."""
+    """Return one rank's part of each stage."""
     stages = stages_of(decoder, memory.pipeline_parallel)
     return [one.of_rank(memory.tensor_parallel) for one in stages]
 
@@ -105,13 +105,13 @@ def _weights_fit(decoder: DecoderCounts, memory: MemoryFlags) -> WeightsFit:
 def in_formats(
     decoder: DecoderCounts, memory: MemoryFlags, served: ServedModels
 ) -> Iterator[DecoderCounts]:
-    """Yield the model in each format that it is served in, by as many ranks as there are."""
+    """Yield the model in each served format that so many ranks can divide."""
     changed = (decoder.with_weights_in(one) for one in served.planned_formats)
     return (one for one in changed if one.is_served and one.divides(memory.tensor_parallel))
 
 
 def kv_fits(decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel) -> list[KvFit]:
-    """Fit KV of the model's type and of every narrower one. `machine`: all GPUs."""
+    """Fit KV of the model's type and of every narrower type. `machine`: all GPUs."""
     return [_kv_fit(one, memory, machine) for one in _by_kv(decoder)]
 
 
@@ -144,8 +144,8 @@ def _kv_fit(decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel) 
 
 
 def device_tokens(decoder: DecoderCounts, memory: MemoryFlags) -> int:
-    """Count tokens of KV that fit every GPU beside the weights; 0 where not even these do."""
-    gpus = memory.gpus if memory.num_ranks == 1 else 1  # the GPUs that have one rank's part
+    """Count the tokens of KV that fit every GPU beside the weights; 0 if not even these fit."""
+    gpus = memory.gpus if memory.num_ranks == 1 else 1  # the GPUs that share one rank's part
     room = memory.gpu_gib * gpus * GIB + _freed_bytes(decoder, memory)
     fitting = [
         (room - part.weight_bytes) * memory.memory_fraction / part.kv_bytes_per_token
@@ -164,7 +164,7 @@ def rank_rows(fit: RankFit) -> list[tuple[str, str]]:
 
 
 def weight_rows(fits: list[WeightsFit]) -> list[tuple[str, ...]]:
-    """Format, GiB, tokens, and of several stages the layers of each.
+    """List format, GiB and tokens; with several stages also the layers of each stage.
 
     Those explain where lighter weights leave room for fewer tokens: the table and the head are as
     heavy as before, so the other stages have more layers, and more of every token's KV.
@@ -180,7 +180,7 @@ def _layers(of_stages: list[int]) -> list[str]:
 
 
 def tier_rows(fits: list[KvFit], computed_per_s: float) -> list[tuple[str, ...]]:
-    """List tier, type of KV, tokens, tokens a second, and from when on loading pays."""
+    """List tier, KV type, tokens, tokens a second, and the length from which loading pays."""
     rows: list[tuple[str, ...]] = []
     for one in fits:
         tiers = (

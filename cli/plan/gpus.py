@@ -18,7 +18,7 @@ from cli.plan.options import MemoryFlags
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU's data sheet: dense bf16 TFLOP/s, GB/s of its memory; GB/s that copies reach."""
+    """A GPU's data sheet: dense bf16 TFLOP/s, memory GB/s, and the GB/s that copies reach."""
 
     memory_gib: float
     tflops: float
@@ -46,7 +46,7 @@ GPUS: Mapping[str, Gpu] = {
 def on_gpu(
     name: str | None, memory: MemoryFlags, machine: MachineModel, given: Collection[str]
 ) -> tuple[MemoryFlags, MachineModel]:
-    """Set the flags for a GPU of that name; those that are `given` keep their values.
+    """Set the flags to a named GPU's data; flags in `given` keep their values.
 
     Raises BadSetting for a name that is not known. None: as the flags are.
     """

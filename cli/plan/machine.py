@@ -1,4 +1,4 @@
-"""Estimates of how long computing and copying take.
+"""Estimates of the time that computing and copying take.
 
     prefill(n tokens after p cached ones) = start + FLOPs / rate
     FLOPs = n x (2 x parameters) + attention x (sum of the positions of the n tokens)
@@ -22,14 +22,14 @@ GIB = 1 << 30
 
 
 class WindowShape(msgspec.Struct, frozen=True):
-    """The part of a decoder's KV and attention in layers with one window, of so many tokens."""
+    """A decoder's KV and attention in layers that share one window, of so many tokens."""
 
     tokens: int
     kv_bytes_per_token: int
     attention_flops: float
 
     def positions(self, tokens: int, behind: int) -> float:
-        """Count query-key pairs of `tokens` after `behind` others."""
+        """Count the query-key pairs of `tokens` tokens after `behind` others."""
         whole = max(0, min(tokens, self.tokens - behind))  # whose context is not longer than it
         return whole * behind + whole * whole / 2 + (tokens - whole) * self.tokens
 
@@ -39,10 +39,10 @@ class ModelShape(msgspec.Struct, frozen=True):
 
     parameters: float = 8.03e9  # parameters used per token
     kv_bytes_per_token: int = 131072
-    attention_flops: float = 524288.0  # for one token and one position before it
+    attention_flops: float = 524288.0  # for one token and one earlier position
     step_bytes: float = 15.01e9  # weights read by a decode step of many rows
-    row_bytes: float | None = None  # weights read for a single row; None: as many
-    windows: tuple[WindowShape, ...] = ()  # of layers that attend to no more; within the totals
+    row_bytes: float | None = None  # weights read for a single row; None: `step_bytes`
+    windows: tuple[WindowShape, ...] = ()  # layers with a window; included in the totals
 
     @property
     def flops_per_token(self) -> float:
@@ -50,7 +50,7 @@ class ModelShape(msgspec.Struct, frozen=True):
         return 2 * self.parameters
 
     def attended_flops(self, tokens: int, behind: int) -> float:
-        """Count FLOPs of attention, for `tokens` after `behind` others."""
+        """Count the FLOPs of attention for `tokens` tokens after `behind` others."""
         positions = tokens * behind + tokens * tokens / 2
         outside = sum(
             (positions - one.positions(tokens, behind)) * one.attention_flops
@@ -59,7 +59,7 @@ class ModelShape(msgspec.Struct, frozen=True):
         return positions * self.attention_flops - outside
 
     def context_costs(self, context: float) -> tuple[float, float]:
-        """Count KV bytes that a token after `context` others reads, and FLOPs of its attention."""
+        """Count the KV bytes read by a token after `context` others, and its attention's FLOPs."""
         outside = [(max(0.0, context - one.tokens), one) for one in self.windows]
         read = context * self.kv_bytes_per_token
         flops = context * self.attention_flops
@@ -75,14 +75,14 @@ class ModelShape(msgspec.Struct, frozen=True):
 class MachineModel(msgspec.Struct, frozen=True):
     """The rates at which a machine computes and copies."""
 
-    tflops: float = 600.0  # reached by prefill, not the data sheet's
+    tflops: float = 600.0  # reached by prefill, below the data sheet's
     host_gb_s: float = 48.0
     disk_gb_s: float = 3.0
     start_ms: float = 10.0  # of any request, before its first token
-    device_gb_s: float = 3700.0  # reached by decode, not the data sheet's
+    device_gb_s: float = 3700.0  # reached by decode, below the data sheet's
 
     def prefill_seconds(self, shape: ModelShape, tokens: int, behind: int = 0) -> float:
-        """Estimate the seconds to compute `tokens` after `behind` cached ones."""
+        """Estimate the seconds to compute `tokens` tokens after `behind` cached tokens."""
         flops = tokens * shape.flops_per_token + shape.attended_flops(tokens, behind)
         return flops / (self.tflops * 1e12)
 
@@ -94,7 +94,7 @@ class MachineModel(msgspec.Struct, frozen=True):
         return max(read / (self.device_gb_s * 1e9), flops / (self.tflops * 1e12))
 
     def first_tokens_seconds(self, shape: ModelShape, prompts: int, tokens: int) -> float:
-        """Estimate the seconds until prompts of so many tokens, sent together, have a first token.
+        """Estimate the seconds until prompts that are sent together have their first tokens.
 
         A step reads the weights at least, however few tokens it computes.
         """
@@ -102,14 +102,14 @@ class MachineModel(msgspec.Struct, frozen=True):
         return self.start_ms / 1000 + max(compute, shape.step_bytes / (self.device_gb_s * 1e9))
 
     def load_seconds(self, shape: ModelShape, from_host: int, from_disk: int = 0) -> float:
-        """Estimate the seconds to copy these tokens to the device, one tier after the other."""
+        """Estimate the seconds to copy these tokens to the device, tier after tier."""
         host, disk = from_host / self.host_gb_s, from_disk / self.disk_gb_s
         return (host + disk) * shape.kv_bytes_per_token / 1e9
 
     def ttft_seconds(
         self, shape: ModelShape, tokens: int, from_device: int, from_host: int, from_disk: int
     ) -> float:
-        """Time to the first token of a prompt of `tokens`, with nothing else on the machine."""
+        """Estimate the seconds to first token of a prompt of `tokens` on an idle machine."""
         cached = from_device + from_host + from_disk
         load = self.load_seconds(shape, from_host, from_disk)
         prefill = self.prefill_seconds(shape, tokens - cached, cached)
@@ -119,7 +119,7 @@ class MachineModel(msgspec.Struct, frozen=True):
 def break_even_tokens(
     machine: MachineModel, shape: ModelShape, gb_s: float, *, setup_ms: float = 0.0
 ) -> int | None:
-    """Return the tokens from which loading a prefix is no slower than computing; None: never.
+    """Return the length in tokens from which loading is no slower than computing; None: never.
 
     Loading costs `setup_ms` and then bytes by bandwidth; both curves are of the whole prefix.
     """
@@ -137,7 +137,7 @@ def break_even_tokens(
 
 
 def _searched(machine: MachineModel, shape: ModelShape, gb_s: float, setup_ms: float) -> int | None:
-    """Find the same by bisection: the gain grows faster and faster, once it grows at all."""
+    """Find the break-even length by bisection: the gain grows ever faster once it grows."""
 
     def pays(tokens: int) -> bool:
         load = setup_ms / 1000 + tokens * shape.kv_bytes_per_token / (gb_s * 1e9)

@@ -1,4 +1,4 @@
-"""Weights that stay in host memory, as `ratoon plan` counts them, and what their copies cost.
+"""Weights kept in host memory, as `ratoon plan` counts them, and the cost of their copies.
 
 The layers are those that an engine would keep there (`engine.offload.placement`). Norms and biases
 are not counted, nor the head, which is computed after the last layer.
@@ -15,11 +15,11 @@ from cli.plan.machine import MachineModel
 from cli.plan.options import MemoryFlags
 from engine.offload.placement import Placement, place, step_seconds
 
-STEP_TOKENS = 8192  # of a step of prompts, as engines have by default on a GPU
+STEP_TOKENS = 8192  # of a prefill step, an engine's default on a GPU
 
 
 def placement_of(decoder: DecoderCounts, memory: MemoryFlags) -> Placement | None:
-    """Choose what each GPU keeps in host memory; None: nothing. Raises WrongSetting."""
+    """Choose the layers that each GPU keeps in host memory; None: none. Raises WrongSetting."""
     if not memory.cpu_offload_gb:
         return None
     return place(decoder.of_rank(memory.tensor_parallel).bytes_by_layer, memory.cpu_offload_gb)
@@ -27,7 +27,7 @@ def placement_of(decoder: DecoderCounts, memory: MemoryFlags) -> Placement | Non
 
 @dataclass(frozen=True, slots=True)
 class LayerCopies:
-    """The copies that steps wait for: seconds for each copied layer, among so many layers."""
+    """The copies that steps wait for: seconds per copied layer, number of layers."""
 
     num_layers: int
     seconds: Mapping[int, float]
@@ -38,19 +38,19 @@ class LayerCopies:
         return sum(self.seconds.values())
 
     def beside(self, computed: float, steps: int = 1) -> float:
-        """Estimate the seconds of steps that compute for so many seconds, all together."""
+        """Estimate the seconds of steps with so many seconds of computing, all together."""
         each = [computed / steps / self.num_layers] * self.num_layers
         return steps * step_seconds(each, self.seconds)
 
     def beside_prompts(self, computed: float, tokens: int) -> float:
-        """Estimate the seconds of prompts of so many tokens in all, in as few steps as possible."""
+        """Estimate the seconds to prefill so many tokens in as few steps as possible."""
         return self.beside(computed, ceil(tokens / STEP_TOKENS))
 
 
 def copies_of(
     decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel, placement: Placement
 ) -> LayerCopies:
-    """Time the copies over the link of each GPU, all at once. `machine`: one GPU."""
+    """Time the copies, at once over each GPU's link. `machine`: one GPU."""
     sizes = decoder.of_rank(memory.tensor_parallel).bytes_by_layer
     rate = machine.host_gb_s * 1e9
     return LayerCopies(len(sizes), {index: sizes[index] / rate for index in placement.layers})

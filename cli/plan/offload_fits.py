@@ -1,4 +1,4 @@
-"""The fit of a GPU with weights in host memory, and the time of a step then."""
+"""The fit of a GPU that keeps weights in host memory, and its step times."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from engine.offload.placement import Placement, as_gib, least_placement
 
 @dataclass(frozen=True, slots=True)
 class OffloadFit:
-    """A model in one format with weights in host memory. Bytes and layers of each GPU."""
+    """The fit of a model in one format with weights in host memory; bytes and layers per GPU."""
 
     format: str
-    cpu_offload_gb: float  # the flag that asks for it
-    layers: int  # the layers whose weights stay in host memory
+    cpu_offload_gb: float  # the flag's value that leads to this fit
+    layers: int  # layers whose weights stay in host memory
     host_bytes: int
     freed_bytes: int
-    copy_ms: float  # of each step: no step is shorter
+    copy_ms: float  # least time of each step
     device_tokens: int  # tokens that fit beside the other weights
 
 
 def offload_fit(
     decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel
 ) -> OffloadFit | None:
-    """Fit as the flags ask; None: they do not. Raises WrongSetting. `machine`: one GPU."""
+    """Fit by the flags; None without the flag. Raises WrongSetting. `machine`: one GPU."""
     placement = placement_of(decoder, memory)
     if placement is None:
         return None
@@ -44,7 +44,7 @@ def offload_needs(
     requests: RequestFlags,
     served: ServedModels = SERVED,
 ) -> list[OffloadFit]:
-    """List, for formats whose weights do not fit, the least in host memory that `requests` need.
+    """List the least offload that `requests` need, for formats whose weights do not fit.
 
     Those that never fit are left out. `machine`: one GPU.
     """
@@ -60,7 +60,7 @@ def offload_needs(
 def least_fit(
     decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel, requests: RequestFlags
 ) -> OffloadFit | None:
-    """Fit with the fewest layers in host memory; None: it never fits. `machine`: one GPU."""
+    """Fit with the fewest layers in host memory; None if it never fits. `machine`: one GPU."""
     least = _least(decoder, memory, requests)
     if least is None:
         return None
@@ -69,7 +69,7 @@ def least_fit(
 
 
 def _least(decoder: DecoderCounts, memory: MemoryFlags, requests: RequestFlags) -> Placement | None:
-    """Find the fewest layers of each GPU without which the KV of the requests fits."""
+    """Find the fewest layers to take off each GPU so that the requests' KV fits."""
     if memory.gpus != memory.tensor_parallel:
         return None
     part = decoder.of_rank(memory.tensor_parallel)
@@ -86,7 +86,7 @@ def all_needs(
     requests: RequestFlags,
     served: ServedModels = SERVED,
 ) -> list[OffloadFit]:
-    """List needs of weights that do not fit as they are; then of formats that need less."""
+    """List the needs of formats that do not fit, then of formats that need less."""
     own = least_fit(decoder, memory, machine, requests)
     others = offload_needs(decoder, memory, machine, requests, served)
     if own is None:
@@ -95,7 +95,7 @@ def all_needs(
 
 
 def need_line(fit: OffloadFit) -> str:
-    """Describe the need, for the refusal of weights that do not fit."""
+    """Describe the need, for the error of weights that do not fit."""
     return (
         f"with --cpu-offload-gb {fit.cpu_offload_gb:g} they fit in {fit.format}, and each step "
         f"copies weights for {ms(fit.copy_ms, 0)}"
@@ -103,7 +103,7 @@ def need_line(fit: OffloadFit) -> str:
 
 
 def offload_rows(fits: list[OffloadFit]) -> list[tuple[str, ...]]:
-    """Format, flag, layers, milliseconds, tokens."""
+    """List format, flag, layers, milliseconds and tokens."""
     return [
         (
             one.format,

@@ -1,4 +1,4 @@
-"""The flags of `plan`, and what those of `simulate` share with them."""
+"""The flags of `plan`, and the flags that `simulate` shares."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PlanMachineFlags = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class RequestFlags:
-    """The requests whose times are predicted."""
+    """The flags for the requests whose times are predicted."""
 
     batch: int = request_field(1, "Requests at once.", min=1)
     prompt_tokens: int = request_field(1024, "Tokens of every prompt.", min=1)
@@ -41,7 +41,7 @@ class RequestFlags:
 
 @dataclass(frozen=True, slots=True)
 class MemoryFlags:
-    """The places where KV can lie, and their sizes."""
+    """The flags for the sizes of the KV tiers."""
 
     gpu: str | None = machine_field(
         None,
@@ -80,5 +80,5 @@ class MemoryFlags:
 
     @property
     def num_ranks(self) -> int:
-        """Processes that compute one model together."""
+        """Number of processes that compute a model together."""
         return self.tensor_parallel * self.pipeline_parallel

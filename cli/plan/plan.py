@@ -1,4 +1,4 @@
-"""`ratoon plan`: asks for a plan (`cache_plan.py`), and shows it."""
+"""`ratoon plan`: computes a plan (`cache_plan.py`) and shows it."""
 
 from __future__ import annotations
 
@@ -100,9 +100,9 @@ def plan(
 
 
 def as_served(made: CachePlan, config: Path) -> CachePlan:
-    """Add the model's context to the plan, or the line that a start would end with."""
+    """Add the model's context to the plan, or the error with which a start would end."""
     if config.name != CONFIG:
-        return made  # a file of another name may stand beside a model's
+        return made  # a file of another name may lie beside a model's files
     try:
         model = check_served(config.parent, has_weights=False)
     except ModelNotServed as error:
@@ -111,7 +111,7 @@ def as_served(made: CachePlan, config: Path) -> CachePlan:
 
 
 def check_offload(decoder: DecoderCounts, memory: MemoryFlags) -> None:
-    """Raise BadSetting for weights in host memory that an engine would refuse."""
+    """Raise BadSetting for an offload of weights that an engine would refuse."""
     if memory.cpu_offload_gb and memory.pipeline_parallel > 1:
         raise BadSetting("--cpu-offload-gb", "is not planned beside --pipeline-parallel")
     if memory.cpu_offload_gb and memory.gpus != memory.tensor_parallel:
@@ -126,7 +126,7 @@ def check_offload(decoder: DecoderCounts, memory: MemoryFlags) -> None:
 
 
 def _given(context: typer.Context) -> frozenset[str]:
-    """Name the flags that have not their defaults."""
+    """List the flags whose values are not the defaults."""
     sources = {name: context.get_parameter_source(name) for name in context.params}
     return frozenset(name for name, one in sources.items() if one and one.name != "DEFAULT")
 
@@ -177,7 +177,7 @@ def _show(made: CachePlan) -> None:
 
 
 def _not_served_line(why: str) -> str:
-    """Describe a model that a start would refuse, and what its plan is worth."""
+    """Describe a model that a start would refuse, and the value of its plan."""
     counted = "What is not known of it is counted as a Llama's, in plain weights."
     return f"Would not be served: {why}. {counted}"
 
@@ -190,7 +190,7 @@ def _too_long_line(asked: int, context: int) -> str:
 
 
 def _show_offload(made: CachePlan) -> None:
-    """Print what stays in host memory, as asked for, and as other formats would need it."""
+    """Print the requested offload, and the offload that other formats would need."""
     columns = ("format", "--cpu-offload-gb", "layers", "copies of a step", "tokens that fit")
     if made.offload is not None:
         print_table("weights in host memory", columns, offload_rows([made.offload]))
@@ -200,7 +200,7 @@ def _show_offload(made: CachePlan) -> None:
 
 
 def _assumed(memory: MemoryFlags, machine: MachineModel) -> str:
-    """Say what the plan is for, which need not be what this machine has."""
+    """Describe the machine that the plan assumes, which may differ from this machine."""
     return (
         f"Assumed, and not looked for on this machine: {memory.gpus} x {memory.gpu_gib:g} GiB "
         f"(--gpus, --gpu-gib), {machine.tflops:,.4g} TFLOP/s (--tflops) and "

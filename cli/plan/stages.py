@@ -1,4 +1,4 @@
-"""The stages of a pipeline: what each holds, and what a step costs (`--pipeline-parallel`).
+"""The stages of a pipeline: their parts of the model and step times (`--pipeline-parallel`).
 
     every stage of a batch of requests    requests / stages rows at a time, one step each
     time per output token                 stages x the dearest stage's step; of fewer requests than
@@ -25,38 +25,38 @@ from engine.models.stages import layer_bytes, split_layers
 from storage.kv_layout import ITEM_BYTES
 from storage.stage import Stage
 
-CHUNK_TOKENS = 8192  # of all stages' steps under way together, as an engine has it on a GPU
+CHUNK_TOKENS = 8192  # of all stages' steps under way together, an engine's default on a GPU
 
 
 @dataclass(frozen=True, slots=True)
 class StageFit:
-    """One stage; of several ranks that divide its layers, each has an equal part."""
+    """The fit of one stage, divided equally among its ranks."""
 
     first_layer: int
     last_layer: int
-    weight_bytes: int  # of all its ranks
+    weight_bytes: int  # of all ranks of the stage
     kv_bytes_per_token: int
-    step_ms: float  # of its part of the requests, at half of the output
+    step_ms: float  # for its part of the requests, at half of the output length
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineFit:
-    """All stages. `balance`: the mean of their steps' times, of the longest."""
+    """The fit of all stages. `balance`: mean step time / longest step time."""
 
     stages: list[StageFit]
     balance: float
-    bytes_between: int  # for a token, from one stage to the next
+    bytes_between: int  # bytes of a token from one stage to the next
 
 
 def stages_of(decoder: DecoderCounts, num_stages: int) -> list[DecoderCounts]:
-    """Divide the model into stages as an engine does; raise UnsupportedModel."""
+    """Divide the model into stages like an engine does; raise UnsupportedModel."""
     costs = layer_bytes(decoder.layers, decoder.weight_format, decoder.dtype)
     ends = split_layers(costs, decoder.table_bytes, num_stages)
     return [decoder.of_stage(Stage(index, ends)) for index in range(num_stages)]
 
 
 def checked_ranks(decoder: DecoderCounts, memory: MemoryFlags) -> MemoryFlags:
-    """Set as many GPUs as ranks; raise BadSetting for another number, or an indivisible model."""
+    """Set as many GPUs as ranks; raise BadSetting for another number or an indivisible model."""
     ranks = memory.num_ranks
     if ranks == 1:
         return memory
@@ -75,7 +75,7 @@ def checked_ranks(decoder: DecoderCounts, memory: MemoryFlags) -> MemoryFlags:
 def pipeline_fit(
     decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel, requests: RequestFlags
 ) -> PipelineFit | None:
-    """Fit the stages; None where there is one. `machine`: the GPUs of a stage together."""
+    """Fit the stages; None for a single stage. `machine`: the GPUs of a stage together."""
     if memory.pipeline_parallel == 1:
         return None
     parts, first, stages = stages_of(decoder, memory.pipeline_parallel), 0, []
@@ -98,7 +98,7 @@ def _step_seconds(
 
 
 def in_stages(costs: BatchCosts, fit: PipelineFit | None, machine: MachineModel) -> BatchCosts:
-    """Turn the costs of a batch on one stage's GPUs into those of all stages."""
+    """Convert a batch's costs on one stage's GPUs to its costs on all stages."""
     if fit is None:
         return costs
     times, count = [one.step_ms for one in fit.stages], len(fit.stages)
@@ -116,7 +116,7 @@ def in_stages(costs: BatchCosts, fit: PipelineFit | None, machine: MachineModel)
 
 
 def stage_rows(fit: PipelineFit) -> list[tuple[str, ...]]:
-    """List each stage's layers, weights, KV of a token, and step."""
+    """List each stage's layers, weights, KV bytes per token, and step time."""
     return [
         (
             f"{one.first_layer} to {one.last_layer}",
@@ -129,7 +129,7 @@ def stage_rows(fit: PipelineFit) -> list[tuple[str, ...]]:
 
 
 def pipeline_line(fit: PipelineFit) -> str:
-    """Say how well the stages are balanced, and what goes between them."""
+    """Describe the balance of the stages, and the bytes sent between stages."""
     return (
         f"A stage computes {fit.balance:.0%} of the time on average, once as many requests run as "
         f"there are stages; from one to the next go {fit.bytes_between:,} bytes a token."

@@ -1,4 +1,4 @@
-"""Amounts in the unit that fits them: of a small model megabytes, of a large one gigabytes."""
+"""Amounts in suitable units: megabytes for a small model, gigabytes for a large one."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ _FEW_MS = 0.1
 
 
 def gib(num_bytes: float, digits: int = 1) -> str:
-    """Spell bytes by powers of 1,024, in GiB or less."""
+    """Write bytes in powers of 1,024, in GiB or a smaller unit."""
     return _in(_BYTES, num_bytes, digits)
 
 
 def gb(num_bytes: float, digits: int = 1) -> str:
-    """Spell bytes by powers of 1,000, in GB or less."""
+    """Write bytes in powers of 1,000, in GB or a smaller unit."""
     return _in(_DECIMAL_BYTES, num_bytes, digits)
 
 
 def count(number: float, digits: int = 2) -> str:
-    """Spell a number of things, in billions (B) or less."""
+    """Write a count in billions (B) or a smaller unit."""
     return _in(_COUNTS, number, digits)
 
 
 def operations(number: float, digits: int = 1, most: str = "T") -> str:
-    """Spell FLOPs, in the unit `most` (T, G) or a smaller one."""
+    """Write FLOPs, in the unit `most` (T, G) or a smaller unit."""
     names = [name for name, _ in _OPERATIONS]
     return _in(_OPERATIONS[names.index(most) :], number, digits)
 
 
 def ms(milliseconds: float, digits: int = 1) -> str:
-    """Spell milliseconds; as microseconds below a tenth of one, or where they would be none."""
+    """Write milliseconds; below a tenth of a millisecond as microseconds."""
     small = milliseconds < max(_FEW_MS, 10.0**-digits)
     return f"{1e3 * milliseconds:,.{digits}f} µs" if small else f"{milliseconds:,.{digits}f} ms"
 
 
 def _in(units: Sequence[tuple[str, float]], amount: float, digits: int) -> str:
-    """Spell in the largest unit of which it is one or more; else in the smallest one."""
+    """Write a value in its largest unit not above it, else in the smallest unit."""
     name, size = next((unit for unit in units if abs(amount) >= unit[1]), units[-1])
     whole = size == 1 and name in ("bytes", "")
     return f"{amount / size:,.{0 if whole else digits}f} {name}".rstrip()

@@ -1,4 +1,4 @@
-"""The gain of freeing KV that no token sees any more, in layers that attend over a window.
+"""The KV tokens gained if layers with an attention window freed KV outside of the window.
 
     a sequence of n tokens    n x KV of the other layers + min(n, window) x KV of such a layer
 
@@ -16,17 +16,17 @@ from cli.plan.decoder import DecoderCounts
 class WindowFit:
     """Tokens that would fit the device if KV outside of windows were freed."""
 
-    windows: tuple[int, ...]  # tokens, each once
-    layers: int  # the layers that have a window
+    windows: tuple[int, ...]  # distinct window sizes in tokens
+    layers: int  # layers that have a window
     sequence_tokens: int
     device_tokens: int  # in sequences of so many tokens
-    device_tokens_at_most: int | None  # in ever longer ones; None: all layers have windows
+    device_tokens_at_most: int | None  # in ever longer sequences; None: all layers have windows
 
 
 def window_fit(
     decoder: DecoderCounts, device_tokens: int, sequence_tokens: int
 ) -> WindowFit | None:
-    """Estimate what freeing makes of `device_tokens`; None for a model without windows."""
+    """Estimate the gain on `device_tokens`; None for a model without windows."""
     windows, whole = decoder.shape.windows, decoder.kv_bytes_per_token
     if not windows:
         return None
@@ -42,7 +42,7 @@ def window_fit(
 
 
 def window_line(fit: WindowFit, layers: int) -> str:
-    """Describe the same for people."""
+    """Describe the gain for people."""
     windows = ", ".join(f"{window:,}" for window in fit.windows)
     most = "" if fit.device_tokens_at_most is None else f", {fit.device_tokens_at_most:,} at most"
     return (

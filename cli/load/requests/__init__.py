@@ -1,1 +1,1 @@
-"""Prompts and answers of some length, by flags, data sets and named workloads."""
+"""Prompts and answers of given lengths, from flags, data sets and named workloads."""

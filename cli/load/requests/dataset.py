@@ -1,4 +1,4 @@
-"""Lengths of prompts and answers from a file: ShareGPT's conversations, questions, or a trace.
+"""Lengths of prompts and answers from a file: ShareGPT conversations, questions, or a trace.
 
     ShareGPT   a JSON list of {"conversations": [{"from": "human", "value": ...}, {"from": "gpt",
                "value": ...}, ...]}: the first question and its answer, as their tokens are counted
@@ -31,7 +31,7 @@ CountTokens = Callable[[Sequence[str]], list[int]]
 
 @dataclass(frozen=True, slots=True)
 class RequestSize:
-    """Tokens of a prompt and its answer; `blocks`: a trace's ids, each of `block_size` tokens."""
+    """Tokens of a prompt and its answer; `blocks`: a trace's ids, of `block_size` tokens each."""
 
     prompt: int
     output: int
@@ -40,7 +40,7 @@ class RequestSize:
 
 
 class DatasetTurn(msgspec.Struct):
-    """The text of one side of a conversation."""
+    """The text of one side's turn in a conversation."""
 
     value: str
 
@@ -59,12 +59,12 @@ class Questions(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """Questions, and answers where the file has them."""
+    """Questions, and their answers if the file has answers."""
 
     pairs: tuple[tuple[str, str | None], ...]
 
     def drawn(self, seed: int) -> Iterator[tuple[str, str | None]]:
-        """Yield pairs without end, each once in a random order before any a second time."""
+        """Yield pairs without end: all pairs in random order before any pair repeats."""
         rng = random.Random(f"{seed} dataset")
         while True:
             yield from rng.sample(self.pairs, len(self.pairs))
@@ -73,7 +73,7 @@ class Texts:
 def read_sizes(
     path: Path, count: int, seed: int, *, block_size: int, output: int, count_tokens: CountTokens
 ) -> list[RequestSize]:
-    """Read `count` sizes from a file; `output` stands for answers that it does not have.
+    """Read `count` sizes from a file; `output` replaces missing answer lengths.
 
     Raises BadSetting, and what `count_tokens` raises.
     """
@@ -90,7 +90,7 @@ def read_sizes(
 
 
 def _read(path: Path) -> Texts | None:
-    """Read the file's texts; None if it is a trace."""
+    """Read the file's texts; None if the file is a trace."""
     try:
         content = path.read_bytes()
     except OSError as error:

@@ -22,14 +22,14 @@ WORDS = (
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a prompt: equal seeds of one length give equal parts."""
+    """A piece of a prompt: equal seeds and lengths give equal pieces."""
 
     seed: str
     tokens: int
 
 
 def flag_sizes(load: LoadFlags) -> list[RequestSize]:
-    """Return the sizes that the flags give, alike for all requests."""
+    """Return the sizes given by flags, equal for all requests."""
     return [RequestSize(load.prompt_tokens, load.output_tokens)] * load.requests
 
 
@@ -64,7 +64,7 @@ def _object(text: str) -> Body:
 
 
 def _pieces(seed: int | str, number: int, size: RequestSize, shared: int) -> list[Piece]:
-    """Divide a prompt into what all begin with, and the rest; of a trace, into its blocks."""
+    """Divide a prompt into the common prefix and the rest; a trace's prompt into its blocks."""
     if not size.blocks:
         return [Piece(f"{seed} shared", shared), Piece(f"{seed} {number}", size.prompt - shared)]
     left, pieces = size.prompt, list[Piece]()

@@ -1,4 +1,4 @@
-"""Counts of texts' tokens, without special ones: by a tokenizer's file, or by the server."""
+"""Token counts of texts, without special tokens: by a tokenizer file, or by the server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gateway.prompts.tokens.tokenizer import ModelFileBroken, Tokenizer
 
 
 def token_counter(server: LoadTarget, directory: Path | None) -> CountTokens:
-    """Count by a directory's tokenizer.json, or by the server's /tokenize; raise BadSetting."""
+    """Return a counter by a directory's tokenizer.json or the server's /tokenize; or BadSetting."""
     if directory is None:
         return lambda texts: asyncio.run(_counted_by(server, texts))
     try:
@@ -25,7 +25,7 @@ def token_counter(server: LoadTarget, directory: Path | None) -> CountTokens:
 
 
 async def _counted_by(server: LoadTarget, texts: Sequence[str]) -> list[int]:
-    """Count one after the other: a tenant's limits may be low. Raises as `AdminClient.call`."""
+    """Count text after text: a tenant's limits may be low. Raises as `AdminClient.call`."""
     async with AdminClient(server.url, server.key) as client:
         common = {"model": server.model, "add_special_tokens": False}
         bodies = [{**common, "prompt": text} for text in texts]

@@ -36,13 +36,13 @@ Positive = Annotated[int, msgspec.Meta(gt=0)]
 
 
 class BadTrace(CliError):
-    """A trace cannot be read; the message has the line."""
+    """A trace that cannot be read; the message names the line."""
 
     exit_code = 2
 
 
 class TraceRow(msgspec.Struct):
-    """A line of the file. Other fields are ignored."""
+    """A line of a trace file. Other fields are ignored."""
 
     timestamp: Annotated[float, msgspec.Meta(ge=0)]
     input_length: Positive
@@ -58,20 +58,20 @@ class Request:
     at: float  # seconds since the trace began
     input_tokens: int
     output_tokens: int
-    ids: npt.NDArray[np.int32]  # one for each block, the last one perhaps not full
+    ids: npt.NDArray[np.int32]  # an id for each block; the last block may be partial
     tenant: str
 
 
 @dataclass(frozen=True, slots=True)
 class BlockTrace:
-    """Requests in the order of their times."""
+    """Requests in the order of their arrival times."""
 
     requests: tuple[Request, ...]
-    block_size: int  # tokens an id stands for
+    block_size: int  # tokens that an id stands for
 
     @property
     def num_blocks(self) -> int:
-        """Blocks of all prompts."""
+        """Number of blocks of all prompts."""
         return sum(len(request.ids) for request in self.requests)
 
     @property
@@ -137,7 +137,7 @@ def _check(row: TraceRow, before: Request | None, block_size: int, where: str) -
 
 
 def _request(row: TraceRow, dense: dict[int, int]) -> Request:
-    """Number the ids in order of appearance, so that any integers can be ids."""
+    """Make a request; ids are numbered by first appearance, so that any integers can be ids."""
     ids = [dense.setdefault(one, len(dense)) for one in row.hash_ids]
     return Request(
         at=row.timestamp / 1000,
@@ -149,18 +149,18 @@ def _request(row: TraceRow, dense: dict[int, int]) -> Request:
 
 
 def faster(trace: BlockTrace, speed: float) -> BlockTrace:
-    """Move the trace's requests `speed` times closer to each other."""
+    """Shorten the gaps between the trace's requests by the factor `speed`."""
     requests = tuple(replace(request, at=request.at / speed) for request in trace.requests)
     return BlockTrace(requests, trace.block_size)
 
 
 def session_blocks(trace: BlockTrace) -> int:
-    """Count the leading blocks by which sessions are told apart."""
+    """Count the leading blocks by which the router tells sessions apart."""
     return _common(trace.requests) + 1
 
 
 def _common(requests: Sequence[Request]) -> int:
-    """Count the leading blocks that all requests have in common."""
+    """Count the leading blocks that all requests share."""
     first, most = requests[0].ids, min(len(request.ids) for request in requests)
     for at in range(most):
         if any(request.ids[at] != first[at] for request in requests):

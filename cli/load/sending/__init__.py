@@ -1,1 +1,1 @@
-"""The sending of requests, one after the other or as they arrive, and their outcomes."""
+"""The sending of requests, in closed or open loops, and their outcomes."""

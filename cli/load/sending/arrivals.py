@@ -1,4 +1,4 @@
-"""The times at which requests arrive: Poisson, evenly spaced, or as a trace recorded them."""
+"""The arrival times of requests: Poisson, evenly spaced, or recorded in a trace."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class RecordedArrival(msgspec.Struct):
 
 
 def arrival_times(kind: str, rate: float | None, count: int, seed: int) -> list[float]:
-    """Return the seconds from the first of `count` arrivals to each.
+    """Return the seconds from the first of `count` arrivals to each arrival.
 
     `kind` is "poisson", "constant" or a file with a JSON object with a `timestamp` in ms a line.
     `rate` is arrivals a second, infinite for all at once; a file's times are stretched to have this
@@ -46,7 +46,7 @@ def _drawn(kind: str, rate: float, count: int, rng: random.Random) -> list[float
 
 
 def _recorded(path: Path, count: int) -> list[float]:
-    """Read the first `count` times of a file, counted from the first."""
+    """Read a file's first `count` arrival times, relative to the first."""
     try:
         lines = [line for line in path.read_bytes().splitlines() if line.strip()]
         rows = [msgspec.json.decode(line, type=RecordedArrival) for line in lines[:count]]

@@ -1,4 +1,4 @@
-"""Ways of batching: requests are held back until a batch is formed, to compare them.
+"""Ways of batching, for comparison: requests are held back until a batch is formed.
 
     continuous       each request is sent when it arrives; the server joins it to its running batch
     dynamic:32:50ms  sent when 32 wait or the oldest has waited 50 ms
@@ -21,11 +21,11 @@ ALL = "static:32,dynamic:32:50ms,continuous"
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The queue before the server. Times in seconds of one clock."""
+    """The queue in front of the server. Times in seconds of one clock."""
 
     count: int
-    oldest_at: float  # arrival of the first one
-    running: int  # sent and not ended
+    oldest_at: float  # arrival of the oldest waiting request
+    running: int  # requests sent and not ended
     more_will_come: bool
 
 
@@ -33,63 +33,63 @@ class Batching(Protocol):
     """A way to form batches."""
 
     def due(self, queue: Waiting, now: float) -> int:
-        """Return how many requests are to be sent now."""
+        """Return the number of requests to send now."""
         ...
 
     def deadline(self, queue: Waiting) -> float | None:
-        """Return when something is due even if nothing arrives or ends; None: never."""
+        """Return when a batch is due without further arrivals or ends; None: never."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ContinuousBatching:
-    """Nothing is held back."""
+    """Continuous batching: no request is held back."""
 
     def due(self, queue: Waiting, now: float) -> int:  # noqa: ARG002 (of the protocol)
-        """Count all."""
+        """Return the number of all waiting requests."""
         return queue.count
 
     def deadline(self, queue: Waiting) -> float | None:  # noqa: ARG002 (of the protocol)
-        """Return None: nothing waits."""
+        """Return None: no request waits."""
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class DynamicBatching:
-    """Batches of `size`, or of fewer after `wait_s`."""
+    """Dynamic batching: batches of `size` requests, or of fewer after `wait_s`."""
 
     size: int
     wait_s: float
 
     def due(self, queue: Waiting, now: float) -> int:
-        """Count whole batches, or all where the oldest has waited long enough."""
+        """Count whole batches; all requests if the oldest has waited long enough."""
         if queue.count and now >= queue.oldest_at + self.wait_s:
             return queue.count
         return queue.count - queue.count % self.size
 
     def deadline(self, queue: Waiting) -> float | None:
-        """Return when the oldest will have waited long enough."""
+        """Return when the oldest request will have waited long enough."""
         return queue.oldest_at + self.wait_s if queue.count else None
 
 
 @dataclass(frozen=True, slots=True)
 class StaticBatching:
-    """Batches of `size`, one after the other; the last one may be smaller."""
+    """Static batching: batches of `size`, one after another; the last may be smaller."""
 
     size: int
 
     def due(self, queue: Waiting, now: float) -> int:  # noqa: ARG002 (of the protocol)
-        """Count a batch, where none is running."""
+        """Return a batch's size if no batch is running."""
         is_formed = queue.count >= self.size or not queue.more_will_come
         return min(queue.count, self.size) if is_formed and not queue.running else 0
 
     def deadline(self, queue: Waiting) -> float | None:  # noqa: ARG002 (of the protocol)
-        """Return None: an arrival or an end decides."""
+        """Return None: only an arrival or an end makes a batch due."""
         return None
 
 
 def parse_batchings(text: str) -> dict[str, Batching]:
-    """Read each way of batching in `text`, by its name, in order; 'all' is `ALL`. BadSetting."""
+    """Read the ways of batching in `text`, by name, in order; 'all' means `ALL`. BadSetting."""
     names = [name.strip() for name in (ALL if text == "all" else text).split(",")]
     return {name: _parse(name) for name in names}
 

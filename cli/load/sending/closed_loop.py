@@ -1,4 +1,4 @@
-"""Closed-loop load: each of several callers sends its next request when its last one has ended."""
+"""Closed-loop load: each caller sends its next request when its last answer has ended."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def closed_loop(
     ask: Callable[[Body], Awaitable[RequestOutcome]],
     on_outcome: Callable[[RequestOutcome], None] = lambda _: None,
 ) -> list[RequestOutcome]:
-    """Send each chain's bodies one after the other, at most `concurrency` chains at once.
+    """Send each chain's bodies in sequence, at most `concurrency` chains at once.
 
     An error ends its chain. Returns the outcomes in the order they ended.
     """
@@ -50,7 +50,7 @@ async def closed_loop(
 def drive(
     phase: LoadPhase, server: LoadTarget, processes: LoadProcesses
 ) -> tuple[list[RequestOutcome], float]:
-    """Run a phase; its outcomes, and the seconds from the first request to the last end."""
+    """Run a phase; return its outcomes, and the seconds from first request to last end."""
     count = max(min(processes.count, phase.concurrency, len(phase.chains)), 1)
     parts = [
         _Part(server, phase.chains[index::count], (phase.concurrency + count - 1 - index) // count)

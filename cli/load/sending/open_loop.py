@@ -1,4 +1,4 @@
-"""Open-loop load: requests arrive at their times, however many are still running.
+"""Open-loop load: requests arrive at their times, whether or not others still run.
 
 A client that is late sends later but never fewer: a request's times begin when it was due, and
 `waited_s` says how late it was sent. Where a way of batching holds requests back, that is the wait
@@ -23,7 +23,7 @@ Ask = Callable[[Body], Awaitable[RequestOutcome]]
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A request, and the seconds from the start of the run to its arrival."""
+    """A request, and its arrival in seconds after the start of the run."""
 
     at: float
     body: Body
@@ -40,7 +40,7 @@ class GiveUp:
 
 @dataclass(frozen=True, slots=True)
 class OpenLoad:
-    """Requests in the order of their arrivals, and how they are sent to one endpoint."""
+    """Requests in order of arrival, and the way to send them to an endpoint."""
 
     server: LoadTarget
     path: str
@@ -52,7 +52,7 @@ class OpenLoad:
 
 @dataclass
 class OpenLoop:
-    """One run. `clock` gives seconds, as that of the sender does."""
+    """A run of open-loop load. `clock` gives seconds, on the clock of the sender."""
 
     ask: Ask
     batching: Batching
@@ -65,7 +65,7 @@ class OpenLoop:
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self, arrivals: Sequence[Arrival]) -> list[RequestOutcome]:
-        """Send all requests; the outcomes in the order they ended, fewer if it was given up."""
+        """Send all requests; return outcomes in order of end, fewer if the run was given up."""
         began, coming = self.clock(), deque(arrivals)
         async with asyncio.TaskGroup() as group:
             while (coming or self._waiting or self._running) and not self._is_given_up(began):
@@ -106,14 +106,14 @@ class OpenLoop:
         )
 
     def _next_time(self, began: float, coming: Sequence[Arrival]) -> float | None:
-        """Return when there is something to do, even if nothing ends; None: never."""
+        """Return when the next arrival or batch is due if no request ends; None: never."""
         times = [self.batching.deadline(self._queue(more_will_come=bool(coming)))]
         times += [began + coming[0].at] if coming else []
         times += [began + self.give_up.after_s] if self.give_up is not None else []
         return min((at for at in times if at is not None), default=None)
 
     async def _sleep_until(self, at: float | None) -> None:
-        """Sleep until then, or until a request has ended."""
+        """Sleep until this time, or until a request has ended."""
         left = None if at is None else max(at - self.clock(), 0.0)
         try:
             async with asyncio.timeout(left):
@@ -124,7 +124,7 @@ class OpenLoop:
 
 
 def drive_open(load: OpenLoad, processes: LoadProcesses) -> list[RequestOutcome]:
-    """Run a load in these processes; in one where requests wait for each other in batches.
+    """Run a load in these processes; batched loads run in one process.
 
     With several, each gives up when it alone has missed too much.
     """
@@ -135,7 +135,7 @@ def drive_open(load: OpenLoad, processes: LoadProcesses) -> list[RequestOutcome]
 
 
 def run_part(load: OpenLoad) -> list[RequestOutcome]:
-    """Run a load in this process."""
+    """Run a part of a load in this process."""
 
     async def run() -> list[RequestOutcome]:
         async with load_session(load.server.timeout_s) as session:

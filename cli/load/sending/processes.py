@@ -14,12 +14,12 @@ from typing import TypeVar
 
 from cli.load.sender import RequestOutcome
 
-START_S = 60.0  # within which all processes have to be there
+START_S = 60.0  # within which all processes have to start
 Part = TypeVar("Part")
 
 
 class LoadProcesses:
-    """A pool of at most `count` processes, started by the first run and ended with the block."""
+    """A pool of up to `count` processes, started by the first run and ended with the block."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -36,7 +36,7 @@ class LoadProcesses:
     def run(
         self, run: Callable[[Part], list[RequestOutcome]], parts: Sequence[Part]
     ) -> list[RequestOutcome]:
-        """Run all parts, at most `count`, and join their outcomes; one alone runs in this process.
+        """Run up to `count` parts and join their outcomes; a single part runs in this process.
 
         Raises BrokenProcessPool where a process does not start.
         """
@@ -45,12 +45,12 @@ class LoadProcesses:
         return list(joined.from_iterable(self._pool_of(len(parts)).map(run, parts)))
 
     def _pool_of(self, size: int) -> ProcessPoolExecutor:
-        """Return one process for each part, so that all begin when all processes are there."""
+        """Return a pool with a process for each part, so that parts begin together."""
         if self._pool is not None and self._size != size:
             self._pool.shutdown()
             self._pool = None
         if self._pool is None:
-            # Spawned, not forked: a fork of a process with threads may stand still.
+            # Spawned, not forked: the fork of a process with threads may deadlock.
             spawn = multiprocessing.get_context("spawn")
             together = spawn.Barrier(size, timeout=START_S)
             self._pool = ProcessPoolExecutor(size, mp_context=spawn, initializer=together.wait)
@@ -59,6 +59,6 @@ class LoadProcesses:
 
 
 def wall_seconds(outcomes: Sequence[RequestOutcome]) -> float:
-    """Return the seconds from the first request's arrival to the last one's end."""
+    """Return the seconds from the first request's arrival to the last request's end."""
     began = min(outcome.arrived_at for outcome in outcomes)
     return max(outcome.arrived_at + outcome.e2e_s for outcome in outcomes) - began
