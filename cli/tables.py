@@ -1,4 +1,4 @@
-"""Tables: for people at a terminal, and plain lines for whatever reads a pipe.
+"""Tables for people at a terminal, and plain lines for programs that read a pipe.
 
 At a terminal no word is ever cut: an id can be copied. Cells wrap between words; a table whose
 words do not fit its width is written as records, a field a line. In a pipe a row is a line, its
@@ -25,7 +25,7 @@ Row = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class TableText:
-    """A titled table of text; every row has a cell for each head."""
+    """A titled table of text; every row has a cell for each column head."""
 
     title: str
     heads: Row
@@ -33,11 +33,11 @@ class TableText:
 
     @classmethod
     def of(cls, title: str, heads: Sequence[str], rows: Iterable[Iterable[object]]) -> TableText:
-        """Build from cells of any type, as `str` writes them."""
+        """Build a table from cells of any type, converted by `str`."""
         return cls(title, tuple(heads), tuple(tuple(map(str, row)) for row in rows))
 
     def write(self, console: Console) -> None:
-        """Write to the console, as it is a terminal or not."""
+        """Write the table to the console, as a table or as plain lines."""
         if not console.is_terminal:
             _write(console, self.plain_lines())
         elif (table := self.drawn(console.width)) is not None:
@@ -46,7 +46,7 @@ class TableText:
             _write(console, self.record_lines())
 
     def drawn(self, width: int) -> Table | None:
-        """Draw for a terminal of this width; None where its words do not fit."""
+        """Draw the table for a terminal of this width; None if its words do not fit."""
         widths = fitting(self._extents(), width)
         return None if widths is None else self._drawn(widths)
 
@@ -67,7 +67,7 @@ class TableText:
                 yield f"  {name:<{width}}  {value}".rstrip()
 
     def _parts(self, row: Row) -> list[str]:
-        """Divide a row into cells: stacked ones side by side, and none with a tab."""
+        """Split a row into cells: stacked cells side by side, and no cell with a tab."""
         parts: list[str] = []
         for head, cell in zip(self.heads, row, strict=True):
             wanted = head.count("\n") + 1
@@ -76,7 +76,7 @@ class TableText:
         return parts
 
     def _extents(self) -> list[tuple[int, int]]:
-        """Measure in each column the longest word and the longest line."""
+        """Measure the longest word and the longest line of each column."""
         return [
             (
                 max(cell_len(word) for cell in cells for word in (*cell.split(), "")),
@@ -101,7 +101,7 @@ class TableText:
 
 
 def _write(console: Console, lines: Iterable[str]) -> None:
-    """Write lines as they are: rich would expand tabs."""
+    """Write lines unchanged: rich would expand tabs."""
     for line in lines:
         console.file.write(f"{line}\n")
 

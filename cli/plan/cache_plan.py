@@ -45,7 +45,7 @@ class CachePlan:
     offload: OffloadFit | None = None  # with --cpu-offload-gb: the part in host memory
     # Formats that fit only with some weights in host memory.
     with_offload: list[OffloadFit] = field(default_factory=list)
-    not_served: str | None = None  # the line that a start would end with; None: it is served
+    not_served: str | None = None  # the error with which a start would end; None: served
     context_tokens: int | None = None  # of the model; None: not served, or unknown
 
 

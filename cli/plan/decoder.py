@@ -112,7 +112,7 @@ class DecoderCounts:
 
     @property
     def shape(self) -> ModelShape:
-        """The costs of prefill: every token goes through the layers, only the last one further.
+        """The costs of prefill: each token passes the layers, only the last the output table.
 
         A step reads all but the input's embeddings, and of a mixture what its rows meet.
         """

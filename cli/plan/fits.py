@@ -51,7 +51,7 @@ class RankFit:
 
 
 def rank_fit(decoder: DecoderCounts, memory: MemoryFlags) -> RankFit | None:
-    """Fit a rank on its GPU; None for one rank. Raises UnsupportedModel if it does not divide."""
+    """Fit a rank on its GPU; None for one rank. Raises UnsupportedModel if indivisible."""
     ranks = memory.tensor_parallel
     if ranks == 1 or memory.pipeline_parallel > 1:
         return None

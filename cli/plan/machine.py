@@ -30,7 +30,7 @@ class WindowShape(msgspec.Struct, frozen=True):
 
     def positions(self, tokens: int, behind: int) -> float:
         """Count the query-key pairs of `tokens` tokens after `behind` others."""
-        whole = max(0, min(tokens, self.tokens - behind))  # whose context is not longer than it
+        whole = max(0, min(tokens, self.tokens - behind))  # tokens whose context fits the window
         return whole * behind + whole * whole / 2 + (tokens - whole) * self.tokens
 
 
@@ -67,7 +67,7 @@ class ModelShape(msgspec.Struct, frozen=True):
         return read, flops - sum(tokens * one.attention_flops for tokens, one in outside)
 
     def read_by(self, rows: int) -> float:
-        """Count weight bytes that a decode step reads: of experts, no more than rows can meet."""
+        """Count the weight bytes that a decode step reads: of experts only those rows can use."""
         one = self.step_bytes if self.row_bytes is None else self.row_bytes
         return min(self.step_bytes, rows * one)
 

@@ -1,1 +1,1 @@
-"""`ratoon serve`: processes, their restarts, what the operator reads."""
+"""`ratoon serve`: its processes, their restarts, and its output."""

@@ -28,21 +28,21 @@ ADDRESS_FILE = "server.json"
 
 
 class ServerAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """The URLs at which a server is reached from its own machine."""
+    """The URLs of a server for clients on its own machine."""
 
     url: str
     admin_url: str
     pid: int
-    has_supervisor: bool = False  # that of the engines, under `pid`
+    has_supervisor: bool = False  # whether `pid` is the engines' supervisor
 
 
 class AnothersFile(PrivateFileError):
-    """The file was written by another user: keys must not be sent to where it points."""
+    """The file belongs to another user: keys must not be sent to its address."""
 
 
 @contextmanager
 def address_told(data_dir: Path, address: ServerAddress) -> Iterator[None]:
-    """Keep the file there, and locked, while the block runs; OSError if it cannot be written."""
+    """Keep the address file, locked, while the block runs; OSError if it cannot be written."""
     file = tell_address(data_dir, address)
     try:
         yield
@@ -56,11 +56,11 @@ def address_told(data_dir: Path, address: ServerAddress) -> Iterator[None]:
 
 @contextmanager
 def found_by_commands(data_dir: Path, address: ServerAddress) -> Iterator[None]:
-    """Let commands that name this data directory find the server, also after `become`.
+    """Let commands with this data directory find the server, also after `become`.
 
     One that cannot write there, on a full disk, serves all the same; so does a second one.
     """
-    with suppress(PrivateFileError):  # what cannot be trusted is replaced
+    with suppress(PrivateFileError):  # an untrusted file is replaced
         if other := running_server(data_dir):
             words = f"ratoon: a server runs in {data_dir} already, at {other.url}: from now on "
             words += f"commands find this one, and that one with --url {other.url}"
@@ -75,7 +75,7 @@ def found_by_commands(data_dir: Path, address: ServerAddress) -> Iterator[None]:
 
 
 def tell_address(data_dir: Path, address: ServerAddress) -> IO[bytes]:
-    """Write the file; it counts until what is returned is closed, also by the process's end.
+    """Write the file; it is valid until the returned file is closed, or the process ends.
 
     Raises OSError. The file is locked before it gets its name: nobody ever sees it without.
     """
@@ -84,7 +84,7 @@ def tell_address(data_dir: Path, address: ServerAddress) -> IO[bytes]:
     file = open(fresh, "xb", opener=_private)  # noqa: SIM115 (the caller closes it)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.set_inheritable(file.fileno(), True)  # for a process that becomes another program
+        os.set_inheritable(file.fileno(), True)  # for a process that execs another program
         file.write(msgspec.json.encode(address))
         file.flush()
         _set_aside(data_dir)
@@ -97,7 +97,7 @@ def tell_address(data_dir: Path, address: ServerAddress) -> IO[bytes]:
 
 
 def running_server(data_dir: Path) -> ServerAddress | None:
-    """Find the last server that runs in this directory; None if there are only stale files.
+    """Find the last server that runs in this directory; None if all files are stale.
 
     Raises FileExposed, AnothersFile or PrivateFileDamaged where a file cannot be trusted.
     """
@@ -106,16 +106,16 @@ def running_server(data_dir: Path) -> ServerAddress | None:
 
 
 def _files(data_dir: Path) -> list[Path]:
-    """List the files of all servers, the last one first."""
+    """List the files of all servers, the last server's file first."""
     written: dict[Path, int] = {}
     for path in data_dir.glob(f"{ADDRESS_FILE}*"):
-        with suppress(FileNotFoundError):  # it has just ended
+        with suppress(FileNotFoundError):  # the server has just ended
             written[path] = path.stat().st_mtime_ns
     return sorted(written, key=lambda path: written[path], reverse=True)
 
 
 def _set_aside(data_dir: Path) -> None:
-    """Give the file of a server that runs another name, and remove those of servers that do not."""
+    """Rename a running server's file, and remove the files of servers that have ended."""
     for path in _files(data_dir):
         with suppress(FileNotFoundError):
             if not _is_locked(path):
@@ -125,7 +125,7 @@ def _set_aside(data_dir: Path) -> None:
 
 
 def _is_locked(path: Path) -> bool:
-    """Tell whether it is locked; never another user's file, which is not to be trusted."""
+    """Tell whether a server holds the file's lock; False for another user's, untrusted file."""
     try:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""A report of what is recognised of a model's chat template, as at the gateway's start."""
+"""A report on a model's chat template, as the gateway's start would read it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NO_TOOLS = "no format was recognised, requests with tools are refused without -
 
 @dataclass(frozen=True, slots=True)
 class TemplateFound:
-    """A chat template by its name, and what it cannot do; None where it is not used."""
+    """A chat template's name, and what it lacks; None if the template is not used."""
 
     name: str
     limits: list[Limit] | None
@@ -26,15 +26,15 @@ class TemplateFound:
 
 @dataclass(frozen=True, slots=True)
 class Chats:
-    """A model's chat templates and formats. Without a template that is used, chats are refused."""
+    """A model's chat templates and formats. Chats are refused if no template is used."""
 
     templates: list[TemplateFound]
-    tools: str | None  # the format of calls, as --tool-format names it
+    tools: str | None  # the format of calls, by its --tool-format name
     reasoning: str | None
 
 
 def chats_of(directory: Path, settings: ChatSettings) -> Chats:
-    """Read all that a start would find there; raise ModelRefused where a file ends it."""
+    """Read a model's chat templates and formats; raise ModelRefused for an invalid file."""
     own = None if settings.template is None else Path(settings.template)
     try:
         _, template, forms = read_chats(directory, settings)
@@ -57,7 +57,7 @@ def _reasoning(forms: AnswerForms) -> str | None:
 
 
 def in_lines(chats: Chats) -> list[str]:
-    """Describe the same for people: a line each."""
+    """Describe the templates and formats for people, a line each."""
     used = [one for one in chats.templates if one.limits is not None]
     if not used:
         return ["no default chat template: chats are refused, completions are served"]

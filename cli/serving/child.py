@@ -1,4 +1,4 @@
-"""One child process: started in its own session, its output read line by line, its group killed."""
+"""A child process: started in its own session, output read by line, its group killed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import cli
 from cli.serving import parent_death
 from engine.process import DRAIN_SIGNAL
 
-# The keys of the operator and of keys.env, and what by its name is a credential of anybody.
+# Keys of the operator and of keys.env, and all variables whose names suggest credentials.
 _CREDENTIAL = re.compile(
     r"RATOON_([A-Z0-9]+_)?KEY|.*PASSWORD"
     r"|(.*_)?(TOKEN|SECRET|API_?KEY|(SECRET|PRIVATE|ACCESS)_KEY(_ID)?)",
@@ -31,12 +31,12 @@ OnLine = Callable[[str], None]
 
 
 def python_command(module: str, *arguments: str) -> list[str]:
-    """Return the command line that runs `module` of this installation, from any directory."""
+    """Return the command line that runs `module` of this installation in any directory."""
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
 def python_environment() -> dict[str, str]:
-    """Return the environment for `python_command`: where its module is, and unbuffered output.
+    """Return the environment for `python_command`: module path, and unbuffered output.
 
     Keys and other credentials are not in it: no module reads one from there.
     """
@@ -48,12 +48,12 @@ def python_environment() -> dict[str, str]:
 
 
 def hub_tokens() -> dict[str, str]:
-    """Return variables for a child that fetches a model from the hub itself."""
+    """Return the hub's variables, for a child that downloads a model itself."""
     return {name: os.environ[name] for name in _HUB_TOKENS if name in os.environ}
 
 
 class Child:
-    """A running process and its output. All methods are for one event loop."""
+    """A running process and its output; for one event loop."""
 
     def __init__(self, process: asyncio.subprocess.Process, reading: asyncio.Task[None]) -> None:
         self._process = process
@@ -61,13 +61,13 @@ class Child:
 
     @classmethod
     async def start(cls, command: Sequence[str], on_line: OnLine) -> Child:
-        """Start `command`; both its outputs go to `on_line`. It dies when this process does.
+        """Start `command`; both its outputs go to `on_line`. It dies with this process.
 
         It has a session of its own: a Ctrl-C at the terminal reaches the parent alone, which
         then ends its children in order.
         """
         tied = [sys.executable, "-I", "-S", parent_death.__file__, str(os.getpid()), *command]
-        # A pipe of our own: with asyncio's, some versions of Python see the exit only when the pipe
+        # Our own pipe: with asyncio's, some versions of Python see the exit only when the pipe
         # is closed, and processes that the child started can keep it open for ever.
         output, its_output = os.pipe()
         reading = asyncio.create_task(_read_lines(output, on_line))
@@ -86,26 +86,26 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """The process id, which is also that of its group."""
+        """The process id, which is also the id of its process group."""
         return self._process.pid
 
     def terminate(self) -> None:
-        """Ask it to end."""
+        """Ask the process to end, by SIGTERM."""
         with suppress(ProcessLookupError):
             self._process.terminate()
 
     def drain(self) -> None:
-        """Ask an engine to end once it has finished what it has."""
+        """Ask an engine to end once its requests have ended."""
         with suppress(ProcessLookupError):
             self._process.send_signal(DRAIN_SIGNAL)
 
     def kill(self) -> None:
-        """End it and whatever it started."""
+        """Kill the process and all processes in its group."""
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
 
     async def wait(self) -> int:
-        """Wait for its end; kill its process group, read its output, and return its exit status."""
+        """Wait for the process's end; kill its group, read its output, return its exit status."""
         status = await self._process.wait()
         self.kill()
         # Processes that left the group live on, and may keep the pipe open.

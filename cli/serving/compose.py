@@ -1,4 +1,4 @@
-"""The way from flags to configs: the one place where processes' settings are composed.
+"""The composition of processes' configs from flags, all in one place.
 
 Knows: which flag goes into which field, and which values exclude each other. Pure.
 """
@@ -80,7 +80,7 @@ def gateway_config(
 
 
 def checked_bounds(flags: Bounds) -> Bounds:
-    """Check the bounds; raise BadSetting where a body that may be sent could never be taken in."""
+    """Return the bounds; raise BadSetting if a body of allowed size would exceed memory bounds."""
     if flags.max_tenant_body_bytes < flags.max_body_bytes:
         raise BadSetting(
             "--max-tenant-body-bytes",
@@ -96,7 +96,7 @@ def checked_bounds(flags: Bounds) -> Bounds:
 
 
 def checked_prices(flags: PriceFlags) -> Prices:
-    """Return the prices; raise BadSetting where a cached token costs more than a computed one."""
+    """Return the prices; raise BadSetting if a cached token costs more than a computed token."""
     if flags.price_cached > flags.price_computed:
         raise BadSetting("--price-cached", f"{flags.price_cached:g} is more than --price-computed")
     return Prices(
@@ -105,7 +105,7 @@ def checked_prices(flags: PriceFlags) -> Prices:
 
 
 def check_endpoint(url: str | None) -> None:
-    """Raise BadSetting if `url` is malformed or has credentials, which others could see."""
+    """Raise BadSetting for a malformed `url`, or one with credentials, which others could see."""
     if url is None:
         return
     try:
@@ -121,7 +121,7 @@ def check_endpoint(url: str | None) -> None:
 
 
 def check_origins(text: str | None) -> None:
-    """Raise BadSetting if one of the origins is none."""
+    """Raise BadSetting for a malformed origin."""
     try:
         origins_in(text)
     except ValueError as error:
@@ -129,7 +129,7 @@ def check_origins(text: str | None) -> None:
 
 
 def check_tool_format(name: str | None) -> None:
-    """Raise BadSetting for an unknown format of calls."""
+    """Raise BadSetting for an unknown format of tool calls."""
     names = tool_format_names()
     if name is not None and name not in names:
         raise BadSetting("--tool-format", f"{name!r} is none of {', '.join(names)}")
@@ -144,7 +144,7 @@ def check_variables(spelled: str | None) -> None:
 
 
 def checked_redis_url(flags: Shared) -> None:
-    """Raise BadSetting if the URL is malformed or has a password, which others could see."""
+    """Return the URL; raise BadSetting if malformed or with a password, which others could see."""
     if flags.redis_url is None:
         if flags.redis_password_file is not None:
             raise BadSetting("--redis-password-file", "it needs --redis-url")
@@ -161,7 +161,7 @@ def checked_redis_url(flags: Shared) -> None:
 
 
 def checked_socket(socket: str) -> str:
-    """Make a Unix socket's path absolute; raise BadSetting for an address that none can have."""
+    """Make a Unix socket's path absolute; raise BadSetting for an invalid address."""
     if is_tcp(socket):
         return _checked_address(socket)
     path = str(Path(socket).absolute())
@@ -177,13 +177,13 @@ def _check_length(flag: str, path: str) -> None:
 
 
 def check_role(config: EngineConfig) -> None:
-    """Raise BadSetting for an engine of prompts from which no other could fetch its blocks."""
+    """Raise BadSetting for a prefill engine from which no engine could fetch blocks."""
     if config.process.role == "prefill" and config.process.exchange is None:
         raise BadSetting("--role", "prefill needs --exchange, where others fetch what it computes")
 
 
 def _checked_exchange(flags: EngineConfig, socket: str) -> str | None:
-    """Check where others fetch blocks; raise BadSetting where that is none, or has no key."""
+    """Return the exchange's address; raise BadSetting if it is invalid or has no key."""
     exchange = flags.process.exchange
     if exchange is None:
         return None
@@ -204,7 +204,7 @@ def _checked_exchange(flags: EngineConfig, socket: str) -> str | None:
 
 
 def _check_port(exchange: str, socket: str) -> None:
-    """Raise BadSetting where the port of `exchange` is one of `socket`'s."""
+    """Raise BadSetting if `exchange` and `socket` share a port."""
     (host, port), (its_host, its) = host_and_port(exchange), host_and_port(socket)
     is_its = port in (its, its + 1) and (host == its_host or {host, its_host} & set(EVERYWHERE))
     if is_its:
@@ -223,11 +223,11 @@ def _checked_address(socket: str) -> str:
 
 
 def base_url(host: str, port: int) -> str:
-    """Return the URL at which a server that listens on `host` is reached from this machine."""
+    """Return the URL, on this machine, of a server that listens on `host`."""
     host = _EVERYWHERE.get(host, host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def admin_url(host: str, port: int, admin_host: str, admin_port: int | None) -> str:
-    """Return the URL of the admin routes, which are on `port` unless they have their own."""
+    """Return the URL of the admin routes: on their own port, or else on `port`."""
     return base_url(host, port) if admin_port is None else base_url(admin_host, admin_port)

@@ -1,4 +1,4 @@
-"""The greeting of `ratoon serve` once it serves: where, and calls that work as typed."""
+"""The greeting of `ratoon serve` once it is ready: its URL, and calls to copy."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ or at {page}, with RATOON_ADMIN_KEY of the keys' file.
 def greeting(
     url: str, model: str, keys_file: Path, page: str | None = None, *, created: bool = False
 ) -> str:
-    """Write the greeting: the URL, the keys' file, a first call and one that uses the cache.
+    """Write the greeting: the URL, the keys' file, a first call and a call that uses the cache.
 
     `page` is the URL of the operator's page, if there is one. `created`: this start made the keys
     and the tenants, so it says what there is now.

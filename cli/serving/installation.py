@@ -1,4 +1,4 @@
-"""The needs of a server before it starts: state and keys, a socket directory, free ports."""
+"""The needs of a server before its start: state and keys, a socket directory, free ports."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from gateway.state.sqlite.file import DatabaseFault
 from gateway.state.sqlite.schema import SchemaTooNew
 
 SOCKET_NAME = "engine.sock"
-_SOCKET_NAMES = "engine*.sock*"  # of replicas too, and of heartbeats
+_SOCKET_NAMES = "engine*.sock*"  # also of replicas and heartbeats
 _PREFIX = "ratoon-serve-"
-_REDIS_S = 5.0  # a start may wait longer for Redis than a request
+_REDIS_S = 5.0  # a start waits longer for Redis than a request does
 
 
 def first_start(
     data_dir: Path, admin_key: str | None, shared: Shared = ALONE, *, new_state: bool = False
 ) -> FirstStart:
-    """Create state and keys if there are none; BadSetting if what exists cannot be used."""
+    """Create state and keys if missing; raise BadSetting if existing files cannot be used."""
     patient = replace(shared, redis_timeout_s=max(shared.redis_timeout_s, _REDIS_S))
     start = ensure_first_start(
         data_dir, clock=time.time, admin_key=admin_key, shared=patient, new_state=new_state
@@ -56,7 +56,7 @@ def first_start(
 
 @contextmanager
 def runtime_directory() -> Iterator[Path]:
-    """Make a directory for sockets, open to its owner alone (0700); remove it at the end.
+    """Make a socket directory that only its owner may open (0700); remove it at the end.
 
     Those that a killed server left are removed before.
     """
@@ -69,7 +69,7 @@ def runtime_directory() -> Iterator[Path]:
 
 
 def check_port_free(port_flag: str, host_flag: str, host: str, port: int) -> None:
-    """Raise BadSetting if the port is in use or not allowed, or the address not this machine's.
+    """Raise BadSetting if the port is in use or forbidden, or the address is not local.
 
     It names the flag that has to change.
     """

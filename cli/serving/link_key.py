@@ -1,4 +1,4 @@
-"""The key of a link over TCP: where its file is, and who makes it.
+"""The key of a TCP link between gateway and engine: its file, and its creation.
 
 The engine makes it at its first start; the operator copies it to the gateways' machines. Knows:
 the file. Does not know: what the key protects (`engine/link/tcp/curve.py`).
@@ -20,7 +20,7 @@ FLAG = "--link-key-file"
 
 
 def link_key_file(socket: str, given: Path | None, data_dir: Path, *, make: bool) -> str | None:
-    """Find the key's file of an engine at `socket`; None for a Unix socket.
+    """Find the key file for an engine at `socket`; None for a Unix socket.
 
     `given` counts before the one in `data_dir`. With `make` it is made where there is none.
     BadSetting where it is none.
@@ -36,7 +36,7 @@ def link_key_file(socket: str, given: Path | None, data_dir: Path, *, make: bool
 
 
 def key_of_found_engines(given: Path | None, data_dir: Path) -> str:
-    """Find the key's file of engines that may be found over TCP.
+    """Find the key file for engines that gateways may find over TCP.
 
     That of `data_dir` may come later: the first engine makes it, and engines on Unix sockets need
     none. BadSetting where it is there and none.
@@ -54,7 +54,7 @@ def _checked(path: Path) -> str:
 
 
 def _make(path: Path) -> None:
-    """Make the key, unless it is there."""
+    """Create the key unless it exists."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     _, secret = zmq.curve_keypair()
     try:

@@ -30,7 +30,7 @@ def checked_source(
     *,
     of: Machine | None = None,
 ) -> ModelSource:
-    """Find the directory of `model`, whose files are all there and can be served.
+    """Find the directory of `model`; check that its files are complete and can be served.
 
     What describes the model is looked at before its weights are downloaded. Raises ModelNotFound,
     ModelRefused where an engine of these settings would end, BadSetting where they are wrong. `of`
@@ -48,7 +48,7 @@ def checked_source(
 
 
 def check_defaults(directory: Path) -> None:
-    """Raise ModelRefused for a default in generation_config.json that no request could have."""
+    """Raise ModelRefused for a default in generation_config.json that no request could set."""
     try:
         read_sampling_defaults(directory)
     except GenerationConfigBroken as error:
@@ -56,7 +56,7 @@ def check_defaults(directory: Path) -> None:
 
 
 def served_model(source: ModelSource, engine: EngineConfig, *, has_weights: bool) -> ModelConfig:
-    """Read the model; raise ModelRefused with the line a start would end with, or BadSetting."""
+    """Read the model; raise ModelRefused with the error of a start, or BadSetting."""
     try:
         return check_served(
             source.directory,

@@ -1,4 +1,4 @@
-"""The model's source: from --model to a directory on this machine and the name clients use.
+"""The model's source: its local directory and the name for clients, from --model.
 
 Knows: the embedded model's place, what a model directory must hold, what a hub id looks like, which
 files of a repository are wanted (never pickles). Does not know: what is inside the files
@@ -27,7 +27,7 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 DESCRIPTION_PATTERNS = ("*.json", "*.jinja", "*.model")
 WEIGHT_PATTERNS = ("*.safetensors",)
-# Further copies of the weights in other formats.
+# Copies of the weights in other formats.
 IGNORED_PATTERNS = ("original/*", "consolidated*", "onnx/*")
 
 Download = Callable[[str, LoadFormat], Path]
@@ -37,15 +37,15 @@ Fetch = Callable[[str, Sequence[str]], str]
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """A model's directory and the name clients call it by."""
+    """A model's directory, and its name for clients."""
 
     directory: Path
     name: str
 
 
 def download(repo_id: str, load_format: LoadFormat, fetch: Fetch | None = None) -> Path:
-    """Download what is needed of the model `repo_id`, or raise ModelNotFound."""
-    # Imported here: the hub's client takes 0.3 s to load, and most models are on this machine.
+    """Download the files needed of the model `repo_id`; raise ModelNotFound."""
+    # Imported here: the hub's client takes 0.3 s to load, and most models are local.
     from huggingface_hub import errors, snapshot_download
 
     def from_hub(repo_id: str, patterns: Sequence[str]) -> str:
@@ -78,14 +78,14 @@ def download(repo_id: str, load_format: LoadFormat, fetch: Fetch | None = None) 
 
 
 def _first_line(error: Exception) -> str:
-    """Return the line that says what happened; ids of requests and advice follow it."""
+    """Return an error's first line; request ids and advice follow it."""
     return str(error).strip().partition("\n")[0]
 
 
 def resolve(
     model: str, load_format: LoadFormat = "safetensors", download: Download = download
 ) -> ModelSource:
-    """Find the directory and served name of `model`; raise ModelNotFound when there is none."""
+    """Find the directory and served name of `model`; raise ModelNotFound if there is none."""
     if model == EMBEDDED:
         return ModelSource(_complete(Path(str(files("handbook") / "model")), model), EMBEDDED)
     path = Path(expanduser(model))
@@ -114,7 +114,7 @@ def _complete(directory: Path, model: str) -> Path:
 
 
 def _refuse_what_it_is(directory: Path, model: str) -> None:
-    """Raise ModelRefused for weights without a config, if they say what they are instead."""
+    """Raise ModelRefused for weights without a config, naming their format if known."""
     try:
         refuse_other_weights(directory)
     except ModelError as error:

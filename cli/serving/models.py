@@ -1,4 +1,4 @@
-"""`ratoon models`: which models are served, and whether one is. From the registry that serves them.
+"""`ratoon models`: the models that can be served, from the registry of the engine.
 
 No torch, and nothing is started.
 """
@@ -39,7 +39,7 @@ Asked = Annotated[
     ),
 ]
 
-# As 'ratoon serve' has them.
+# The defaults of 'ratoon serve'.
 Template = Annotated[str | None, GATEWAY_FLAGS["chat_template"].option("chat_template", None)]
 Variables = Annotated[
     str | None,
@@ -50,7 +50,7 @@ ToolFormatName = Annotated[str | None, GATEWAY_FLAGS["tool_format"].option("tool
 
 @dataclass(frozen=True, slots=True)
 class ServedArchitecture:
-    """A name in `architectures` of config.json, and models that have it."""
+    """A name in `architectures` of config.json, and models that use it."""
 
     name: str
     examples: tuple[str, ...]
@@ -58,19 +58,19 @@ class ServedArchitecture:
 
 @dataclass(frozen=True, slots=True)
 class WhatIsServed:
-    """The choices that config.json has: architecture, weights, dtype, rope and types of KV."""
+    """The served values of config.json: architecture, weights, dtype, rope and KV types."""
 
     architectures: list[ServedArchitecture]
-    weight_formats: list[str]  # `quant_method`; the first is of files that have none
-    compressed_tensors: list[str]  # `format`, where that is the method
+    weight_formats: list[str]  # values of `quant_method`; the first stands for files without it
+    compressed_tensors: list[str]  # values of `format`, for that method
     dtypes: list[str]
     kv_dtypes: list[str]
-    ropes: list[str]  # `rope_type`
+    ropes: list[str]  # values of `rope_type`
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A model that is served."""
+    """The properties of a model that is served."""
 
     model: str
     family: str
@@ -78,7 +78,7 @@ class Served:
     context: int  # tokens
     weight_format: str
     dtype: str | None  # None: the files do not say
-    chats: Chats | None  # None: only config.json was asked about
+    chats: Chats | None  # None: only config.json was given
 
 
 def models(
@@ -120,7 +120,7 @@ def models(
 
 
 def what_is_served(served: ServedModels = SERVED) -> WhatIsServed:
-    """Return the registry, as data."""
+    """Return the registry as data."""
     return WhatIsServed(
         architectures=[
             ServedArchitecture(name, one.examples) for name, one in served.architectures.items()

@@ -1,4 +1,4 @@
-"""A check that an engine can keep so many GiB of weights in host memory, before it starts.
+"""A check, before the start, that an engine can keep so many GiB of weights in host memory.
 
 The engine would need seconds to say it. Counted are the matrices of layers, without norms and
 biases, so what is refused here is refused there; what is not may still be.
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from cli.serving.replicas import Machine
 
 _FLAG = "--cpu-offload-gb"
-_MORE = 1.05  # times as much that a layer may have with its norms and biases
+_MORE = 1.05  # factor for a layer's norms and biases
 
 
 def check_offload(model: ModelConfig, engine: EngineConfig, of: Machine | None) -> None:
-    """Raise BadSetting if layers have less, or would free nothing, or the host has no room.
+    """Raise BadSetting if layers have less, nothing would be freed, or the host lacks memory.
 
     `of` is the machine of the engine, if it is this one, with the memory that it may take.
     """
@@ -47,7 +47,7 @@ def check_offload(model: ModelConfig, engine: EngineConfig, of: Machine | None) 
 
 
 def _host_bytes(sizes: list[int], gib: float) -> int:
-    """Count what one rank would keep there, at least; raise BadSetting where it cannot be."""
+    """Count the least bytes that a rank keeps in host memory; raise BadSetting if impossible."""
     total = sum(sizes)
     wanted = gib if gib * GIB > _MORE * total else min(gib, total / GIB)
     try:
@@ -58,7 +58,7 @@ def _host_bytes(sizes: list[int], gib: float) -> int:
 
 
 def _sizes_by_stage(model: ModelConfig, engine: EngineConfig, dtype: str) -> list[list[int]]:
-    """List the bytes of each layer of one rank of each stage."""
+    """List the layer sizes of one rank in each stage, in bytes."""
     sizes = layer_bytes(
         shard_layers(model.layers, engine.ranks.tensor_parallel), model.weight_format, dtype
     )
@@ -70,7 +70,7 @@ def _sizes_by_stage(model: ModelConfig, engine: EngineConfig, dtype: str) -> lis
 
 
 def _dtype(model: ModelConfig, engine: EngineConfig, of: Machine | None) -> str:
-    """Return the type of plain weights; the widest one where that is not known."""
+    """Return the dtype of plain weights; the widest dtype if unknown."""
     if engine.model.dtype != "auto":
         return engine.model.dtype
     on_gpu = engine.process.device == "cuda" or (

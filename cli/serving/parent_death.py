@@ -1,4 +1,4 @@
-"""A script that runs a command and ends it with its parent, even if SIGKILL killed that.
+"""A script that runs a command and ends it when its parent dies, even by SIGKILL.
 
 It is a script and not a hook between fork and exec, because such hooks are unsafe with threads.
 usage: python parent_death.py PARENT_PID COMMAND [ARGUMENT ...]
@@ -16,7 +16,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with(parent: int) -> None:
-    """Have the kernel kill this process when `parent` dies; exit if it already has."""
+    """Have the kernel kill this process when `parent` dies; exit if it is dead already."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent:
@@ -24,7 +24,7 @@ def die_with(parent: int) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Tie this process to its parent, then become the command (the tie survives exec)."""
+    """Tie this process to its parent, then exec the command (the tie survives exec)."""
     parent, *command = arguments
     die_with(int(parent))
     os.execvp(command[0], command)

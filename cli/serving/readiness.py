@@ -1,4 +1,4 @@
-"""The supervisor's question to the gateway, asked again and again: which processes answer.
+"""The supervisor's repeated probe of the gateway: which processes answer.
 
 Knows: the gateway's /readyz. It is asked by the standard library: the command line's HTTP client
 would be a third of what the supervisor loads. Does not know: what is done about silence
@@ -19,10 +19,10 @@ from cli.serving.serving_state import GATEWAY, ChildName
 from cli.serving.watch import Probed
 
 _TIMEOUT_S = 2.0
-# Not "stalled": such an engine may go on, and the gateway gives it up if it does not.
+# Not "stalled": such an engine may recover, and otherwise the gateway gives it up.
 # With a full disk an engine is ready too; with a damaged state there is nothing to announce.
 _READINESS = {"ready": True, "disk_full": True, "not_ready": False}
-# Nor "stalled" here. One that is "refused" lives, and is never ready: it must not be taken for one.
+# Not "stalled" here either. A "refused" engine lives but is never ready: it must not count as such.
 _ANSWERS = {"ready": True, "draining": True, "absent": False}
 
 
@@ -37,7 +37,7 @@ class _Readiness(msgspec.Struct, frozen=True):
 
 
 async def probe(url: str, engines: Sequence[ChildName]) -> Probed:
-    """Ask the gateway's /readyz which processes answer.
+    """Fetch the gateway's /readyz; return the processes that answer.
 
     A gateway that refuses the connection or breaks it off is not known to hang: it may not listen
     yet, or be stopping. Nor is one that refuses it by a 503, because it has too many. One that
@@ -56,7 +56,7 @@ async def probe(url: str, engines: Sequence[ChildName]) -> Probed:
 
 
 def _body(url: str) -> bytes:
-    """Fetch the body at `url`, whatever the status; raise OSError where nobody listens."""
+    """Fetch the body of `url`, whatever the status; raise OSError if no server listens."""
     place = urlsplit(url)
     with closing(HTTPConnection(place.netloc, timeout=_TIMEOUT_S)) as connection:
         connection.request("GET", place.path)
@@ -64,7 +64,7 @@ def _body(url: str) -> bytes:
 
 
 def _answering(health: _Readiness, engines: Sequence[ChildName]) -> Probed:
-    """Read which engines answer: one alone by the status, several each by its own state."""
+    """Return the engines that answer: a single engine by the status, several by their states."""
     if not health.replicas:
         return dict.fromkeys(engines, _READINESS.get(health.status))
     replicas = zip(engines, health.replicas.values(), strict=False)

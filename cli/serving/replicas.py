@@ -1,4 +1,4 @@
-"""The parts of one machine that each of its engines gets: a share, a GPU, its places.
+"""The parts of a machine that each of its engines gets: memory, GPUs, sockets, directories.
 
 Knows: how things are divided. Pure, but for `machine`, which looks.
 """
@@ -25,19 +25,19 @@ _DRIVER = Path("/proc/driver/nvidia/gpus")
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The resources of a machine that engines divide."""
+    """The resources of a machine that its engines divide."""
 
     num_cores: int
-    free_bytes: int  # of the host's memory
-    gpus: tuple[str, ...]  # as CUDA_VISIBLE_DEVICES names them
+    free_bytes: int  # free host memory
+    gpus: tuple[str, ...]  # by their names in CUDA_VISIBLE_DEVICES
 
     def shared_by(self, engines: int) -> Machine:
-        """Return the machine as each of so many engines has it; each has some of its GPUs."""
+        """Return each engine's part of the machine, with some of its GPUs, for so many engines."""
         return Machine(self.num_cores, self.free_bytes // engines, self.gpus)
 
 
 def machine() -> Machine:
-    """Look at this machine, as it is now."""
+    """Return the present resources of this machine."""
     visible = os.environ.get(_VISIBLE)
     if visible is None:
         count = len(list(_DRIVER.iterdir())) if _DRIVER.is_dir() else 0
@@ -48,17 +48,17 @@ def machine() -> Machine:
 
 
 def child_names(count: int) -> list[ChildName]:
-    """Name the engines' processes: `engine`, or `engine-0` and so on as the gateway counts."""
+    """Name the engine processes: `engine`, or `engine-0` and so on, in the gateway's order."""
     return [ENGINE] if count == 1 else [f"{ENGINE}-{number}" for number in range(count)]
 
 
 def sockets(socket: str, count: int) -> list[str]:
-    """Return the Unix socket of each, beside `socket`."""
+    """Return the Unix socket of each engine, beside `socket`."""
     return [str(_numbered(Path(socket), number)) for number in range(count)]
 
 
 def replica_configs(config: EngineConfig, count: int, of: Machine) -> list[EngineConfig]:
-    """Divide a machine among `count` engines; `config` is that of one alone.
+    """Divide a machine among `count` engines; `config` is for a single engine.
 
     Several of one rank fetch blocks from each other. The first keeps the directory of blocks that
     one alone has, and so its blocks.
@@ -87,7 +87,7 @@ def replica_configs(config: EngineConfig, count: int, of: Machine) -> list[Engin
 
 
 def with_roles(configs: Sequence[EngineConfig], prefill: int) -> list[EngineConfig]:
-    """Give the first `prefill` of the configs the role to compute prompts for the others.
+    """Give the first `prefill` configs the role of prefilling for the other engines.
 
     BadSetting where no others are left, or could not fetch what these compute.
     """
@@ -106,7 +106,7 @@ def with_roles(configs: Sequence[EngineConfig], prefill: int) -> list[EngineConf
 
 
 def environments(config: EngineConfig, count: int, gpus: Sequence[str]) -> list[dict[str, str]]:
-    """Return each engine's variables beside its parent's; raise BadSetting for too few GPUs."""
+    """Return each engine's additional variables; raise BadSetting for too few GPUs."""
     if count == 1 or config.process.device == "cpu" or not gpus:
         return [{} for _ in range(count)]
     each = config.ranks.num_ranks

@@ -1,4 +1,4 @@
-"""The output of `ratoon serve`, for a terminal or for a log: lines, and a greeting.
+"""The output of `ratoon serve`, to a terminal or a log: lines and a greeting.
 
 The supervisor loads no library for it where nobody looks on.
 """
@@ -23,7 +23,7 @@ class StderrScreen:
 
     def __init__(self, loading: str, greeting: str, console: Console | None = None) -> None:
         self._greeting = greeting
-        self._lost = 0  # lines that nobody could write
+        self._lost = 0  # lines that could not be written
         self._console = console or _terminal()
         self._status = self._console.status(loading) if self._console is not None else None
         if self._status is not None:
@@ -32,11 +32,11 @@ class StderrScreen:
             self.say(loading)
 
     def say(self, text: str) -> None:
-        """Print a line of our own, told apart from the children's."""
+        """Print a line of the supervisor, distinct from the children's lines."""
         self._print(f"ratoon: {text}", "bold")
 
     def child_says(self, name: ChildName, line: str) -> None:
-        """Print a child's line, dimmed and marked with whose it is.
+        """Print a child's line, dimmed and marked with the child's name.
 
         A record of the access log in JSON is for programs: where nobody looks on, it goes to
         standard output as it is.
@@ -47,12 +47,12 @@ class StderrScreen:
             self._print(f"{name}| {line}", "dim")
 
     def announce(self) -> None:
-        """Print the greeting in place of the spinner; unwrapped, so that it can be copied."""
+        """Print the greeting in place of the spinner, unwrapped so that it can be copied."""
         self.close()
         self._write(self._greeting, err=False)
 
     def close(self) -> None:
-        """Give the terminal back."""
+        """Release the terminal."""
         if self._status is not None:
             self._status.stop()
 
@@ -63,13 +63,13 @@ class StderrScreen:
             self._console.print(line, style=style, soft_wrap=True, markup=False, highlight=False)
 
     def _log(self, line: str, *, err: bool = True) -> None:
-        """Write a line; before it, how many could not be written, once there is room again."""
+        """Write a line, after the number of lines lost since the last successful write."""
         if self._lost and self._write(f"ratoon: {self._lost} lines could not be written"):
             self._lost = 0
         self._lost += not self._write(line, err=err)
 
     def _write(self, text: str, *, err: bool = True) -> bool:
-        """Write, and tell whether it worked: a log on a full disk must not end what it is about."""
+        """Write; return whether it worked: a full disk must not end the server."""
         try:
             write_line(text, err=err)
         except OSError:
@@ -78,7 +78,7 @@ class StderrScreen:
 
 
 def _terminal() -> Console | None:
-    """Return the terminal that standard error is, or None: then nobody looks on."""
+    """Return standard error's terminal; None if it is not a terminal."""
     if not sys.stderr.isatty():
         return None
     from rich.console import Console  # slow to load

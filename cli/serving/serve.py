@@ -1,4 +1,4 @@
-"""`ratoon serve`: gateway and engine together; `ratoon gateway`: it alone.
+"""`ratoon serve`: gateway and engine together; `ratoon gateway`: the gateway alone.
 
 A command composes the configs, makes what is missing, and becomes what runs (exec): the supervisor
 of both (`supervise.py`), or one process alone, which is under a supervisor of one's own, so that
@@ -67,7 +67,7 @@ def serve(
 
         ratoon serve --model Qwen/Qwen3-8B --dtype bfloat16 --replicas 4
     """
-    del config_file  # its settings are the flags' defaults by now
+    del config_file  # its settings are already the flags' defaults
     source = checked_source(model.model, engine, of=machine().shared_by(replicas.replicas))
     if gateway.generation_config == "auto":
         check_defaults(source.directory)
@@ -122,8 +122,8 @@ def gateway(
 
         ratoon gateway --model ~/models/qwen3-8b --find-engines --redis-url redis://redis:6379/0
     """
-    del config_file  # its settings are the flags' defaults by now
-    source = resolve(model.model, "dummy")  # of a hub model, all but the weights
+    del config_file  # its settings are already the flags' defaults
+    source = resolve(model.model, "dummy")  # of a hub model all files but the weights
     finds_all = gateway.find_engines and socket.socket is None
     places = [] if finds_all else meeting_place(model, socket).split(",")
     if gateway.find_engines:
@@ -160,27 +160,27 @@ def commands(
 
 
 def check_ports(gateway: GatewayFlags) -> None:
-    """Raise BadSetting for a taken port: another server's /readyz must not pass for ours."""
+    """Raise BadSetting for a port in use: another server's /readyz must not pass for ours."""
     check_port_free("--port", "--host", gateway.host, gateway.port)
     if gateway.admin_port is not None:
         check_port_free("--admin-port", "--admin-host", gateway.admin_host, gateway.admin_port)
 
 
 def address_of(gateway: GatewayFlags) -> ServerAddress:
-    """Return where the server of this process is reached."""
+    """Return the address at which this process's server is reached."""
     url = base_url(gateway.host, gateway.port)
     admin = admin_url(gateway.host, gateway.port, gateway.admin_host, gateway.admin_port)
     return ServerAddress(url=url, admin_url=admin, pid=os.getpid())
 
 
 def readiness_url(gateway: GatewayFlags) -> str:
-    """Return the URL where the gateway says whether its engine takes requests."""
+    """Return the URL of the gateway's readiness, which includes its engine's."""
     admin_port = gateway.admin_port
     return admin_url(gateway.host, gateway.port, gateway.admin_host, admin_port) + "/readyz"
 
 
 def patience(gateway: GatewayFlags, engine: EngineFlags) -> Policy:
-    """Compose the supervisor's policy: each child has its own grace, and a margin, to stop."""
+    """Compose the supervisor's policy: each child may stop within its own grace and a margin."""
     default = Policy()
     engine_s = engine.process.grace_s + engine.cache.spill_grace_s
     return Policy(
@@ -190,7 +190,7 @@ def patience(gateway: GatewayFlags, engine: EngineFlags) -> Policy:
 
 
 def meeting_place(model: ModelFlags, socket: SocketFlags) -> str:
-    """Return the address of --socket, or the socket in the data directory."""
+    """Return the --socket address, or the socket in the data directory."""
     return socket.socket or str(model.data_dir.absolute() / SOCKET_NAME)
 
 

@@ -1,4 +1,4 @@
-"""The values of the supervisor's decisions: events, actions, and what is known of each child.
+"""The values of the supervisor's decisions: events, actions, and the state of each child.
 
 Knows: names and fields. Does not know: what follows from an event (`supervisor`), or how an action
 is carried out (`watch`).
@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 
 from gateway.processes.backoff import Backoff
 
-ChildName: TypeAlias = str  # "gateway"; all others are engines
+ChildName: TypeAlias = str  # "gateway", or an engine's name
 ServingPhase = Literal["serving", "draining", "stopping", "done"]
 RestartStep = Literal["waits", "ends", "starts"]
 GATEWAY: ChildName = "gateway"
@@ -28,14 +28,14 @@ class OfChild:
 
 @dataclass(frozen=True)
 class Exited(OfChild):
-    """A child is gone; a negative status is the signal that killed it."""
+    """The event that a child has exited; a negative status is the signal that killed it."""
 
     status: int
 
 
 @dataclass(frozen=True)
 class Ready(OfChild):
-    """A child answers: the gateway to HTTP; of an engine the gateway says so.
+    """The event that a child answers: the gateway by HTTP, an engine by the gateway's report.
 
     `engine_id` is new for each process of an engine; None where it is not told.
     """
@@ -44,17 +44,17 @@ class Ready(OfChild):
 
 
 class Silent(OfChild):
-    """A child does not answer."""
+    """The event that a child does not answer."""
 
 
 @dataclass(frozen=True)
 class StopRequested:
-    """SIGTERM or SIGINT; a second one ends the wait for streams, a third one kills."""
+    """SIGTERM or SIGINT; a second signal ends the wait for streams, a third kills."""
 
 
 @dataclass(frozen=True)
 class RestartRequested:
-    """SIGUSR1: the engines are to be restarted, one after the other."""
+    """SIGUSR1: a request to restart the engines, one after another."""
 
 
 @dataclass(frozen=True)
@@ -71,21 +71,21 @@ class Terminate(OfChild):
 
 
 class Drain(OfChild):
-    """The action of asking an engine to end once it has finished what it has."""
+    """The action of asking an engine to end once its requests have ended."""
 
 
 class Kill(OfChild):
-    """The action of ending a child."""
+    """The action of killing a child."""
 
 
 @dataclass(frozen=True)
 class Announce:
-    """The action of telling the operator how to use what is being served."""
+    """The action of showing the operator how to use the server."""
 
 
 @dataclass(frozen=True)
 class Say:
-    """A line for the operator."""
+    """The action of printing a line for the operator."""
 
     text: str
 
@@ -96,77 +96,77 @@ Action = StartChild | Terminate | Drain | Kill | Announce | Say
 
 @dataclass(frozen=True, slots=True)
 class ChildPatience:
-    """The time that one child is given, in seconds."""
+    """The time limits of one child, in seconds."""
 
-    stop_s: float  # until it has stopped; its own grace and a margin
-    silent_s: float  # until one that does not answer does so again
+    stop_s: float  # until the child has stopped: its own grace and a margin
+    silent_s: float  # until a silent child must answer again
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The supervisor's patience, in seconds and counts."""
+    """The supervisor's limits, in seconds and counts."""
 
-    backoff: Backoff = Backoff()  # with a child that dies
-    max_unready_runs: int = 3  # deaths of one that was never ready: it will not get better
-    hopeless_status: int = 2  # with which a child says that it cannot start
-    refused_status: int = 3  # with which the engine says that it never will, for this model
-    # A gateway that many clients keep busy may be slow to answer, and its end cuts their streams.
+    backoff: Backoff = Backoff()  # between restarts of a child that dies
+    max_unready_runs: int = 3  # deaths of a child that was never ready: it will not recover
+    hopeless_status: int = 2  # exit status of a child that cannot start
+    refused_status: int = 3  # exit status of an engine that can never serve this model
+    # A gateway busy with many clients may answer slowly, and its end cuts their streams.
     gateway: ChildPatience = ChildPatience(stop_s=35.0, silent_s=30.0)
-    # The gateway waits for an engine before it says that this does not answer.
+    # The gateway waits for an engine before it reports that the engine does not answer.
     engine: ChildPatience = ChildPatience(stop_s=10.0, silent_s=5.0)
-    hurry_s: float = 5.0  # for the gateway to tell its streams that they end now
+    hurry_s: float = 5.0  # for the gateway to end its streams with an error
 
     def patience(self, name: ChildName) -> ChildPatience:
-        """Return the patience with this child."""
+        """Return the time limits of this child."""
         return self.gateway if name == GATEWAY else self.engine
 
 
 @dataclass(frozen=True, slots=True)
 class ChildState:
-    """One child's run, and what is known of those before it."""
+    """The state of one child's present run, and facts of its runs before."""
 
     alive: bool = True
     ready: bool = False
-    silent: bool = False  # it was ready, it lives, and it does not answer
+    silent: bool = False  # the child was ready, lives, and does not answer
     started_at: float = 0.0
     has_been_ready: bool = False  # in any run
-    short_runs: int = 0  # in a row
-    unready_runs: int = 0  # likewise
-    engine_id: str | None = None  # as it was told of this run
-    gone_id: str | None = None  # and of the run before
-    due: float | None = None  # when it is killed if it lives, and started if it does not
+    short_runs: int = 0  # short runs in a row
+    unready_runs: int = 0  # runs in a row that were never ready
+    engine_id: str | None = None  # the engine's id in the present run
+    gone_id: str | None = None  # the engine's id in the run before
+    due: float | None = None  # when a living child is killed, or an ended child is started
 
 
 @dataclass(frozen=True, slots=True)
 class ServingState:
-    """All that the decisions depend on."""
+    """The state that the supervisor's decisions depend on."""
 
     phase: ServingPhase = "serving"
     gateway: ChildState = ChildState()
     engines: Mapping[ChildName, ChildState] = field(default_factory=lambda: {ENGINE: ChildState()})
-    hurried: bool = False  # the gateway got a second signal: it waits for no stream
+    hurried: bool = False  # after a second signal the gateway waits for no stream
     failure: str | None = None  # why serving ended without a signal
-    refused: bool = False  # because of the model: the engine has said why
-    restarting: tuple[ChildName, ...] = ()  # engines that are to be restarted, in this order
-    restart_step: RestartStep = "waits"  # what the first of these does
+    refused: bool = False  # ended because of the model; the engine has printed the reason
+    restarting: tuple[ChildName, ...] = ()  # engines still to be restarted, in this order
+    restart_step: RestartStep = "waits"  # the step of the first of these engines
 
     @property
     def children(self) -> dict[ChildName, ChildState]:
-        """All of them, the gateway first."""
+        """The states of all children, the gateway first."""
         return {GATEWAY: self.gateway, **self.engines}
 
     def child(self, name: ChildName) -> ChildState:
-        """Return what is known of this child."""
+        """Return this child's state."""
         return self.children[name]
 
     def having(self, name: ChildName, child: ChildState) -> ServingState:
-        """Replace what is known of this child."""
+        """Replace this child's state."""
         if name == GATEWAY:
             return replace(self, gateway=child)
         return replace(self, engines={**self.engines, name: child})
 
     def is_restarting(self, name: ChildName, step: RestartStep) -> bool:
-        """Tell whether this engine is the one being restarted, at this step."""
+        """Tell whether this engine is being restarted, and is at this step."""
         return self.restarting[:1] == (name,) and self.restart_step == step
 
     @property

@@ -1,4 +1,4 @@
-"""`python -m cli.serving.supervise DESCRIPTOR`: what `ratoon serve` becomes when all is prepared.
+"""`python -m cli.serving.supervise DESCRIPTOR`: the process that `ratoon serve` becomes.
 
 It is executed anew, so that its memory, environment and arguments have nothing of the keys that the
 preparation has read or made: the operator's, the demo tenants', the link's. What it is told is in a
@@ -34,20 +34,20 @@ from engine.core_dumps import prevent_core_dumps
 
 
 class Supervised(msgspec.Struct, frozen=True, kw_only=True):
-    """The commands to run, and how to watch them. No secret is in it."""
+    """The commands to run, and the way to watch them; without secrets."""
 
     commands: Mapping[ChildName, Sequence[str]]  # of the gateway and the engines
     readiness_url: str
     policy: Policy
-    loading: str  # what is shown meanwhile
+    loading: str  # the text shown while loading
     greeting: str
     data_dir: str
     address: ServerAddress
-    directory: str  # for sockets; locked by a descriptor of this process, and removed at the end
+    directory: str  # for sockets; locked by this process, and removed at the end
 
 
 def become_supervisor(supervised: Supervised) -> NoReturn:
-    """Replace this process by one that supervises; it keeps its id."""
+    """Replace this process by the supervisor, which keeps the process id."""
     with tempfile.TemporaryFile() as file:
         file.write(msgspec.json.encode(supervised))
         file.flush()

@@ -1,4 +1,4 @@
-"""The decisions when a child exits, a signal comes or time passes; `watch` carries them out.
+"""The decisions after a child's exit, a signal or a time; `watch` carries them out.
 
 Gateway and engines follow the same rules: a child that dies is started again, with a longer delay
 after each short run; one that stops answering is ended, and so started again; one that was never
@@ -44,7 +44,7 @@ from cli.serving.serving_state import (
 
 
 def decide(state: ServingState, event: Event, at: float, policy: Policy) -> Decision:
-    """Return the state after `event` at time `at`, and what is to be done about it."""
+    """Return the state after `event` at time `at`, and the actions to take."""
     match event:
         case Exited(name, status):
             return _exited(state, name, status, at, policy)
@@ -61,7 +61,7 @@ def decide(state: ServingState, event: Event, at: float, policy: Policy) -> Deci
 
 
 def the(name: ChildName) -> str:
-    """Name a child in a sentence: one of several engines by its name alone."""
+    """Name a child in a sentence: an engine among several by its name alone."""
     return name if name.startswith(f"{ENGINE}-") else f"the {name}"
 
 
@@ -77,7 +77,7 @@ def _exited(
         return _drained(state, name, at)
     dead = _counted(state.child(name), at, policy)
     state = state.having(name, dead)
-    if name == GATEWAY:  # the next one will say whether the engines answer
+    if name == GATEWAY:  # the next gateway will report whether the engines answer
         engines = {name: _not_silent(engine) for name, engine in state.engines.items()}
         state = replace(state, engines=engines)
     if state.phase != "serving":
@@ -91,7 +91,7 @@ def _exited(
 
 
 def _counted(child: ChildState, at: float, policy: Policy) -> ChildState:
-    """Update the child after its run, which is over."""
+    """Update a child's counts after its run has ended."""
     ran_s = at - child.started_at
     return replace(
         child,
@@ -111,7 +111,7 @@ def _not_silent(child: ChildState) -> ChildState:
 
 
 def _hopeless(state: ServingState, name: ChildName, status: int, policy: Policy) -> str | None:
-    """Say why the child is not started again; None if it is.
+    """Return why the child is not started again; None if it is.
 
     One that has been ready before is always started again: what keeps it from it may pass. So is
     an engine beside others that have been.
@@ -135,7 +135,7 @@ def _ready(state: ServingState, name: ChildName, engine_id: str | None) -> Decis
     if state.phase != "serving" or not child.alive:
         return state, []
     if engine_id is not None and engine_id == child.gone_id:
-        return state, []  # the gateway has not noticed yet that this one has gone
+        return state, []  # the gateway has not noticed yet that this engine has gone
     is_first = name != GATEWAY and not any(e.has_been_ready for e in state.engines.values())
     ready = replace(
         _not_silent(child), ready=True, has_been_ready=True, unready_runs=0, engine_id=engine_id
@@ -156,7 +156,7 @@ def _silent(state: ServingState, name: ChildName, at: float, policy: Policy) -> 
     if state.phase != "serving" or child.silent or not child.ready:
         return state, []
     silent = replace(child, silent=True, due=at + policy.patience(name).silent_s)
-    is_expected = state.is_restarting(name, "ends")  # it has finished, and closes its link
+    is_expected = state.is_restarting(name, "ends")  # the engine has drained and closes its link
     said = [] if is_expected else [Say(f"{the(name)} does not answer")]
     return state.having(name, silent), [*said]
 
@@ -187,7 +187,7 @@ def _restart_requested(state: ServingState) -> Decision:
 
 
 def _go_on_restarting(state: ServingState) -> Decision:
-    """Let the next engine end, if all are ready: the others take what comes meanwhile."""
+    """Let the next engine drain if all are ready: the others take the requests meanwhile."""
     name = state.restarting[0]
     away = [other for other, one in state.engines.items() if not one.ready or one.silent]
     if away:
@@ -197,7 +197,7 @@ def _go_on_restarting(state: ServingState) -> Decision:
 
 
 def _drained(state: ServingState, name: ChildName, at: float) -> Decision:
-    """Start an engine that has ended to be restarted again, at once."""
+    """Start an engine at once that has ended in order to restart."""
     child = state.child(name)
     again = replace(
         child,
@@ -212,7 +212,7 @@ def _drained(state: ServingState, name: ChildName, at: float) -> Decision:
 
 
 def _restarted(state: ServingState, name: ChildName) -> Decision:
-    """Go on with the restart of all, if there is one and it waited for this child."""
+    """Continue the restart of the engines if it waited for this child."""
     if not state.restarting or state.restart_step == "ends":
         return state, []
     if state.is_restarting(name, "starts"):
@@ -225,7 +225,7 @@ def _restarted(state: ServingState, name: ChildName) -> Decision:
 
 
 def _tick(state: ServingState, at: float) -> Decision:
-    """Start or end each child that is due."""
+    """Start or kill each child whose time has come."""
     actions: list[Action] = []
     for name, child in state.children.items():
         if child.due is None or at < child.due:
@@ -242,7 +242,7 @@ def _tick(state: ServingState, at: float) -> Decision:
 
 
 def _stop(state: ServingState, at: float, policy: Policy) -> Decision:
-    """Begin to stop: nothing is started or given time to answer any more."""
+    """Begin to stop: no child is started or given time to answer any more."""
     due = at + policy.gateway.stop_s if state.gateway.alive else None
     gateway = replace(state.gateway, due=due)
     engines = {name: replace(engine, due=None) for name, engine in state.engines.items()}
@@ -253,12 +253,12 @@ def _stop(state: ServingState, at: float, policy: Policy) -> Decision:
 
 
 def _go_on_stopping(state: ServingState, at: float, policy: Policy) -> Decision:
-    """Go on with a stop: the gateway first, then the engines, until nothing is left."""
+    """Continue a stop: end the gateway first, then the engines."""
     if state.gateway.alive:
         return state, []
     if not any(engine.alive for engine in state.engines.values()):
         return replace(state, phase="done"), []
-    if state.phase == "stopping":  # the others have been asked to
+    if state.phase == "stopping":  # the other children have been asked to end
         return state, []
     due = at + policy.engine.stop_s
     engines = {n: replace(one, due=due if one.alive else None) for n, one in state.engines.items()}

@@ -1,4 +1,4 @@
-"""The runner of gateway and engines: tells `supervisor.decide` events, and does as it decides."""
+"""The runner of gateway and engines: passes events to `supervisor.decide`, runs its actions."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ RESTART_SIGNAL = signal.SIGUSR1
 
 
 class Screen(Protocol):
-    """The place where the operator sees what happens."""
+    """The place where the operator sees events."""
 
     def say(self, text: str) -> None:
-        """Show a line of the supervisor's own."""
+        """Show a line of the supervisor."""
         ...
 
     def child_says(self, name: ChildName, line: str) -> None:
-        """Pass on a line of a child's output."""
+        """Show a line of a child's output."""
         ...
 
     def announce(self) -> None:
-        """Show how to use what is being served."""
+        """Show how to use the server."""
         ...
 
 
@@ -61,17 +61,17 @@ Probed = Mapping[ChildName, bool | str | None]
 
 @dataclass(frozen=True, slots=True)
 class WatchedChild:
-    """The commands to run, and how their processes are watched."""
+    """The commands to run, and the way to watch their processes."""
 
     commands: Mapping[ChildName, Sequence[str]]  # of the gateway and the engines
     probe: Callable[[], Awaitable[Probed]]  # must not raise
     policy: Policy = field(default_factory=Policy)
     poll_s: float = 0.2  # between two probes
-    rest_s: float = 1.0  # the same while all answer
+    rest_s: float = 1.0  # between two probes while all children answer
 
 
 class Watch:
-    """Gateway and engines, from the first start until all have ended."""
+    """The watch over gateway and engines, from the first start until all have ended."""
 
     def __init__(self, watched: WatchedChild, screen: Screen) -> None:
         self._watched = watched
@@ -141,7 +141,7 @@ class Watch:
                 self._screen.say(text)
 
     async def _start(self, name: ChildName) -> None:
-        self._stop_probing()  # what was found before is not true of the new process
+        self._stop_probing()  # earlier probes do not apply to the new process
         child = await Child.start(
             self._watched.commands[name], lambda line: self._screen.child_says(name, line)
         )
@@ -157,7 +157,7 @@ class Watch:
         self._events.put_nowait(Exited(name, await child.wait()))
 
     async def _report_answers(self) -> None:
-        """Report which child answers, whenever that changes."""
+        """Report each change of whether a child answers."""
         watched, known = self._watched, dict[ChildName, bool | str]()
         while True:
             probed = await watched.probe()

@@ -1,4 +1,4 @@
-"""Several gateways before the same replicas, as one router.
+"""A router of several gateways in front of the same replicas.
 
 Each gateway has a router of its own. It hears of all caches, and of its own requests alone: how
 long the queues of the others' requests are, and what these will leave in the caches, it does not
@@ -19,10 +19,10 @@ from gateway.routing.router import NO_SOURCES, Router, RoutingChoice, Sources
 
 
 class GatewaysRouter:
-    """A `Router`: that of the gateway which a request's connection has met, by chance."""
+    """A router that picks a random gateway's router for each request."""
 
     def __init__(self, gateways: Sequence[Router]) -> None:
-        """Route by `gateways`, each gateway's own router, at least one."""
+        """Route by `gateways`, at least one gateway's router."""
         self._gateways = gateways
 
     def choose(
@@ -42,7 +42,7 @@ class GatewaysRouter:
         self._of(request_id).ended(replica, request_id)
 
     def heard(self, replica: str, events: CacheEvents) -> None:
-        """Tell every gateway, as engines do."""
+        """Report the engine's cache changes to every gateway."""
         for one in self._gateways:
             one.heard(replica, events)
 
@@ -51,10 +51,10 @@ class GatewaysRouter:
             one.gone(replica)
 
     def known_blocks(self, replica: str) -> int:
-        """Count the blocks known of a replica; all gateways hear the same."""
+        """Count the blocks known of a replica; all gateways know the same."""
         return self._gateways[0].known_blocks(replica)
 
     def _of(self, request_id: str) -> Router:
-        """Choose a request's gateway; a prompt computed for it (`ID~p`) has the same one."""
+        """Choose a request's gateway; a remote prefill for the request (`ID~p`) has the same."""
         own = request_id.partition("~")[0]
         return self._gateways[crc32(own.encode()) % len(self._gateways)]

@@ -24,7 +24,7 @@ output_field = partial(field, panel="Output")
 
 @dataclass(frozen=True, slots=True)
 class TierTokenFlags:
-    """The tokens that each tier holds, and the policy of eviction."""
+    """The flags for the tokens of each tier, and for the eviction policy."""
 
     device_tokens: int = cache_field(500_000, "Tokens in the device tier.", min=1)
     host_tokens: int = cache_field(0, "Tokens in the host tier; 0: none.", min=0)
@@ -47,7 +47,7 @@ class TierTokenFlags:
 
 @dataclass(frozen=True, slots=True)
 class TenancyFlags:
-    """The tenants of the requests, and their shares of the cache."""
+    """The flags for the requests' tenants, and for their shares of the cache."""
 
     tenants: int = cache_field(
         0,
@@ -85,7 +85,7 @@ ShapeFlags = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class SimulatedReplicaFlags:
-    """Several engines instead of one, each with a cache of its own."""
+    """The flags for several engines, each with its own cache."""
 
     replicas: int = replica_field(1, "Engines; each has tiers of the sizes given.", min=1)
     router: RouterName = replica_field(
@@ -120,7 +120,7 @@ class SimulatedReplicaFlags:
 
 @dataclass(frozen=True, slots=True)
 class OutputFlags:
-    """The form of the output, and its place."""
+    """The flags for the output's form and place."""
 
     sizes: str = output_field(
         "",

@@ -1,4 +1,4 @@
-"""A replay of a trace through `PrefixCache`: the code that serves, not a model of it.
+"""A replay of a trace through the real `PrefixCache`, not a model of it.
 
 A cache block is one block of the trace. The trace identifies its content by an id, so the cache
 has blocks of one token, and that token is the id. What is compared, split, held, evicted and moved
@@ -45,17 +45,17 @@ class TierSizes:
 
     @property
     def total(self) -> int:
-        """All tiers together."""
+        """Number of tokens of all tiers."""
         return self.device + self.host + self.disk
 
     def scaled(self, total: int) -> TierSizes:
-        """Divide another total in the same shares."""
+        """Divide another total by the same proportions."""
         host, disk = (tokens * total // self.total for tokens in (self.host, self.disk))
         return TierSizes(total - host - disk, host, disk)
 
 
 class ServedRequest(NamedTuple):
-    """The sources of one request's tokens, and its wait in seconds."""
+    """The sources of a request's tokens, and its wait in seconds."""
 
     tenant: str
     input_tokens: int
@@ -63,22 +63,22 @@ class ServedRequest(NamedTuple):
     from_host: int
     from_disk: int
     waited_s: float  # for copies
-    fetched: int = 0  # from another replica
+    fetched: int = 0  # tokens from another replica
 
     @property
     def cached(self) -> int:
-        """Tokens that its own cache had."""
+        """Number of tokens from the replica's own cache."""
         return self.from_device + self.from_host + self.from_disk
 
     @property
     def computed(self) -> int:
-        """Tokens that neither its cache nor another had."""
+        """Number of tokens from neither its own nor another cache."""
         return self.input_tokens - self.cached - self.fetched
 
 
 @dataclass(frozen=True, slots=True)
 class KeyedRequest:
-    """A request as the gateway hands it on: whose namespace it is in, and its blocks' keys."""
+    """A request as the gateway sends it on, with its namespaces and block keys."""
 
     request: Request
     path: NamespacePath
@@ -87,21 +87,21 @@ class KeyedRequest:
 
 @dataclass(frozen=True, slots=True)
 class EqualParts:
-    """Tenants who have equal parts of each tier, and the most blocks that a prompt takes."""
+    """Tenants with equal parts of each tier, and the most blocks of a prompt."""
 
     tenants: Sequence[str]
     longest: int
 
 
 def partition_of(trace: BlockTrace) -> EqualParts | None:
-    """Divide the cache among a trace's tenants; None where there is but one."""
+    """Divide the cache among a trace's tenants; None for a single tenant."""
     tenants = trace.tenants
     longest = max(len(request.ids) for request in trace.requests)
     return EqualParts(tenants, longest) if len(tenants) > 1 else None
 
 
 def admit(trace: BlockTrace) -> list[KeyedRequest]:
-    """Do what the gateway does for every request, once for all replays."""
+    """Process a request like the gateway, once for all replays."""
     paths = {tenant: _path(tenant) for tenant in trace.tenants}
     return [
         KeyedRequest(one, paths[one.tenant], block_keys(paths[one.tenant], one.ids, 1))
@@ -110,10 +110,10 @@ def admit(trace: BlockTrace) -> list[KeyedRequest]:
 
 
 class CopyClock:
-    """The time of a replay, and the copies under way; a request that waits for one advances it."""
+    """The simulated clock and its running copies; waiting for a copy advances the clock."""
 
     def __init__(self, seconds_per_block: Mapping[Way, float] | None = None) -> None:
-        """Time copies by `seconds_per_block` of each direction; None: every copy ends at once."""
+        """Time copies by `seconds_per_block` of each direction; None: copies end at once."""
         self.now = 0.0
         self._seconds = seconds_per_block
         self._free_at: dict[Way, float] = {}
@@ -121,7 +121,7 @@ class CopyClock:
         self._under_way: list[tuple[float, int, tuple[Move, ...]]] = []
 
     def arrive(self, at: float, cache: PrefixCache) -> float:
-        """Advance to `at`, if it is later than now; complete ended copies. Returns `at`."""
+        """Advance to `at` if it is later; complete ended copies. Returns `at`."""
         self._begin(cache)
         while self._under_way and self._under_way[0][0] <= at:
             self._settle_next(cache)
@@ -129,7 +129,7 @@ class CopyClock:
         return at
 
     def wait(self, cache: PrefixCache) -> bool:
-        """Advance to the end of the next copies; False if none are under way."""
+        """Advance to the end of the next copies; False if no copy is under way."""
         self._begin(cache)
         if not self._under_way:
             return False
@@ -159,20 +159,20 @@ class CopyClock:
 
 @dataclass(slots=True)
 class Replayed:
-    """All requests, in order, and what was moved, in blocks."""
+    """The served requests of a replay, and the moved blocks."""
 
     policy: PolicyName
     block_size: int
     sizes: TierSizes
     served: list[ServedRequest] = field(default_factory=list)
-    too_long: int = 0  # prompts that the device tier could not hold
+    too_long: int = 0  # prompts that did not fit the device tier
     written: dict[Tier, int] = field(default_factory=dict)
     loaded: dict[Tier, int] = field(default_factory=dict)
-    blocks_per_second: float = 0.0  # replayed
+    blocks_per_second: float = 0.0  # replayed blocks per second
 
 
 class Replay:
-    """One trace through one cache."""
+    """A replay of one trace through one cache."""
 
     def __init__(
         self,
@@ -182,7 +182,7 @@ class Replay:
         clock: CopyClock,
         partition: EqualParts | None = None,
     ) -> None:
-        """Replay with `block_size` tokens for an id. A tier that is not there has no tokens."""
+        """Replay with `block_size` tokens for an id. A missing tier has no tokens."""
         self._block_size = block_size
         self.cache = PrefixCache(
             num_blocks=sizes.device // block_size,
@@ -201,7 +201,7 @@ class Replay:
         self._result = Replayed(policy, block_size, sizes)
 
     def run(self, admitted: Sequence[KeyedRequest], advance: Callable[[int], None]) -> Replayed:
-        """Replay everything; `advance` gets the blocks of each request that has ended."""
+        """Replay all requests; `advance` gets the number of blocks of each ended request."""
         for one in admitted:
             self.serve(one)
             advance(len(one.request.ids))
@@ -209,17 +209,17 @@ class Replay:
 
     @property
     def result(self) -> Replayed:
-        """All that was served so far."""
+        """The requests served so far."""
         log = self.cache.eviction_log
         self._result.written, self._result.loaded = dict(log.written), dict(log.loaded)
         return self._result
 
     def check(self) -> None:
-        """Check the invariants of the cache; raises InvariantBroken."""
+        """Check the cache's invariants; raise InvariantBroken."""
         self.cache.check_invariants()
 
     def serve(self, admitted: KeyedRequest) -> ServedRequest:
-        """Serve one request, which arrives no earlier than the one before."""
+        """Serve a request, which arrives no earlier than the request before."""
         served = self._serve(admitted)
         self._result.served.append(served)
         return served

@@ -1,4 +1,4 @@
-"""A replay of a trace through several caches, one for each replica, and the router that serves.
+"""A replay of a trace through several replicas' caches, behind the router that serves.
 
 Each replica computes in steps (`steps`). What its cache has changed is told to the router when a
 prompt's first token comes, as an engine does. With a rate of fetching, replicas fetch what others
@@ -33,23 +33,23 @@ _GATEWAY = b"simulation"
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """A replica's model and machine, and the link between replicas."""
+    """The costs of a replica's model and machine, and of the link between replicas."""
 
     shape: ModelShape
     machine: MachineModel
     block_size: int
-    fetch_gb_s: float = 0.0  # 0: nothing is fetched
+    fetch_gb_s: float = 0.0  # 0: no tokens are fetched
     fetch_setup_s: float = 0.002
     step: SimulatedStepBounds = field(default_factory=SimulatedStepBounds)
     remote: RemotePrefillLimits = field(default_factory=RemotePrefillLimits)
 
     def fetch_seconds(self, tokens: int) -> float:
-        """Estimate the seconds that the bytes of so many tokens take on the way."""
+        """Estimate the seconds to send the bytes of so many tokens over the link."""
         return tokens * self.shape.kv_bytes_per_token / (self.fetch_gb_s * 1e9)
 
 
 class SimulatedReplica:
-    """One replica: its cache, its steps, and until when it sends blocks to others."""
+    """A replica: its cache, its steps, and the time until which it sends blocks."""
 
     def __init__(
         self, name: str, replay: Replay, costs: Costs, clock: VirtualClock, role: Role = "both"
@@ -64,29 +64,29 @@ class SimulatedReplica:
         self._feed.heard(_GATEWAY, Subscribe())
 
     def admit(self, admitted: KeyedRequest) -> tuple[ServedRequest, float]:
-        """Look up a prompt; return what is cached, and the seconds until that is on the device."""
+        """Look up a prompt; return its cached tokens, and the seconds to load the tokens."""
         served = self.replay.serve(admitted)
         shape, machine = self._costs.shape, self._costs.machine
         load = served.waited_s or machine.load_seconds(shape, served.from_host, served.from_disk)
         return served, load
 
     def has(self, admitted: KeyedRequest) -> int:
-        """Count the tokens of a prompt that others may fetch."""
+        """Count the tokens of a prompt that other replicas may fetch."""
         found, _ = self.replay.cache.probe(admitted.path, admitted.request.ids)
         return (found.device + found.host + found.disk) * self._costs.block_size
 
     def sent_at(self, now: float, tokens: int) -> float:
-        """Return when so many tokens have been sent to another replica, after all before them."""
+        """Return the time at which so many tokens have been sent, after all earlier transfers."""
         self._sends_until = max(now, self._sends_until) + self._costs.fetch_seconds(tokens)
         return self._sends_until + self._costs.fetch_setup_s
 
     def streamed_at(self, began: float, now: float, tokens: int) -> float:
-        """Return when tokens are sent that were computed since `began` and sent as they came."""
+        """Return when tokens that were computed since `began` and sent meanwhile have arrived."""
         last = self._costs.fetch_seconds(min(tokens, self._costs.step.tokens))
         return max(self.sent_at(began, tokens), now + last + self._costs.fetch_setup_s)
 
     def news(self) -> list[CacheEvents]:
-        """List what its cache has changed since the last time, as an engine says it."""
+        """List the cache's changes since the last call, in the form that engines report."""
         news: list[CacheEvents] = []
 
         def take(_: bytes, events: CacheEvents) -> bool:
@@ -103,12 +103,12 @@ class SimulatedReplica:
 
 @dataclass(slots=True)
 class _Part:
-    """The part of a request that one replica computes or caches."""
+    """A request's part that one replica computes or caches."""
 
     replica: SimulatedReplica
     request: RoutingRequest
     served: ServedRequest
-    ready_at: float  # when all is there that it does not compute
+    ready_at: float  # when all tokens not computed here have arrived
     load: float
     fetched: int = 0
 
@@ -129,12 +129,12 @@ class ReplicaSet:
         self._replicas = {one.name: one for one in replicas}
         self._sources: Sources = {n: n for n in self._replicas} if costs.fetch_gb_s else NO_SOURCES
         self._costs = costs
-        self.served: list[ServedRequest] = []  # all requests, in order; fetched tokens are apart
-        self.ttft_s: list[float] = []  # of each of them as they came, queues included
+        self.served: list[ServedRequest] = []  # in order; fetched tokens are not in it
+        self.ttft_s: list[float] = []  # of each request, queues included
         self.remote_prefills = 0
 
     def run(self, admitted: Sequence[KeyedRequest], advance: Callable[[int], None]) -> None:
-        """Serve everything; `advance` gets the blocks of each request."""
+        """Serve all requests; `advance` gets the number of blocks of each."""
         for number, one in enumerate(admitted):
             self._clock.advance(one.request.at)
             self._serve(str(number), one)
@@ -142,12 +142,12 @@ class ReplicaSet:
         self._clock.finish()
 
     def replayed(self) -> list[Replayed]:
-        """Return what each replica has served."""
+        """Return the requests that each replica has served."""
         return [one.replay.result for one in self._replicas.values()]
 
     @property
     def gaps(self) -> list[Gap]:
-        """Between tokens, of all replicas."""
+        """The gaps between tokens, of all replicas."""
         return [gap for one in self._replicas.values() for gap in one.engine.gaps]
 
     def _serve(self, request_id: str, admitted: KeyedRequest) -> None:
@@ -169,7 +169,7 @@ class ReplicaSet:
         self.served.append(answer.served._replace(fetched=own))
 
         def computed() -> None:
-            """Send the last chunk; it is on its way before the others have come."""
+            """Send the last chunk, while earlier chunks may still be on their way."""
             there = remote.replica.streamed_at(arrived, self._clock.now, answer.fetched)
             answer.ready_at = max(answer.ready_at, there)
             self._compute(answer, admitted, admitted.request.output_tokens)
@@ -180,7 +180,7 @@ class ReplicaSet:
         return self._replicas[name].role
 
     def _sent(self, name: str, request: RoutingRequest, admitted: KeyedRequest) -> _Part:
-        """Send a request, or its prompt, to a replica."""
+        """Send a request, or its prompt alone, to a replica."""
         now, source = self._clock.now, request.source
         replica = self._replicas[name]
         tokens, fetched = admitted.request.input_tokens, 0
@@ -208,7 +208,7 @@ class ReplicaSet:
         output: int,
         computed: Callable[[], None] | None = None,
     ) -> None:
-        """Compute what is left of it; `computed`: what follows, where it is not the answer."""
+        """Compute the rest of a request; `computed` runs after it, if it is not the answer."""
         clock, router, replica = self._clock, self._router, part.replica
         there = part.served.cached + part.fetched
         news, arrived, request_id = replica.news(), clock.now, part.request.request_id
@@ -233,7 +233,7 @@ class ReplicaSet:
         clock.at(max(ready_at, clock.now), lambda: replica.engine.add(job))
 
     def _told(self, part: _Part, job: Job, arrived: float) -> tuple[Reused, Timing]:
-        """Make what an engine tells with a first token: tokens reused, and times."""
+        """Make an engine's report with a first token: tokens reused, and times."""
         served = part.served
         tiers = TierTokens(served.from_device, served.from_host, served.from_disk)
         started = arrived if job.started_at is None else job.started_at

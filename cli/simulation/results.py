@@ -1,4 +1,4 @@
-"""The results of a replay: hit rates, bytes and estimated times, as a record, tables and a plot."""
+"""The results of a replay: hit rates, bytes and estimated times, as record, tables and plot."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from storage.move import Tier
 
 @dataclass(frozen=True, slots=True)
 class HitRates:
-    """Cached input tokens / input tokens, and by the tier they were found in.
+    """Cached input tokens / input tokens, in all and by the tokens' tier.
 
     What was fetched from another replica is cached, in none of the tiers.
     """
@@ -38,7 +38,7 @@ class MovedBytes:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """The hit rate at one size of all tiers together."""
+    """The hit rate at one total size of the tiers."""
 
     tokens: int
     token_hit_rate: float
@@ -46,29 +46,29 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class SimulationReport:
-    """One replay, and perhaps the same with other sizes."""
+    """The results of one replay, and optionally of replays with other sizes."""
 
     policy: str
     block_size: int
-    tokens: TierSizes  # the tokens that each tier holds
+    tokens: TierSizes  # capacity of each tier in tokens
     requests: int
     input_tokens: int
     token_hit_rate: float
-    compute_saved: float  # of the FLOPs that prefill would take without a cache
+    compute_saved: float  # share of the FLOPs of prefill without a cache
     by_tier: dict[str, float]
     by_tenant: dict[str, HitRates]
     moved_bytes: dict[str, MovedBytes]
-    too_long: int  # prompts that the device tier could not hold
+    too_long: int  # prompts that did not fit the device tier
     ttft_ms: Summary | None  # estimated
     ttft_without_cache_ms: Summary | None  # estimated
-    blocks_per_second: float  # replayed
+    blocks_per_second: float  # replayed blocks per second
     by_size: list[Point]
 
 
 def make_report(
     run: Replayed, shape: ModelShape, machine: MachineModel, by_size: Sequence[Point]
 ) -> SimulationReport:
-    """Add it all up."""
+    """Compute the report from the replay."""
     served = run.served
     whole = hit_rates(served)
     tenants = sorted({one.tenant for one in served})
@@ -97,7 +97,7 @@ def make_report(
 
 
 def hit_rates(served: Sequence[ServedRequest]) -> HitRates:
-    """Compute the rates of these requests together."""
+    """Compute the total hit rates of these requests."""
     total = sum(one.input_tokens for one in served)
     found = {
         "device": sum(one.from_device for one in served),
@@ -149,7 +149,7 @@ def show(report: SimulationReport) -> None:
 
 
 def draw(curves: Mapping[str, Sequence[Point]], title: str) -> bytes:
-    """Draw a curve for each policy: tokens of all tiers across, hit rate in percent up."""
+    """Draw a curve for each policy: total tokens of the tiers across, hit rate in percent up."""
     return draw_curves(
         {
             name: [(one.tokens / 1e6, 100 * one.token_hit_rate) for one in points]
@@ -170,7 +170,7 @@ def _moved_bytes(run: Replayed, shape: ModelShape) -> dict[str, MovedBytes]:
 
 
 def _ttft(one: ServedRequest, shape: ModelShape, machine: MachineModel) -> float:
-    """Compute the time to first token: with the copies that were waited for, or their estimate."""
+    """Compute the time to first token from the waits for copies, or from their estimate."""
     host, disk = one.from_host, one.from_disk
     if one.waited_s:
         host = disk = 0

@@ -1,4 +1,4 @@
-"""A trace through replicas, once for each router, and through one cache as large as all together.
+"""A comparison of routers on a trace, and of one cache as large as all replicas' caches.
 
 Knows: which replays are beside each other, and what is compared. Does not know: what a router does.
 """
@@ -37,7 +37,7 @@ _SEED = 1
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """Milliseconds between two tokens of an answer."""
+    """Milliseconds between successive tokens of an answer."""
 
     mean: float
     p50: float
@@ -46,21 +46,21 @@ class Gaps:
 
 @dataclass(frozen=True, slots=True)
 class RoutedTrace:
-    """A trace through replicas behind one router. Queues are in the times."""
+    """The result of a trace on replicas behind one router. Times include queues."""
 
     router: str
     token_hit_rate: float  # includes fetched tokens
-    of_one_cache: float  # times the hit rate of one cache as large as all together
+    of_one_cache: float  # ratio to the hit rate of one cache as large as all
     imbalance: float  # prompt tokens that the busiest replica computed / the mean
     ttft_ms: Summary | None  # estimated
-    gaps_ms: Gaps | None = None  # likewise
-    fetched: float = 0.0  # of all prompt tokens, from other replicas
-    remote_prefills: float = 0.0  # of all requests, those whose prompt another replica computed
+    gaps_ms: Gaps | None = None  # estimated
+    fetched: float = 0.0  # share of all prompt tokens that came from other replicas
+    remote_prefills: float = 0.0  # share of requests whose prompt another replica computed
 
 
 @dataclass(frozen=True, slots=True)
 class RoutedPoint:
-    """The results of one router with replicas of this size."""
+    """The results of one router with replicas of one size."""
 
     router: str
     tokens: int
@@ -70,27 +70,27 @@ class RoutedPoint:
 
 @dataclass(frozen=True, slots=True)
 class RoutedReport:
-    """Replicas behind one router, in full, and the other routers beside it."""
+    """The full results of one router, and the main results of the other routers."""
 
     replicas: int
     router: str
     by_router: list[RoutedTrace]
     by_size: list[RoutedPoint]
-    together: SimulationReport  # of that router
+    together: SimulationReport  # of the chosen router
 
 
 @dataclass(frozen=True, slots=True)
 class RouterVariant:
-    """A router, and what replicas do for each other."""
+    """A router, and the cooperation of its replicas."""
 
     label: str
     router: RouterName
     fetches: bool = False
-    prefill: int = 0  # replicas that compute prompts alone
+    prefill: int = 0  # replicas that only prefill
 
 
 def variants(chosen: RouterName, *, fetches: bool, prefill: int) -> list[RouterVariant]:
-    """List all routers; then the chosen one with what was asked for."""
+    """List all routers, then the chosen router with the requested cooperation."""
     found = [RouterVariant(name, name) for name in ROUTERS]
     if fetches:
         found.append(RouterVariant(f"{chosen}, fetching", chosen, fetches=True))
@@ -101,15 +101,15 @@ def variants(chosen: RouterName, *, fetches: bool, prefill: int) -> list[RouterV
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """The features that all replicas of a simulation share."""
+    """The common settings of a simulation's replicas."""
 
     count: int
     policy: PolicyName
     costs: Costs
-    session_blocks: int  # by which the session router knows a session
-    seconds_per_block: Mapping[Way, float] | None  # of copies; None: they end at once
+    session_blocks: int  # leading blocks by which the session router knows a session
+    seconds_per_block: Mapping[Way, float] | None  # of copies; None: copies end at once
     partition: EqualParts | None
-    gateways: int = 1  # with a router each
+    gateways: int = 1  # gateways, each with its own router
 
     def behind(
         self,
@@ -118,7 +118,7 @@ class Replicas:
         admitted: Sequence[KeyedRequest],
         advance: Advance,
     ) -> ReplicaSet:
-        """Replay all requests."""
+        """Replay all requests through the replicas behind a router."""
         clock = VirtualClock()
         costs = self.costs if variant.fetches else replace(self.costs, fetch_gb_s=0.0)
         members = [
@@ -134,7 +134,7 @@ class Replicas:
     def in_one(
         self, sizes: TierSizes, admitted: Sequence[KeyedRequest], advance: Advance
     ) -> Replayed:
-        """Replay all requests through one cache of all replicas' size."""
+        """Replay all requests through one cache as large as all replicas' caches."""
         together = TierSizes(*(self.count * n for n in (sizes.device, sizes.host, sizes.disk)))
         return self._replay(together).run(admitted, advance)
 
@@ -156,15 +156,15 @@ class Replicas:
 
 @dataclass(frozen=True, slots=True)
 class RouterComparison:
-    """All routers at one size of each replica."""
+    """The results of all routers at one replica size."""
 
     sizes: TierSizes
     routed: list[RoutedTrace]
-    chosen: Replayed  # what all replicas behind the router that was asked for have served
+    chosen: Replayed  # results of all replicas behind the chosen router
 
     @property
     def points(self) -> list[RoutedPoint]:
-        """The points as they are listed and drawn."""
+        """The results in the form that is listed and drawn."""
         size = self.sizes.total
         return [RoutedPoint(r.router, size, r.token_hit_rate, r.imbalance) for r in self.routed]
 
@@ -177,7 +177,7 @@ def compare(
     admitted: Sequence[KeyedRequest],
     advance: Advance,
 ) -> RouterComparison:
-    """Replay everything through one cache, and through replicas behind each router.
+    """Replay a trace through one cache, and through replicas behind each router.
 
     `router`: the label of the one that is reported on in full.
     """
@@ -216,7 +216,7 @@ def _gaps(gaps: list[Gap]) -> Gaps | None:
 
 
 def _merged(replicas: ReplicaSet, sizes: TierSizes) -> Replayed:
-    """Merge what replicas of these sizes have served, as if it were one cache."""
+    """Merge the results of these replicas, as if they were one cache."""
     each = replicas.replayed()
     first = each[0]
     return Replayed(
@@ -231,7 +231,7 @@ def _merged(replicas: ReplicaSet, sizes: TierSizes) -> Replayed:
 
 
 def imbalance(each: Sequence[Replayed]) -> float:
-    """Divide the prompt tokens that the busiest has computed by the mean."""
+    """Return the busiest replica's computed prompt tokens, divided by the mean."""
     computed = [sum(one.computed for one in run.served) for run in each]
     mean = fmean(computed)
     return max(computed) / mean if mean else 1.0

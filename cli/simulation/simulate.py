@@ -1,4 +1,4 @@
-"""`ratoon simulate`: what a cache of given sizes would have done with a request trace."""
+"""`ratoon simulate`: the hit rates of caches of given sizes on a request trace."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _by_router(
     sizes: Sequence[TierSizes],
     output: OutputFlags,
 ) -> None:
-    """Report on the first of these sizes, and draw or list the others."""
+    """Report on the first of these sizes, and draw or list the other sizes."""
     admitted, started_at = admit(trace), time.perf_counter()
     behind = variants(flags.router, fetches=flags.fetch_gb_s > 0, prefill=flags.prefill_replicas)
     chosen_one = next(one.label for one in reversed(behind) if one.router == flags.router)
@@ -138,7 +138,7 @@ def _replicas(
     machine: MachineModel,
     partition: EqualParts | None,
 ) -> Replicas:
-    """Compose what all replicas share; raise BadSetting for roles that exclude each other."""
+    """Compose the replicas' common settings; raise BadSetting for roles that exclude each other."""
     _check_roles(flags)
     step = SimulatedStepBounds(max_step_s=flags.max_step_ms / 1000)
     return Replicas(
@@ -153,7 +153,7 @@ def _replicas(
 
 
 def _check_for_one(flags: SimulatedReplicaFlags) -> None:
-    """Raise BadSetting for flags that say nothing of one replica alone."""
+    """Raise BadSetting for flags that do not apply to a single replica."""
     if flags.replicas > 1:
         return
     for flag, value in (
@@ -175,7 +175,7 @@ def _check_roles(flags: SimulatedReplicaFlags) -> None:
 
 
 class _Simulation:
-    """One trace, and the settings that all its replays have in common."""
+    """A trace, and the common settings of its replays."""
 
     def __init__(
         self,
@@ -192,7 +192,7 @@ class _Simulation:
         self._seconds = _seconds_per_block(tiers, shape, machine)
 
     def run(self, policy: PolicyName, sizes: TierSizes, advance: Advance) -> Replayed:
-        """Replay it once."""
+        """Replay the trace once."""
         replay = Replay(self._block_size, sizes, policy, CopyClock(self._seconds), self._partition)
         started_at = time.perf_counter()
         replayed = replay.run(self._admitted, advance)
@@ -201,7 +201,7 @@ class _Simulation:
         return replayed
 
     def curve(self, policy: PolicyName, each: Sequence[TierSizes], advance: Advance) -> list[Point]:
-        """Replay it once for each of these sizes."""
+        """Replay the trace once for each of these sizes."""
         rates = [hit_rates(self.run(policy, sizes, advance).served) for sizes in each]
         return [
             Point(sizes.total, rate.token_hit_rate) for sizes, rate in zip(each, rates, strict=True)

@@ -1,4 +1,4 @@
-"""A simulated engine in steps: prompts in chunks beside decodes, as `MachineModel` says.
+"""A simulated engine: steps of prompt chunks and decodes, timed by `MachineModel`.
 
     step   decodes of all rows  +  a chunk of the prompts that came first
     jump   decodes alone, as many steps as nothing else happens
@@ -21,12 +21,12 @@ from typing import NamedTuple
 
 from cli.plan.machine import MachineModel, ModelShape
 
-_PROBED = 256  # tokens by which the price of a chunk is estimated
+_PROBED = 256  # tokens of the step from which the price of a chunk is estimated
 _LEAST_CHUNK = 128
 
 
 class VirtualClock:
-    """The time of a simulation, and what is to happen later."""
+    """The simulated clock, and the queue of future events."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -38,24 +38,24 @@ class VirtualClock:
         return self.now
 
     def at(self, when: float, act: Callable[[], None]) -> None:
-        """Call `act` at that time; what is due at one time happens in the order of these calls."""
+        """Call `act` at that time; calls for the same time happen in the order of scheduling."""
         heappush(self._later, (when, next(self._serial), act))
 
     def advance(self, until: float) -> None:
-        """Let all happen that is due."""
+        """Run all events that are due."""
         while self._later and self._later[0][0] <= until:
             self.now, _, act = heappop(self._later)
             act()
         self.now = until
 
     def finish(self) -> None:
-        """Let all happen."""
+        """Run all events."""
         while self._later:
             self.advance(self._later[0][0])
 
 
 class Gap(NamedTuple):
-    """The seconds between some tokens and the ones before them."""
+    """The seconds between some successive tokens."""
 
     seconds: float
     tokens: int
@@ -63,7 +63,7 @@ class Gap(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SimulatedStepBounds:
-    """The bounds of a step, as the engine's defaults on a GPU."""
+    """The bounds of a step, equal to the engine's defaults on a GPU."""
 
     tokens: int = 8192
     max_step_s: float = 0.060
@@ -75,32 +75,32 @@ class Job:
     """A prompt, of which `tokens` are to be computed, and its answer."""
 
     tokens: int
-    behind: int  # tokens before those
+    behind: int  # cached tokens before the tokens to compute
     output: int  # tokens of the answer
-    on_first: Callable[[], None]  # its first token has come
+    on_first: Callable[[], None]  # called at the first token
     on_end: Callable[[], None]
-    started_at: float | None = None  # when its first chunk began
+    started_at: float | None = None  # start of its first chunk
 
 
 @dataclass(slots=True, eq=False)
 class _Row:
     context: int
-    left: int  # tokens to come
+    left: int  # tokens still to come
     job: Job
 
 
 @dataclass(slots=True)
 class _UnderWay:
-    """The steps that are computed now."""
+    """The steps that are being computed."""
 
     began: float
-    each: float  # seconds of one
+    each: float  # seconds of one step
     steps: int
     chunks: list[tuple[Job, int]] = field(default_factory=list)
 
 
 class SteppedEngine:
-    """One engine. What its jobs call may add jobs, to it or to others."""
+    """A simulated engine. Its jobs' callbacks may add jobs to any engine."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class SteppedEngine:
         self._under_way: _UnderWay | None = None
 
     def add(self, job: Job) -> None:
-        """Compute it after those that came before."""
+        """Queue a job behind earlier jobs."""
         self._prompts.append(job)
         if self._under_way is None:
             self._begin()
@@ -136,7 +136,7 @@ class SteppedEngine:
             self._start(_UnderWay(self._clock.now, self._decode_seconds(steps), steps))
 
     def _chunks(self) -> tuple[list[tuple[Job, int]], float]:
-        """Choose the parts of the first prompts for one step; return the step's seconds too."""
+        """Choose the chunks of the first prompts for one step; return the step's seconds too."""
         seconds = self._decode_seconds(1) if self._rows else 0.0
         room = self._bounds.tokens - len(self._rows)
         slots, prefill, chunks = self._bounds.rows - len(self._rows), 0.0, list[tuple[Job, int]]()
@@ -175,14 +175,14 @@ class SteppedEngine:
         self._clock.at(end, lambda: self._end(under_way))
 
     def _cut(self, jump: _UnderWay) -> None:
-        """End it with the step that is computed now."""
+        """End the run of decode steps after the present step."""
         done = max(1, ceil((self._clock.now - jump.began) / jump.each))
         if done < jump.steps:
             self._start(_UnderWay(jump.began, jump.each, done))
 
     def _end(self, under_way: _UnderWay) -> None:
         if under_way is not self._under_way:
-            return  # it was cut
+            return  # the run was cut short
         self._under_way = None
         over = self._decoded(under_way)
         begun = self._computed(under_way.chunks)
@@ -193,7 +193,7 @@ class SteppedEngine:
             job.on_end()
 
     def _decoded(self, under_way: _UnderWay) -> list[Job]:
-        """Count the tokens of all rows; the jobs that are over."""
+        """Count a token for every row; return the jobs that have ended."""
         rows, steps = self._rows, under_way.steps
         if rows:
             self.gaps.append(Gap(under_way.each, len(rows) * steps))
@@ -204,7 +204,7 @@ class SteppedEngine:
         return [row.job for row in rows if row.left <= 0]
 
     def _computed(self, chunks: list[tuple[Job, int]]) -> list[Job]:
-        """Count the tokens of prompts; the jobs whose first token has come."""
+        """Count the computed prompt tokens; return the jobs with a first token."""
         for job, tokens in chunks:
             job.tokens -= tokens
             job.behind += tokens
@@ -217,7 +217,7 @@ class SteppedEngine:
 
 
 def gap_at(gaps: list[Gap], percent: float) -> float:
-    """Return the percentile of the gaps of all tokens, in seconds; 0 where there are none."""
+    """Return a percentile of the gaps between all tokens, in seconds; 0 without gaps."""
     total, seen = sum(one.tokens for one in gaps), 0
     for one in sorted(gaps):
         seen += one.tokens

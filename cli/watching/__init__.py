@@ -1,1 +1,1 @@
-"""Commands that show how a running server is doing."""
+"""Commands that show the state of a running server."""

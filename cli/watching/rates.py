@@ -1,4 +1,4 @@
-"""The work of an engine between two readings of its counters, as tables.
+"""Tables of an engine's rates between two readings of its counters.
 
 Pure. Does not know: where readings come from, nor when to take the next.
 """
@@ -14,11 +14,11 @@ from cli.tables import TableText
 Stats = Mapping[str, Any]
 TIER_COLUMNS = ("tier", "used", "total", "full")
 _TENANT_COUNTS = ("requests", "prompt_tokens", "hit_tokens", "generated_tokens")
-_MAX_TENANTS = 20  # more than a screen has lines
+_MAX_TENANTS = 20  # rows of tenants; more would exceed a screen
 
 
 def tables(now: Stats, before: Stats | None) -> list[TableText]:
-    """Make tables of the time between two answers of GET /admin/cache/stats.
+    """Make tables of the changes between two answers of GET /admin/cache/stats.
 
     Without an earlier one, or one of another engine, the time is that since the engine's start.
     """
@@ -49,7 +49,7 @@ def _engine_rows(now: Stats, before: Stats | None, seconds: float) -> list[tuple
         ("running", queue["running"]),
         ("waiting", queue["waiting"]),
     ]
-    has_ranks = not now["replicas"] and num_ranks(now) > 1  # of several engines each has its own
+    has_ranks = not now["replicas"] and num_ranks(now) > 1  # of several engines, each has its own
     if now["router_answers"] is not None:
         rows.append(("router", "answers" if now["router_answers"] else "no answer"))
     return [*rows, ("ranks", ranks_of(now))] if has_ranks else rows
@@ -61,14 +61,14 @@ def num_ranks(engine: Stats) -> int:
 
 
 def ranks_of(engine: Stats) -> str:
-    """Say how an engine's ranks divide its model."""
+    """Describe how an engine's ranks divide its model."""
     if num_ranks(engine) == 1:
         return "1"
     return f"TP {engine['tensor_parallel']} x PP {engine['pipeline_parallel']}"
 
 
 def _replica_tables(now: Stats, before: Stats | None) -> list[TableText]:
-    """Make a table of the engines where there are several."""
+    """Make a table of the engines if there are several."""
     if not now["replicas"]:
         return []
     earlier = {one["name"]: one["counted"] for one in before["replicas"]} if before else {}
@@ -88,7 +88,7 @@ def _replica_tables(now: Stats, before: Stats | None) -> list[TableText]:
 
 
 def _replica_row(replica: Stats, before: Stats | None) -> tuple[object, ...]:
-    """Make an engine's row: what it did since the reading before, or since its start."""
+    """Make an engine's row: its work since the reading before, or since its start."""
     now = replica["counted"]
     if now is None:
         return (replica["name"], replica["role"], "-", replica["state"], *"-----")
@@ -110,7 +110,7 @@ def _replica_row(replica: Stats, before: Stats | None) -> tuple[object, ...]:
 
 
 def _tier_rows(now: Stats, before: Stats | None) -> list[tuple[object, ...]]:
-    """Make rows of how full each tier is, and which share of prompt tokens it had."""
+    """Make a row for each tier: its use, and its share of the prompt tokens."""
     window, earlier = now["windows"].get("all", {}), before and before["windows"].get("all", {})
     queried = _grown("queried_tokens", window, earlier)
     hits, hits_before = now["tiers"]["hit_tokens"], before and before["tiers"]["hit_tokens"]
@@ -120,7 +120,7 @@ def _tier_rows(now: Stats, before: Stats | None) -> list[tuple[object, ...]]:
 
 
 def _tenant_rows(now: Stats, before: Stats | None, seconds: float) -> list[tuple[object, ...]]:
-    """Make rows of the tenants that asked most, the busiest first; deleted ones together."""
+    """Make rows of the busiest tenants, busiest first; deleted tenants share a row."""
     earlier = {one["id"]: one for one in before["tenants"]} if before else {}
     grown = [_grown_tenant(tenant, earlier.get(tenant["id"])) for tenant in now["tenants"]]
     rows = sorted(
@@ -157,7 +157,7 @@ def _share(part: int, whole: int) -> str:
 
 
 def tier_rows(stats: Stats) -> list[tuple[object, ...]]:
-    """Make a row of each tier in the answer of GET /admin/cache/stats, in blocks."""
+    """Make a row for each tier in the answer of GET /admin/cache/stats, in blocks."""
     pool = stats["pool"]["blocks"]
     lower = stats["tiers"]["lower"].items()
     return [

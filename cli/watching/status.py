@@ -1,4 +1,4 @@
-"""`ratoon status`: server, engine and tiers of the cache in one screen."""
+"""`ratoon status`: the state of server, engine and cache tiers on one screen."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cli.output import print_result, print_table
 from cli.watching.rates import TIER_COLUMNS, num_ranks, ranks_of, tier_rows
 
 Row: TypeAlias = tuple[str, str, str]
-_SERVES = ("ready", "disk_full")  # with a full disk requests are served
+_SERVES = ("ready", "disk_full")  # with a full disk requests are still served
 _ROUTER_IS_AWAY = "each worker chooses an engine by its own requests"
 
 
@@ -51,7 +51,7 @@ def _show(found: dict[str, Any]) -> None:
 
 
 def _replica_rows(health: dict[str, Any], cache: dict[str, Any] | None) -> list[Row]:
-    """Make rows of several engines, each as the gateway that answers sees it."""
+    """Make rows of several engines, as the answering gateway sees each engine."""
     counted = {one["name"]: one["counted"] for one in cache["replicas"]} if cache else {}
     rows: list[Row] = []
     for name, replica in health["replicas"].items():
@@ -65,7 +65,7 @@ def _replica_rows(health: dict[str, Any], cache: dict[str, Any] | None) -> list[
 
 
 def _rows_of(name: str, counted: dict[str, Any] | None) -> list[Row]:
-    """Make the rows of an engine and its disk."""
+    """Make the rows of an engine and its disk tier."""
     if counted is None:
         return [(f"engine{name}", "no answer", "")]
     queue, disk = counted["queue"], counted["tiers"]["disk"]

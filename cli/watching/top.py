@@ -1,4 +1,4 @@
-"""`ratoon top`: what a server does, again and again on one screen."""
+"""`ratoon top`: a server's activity, updated on one screen."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def readings(client: AdminClient, interval_s: float) -> AsyncIterator[dict
 
 
 async def watch(console: Console, stats: AsyncIterator[dict[str, Any]]) -> None:
-    """Show each reading in place of the one before, with what happened between the two."""
+    """Show each reading in place of the reading before, with the changes between the two."""
     before: dict[str, Any] | None = None
     with Live(console=console, auto_refresh=False) as screen:
         async for now in stats:
