@@ -72,7 +72,7 @@ class _Sending:
     loading: Lease | None = None
     first_reads: dict[str, int] = field(default_factory=dict)  # first reads that are not reported
     may_load: bool = True  # True until blocks of lower tiers were loaded once
-    committed: int | None = None  # committed blocks of its request at the last look, or None
+    committed: int | None = None  # committed blocks of the request at the last look
     is_over: bool = False
     is_late: bool = False
 

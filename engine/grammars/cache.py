@@ -25,7 +25,7 @@ class _Kept:
         self.grammars: OrderedDict[bytes, Compilation] = OrderedDict()
         self.num_bytes = 0  # bytes at the last weighing
         self._weights: dict[Compilation, int] = {}  # bytes of each compilation; summed above
-        self._moving: set[Compilation] = set()  # compilations that may have grown since
+        self._moving: set[Compilation] = set()  # compilations that may have grown meanwhile
         self._worn: set[Compilation] = set()  # compilations in use that are not found any more
 
     def keep(self, key: bytes, compilation: Compilation) -> None:

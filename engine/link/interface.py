@@ -41,8 +41,8 @@ class Restarted:
 
 
 class Engine(Protocol):
-    """Implemented by `EngineClient`, by several clients together (`gateway.replicas`), and by
-    `tests/doubles/engine/fake_engine.py`.
+    """Interface of an engine, implemented by `EngineClient`, by several clients together
+    (`gateway.replicas`), and by `tests/doubles/engine/fake_engine.py`.
     """
 
     @property

@@ -102,7 +102,7 @@ class Mark(msgspec.Struct, frozen=True, array_like=True):
     """The first tokens of a prompt, to be retained in the cache."""
 
     num_tokens: int  # tokens; whole blocks of them count
-    seconds: float  # retention after each use
+    seconds: float  # seconds of retention after each use
 
 
 class FetchSource(msgspec.Struct, frozen=True, array_like=True):

@@ -97,7 +97,7 @@ class MarkedPrefix(msgspec.Struct, frozen=True, array_like=True):
     tokens: int
     tiers: TierTokens  # cached tokens of the prefix, by tier
     seconds: float  # retention after each use
-    left: float  # seconds of retention left without further use
+    left: float  # seconds of retention that are left without further use
 
 
 class MarkedPrefixes(Reply, frozen=True, kw_only=True, tag="marked"):

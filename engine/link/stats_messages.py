@@ -104,7 +104,7 @@ class TierStats(msgspec.Struct, frozen=True, kw_only=True):
     lower: dict[str, LowerTierStats] = {}  # existing tiers of "host" and "disk"
     ways: list[DirectionStats] = []  # one for each pair of tiers with copies
     evictions: dict[str, dict[str, int]] = {}  # blocks by tier and reason
-    prefill: dict[int, float] = {}  # tokens a second, by the longest measured context
+    prefill: dict[int, float] = {}  # tokens a second by context, doubled up to the longest
     disk: DiskStats | None = None
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-_BAR = "\N{FULLWIDTH VERTICAL LINE}"  # DeepSeek's bar
+_BAR = "\N{FULLWIDTH VERTICAL LINE}"  # the bar in DeepSeek's marks
 _IN_BRACKETS = re.compile(rf"[<\[{{{_BAR}].+[>\]}}{_BAR}]", re.DOTALL)
 _NO_TEXT = re.compile(rf"<[|{_BAR}].+|.+[|{_BAR}]>", re.DOTALL)
 _LEAST_LENGTH = 2  # a single character is a letter or a space, and cannot be marked inside a word

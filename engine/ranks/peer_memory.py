@@ -133,7 +133,7 @@ class SymmetricMemory:
         directory = tempfile.gettempdir()
         if len(directory) + len("/symm_mem-") + len(str(os.getpid())) > LONGEST_SOCKET_PATH:
             return f"the path of the directory for temporary files is too long: {directory}"
-        # The GPUs of other ranks are unknown: every GPU that this process sees must be reachable.
+        # The GPUs of other ranks are unknown: every GPU that this process sees counts as one.
         others = {*range(torch.cuda.device_count())} - {place.device.index}
         if not all(torch.cuda.can_device_access_peer(place.device, index) for index in others):
             return "the GPUs have no access to each other's memory"

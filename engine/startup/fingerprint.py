@@ -48,7 +48,7 @@ class BlockOrigin:
         fields = self._fields()
         for part in ("slice", "stage"):
             if fields["kv"][part] is None:
-                del fields["kv"][part]  # keeps the fingerprint of before such parts existed
+                del fields["kv"][part]  # keeps the fingerprint of blocks without such parts
         return _digest(fields)
 
     def _fields(self) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from engine.grammars.syntax.lark import regex_of
 from engine.grammars.syntax.lark_terminals import COMMON, of_regex, of_text, range_of
 from engine.grammars.syntax.recursion import regular_rules, with_loops
 
-MAX_CHARS = 1 << 10  # of a grammar: a request may have 128, and reading one takes milliseconds
+MAX_CHARS = 1 << 10  # most characters of a grammar: a request may have 128 of them
 MAX_SIZE = 4000  # characters and ranges in the expression
 START = "start"
 _IGNORED = "%ignore"

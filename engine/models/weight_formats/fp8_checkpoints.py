@@ -31,7 +31,7 @@ class _Fp8(msgspec.Struct):
     activation_scheme: Literal["dynamic", "static"] = "dynamic"
     weight_block_size: list[int] | None = None
     modules_to_not_convert: list[str] | None = None
-    ignored_layers: list[str] | None = None  # vLLM's spelling
+    ignored_layers: list[str] | None = None  # vLLM's spelling of the field above
     fmt: str = "e4m3"
 
 
