@@ -9,7 +9,7 @@ from gateway.tenant_limits import CacheQuota, Limits
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """An authenticated tenant, by one of its keys. Most fields are the tenant's own."""
+    """An authenticated tenant, by one of its keys. Most fields are copied from the tenant."""
 
     tenant_id: str
     key_id: str

@@ -35,7 +35,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     max_salt_chars: int = 1024
     max_streams_per_tenant: int = 1024  # streams of a tenant in each worker
     max_head_bytes: int = 64 << 10  # bytes of the request line and the headers
-    head_deadline_s: float = 10.0  # from the first byte of a request to the end of its headers
+    head_deadline_s: float = 10.0  # from a request's first byte to the end of its headers
     body_deadline_s: float = 60.0  # from the end of a request's headers to the end of its body
     # Connections to the tenants' port, in each worker; None: bounded by the limit of open files.
     max_connections: int | None = None
@@ -51,7 +51,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     stalled_write_s: float = 30.0  # a client that reads less than 1 KiB/s for so long is cut off
     keep_alive_s: float = 10.0  # silence before the first token, until a ping (if any) is sent
     default_max_tokens: int = 16384  # of a chat that sets no maximum; at most the context
-    response_ttl_s: float = 86400.0  # how long a response is stored; 0: no response is
+    response_ttl_s: float = 86400.0  # seconds that a response is stored; 0: none is stored
     max_response_bytes: int = 2 << 20
     max_tenant_response_bytes: int = 32 << 20  # bytes of a tenant's stored responses
     max_all_response_bytes: int = 256 << 20  # bytes of all tenants' stored responses

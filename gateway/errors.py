@@ -95,7 +95,7 @@ class Unauthenticated(GatewayError):
 
 
 class Forbidden(GatewayError):
-    """The error of a request whose valid key does not permit it."""
+    """The error of a request with a valid key that does not permit the request."""
 
     status = 403
     code = "tenant_disabled"
@@ -239,7 +239,7 @@ def shutting_down() -> Unavailable:
 
 
 def from_engine(error: EngineError) -> GatewayError:
-    """Convert an engine's error to the gateway's; no other place does."""
+    """Convert an engine's error to the gateway's error, in the only function that does."""
     if isinstance(error, PromptTooLong):
         return BadRequest(error.message, code="context_length_exceeded")
     if isinstance(error, RequestRefused):

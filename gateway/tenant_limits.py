@@ -79,7 +79,7 @@ class CacheQuota(
 
 
 class Allowance(msgspec.Struct, frozen=True):
-    """A rate's limit a minute, its amount left now, and the seconds until all of it is back."""
+    """A rate's limit a minute, the amount left now, and the seconds until it is full again."""
 
     limit: int
     remaining: int

@@ -1,4 +1,4 @@
-"""`/admin/cache`: statistics of the prefix cache, its last evictions, and flushing it."""
+"""`/admin/cache`: the prefix cache's statistics, its last evictions, and its flush."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The views of the cache's counters for the operator: a flow of the engine is a tenant here."""
+"""The operator's views of the cache's counters, in which each flow of the engine is a tenant."""
 
 from __future__ import annotations
 

@@ -74,14 +74,14 @@ class FoundEngineList(msgspec.Struct, frozen=True):
 
 
 class RemovedEngine(msgspec.Struct, frozen=True):
-    """Answer of DELETE. The engine ends its running requests; gateways send it no new ones."""
+    """Answer of DELETE. The engine ends its running requests; gateways send it no new requests."""
 
     address: str
 
 
 @dataclass(frozen=True, slots=True)
 class _Engines:
-    """The parts that a change of the engines reaches. `finds`: engines are read from the state."""
+    """The parts of the gateway that an engine's change updates. `finds`: engines are stored."""
 
     registry: EngineRegistry
     engine: Engine

@@ -91,7 +91,7 @@ class Deleted(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class _Tenants:
-    """The parts that a change of a tenant reaches."""
+    """The parts of the gateway that a tenant's change updates."""
 
     store: Records
     keyring: Keyring

@@ -107,7 +107,7 @@ class AdminAuthenticator(SecurityBase):
         tell_owner(request.scope, OPERATOR)
 
     def vouches_for(self, request: Request) -> bool:
-        """Tell whether a tenant's request has the admin key too; Unauthenticated for a bad one."""
+        """Tell whether a request has the admin key too; Unauthenticated for a wrong admin key."""
         given = request.headers.getlist(OPERATOR_HEADER)
         if not given:
             return False
@@ -144,7 +144,7 @@ class MetricsAuthenticator(SecurityBase):
 
 
 def credential(request: Request) -> str:
-    """Read the request's credential; raise Unauthenticated if there are none or several."""
+    """Read the request's credential; raise Unauthenticated for none, and for several."""
     given = {*request.headers.getlist("x-api-key"), *request.headers.getlist("api-key")}
     given.update(_bearer(value) for value in request.headers.getlist("authorization"))
     if len(given) != 1:

@@ -54,7 +54,7 @@ _WELL_FORMED = re.compile(r"sk-[A-Za-z0-9_-]{43}")
 
 
 class TtlCache(Generic[K, V]):
-    """A cache of at most `max_entries`, each for `ttl_s` seconds of `monotonic`. For one task."""
+    """A cache of at most `max_entries` entries, each kept `ttl_s` seconds. For one task."""
 
     def __init__(
         self, ttl_s: float, monotonic: Callable[[], float], max_entries: int = MAX_IDENTITIES
@@ -68,7 +68,7 @@ class TtlCache(Generic[K, V]):
         return len(self._entries)
 
     def get(self, key: K) -> V | None:
-        """Return the value kept for `key`; None when there is no value or its time is over."""
+        """Return the value of `key`; None for an unknown or expired key."""
         entry = self._entries.get(key)
         if entry is None:
             return None
@@ -86,7 +86,7 @@ class TtlCache(Generic[K, V]):
         self._entries[key] = (self._monotonic() + self._ttl_s, value)
 
     def remove(self, key: K) -> None:
-        """Remove the entry of `key`, if there is one."""
+        """Remove the entry of `key`, if the cache has the key."""
         self._entries.pop(key, None)
 
     def discard(self, is_meant: Callable[[V], bool]) -> None:
@@ -143,7 +143,7 @@ class Keyring:
     async def issue(
         self, tenant_id: str, *, expires_at: float | None = None, bits: bytes | None = None
     ) -> IssuedKey:
-        """Issue a key for an existing tenant; raise NotFound when there is no such tenant.
+        """Issue a key for an existing tenant; raise NotFound for an unknown tenant.
 
         `bits`, KEY_BYTES of them, take the place of random ones; Conflict when such a key is
         there already.
@@ -260,7 +260,7 @@ class Keyring:
 
 
 def key_of(bits: bytes) -> str:
-    """Spell the key that has these 32 bytes."""
+    """Spell an API key from these 32 bytes."""
     return KEY_PREFIX + base64.urlsafe_b64encode(bits).rstrip(b"=").decode()
 
 

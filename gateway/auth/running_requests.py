@@ -1,4 +1,4 @@
-"""The running requests by their keys: a request ends when its key does.
+"""The running requests by their API keys: a request is cut off when its key ends.
 
 Whatever would be refused if it came now is cut off, with the same error: its key was revoked or
 has expired, or its tenant was disabled or deleted. Each key that has requests running is checked

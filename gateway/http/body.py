@@ -37,7 +37,7 @@ _UTF8 = codecs.getincrementaldecoder("utf-8")
 _PLAIN = {"", "identity"}
 _MAX_CONTAINERS = 1 << 16  # arrays and objects: millions would take seconds to build
 _MAX_VALUES = 150_000  # values of a body: more than a context of 128k token ids
-# A subnormal number takes 6 us to parse, a thousand times as long as others. It has an
+# A subnormal number takes 6 us to parse, a thousand times as long as other numbers. It has an
 # exponent of three digits, or many zeros.
 _MAX_TINY = 256
 _ZEROS = b"0" * 99
@@ -179,7 +179,7 @@ def check_names(body: Body) -> None:
 
 
 def _least_bytes(members: dict[str, msgspec.Raw]) -> int:
-    """Count the least bytes of an object with these members: without blanks or others."""
+    """Count the least bytes of an object with these members: no blanks, no other members."""
     return 1 + sum(len(name) + len(memoryview(value)) + 4 for name, value in members.items())
 
 

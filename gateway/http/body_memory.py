@@ -86,7 +86,7 @@ class BodyMemory:
         self._grant()
 
     def _fits_after_all(self, waiter: _Waiter) -> bool:
-        """Grant the waiter its bytes if they fit: earlier waits may have ended in the same turn."""
+        """Grant the waiter its bytes if they fit: other waits may have just ended."""
         waiter.granted = asyncio.Future()
         self._grant()
         return waiter.is_granted
@@ -102,7 +102,7 @@ class BodyMemory:
             waiter.granted.set_result(None)
 
     def _next(self) -> _Waiter | None:
-        """Find the next waiter to grant; a large one that does not fit delays other large ones.
+        """Find the next waiter to grant; a large waiter that does not fit delays large waiters.
 
         A wait that is over stays in its queue until its task has its turn: it is passed over.
         """
@@ -124,7 +124,7 @@ class BodyMemory:
         return self._held.total() + waiter.size <= room
 
     def _leave(self, waiter: _Waiter) -> None:
-        """Remove the waiter from its queue; one that was granted its bytes has left already."""
+        """Remove the waiter from its queue, unless its bytes were granted before."""
         queue = self._waiting.get(waiter.tenant_id, deque())
         if waiter in queue:
             queue.remove(waiter)

@@ -108,7 +108,7 @@ def origins_in(text: str | None) -> tuple[str, ...]:
 
 
 def _is_origin(text: str) -> bool:
-    """Tell whether an origin is spelled as browsers do: lower case, without a path."""
+    """Tell whether an origin is spelled in lower case and without a path, as browsers spell it."""
     try:
         parts = urlsplit(text)
         has_host, _ = bool(parts.hostname), parts.port

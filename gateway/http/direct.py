@@ -1,4 +1,4 @@
-"""The routes that bypass the framework: those that generate tokens.
+"""The routes that bypass the framework: the routes that generate tokens.
 
 FastAPI only describes them. To find one of its routes it tries them one by one, and then it solves
 the dependencies and keeps exit stacks, anew for each request. Here it is a look into a table and
@@ -42,7 +42,7 @@ class Guard(Generic[C, P]):
 def direct(
     router: APIRouter, path: str, guard: Guard[C, P], openapi_extra: dict[str, Any]
 ) -> Callable[[Handler[P]], Handler[P]]:
-    """Add a handler for POST to `path` as a `DirectRoute`; it takes the request and its permit."""
+    """Add a handler for POST to `path` as a `DirectRoute`; it gets the request and its permit."""
 
     def add(handler: Handler[P]) -> Handler[P]:
         route = DirectRoute(

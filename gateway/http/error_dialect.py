@@ -71,7 +71,7 @@ class Dialects:
         return self.default
 
     def enter(self, scope: Scope, request_id: str) -> ErrorDialect:
-        """Find the dialect of a request and keep it in `scope` for `dialect_of`."""
+        """Find the dialect of a request, and store it in `scope` for `dialect_of`."""
         dialect = scope[_KEY] = self.of(scope["path"])
         scope[_ID] = request_id
         return dialect

@@ -29,7 +29,7 @@ _HEADERS = {
 
 
 class EventStream(Response):
-    """A response of frames as they come; it closes their generator, also if the client leaves."""
+    """A streamed response of frames; at its end it closes the frames' generator."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class EventStream(Response):
         headers: Mapping[str, str],
         error_event: Callable[[GatewayError], bytes] | None = None,
     ) -> None:
-        """Stream frames; `last` ends a stream that did not fail; `error_event` one that did.
+        """Stream frames; `last` is the frame after success, `error_event` makes an error's frame.
 
         `headers` are read when the first frame comes, so they may be filled until then.
         """

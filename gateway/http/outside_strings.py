@@ -1,4 +1,4 @@
-"""The part of a JSON body outside of its strings, extracted before the body is parsed.
+"""The characters of a JSON body outside of its strings, found before the body is parsed.
 
 Vectorised and piece by piece, for a body may be long, and may be all brackets and quotes.
 

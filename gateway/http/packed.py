@@ -1,4 +1,4 @@
-"""The answers that are the same for everyone, compressed once, for any client."""
+"""The answers that are equal for all clients, compressed once."""
 
 from __future__ import annotations
 

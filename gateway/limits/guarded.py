@@ -56,7 +56,7 @@ class GuardedLimiter:
         self._catching_up: asyncio.Task[None] | None = None
 
     async def reserve(self, demand: Demand) -> Verdict:
-        """Reserve in Redis, or here while it is away; Unavailable for a tenant with a budget."""
+        """Reserve in Redis, or here while Redis is away; Unavailable for a tenant with a budget."""
         try:
             verdict = await self._ask(demand)
         except Unavailable as error:
@@ -64,11 +64,11 @@ class GuardedLimiter:
         if isinstance(verdict, Granted) and demand.begun is None:
             self._count(demand, requests=1)
         elif isinstance(verdict, Granted):
-            await self._alone.charge(Hold(demand), Amount())  # it may have begun here
+            await self._alone.charge(Hold(demand), Amount())  # the request may have begun here
         return verdict
 
     async def charge(self, hold: Hold, used: Amount) -> None:
-        """Settle the hold where it was made; later, if Redis does not answer now."""
+        """Settle the hold where it was reserved; if Redis does not answer, settle it later."""
         if hold.epoch == _STAND_IN:
             await self._alone.charge(hold, used)
             self._owe(hold.demand.tenant_id, tokens=used.tokens)

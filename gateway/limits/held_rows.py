@@ -45,7 +45,7 @@ class HeldRows:
         self._tenant_id = tenant_id
 
     def get(self, request_id: str) -> Held | None:
-        """Return the hold of a request, if it has one."""
+        """Return the hold of a request; None for a request without a hold."""
         return self._one(f"SELECT {_COLUMNS} FROM holds {_ONE}", request_id)
 
     def put(self, request_id: str, held: Held) -> None:
@@ -54,7 +54,7 @@ class HeldRows:
         self._connection.execute("INSERT INTO holds VALUES (?, ?, ?, ?, ?, ?)", row)
 
     def take(self, request_id: str) -> Held | None:
-        """Remove and return the hold of a request, if it has one."""
+        """Remove and return the hold of a request; None for a request without a hold."""
         return self._one(f"DELETE FROM holds {_ONE} RETURNING {_COLUMNS}", request_id)
 
     def renew(self, request_ids: Sequence[str], until: int) -> None:

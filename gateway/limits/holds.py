@@ -25,7 +25,7 @@ class Holds(Protocol):
     """The holds of one tenant, wherever they are stored."""
 
     def get(self, request_id: str) -> Held | None:
-        """Return the hold of a request, if it has one."""
+        """Return the hold of a request; None for a request without a hold."""
         ...
 
     def put(self, request_id: str, held: Held) -> None:
@@ -33,7 +33,7 @@ class Holds(Protocol):
         ...
 
     def take(self, request_id: str) -> Held | None:
-        """Remove and return the hold of a request, if it has one."""
+        """Remove and return the hold of a request; None for a request without a hold."""
         ...
 
     def renew(self, request_ids: Sequence[str], until: int) -> None:
@@ -60,7 +60,7 @@ class MemoryHolds:
         return len(self._held)
 
     def get(self, request_id: str) -> Held | None:
-        """Return the hold of a request, if it has one."""
+        """Return the hold of a request; None for a request without a hold."""
         return self._held.get(request_id)
 
     def put(self, request_id: str, held: Held) -> None:
@@ -68,7 +68,7 @@ class MemoryHolds:
         self._held[request_id] = held
 
     def take(self, request_id: str) -> Held | None:
-        """Remove and return the hold of a request, if it has one."""
+        """Remove and return the hold of a request; None for a request without a hold."""
         return self._held.pop(request_id, None)
 
     def renew(self, request_ids: Sequence[str], until: int) -> None:

@@ -21,7 +21,7 @@ LIMITS_FILE = "limits.sqlite"
 
 @dataclass(frozen=True, slots=True)
 class LimitsHome:
-    """The limiter, and its SQLite file to watch for faults, if it has one."""
+    """The limiter, and the SQLite file to watch for faults, if there is a file."""
 
     limiter: Limiter
     watched: Sequence[Faulty]

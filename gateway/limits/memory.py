@@ -1,4 +1,4 @@
-"""The limits in this process's memory: exact for it alone, gone with it.
+"""The limits in this process's memory: exact for this process alone, lost at its end.
 
 It decides while Redis is down (`guarded`), and is the simplest limiter of the contract suite.
 """

@@ -33,7 +33,7 @@ from gateway.tenant_limits import MICRO, Limits
 
 
 class Owed(NamedTuple):
-    """A debt: tokens admitted while Redis was away. Its name keeps it from being counted twice."""
+    """A debt: tokens admitted while Redis was away. Redis counts each debt's name once."""
 
     name: str = ""  # "": the debt has not been sent
     requests: int = 0

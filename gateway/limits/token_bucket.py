@@ -189,7 +189,7 @@ class Account(Sums):
             self.budgets.setdefault(period, Spending()).held += most.cost
 
     def _release(self, request_id: str, cost: int) -> None:
-        """Remove the hold of a request, if it has one; charge `cost` of it."""
+        """Remove a request's hold, if there is a hold; charge `cost` of the hold."""
         held = self.holds.take(request_id)
         if held is not None:
             self._count_ended(held, cost)
@@ -236,7 +236,7 @@ class LimitLevels(msgspec.Struct, frozen=True, array_like=True):
 
 
 def refusal_of(demand: Demand, levels: LimitLevels) -> Denied | None:
-    """Make the refusal of `demand` by the first limit that it exceeds; None if it exceeds none."""
+    """Make the refusal of `demand` by the first limit that it exceeds; None if it fits in all."""
     limits, standing = demand.limits, status_of(demand.limits, levels)
 
     def refused(reason: Reason, retry_after_s: float | None) -> Denied:
@@ -264,7 +264,7 @@ def refusal_of(demand: Demand, levels: LimitLevels) -> Denied | None:
 
 
 def most_running(limits: Limits) -> int:
-    """Return the most concurrent requests of a tenant, if it has a limit of them."""
+    """Return the most concurrent requests of a tenant; MAX_RUNNING without a limit."""
     return MAX_RUNNING if limits.max_concurrent is None else limits.max_concurrent
 
 

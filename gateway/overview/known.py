@@ -64,7 +64,7 @@ _QUESTIONS = msgspec.msgpack.Decoder(RefusalsAsked | RunningAsked | MissesAsked 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The facts that this worker knows, and those that other workers tell it."""
+    """The facts that this worker knows, and the facts that other workers tell."""
 
     worker: ToldWorker
     kept: LastRefusals

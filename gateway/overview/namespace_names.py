@@ -16,7 +16,7 @@ MOST = 20_000  # names remembered
 
 
 class NamespaceName(NamedTuple):
-    """A namespace's name; `tenant` is None if it is no single tenant's."""
+    """A namespace's name; `tenant` is None for a namespace of several tenants."""
 
     label: str
     tenant: str | None

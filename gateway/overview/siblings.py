@@ -36,7 +36,7 @@ class Heard(NamedTuple, Generic[A]):
 
 
 class Siblings:
-    """The other workers of this gateway; without a `directory` there are none."""
+    """The other workers of this gateway; no workers without a `directory`."""
 
     def __init__(self, directory: Path | None = None, own: int | None = None) -> None:
         """Take `own`, this worker's process id."""
@@ -78,7 +78,7 @@ class Siblings:
 
 
 async def _asked(path: Path, question: bytes) -> bytes | None:
-    """Ask one worker; return b"" for a worker that is gone, None for a silent one."""
+    """Ask one worker; return b"" for a worker that has died, None for a silent worker."""
     try:
         async with asyncio.timeout(ANSWER_S):
             reader, writer = await asyncio.open_unix_connection(path, limit=_MAX_BYTES)

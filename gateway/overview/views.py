@@ -50,7 +50,7 @@ class QueueShown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EvictionShown(msgspec.Struct, frozen=True, kw_only=True):
-    """Blocks `of` one tenant that were evicted to make room `by` another."""
+    """The blocks `of` one tenant that were evicted `by` another tenant's need."""
 
     at: float  # seconds since the epoch
     by: TenantRef

@@ -62,7 +62,7 @@ class PageFiles:
         }
 
     def answer(self, name: str, request: Request) -> Response:
-        """Answer with the file, or 304 for a client that has it; raise NotFound without a file."""
+        """Answer with the file, or 304 for a client that has it; NotFound for an unknown path."""
         found = self._files.get(name)
         if found is None:
             raise NotFound("there is no such route", code="unknown_url")
@@ -78,7 +78,7 @@ class PageFiles:
 
 
 async def _pieces(content: bytes) -> AsyncIterator[bytes]:
-    """Yield pieces as the client reads them: unread, only one piece is in memory."""
+    """Yield pieces as the client reads them, so that at most one unread piece is in memory."""
     for start in range(0, len(content), _PIECE):
         yield content[start : start + _PIECE]
 

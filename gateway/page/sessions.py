@@ -60,7 +60,7 @@ class Sessions:
     def begin(
         self, subject: str, request: Request, answer: Callable[[Session], Response]
     ) -> Response:
-        """Add a session cookie for `subject` to `answer`; over HTTPS it is for HTTPS alone."""
+        """Add a session cookie for `subject` to `answer`; a cookie set over HTTPS is Secure."""
         cookie = self._signer.dumps(subject)
         response = answer(Session(subject, self._csrf(cookie), self._clock() + SESSION_S))
         response.set_cookie(

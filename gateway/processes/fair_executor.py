@@ -53,7 +53,7 @@ class FairExecutor:
         self._large = _Lane(ThreadPoolExecutor(many, "large", initializer=_step_back), many)
 
     async def run(self, tenant_id: str, work: Steps[T], size: int, *, may_refuse: bool = True) -> T:
-        """Run `work`, which takes as long as tokenising `size` characters does.
+        """Run `work`, whose duration is that of tokenising `size` characters.
 
         TooManyRequests if it `may_refuse`, and too much work of this tenant waits already;
         Unavailable once closed.

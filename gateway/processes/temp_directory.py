@@ -22,7 +22,7 @@ _TAIL = re.compile(r"[a-z0-9_]{8}")  # the endings that `tempfile` gives names
 
 
 def has_room(place: Path, least_bytes: int) -> bool:
-    """Tell whether files can be made in `place` and it has the given bytes left."""
+    """Tell whether new files can be made in `place`, and the given bytes are free there."""
     try:
         disk = os.statvfs(place)
     except OSError:

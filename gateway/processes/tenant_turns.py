@@ -38,7 +38,7 @@ class TenantTurns:
 
     @asynccontextmanager
     async def of(self, tenant_id: str | None) -> AsyncIterator[None]:
-        """Hold the tenant's turn once it has come; TooManyRequests where too many wait for it."""
+        """Hold the tenant's turn once it has come; TooManyRequests if too many wait for turns."""
         turn = self._turns.setdefault(tenant_id, _Turn())
         if turn.takers >= self._most_takers:
             raise TooManyRequests(

@@ -101,7 +101,7 @@ class AnswerForms:
         return lambda: reasoning.parser(make, is_open=is_open, calls=marks)
 
     def _answer_parser(self, form: AnswerForm, prompt: str) -> Callable[[], TurnParser] | None:
-        """Return a maker of parsers for the text after reasoning; None if it is plain text."""
+        """Return a maker of parsers for the text after reasoning; None if that is plain text."""
         tools = self.tools
         if tools is None or not (form.may_call or tools.reads_reasoning):
             return None

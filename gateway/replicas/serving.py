@@ -114,7 +114,7 @@ class Serving:
         )
 
     def _begun(self, attempts: Attempts, route: Route) -> Attempt:
-        """Begin the attempt on this route, and its prefill on another engine if it has one."""
+        """Begin the attempt on this route, with the route's prefill on another engine, if any."""
         if route.is_alone:
             self.notes.routed_alone()
         if route.prompt is not None:

@@ -112,7 +112,7 @@ class RouterClient:
     async def source(
         self, request: RoutingRequest, replica: str, sources: Sources
     ) -> FetchSource | None:
-        """Ask where to fetch; without an answer nothing is fetched."""
+        """Ask the router process where `replica` should fetch a prompt; None without an answer."""
         answer = await self._answer(lambda number: AskSource(number, request, replica, sources))
         return answer.source if isinstance(answer, SourceAnswer) else None
 

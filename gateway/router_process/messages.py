@@ -79,7 +79,7 @@ class SourceAnswer(msgspec.Struct, frozen=True, array_like=True, tag="source"):
 
 
 class KnownBlocks(msgspec.Struct, frozen=True, array_like=True, tag="known"):
-    """The blocks that each replica is known to have. The first such message invites questions."""
+    """The blocks that each replica is known to have. After the first such message, workers ask."""
 
     blocks: dict[str, int]
 

@@ -96,7 +96,7 @@ class CacheIndex:
         return _found(keys, having) if having else {}
 
     def lower(self, replica: str, keys: Keys, blocks: int) -> Lower:
-        """Count those of a replica's first `blocks` found blocks that lie in slower tiers.
+        """Count the blocks in slower tiers among a replica's first `blocks` found blocks.
 
         Told to a 64th of the prompt, since it makes a small part of a small difference, and asked
         of few replicas. A part is in the slowest tier of its blocks.

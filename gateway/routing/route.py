@@ -1,4 +1,4 @@
-"""The route of a request, decided and noted in one call: its engine, and its prompt's.
+"""The route of a request: the engines that answer it and compute its prompt, noted at once.
 
 Two requests that are decided one after the other know of each other, whoever asks. So what decides
 may be the router of this process, which answers at once, or one that several processes ask

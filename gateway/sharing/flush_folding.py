@@ -1,4 +1,4 @@
-"""The folding of old flush records: those of deleted tenants need not be kept.
+"""The folding of deleted tenants' old flushes into one flush of everything.
 
 A deleted tenant's record would stay for good, in case an engine comes back that was away. Instead
 

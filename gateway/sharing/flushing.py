@@ -65,7 +65,7 @@ class Flushing(Renewed):
         flush = CacheFlush.new(tenant_id, at=self._clock())
         await self._state.add_flush(flush)
         flushed = await self._asked(flush)
-        await self.changed()  # engines that stand still do it when they go on
+        await self.changed()  # engines that stand still do the flush when they go on
         await self._fold()
         return flushed
 

@@ -38,18 +38,18 @@ class ReservedRoom:
         self.fault: Fault | None = None  # `disk_full`, by the last look at the file system
 
     async def check(self) -> None:
-        """Look for free space, and fill the ballast if there is enough."""
+        """Look for free disk space, and fill the ballast if there is enough space."""
         await asyncio.to_thread(self.look)
 
     def look(self) -> None:
-        """Do the same as `check`, waiting for the disk."""
+        """Look for free disk space as `check` does, waiting for the disk."""
         free = self._free()
         self.fault = no_room("the disk of the data directory") if free < LOW_BYTES else None
         if free >= LOW_BYTES + BALLAST_BYTES - self._size():
             self.fill()
 
     def give_up(self, *, keep: int = START_BYTES) -> bool:
-        """Shrink the ballast for a write that found no space; False if nothing is left of it."""
+        """Shrink the ballast for a write that found no space; False if the ballast is empty."""
         if self._size() <= keep:
             return False
         with suppress(OSError):

@@ -178,10 +178,10 @@ class EngineRegistry(Protocol):
 
 
 class FlushLog(Protocol):
-    """The log of flushes that engines must do: each tenant's last, also deleted tenants'."""
+    """The log of flushes that engines must do: the last flush of each tenant, deleted or not."""
 
     async def add_flush(self, flush: CacheFlush) -> None:
-        """Record a flush in place of its tenant's last; a flush of everything replaces all."""
+        """Record a flush in place of the tenant's last flush; one of everything replaces all."""
         ...
 
     async def flushes(self) -> list[CacheFlush]:

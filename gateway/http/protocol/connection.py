@@ -47,7 +47,7 @@ _TOO_SLOW = RequestTimeout("the request did not come whole in time")
 
 
 class BoundedConnection(CountedConnection):
-    """uvicorn's connection with bounds; a client that exceeds one is refused and disconnected."""
+    """uvicorn's connection with bounds; a client that exceeds a bound is cut off with an error."""
 
     rest_s: ClassVar[float] = 0.05  # between discarded pieces of a body, which nobody waits for
     pipelined_s: ClassVar[float] = 0.01  # from an answer to the parsing of a request sent before it
@@ -219,7 +219,7 @@ class BoundedConnection(CountedConnection):
     # Answers.
 
     def on_response_complete(self) -> None:
-        """Parse the next request, if one waits: the application has answered the last."""
+        """Parse the next waiting request, since the application has answered the last."""
         self.server_state.total_requests += 1
         if self.state is State.ANSWERING:
             self._await_request()

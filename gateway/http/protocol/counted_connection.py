@@ -37,7 +37,7 @@ def uncounted(code: str) -> None:
 
 
 class CountedConnection(HttpToolsProtocol):
-    """uvicorn's connection, counted: one too many takes the place of another, closed at once.
+    """uvicorn's connection, counted: on a full port, a new connection closes another one at once.
 
     Which one, `holders` says.
     """
@@ -55,7 +55,7 @@ class CountedConnection(HttpToolsProtocol):
         self.state = State.CLOSED
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Count the connection; one too many is closed without a linger, which would hold it."""
+        """Count the new connection; on a full port close it, or the connection with least claim."""
         super().connection_made(CoalescedHead(transport, self.loop))
         self._reads = ReadWatch(self.transport, self.bounds.stalled_write_s)
         self.flow = FlowControl(self)  # type: ignore[arg-type]

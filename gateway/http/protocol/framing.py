@@ -43,7 +43,7 @@ class HeadFraming:
         self._searched = 0  # received bytes that contain no end of the head
 
     def take(self, received: bytearray) -> bytes | None:
-        """Take a head from the received bytes; None while it is incomplete.
+        """Take a head from the received bytes; return None while the head is incomplete.
 
         Raises HeadTooLarge or UriTooLong, also before it is whole. What cannot be a head is given
         as it is: it is for the parser to refuse, at once.
@@ -59,7 +59,7 @@ class HeadFraming:
         return head
 
     def _skip_empty_lines(self, received: bytearray) -> None:
-        """Skip empty lines before a head: some clients send one after a body."""
+        """Skip empty lines before a head: some clients send an empty line after a body."""
         if received.startswith((b"\r", b"\n")):
             size = len(received) - len(received.lstrip(b"\r\n"))
             del received[:size]

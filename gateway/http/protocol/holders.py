@@ -43,7 +43,7 @@ class Holders(Generic[C]):
         self._owners: dict[C, str] = {}
 
     def enter(self, one: C) -> C | None:
-        """Add a connection; return the connection to close for it, None if there is room."""
+        """Add a connection; return the connection to close for it, None if the port has room."""
         self._put(one, STRANGERS)
         if len(self._owners) <= self._most:
             return None

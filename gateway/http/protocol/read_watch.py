@@ -1,4 +1,4 @@
-"""The watch on a client that hardly reads its answers: it is cut off.
+"""The watch on a client that hardly reads its answers, which cuts the client off.
 
     watch ... look ... look        every `stalled_write_s`, while anything waits to be sent
                `------> abort      it took less than a KiB for each of these seconds

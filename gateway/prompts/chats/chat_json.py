@@ -38,7 +38,7 @@ class CacheBreakpoint(Struct, frozen=True):
 
 
 class CacheControl(Struct, frozen=True):
-    """Anthropic's cache mark, sent to any server by many clients: retains the prompt up to it."""
+    """Anthropic's cache mark, which many clients send to any server: retain the prompt up to it."""
 
     type: Literal["ephemeral"]
     ttl: Literal["5m", "1h"] | None = None

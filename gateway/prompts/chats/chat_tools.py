@@ -108,7 +108,7 @@ Tools = Annotated[Raw, Meta(extra_json_schema=_schema())]
 
 @dataclass(frozen=True, slots=True)
 class SentTools:
-    """The tools of a request: those that the model is shown, and those passed over."""
+    """The tools of a request: the tools shown to the model, and the tools passed over."""
 
     forms: tuple[Tool, ...] = ()  # the shown tools as templates take them
     places: tuple[int, ...] = ()  # the place of each tool in the request

@@ -41,7 +41,7 @@ class ContentMarks:
         self._near = _near(control)
 
     def mark_for(self, given: Given) -> str:
-        """Choose a sentinel; "" if `given` has no control token, nor a string near one.
+        """Choose a sentinel; "" if no string in `given` contains or resembles a control token.
 
         BadRequest where no character is left, which takes a text made for that.
         """

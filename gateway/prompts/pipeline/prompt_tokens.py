@@ -108,7 +108,7 @@ class PromptTokens:
     def _spliced(
         self, turns: VerbatimTurns, prompt: ChatPrompt, keys: ChatKeys, asked: PromptContext
     ) -> SplicedChat:
-        """Put back those generated turns of the chat that may be."""
+        """Put generated turns back into the chat, where their tokens fit the rendering."""
         chat = None
         if self._keeps_thoughts(prompt, asked):
             chat = turns.continued(prompt, keys, self._render, asked.ends)

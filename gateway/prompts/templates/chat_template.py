@@ -89,7 +89,7 @@ class ChatTemplate:
         return cls(sources[DEFAULT], tokens, sources.get(TOOL_USE), control, variables)
 
     def telling(self, tools_text: ToolsText | None) -> ChatTemplate:
-        """Return a copy in which `tools_text` shows tools that the template does not show."""
+        """Return a copy of the template that shows tools by `tools_text` if it shows none now."""
         told = copy(self)
         told._tool_use = self._tool_use.telling(tools_text)
         if self._plain is self._tool_use:

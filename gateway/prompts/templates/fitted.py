@@ -49,7 +49,7 @@ class FittedTemplate:
         self._tools_text: ToolsText | None = None
 
     def telling(self, tools_text: ToolsText | None) -> FittedTemplate:
-        """Return a copy in which `tools_text` shows tools that the template does not show."""
+        """Return a copy of the template that shows tools by `tools_text` if it shows none now."""
         told = copy(self)
         told._tools_text = None if self.traits.shows_tools else tools_text
         return told

@@ -22,7 +22,7 @@ UNSIZED = 2 << 20  # bytes expected of an answer of unknown size
 
 
 class LargeLink(RedisLink):
-    """A link for large calls beside the main link, which it asks whether Redis is there."""
+    """A link for large calls beside the main link, whose circuit breaker it asks first."""
 
     calls_at_once = 2
     commands_at_once = 16  # Redis answers a whole round trip before it serves other clients

@@ -1,4 +1,4 @@
-"""The changes of a stored response in Redis: each adds or removes it in one transaction.
+"""The changes of stored responses in Redis: each is added or removed in one transaction.
 
 Knows: the keys of stored responses. Does not know: when one comes or goes (`responses`, `records`).
 """
@@ -19,7 +19,7 @@ def end_of(tenant_id: str, response_id: str) -> bytes:
 
 
 async def drop_one(link: StateLink, tenant_id: str, response_id: str) -> Transaction:
-    """Make a transaction that removes one response, or the rest of one that is gone."""
+    """Make a transaction that removes a response, or the remains of an expired response."""
     place = at.responses_of(tenant_id)
     size = await link.command("HSTRLEN", place, response_id)
     transaction = Transaction()

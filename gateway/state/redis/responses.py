@@ -1,4 +1,4 @@
-"""The stored responses in Redis: a hash for each tenant, and sums and orders beside it.
+"""The stored responses in Redis: a hash for each tenant, and sums and orderings of them.
 
 Room is made after a response was added, one transaction for each that goes, so for a moment there
 may be more bytes than the bounds allow.

@@ -147,7 +147,7 @@ class RedisStore(RedisResponses):
         return sorted(engines, key=lambda engine: engine.address)
 
     async def add_flush(self, flush: CacheFlush) -> None:
-        """Record a flush in place of its tenant's last; a flush of everything replaces all."""
+        """Record a flush in place of the tenant's last flush; one of everything replaces all."""
         transaction = Transaction()
         if flush.tenant_id is None:
             transaction.write("DEL", at.FLUSHES)
@@ -163,7 +163,7 @@ class RedisStore(RedisResponses):
         return sorted(flushes, key=lambda flush: flush.at)
 
     async def fold_flushes(self, into: CacheFlush, tenant_ids: Sequence[str]) -> None:
-        """Replace these flushes by `into`, of everything, unless everything was flushed later."""
+        """Replace these flushes by `into`, a flush of everything, unless a later one exists."""
         transaction = Transaction()
         before = await self.link.command("HGET", at.FLUSHES, "")
         if before is None:

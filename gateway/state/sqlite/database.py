@@ -94,7 +94,7 @@ class DatabaseFile:
         on: sqlite3.Connection | None = None,
         may_use_reserve: bool = True,
     ) -> T:
-        """Do `work`; do it again in space given up by the ballast, if it may use that.
+        """Do `work`; on a full disk do it again in the ballast's space, if it may use that space.
 
         It is done `on` one of the file's readers, or on its own connection.
 
@@ -136,7 +136,7 @@ class DatabaseFile:
         await asyncio.to_thread(self.look)
 
     def look(self) -> None:
-        """Do the same as `check`, waiting for the disk."""
+        """Check the file as `check` does, waiting for the disk."""
         if self._connection is None:
             return
         with suppress(OSError):  # the next look finds the fault
@@ -221,7 +221,7 @@ class DatabaseFile:
         return None
 
     def _unwhole(self) -> Fault | None:
-        """Check the file on a new connection: the one in use may have old pages in memory."""
+        """Check the file on a new connection: the open connection may have old pages in memory."""
         now = time.monotonic()
         is_due = now - self._checked_at >= max(self._check_every_s, self._check_took_s / CHECK_PART)
         if self._has_bad_record or (self.fault is None and not is_due):

@@ -69,7 +69,7 @@ class SqliteOperation(SqliteResponses):
 
     @on_worker
     def add_flush(self, connection: sqlite3.Connection, flush: CacheFlush) -> None:
-        """Record a flush in place of its tenant's last; a flush of everything replaces all."""
+        """Record a flush in place of the tenant's last flush; one of everything replaces all."""
         row = (flush.tenant_id or "", flush.at, msgspec.json.encode(flush))
         with transaction(connection):
             if flush.tenant_id is None:
@@ -88,7 +88,7 @@ class SqliteOperation(SqliteResponses):
     def fold_flushes(
         self, connection: sqlite3.Connection, into: CacheFlush, tenant_ids: Sequence[str]
     ) -> None:
-        """Replace these flushes by `into`, of everything, unless everything was flushed later."""
+        """Replace these flushes by `into`, a flush of everything, unless a later one exists."""
         with transaction(connection):
             later = connection.execute(
                 "SELECT 1 FROM flushes WHERE flow = '' AND at > ?", (into.at,)

@@ -112,7 +112,7 @@ class SqliteStore(SqliteOperation):
         record_id: str,
         change: Callable[[R], R],
     ) -> R:
-        """Replace a record by the record that `change` makes of it. Raises as `create` does."""
+        """Replace a record by the record that `change` makes; raise the errors of `create`."""
         with transaction(connection):
             old = _one(connection, kind, record_id)
             record = old.updated(change(old))
