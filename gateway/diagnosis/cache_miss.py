@@ -126,7 +126,7 @@ def _without_costs(compared: Comparison, cached: int) -> Reason | None:
 
 
 def _reusable(compared: Comparison) -> int:
-    """Count the reusable tokens: whole blocks, but never the last token, which is computed."""
+    """Count the reusable tokens: whole blocks, except the last token, which is always computed."""
     assert compared.seen is not None
     kept = len(compared.seen.token_ids) // compared.block_size * compared.block_size
     return min(kept, len(compared.new.token_ids) - 1)

@@ -28,7 +28,7 @@ Reading = Generator[int, None, T]  # yields the work of its next step, in charac
 
 EXCERPT = 40  # characters on each side of a difference
 _LATEST = 64  # latest prompts that are compared
-_ALIKE_OF = 16  # of these, prompts whose sets of tokens are compared
+_ALIKE_OF = 16  # latest prompts whose sets of tokens are compared
 _ALIKE = 0.5  # fraction of distinct tokens that two alike prompts share
 _WHOLE = PromptPart("prompt", "messages", "")
 _BYTES_PER_CHARACTER = 64  # bytes of a prompt that cost as much to read as a character to tokenise
@@ -45,7 +45,7 @@ class Explain:
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """The first difference of two prompts, with a few characters of each around it."""
+    """The first difference of two prompts, with the characters around it in each prompt."""
 
     token: int
     kind: PartKind | None  # None: text of the template itself
@@ -134,7 +134,7 @@ def _most_alike(
 
 
 def _different(ids: TokenIds) -> npt.NDArray[np.bool_]:
-    """Return a mask of the token ids in `ids`, which is faster than sorting them."""
+    """Return a mask of the token ids in `ids`; sorting the ids would take longer."""
     found = np.zeros(ids.max(initial=0) + 1, np.bool_)
     found[ids] = True
     return found

@@ -35,7 +35,7 @@ from gateway.tenant_limits import RateStatus
 T = TypeVar("T", bound=msgspec.Struct)
 
 BYTES_PER_CHARACTER = 16  # JSON bytes that cost as much to parse as a character to tokenise
-_FLAT_BYTES_PER_CHARACTER = 64  # the same for flat JSON: 256 KiB take 3 ms at worst
+_FLAT_BYTES_PER_CHARACTER = 64  # as above, for flat JSON: 256 KiB take 3 ms at worst
 
 
 class Rendering(Protocol):
@@ -132,7 +132,7 @@ class DialectRequest:
     async def _pieces(
         self, choices: Sequence[FinishedChoice], usage: Usage, admission: Admission
     ) -> AsyncGenerator[bytes, None]:
-        """Yield the JSON of a whole answer in pieces; encode a large one off the event loop."""
+        """Yield the JSON of a whole answer in pieces; encode a large answer off the event loop."""
         spelled = self._spelled(choices, usage)
         work = self.echoed + sum(choice.work for choice in choices)
         caller = self.permit.caller
@@ -166,7 +166,7 @@ class DialectRequest:
                 yield last
 
     async def _first_frame(self, event: Delta, admission: Admission) -> bytes:
-        """Write the frame of `event`, off the event loop if the prompt's part in it is large."""
+        """Write the frame of `event`, off the event loop if the frame has a large prompt."""
 
         def work() -> Steps[bytes]:
             yield from ()

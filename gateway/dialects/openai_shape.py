@@ -76,7 +76,7 @@ def error_reply(error: GatewayError, param: str | None) -> RenderedError:
     """
     headers = limit_headers(error.standing) if isinstance(error, LimitReached) else {}
     if error.status == 429 and error.retry_after_s is None:
-        headers["x-should-retry"] = "false"  # OpenAI's clients retry every 429 without it
+        headers["x-should-retry"] = "false"  # without it OpenAI's clients retry every 429
     return RenderedError(error.status, headers, msgspec.json.encode(error_body(error, param)))
 
 

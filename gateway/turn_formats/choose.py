@@ -103,7 +103,7 @@ def _reads(format_: ToolFormat, shown: ShownTurns) -> bool:
 
 
 def reasoning_format(shown: ShownTurns | None) -> ReasoningFormat | None:
-    """Find the reasoning tags that a template uses; None if it has none, or is Harmony's."""
+    """Find the reasoning tags that a template uses; None for no known tags, and for Harmony."""
     if shown is None:
         return None
     known = next((one for one in _REASONING if one.is_in(shown.source)), None)

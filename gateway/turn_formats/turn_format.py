@@ -81,7 +81,7 @@ class ToolFormat(Protocol):
         """Make a parser of a turn that may call `tools`."""
 
     def opened(self, prompt: str) -> str:
-        """Return the answer's beginning within a rendered prompt; the parser must read it first."""
+        """Return the answer's beginning in a rendered prompt, which the parser must read first."""
 
     def resumed(self, turn: str, prompt: str) -> str:
         """Write the grammar of a thought that `prompt` leaves open, then of turns of `turn`."""

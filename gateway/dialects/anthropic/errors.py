@@ -72,6 +72,6 @@ def retry_headers(error: GatewayError) -> dict[str, str]:
 
 
 def _message(error: GatewayError) -> str:
-    if error.code == "context_length_exceeded":  # agents compact on seeing these words
+    if error.code == "context_length_exceeded":  # agents that read these words compact
         return f"prompt is too long: {error.message}"
     return error.message

@@ -38,9 +38,9 @@ class _Place(NamedTuple):
     param: str  # the field's name in errors
     control: CacheControl
     tools: int | None = None  # the number of tools before the breakpoint
-    system: int | None = None  # or all tools, and the number of system blocks before it
-    turn: int = 0  # or the number of whole turns before it
-    blocks: int | None = None  # and of the next turn's blocks; None: at the prompt's end
+    system: int | None = None  # or all tools and this number of system blocks
+    turn: int = 0  # or this number of whole turns
+    blocks: int | None = None  # and of the next turn's blocks; None: the prompt's end
 
 
 def marks_of(wire: PromptRequest, prompt: ChatPrompt) -> tuple[CacheMark, ...]:

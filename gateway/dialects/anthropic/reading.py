@@ -50,7 +50,7 @@ class MessagesReader:
     admission: Admission
 
     async def messages(self, request: Request, permit: Permit) -> tuple[DialectRequest, bool]:
-        """Read a Messages request; return it, and whether its answer is a stream."""
+        """Read a Messages request; return the request, and whether its answer is a stream."""
         wire = await read_wire(request, permit, _MESSAGES, self.bounds, self.admission)
         self.card.check(wire.model)
         request_id = request_id_of(request.scope)

@@ -74,7 +74,7 @@ def form_of(tool: ToolParam) -> Tool:
 
 
 def change_text(block: Change) -> str | None:
-    """Write the text that tells the model of a tool change; None if the client cannot run it."""
+    """Write the text that tells the model of a tool change; None if no client can run the tool."""
     match block.tool:
         case ToolReference(name=name) if isinstance(block, ToolAdditionBlock):
             return f'The tool "{name}" is available from here on.'

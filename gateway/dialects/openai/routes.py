@@ -92,7 +92,7 @@ class Reader:
     admission: Admission
 
     async def chat(self, request: Request, permit: Permit) -> tuple[DialectRequest, bool]:
-        """Read a chat request; return it, and whether its answer is a stream."""
+        """Read a chat request; return the request, and whether its answer is a stream."""
         wire = await self.read(request, permit, _CHAT)
         request_id = request_id_of(request.scope)
 
@@ -114,7 +114,7 @@ class Reader:
         return DialectRequest(wanted, reply, request, permit), bool(wire.stream)
 
     async def completion(self, request: Request, permit: Permit) -> tuple[DialectRequest, bool]:
-        """Read a text completion request; return it, and whether its answer is a stream."""
+        """Read a text completion request; return the request, and whether it wants a stream."""
         wire = await self.read(request, permit, _COMPLETION, prompt_in)
         request_id = request_id_of(request.scope)
         context = (await self.admission.engine()).max_model_len

@@ -82,7 +82,7 @@ def _allowed(allowed: _Chosen, form: AnswerForm, tools: Toolset) -> AnswerForm:
 
 
 def _names(chosen: _Chosen, tools: Toolset, where: str) -> Iterator[str]:
-    """Yield the names that the model has for the chosen tool; BadRequest if it cannot run."""
+    """Yield the model's names for the chosen tool; BadRequest for a missing or hosted tool."""
     if not _runs(chosen, tools):
         raise BadRequest(
             "a tool of this type does not run here, so it cannot be chosen",

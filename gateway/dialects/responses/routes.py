@@ -79,7 +79,7 @@ class ResponsesCreation:
     held: BodyMemory
 
     async def response(self, request: Request, permit: Permit) -> tuple[DialectRequest, bool]:
-        """Read a Responses request; return it, and whether its answer is a stream."""
+        """Read a Responses request; return the request, and whether its answer is a stream."""
         wire, asked = await self._understood(request, permit)
         begun = self._begun(asked)
         await self._hold(request, permit, begun, asked.items if begun.store else b"")
