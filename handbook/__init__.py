@@ -1,1 +1,1 @@
-"""The embedded demo model: its weights in `model`, and in `training` how they were made."""
+"""The embedded demo model: its weights in `model`, and the code that made them in `training`."""

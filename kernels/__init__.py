@@ -1,4 +1,4 @@
-"""Tensors in, tensors out: Triton kernels, each with its plain PyTorch reference beside it.
+"""Triton kernels, each with a plain PyTorch reference beside it.
 
     ops            all of them, as a model calls them; `mxfp4`, a format's numbers
     attention, experts, sampling

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class UnsupportedShape(Exception):
-    """The geometry is outside what the kernels compute. Raised before anything is launched."""
+    """A geometry that the kernels cannot compute. Raised before any launch."""

@@ -1,4 +1,4 @@
-"""The geometries that kernels compute, on the device and in the references alike.
+"""The geometries that kernels support, on the device and in the references.
 
 The engine checks once, before it loads a model; every op checks again, which takes a microsecond.
 """
@@ -12,18 +12,18 @@ MAX_HEAD_DIM = 256
 MIN_BLOCK_SIZE = 16
 MAX_QUERY_HEADS_PER_KV_HEAD = 16
 MAX_HIDDEN_SIZE = 65_536
-INT4_SPAN = 128  # columns of a matrix of 4-bit integers come in such runs (`linear.int4_matrix`)
-KV_SCALE_BYTES = 2  # of each head's key or value of a token, in fp8 (`attention.fp8_kv`)
+INT4_SPAN = 128  # columns of a 4-bit integer matrix are grouped by so many (`linear.int4_matrix`)
+KV_SCALE_BYTES = 2  # per head's key or value of a token, in fp8 (`attention.fp8_kv`)
 
 
 def check_hidden_size(hidden_size: int) -> None:
-    """Raise UnsupportedShape unless one row of `hidden_size` numbers can be normed."""
+    """Raise UnsupportedShape unless kernels can norm a row of `hidden_size` numbers."""
     if not 1 <= hidden_size <= MAX_HIDDEN_SIZE:
         raise UnsupportedShape(f"hidden size {hidden_size} is not in 1..{MAX_HIDDEN_SIZE}")
 
 
 def check_attention(num_q_heads: int, num_kv_heads: int, *, block_size: int, head_dim: int) -> None:
-    """Raise UnsupportedShape unless attention of this geometry can be computed."""
+    """Raise UnsupportedShape unless kernels can compute attention of this geometry."""
     whole = num_kv_heads > 0 and num_q_heads > 0 and num_q_heads % num_kv_heads == 0
     if not whole or num_q_heads // num_kv_heads > MAX_QUERY_HEADS_PER_KV_HEAD:
         raise UnsupportedShape(

@@ -1,4 +1,4 @@
-"""Matrices in mxfp4 as checkpoints have them: four-bit floats, 32 of which share a power of two.
+"""Matrices in the checkpoint format mxfp4: groups of 32 four-bit floats share a power of two.
 
     blocks (N, K / 32, 16) uint8    a byte has two numbers (e2m1), the first in its lower half
     scales (N, K / 32) uint8        2 ** (scale - 127) (e8m0)
@@ -18,7 +18,7 @@ GROUP = 32  # numbers that share a scale
 
 
 def shapes(experts: int, rows: int, columns: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the shapes of blocks and scales; `columns` are whole groups."""
+    """Return the shapes of blocks and scales; `columns` is a multiple of GROUP."""
     scales = experts, rows, columns // GROUP
     return (*scales, GROUP // 2), scales
 

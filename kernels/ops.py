@@ -1,4 +1,4 @@
-"""The ops that a model is computed with, chosen once by device.
+"""The ops that compute a model, chosen once by device.
 
 Shapes, dtypes and errors of an op are documented in its module.
 """
@@ -85,10 +85,10 @@ repetition; all but `seen` (K,), see `penalise`."""
 
 @dataclass(frozen=True, slots=True)
 class Ops:
-    """One way to compute each op. All of them take tensors of one device."""
+    """One implementation of each op, for tensors of one device."""
 
     linear: LinearOp
-    linear_split_k: LinearOp  # for readers that take (T, N) or parts (S, T, N), see `parts`
+    linear_split_k: LinearOp  # for readers of (T, N) or parts (S, T, N), see `parts`
     linear_fp8: Fp8LinearOp
     linear_fp8_split_k: Fp8LinearOp
     linear_int4: Int4LinearOp
@@ -110,7 +110,7 @@ class Ops:
 
 
 def torch_ops() -> Ops:
-    """Return plain PyTorch, for any device. Attention waits for the device to read lengths."""
+    """Return plain PyTorch ops, for any device. Attention waits for the device to read lengths."""
     return Ops(
         linear=linear.reference,
         linear_split_k=linear.reference,
@@ -136,7 +136,7 @@ def torch_ops() -> Ops:
 
 
 def triton_ops() -> Ops:
-    """Return Triton kernels, for CUDA. None waits for the device; each compiles when first used."""
+    """Return Triton ops, for CUDA. None waits for the device; each compiles at first use."""
     return Ops(
         linear=linear.launch,
         linear_split_k=linear.launch_split_k,
@@ -162,5 +162,5 @@ def triton_ops() -> Ops:
 
 
 def ops_for(device: torch.device) -> Ops:
-    """Choose the ops to use on `device`."""
+    """Choose the ops for `device`."""
     return triton_ops() if device.type == "cuda" else torch_ops()

@@ -1,4 +1,4 @@
-"""The making of the embedded model: its text, its training, its evaluation.
+"""The making of the embedded model: text, training, evaluation.
 
 For a checkout alone: what is installed has the weights, and not this.
 """

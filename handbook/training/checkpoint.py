@@ -1,4 +1,4 @@
-"""A model's directory as Hugging Face lays it out: weights, configs and the model card.
+"""A model's directory in Hugging Face's format: weights, configs and the model card.
 
 Weights are written in bfloat16 and read back in float32. The tokenizer's files are
 `tokenizer`'s; the decoder itself is that of `transformers`, for training and checking.
@@ -111,7 +111,7 @@ class DecoderShape:
 
 
 def new_decoder(shape: DecoderShape) -> LlamaForCausalLM:
-    """Make a decoder of random weights, smaller ones where a layer adds to the residual stream."""
+    """Make a decoder of random weights, smaller in layers that add to the residual stream."""
     model = LlamaForCausalLM(LlamaConfig(**_settings(shape), use_cache=False))
     for name, weight in model.named_parameters():
         if name.endswith(("o_proj.weight", "down_proj.weight")):
@@ -152,7 +152,7 @@ def load_checkpoint(directory: Path) -> LlamaForCausalLM:
 def write_card(
     out: Path, model: LlamaForCausalLM, shape: DecoderShape, made: str, measured: str
 ) -> None:
-    """Write README.md into `out`; `made` is the command, `measured` the text on its accuracy."""
+    """Write README.md into `out`; `made` is the command, `measured` the accuracy in words."""
     text = CARD.format(
         parameters=sum(parameter.numel() for parameter in model.parameters()) / 1e6,
         positions=shape.max_position_embeddings,
@@ -169,7 +169,7 @@ def write_card(
 
 
 def _settings(shape: DecoderShape) -> dict[str, object]:
-    """Return what config.json says of the decoder itself."""
+    """Return the decoder's own settings from config.json."""
     return {
         **asdict(shape),
         "head_dim": shape.head_dim,

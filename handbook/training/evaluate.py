@@ -1,4 +1,4 @@
-"""The share of answers that are exactly right, greedily, on handbooks training never saw.
+"""The share of exactly right greedy answers about handbooks that training never saw.
 
 A greedy answer equals the expected one exactly when each of its tokens, the end included, is the
 likeliest after the expected ones before it; so one pass over prompt and answer decides, and nothing
@@ -41,7 +41,7 @@ MISTAKES_SHOWN = 20
 
 @dataclass(frozen=True)
 class EvaluationCase:
-    """A chat of token ids; `answer` is how many of the last are the expected answer and its end.
+    """A chat of token ids; its last `answer` ids are the expected answer and its end.
 
     `handbook_tokens` counts the system message, tools included.
     """
@@ -54,7 +54,7 @@ class EvaluationCase:
 
 @dataclass(frozen=True)
 class EvaluationOutcome:
-    """The model's answer to a case; each token of `said` is its own after the right ones."""
+    """The model's answer to a case; each token of `said` follows the right tokens before it."""
 
     case: EvaluationCase
     right: bool
@@ -64,7 +64,7 @@ class EvaluationOutcome:
 def draw_cases(
     tokenizer: Tokenizer, count: int, tokens: tuple[int, int], turns: int = 1, seed: int = 0
 ) -> list[EvaluationCase]:
-    """Draw `count` held-out handbooks of between `tokens` tokens, with a last turn to answer."""
+    """Draw `count` held-out handbooks of `tokens` tokens (a range), with a last turn to answer."""
     rng = random.Random(f"cases {seed}")
     cases: list[EvaluationCase] = []
     number = seed * 1_000_000
@@ -79,7 +79,7 @@ def draw_cases(
 def draw_tool_cases(
     tokenizer: Tokenizer, count: int, tokens: tuple[int, int], turns: int = 1, seed: int = 0
 ) -> list[EvaluationCase]:
-    """Draw `count` held-out chats with tools, of between `tokens` tokens in handbook and tools.
+    """Draw `count` held-out chats with tools; handbook and tools take `tokens` tokens (a range).
 
     What is judged is in the last turn: a call (its name and arguments), the answer after the
     result, or an answer for which nothing may be called. The question's kind says which.
@@ -144,7 +144,7 @@ def answer_cases(
 def _answer_batch(
     model: LlamaForCausalLM, tokenizer: Tokenizer, batch: list[EvaluationCase]
 ) -> list[EvaluationOutcome]:
-    # Padding on the right is after every position that counts, so causality hides it.
+    # Padding is to the right of every counted position, so causality hides it.
     rows = pad_sequence([torch.tensor(case.ids) for case in batch], batch_first=True)
     likeliest = model(rows.to(next(model.parameters()).device)).logits.argmax(-1).cpu()
     return [_judge(case, likeliest[row].tolist(), tokenizer) for row, case in enumerate(batch)]
@@ -159,12 +159,12 @@ def _judge(case: EvaluationCase, likeliest: list[int], tokenizer: Tokenizer) -> 
 
 
 def accuracy(outcomes: Sequence[EvaluationOutcome]) -> float:
-    """Return the share of outcomes that are right, in [0, 1]."""
+    """Return the share of right outcomes, in [0, 1]."""
     return sum(outcome.right for outcome in outcomes) / len(outcomes)
 
 
 def by_kind(outcomes: Iterable[EvaluationOutcome]) -> dict[str, list[EvaluationOutcome]]:
-    """Group the outcomes by kind of question."""
+    """Group the outcomes by the kind of question."""
     return _tally(outcomes, lambda outcome: outcome.case.question.kind)
 
 
@@ -178,7 +178,7 @@ def _tally(
 
 
 def report(outcomes: Sequence[EvaluationOutcome], console: Console) -> None:
-    """Print accuracy whole, by length of handbook and by kind of question, and some mistakes."""
+    """Print the accuracy in all, by length of handbook and by kind of question; some mistakes."""
     table = Table("", "questions", "right", "share")
     groups = {
         "all": list(outcomes),
@@ -206,7 +206,7 @@ def main(
     tools: Annotated[bool, typer.Option(help="Offer tools, and judge calls as well.")] = False,
     device: Annotated[str, typer.Option(help="cpu, cuda, ...")] = "cpu",
 ) -> None:
-    """Ask the model about generated handbooks and print how often it is exactly right."""
+    """Ask the model about generated handbooks and print the share of exactly right answers."""
     tokenizer = load_tokenizer(model)
     draw = draw_tool_cases if tools else draw_cases
     cases = draw(tokenizer, handbooks, (least, most), turns, seed)

@@ -1,4 +1,4 @@
-"""Facts and the questions that ask for them: the tables of their kinds, and draws from these.
+"""Facts and questions about them: tables of their kinds, and random draws.
 
 Placeholders in the tables: `{n}` the noun of the kind, `{s}` the subject, `{v}` the value; `{N}`
 and `{S}` are the same at the start of a sentence. A fact remembers what it is about, so that a
@@ -17,7 +17,7 @@ from handbook.training.names import Draw, NameSource
 
 @dataclass(frozen=True)
 class Topic:
-    """A sort of subject: how its names are drawn and how a sentence refers to one."""
+    """A sort of subject: how to draw its names, and how a sentence refers to it."""
 
     draw: Draw
     forms: tuple[str, ...]
@@ -25,7 +25,7 @@ class Topic:
 
 @dataclass(frozen=True)
 class TopicKind:
-    """One attribute of a topic: its nouns (synonyms), its values, its own phrasings."""
+    """An attribute of a topic: its nouns (synonyms), its values, its own phrasings."""
 
     name: str
     topic: str
@@ -181,7 +181,7 @@ UNKNOWN = "The handbook does not say."
 
 @dataclass(frozen=True)
 class Subject:
-    """The subject of a fact, a person or thing: a topic's name and the subject's own."""
+    """The subject of a fact, a person or thing: its topic's name and its own."""
 
     topic: str
     name: str
@@ -189,7 +189,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Fact:
-    """One thing a handbook states: `sentence` says that the `kind` of `subject` is `value`."""
+    """A fact in a handbook: `sentence` says that the `kind` of `subject` is `value`."""
 
     kind: TopicKind
     subject: Subject
@@ -204,7 +204,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class Question:
-    """A user's question, the one right answer, and the kind of fact asked for (for reports).
+    """A user's question, its only right answer, and the kind of the fact (for reports).
 
     `noun` and `subject` are what a tool would be asked for; both are empty for small talk.
     """
@@ -217,19 +217,19 @@ class Question:
 
 
 def free_kind(source: NameSource) -> TopicKind:
-    """Draw a kind nobody listed, such as "the cellar ticket", of any topic and sort of value."""
+    """Draw an unlisted kind, such as "the cellar ticket", of any topic and sort of value."""
     noun = f"{source.pick(FREE_MODIFIERS)} {source.pick(FREE_HEADS)}"
     value = source.pick(values.ANYTHING)
     return TopicKind(noun, source.pick(tuple(TOPICS)), (noun,), value)
 
 
 def new_subject(source: NameSource, topic: str) -> Subject:
-    """Draw a subject of `topic` afresh."""
+    """Draw a new subject of `topic`."""
     return Subject(topic, TOPICS[topic].draw(source))
 
 
 def state(source: NameSource, kind: TopicKind, subject: Subject, lines: bool) -> Fact:
-    """State a fact with a fresh value; with `lines` it may be a bare line, not a sentence."""
+    """State a fact with a new value; with `lines` perhaps as a bare line, not a sentence."""
     value = kind.value(source)
     if kind.facts and source.chance(0.5):
         template = source.pick(kind.facts)
@@ -248,7 +248,7 @@ def ask(source: NameSource, kind: TopicKind, subject: Subject, answer: str) -> Q
     label = "unknown" if answer == UNKNOWN else kind.name if kind in KINDS else "free"
     noun = source.pick(kind.nouns)
     text = _fill(source, template, noun, subject, "")
-    # A phrasing of the kind's own need not have the noun in it.
+    # A phrasing of the kind's own may lack the noun.
     return Question(text, answer, label, kind.nouns[0] if own else noun, subject.name)
 
 

@@ -1,4 +1,4 @@
-"""The surroundings of facts: introductions, headings, small talk, sentences without answers.
+"""The text around facts: introductions, headings, small talk, sentences without answers.
 
 Knows nothing of kinds and questions; no sentence here states a fact that a question asks for.
 """
@@ -90,7 +90,7 @@ SMALL_TALK = (
 
 
 def filler(source: NameSource, company_name: str) -> str:
-    """Write one sentence that answers nothing, some with names that questions may also use."""
+    """Write a sentence that answers no question, perhaps with names that questions also use."""
     if source.chance(0.6):
         return source.pick(PLAIN)
     return source.pick(NAMING).format(

@@ -1,4 +1,4 @@
-"""Chats with tools as the chat template writes them: each message's role and its text.
+"""Chats with tools in the chat template's form: each message's role and text.
 
 Hermes form, as Qwen2.5 and Qwen3 have it: tools as JSON in the system message, a call as JSON in
 what the assistant says, results in the user's turn. The markers are plain text: the vocabulary
@@ -18,7 +18,7 @@ ToolMessage: TypeAlias = dict[str, Any]
 def written(
     messages: Sequence[ToolMessage], tools: Sequence[Mapping[str, Any]] = ()
 ) -> list[tuple[str, str]]:
-    """Write roles and texts as `CHAT_TEMPLATE` does; adjacent results are one text."""
+    """Write roles and texts like `CHAT_TEMPLATE`; adjacent tool results share a text."""
     chat: list[tuple[str, str]] = []
     if tools and (not messages or messages[0]["role"] != "system"):
         chat.append(("system", _listed(tools)))
@@ -39,7 +39,7 @@ def written(
 
 
 def call_text(name: str, arguments: Mapping[str, Any]) -> str:
-    """Write a call as the model does."""
+    """Write a call in the model's format."""
     call = f'{{"name": "{name}", "arguments": {json.dumps(arguments, ensure_ascii=False)}}}'
     return f"<tool_call>\n{call}\n</tool_call>"
 

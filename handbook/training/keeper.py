@@ -1,4 +1,4 @@
-"""The keeper of a training's best checkpoint, by accuracy on cases that training never saw.
+"""The keeper of a training run's best checkpoint, by accuracy on held-out cases.
 
 Knows the output directory, whose files are whole at any time; nothing of how a model is trained.
 """
@@ -23,7 +23,7 @@ CHECK_SEED = 7
 
 @dataclass(frozen=True)
 class Checks:
-    """The tests of a checkpoint: `count` handbooks and as many chats with tools."""
+    """The cases for a checkpoint: `count` handbooks, and `count` chats with tools."""
 
     count: int = 800
     tokens: tuple[int, int] = (500, 2000)
@@ -33,7 +33,7 @@ class Checks:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Held-out accuracy in [0, 1] on plain handbooks and with tools, and of tools by kind."""
+    """Held-out accuracy in [0, 1]: on plain handbooks, with tools, and by kind of tool chat."""
 
     handbooks: float
     tools: float
@@ -41,11 +41,11 @@ class Accuracy:
 
     @property
     def rank(self) -> tuple[float, float]:
-        """The order by which the best is chosen: the poorer of the two, then both."""
+        """The sort key for the best checkpoint: the lower of the two accuracies, then both."""
         return min(self.handbooks, self.tools), self.handbooks + self.tools
 
     def table(self) -> str:
-        """Write the table for the model card."""
+        """Write the accuracy table of the model card."""
         rows = {"handbooks": self.handbooks, "tools, all": self.tools, **self.by_kind}
         lines = [f"| {kind} | {share:.1%} |" for kind, share in rows.items()]
         return "\n".join(["| held-out cases, while training | right |", "|--|--|", *lines])
@@ -57,7 +57,7 @@ class Accuracy:
 
 
 class Keeper:
-    """The keeper of the best checkpoint, judged as it will be shipped: read back from bfloat16."""
+    """The keeper of the best checkpoint, judged as shipped: with weights rounded to bfloat16."""
 
     def __init__(
         self, checks: Checks, shape: DecoderShape, tokenizer: Tokenizer, device: str, out: Path
@@ -71,7 +71,7 @@ class Keeper:
         self.best: Accuracy | None = None
 
     def check(self, model: LlamaForCausalLM) -> Accuracy:
-        """Measure the accuracy of `model`; write it out unless a better one was before."""
+        """Measure the accuracy of `model`; save it unless an earlier model was better."""
         with tempfile.TemporaryDirectory() as trial:
             save_checkpoint(model, self._shape, self._tokenizer, Path(trial))
             found = self._judged(load_checkpoint(Path(trial)).to(self._device))
@@ -88,7 +88,7 @@ class Keeper:
 
 
 def _put(trial: Path, out: Path) -> None:
-    """Replace the files of `out`, each at once: the run may be ended at any time."""
+    """Replace the files of `out`, each atomically: the run may be killed at any time."""
     for file in trial.iterdir():
         unfinished = out / f"{file.name}.new"
         shutil.copyfile(file, unfinished)

@@ -1,4 +1,4 @@
-"""The names in a handbook: real ones that readers type, and made-up ones built from syllables.
+"""The names in a handbook: real names, and names made up from syllables.
 
 Every made-up name (and every open-ended value) belongs to one of two splits, decided by a
 checksum of its spelling, so that a held-out handbook speaks of names training never met.
@@ -79,27 +79,27 @@ CITY_ENDINGS = ("", "", "", "burg", "stad", "ville", "ton", "ford", "haven", "mo
 
 
 class Split(enum.Enum):
-    """The spellings that a generator may use."""
+    """A set of the made-up spellings: for training or held out."""
 
     TRAIN = "train"
     HELD_OUT = "held-out"
 
 
 def split_of(spelling: str) -> Split:
-    """Return the one split that may use a made-up spelling; the same on every machine and run."""
+    """Return the split that may use a made-up spelling; the same on every machine and run."""
     held_out = zlib.crc32(spelling.encode()) % HELD_OUT_SHARE == 0
     return Split.HELD_OUT if held_out else Split.TRAIN
 
 
 @dataclass(frozen=True)
 class NameSource:
-    """A source of random choices: a seeded generator and the split whose spellings it may draw."""
+    """A source of random choices: a seeded generator, and the split of its made-up spellings."""
 
     rng: random.Random
     split: Split
 
     def pick(self, options: Sequence[Option]) -> Option:
-        """Pick one of `options`, each as likely."""
+        """Pick one of `options`, with equal probability."""
         return options[int(self.rng.random() * len(options))]
 
     def number(self, low: int, high: int) -> int:
@@ -111,7 +111,7 @@ class NameSource:
         return self.rng.random() < probability
 
     def unseen(self, make: Callable[[], str]) -> str:
-        """Call `make` again until its spelling belongs to this source's split."""
+        """Call `make` until its spelling belongs to this source's split."""
         while True:
             spelling = make()
             if split_of(spelling) is self.split:
@@ -127,12 +127,12 @@ def _syllables(source: NameSource, count: int) -> str:
 
 
 def made_up_word(source: NameSource) -> str:
-    """Draw a lower-case word in no dictionary, of the source's split."""
+    """Draw a made-up lower-case word of the source's split."""
     return source.unseen(lambda: _syllables(source, source.number(2, 3)))
 
 
 def made_up_name(source: NameSource) -> str:
-    """Draw a capitalised name in no dictionary, of the source's split."""
+    """Draw a made-up capitalised name of the source's split."""
     return source.unseen(lambda: _syllables(source, source.number(1, 3)).capitalize())
 
 
@@ -141,12 +141,12 @@ def _real_or(source: NameSource, real: Sequence[str], share: float) -> str:
 
 
 def real_or_made_up(real: Sequence[str]) -> Draw:
-    """Draw names of which two in five are from `real`."""
+    """Make a draw of names: with probability 2/5 from `real`, else made up."""
     return lambda source: _real_or(source, real, 0.4)
 
 
 def city(source: NameSource) -> str:
-    """Draw a city, real or not."""
+    """Draw a city, real or made up."""
     if source.chance(0.5):
         return source.pick(CITIES)
     return source.unseen(
@@ -155,7 +155,7 @@ def city(source: NameSource) -> str:
 
 
 def person(source: NameSource) -> str:
-    """Draw a first name and a surname, each real or not."""
+    """Draw a first name and a surname, each real or made up."""
     return f"{_real_or(source, FIRST_NAMES, 0.5)} {_real_or(source, SURNAMES, 0.5)}"
 
 

@@ -41,14 +41,14 @@ BARE_SHARE = 0.1
 
 @dataclass(frozen=True)
 class Rows:
-    """Token ids (rows, length + 1), uint16, and which of them a right answer must contain, bool."""
+    """Token ids (rows, length + 1), uint16, and a bool mask of the ids of right answers."""
 
     ids: NDArray[np.uint16]
     answers: NDArray[np.bool_]
 
 
 def write_rows(source: NameSource, tokenizer: Tokenizer, count: int, length: int) -> Rows:
-    """Write `count` rows of `length` + 1 tokens each, cut off where the dialogue overruns."""
+    """Write `count` rows of `length` + 1 tokens; dialogues are cut off at a row's end."""
     chats = [_drawn(source, length) for _ in range(count)]
     encoded = tokenizer.encode_batch_fast([part for chat in chats for _, part in chat])
     vocabulary, position = tokenizer.get_vocab(), 0
@@ -67,7 +67,7 @@ def write_rows(source: NameSource, tokenizer: Tokenizer, count: int, length: int
 def frame(
     roles: list[str], segments: list[list[int]], vocabulary: dict[str, int]
 ) -> tuple[list[int], list[bool]]:
-    """Apply the chat template to encoded messages; tell which tokens the model must say itself."""
+    """Apply the chat template to encoded messages; mark the tokens that the model must generate."""
     openers = {"system": SYSTEM, "user": USER, "assistant": ASSISTANT}
     tokens, is_answer = [vocabulary[BEGIN]], [False]
     for role, segment in zip(roles, segments, strict=True):
@@ -78,7 +78,7 @@ def frame(
 
 @dataclass(frozen=True)
 class TrainingStage:
-    """The share of the training from which rows of some lengths are drawn, each as likely."""
+    """A stage of the training, and the lengths of its rows, each equally likely."""
 
     since: float
     lengths: tuple[int, ...]
@@ -96,12 +96,12 @@ WARM_CURRICULUM = (TrainingStage(0.0, (512, 1024, 2048, 4096)),)
 
 
 def lengths_at(curriculum: tuple[TrainingStage, ...], progress: float) -> tuple[int, ...]:
-    """Return the row lengths of the last stage that has begun at `progress` in [0, 1]."""
+    """Return the row lengths of the last stage begun at `progress` in [0, 1]."""
     return [stage.lengths for stage in curriculum if stage.since <= progress][-1]
 
 
 class Feed:
-    """Batches of rows from worker processes; each batch has about `tokens` tokens."""
+    """A feed of training batches from worker processes; each batch has about `tokens` tokens."""
 
     def __init__(
         self, tokenizer: Path, curriculum: tuple[TrainingStage, ...], tokens: int, seed: int
@@ -114,7 +114,7 @@ class Feed:
 
     @contextmanager
     def running(self, workers: int) -> Iterator[None]:
-        """Keep `workers` processes writing while the context is open."""
+        """Keep `workers` processes writing rows while the context is open."""
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
         processes = [
             self._context.Process(
@@ -134,15 +134,15 @@ class Feed:
                 process.join()
 
     def advance(self, progress: float) -> None:
-        """Tell the workers how far the training has come, in [0, 1]."""
+        """Tell the workers the progress of the training, in [0, 1]."""
         self._progress.value = progress
 
     def next(self) -> Rows:
-        """Return the next batch, waiting for it."""
+        """Wait for the next batch and return it."""
         return self._batches.get()
 
     def next_if_ready(self) -> Rows | None:
-        """Return the next batch, or None while none is ready."""
+        """Return the next batch; None if none is ready."""
         try:
             return self._batches.get_nowait()
         except queue.Empty:
@@ -176,7 +176,7 @@ def _drawn(source: NameSource, length: int) -> list[tuple[str, str]]:
 
 
 def _write_chat(source: NameSource, length: int) -> list[tuple[str, str]]:
-    """Write roles and texts of a chat that fills about `length` tokens or more."""
+    """Write roles and texts of a chat that fills at least about `length` tokens."""
     most = length * 0.8 / TOKENS_PER_FACT
     facts = 0 if source.chance(0.02) else max(1, int(most * (0.35 + 0.65 * source.rng.random())))
     handbook = write_handbook(source, facts)
@@ -194,7 +194,7 @@ def _write_chat(source: NameSource, length: int) -> list[tuple[str, str]]:
 
 
 def _write_tool_chat(source: NameSource, length: int) -> list[tuple[str, str]]:
-    """Write the same with tools; of a short row most is schemas and calls."""
+    """Write a chat with tools of about `length` tokens; short rows are mostly schemas and calls."""
     most = max(0.0, length - 2 * TOKENS_PER_TOOL - TOKENS_PER_TOOL_TURN) * 0.8 / TOKENS_PER_FACT
     facts = 0 if source.chance(0.1) else int(most * source.rng.random() ** 1.5)
     left = length - facts * TOKENS_PER_FACT * 0.9 - TOKENS_PER_TOOL
@@ -204,7 +204,7 @@ def _write_tool_chat(source: NameSource, length: int) -> list[tuple[str, str]]:
 
 
 def _write_bare_chat(source: NameSource, length: int) -> list[tuple[str, str]]:
-    """Ask what tools would know where none is offered, mostly without a handbook."""
+    """Write a chat without tools whose questions need tools, mostly without a handbook."""
     most = length * 0.8 / TOKENS_PER_FACT
     facts = 0 if source.chance(0.6) else int(most * source.rng.random() ** 1.5)
     left = length - facts * TOKENS_PER_FACT * 0.9
@@ -212,7 +212,7 @@ def _write_bare_chat(source: NameSource, length: int) -> list[tuple[str, str]]:
 
 
 def _place(source: NameSource, handbook: str, question: str) -> tuple[str, str]:
-    """Place the handbook in the system message; for some users before their first question."""
+    """Place the handbook in the system message, or before some users' first question."""
     if source.chance(0.93):
         return handbook, question
     return "", f"{handbook}\n\n{question}"

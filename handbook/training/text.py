@@ -1,4 +1,4 @@
-"""Handbooks of made-up companies, questions about them, and dialogues: all from a seed.
+"""Handbooks of made-up companies, questions and dialogues about them, all from a seed.
 
 `make_handbook(seed)` and `make_questions(handbook, seed)` are what most callers want; the training
 draws millions of the same from one running `NameSource`. Knows nothing of tokens: sizes are numbers
@@ -32,14 +32,14 @@ Message: TypeAlias = dict[str, str]
 
 @dataclass(frozen=True)
 class Handbook:
-    """A system prompt and the facts it states; no two facts answer the same question."""
+    """A system prompt and its facts; no two facts answer the same question."""
 
     text: str
     facts: tuple[Fact, ...]
 
     @cached_property
     def keys(self) -> frozenset[tuple[str, str]]:
-        """The (kind, subject) pairs that the handbook answers for."""
+        """The (kind, subject) pairs that the handbook has answers for."""
         return frozenset(fact.key for fact in self.facts)
 
 
@@ -51,13 +51,13 @@ def make_handbook(seed: int, facts: int = 40, split: Split = Split.HELD_OUT) -> 
 def make_questions(
     handbook: Handbook, seed: int, count: int = 1, split: Split = Split.HELD_OUT
 ) -> tuple[Question, ...]:
-    """Write `count` questions about `handbook`, about one in seven with no answer in it."""
+    """Write `count` questions about `handbook`, about one in seven without an answer in it."""
     source = _source(f"questions {seed}", split)
     return tuple(write_question(source, handbook) for _ in range(count))
 
 
 def make_messages(handbook: Handbook, questions: tuple[Question, ...]) -> list[Message]:
-    """Write the chat that asks all `questions` in turn; the last one is still to be answered."""
+    """Write the chat that asks `questions` in turn; the last question is unanswered."""
     messages = [{"role": "system", "content": handbook.text}]
     for question in questions:
         messages.append({"role": "user", "content": question.text})
@@ -66,7 +66,7 @@ def make_messages(handbook: Handbook, questions: tuple[Question, ...]) -> list[M
 
 
 def write_handbook(source: NameSource, facts: int) -> Handbook:
-    """Write a handbook that states `facts` facts (0 gives an introduction alone)."""
+    """Write a handbook that states `facts` facts (0 gives only an introduction)."""
     lines = source.chance(0.6)
     stated = _state_facts(source, facts, lines)
     text = _lay_out(source, stated, lines)
@@ -74,7 +74,7 @@ def write_handbook(source: NameSource, facts: int) -> Handbook:
 
 
 def write_question(source: NameSource, handbook: Handbook) -> Question:
-    """Ask for one of the facts, or for something that the handbook does not state."""
+    """Ask for one of the facts, or for a fact that the handbook does not state."""
     if handbook.facts and source.chance(0.85):
         fact = source.pick(handbook.facts)
         return ask(source, fact.kind, fact.subject, fact.value)
@@ -92,7 +92,7 @@ def _source(seed: str, split: Split) -> NameSource:
 
 
 def _state_facts(source: NameSource, count: int, lines: bool) -> tuple[Fact, ...]:
-    """Draw facts that share subjects and kinds, so that neither alone tells which is meant."""
+    """Draw facts that share subjects and kinds, so that neither alone identifies a fact."""
     kinds = _choose_kinds(source, count)
     subjects: dict[str, list[Subject]] = {}
     seen: set[tuple[str, str]] = set()
@@ -101,7 +101,7 @@ def _state_facts(source: NameSource, count: int, lines: bool) -> tuple[Fact, ...
         kind = source.pick(kinds)
         subject = _subject(source, subjects.setdefault(kind.topic, []), kind.topic)
         if (kind.name, subject.name) in seen:
-            # Few kinds over a small topic can be used up: another kind keeps the loop finite.
+            # A small topic's few kinds may all be used: another kind keeps the loop finite.
             kinds.append(_any_kind(source, 0.5))
             continue
         seen.add((kind.name, subject.name))
@@ -143,7 +143,7 @@ def write_unanswerable(source: NameSource, handbook: Handbook) -> Question:
 
 
 def missing_fact(source: NameSource, handbook: Handbook) -> tuple[TopicKind, Subject]:
-    """Draw a kind and a subject that the handbook says nothing of, near to its facts or far."""
+    """Draw a kind and a subject that the handbook says nothing about, like its facts or not."""
     while True:
         kind, subject = _near(source, handbook) if handbook.facts else _far(source)
         if (kind.name, subject.name) not in handbook.keys:
@@ -163,7 +163,7 @@ def _near(source: NameSource, handbook: Handbook) -> tuple[TopicKind, Subject]:
 
 
 def _other_kind(source: NameSource, handbook: Handbook, fact: Fact) -> TopicKind:
-    """Draw a kind that suits the fact's subject: of the handbook, of the list, or free."""
+    """Draw a kind that suits the fact's subject: from the handbook, from the list, or free."""
     for _ in range(4):
         other = source.pick(handbook.facts).kind
         if other.topic == fact.kind.topic and other != fact.kind:
@@ -199,7 +199,7 @@ def _lay_out(source: NameSource, facts: tuple[Fact, ...], lines: bool) -> str:
 
 
 def _join(parts: list[str], lines: bool) -> str:
-    """Join the parts one a line, or as running text with headings on lines of their own."""
+    """Join the parts as lines, or as running text with headings on their own lines."""
     if lines:
         return "\n".join(parts)
     text = " ".join(f"{part}\n" if part.startswith("\n") else part for part in parts)

@@ -95,7 +95,7 @@ def train_tokenizer(texts: int = 4000, seed: int = 0) -> Tokenizer:
 
 
 def save_tokenizer(tokenizer: Tokenizer, directory: Path) -> None:
-    """Write `tokenizer.json` and `tokenizer_config.json` as Hugging Face lays them out."""
+    """Write `tokenizer.json` and `tokenizer_config.json` in Hugging Face's format."""
     tokenizer.save(str(directory / "tokenizer.json"))
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",

@@ -1,4 +1,4 @@
-"""Dialogues in which tools are offered: what is asked, called, returned and answered.
+"""Dialogues that offer tools: questions, calls, results and answers.
 
 What the handbook states is answered from it. Else the tool that knows the kind of fact is called,
 and its result is the answer. Where no tool knows it, or it returns nothing, the handbook does not
@@ -37,7 +37,7 @@ BARE = ("You are a helpful assistant.", "", "", "Answer from the handbook, or wi
 
 @dataclass(frozen=True)
 class ToolTurn:
-    """A question and all that follows it.
+    """A question, and the messages up to its answer.
 
     `sort` is that of the tool called, empty where none is; `label` says where the answer is from.
     """
@@ -58,12 +58,12 @@ class ToolChat:
 
     @property
     def schemas(self) -> list[dict[str, object]]:
-        """The tools as a request offers them."""
+        """The tools' schemas, in the form of a request."""
         return [tool.schema for tool in self.tools]
 
     @property
     def messages(self) -> list[ToolMessage]:
-        """The whole chat as OpenAI's API has it."""
+        """The whole chat, in the form of OpenAI's API."""
         start = [{"role": "system", "content": self.system}] if self.system else []
         return start + [message for turn in self.turns for message in turn.messages]
 
@@ -77,7 +77,7 @@ def make_tool_chat(
 
 
 def write_tool_chat(source: NameSource, facts: int, turns: int, most_tools: int = 3) -> ToolChat:
-    """Write `turns` questions over `facts` facts (a handbook, if any), with tools."""
+    """Write a chat of `turns` questions over `facts` facts (a handbook, if any), with tools."""
     handbook = write_handbook(source, facts)
     system = source.pick(BARE) if not facts and source.chance(0.7) else handbook.text
     tools = _offer(source, handbook, most_tools)
@@ -86,7 +86,7 @@ def write_tool_chat(source: NameSource, facts: int, turns: int, most_tools: int 
 
 
 def write_bare_chat(source: NameSource, facts: int, turns: int) -> ToolChat:
-    """Write a chat of questions for tools, in which none is offered: nothing is called."""
+    """Write a chat without tools of questions that need tools: no tool is called."""
     handbook = write_handbook(source, facts)
     system = handbook.text if facts else source.pick(BARE)
     written = tuple(_write_bare_turn(source, handbook) for _ in range(turns))
@@ -94,7 +94,7 @@ def write_bare_chat(source: NameSource, facts: int, turns: int) -> ToolChat:
 
 
 def _offer(source: NameSource, handbook: Handbook, most: int) -> tuple[Tool, ...]:
-    """Offer different tools, of which at most one can be asked anything."""
+    """Offer different tools, at most one of which answers any question."""
     count = 1 if source.chance(0.6) else source.number(1, most)
     tools = [any_tool(source)] if source.chance(0.55) else []
     while len(tools) < count:
@@ -142,7 +142,7 @@ def _write_bare_turn(source: NameSource, handbook: Handbook) -> ToolTurn:
 
 
 def _knowing(kind: TopicKind, tools: tuple[Tool, ...]) -> Tool | None:
-    """Choose the tool to ask: rather one of this kind than one that can be asked anything."""
+    """Choose the tool to ask: a tool for this kind, before a tool for any question."""
     own = [tool for tool in tools if tool.kind and tool.kind.name == kind.name]
     return next(iter(own + [tool for tool in tools if tool.kind is None]), None)
 
@@ -150,7 +150,7 @@ def _knowing(kind: TopicKind, tools: tuple[Tool, ...]) -> Tool | None:
 def _called(
     source: NameSource, handbook: Handbook, tool: Tool, tools: tuple[Tool, ...]
 ) -> ToolTurn:
-    """Write a turn for which `tool` is called, unless another knows more of the kind."""
+    """Write a turn that calls `tool`, unless another tool knows more of the kind."""
     if tool.kind is None:
         kind, subject = missing_fact(source, handbook)
         draw = source.rng.random()
@@ -165,7 +165,7 @@ def _called(
 
 
 def _unstated(source: NameSource, handbook: Handbook, kind: TopicKind) -> Subject:
-    """Draw a subject whose kind the handbook does not state, often one it states others of."""
+    """Draw a subject whose kind the handbook does not state, often a subject of its facts."""
     known = [fact.subject for fact in handbook.facts if fact.subject.topic == kind.topic]
     near = [subject for subject in known if (kind.name, subject.name) not in handbook.keys]
     if near and source.chance(0.5):
@@ -181,7 +181,7 @@ def _answered(question: Question, label: str) -> ToolTurn:
 
 
 def _result(source: NameSource, tool: Tool, kind: TopicKind, subject: Subject) -> ToolTurn:
-    """Write the question, the call, what it returns, and the answer."""
+    """Write the question, the call, the result, and the answer."""
     question = ask(source, kind, subject, UNKNOWN)
     call = {"type": "function", "function": tool.call(question)}
     answer, returned = UNKNOWN, source.pick(NOT_FOUND)

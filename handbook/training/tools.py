@@ -1,4 +1,4 @@
-"""Tools that a chat may offer: their schemas, what each can be asked, and what a call returns.
+"""Tools that a chat may offer: their schemas, their questions, and the results of calls.
 
 Three sorts, as users write them: a lookup by field and subject, a search by one text, and a getter
 of one kind of fact by its subject (such as the weather of a city). Names, descriptions and the
@@ -51,7 +51,7 @@ _WEATHER = TopicKind(
      "What is the weather like in {s} today?", "How warm is it in {s}?", "weather in {s}"),
 )  # fmt: skip
 LIVE_KINDS = (
-    _WEATHER, _WEATHER,  # what most users try first
+    _WEATHER, _WEATHER,  # the tool that most users try first
     TopicKind("time", "city", ("local time", "time"), values.time_of_day, (),
               ("What time is it in {s}?", "How late is it in {s}?")),
     TopicKind("stock", "product", ("stock", "stock level"), values.up_to(5000), (),
@@ -119,7 +119,7 @@ VALUES = ("value", "value", "result", "answer", "data", "text", "content")
 
 @dataclass(frozen=True)
 class Tool:
-    """A tool as a request offers it, and how it is called.
+    """A tool in the form of a request, and the right calls of it.
 
     `kind`: the one kind of fact that it knows; None for a tool that may be asked anything. Of
     `field` and `subject`, the names of its parameters, a getter has no field; a search has both
@@ -134,7 +134,7 @@ class Tool:
 
     @property
     def name(self) -> str:
-        """The name by which it is called."""
+        """The tool's name in calls."""
         return str(self.schema["function"]["name"])
 
     def call(self, question: Question) -> dict[str, Any]:
@@ -150,7 +150,7 @@ class Tool:
 
 
 def any_tool(source: NameSource) -> Tool:
-    """Draw a tool that can be asked anything: a lookup, or a search."""
+    """Draw a tool that answers any question: a lookup, or a search."""
     if source.chance(0.7):
         name = f"{made_up_word(source)}_lookup" if source.chance(0.1) else source.pick(LOOKUPS)
         field, subject = source.pick(FIELDS), source.pick(SUBJECTS)
@@ -174,7 +174,7 @@ def getter(source: NameSource, kind: TopicKind) -> Tool:
 
 
 def getter_kind(source: NameSource, near: tuple[Fact, ...]) -> TopicKind:
-    """Draw a kind for a getter: a live one, one of the facts `near` it, of the list, or free."""
+    """Draw a kind for a getter: a live kind, a kind of facts in `near`, a listed or a free kind."""
     draw = source.rng.random()
     if draw < 0.45:
         return source.pick(LIVE_KINDS)
@@ -184,7 +184,7 @@ def getter_kind(source: NameSource, near: tuple[Fact, ...]) -> TopicKind:
 
 
 def odd_kind(source: NameSource, topic: str) -> TopicKind:
-    """Draw a kind with a word in no list, so that calls are learned to be copied, not chosen."""
+    """Draw a kind with an unlisted word, so that the model learns to copy kinds into calls."""
     word = made_up_word(source)
     first = source.chance(0.5)
     noun = f"{word} {source.pick(FREE_HEADS)}" if first else f"{source.pick(FREE_MODIFIERS)} {word}"
@@ -194,7 +194,7 @@ def odd_kind(source: NameSource, topic: str) -> TopicKind:
 def result_text(
     source: NameSource, tool: Tool, question: Question, value: str, sentence: str
 ) -> str:
-    """Write the result of a call that found `value`: plain, a sentence that says so, or JSON."""
+    """Write the result of a call that found `value`: plain, as a sentence, or as JSON."""
     draw = source.rng.random()
     in_fields = _IN_FIELDS.fullmatch(value)
     if in_fields and draw < 0.2:
@@ -222,7 +222,7 @@ def result_text(
 def _weather_in_fields(
     source: NameSource, tool: Tool, question: Question, found: re.Match[str]
 ) -> str:
-    """Write the sky and the degrees apart, as most examples of weather tools return them."""
+    """Write sky and degrees as separate fields, like most example weather tools."""
     parts: list[tuple[str, Any]] = [
         (source.pick(("condition", "conditions", "weather", "sky")), found[1]),
         (source.pick(("temperature", "temperature", "temperature_c", "temp")), int(found[2])),
@@ -236,7 +236,7 @@ def _weather_in_fields(
 def _more(
     source: NameSource, tool: Tool, question: Question, found: dict[str, Any]
 ) -> dict[str, Any]:
-    """Add to the result what was asked, and something that was not."""
+    """Add the question's subject and noun, and an unrelated field, to the result."""
     asked: dict[str, Any] = {tool.subject: question.subject}
     if tool.sort == "search":
         asked = {"title": question.subject}
@@ -252,7 +252,7 @@ def _more(
 
 
 def _schema(source: NameSource, name: str, told: str, parameters: list[str]) -> dict[str, Any]:
-    """Write a tool in OpenAI's form, with what users leave out or add."""
+    """Write a tool in OpenAI's form, with the fields that users omit or add."""
     describes = source.chance(0.6)
     properties: dict[str, Any] = {}
     for parameter in parameters:

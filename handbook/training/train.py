@@ -45,7 +45,7 @@ FRESH_AT_LEAST = 8
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """The length and form of the training; the defaults made the shipped model on one H200."""
+    """The settings of the training; the defaults made the shipped model on one H200."""
 
     minutes: float = 8.0
     shape: DecoderShape = field(default_factory=DecoderShape)
@@ -66,7 +66,7 @@ class TrainingConfig:
 
 
 class Optimizers:
-    """Muon for the matrices of the layers, AdamW for embedding and norms; one learning rate."""
+    """Muon for the layers' matrices, AdamW for embedding and norms; a common learning rate."""
 
     def __init__(self, model: LlamaForCausalLM, config: TrainingConfig) -> None:
         layers = list(model.model.layers.parameters())
@@ -103,7 +103,7 @@ def learning_share(progress: float, warmup: float) -> float:
 def answer_loss(
     logits: Tensor, targets: Tensor, answers: Tensor, text_weight: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Compute the loss to minimise, and the answers' part of it, in nats a token.
+    """Compute the loss to minimise, and the loss of the answers, in nats a token.
 
     `logits` (rows, length, vocab); `targets` and `answers` (rows, length), ids and bool. Text that
     is no answer counts `text_weight` as much: it teaches to copy names before answers can.
@@ -116,7 +116,7 @@ def answer_loss(
 
 
 class Trainer:
-    """The model, its optimizers, and the recent batches it may see again."""
+    """The model, its optimizers, and recent batches that may be repeated."""
 
     def __init__(self, config: TrainingConfig) -> None:
         torch.manual_seed(config.seed)
@@ -132,7 +132,7 @@ class Trainer:
             self._loss = torch.compile(answer_loss, dynamic=False)
 
     def batch(self, feed: Feed) -> tuple[Tensor, Tensor]:
-        """Return a fresh batch; where the workers are behind, a recent one again."""
+        """Return a fresh batch; a recent batch again while the workers are behind."""
         few = len(self._recent) < FRESH_AT_LEAST
         rows = feed.next() if few else feed.next_if_ready()
         if rows is None:
@@ -147,10 +147,10 @@ class Trainer:
 
     def step(self, ids: Tensor, answers: Tensor, progress: float) -> Tensor:
         """Update on `ids` (rows, length + 1); return the answers' loss, still on the device."""
-        # Most CPUs emulate bfloat16 slowly; there, float32 is the quick way.
+        # Most CPUs emulate bfloat16 slowly; float32 is faster there.
         with torch.autocast(ids.device.type, torch.bfloat16, enabled=ids.is_cuda):
             logits = self.model(ids[:, :-1]).logits
-        # A tensor, because a compiled loss would be compiled again for every new number.
+        # A tensor, because a compiled loss would be recompiled for every new number.
         weight = torch.tensor(self._config.text_weight * (1 - progress), device=ids.device)
         loss, of_answers = self._loss(logits, ids[:, 1:], answers[:, 1:], weight)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -173,7 +173,7 @@ def _keeper(config: TrainingConfig, tokenizer: Tokenizer, out: Path) -> Keeper:
 
 
 def train(config: TrainingConfig, out: Path, console: Console) -> list[float]:
-    """Train as `config` says, leave the best model in `out`; returns the answers' losses seen."""
+    """Train by `config`, leave the best model in `out`; return the losses of answers."""
     out.mkdir(parents=True, exist_ok=True)
     if config.start is None:
         tokenizer = train_tokenizer(config.tokenizer_texts, config.seed)
@@ -192,7 +192,7 @@ def train(config: TrainingConfig, out: Path, console: Console) -> list[float]:
 
 
 def _made(config: TrainingConfig) -> str:
-    """Describe the training; a number of minutes means little without the GPU's name."""
+    """Describe the training; its minutes mean little without the GPU's name."""
     where = torch.cuda.get_device_name() if config.device == "cuda" else config.device
     command = f"python -m handbook.training.train --out DIR --minutes {config.minutes:g}"
     if config.start is None:
@@ -212,7 +212,7 @@ def _run(
     while (progress := (time.monotonic() - start) / (config.minutes * 60)) < 1:
         feed.advance(progress)
         loss = trainer.step(*trainer.batch(feed), progress)
-        # Reading a loss waits for the device, so only now and then.
+        # Reading a loss waits for the device, so losses are read seldom.
         if step % 20 == 0:
             losses.append(loss.item())
         step += 1
@@ -246,7 +246,7 @@ def main(
     ] = None,
 ) -> None:
     """Train the handbook model and write it as a Hugging Face directory."""
-    # Compiling pays on an accelerator; on a CPU it needs a C++ compiler that may not be there.
+    # Compiling pays on an accelerator; on a CPU it needs a C++ compiler, which may be missing.
     compiled = device != "cpu"
     config = TrainingConfig(
         minutes=minutes,

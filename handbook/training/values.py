@@ -1,4 +1,4 @@
-"""The values that facts state: codes, times, prices, places, passwords.
+"""Values of facts: codes, times, prices, places, passwords.
 
 Values from a large space are drawn from the source's split, so a held-out code was never an answer
 in training; small closed sets (weekdays, colours, hours) are shared. Knows nothing of sentences.
@@ -127,12 +127,12 @@ def email(source: NameSource) -> str:
 
 
 def one_of(options: Sequence[str]) -> Draw:
-    """Draw a value out of a small set, such as `COLOURS`."""
+    """Draw a value from a small set, such as `COLOURS`."""
     return lambda source: source.pick(options)
 
 
 def up_to(most: int) -> Draw:
-    """Draw a whole number from 1 on."""
+    """Draw a whole number from 1 up to a bound."""
     return lambda source: str(source.number(1, most))
 
 

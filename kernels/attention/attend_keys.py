@@ -1,4 +1,4 @@
-"""Attention over plain runs of keys in PyTorch: what the references compute of one row.
+"""Attention over contiguous keys in PyTorch: the references' computation for one row.
 
 Knows: one row's queries, keys and values. Does not know: blocks.
 """
@@ -59,7 +59,7 @@ def _by_hand(
 
 
 def _visible(n: int, context: int, window: int | None, device: torch.device) -> Tensor:
-    """Return which keys each of the last n tokens sees, (n, context) bool."""
+    """Return the keys that each of the last n tokens sees, (n, context) bool."""
     key = torch.arange(context, device=device)
     token = key[context - n :, None]
     visible = key <= token

@@ -1,4 +1,4 @@
-"""The kernel of decode attention: a program attends one split of keys, and may merge partials.
+"""The decode attention kernel: a program attends to one split of keys, and may merge partials.
 
     schedule    find the split's item and its keys, from a step's inputs
     [wait]      for the kernel before, which writes queries and the newest keys
@@ -87,8 +87,8 @@ def attend_split(
 
     WINDOW, SOFTCAP and `sinks` are None where there are none.
     """
-    STEP: tl.constexpr = min(B, TILE)  # keys may begin at multiples of it
-    EACH: tl.constexpr = 2 if PAIRS else 1  # numbers in what is loaded at a time
+    STEP: tl.constexpr = min(B, TILE)  # keys begin at multiples of it
+    EACH: tl.constexpr = 2 if PAIRS else 1  # numbers in a loaded element
     BLOCKS: tl.constexpr = BLOCK_STRIDE // EACH
     VALUES: tl.constexpr = VALUE_STRIDE // EACH
     WIDTH: tl.constexpr = D // EACH
@@ -106,9 +106,8 @@ def attend_split(
         size = tl.load(splits_of_level + 2 * level) // TILE
         more = tl.load(splits_of_level + 2 * level + 1)
         if more > 0:
-            # Most programs of a captured launch have no split, and are to be gone at once. They
-            # need not wait: those that have one do, so this kernel does not end before the last
-            # one.
+            # Most programs of a captured launch have no split and must end at once. They need no
+            # wait: programs with a split wait, so this kernel ends after the previous kernel.
             item = items + 0
             if split < items + more:
                 item, first = schedule(
@@ -197,7 +196,7 @@ def attend_split(
             tl.store(partial_lse + slot, m + tl.log2(tl.where(total == 0.0, 1.0, total)), mask=real)
         if ROWS > 1:
             if (split == first) and (kv_head == 0):
-                # Where each row's parts lie: first slot, slots from one to the next, how many.
+                # The places of each row's partials: first slot, stride between slots, count.
                 index = tl.arange(0, ROWS)
                 into = spans + (row + index) * 4
                 written = row + index < behind
@@ -205,7 +204,7 @@ def attend_split(
                 tl.store(into + 1, index * 0 + ROWS, mask=written)
                 tl.store(into + 2, index * 0 + splits, mask=written)
         elif (SPLIT or SHARED > 0) and (SHARED > 0 or splits > 1):
-            tl.debug_barrier()  # other threads read what this one has stored
+            tl.debug_barrier()  # other threads read the values that this thread has stored
             arrived = splits - 1
             if splits > 1:
                 counter = arrivals + row * KV_HEADS + kv_head

@@ -1,4 +1,4 @@
-"""One step of online softmax over one tile of paged keys: what decode and prefill share.
+"""A step of online softmax over one tile of paged keys, shared by decode and prefill.
 
 The recurrence is FlashAttention's (Dao et al., 2022; Milakov and Gimelshein, 2018). For query rows
 q (M, D) and a tile of keys and values k, v (TILE, D), with c = scale * log2(e) > 0, so that exp2
@@ -67,7 +67,7 @@ def attend_tile(
     index = tl.arange(0, TILE)
     key = start + index
     column = tl.arange(0, D_PADDED)
-    # Only the block ids differ from tile to tile: all else is worked out once, before the loop.
+    # Only the block ids differ between tiles: all other addresses are computed before the loop.
     slot = index % B + (start % B if TILE < B else 0)
     entry = table + start // B + index // B
     block = tl.load(entry, mask=key < end, other=0) if MASKED else tl.load(entry)
@@ -86,7 +86,7 @@ def attend_tile(
         v = tl.load(address + value_stride)
 
     if SCALED:
-        # The scales of values follow those of keys, as values do: D numbers to a scale.
+        # The scales of values follow the scales of keys, as values follow keys: D numbers a scale.
         own = scales + slot + block.to(tl.int64) * (block_stride if PAIRS else block_stride // 2)
         of_values = own + value_stride // D
         if MASKED:
@@ -102,7 +102,7 @@ def attend_tile(
         scores = tl.dot(q[0], low_numbers(k, q[0].dtype, PAIRS), input_precision="ieee")
         scores = tl.dot(q[1], high_numbers(k, q[1].dtype, PAIRS), scores, input_precision="ieee")
     else:
-        if SCALED:  # by float32: straight to bfloat16 goes one number at a time
+        if SCALED:  # via float32: direct conversion to bfloat16 handles one number at a time
             k, v = k.to(tl.float32).to(q.dtype), v.to(tl.float32).to(q.dtype)
         scores = tl.dot(q, tl.trans(k), input_precision="ieee")
     if SCALED:
@@ -117,7 +117,7 @@ def attend_tile(
             visible = visible & (key[None, :] >= first_key[:, None])
         scores = tl.where(visible, scores, float("-inf"))
     m_new = tl.maximum(m, tl.max(scores, axis=1) * factor)
-    # A row that has seen no key yet: any finite number keeps its sums at zero.
+    # For a row that has seen no key yet, any finite maximum keeps its sums at zero.
     anchor = tl.where(m_new == float("-inf"), 0.0, m_new) if MASKED else m_new
     shrink = tl.exp2(m - anchor)
     p = tl.exp2(scores * factor - anchor[:, None])
@@ -143,13 +143,13 @@ def _capped(scores: tl.tensor, SOFTCAP: tl.constexpr) -> tl.tensor:
 
 @triton.jit
 def average(acc: tl.tensor, total: tl.tensor) -> tl.tensor:
-    """Divide acc (M, D) by total (M,), the output of rows; 0 for a row that saw no key."""
+    """Divide acc (M, D) by total (M,) for the rows' outputs; 0 for a row that saw no key."""
     return acc / tl.where(total == 0.0, 1.0, total)[:, None]
 
 
 @triton.jit
 def average_with_sink(acc: tl.tensor, m: tl.tensor, total: tl.tensor, sink: tl.tensor) -> tl.tensor:
-    """Average with a finite natural score `sink` (M,) in the sum whose largest is 2^m."""
+    """Average like `average`, with a finite natural score `sink` (M,) in the sum of maximum 2^m."""
     sink = sink.to(tl.float32) * 1.4426950408889634
     largest = tl.maximum(m, sink)
     shrink = tl.exp2(m - largest)

@@ -1,4 +1,4 @@
-"""The rows of one step in the flat token dimension, as device tensors.
+"""The rows of a step in the flat token dimension, as device tensors.
 
 Rows with one token come first:
 
@@ -17,7 +17,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class SharedPrefix:
-    """Runs of decode rows that begin with the same keys, which are read once for all: G groups.
+    """Groups of decode rows that share a prefix of keys, which are read once per group: G groups.
 
     `group_starts` (G + 1,) int32: group g is the decode rows from group_starts[g] up to
     group_starts[g + 1]. Every decode row is in exactly one group; a group may be empty.
@@ -29,12 +29,12 @@ class SharedPrefix:
     group_starts: Tensor
     key_ends: Tensor
     own_starts: Tensor
-    max_group_rows: int  # bound on the rows of one group that shares something
+    max_group_rows: int  # bound on the rows of a group with a shared prefix
 
 
 @dataclass(frozen=True, slots=True)
 class BatchLayout:
-    """Rows R, tokens T, block size B. All tensors on the pool's device.
+    """The layout of a step: rows R, tokens T, block size B. All tensors on the pool's device.
 
     `query_starts` (R + 1,) int32: where each row's tokens start; the last is T.
     `context_lens` (R,) int32: tokens with KV after this step, the row's new ones included.
@@ -52,13 +52,13 @@ class BatchLayout:
     slots: Tensor
     num_decodes: int  # leading rows with exactly one token
     max_context_len: int
-    shared: SharedPrefix | None = None  # only for speed: the result is the same without
-    # (num_decodes * Hkv,) int32 zeros, in which a decode kernel counts the written partials of an
+    shared: SharedPrefix | None = None  # only for speed: results do not depend on it
+    # (num_decodes * Hkv,) int32 zeros, in which a decode kernel counts the partials written for an
     # output (`decode_attention`); zeros again after each launch. None: allocated at a launch.
     arrivals: Tensor | None = None
-    # (1 or 2, 2) int32, for shared keys if there are any, then for the rows' own: how many keys one
-    # split of decode attention holds at most, and how many there are beyond one an item, chosen
-    # for these very lengths (`split_sizes`). None: nothing is cut.
+    # (1 or 2, 2) int32, for shared keys if there are any, then for the rows' own: the most keys
+    # in a split of decode attention, and the number of splits beyond one per item, chosen for
+    # these very lengths (`split_sizes`). None: no item is split.
     splits: Tensor | None = None
 
     @property

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from kernels.launch.rounding import cdiv
 
-_CHUNK = 8192  # elements one program copies
+_CHUNK = 8192  # elements copied by one program
 
 
 def reference(pool: Tensor, source: Tensor, target: Tensor) -> None:
@@ -41,7 +41,7 @@ def _kernel(
 
 
 def launch(pool: Tensor, source: Tensor, target: Tensor) -> None:
-    """Compute `reference` on the device; the pool is contiguous. One launch for all copies."""
+    """Compute `reference` on the device, for a contiguous pool, in one launch."""
     if copies := source.shape[0]:
         size = pool.stride(0)
         chunks = cdiv(size, _CHUNK)

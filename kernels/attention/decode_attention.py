@@ -1,4 +1,4 @@
-"""Attention of rows with one new token: few queries and a long context, so bound by memory.
+"""Attention of rows with one new token: few queries, long contexts, bound by memory.
 
 This is split-KV attention ("flash-decoding"), with the keys of shared prefixes read once for all
 rows that share them. Work comes in items: a range of keys, and the decode rows that read it. A
@@ -53,13 +53,13 @@ from kernels.attention.variant import AttentionVariant
 from kernels.launch.dependent_launch import dependent_launch
 from kernels.launch.rounding import next_power_of_2
 
-_ITEMS_AT_ONCE = 128  # lengths that a program reads in one go
-_MIN_QUERIES = 16  # rows of the smallest operand that the matrix splits take
+_ITEMS_AT_ONCE = 128  # lengths that a program reads in one load
+_MIN_QUERIES = 16  # rows of the smallest operand that matrix units take
 
 
 @dataclass(frozen=True, slots=True)
 class _Items:
-    """The items of one launch: item i is the (i % passes)-th `rows` rows of group i // passes."""
+    """The items of one launch: item i is slice i % passes, of `rows` rows, of group i // passes."""
 
     group_starts: Tensor
     key_starts: Tensor | None
@@ -70,7 +70,7 @@ class _Items:
     tuning: DecodeTuning
 
     def target(self, kv_heads: int, longest: int) -> int:
-        """Bound the splits beyond one an item, if no item has more than `longest` keys."""
+        """Bound the splits beyond one per item, if no item has more than `longest` keys."""
         longest_cut = longest // self.tuning.least_keys
         return max(min(self.tuning.most_splits(kv_heads), self.count * longest_cut), 1)
 
@@ -114,7 +114,7 @@ def launch(
 def _launch_window(
     q: Tensor, kv: Tensor, layout: BatchLayout, how: _How, window: int, out: Tensor
 ) -> None:
-    """Launch for a window, which alone decides whether a row may be cut: so there is one kernel."""
+    """Launch for a window: the window alone decides whether rows split, so a kernel suffices."""
     rows, (kv_heads, block_size) = layout.num_decodes, kv.shape[2:4]
     tuning = window_tuning(q.shape[2], kv.dtype)
     part = _Items(layout.context_lens, None, layout.context_lens, rows, 1, 1, tuning)
@@ -132,7 +132,7 @@ def _launch_window(
 def _memory(
     q: Tensor, kv: Tensor, layout: BatchLayout, slots: int, spans: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Allocate `_Output`'s partials of `slots` rows, and the places of those of `spans` rows."""
+    """Allocate partials for `slots` rows, and the places of those of `spans` rows."""
     heads, head_dim = q.shape[1:]
     arrivals = layout.arrivals
     if arrivals is None:
@@ -145,7 +145,7 @@ def _memory(
 
 @dataclass(frozen=True, slots=True)
 class _How:
-    """Parameters of the computation."""
+    """Parameters of the attention variant."""
 
     variant: AttentionVariant
     sinks: Tensor | None
@@ -153,7 +153,7 @@ class _How:
 
 @dataclass(frozen=True, slots=True)
 class _Output:
-    """Destination of a launch: outputs of rows of one split in `out`, parts from `first_slot` on.
+    """The outputs of a launch: unsplit rows in `out`, partials of split rows from `first_slot` on.
 
     `target` 0: no item is split, and only `out` is written.
     """
@@ -168,7 +168,7 @@ class _Output:
 
 
 def launch_parts(q: Tensor, kv: Tensor, layout: BatchLayout) -> list[_Items]:
-    """Return the items of each launch: the keys that rows share, if any, then the rows' own."""
+    """Return the items of each launch: shared keys, if any, then the rows' own keys."""
     shared, contexts = layout.shared, layout.context_lens
     starts = shared.own_starts if shared else None
     tuning = decode_tuning(q.shape[2], kv.dtype)
@@ -196,7 +196,7 @@ def _attend(
     merged: int = 0,
     window: WindowSplits | None = None,
 ) -> None:
-    """Launch one part, `level`; `merged`: 1 if the outputs of shared keys are to be merged in.
+    """Launch one part, `level`; `merged`: 1 if the outputs of shared keys are to be merged.
 
     `window`: how the rows of a window are cut, where they are.
     """
@@ -245,7 +245,7 @@ def _tensors(
 
 
 def _sizes(q: Tensor, kv: Tensor, part: _Items) -> dict[str, int | bool]:
-    """Return the constants of shapes, dtypes and items that the kernel is compiled for."""
+    """Return the compile-time constants of the kernel: shapes, dtypes and items."""
     heads, head_dim = q.shape[1:]
     kv_heads, block_size = kv.shape[2:4]
     group = heads // kv_heads

@@ -1,4 +1,4 @@
-"""Keys and values in fp8 (e4m3), each head of each token with a scale of its own.
+"""Keys and values in fp8 (e4m3), with a scale for each head of each token.
 
     a layer in a block    | keys | values | scales of keys | scales of values |
                             (Hkv, B, D) e4m3, twice          (Hkv, B) bfloat16, twice
@@ -24,12 +24,12 @@ _LEAST = 1e-10
 
 
 def is_fp8(kv: Tensor) -> bool:
-    """Return whether a layer's view (N, 2, Hkv, B, D) has scales after it."""
+    """Return whether a layer's view (N, 2, Hkv, B, D) is followed by scales."""
     return kv.dtype == E4M3
 
 
 def scales_of(kv: Tensor) -> Tensor:
-    """Return the scales (N, 2, Hkv, B) bfloat16 of a layer's view; they share its memory."""
+    """Return the scales (N, 2, Hkv, B) bfloat16 of a layer's view, in the view's memory."""
     blocks, _, heads, size, dim = kv.shape
     memory = kv.new_empty(0, dtype=torch.bfloat16).set_(kv.untyped_storage())
     first = (kv.storage_offset() + 2 * heads * size * dim) // KV_SCALE_BYTES
@@ -46,7 +46,7 @@ def quantised(heads: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _rounded_up(scales: Tensor) -> Tensor:
-    """Round up to the next number that bfloat16 has, as float32."""
+    """Round up to the next bfloat16 number, as float32."""
     return ((scales.view(torch.int32) + 0xFFFF) & -0x10000).view(torch.float32)
 
 

@@ -1,4 +1,4 @@
-"""Keys and values in fp8 (e4m3), read two numbers at a time and widened by moving their bits.
+"""Keys and values in fp8 (e4m3), loaded in pairs and widened by bit shifts.
 
 Two neighbours of a row are one 16-bit number: the even columns in its low byte, the odd ones in its
 high byte. So a tile lies in shared memory as 16-bit numbers do, for which there are instructions
@@ -27,7 +27,7 @@ from kernels.attention.fp8_kv import is_fp8
 
 BY_OPERATIONS, PACKED = 1, 2
 
-# Two pairs in a register at once: the signs, and the other bits, each moved to where they belong.
+# Two pairs in a register at once: the signs, and the other bits, each shifted into place.
 LOW_BFLOAT16 = tl.constexpr("""{ .reg .b32 s, m;
     shl.b32 s, $1, 8; shl.b32 m, $1, 4;
     and.b32 s, s, 0x80008000; and.b32 m, m, 0x07f007f0; or.b32 $0, s, m; }""")
@@ -43,7 +43,7 @@ HIGH_FLOAT16 = tl.constexpr("""{ .reg .b32 s, m;
 
 
 def pairs_of(q: Tensor, kv: Tensor) -> int:
-    """Choose how to unpack: PACKED, two in a register; BY_OPERATIONS without CUDA; 0: not."""
+    """Choose the unpacking: PACKED, two in a register; BY_OPERATIONS without CUDA; 0: none."""
     if not is_fp8(kv) or q.dtype not in (torch.bfloat16, torch.float16):
         return 0
     return PACKED if kv.is_cuda else BY_OPERATIONS
@@ -59,7 +59,7 @@ def pair_pointer(kv: tl.tensor) -> tl.tensor:
 def queries_of(
     q: tl.tensor, place: tl.tensor, real: tl.tensor, D: tl.constexpr, HALF: tl.constexpr
 ) -> tuple[tl.tensor, tl.tensor]:
-    """Load the even and the odd columns, (M, HALF) each, of rows of q from `place` (M,) on."""
+    """Load the even and the odd columns, (M, HALF) each, of q's rows from `place` (M,) on."""
     column = tl.arange(0, HALF)
     address = q + place[:, None] + 2 * column[None, :]
     inside = real[:, None] & (column < D // 2)[None, :]
@@ -68,19 +68,19 @@ def queries_of(
 
 @triton.jit
 def shift_of_keys(dtype: tl.constexpr) -> tl.tensor:
-    """Return the factor of a widened number: 2^120 or 2^8, float32."""
+    """Return the factor of a widened key: 2^120 or 2^8, float32."""
     return _power_of_2(8 if dtype == tl.float16 else 120)
 
 
 @triton.jit
 def shift_of_values(dtype: tl.constexpr) -> tl.tensor:
-    """Return the part of it that goes to the weights of values: all that their type bears."""
+    """Return the part of the factor applied to the values' weights: the most their dtype holds."""
     return _power_of_2(8 if dtype == tl.float16 else 64)
 
 
 @triton.jit
 def together(acc: tl.tensor, dtype: tl.constexpr) -> tl.tensor:
-    """Interleave sums of even and odd columns of values to (M, D), times the rest of the factor."""
+    """Interleave sums of even and odd columns of values to (M, D), times the remaining factor."""
     whole = tl.interleave(acc[0], acc[1])
     return whole if dtype == tl.float16 else whole * _power_of_2(56)
 
@@ -92,7 +92,7 @@ def _power_of_2(exponent: tl.constexpr) -> tl.tensor:
 
 @triton.jit
 def low_numbers(pairs: tl.tensor, dtype: tl.constexpr, PAIRS: tl.constexpr) -> tl.tensor:
-    """Unpack the numbers of the even columns, of `dtype`."""
+    """Unpack the numbers of even columns to `dtype`."""
     if PAIRS == 2:
         return _packed(pairs, dtype, LOW_FLOAT16 if dtype == tl.float16 else LOW_BFLOAT16)
     else:  # noqa: RET505  the compiler wants one type from both
@@ -102,7 +102,7 @@ def low_numbers(pairs: tl.tensor, dtype: tl.constexpr, PAIRS: tl.constexpr) -> t
 
 @triton.jit
 def high_numbers(pairs: tl.tensor, dtype: tl.constexpr, PAIRS: tl.constexpr) -> tl.tensor:
-    """Unpack the numbers of the odd columns, of `dtype`."""
+    """Unpack the numbers of odd columns to `dtype`."""
     if PAIRS == 2:
         return _packed(pairs, dtype, HIGH_FLOAT16 if dtype == tl.float16 else HIGH_BFLOAT16)
     else:  # noqa: RET505

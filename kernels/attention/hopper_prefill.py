@@ -23,9 +23,9 @@ from kernels.attention.hopper_warps import consumer, producer
 from kernels.attention.tuning import PrefillTuning
 from kernels.attention.variant import AttentionVariant
 
-_COLUMNS = 64  # of one copied box: the 128 bytes that shared memory is swizzled by
-_BOXES = gl.NVMMASharedLayout(128, 16, rank=2)  # how copied boxes lie in shared memory
-_REGISTERS = 168  # of a thread at launch; the producer keeps 40 of them, consumers get up to 232
+_COLUMNS = 64  # columns of a copied box: the 128 bytes of a swizzle in shared memory
+_BOXES = gl.NVMMASharedLayout(128, 16, rank=2)  # layout of boxes in shared memory
+_REGISTERS = 168  # per thread at launch; the producer keeps 40 registers, consumers get up to 232
 
 
 @gluon.jit
@@ -158,11 +158,11 @@ def attend(
     out: Tensor,
     lse: Tensor,
 ) -> None:
-    """Launch over `grid`, query blocks and splits; with splits, out and lse get one part each."""
+    """Launch over `grid`, query blocks and splits; each split writes its part of out and lse."""
     tokens, heads, head_dim = q.shape
     count, _, kv_heads, block_size, _ = kv.shape
     block_rows, value_rows, head_rows = (stride // head_dim for stride in kv.stride()[:3])
-    # All slots of the pool as rows of one matrix, from this layer's first on.
+    # All slots of the pool as rows of one matrix, starting at this layer.
     rows = (count - 1) * block_rows + value_rows + kv_heads * head_rows
     boxes = TensorDescriptor(
         kv,

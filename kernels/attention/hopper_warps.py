@@ -1,4 +1,4 @@
-"""Three groups of warps that compute 128 query rows, and wait for each other only at barriers.
+"""Three warp groups that compute 128 query rows and synchronise only at barriers.
 
     producer     the blocks of a tile of keys, then of values, each by its id from the table
     consumer   64 query rows: scores of the next tile while values of the last are multiplied
@@ -49,7 +49,7 @@ def producer(
     COLUMNS: gl.constexpr,
     STAGES: gl.constexpr,
 ) -> None:
-    """Copy tiles top - 1, top - 2, ... as they become free; `keys`, `values` seen as boxes.
+    """Copy tiles top - 1, top - 2, ... as stages become free; `keys`, `values` viewed as boxes.
 
     A box is the part of a block that fits into a tile, COLUMNS wide. Blocks after the
     context are replaced by the last one, which is there.
@@ -96,7 +96,7 @@ def _online_softmax(
     log2_scale: gl.tensor,
     WINDOW: gl.constexpr,
 ) -> gl.tensor:
-    """Apply online softmax to one tile: (weights, m, total, what earlier sums shrink by)."""
+    """Apply online softmax to one tile: (weights, m, total, factor of the earlier sums)."""
     if masked:
         visible = key[None, :] <= last_key[:, None]
         if WINDOW is not None:
@@ -112,7 +112,7 @@ def _online_softmax(
 
 @gluon.jit
 def _share_with_sink(m: gl.tensor, total: gl.tensor, sink: gl.tensor) -> gl.tensor:
-    """Compute the factor from sums (M,) to outputs, with a natural score `sink` (M,) beside."""
+    """Compute the factor from sums (M,) to outputs, with a natural score `sink` (M,) added."""
     sink = sink.to(gl.float32) * 1.4426950408889634
     largest = gl.maximum(m, sink)
     shrink = gl.exp2(m - largest)
@@ -151,7 +151,7 @@ def consumer(
     SPLIT: gl.constexpr,
     WINDOW: gl.constexpr,
 ) -> None:
-    """Attend M query rows, the `which`-th M of the block, over the tiles that are copied.
+    """Attend M query rows, the `which`-th M of the block, over the copied tiles.
 
     A row's output goes to `out` at its token counted from `out_start`, and with SPLIT the
     log-sum-exp to `partial_lse`. With no tiles that is 0 and -inf.

@@ -1,4 +1,4 @@
-"""A merge of a row's partial attention outputs, weighted by the log-sum-exp of their keys.
+"""The merge of a row's partial attention outputs, weighted by the log-sum-exp of their keys.
 
     out = sum_i exp2(lse_i - max lse) partial_i / sum_i exp2(lse_i - max lse)      lse in base 2
 
@@ -18,7 +18,7 @@ from torch import Tensor
 from kernels.attention.attention_tile import average, average_with_sink
 from kernels.launch.rounding import cdiv, next_power_of_2
 
-PARTS_AT_ONCE = 8  # parts that a program loads in one go
+PARTS_AT_ONCE = 8  # partials that a program loads at once
 _ROWS_AT_ONCE = 4
 
 
@@ -39,7 +39,7 @@ def add_partials(
     MEMBERS: tl.constexpr,
     AT_ONCE: tl.constexpr,
 ) -> tl.tensor:
-    """Add `count` parts of MEMBERS rows to acc (MEMBERS, D), m and total (MEMBERS,).
+    """Add `count` partials of MEMBERS rows to acc (MEMBERS, D), m and total (MEMBERS,).
 
     Part i of member j lies at row `first` + i * `step` + `member`[j] of `partial` (rows, D).
     `member` is repeated AT_ONCE times, (AT_ONCE * MEMBERS,), and so is `inside`: which are real.
@@ -51,7 +51,7 @@ def add_partials(
         real = inside & (base + index < count)
         row = first.to(tl.int64) + (base + index).to(tl.int64) * step + member
         lse = tl.load(partial_lse + row, mask=real, other=float("-inf"), cache_modifier=".cg")
-        # Loaded even where the weight is 0: so this load need not wait for the one before.
+        # Loaded even if the weight is 0, so that this load need not wait for the load before.
         place = partial + row[:, None] * D + column[None, :]
         wanted = real[:, None] & (column < D)[None, :]
         parts = tl.load(place, mask=wanted, other=0.0, cache_modifier=".cg")
@@ -86,7 +86,7 @@ def merge_row(
     SHARED: tl.constexpr,
     AT_ONCE: tl.constexpr,
 ) -> None:
-    """Write a row's heads of one KV head from its own parts and those of SHARED levels.
+    """Write a row's heads of one KV head from the row's own partials and those of SHARED levels.
 
     `sinks` (Hq,), or None.
     """

@@ -1,4 +1,4 @@
-"""Causal attention of each row's new tokens over the row's cached prefix and themselves.
+"""Causal attention of each row's new tokens over the row's cached prefix and the new tokens.
 
 For the token at position t of a row, over the keys at positions 0..t of that row:
 
@@ -58,8 +58,8 @@ def _gather(kv: Tensor, table: Tensor, context: int) -> tuple[Tensor, Tensor]:
     if is_fp8(kv):
         gathered = dequantised(kv, blocks).permute(1, 2, 0, 3, 4).contiguous()
     else:
-        # With the heads permuted to the front the result is contiguous: twice as fast as gathering
-        # first and transposing then.
+        # Permuting the heads to the front makes the result contiguous: twice as fast as gathering
+        # first and transposing afterwards.
         gathered = kv.permute(1, 2, 0, 3, 4).index_select(2, blocks)
     both = gathered.view(2, num_kv_heads, -1, head_dim)[:, :, :context].float()
     return both[0], both[1]
@@ -68,7 +68,7 @@ def _gather(kv: Tensor, table: Tensor, context: int) -> tuple[Tensor, Tensor]:
 def launch(
     q: Tensor, kv: Tensor, layout: BatchLayout, variant: AttentionVariant, sinks: Tensor | None
 ) -> Tensor:
-    """Compute `reference` on the device; q and each slot of kv are contiguous."""
+    """Compute `reference` on the device, for contiguous q and slots of kv."""
     _check(q, kv)
     out = torch.empty_like(q)
     decode_attention.launch(q, kv, layout, variant, sinks, out)

@@ -1,4 +1,4 @@
-"""Attention of rows with several new tokens over their cached prefix and themselves.
+"""Attention of rows with several new tokens over their cached prefix and the new tokens.
 
 This is FlashAttention over paged keys. One program takes one query block: BLOCK_Q consecutive new
 tokens of one row with all the query heads of one KV head, BLOCK_M query rows in all. It walks the
@@ -103,7 +103,7 @@ def _kernel(
     SOFTCAP: tl.constexpr,
 ) -> None:
     BLOCK_Q: tl.constexpr = BLOCK_M // GROUP
-    # The last blocks of a row see the most keys: they start first.
+    # The last blocks of a row see the most keys, so they start first.
     query_block = tl.num_programs(0) - 1 - tl.program_id(0)
     kv_head = tl.program_id(1)
     row = _row_of_query_block(query_starts, query_block, first_row, end_row, BLOCK_Q)
@@ -163,7 +163,7 @@ def _kernel(
                 SOFTCAP, last_key, False, 0,
             )  # fmt: skip
         if SPLIT:
-            # Partial outputs lie as the outputs of these tokens do, once for each split.
+            # Partial outputs lie like the outputs of these tokens, once for each split.
             slot = tl.program_id(2).to(tl.int64) * tokens + row_start + token - first_row
             slot = slot * tl.num_programs(1) * GROUP + head
             tl.store(partial_lse + slot, m + tl.log2(tl.where(total == 0.0, 1.0, total)), mask=real)
@@ -203,7 +203,7 @@ def _is_for_widened(q: Tensor, kv: Tensor, layout: BatchLayout, variant: Attenti
 
 
 def tuning_for(q: Tensor, kv: Tensor, variant: AttentionVariant) -> PrefillTuning:
-    """Choose the fastest kernel for such numbers, and the shapes of its tiles."""
+    """Choose the fastest kernel and tile sizes for these dtypes and shapes."""
     if kv.dtype == q.dtype and _is_for_hopper(q, kv, variant):
         return hopper_tuning()
     return prefill_tuning(q.shape[2], q.dtype, variant.window)
@@ -229,7 +229,7 @@ def launch_tuned(
     tuning: PrefillTuning,
     out: Tensor,
 ) -> None:
-    """Launch by `tuning` for rows with new tokens; Hopper's kernel takes kv of q's dtype."""
+    """Launch by `tuning` for rows of several new tokens; Hopper's kernel needs kv of q's dtype."""
     first, (tokens, heads, head_dim) = layout.num_decodes, q.shape
     attend = hopper_prefill.attend if tuning.is_for_hopper else _attend
     block_q = tuning.queries // (heads // kv.shape[2])
@@ -249,7 +249,7 @@ def launch_tuned(
 
 
 def num_splits(programs: int, most_keys: int, tuning: PrefillTuning) -> int:
-    """Choose among how many programs the keys of a query block are split, 1..64.
+    """Choose the number of programs that share the keys of a query block, 1..64.
 
     As many as fill the device, `programs` being those without a split; but with `most_keys`, as
     many as a query block may have, each has at least `tuning.least_keys` keys.
@@ -269,7 +269,7 @@ def _attend(
     out: Tensor,
     lse: Tensor,
 ) -> None:
-    """Launch over `grid`, query blocks and splits; with splits, out and lse get one part each."""
+    """Launch over `grid`, query blocks and splits; each split writes its part of out and lse."""
     tokens, heads, head_dim = q.shape
     kv_heads, block_size = kv.shape[2:4]
     blocks, splits = grid

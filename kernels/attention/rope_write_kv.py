@@ -1,4 +1,4 @@
-"""Between the QKV product and attention, in one pass: split, head norm, rotate, write KV.
+"""The pass between QKV product and attention: split, head norm, rotation, KV write.
 
     qkv (T, (Hq + 2 Hkv) * D) = [q heads | k heads | v heads]
     q, k -> rms_norm per head, where the model has the weights (Qwen3)
@@ -35,7 +35,7 @@ from kernels.linear import split_k as parts
 from kernels.linear.split_k import load_summed
 from kernels.norms import rms_norm
 
-_HEADS = 8  # heads one program handles
+_HEADS = 8  # heads handled by one program
 
 
 def reference(
@@ -144,10 +144,10 @@ def _kernel(
     if R == D:
         first = half
         gap: tl.constexpr = D // 2
-    else:  # pairs that are rotated, then those that are not, whose angle is zero
+    else:  # rotated pairs, then unrotated pairs, whose angle is zero
         first = tl.where(half < R // 2, half, half + R // 2)
         gap = tl.where(half < R // 2, R // 2, D // 2 - R // 2)
-    # The step's inputs say where a token is: that can be read while qkv is being written.
+    # A token's slot is a step input: it can be read while qkv is being written.
     table = cos_sin + tl.load(positions + token) * R + half
     cos = tl.load(table, mask=half < R // 2, other=0.0 if R == D else 1.0)
     sin = tl.load(table + R // 2, mask=half < R // 2, other=0.0)
@@ -204,7 +204,7 @@ def launch(
     num_q_heads: int,
     dtype: torch.dtype,
 ) -> Tensor:
-    """Compute `reference` on the device, in one kernel. A slot of kv is D contiguous numbers."""
+    """Compute `reference` on the device in one kernel. A slot of kv is D contiguous numbers."""
     _, _, num_kv_heads, block_size, head_dim = kv.shape
     check_attention(num_q_heads, num_kv_heads, block_size=block_size, head_dim=head_dim)
     tokens = qkv.shape[-2]

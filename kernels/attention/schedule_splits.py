@@ -1,4 +1,4 @@
-"""The schedule of keys to programs, worked out from lengths in device memory.
+"""The schedule of keys to programs, computed from lengths in device memory.
 
 Item i is the (i % passes)-th run of ROWS rows of group i // passes, which read the group's keys;
 with ROWS 1 a group is a row. The keys of all items, in tiles, are scheduled into splits of a size
@@ -26,7 +26,7 @@ def keys_of_items(
     ROWS: tl.constexpr,
     HAS_STARTS: tl.constexpr,
 ) -> tl.tensor:
-    """Load first key and end of each `item`; one that does not exist or has no rows is empty."""
+    """Load the first key and the end of each `item`; empty for items that do not exist."""
     real = item < items
     group = item // passes
     end = tl.load(key_ends + group, mask=real, other=0)
@@ -54,7 +54,7 @@ def schedule(
     TILE: tl.constexpr,
     AT_ONCE: tl.constexpr,
 ) -> tl.tensor:
-    """Find (item of `split`, its first split) with `size` tiles a split; item == items: no work."""
+    """Find (item of `split`, its first split) at `size` tiles a split; item == items: no work."""
     lane = tl.arange(0, AT_ONCE)
     behind = split * 0  # splits of the items before `base`
     item, first = behind, behind
@@ -76,7 +76,7 @@ def schedule(
 def keys_in_window(
     start: tl.tensor, end: tl.tensor, WINDOW: tl.constexpr, STEP: tl.constexpr
 ) -> tl.tensor:
-    """Return the first of the last WINDOW keys of [start, end), and the start of its STEP keys."""
+    """Return the first of the last WINDOW keys of [start, end), and its STEP's first key."""
     first_key = tl.maximum(end - WINDOW, start)
     return first_key, first_key // STEP * STEP
 
@@ -92,7 +92,7 @@ def schedule_window(
     STEP: tl.constexpr,
     TILE: tl.constexpr,
 ) -> tl.tensor:
-    """Schedule like `schedule`, if every item is a row and has `splits_each` splits at most."""
+    """Schedule like `schedule`, if every item is a row with at most `splits_each` splits."""
     item = split // splits_each
     first = item * splits_each
     end = tl.load(key_ends + item)

@@ -28,13 +28,13 @@ from kernels.launch.rounding import cdiv
 Ints = npt.NDArray[np.int32]
 Numbers = npt.NDArray[np.number]
 
-_EVEN = 1.25  # times the mean: splits that are not longer than that end together
-_TAIL = 0.45  # part of the longest split's time lost where splits do not end together
+_EVEN = 1.25  # times the mean length: splits up to that length end together
+_TAIL = 0.45  # share of the longest split's time lost if splits do not end together
 
 
 @dataclass(frozen=True, slots=True)
 class SplitSizes:
-    """The choice for one pool."""
+    """The chooser of split sizes for one pool."""
 
     own: DecodeTuning
     shared: DecodeTuning
@@ -50,14 +50,14 @@ class SplitSizes:
 
 
 def split_sizes(kv: Tensor) -> SplitSizes:
-    """Choose sizes for a pool's layer, (..., kv heads, block size, head dim), and those like it."""
+    """Make the chooser for a pool's layer, (..., kv heads, block size, head dim), and its likes."""
     kv_heads, _, head_dim = kv.shape[-3:]
     own, shared = decode_tuning(head_dim, kv.dtype), shared_tuning(head_dim, kv.dtype)
     return SplitSizes(own, shared, kv_heads)
 
 
 def best_split(lengths: Ints, tuning: DecodeTuning, kv_heads: int) -> tuple[int, int]:
-    """Find the fastest (keys a split, splits beyond one an item) for items of `lengths` (I,).
+    """Find the fastest (keys per split, splits beyond one per item) for items of `lengths` (I,).
 
     The keys are a multiple of `tuning.tile`; there are at most `tuning.most_splits` such splits.
     """
@@ -82,12 +82,12 @@ def possible_splits(tiles: Ints, tuning: DecodeTuning, kv_heads: int) -> tuple[N
     if longest <= least:
         return np.array([least]), np.array([len(tiles)])
     sizes = np.unique(-(-longest // np.arange(1, longest // least + 1)))
-    splits = np.ceil(tiles / sizes[:, None]).sum(axis=1)  # faster than whole numbers, and exact
+    splits = np.ceil(tiles / sizes[:, None]).sum(axis=1)  # faster than integers, and exact
     return sizes, splits
 
 
 def _time(mean: Numbers, most: Numbers, waves: Numbers, alone: float) -> Numbers:
-    """Estimate how long each cut takes (C,), in the time of a tile when the device is full.
+    """Estimate the time of each cut (C,), in the time of a tile on a fully used device.
 
     `mean`, `most` (C,): tiles of a split, with its beginning; `waves` (C,) of splits;
     `alone`: as in `DecodeTuning`.
@@ -102,14 +102,14 @@ def _time(mean: Numbers, most: Numbers, waves: Numbers, alone: float) -> Numbers
 
 @dataclass(frozen=True, slots=True)
 class WindowSplits:
-    """Most splits of every row, and the tiles of each split. Rows without enough have fewer."""
+    """Most splits of a row, and tiles per split. Rows with fewer tiles have fewer splits."""
 
     splits: int
     tiles: int
 
 
 def most_window_tiles(window: int, block_size: int, tuning: DecodeTuning) -> int:
-    """Return the tiles that `window` keys may be in: they begin anywhere in a block."""
+    """Return the most tiles that `window` keys touch: they may begin anywhere in a block."""
     return cdiv(window + min(block_size, tuning.tile) - 1, tuning.tile)
 
 

@@ -1,4 +1,4 @@
-"""The shapes of tiles that attention runs with, measured once on an H200 and shipped.
+"""Tile sizes of attention, measured once on an H200 and shipped.
 
 Nothing is tuned while serving: a head dim and a dtype decide. What was measured, and what was
 tried and was slower, is in docs/lab/performance-log.md.
@@ -10,31 +10,31 @@ from dataclasses import dataclass, replace
 
 import torch
 
-MAX_QUERIES = 64  # most query rows that a decode program has registers for
-LEAST_SHARED_TOKENS = 1_024  # least tokens of a group: fewer are re-read from the L2 cache anyway
-_LEAST_SAVED_BYTES = 2**26  # least saved bytes of keys and values of one layer
-# Of prompts: in a smaller one a program of Hopper's kernel, which has a multiprocessor for itself,
-# would begin for a few tiles. By counting, not by measurement (decision 156).
+MAX_QUERIES = 64  # most query rows that fit a decode program's registers
+LEAST_SHARED_TOKENS = 1_024  # fewer tokens of a group are re-read from the L2 cache anyway
+_LEAST_SAVED_BYTES = 2**26  # least bytes of keys and values that sharing must save in one layer
+# Keys of prompts: in a smaller window a program of Hopper's kernel, alone on a multiprocessor,
+# would start for a few tiles. Estimated, not measured (decision 156).
 LEAST_HOPPER_WINDOW = 1_024
-SHORT_WINDOW = 128  # keys, of prompts; as long as the one that was measured, gpt-oss's
+SHORT_WINDOW = 128  # keys, of prompts: as long as the window that was measured, gpt-oss's
 _PROGRAMS = 132  # multiprocessors of an H200
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeTuning:
-    """Schedule of keys to programs that read them for few queries (`split_sizes`)."""
+    """Parameters of the schedule of keys to programs with few queries (`split_sizes`)."""
 
-    tile: int  # keys at a time
+    tile: int  # keys per tile
     warps: int
     stages: int  # tiles in flight, plus one
-    at_once: int  # programs that run at once
-    alone: float  # time of a program alone, relative to one among all that fit
+    at_once: int  # programs that run concurrently
+    alone: float  # time of a program alone, relative to its time on a fully used device
     begin_keys: int  # keys that could be read in a split's fixed time
     least_keys: int  # least keys of a split; a multiple of `tile`
-    splits: int  # most splits of all KV heads, beyond one for each item
+    splits: int  # most splits of all KV heads, beyond one per item
 
     def most_splits(self, kv_heads: int) -> int:
-        """Return the most splits of one KV head, beyond one for each item."""
+        """Return the most splits of one KV head, beyond one per item."""
         return max(self.splits // kv_heads, 1)
 
 
@@ -42,17 +42,17 @@ class DecodeTuning:
 class PrefillTuning:
     """Tile sizes of queries and keys for rows with several new tokens."""
 
-    queries: int  # query rows of a program, the heads of a group counted
+    queries: int  # query rows of a program, counting each head of a group
     tile: int
     warps: int
     stages: int
-    programs: int  # that run at once: with fewer, the keys are split among several
+    programs: int  # concurrent programs: with fewer, the keys are split among programs
     least_keys: int
-    is_for_hopper: bool = False  # by `hopper_prefill`; then the warps are of one consumer
+    is_for_hopper: bool = False  # use `hopper_prefill`; warps are then those of one consumer
 
 
 def rows_together(group: int) -> int:
-    """Return how many decode rows one program takes, of `group` query heads a KV head each.
+    """Return the decode rows of one program, at `group` query heads per KV head.
 
     A power of two; 1 where the heads of two rows are too many.
     """
@@ -70,10 +70,10 @@ def worth_sharing(saved_tokens: int, token_bytes: int) -> bool:
 
 
 def decode_tuning(head_dim: int, dtype: torch.dtype) -> DecodeTuning:
-    """Tune for a head dim of up to 256."""
+    """Choose the tuning for a head dim of up to 256."""
     return DecodeTuning(
         tile=_keys_of_16_kib(head_dim, dtype.itemsize),
-        # Two take half the instructions, as was measured for 16-bit numbers and 128 dims.
+        # Two warps take half the instructions, as measured for 16-bit numbers and 128 dims.
         warps=4 if dtype == torch.float32 or head_dim > 128 else 2,
         stages=2 if dtype == torch.float32 else 3,
         at_once=4 * _PROGRAMS,
@@ -85,7 +85,7 @@ def decode_tuning(head_dim: int, dtype: torch.dtype) -> DecodeTuning:
 
 
 def shared_tuning(head_dim: int, dtype: torch.dtype) -> DecodeTuning:
-    """Tune for keys that several rows read together: smaller tiles, and more of them in flight."""
+    """Choose the tuning for shared keys: smaller tiles, more of them in flight."""
     alone = decode_tuning(head_dim, dtype)
     if dtype == torch.float32 or head_dim > 128:
         return alone
@@ -101,7 +101,7 @@ def shared_tuning(head_dim: int, dtype: torch.dtype) -> DecodeTuning:
 
 
 def window_tuning(head_dim: int, dtype: torch.dtype) -> DecodeTuning:
-    """Tune for the last keys of a row: tiles that the kernel keeps nearly all in registers.
+    """Choose the tuning for a row's window: tiles that the kernel keeps mostly in registers.
 
     By what the compiler reports, not by measurement (docs/design/kernels.md).
     """
@@ -112,7 +112,7 @@ def window_tuning(head_dim: int, dtype: torch.dtype) -> DecodeTuning:
 
 
 def prefill_tuning(head_dim: int, dtype: torch.dtype, window: int | None = None) -> PrefillTuning:
-    """Tune for a head dim of up to 256: tiles as large as registers and shared memory hold.
+    """Choose the tuning for a head dim of up to 256: the largest tiles that fit the device.
 
     Over a short window smaller ones: of a large tile most is masked.
     """
@@ -127,7 +127,7 @@ def prefill_tuning(head_dim: int, dtype: torch.dtype, window: int | None = None)
 
 
 def hopper_tuning() -> PrefillTuning:
-    """Tune for 16-bit numbers and head dims 64 and 128 on Hopper."""
+    """Choose Hopper's tuning for 16-bit numbers and head dims 64 and 128."""
     return PrefillTuning(
         queries=128,
         tile=128,

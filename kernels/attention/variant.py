@@ -17,7 +17,7 @@ from kernels.errors import UnsupportedShape
 
 @dataclass(frozen=True, slots=True)
 class AttentionVariant:
-    """`window`: how many keys a token sees, itself included; None: all.
+    """A variant of attention. `window`: how many keys a token sees, itself included; None: all.
 
     Raises UnsupportedShape for a window without a key, or a cap that no score is below.
     """

@@ -1,4 +1,4 @@
-"""A copy from fp8 to 16 bits of the KV that a step's prompts read, for Hopper's kernel.
+"""A copy, from fp8 to 16 bits, of the KV that a step's prompts read, for Hopper's kernel.
 
 That kernel copies boxes of 16-bit numbers to shared memory, and is worth a copy of what it reads:
 some 15 us a layer for 8,192 tokens, whose attention takes 600. The copy is a small pool of its own:
@@ -18,11 +18,11 @@ from kernels.attention.batch_layout import BatchLayout
 from kernels.attention.fp8_kv import scales_of_head
 from kernels.launch.rounding import next_power_of_2
 
-MAX_WIDENED = 32_768  # tokens: 128 MiB of 8 KV heads of 128
+MAX_WIDENED = 32_768  # most copied tokens: 128 MiB for 8 KV heads of 128
 
 
 def widened_tokens(layout: BatchLayout) -> int:
-    """Return the number of tokens that the copy has room for."""
+    """Return the number of tokens that fit the copy."""
     return (layout.num_rows - layout.num_decodes) * layout.max_context_len
 
 
@@ -59,7 +59,7 @@ def _kernel(
 
 
 def widen(kv: Tensor, layout: BatchLayout, dtype: torch.dtype) -> tuple[Tensor, BatchLayout]:
-    """Copy what rows after the decodes read to (n, 2, Hkv, B, D) of `dtype`, with its layout.
+    """Copy the KV read by rows after the decodes to (n, 2, Hkv, B, D) of `dtype`, with its layout.
 
     `kv` (N, 2, Hkv, B, D) fp8. The layout returned is for those rows alone.
     """
@@ -79,6 +79,6 @@ def widen(kv: Tensor, layout: BatchLayout, dtype: torch.dtype) -> tuple[Tensor, 
         D=dim,
         D_PADDED=next_power_of_2(dim),
     )
-    first = -layout.num_decodes * blocks  # of the decodes, which nobody looks up
+    first = -layout.num_decodes * blocks  # the blocks of decodes, which are never looked up
     ids = torch.arange(first, rows * blocks, dtype=torch.int32, device=kv.device)
     return out, replace(layout, block_tables=ids.view(layout.num_rows, blocks))

@@ -1,4 +1,4 @@
-"""All ranks' numbers gathered over peer memory (`peer_rows`), or those of the first rank given out.
+"""Gathers of all ranks' numbers over peer memory (`peer_rows`), and broadcasts from rank 0.
 
     gather    x (R, C) of each rank -> (R, ranks * C), the ranks' columns side by side
     share     x gets the values that it has on rank 0; all ranks send, as every turn wants it
@@ -78,21 +78,21 @@ def _kernel(
 
 
 def can_gather(x: Tensor, peers: PeerRows) -> bool:
-    """Return whether `gather` takes x (R, C)."""
+    """Return whether `gather` supports x (R, C)."""
     rows, columns = x.shape
     is_alike = ints_of(x.dtype) == peers.own.dtype
     return is_alike and rows > 0 and 0 < cdiv(columns, peers.columns) <= peers.num_rows
 
 
 def can_share(x: Tensor, peers: PeerRows) -> bool:
-    """Return whether `share` takes x, by properties that are the same on all ranks."""
+    """Return whether `share` supports x, by properties that are equal on all ranks."""
     width = peers.columns * peers.own.itemsize // 4
     is_known = x.dtype == torch.int64 and peers.columns % 2 == 0
     return is_known and 0 < cdiv(2 * x.numel(), width) <= peers.num_rows
 
 
 def gather(x: Tensor, peers: PeerRows) -> Tensor:
-    """Gather x (R, C) of each rank, of a size that `can_gather` -> (R, ranks * C) of its dtype."""
+    """Gather x (R, C) of each rank -> (R, ranks * C) of its dtype; see `can_gather`."""
     rows, columns = x.shape
     gathered = x.new_empty((rows, peers.num_ranks * columns))
     source, target = (one.view(peers.own.dtype) for one in (x.contiguous(), gathered))
@@ -104,7 +104,7 @@ def gather(x: Tensor, peers: PeerRows) -> Tensor:
 
 
 def share(x: Tensor, peers: PeerRows) -> None:
-    """Overwrite x, int64 in 0 .. 2^32 - 2, with the values it has on rank 0.
+    """Overwrite x, int64 in 0 .. 2^32 - 2, with rank 0's values.
 
     It is contiguous, on rank 0 perhaps not.
     """

@@ -1,4 +1,4 @@
-"""Rows of numbers that ranks write straight into each other's memory (peer memory).
+"""Rows of numbers that ranks write directly into each other's memory (peer memory).
 
     buffer of a rank    (3 turns, rows, ranks, columns), filled with a sentinel
     rank r, turn t      writes its row to [t % 3, row, r] of every other rank
@@ -46,17 +46,17 @@ import triton.language as tl
 from torch import Tensor
 
 TURNS = 3
-# Bytes of a rank that two-shot sums must save: on four H100s one-shot was faster at 384 KiB and
-# two-shot at 576, as one more way over the link takes 1.3 to 1.7 us.
+# Bytes per rank that a two-shot sum must save: on four H100s one-shot was faster at 384 KiB and
+# two-shot at 576, because another trip over the link takes 1.3 to 1.7 us.
 LEAST_SAVED_BYTES = 512 << 10
 _SENTINEL = -1
-_ABANDONED = -(1 << 30)  # far from both ends: kernels that are under way still count on from it
+_ABANDONED = -(1 << 30)  # far from both ends: running kernels still add to it
 _INTS = {2: torch.int16, 4: torch.int32}
 
 
 @dataclass(frozen=True, slots=True)
 class PeerRows:
-    """The buffers of all ranks, as one of them has them in its address space.
+    """The exchange buffers of all ranks, mapped into one rank's address space.
 
     `own` (3, rows, ranks, columns) int16 or int32, of this rank; `addresses` (ranks,) int64, where
     each rank's buffer begins for this one; `turns` (rows,) int32, of each row the coming one, of
@@ -76,35 +76,35 @@ class PeerRows:
 
     @property
     def num_rows(self) -> int:
-        """Number of rows that are exchanged at once."""
+        """Number of rows exchanged at once."""
         return self.own.shape[1]
 
     @property
     def columns(self) -> int:
-        """Numbers in a row."""
+        """Number of columns of a row."""
         return self.own.shape[3]
 
     def fits(self, rows: int, columns: int, dtype: torch.dtype) -> bool:
-        """Return whether products (rows, columns) of `dtype` are exchanged here."""
+        """Return whether products (rows, columns) of `dtype` fit this exchange."""
         return rows > 0 and columns == self.columns and ints_of(dtype) == self.own.dtype
 
     def is_two_shot(self, rows: int) -> bool:
-        """Return whether the sum of so many rows, of one launch, is a two-shot all-reduce."""
+        """Return whether the sum of so many rows in one launch is a two-shot all-reduce."""
         ranks, sent = self.num_ranks, rows * self.columns * self.own.itemsize
         return ranks > 2 and sent * (ranks - 1) * (ranks - 2) // ranks >= self.least_saved
 
     def abandon(self) -> None:
-        """Release all kernels that wait, and those to come, to go on with whatever is there.
+        """Release all waiting and later kernels, which go on with undefined numbers.
 
         On CUDA to be called on a stream that does not wait for these kernels.
         """
-        self.turns.fill_(_ABANDONED)  # first: what follows releases those that read it before
+        self.turns.fill_(_ABANDONED)  # first: the writes below release kernels that then read it
         self.own.zero_()
 
 
 @dataclass(frozen=True, slots=True)
 class PeerProduct:
-    """A rank's part of a product, of which the reader makes the sum over all ranks.
+    """A rank's part of a product; its reader sums the parts of all ranks.
 
     `part` (T, H), or split-K parts (S, T, H). Is read once, by the same kernel on all ranks.
     """
@@ -114,26 +114,26 @@ class PeerProduct:
 
 
 def ints_of(dtype: torch.dtype) -> torch.dtype | None:
-    """Return the integers as wide as numbers of `dtype`; None where such are not exchanged."""
+    """Return the integer dtype as wide as `dtype`; None if `dtype` is not exchanged."""
     return _INTS.get(dtype.itemsize) if dtype.is_floating_point else None
 
 
 def open_rows(rank: int, buffers: Sequence[Tensor]) -> PeerRows:
-    """Open the buffers of all ranks, as mapped here; fill this rank's with the sentinel.
+    """Open the mapped buffers of all ranks; fill this rank's buffer with the sentinel.
 
     All ranks have to have done so, on the device too, before the first collective.
     """
     own = buffers[rank].fill_(_SENTINEL)
     addresses = torch.tensor([one.data_ptr() for one in buffers], dtype=torch.int64)
-    # Filled and not zeroed: CUDA loads a kernel at its first launch, and may wait for the device
-    # then, so `abandon` must not be the first to fill 32-bit numbers.
+    # Filled rather than zeroed: CUDA loads a kernel at its first launch and may then wait for the
+    # device, so `abandon` must not be the first to launch a 32-bit fill.
     turns = torch.empty(own.shape[1], dtype=torch.int32, device=own.device).fill_(0)
     return PeerRows(rank, own, addresses.to(own.device), turns)
 
 
 @triton.jit
 def row_of_turn(turn: tl.tensor, row: tl.tensor, num_rows: tl.tensor, SIZE: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Return where this turn's row begins in a buffer, in numbers; SIZE: of all ranks' columns.
+    """Return the offset of this turn's row in a buffer, in numbers; SIZE: all ranks' columns.
 
     Of a turn below 0, in which nobody is waited for, in the first of the three.
     """
@@ -152,7 +152,7 @@ def send(
     RANKS: tl.constexpr,
     WIDTH: tl.constexpr,
 ) -> None:
-    """Write a row's numbers, as integers, to all other ranks' buffers from `place` on."""
+    """Write a row's numbers, as integers, to all other ranks' buffers at `place`."""
     for peer in tl.static_range(RANKS):
         if peer != RANK:
             send_to(peer, bits, inside, column, place, own, addresses, RANK, WIDTH)
@@ -170,7 +170,7 @@ def send_to(
     RANK: tl.constexpr,
     WIDTH: tl.constexpr,
 ) -> None:
-    """Send like `send`, to one rank alone."""
+    """Write a row's numbers to one rank's buffer, like `send`."""
     OTHER: tl.constexpr = 0x7FFF if own.dtype.element_ty.primitive_bitwidth == 16 else 0x7FFFFFFF
     replaced = tl.full(bits.shape, OTHER, bits.dtype)
     sent = tl.where(bits == -1, replaced, bits)
@@ -184,7 +184,7 @@ def take(
     inside: tl.tensor,
     turn: tl.tensor,
 ) -> tl.tensor:
-    """Read what another rank writes to `source`, once all of it is there."""
+    """Read the numbers that another rank writes to `source`, once all have arrived."""
     bits = tl.load(source, mask=inside, other=0, volatile=True)
     while (tl.max((bits == -1).to(tl.int32)) > 0) & (turn >= 0):
         bits = tl.load(source, mask=inside, other=0, volatile=True)
@@ -193,7 +193,7 @@ def take(
 
 @triton.jit
 def wait(source: tl.tensor, inside: tl.tensor, turn: tl.tensor) -> None:
-    """Wait like `take`, without reading: the compiler rejects a loop whose result is not used."""
+    """Wait like `take`, without a result: the compiler rejects loops with unused results."""
     missing = tl.max((tl.load(source, mask=inside, other=0, volatile=True) == -1).to(tl.int32))
     while (missing > 0) & (turn >= 0):
         missing = tl.max((tl.load(source, mask=inside, other=0, volatile=True) == -1).to(tl.int32))
@@ -209,7 +209,7 @@ def mark_again(
     RANKS: tl.constexpr,
     WIDTH: tl.constexpr,
 ) -> None:
-    """Fill what was read in the turn before with the sentinel."""
+    """Fill the numbers read in the turn before with the sentinel."""
     place = row_of_turn(turn + 2, row, num_rows, RANKS * WIDTH)
     marks = tl.full(column.shape, -1, own.dtype.element_ty)
     for peer in tl.static_range(RANKS):
@@ -218,7 +218,7 @@ def mark_again(
 
 @triton.jit
 def end_turn(turn: tl.tensor, row: tl.tensor, turns: tl.tensor) -> None:
-    """Advance the row to the next turn, once all others have been waited for.
+    """Advance the row to the next turn, after all other ranks' numbers have arrived.
 
     Adds, and so leaves a count that is abandoned meanwhile below 0. All threads have read it
     before they waited.
@@ -240,7 +240,7 @@ def summed_over_ranks(
     RANKS: tl.constexpr,
     WIDTH: tl.constexpr,
 ) -> tl.tensor:
-    """Sum all ranks' rows in rank order, as `load_summed` adds those that are gathered.
+    """Sum all ranks' rows in rank order, like `load_summed` sums gathered rows.
 
     float32, to be rounded to the dtype of `mine`; two-shot it has been.
     """
@@ -280,7 +280,7 @@ def _added(
     RANKS: tl.constexpr,
     WIDTH: tl.constexpr,
 ) -> tl.tensor:
-    """Add this rank's row and what all others write from `source` on, in rank order."""
+    """Add this rank's row and all other ranks' rows from `source` on, in rank order."""
     total = mine.to(tl.float32)
     for peer in tl.static_range(RANKS):
         if peer == RANK:

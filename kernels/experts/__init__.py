@@ -1,1 +1,1 @@
-"""Mixtures of experts: which experts compute a token, their products, and the sum of these."""
+"""Mixtures of experts: the choice of experts for a token, their GEMMs, and the sum."""

@@ -1,4 +1,4 @@
-"""The sum of what a token's experts gave: y[t] = sum_j products[j, t], in order, in float32."""
+"""The sum of a token's expert outputs: y[t] = sum_j products[j, t], in order, in float32."""
 
 from __future__ import annotations
 

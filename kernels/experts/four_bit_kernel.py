@@ -42,7 +42,7 @@ def product_kernel(
     STAGES: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ) -> None:
-    """Multiply a tile of pairs by FEATURES of N outputs; GATED: by as many of gate and of up.
+    """Multiply a tile of pairs by FEATURES of N outputs; GATED: by as many each of gate and of up.
 
     The matrix is the first operand: its numbers go from registers to the product.
     """
@@ -53,8 +53,8 @@ def product_kernel(
         return
     HEIGHT: tl.constexpr = 2 * N if GATED else N
     SPANS: tl.constexpr = (K + 127) // 128
-    SCALES: tl.constexpr = 1 if MXFP4 else 128 // GROUP  # words of a row's span
-    EVERY: tl.constexpr = 4 if MXFP4 else GROUP // 32  # places
+    SCALES: tl.constexpr = 1 if MXFP4 else 128 // GROUP  # words of a row in a span
+    EVERY: tl.constexpr = 4 if MXFP4 else GROUP // 32  # places between scales
     dtype: tl.constexpr = x.dtype.element_ty
     pair, real, row = rows_of_tile(pairs, tile, tokens, TOP_K, GATED, ROWS)
     feature = tl.program_id(0) * FEATURES + tl.arange(0, FEATURES)

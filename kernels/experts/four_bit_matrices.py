@@ -1,4 +1,4 @@
-"""The matrices of all experts of a layer in four bits a number, as their products read them.
+"""The four-bit matrices of all experts of a layer, in the layout that their GEMMs read.
 
     values    (E, K / 128, N, 32) int16    a word has four numbers of a row, 32 columns apart
     mxfp4     a number is e2m1, and 32 columns share a power of two (e8m0)
@@ -23,19 +23,19 @@ from kernels.launch.rounding import cdiv
 from kernels.limits import INT4_SPAN
 
 Kind = Literal["mxfp4", "int4"]
-SPAN = INT4_SPAN  # columns
-IN_WORD = 4  # numbers
-STRIDE = SPAN // IN_WORD  # columns between those of a word
+SPAN = INT4_SPAN  # columns of a span
+IN_WORD = 4  # numbers in a word
+STRIDE = SPAN // IN_WORD  # columns between a word's numbers
 ZERO_BITS = 0xFF  # of a scale's word in int4
 _MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 _EXPONENT_BIAS = 127
-# Where the bits of e2m1 are for each place in a word, from the sign on.
+# The bits of e2m1 for each place in a word, starting with the sign.
 _E2M1_BITS = ((15, 8, 7, 6), (12, 5, 4, 3), (9, 2, 1, 0), (14, 13, 11, 10))
 
 
 @dataclass(frozen=True, slots=True)
 class FourBitMatrix:
-    """Four-bit matrices with `columns` K of numbers of `dtype`; `bias` (E, N) or None."""
+    """Four-bit matrices with K `columns` of numbers of `dtype`; `bias` (E, N) or None."""
 
     kind: Kind
     columns: int
@@ -47,12 +47,12 @@ class FourBitMatrix:
 
     @property
     def num_experts(self) -> int:
-        """E."""
+        """Number of experts, E."""
         return self.values.shape[0]
 
     @property
     def rows(self) -> int:
-        """N."""
+        """Number of rows of a matrix, N."""
         return self.values.shape[2]
 
     def dequantised(self, expert: int) -> Tensor:
@@ -65,7 +65,7 @@ class FourBitMatrix:
         return _in_columns(parts)[:, : self.columns].to(self.dtype).float()
 
     def _of_places(self, words: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return scales and zero points of each span, row and place in a word, float32."""
+        """Return scales and zero points for each span, row and place in a word, float32."""
         if self.kind == "mxfp4":
             exponents = torch.stack([words >> 8 * place & 0xFF for place in range(IN_WORD)], 2)
             return torch.ldexp(torch.ones_like(exponents).float(), exponents - _EXPONENT_BIAS), None
@@ -121,7 +121,7 @@ def _as_index(words: Tensor) -> Tensor:
 
 
 def _numbers_of_words(kind: Kind, device: torch.device) -> Tensor:
-    """Tabulate all words' numbers without scale and zero point, (65536, 4) float32."""
+    """Tabulate the numbers of all words without scale and zero point, (65536, 4) float32."""
     words = torch.arange(1 << 16, dtype=torch.int32, device=device)
     codes = torch.stack([_taken(words, place, kind) for place in range(IN_WORD)], 1)
     if kind == "int4":

@@ -1,4 +1,4 @@
-"""Device code: numbers of four bits (`four_bit_matrices`), widened by moving their bits.
+"""Device code that widens four-bit numbers (`four_bit_matrices`) by bit shifts.
 
 e2m1, put where a wider type has its sign, the end of its exponent and the begin of its fraction, is
 the same number times a power of two, 0.5 too, which is no normal number. For bfloat16 that power,
@@ -27,7 +27,7 @@ from kernels.experts.four_bit_matrices import FourBitMatrix
 BY_OPERATIONS, PACKED = 1, 2
 
 # Registers: $0 the numbers of two columns, $1 their words, $2 (and $3) the scale in both halves.
-# bfloat16 has a product by `fma` on devices before Hopper too; -0 added keeps the sign of zeros.
+# bfloat16 has a product by `fma` on devices before Hopper too; adding -0 keeps zeros' signs.
 FIRST_E2M1 = tl.constexpr("""{ .reg .b32 n, z;
     mov.b32 z, 0x80008000;
     and.b32 n, $1, 0x81c081c0;
@@ -46,7 +46,7 @@ FOURTH_E2M1 = tl.constexpr("""{ .reg .b32 n, e, f, z;
     shr.u32 e, $1, 5; and.b32 e, e, 0x01000100; or.b32 n, n, e;
     shr.u32 f, $1, 4; and.b32 f, f, 0x00c000c0; or.b32 n, n, f;
     fma.rn.bf16x2 $0, n, $2, z; }""")
-# $4 is less the lifted zero point in both halves, $6 by how many bits the words are shifted; 0xea:
+# $4 is minus the lifted zero point in both halves, $6 the words' bit shift; 0xea:
 # (the first & the second) | the third.
 INTEGERS_BFLOAT16 = tl.constexpr("""{ .reg .b32 n, l, o, z;
     mov.b32 l, 0x43004300; mov.b32 o, 0x3f803f80; mov.b32 z, 0x80008000;
@@ -61,7 +61,7 @@ INTEGERS_FLOAT16 = tl.constexpr("""{ .reg .b32 n, l;
 
 
 def unpacking_of(matrix: FourBitMatrix) -> int:
-    """Choose how a kernel unpacks: PACKED, two in a register, or BY_OPERATIONS, one by one."""
+    """Choose the unpacking: PACKED, two in a register, or BY_OPERATIONS, one by one."""
     packed = (torch.bfloat16, torch.float16) if matrix.kind == "int4" else (torch.bfloat16,)
     return PACKED if matrix.values.is_cuda and matrix.dtype in packed else BY_OPERATIONS
 
@@ -74,7 +74,7 @@ def scale_of_place(
     MXFP4: tl.constexpr,
     UNPACK: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor]:
-    """Return the factor of the numbers at a place, and what `numbers` subtracts first.
+    """Return the factor for the numbers at a place, and the offset that `numbers` subtracts.
 
     PACKED: their bits in both halves, int32. BY_OPERATIONS: float32.
     """
@@ -84,7 +84,7 @@ def scale_of_place(
             scale = (exponent + 126) * 0x00800080
         else:
             scale = ((exponent + 126) << 23).to(tl.float32, bitcast=True)
-        zero = scale  # there is none
+        zero = scale  # without a zero point, an unused value
     else:
         exact = (words & -0x100).to(tl.float32, bitcast=True)
         point = words & 0xFF
@@ -123,7 +123,7 @@ def numbers(
         return bits.to(dtype, bitcast=True)
     else:
         HOW: tl.constexpr = INTEGERS_FLOAT16 if dtype == tl.float16 else INTEGERS_BFLOAT16
-        shift = zero[:, None] * 0 + 4 * PLACE  # Gluon calls this too, and would want a layout
+        shift = zero[:, None] * 0 + 4 * PLACE  # a tensor, since Gluon calls this too
         bits = tl.inline_asm_elementwise(
             HOW,
             "=r,r,r,r,r,r,r,r",
@@ -139,7 +139,7 @@ def numbers(
 def _by_operations(
     words: tl.tensor, scale: tl.tensor, zero: tl.tensor, PLACE: tl.constexpr, MXFP4: tl.constexpr
 ) -> tl.tensor:
-    """Unpack numbers in float32, not rounded yet."""
+    """Unpack numbers in float32, without rounding."""
     wide = words.to(tl.int32)
     if MXFP4:
         if PLACE == 3:

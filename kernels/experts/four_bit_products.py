@@ -1,4 +1,4 @@
-"""Launches the products of experts whose matrices are of four bits, at every number of tokens.
+"""Launches of the GEMMs of four-bit experts, for any number of tokens.
 
 Few tokens are bound by reading matrices, a quarter of the bytes of 16 bits. Many are bound by
 arithmetic; then a number is unpacked once for each 128 pairs of a token and an expert, which takes
@@ -32,7 +32,7 @@ def launch(
     out: Tensor,
     gate: Gate | None,
 ) -> None:
-    """Multiply x (rows, K) by `matrix` into `out`, like `products`; with a gate by two halves."""
+    """Multiply x (rows, K) by `matrix` into `out`, like `products`; gated by its two halves."""
     tokens, top_k = routed.experts.shape
     size = matrix.rows if gate is None else matrix.rows // 2
     how = SILU if gate is None else gate

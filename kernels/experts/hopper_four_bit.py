@@ -1,4 +1,4 @@
-"""Products of experts in four bits for many tokens, for Hopper's WGMMA.
+"""GEMMs of four-bit experts for many tokens, with Hopper's WGMMA.
 
 It computes what `four_bit_kernel` does, in the same order. There each product is waited for before
 the next numbers are unpacked, since Triton's compiler does not let one run on from registers that
@@ -33,7 +33,7 @@ from kernels.norms.gate_mul import gated
 
 
 def serves(matrix: FourBitMatrix) -> bool:
-    """Return whether the kernel can multiply by it."""
+    """Return whether the kernel supports this matrix."""
     return unpacking_of(matrix) == PACKED and capability(matrix.values.device) == HOPPER
 
 
@@ -47,7 +47,7 @@ def _copy_span(
     STAGES: gl.constexpr,
     PLACES: gl.constexpr,
 ) -> None:
-    """Start to copy what GEMMs of a span read; PLACES: of 32 columns, of 4 in a span."""
+    """Start to copy the operands of a span's GEMMs; PLACES: of 32 columns, of 4 in a span."""
     stage = span % STAGES
     inputs, words, scales = memory
     from_inputs, from_words, from_scales = sources
@@ -78,7 +78,7 @@ def _multiply_span(
     EVERY: gl.constexpr,
     PLACES: gl.constexpr,
 ) -> gl.tensor:
-    """Add the products of a span to both sums; those of its last place may be still under way."""
+    """Add the products of a span to both sums; the last place's products may still be running."""
     inputs, words, scales = memory
     dtype: gl.constexpr = inputs[0].dtype
     first_words, second_words = words[0].index(stage).load(A), words[1].index(stage).load(A)
@@ -120,7 +120,7 @@ def _store(
     TOP_K: gl.constexpr,
     GATED: gl.constexpr,
 ) -> None:
-    """Write sums of features from `start` on, where the pair and the feature are there."""
+    """Write sums of features from `start` on, for pairs and features that exist."""
     OUT: gl.constexpr = gl.BlockedLayout([8, 1], [16, 2], [1, 8], [0, 1])
     H: gl.constexpr = sums.shape[0]
     ROWS: gl.constexpr = sums.shape[1]
@@ -160,16 +160,16 @@ def product_kernel(
     ROWS: gl.constexpr,
     STAGES: gl.constexpr,
 ) -> None:
-    """Multiply a tile of pairs by 256 rows of the matrix; GATED: by 128 of gate and of up each."""
+    """Multiply a tile of pairs by 256 rows of the matrix; GATED: by 128 each of gate and of up."""
     tile = gl.program_id(1)
     expert = gl.load(owners + tile).to(gl.int64)
     if expert >= 0:
         HEIGHT: gl.constexpr = 2 * N if GATED else N
         SPANS: gl.constexpr = (K + 127) // 128
         WHOLE: gl.constexpr = K // 128
-        LEFT: gl.constexpr = K % 128 // 32  # places of the last span, if it is not whole
-        SCALES: gl.constexpr = 1 if MXFP4 else 128 // GROUP  # words of a row's span
-        EVERY: gl.constexpr = 4 if MXFP4 else GROUP // 32  # places
+        LEFT: gl.constexpr = K % 128 // 32  # places of the last span, if it is partial
+        SCALES: gl.constexpr = 1 if MXFP4 else 128 // GROUP  # words of a row in a span
+        EVERY: gl.constexpr = 4 if MXFP4 else GROUP // 32  # places between scales
         H: gl.constexpr = 128
         dtype: gl.constexpr = x.dtype.element_ty
         ACC: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [8, 1], [16, ROWS, 16])
@@ -195,7 +195,7 @@ def product_kernel(
         )
         memory = (inputs, words, given)
 
-        # Rows and features that are not there are read as one that is, and not written.
+        # Missing rows and features are read as existing ones, and not written.
         start = gl.program_id(0) * (H if GATED else 2 * H)
         pair = gl.load(pairs + tile * ROWS + gl.arange(0, ROWS, gl.SliceLayout(1, COPY)))
         pair = gl.where(pair < tokens * TOP_K, pair, 0)
@@ -232,8 +232,8 @@ def product_kernel(
             first, second = _multiply_span(
                 first, second, memory, span % STAGES, A, MXFP4, SCALES, EVERY, 4
             )
-            # All warps are past the products of span - 2, whose memory this is. Copies that are
-            # never made do not compile: what they are aligned by is not known.
+            # All warps have finished the products of span - 2, which used this memory. Copies that
+            # are never made do not compile: their alignment is unknown.
             if WHOLE > 2 and span + 2 < WHOLE:
                 _copy_span(memory, sources, span + 2, HEIGHT, SCALES, STAGES, 4)
             if LEFT > 0 and WHOLE > 1 and span + 2 == WHOLE:

@@ -1,4 +1,4 @@
-"""The matrices of all experts of a layer, one above the other, and what is computed with them.
+"""The matrices of all experts of a layer, stacked, and their dequantisation.
 
     gate_up (E, 2 I, H), or nothing but `up`: [gate | up]        down (E, H, I)
 
@@ -29,17 +29,17 @@ class ExpertMatrix:
 
     @property
     def num_experts(self) -> int:
-        """E."""
+        """Number of experts, E."""
         return self.values.shape[0]
 
     @property
     def rows(self) -> int:
-        """N."""
+        """Number of rows of a matrix, N."""
         return self.values.shape[1]
 
     @property
     def kind(self) -> Scales:
-        """Kind of the scales."""
+        """The kind of scales."""
         if self.scales is None:
             return "none"
         return "channel" if self.scales.shape[1] == self.values.shape[1] else "block"

@@ -36,7 +36,7 @@ def reference(x: Tensor, routed: Routed, gate_up: AnyMatrix, down: AnyMatrix, ga
 
 
 def launch(x: Tensor, routed: Routed, gate_up: AnyMatrix, down: AnyMatrix, gate: Gate) -> Tensor:
-    """Compute `reference` on the device; of few tokens in parts (k, T, H) float32."""
+    """Compute `reference` on the device; for few tokens return parts (k, T, H) float32."""
     tokens, by = x.shape[0], scaling_of(gate_up)
     of = tiles_of(gate_up, routed.experts.numel())
     tiles = order.launch(routed.experts, gate_up.num_experts, of.rows)
@@ -50,7 +50,7 @@ def launch(x: Tensor, routed: Routed, gate_up: AnyMatrix, down: AnyMatrix, gate:
 
 
 def tiles_of(matrix: AnyMatrix, pairs: int) -> MixtureTiles:
-    """Choose the tiles for such matrices and so many pairs of a token and an expert."""
+    """Choose the tiles for such matrices and so many pairs of token and expert."""
     if isinstance(matrix, FourBitMatrix):
         return four_bit_tiles_for(
             pairs,
@@ -63,7 +63,7 @@ def tiles_of(matrix: AnyMatrix, pairs: int) -> MixtureTiles:
 
 
 def scaling_of(matrix: AnyMatrix) -> Scaling | None:
-    """Return how the inputs of matrices with such scales are quantised; None: not."""
+    """Return how to quantise the inputs of matrices with such scales; None: not at all."""
     if isinstance(matrix, FourBitMatrix):
         return None
     found: dict[Scales, Scaling | None] = {"none": None, "channel": "token", "block": "group"}

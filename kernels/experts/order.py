@@ -1,4 +1,4 @@
-"""The order of pairs of token and expert by expert, in tiles of rows for one program each.
+"""The order of (token, expert) pairs by expert, in tiles of rows for one program each.
 
 Pair t * k + j is the j-th expert of token t. Every expert's pairs, in order, fill whole tiles:
 
@@ -22,28 +22,28 @@ from torch import Tensor
 from kernels.launch.dependent_launch import dependent_launch, launch_dependents_and_wait
 from kernels.launch.rounding import cdiv, next_power_of_2
 
-_CHUNKS_AT_ONCE = 64  # whose counts are added at once
-COUNTED_ALONE = 512  # so many pairs each program counts by itself
-# Up to so many pairs: how many of them a program places.
+_CHUNKS_AT_ONCE = 64  # chunks whose counts are added at once
+COUNTED_ALONE = 512  # up to so many pairs, each program counts all of them
+# For up to so many pairs: the pairs that a program places.
 CHUNKS = ((16, 16), (COUNTED_ALONE, 128), (8192, 128))
 _LARGEST_CHUNK = 512
 
 
 @dataclass(frozen=True, slots=True)
 class PairTiles:
-    """Tiles: `pairs` (tiles, rows) int32, the number of pairs if none; `experts` (tiles,)."""
+    """Tiles: `pairs` (tiles, rows) int32, the number of pairs for padding; `experts` (tiles,)."""
 
     pairs: Tensor
     experts: Tensor
 
 
 def most_tiles(pairs: int, num_experts: int, rows: int) -> int:
-    """Bound the tiles of `rows`: of each expert in use the last may not be full."""
+    """Bound the number of tiles of `rows`: each used expert's last tile may be partial."""
     return min(cdiv(pairs, rows) + min(num_experts, pairs), pairs)
 
 
 def chunk_for(num_pairs: int) -> int:
-    """Choose how many pairs a program places."""
+    """Choose the number of pairs that a program places."""
     return next((chunk for most, chunk in CHUNKS if num_pairs <= most), _LARGEST_CHUNK)
 
 
@@ -112,7 +112,7 @@ def _place_kernel(
     CHUNK: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ) -> None:
-    """Place the pairs of one chunk, and what is left of one expert's last tile.
+    """Place the pairs of one chunk, and pad one expert's last tile.
 
     The last program also marks the tiles that no expert needs.
     """
@@ -160,7 +160,7 @@ def _place_kernel(
 
 
 def launch(experts: Tensor, num_experts: int, rows: int) -> PairTiles:
-    """Compute `reference` on the device; pairs of tiles that no expert needs are not written."""
+    """Compute `reference` on the device; unneeded tiles are not written."""
     num_pairs = experts.numel()
     tiles = most_tiles(num_pairs, num_experts, rows)
     pairs = torch.empty((tiles, rows), dtype=torch.int32, device=experts.device)

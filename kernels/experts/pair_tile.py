@@ -1,4 +1,4 @@
-"""Device code that all products of experts share: a tile's pairs, its bias, and where results go.
+"""Device code shared by all expert GEMMs: a tile's pairs, bias and output rows.
 
 Pair p = t * k + j is the j-th expert of token t. Gated products read the row of the token and write
 that of the pair; `down` reads the row of the pair, and writes that of the token in its j-th part.
@@ -24,7 +24,7 @@ def rows_of_tile(
     GATED: tl.constexpr,
     ROWS: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
-    """Load the pairs of a tile, which of them there are, and which rows they read; all (ROWS,)."""
+    """Load the pairs of a tile, whether each exists, and the rows they read; all (ROWS,)."""
     pair = tl.load(pairs + tile * ROWS + tl.arange(0, ROWS))
     real = pair < tokens * TOP_K
     row = (pair // TOP_K if GATED else pair).to(tl.int64)
@@ -67,7 +67,7 @@ def store_products(
     LIMITED: tl.constexpr,
     WEIGHT_FIRST: tl.constexpr,
 ) -> None:
-    """Gate `acc` with `up`, or multiply it by the weights of the pairs, and write it."""
+    """Gate `acc` with `up`, or multiply it by the pairs' weights, and write it."""
     if GATED:
         acc = gated(acc, up, limit, alpha, ACT, LIMITED)
         goal = pair.to(tl.int64) * N

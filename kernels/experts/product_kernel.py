@@ -1,4 +1,4 @@
-"""Device code of the products of experts (`products`): a tile of pairs by some outputs.
+"""Device code of the experts' GEMMs (`products`): a tile of pairs by some outputs.
 
 Knows: one tile, its expert's rows of the matrix, scales and bias. Does not know: how tiles are made
 (`order`), or which sizes they have (`tiles`).
@@ -39,7 +39,7 @@ def _product(
     WEIGHT_FIRST: tl.constexpr,
     UPCAST: tl.constexpr,
 ) -> tl.tensor:
-    if UPCAST:  # the interpreter has no product of fp8
+    if UPCAST:  # the interpreter has no fp8 GEMM
         x, weight = x.to(tl.float32), weight.to(tl.float32)
     if WEIGHT_FIRST:
         acc = tl.dot(weight, tl.trans(x), acc, input_precision="ieee")
@@ -62,7 +62,7 @@ def _finished(
     HAS_BIAS: tl.constexpr,
     WEIGHT_FIRST: tl.constexpr,
 ) -> tl.tensor:
-    """Multiply the sum by the scales of rows and channels, and add the bias of these features."""
+    """Multiply the sum by the scales of rows and channels; add the bias of these features."""
     if SCALES == 1:
         of_rows = tl.load(x_scales + row, mask=real, other=0.0)
         of_features = tl.load(scales + feature, mask=inside, other=0.0)
@@ -102,7 +102,7 @@ def product_kernel(
     UPCAST: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ) -> None:
-    """Multiply a tile of pairs by FEATURES of N outputs; GATED: by as many of gate and of up."""
+    """Multiply a tile of pairs by FEATURES of N outputs; GATED: as many of gate and of up each."""
     launch_dependents_and_wait(DEPENDENT)
     tile = tl.program_id(1)
     expert = tl.load(owners + tile).to(tl.int64)

@@ -1,4 +1,4 @@
-"""The products of experts: each row by the matrix of its expert, tile by tile.
+"""The experts' GEMMs: each row by its expert's matrix, tile by tile.
 
     gated    out[p] = gate(x[token of p] @ [gate | up].T)       x (T, H) -> (T k, I)
     down     out[j, t] = weight * (h[t k + j] @ down.T)         h (T k, I) -> (k, T, H)
@@ -27,9 +27,9 @@ from kernels.linear.fp8_rows import Fp8Rows
 from kernels.norms import gate_mul
 from kernels.norms.gate import SILU, Gate
 
-MAX_FLOAT_TOKENS = 64  # up to so many tokens products of `down` are float32
+MAX_FLOAT_TOKENS = 64  # up to so many tokens, outputs of `down` are float32
 _SCALES = {"none": 0, "channel": 1, "block": 2}
-_FP8_DEPTH = 128  # columns of a tile, which have one scale in blocks
+_FP8_DEPTH = 128  # columns of a tile, which share a scale in blocks
 
 
 def gated_reference(
@@ -74,7 +74,7 @@ def gated_launch(
     gate: Gate,
     dtype: torch.dtype,
 ) -> Tensor:
-    """Compute `gated_reference` on the device, for x whose rows lie side by side."""
+    """Compute `gated_reference` on the device, for x with contiguous rows."""
     pairs, size = routed.experts.numel(), gate_up.rows // 2
     out = torch.empty((pairs, size), dtype=dtype, device=tiles.pairs.device)
     _launch(x, routed, tiles, tile, gate_up, out, size, gate)

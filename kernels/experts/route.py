@@ -1,4 +1,4 @@
-"""The router's choice of experts for each token: the k largest of its logits.
+"""The router's choice of experts for each token: those with the k largest logits.
 
     weights = softmax(logits), of all experts, in float32
     with `renormalise` divided by the sum of the chosen ones
@@ -61,7 +61,7 @@ def _kernel(
     expert, place = tl.arange(0, E_PADDED), tl.arange(0, K_PADDED)
     inside = expert < E
     given = tl.load(logits + row * row_stride + expert, mask=inside, other=0.0).to(tl.float32)
-    given = tl.where(given == given, given, -1e30)  # NaN
+    given = tl.where(given == given, given, -1e30)  # NaN becomes the least score
     given = tl.where(inside, tl.minimum(tl.maximum(given, -1e30), 1e30), float("-inf"))
     largest = tl.max(given, axis=0)
     total = tl.sum(tl.exp(given - largest), axis=0)
@@ -81,7 +81,7 @@ def _kernel(
 
 
 def launch(logits: Tensor, top_k: int, renormalise: bool) -> Routed:
-    """Compute `reference` on the device, for rows that are contiguous."""
+    """Compute `reference` on the device, for contiguous rows."""
     tokens, num_experts = logits.shape
     experts = torch.empty((tokens, top_k), dtype=torch.int32, device=logits.device)
     weights = torch.empty((tokens, top_k), dtype=torch.float32, device=logits.device)

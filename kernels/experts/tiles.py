@@ -1,4 +1,4 @@
-"""Sizes of the tiles in which experts' products are computed, by the number of tokens alone.
+"""Tile sizes of the experts' GEMMs, chosen by the number of tokens alone.
 
 A row's result does not depend on which tokens are computed beside it, only on how many: as with the
 other products. Few rows: bound by reading the experts' matrices, so these are the first operand, 64
@@ -15,7 +15,7 @@ from kernels.experts.order import CHUNKS
 
 @dataclass(frozen=True, slots=True)
 class ExpertTile:
-    """Tile of `rows` of pairs by `features` of a matrix, `depth` bytes of each at a time."""
+    """Tile of `rows` pairs by `features` of a matrix, and `depth` bytes of both at a time."""
 
     rows: int
     features: int
@@ -23,31 +23,31 @@ class ExpertTile:
     weight_first: bool  # the matrix is the first operand of a product
     warps: int
     stages: int
-    is_overlapped: bool = False  # by `hopper_four_bit`, whose sizes these are then
+    is_overlapped: bool = False  # use `hopper_four_bit`, with these sizes
 
 
 FEW = ExpertTile(16, 64, 256, weight_first=True, warps=4, stages=4)
 SOME = ExpertTile(32, 64, 128, weight_first=True, warps=4, stages=4)
 MORE = ExpertTile(64, 128, 128, weight_first=False, warps=4, stages=4)
 MANY = ExpertTile(128, 128, 128, weight_first=False, warps=8, stages=3)
-_UP_TO = ((8, FEW), (24, SOME), (96, MORE))  # pairs of an expert, if all have as many
+_UP_TO = ((8, FEW), (24, SOME), (96, MORE))  # pairs per expert, if evenly distributed
 
 
 @dataclass(frozen=True, slots=True)
 class MixtureTiles:
-    """Tiles of both GEMMs, which have the same rows."""
+    """Tiles of both GEMMs, with equal rows."""
 
     gated: ExpertTile
     down: ExpertTile
 
     @property
     def rows(self) -> int:
-        """Pairs in a tile."""
+        """Number of pairs in a tile."""
         return self.gated.rows
 
 
 def _four_bit(rows: int, gated: tuple[int, int, int], down: tuple[int, int, int]) -> MixtureTiles:
-    """Make tiles for four-bit matrices: features, warps and stages; their words give the depth."""
+    """Make tiles for four-bit matrices: features, warps and stages; words determine the depth."""
     of_gated, of_down = (
         ExpertTile(rows, features, 64, weight_first=True, warps=warps, stages=stages)
         for features, warps, stages in (gated, down)
@@ -55,14 +55,14 @@ def _four_bit(rows: int, gated: tuple[int, int, int], down: tuple[int, int, int]
     return MixtureTiles(of_gated, of_down)
 
 
-# Measured on an H100 (decision 143). So few pairs are bound by how much is on its way from memory.
+# Measured on an H100 (decision 143). GEMMs of so few pairs are bound by loads in flight.
 LONE_PAIRS = 16
 FOUR_BIT_LONE = _four_bit(16, (64, 4, 6), (64, 4, 6))
 FOUR_BIT_FEW = _four_bit(16, (64, 4, 4), (64, 4, 4))
 FOUR_BIT_SOME = _four_bit(32, (128, 4, 3), (128, 4, 3))
 FOUR_BIT_MORE = _four_bit(64, (64, 4, 3), (128, 8, 3))
 FOUR_BIT_MANY = _four_bit(128, (64, 4, 3), (128, 8, 3))
-# On Hopper, of numbers that are unpacked in pairs: 128 features of gate and of up, 256 of down.
+# On Hopper, for numbers unpacked in pairs: 128 features of gate and of up, 256 of down.
 FOUR_BIT_OVERLAPPED = MixtureTiles(
     ExpertTile(128, 128, 64, weight_first=True, warps=8, stages=4, is_overlapped=True),
     ExpertTile(128, 256, 64, weight_first=True, warps=8, stages=4, is_overlapped=True),
@@ -71,7 +71,7 @@ _FOUR_BIT_UP_TO = ((8, FOUR_BIT_FEW), (24, FOUR_BIT_SOME), (160, FOUR_BIT_MORE))
 
 
 def tile_for(pairs: int, num_experts: int) -> ExpertTile:
-    """Choose the tile for so many pairs of a token and an expert."""
+    """Choose the tile for so many pairs of token and expert."""
     return next((tile for most, tile in _UP_TO if pairs <= most * num_experts), MANY)
 
 
@@ -91,7 +91,7 @@ def four_bit_tiles_for(
 
 
 def telling_tokens(num_experts: int, top_k: int, most: int) -> Iterator[int]:
-    """Yield token counts up to `most` that together launch every kernel there is for any count."""
+    """Yield token counts up to `most` that together launch every kernel that any count needs."""
     pairs = (
         LONE_PAIRS,
         *(up_to * num_experts for up_to, _ in (*_UP_TO, *_FOUR_BIT_UP_TO)),

@@ -14,7 +14,7 @@ HOPPER = (9, 0)
 
 @cache
 def capability(device: torch.device) -> tuple[int, int]:
-    """Return CUDA's compute capability (major, minor); (0, 0) of a device that is not CUDA's.
+    """Return CUDA's compute capability (major, minor); (0, 0) for a device without CUDA.
 
     A CUDA device is named by its number, as those of tensors are: "cuda" alone may become another.
     """

@@ -1,4 +1,4 @@
-"""Compilation of kernels side by side, before their first use.
+"""Parallel compilation of kernels before their first use.
 
 Triton compiles a variant of a kernel when it is first launched, so a process compiles one variant
 after the other. Here a dry run first finds the variants that the process will launch:
@@ -29,7 +29,7 @@ from triton.runtime import KernelInterface, driver
 
 from kernels.launch.garbage import uncollected
 
-# Part of the work holds Python's lock: more threads would only keep the longest ones from it.
+# Part of the work holds Python's lock: more threads would only delay the longest compilations.
 MOST_AT_ONCE = 8
 
 _log = logging.getLogger(__name__)
@@ -40,41 +40,41 @@ class Loadable(Protocol):
 
     @property
     def run(self) -> object:
-        """Launcher of the kernel, made and loaded to the device when first asked for."""
+        """The kernel's launcher, made and loaded to the device at the first access."""
         ...
 
 
 class Kernel(Protocol):
-    """Compiled function of `triton.jit`."""
+    """A function compiled by `triton.jit`."""
 
     def preload(self, specialization_data: str) -> Loadable | None:
-        """Compile a variant, or take it from the cache on disk, and keep it in memory."""
+        """Compile a variant, or load it from the cache on disk, and keep it in memory."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A kernel for certain dtypes, alignments and constants; `data` is Triton's name of these."""
+    """A kernel variant: dtypes, alignments and constants; `data` is Triton's serialised form."""
 
     kernel: Kernel
     name: str
     data: str
 
     def make(self) -> None:
-        """Compile and load it."""
+        """Compile and load the variant."""
         compiled = self.kernel.preload(self.data)
         if compiled is not None:
             _ = compiled.run
 
 
 class Notes:
-    """A `jit_cache_hook` of Triton's: notes each variant that is not in memory."""
+    """A `jit_cache_hook` of Triton's that notes each variant not in memory."""
 
     def __init__(self) -> None:
         self._variants: dict[tuple[int, str], Variant] = {}
 
     def __call__(self, **what: Any) -> bool:
-        """Note a variant once; True has Triton go on without it."""
+        """Note a variant once; True makes Triton continue without it."""
         kernel, key = what["fn"].jit_function, str(what["key"])
         if (id(kernel), key) not in self._variants:
             data = what["compile"]["specialization_data"]
@@ -83,7 +83,7 @@ class Notes:
 
     @property
     def variants(self) -> list[Variant]:
-        """Variants in the order of their first launches."""
+        """The variants in order of their first launches."""
         return list(self._variants.values())
 
 
@@ -123,7 +123,7 @@ def _can_take_notes() -> bool:
 
 @contextmanager
 def leaving_out_launches(hook: Callable[..., bool]) -> Iterator[None]:
-    """Make launches only look up their kernel, and call `hook` for those that are not there.
+    """Make launches only look up their kernels, and call `hook` for missing kernels.
 
     The hook alone would not do: a kernel that is in memory already would run, on what others that
     are left out have not written.
@@ -139,15 +139,15 @@ def leaving_out_launches(hook: Callable[..., bool]) -> Iterator[None]:
 
 
 def _asked_for(kernel: Any, grid: object) -> Callable[..., object]:
-    """Return in place of `kernel[grid]` a function that takes its arguments and does not launch."""
+    """Return a substitute for `kernel[grid]` that takes its arguments but does not launch."""
     return partial(kernel.warmup, grid=grid)
 
 
 def _make(variants: Sequence[Variant]) -> None:
     threads = min(len(os.sched_getaffinity(0)), MOST_AT_ONCE)
-    # A new thread's device is the first one, whatever this one's is.
+    # A new thread starts on the first device, whatever this thread's device is.
     on_device = partial(driver.active.set_current_device, driver.active.get_current_device())
-    # Before Python 3.12 `ast.parse` fails if a collection lets another thread in that parses.
+    # Before Python 3.12 `ast.parse` fails if a collection runs another thread that parses.
     with uncollected(), ThreadPoolExecutor(threads, initializer=on_device) as pool:
         made = [pool.submit(variant.make) for variant in variants]
     for variant, future in zip(variants, made, strict=True):

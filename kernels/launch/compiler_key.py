@@ -1,4 +1,4 @@
-"""Triton's key of its own compiler, hashed by a thread while the start waits for something else.
+"""Triton's key of its own compiler, hashed in a thread while the start waits for other work.
 
 Triton finds a compiled kernel on disk by a key that covers the compiler too: some 400 MB, which are
 hashed when a process looks for its first kernel. Threads that look for theirs meanwhile do not wait
@@ -18,7 +18,7 @@ from triton.runtime import cache
 
 
 def begin_key(make: Callable[[], str] | None = None) -> Future[str]:
-    """Start to make the key; it is there for all threads once this is done.
+    """Start to compute the key; all threads can use it once the returned future is done.
 
     `make` does it: by default Triton's own function, which remembers what it has made.
     """
@@ -29,6 +29,6 @@ def begin_key(make: Callable[[], str] | None = None) -> Future[str]:
 
 
 def _triton_key() -> Callable[[], str]:
-    """Return Triton's own key function; without it (an internal) the key is hashed when needed."""
+    """Return Triton's internal key function; without it the key is computed when needed."""
     make: Callable[[], str] = getattr(cache, "triton_key", str)
     return make

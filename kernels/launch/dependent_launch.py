@@ -1,4 +1,4 @@
-"""CUDA's programmatic dependent launch (PDL): a kernel is launched before the last one has ended.
+"""CUDA's programmatic dependent launch (PDL): a kernel starts before the last kernel has ended.
 
     before    [ last programs ....]|                        [ last programs ....]
     after                          | launch | [ begins ]      launched [waits]   [ goes on ]
@@ -26,27 +26,27 @@ _MIN_CAPABILITY = (9, 0)
 
 @triton.jit
 def launch_dependents_and_wait(DEPENDENT: tl.constexpr) -> None:
-    """Allow the next kernel's launch, then wait for the one before. A kernel's first line."""
+    """Allow the next kernel's launch, then wait for the previous kernel. A kernel's first line."""
     launch_dependents(DEPENDENT)
     wait_for_previous(DEPENDENT)
 
 
 @triton.jit
 def launch_dependents(DEPENDENT: tl.constexpr) -> None:
-    """Allow the next kernel's launch; this one waits later. A kernel's first line."""
+    """Allow the next kernel's launch; this kernel waits later. A kernel's first line."""
     if DEPENDENT:
         tl.extra.cuda.gdc_launch_dependents()
 
 
 @triton.jit
 def wait_for_previous(DEPENDENT: tl.constexpr) -> None:
-    """Wait for the kernel before, whose results are read from here on, and overwritten."""
+    """Wait for the previous kernel, whose results are read and overwritten from here on."""
     if DEPENDENT:
         tl.extra.cuda.gdc_wait()
 
 
 def dependent_launch(device: torch.device) -> dict[str, bool]:
-    """Return the launch arguments of a kernel that begins with one of the functions above."""
+    """Return the launch arguments of a kernel that begins with a function above."""
     if capability(device) < _MIN_CAPABILITY:
         return {"DEPENDENT": False}
     return {"DEPENDENT": True, "launch_pdl": True}

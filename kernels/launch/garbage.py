@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Pause garbage collection within; afterwards the collector is as it was."""
+    """Pause garbage collection within the block; afterwards restore the collector's state."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 
 def cdiv(total: int, part: int) -> int:
-    """Count the parts of this size that hold `total`; `part` is positive."""
+    """Count the parts of size `part`, positive, that hold `total`."""
     return -(-total // part)
 
 
 def next_power_of_2(least: int) -> int:
-    """Return the smallest power of 2 that is not below `least`, which is positive."""
+    """Return the smallest power of 2 that is at least `least`, which is positive."""
     return 1 << (least - 1).bit_length()

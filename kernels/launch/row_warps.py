@@ -1,8 +1,8 @@
-"""The number of warps that compute a row of numbers in one program."""
+"""The number of warps for a program that computes one row of numbers."""
 
 from __future__ import annotations
 
 
 def row_warps(padded: int, most: int = 16) -> int:
-    """Return the warps for a row of `padded` numbers: about 16 a thread, 4 to `most` warps."""
+    """Return the warps for a row of `padded` numbers: about 16 a thread, from 4 to `most` warps."""
     return min(max(padded // 512, 4), most)

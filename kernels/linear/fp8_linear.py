@@ -24,11 +24,11 @@ from kernels.linear.fp8_rows import Fp8Rows
 Fp8LinearOp = Callable[[Fp8Rows, Fp8Matrix, Tensor | None, torch.dtype], Tensor]
 """x (T, K), weight (N, K), bias (N,) or None, the result's dtype -> (T, N)."""
 
-_ROWS_AT_ONCE = 4  # cuBLASLt wants the rows of scales by block in fours
+_ROWS_AT_ONCE = 4  # cuBLASLt needs the rows of block scales in multiples of four
 
 
 def reference(x: Fp8Rows, weight: Fp8Matrix, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """Multiply the numbers written out, in float32, rounded once. Plain PyTorch."""
+    """Multiply the dequantised numbers in float32, rounded once. Plain PyTorch."""
     product = x.dequantised() @ weight.dequantised().T
     return (product if bias is None else product + bias.float()).to(dtype)
 
@@ -41,7 +41,7 @@ def launch(x: Fp8Rows, weight: Fp8Matrix, bias: Tensor | None, dtype: torch.dtyp
 def launch_split_k(
     x: Fp8Rows, weight: Fp8Matrix, bias: Tensor | None, dtype: torch.dtype
 ) -> Tensor:
-    """Compute `launch` as (T, N) or in parts (S, T, N) float32, for a reader that adds them."""
+    """Compute `launch` as (T, N), or as parts (S, T, N) float32 for a reader that adds them."""
     return _launch(x, weight, bias, dtype, in_parts=True)
 
 
@@ -57,7 +57,7 @@ def _launch(
 
 
 def by_library(x: Fp8Rows, weight: Fp8Matrix, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """Compute `launch` by cuBLASLt."""
+    """Compute `launch` with cuBLASLt."""
     product = _by_block(x, weight) if weight.by_block else _by_channel(x, weight)
     whole = product.to(dtype)
     return whole if bias is None else whole.add_(bias)

@@ -1,4 +1,4 @@
-"""Activations in fp8 (e4m3): rows of numbers with scales that are found row by row.
+"""Activations in fp8 (e4m3): rows of numbers with scales computed row by row.
 
     by "token"    one scale a row              scale = max(largest / 448, 1 / (448 * 512))
     by "group"    one scale 128 columns        scale = max(largest, 1e-10) / 448
@@ -29,7 +29,7 @@ from kernels.launch.row_warps import row_warps
 GROUP = 128  # columns that share a scale
 LEAST_TOKEN_SCALE = 1.0 / (LARGEST * 512.0)
 LEAST_OF_GROUP = 1e-10
-MOST_WARPS = 32  # of a program that has a row
+MOST_WARPS = 32  # of a program that computes a row
 
 Scaling = Literal["token", "group"]
 
@@ -50,7 +50,7 @@ class Fp8Rows:
 
 
 def reference(x: Tensor | Fp8Rows, by: Scaling, static: Tensor | None = None) -> Fp8Rows:
-    """Quantise x (T, K) -> values and scales; return it if in fp8 already. Plain PyTorch.
+    """Quantise x (T, K) -> values and scales; return x if it is fp8 already. Plain PyTorch.
 
     `static` (1,) float32: the scale of all rows. K is a multiple of 128 for groups.
     """
@@ -96,7 +96,7 @@ def store_scaled(
         scale = tl.maximum(tl.div_rn(largest, 448.0), 1.0 / (448.0 * 512.0))
     inverse = tl.div_rn(tl.full([NUM], 1.0, tl.float32), scale)[:, None]
     column = first + tl.arange(0, NUM)[:, None] * SIZE + tl.arange(0, SIZE)[None, :]
-    # As many a thread as it has loaded: with 16, as many bytes, they would change threads.
+    # As many numbers a thread as it loaded: with 16, as many bytes, numbers would change threads.
     goal = values + tl.max_contiguous(row * WIDTH + column, [1, 8])
     tl.store(goal, to_e4m3(grouped, inverse), mask=column < WIDTH)
     REAL: tl.constexpr = WIDTH // SIZE if GROUP else 1
@@ -131,7 +131,7 @@ def _kernel(
 
 
 def launch(x: Tensor | Fp8Rows, by: Scaling, static: Tensor | None = None) -> Fp8Rows:
-    """Compute `reference` on the device, for rows that are contiguous; any row stride."""
+    """Compute `reference` on the device, for contiguous rows with any row stride."""
     if isinstance(x, Fp8Rows):
         return x
     rows, width = x.shape
@@ -164,5 +164,5 @@ def empty_rows(rows: int, width: int, by: Scaling, device: torch.device) -> Fp8R
 
 
 def group_of(by: Scaling) -> int:
-    """Return the GROUP of `store_scaled`."""
+    """Return the constant GROUP of `store_scaled`."""
     return GROUP if by == "group" else 0

@@ -1,4 +1,4 @@
-"""Device code of a GEMM of few rows for Hopper (`hopper_linear`): strips, one share of K.
+"""Device code of a GEMM of few rows for Hopper (`hopper_linear`): weight strips, shares of K.
 
 A program has a strip of rows of the weight or several, some rows of x and a share of K. Two groups
 of four warps multiply half of a strip each; one warp copies tiles to shared memory ahead of them,
@@ -18,7 +18,7 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warp
 
 @gluon.jit
 def _wait_for_previous() -> None:
-    """Wait until all kernels launched before have ended, and x is written."""
+    """Wait until all earlier kernels have ended, and x is written."""
     gl.inline_asm_elementwise(
         "griddepcontrol.wait; // dummy $0", "=r", [], dtype=gl.int32, is_pure=False, pack=1
     )
@@ -33,7 +33,7 @@ def _box(
     TILE: gl.constexpr,
     SEVERAL: gl.constexpr,
 ) -> gl.tensor:
-    """Return the row and the column at which the `copy`-th tile of a program begins."""
+    """Return the row and column of a program's `copy`-th tile."""
     if SEVERAL:
         strip = gl.program_id(0) + copy // tiles * gl.num_programs(0)
         return strip * STRIP, first_column + copy % tiles * TILE
@@ -58,7 +58,7 @@ def _producer(
     STAGES: gl.constexpr,
     SEVERAL: gl.constexpr,
 ) -> None:
-    """Copy tile after tile as stages become free; the first weights before x is written."""
+    """Copy tile after tile as stages become free; the first weight tiles before x is written."""
     BYTES: gl.constexpr = (STRIP + ROWS) * TILE * weight_boxes.dtype.primitive_bitwidth // 8
     copies = strips * tiles
     ahead = gl.minimum(copies, STAGES)
@@ -112,7 +112,7 @@ def _multiply_strip(
     SCALES: gl.constexpr,
     HAS_BIAS: gl.constexpr,
 ) -> None:
-    """Multiply the `which`-th M rows of a strip, and write the result to `out` (rows, N).
+    """Multiply the `which`-th M rows of a strip; write the result to `out` (rows, N).
 
     `copied`: how many tiles were copied before those of this strip.
     """
@@ -122,7 +122,7 @@ def _multiply_strip(
     acc = gl.zeros([M, ROWS], gl.float32, ACC)
     feature = first_row + which * M + gl.arange(0, M, gl.SliceLayout(1, ACC))
     row = first_of_x + gl.arange(0, ROWS, gl.SliceLayout(0, ACC))
-    if EARLY:  # nobody writes these
+    if EARLY:  # no kernel writes the weight's scales
         of_features = gl.load(scales + feature, mask=feature < features, other=0.0)
     if SCALES:
         _wait_for_previous()
@@ -130,7 +130,7 @@ def _multiply_strip(
         of_rows = gl.load(x_scales + row, mask=row < rows, other=0.0)
     for i in range(tiles):
         stage = (copied + i) % STAGES
-        if SCALES == 2:  # asked for before the tile is there
+        if SCALES == 2:  # loaded before the tile arrives
             tile = first_tile + i
             of_rows = gl.load(x_scales + row * all_tiles + tile, mask=row < rows, other=0.0)
             of_block = gl.load(scales + first_row // 128 * all_tiles + tile)
@@ -150,7 +150,7 @@ def _multiply_strip(
         of_features = gl.load(scales + feature, mask=feature < features, other=0.0)
     if SCALES == 1:
         acc *= of_rows[None, :] * of_features[:, None]
-    if HAS_BIAS:  # once
+    if HAS_BIAS:  # only the first share adds the bias
         shift = gl.load(bias + feature, mask=(feature < features) & (first_tile == 0), other=0.0)
         acc += shift.to(gl.float32)[:, None]
     real = (feature < features)[:, None] & (row < rows)[None, :]
@@ -220,7 +220,7 @@ def gemm_kernel(
     REGISTERS: gl.constexpr,
     SEVERAL: gl.constexpr,
 ) -> None:
-    """Run a program (strip, share of K, rows of x); `hopper_linear` says which shapes it takes."""
+    """Run a program (strip, share of K, rows of x); `hopper_linear` checks the shapes."""
     gl.inline_asm_elementwise(
         "griddepcontrol.launch_dependents; // dummy $0",
         "=r", [], dtype=gl.int32, is_pure=False, pack=1,

@@ -1,4 +1,4 @@
-"""A GEMM of few rows, for Hopper, that begins to read its weight before its input is there.
+"""A Hopper GEMM of few rows that starts to read its weight before its input is written.
 
 y = x @ weight.T of up to 8 rows takes as long as reading the weight, and the memory is idle while a
 kernel waits for the one before it. Here, with TMA copies and PDL (`dependent_launch`), reading the
@@ -39,15 +39,15 @@ from kernels.linear.hopper_tile_configs import (
     strips_of,
 )
 
-MAX_ROWS = MIN_ROWS  # of 16-bit numbers
-_TILE_BYTES = 128  # of a row in a tile: what shared memory is swizzled by
-_BOXES = gl.NVMMASharedLayout(128, 16, rank=2)  # how copied boxes lie in shared memory
+MAX_ROWS = MIN_ROWS  # for 16-bit numbers
+_TILE_BYTES = 128  # of a row in a tile: the swizzle of shared memory
+_BOXES = gl.NVMMASharedLayout(128, 16, rank=2)  # layout of boxes in shared memory
 _FP8_BOXES = gl.NVMMASharedLayout(128, 8, rank=2)
-_PLAIN, _BY_CHANNEL, _BY_BLOCK = 0, 1, 2  # scales
+_PLAIN, _BY_CHANNEL, _BY_BLOCK = 0, 1, 2  # kinds of scales
 
 
 def serves(x: Tensor, weight: Tensor) -> bool:
-    """Return whether `gemm` can compute x (T, K) by weight (N, K)."""
+    """Return whether `gemm` supports x (T, K) by weight (N, K)."""
     rows, width = x.shape
     return (
         0 < rows <= MAX_ROWS
@@ -60,7 +60,7 @@ def serves(x: Tensor, weight: Tensor) -> bool:
 
 
 def fp8_config_for(x: Fp8Rows, weight: Fp8Matrix, *, in_parts: bool) -> TileConfig | None:
-    """Choose how to cut `gemm_fp8` of x (T, K) by weight (N, K); None: it is not for it."""
+    """Choose the config of `gemm_fp8` for x (T, K) by weight (N, K); None: not supported."""
     (rows, width), tile = x.values.shape, tile_of(weight.values)
     if capability(x.values.device) != HOPPER or width % tile:
         return None
@@ -69,25 +69,25 @@ def fp8_config_for(x: Fp8Rows, weight: Fp8Matrix, *, in_parts: bool) -> TileConf
 
 
 def tile_of(weight: Tensor) -> int:
-    """Count the columns of a tile."""
+    """Return the number of columns of a tile."""
     return _TILE_BYTES // weight.dtype.itemsize
 
 
 def config_for(weight: Tensor) -> TileConfig:
-    """Choose how to cut a GEMM of few rows by weight (N, K), whatever their number."""
+    """Choose the config of a GEMM of few rows by weight (N, K), whatever the number of rows."""
     features, width = weight.shape
     return plain_config(features, width // tile_of(weight))
 
 
 def gemm(x: Tensor, weight: Tensor) -> Tensor:
-    """Multiply x (T, K), rows contiguous, by weight (N, K), contiguous -> (T, N) or (S, T, N)."""
+    """Multiply x (T, K), rows contiguous, by contiguous weight (N, K) -> (T, N) or (S, T, N)."""
     return _launch(x, weight, config_for(weight), x.dtype, None, None, None, _PLAIN)
 
 
 def gemm_fp8(
     x: Fp8Rows, weight: Fp8Matrix, bias: Tensor | None, dtype: torch.dtype, config: TileConfig
 ) -> Tensor:
-    """Multiply like `gemm`, to (T, N) of `dtype`, or parts."""
+    """Multiply fp8 x and weight like `gemm` -> (T, N) of `dtype`, or parts."""
     scales = _BY_BLOCK if weight.by_block else _BY_CHANNEL
     return _launch(x.values, weight.values, config, dtype, x.scales, weight.scales, bias, scales)
 

@@ -1,4 +1,4 @@
-"""The tile configs of `hopper_linear`'s GEMMs: arithmetic on shapes, without a device.
+"""Tile configs of `hopper_linear`'s GEMMs: arithmetic on shapes, without a device.
 
 A program has a strip of 128 rows of the weight, `rows` rows of x, and one of `shares` of K:
 
@@ -23,36 +23,36 @@ from dataclasses import dataclass
 from kernels.launch.rounding import cdiv, next_power_of_2
 
 MIN_ROWS = 8  # N of the smallest WGMMA instruction
-MAX_FP8_ROWS = 128  # N of the largest whose sums find registers; of more rows the library's
-# Row counts that together launch all fp8 kernels, beside those up to 32.
+MAX_FP8_ROWS = 128  # largest WGMMA N whose sums fit registers; the library serves more rows
+# Row counts that together launch all fp8 kernels, besides counts up to 32.
 TELLING_ROWS = (64, MAX_FP8_ROWS)
-STRIP = 128  # rows of the weight in a program: M = 64 of WGMMA, twice
+STRIP = 128  # weight rows of a program: twice WGMMA's M = 64
 PROCESSORS = 132  # multiprocessors of an H100 or H200
 MOST_STAGES = 12  # tiles in flight in a program
-_SHARED_BYTES = 216 * 1024  # shared memory of a multiprocessor, for tiles
+_SHARED_BYTES = 216 * 1024  # shared memory of a multiprocessor for tiles
 _TILE_ROW_BYTES = 128
-_MIN_TILES = 8  # least tiles of a share of K in 16 bits
+_MIN_TILES = 8  # least tiles in a share of K, 16 bits
 _MAX_SHARES = 8
-_FILLED = 96  # programs of fp8: the kernels before and after find room on the other multiprocessors
+_FILLED = 96  # fp8 programs: the other multiprocessors are left to the kernels before and after
 _FEW_ROWS, _FILLED_BY_FEW = 4, 128  # few rows: little to reduce, and x is small
-_MOST_ROUNDS = 2  # of programs with a strip each; of fp8 with few rows 1
-_FEW_STRIPS = 48  # with more and more than 64 rows, the library has programs enough
+_MOST_ROUNDS = 2  # of programs with a strip each; 1 for fp8 with few rows
+_FEW_STRIPS = 48  # with more strips and more than 64 rows, the library fills the device
 
 
 @dataclass(frozen=True, slots=True)
 class TileConfig:
-    """Rows of x in a program, and shares of K."""
+    """The rows of x in a program, and the shares of K."""
 
     rows: int
     shares: int
 
     @property
     def stages(self) -> int:
-        """Tiles in flight in a program."""
+        """Number of tiles in flight in a program."""
         return min(MOST_STAGES, _SHARED_BYTES // ((STRIP + self.rows) * _TILE_ROW_BYTES))
 
     def registers(self, *, by_block: bool) -> tuple[int, int]:
-        """Return registers of a thread at launch, and of one that multiplies; copying ones keep 40.
+        """Return registers per thread at launch, and of a multiplying thread; copying ones have 40.
 
         `by_block`: scales are multiplied by in the loop, which takes some.
         """
@@ -64,12 +64,12 @@ class TileConfig:
 
 
 def strips_of(features: int) -> int:
-    """Count the strips that a weight of `features` rows has."""
+    """Count the strips of a weight with `features` rows."""
     return cdiv(features, STRIP)
 
 
 def programs_for(strips: int, rows: int, *, is_fp8: bool) -> int:
-    """Count the programs for the strips: each has one, or several one after the other."""
+    """Count the programs for the strips; a program computes one strip, or several in turn."""
     rounds = 1 if is_fp8 and rows <= MIN_ROWS else _MOST_ROUNDS
     if strips <= rounds * PROCESSORS:
         return strips
@@ -77,7 +77,7 @@ def programs_for(strips: int, rows: int, *, is_fp8: bool) -> int:
 
 
 def plain_config(features: int, tiles: int) -> TileConfig:
-    """Choose for up to MIN_ROWS rows of 16 bits, in parts; `tiles` of 128 bytes a weight's row."""
+    """Choose for up to MIN_ROWS rows of 16 bits, in parts; `tiles` of 128 bytes per weight row."""
     most = min(_MAX_SHARES, tiles // _MIN_TILES)
     return TileConfig(MIN_ROWS, max(min(PROCESSORS // strips_of(features), most), 1))
 
@@ -85,7 +85,7 @@ def plain_config(features: int, tiles: int) -> TileConfig:
 def fp8_config(
     rows: int, features: int, tiles: int, *, by_block: bool, in_parts: bool
 ) -> TileConfig | None:
-    """Choose for fp8, in parts only if `in_parts`; None: the library's GEMM is better."""
+    """Choose for fp8, in parts only if `in_parts`; None: the library's GEMM is faster."""
     at_once = _rows_at_once(rows, features, by_block=by_block, in_parts=in_parts)
     if at_once is None:
         return None
@@ -93,12 +93,12 @@ def fp8_config(
         return TileConfig(at_once, 1)
     filled = _FILLED_BY_FEW if rows <= _FEW_ROWS else _FILLED
     fill = filled // (strips_of(features) * cdiv(rows, at_once))
-    # A share of fewer tiles than are in flight would be read by fewer bytes at once.
+    # A share with fewer tiles than stages would have fewer bytes in flight.
     return TileConfig(at_once, max(min(fill, tiles // MOST_STAGES, _MAX_SHARES), 1))
 
 
 def _rows_at_once(rows: int, features: int, *, by_block: bool, in_parts: bool) -> int | None:
-    """Choose the rows of x in a program."""
+    """Choose the number of rows of x in a program."""
     strips = strips_of(features)
     if 0 < rows <= 64:
         return max(next_power_of_2(rows), MIN_ROWS)

@@ -1,4 +1,4 @@
-"""Device code of products with matrices of 4-bit integers (`int4_matrix`), in 16-bit dtypes.
+"""Device code of GEMMs with 4-bit integer matrices (`int4_matrix`), in 16-bit dtypes.
 
 An integer becomes a number without a conversion, which GPUs do slowly: as the last bits of 1024 in
 float16, of 128 in bfloat16. There the difference to a zero point is exact, and its product with the
@@ -23,10 +23,10 @@ def _scales_and_zeros(
     N: tl.constexpr,
     HAS_ZEROS: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor]:
-    """Load scales and zero points of a group of columns, (features,) each; the latter lifted."""
+    """Load scales and lifted zero points of a group of columns, (features,) each."""
     place = group * N + feature
     scale = tl.load(scales + place, mask=inside, other=0.0)
-    zero = scale  # where there are none, it is not read
+    zero = scale  # without zero points, an unused value
     if HAS_ZEROS:
         LIFT: tl.constexpr = 1024.0 if scale.dtype == tl.float16 else 128.0
         given = tl.load(zeros + place, mask=inside, other=0).to(tl.float32)
@@ -46,7 +46,7 @@ def _numbers(
     MAGIC: tl.constexpr = 0x6400 if scale.dtype == tl.float16 else 0x4300
     EIGHT: tl.constexpr = 1032.0 if scale.dtype == tl.float16 else 136.0
     lifted = (((words >> (4 * PLACE)) & 15) | MAGIC).to(scale.dtype, bitcast=True)
-    # A constant: else the compiler takes the numbers through shared memory.
+    # A constant, otherwise the compiler moves the numbers through shared memory.
     difference = lifted - zero[:, None] if HAS_ZEROS else lifted - EIGHT
     return difference * scale[:, None]
 
@@ -94,7 +94,7 @@ def product_kernel(
                 )
             part = tl.load(inputs + column, mask=real[None, :], other=0.0)
             acc = tl.dot(_numbers(words, scale, zero, place, HAS_ZEROS), part, acc)
-    if HAS_BIAS:  # once
+    if HAS_BIAS:  # only the first share adds the bias
         once = inside & (share == 0)
         acc += tl.load(bias + feature, mask=once, other=0.0).to(tl.float32)[:, None]
     goal = out + (share * rows + row[None, :]).to(tl.int64) * N + feature[:, None]
@@ -115,7 +115,7 @@ def dequantise_kernel(
     SPAN: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ) -> None:
-    """Write out the part (span, strip) of the matrix (N, K)."""
+    """Dequantise a part (span, strip) of the matrix (N, K)."""
     launch_dependents_and_wait(DEPENDENT)
     STRIDE: tl.constexpr = SPAN // 4
     span = tl.program_id(0)

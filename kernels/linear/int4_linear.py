@@ -1,4 +1,4 @@
-"""A linear layer with a matrix of 4-bit integers: y = x @ weight.T + bias, x in the model's dtype.
+"""A linear layer with a 4-bit integer matrix: y = x @ weight.T + bias, x in the model's dtype.
 
     rows of x    what is done                                      bytes read or written a weight
     up to 128    `product_kernel`: dequantised in registers        0.5, once for each 64 rows
@@ -31,31 +31,31 @@ Int4LinearOp = Callable[[Tensor, Int4Matrix, Tensor | None], Tensor]
 
 MAX_ROWS = 128
 _MOST_IN_PROGRAM = 64  # rows of x
-# Row counts up to and beyond which all kernels are launched.
+# Row counts at which the choice of kernel changes.
 TELLING_ROWS = (16, 32, _MOST_IN_PROGRAM, MAX_ROWS + 1)
-_MIN_ROWS = 16  # of the smallest operand that the matrix units take
+_MIN_ROWS = 16  # rows of the smallest operand of the matrix units
 _STRIP, _STAGES = 64, 4  # rows of the matrix in a program
-_WIDE_STRIP = 128  # with more of x, all of which each strip reads from the L2 cache
+_WIDE_STRIP = 128  # for more rows of x, which every strip reads from the L2 cache
 _ROWS_OF_WARP = 16
-_PROGRAMS = 528  # four on each of an H200's multiprocessors: they take turns at dequantising
-_MIN_SPANS = 8  # least spans of a share of K
+_PROGRAMS = 528  # four per multiprocessor of an H200: they take turns at dequantising
+_MIN_SPANS = 8  # least spans in a share of K
 _MAX_SHARES = 8
 
 
 def reference(x: Tensor, weight: Int4Matrix, bias: Tensor | None) -> Tensor:
-    """Multiply by the matrix written out in x's dtype. Plain PyTorch."""
+    """Multiply by the dequantised matrix in x's dtype. Plain PyTorch."""
     return F.linear(x, weight.dequantised(x.dtype), bias)
 
 
 def launch(x: Tensor, weight: Int4Matrix, bias: Tensor | None) -> Tensor:
-    """Compute `reference` on the device, for x whose rows are contiguous."""
+    """Compute `reference` on the device, for x with contiguous rows."""
     if _is_for_few_rows(x, weight):
         return in_registers(x, weight, bias, shares=1)
     return linear.launch(x, written_out(weight, x.dtype), bias)
 
 
 def launch_split_k(x: Tensor, weight: Int4Matrix, bias: Tensor | None) -> Tensor:
-    """Compute `launch` as (T, N) or in parts (S, T, N) float32, for a reader that adds them."""
+    """Compute `launch` as (T, N), or as parts (S, T, N) float32 for a reader that adds them."""
     if _is_for_few_rows(x, weight):
         return in_registers(x, weight, bias, shares=shares_of(weight))
     return linear.launch_split_k(x, written_out(weight, x.dtype), bias)
@@ -67,14 +67,14 @@ def _is_for_few_rows(x: Tensor, weight: Int4Matrix) -> bool:
 
 
 def shares_of(weight: Int4Matrix) -> int:
-    """Choose among how many programs K is cut: enough to fill the device, each of _MIN_SPANS."""
+    """Choose the number of shares of K: enough to fill the device, each of _MIN_SPANS or more."""
     features, width = weight.shape
     most = min(_MAX_SHARES, width // (SPAN * _MIN_SPANS))
     return max(min(_PROGRAMS // cdiv(features, _STRIP), most), 1)
 
 
 def in_registers(x: Tensor, weight: Int4Matrix, bias: Tensor | None, *, shares: int) -> Tensor:
-    """Multiply by `product_kernel`, for 16-bit dtypes and one row or more: parts of shares."""
+    """Multiply with `product_kernel`, for 16-bit dtypes and at least one row -> parts."""
     (rows, width), features = x.shape, weight.shape[0]
     dtype = x.dtype if shares == 1 else torch.float32
     out = torch.empty((shares, rows, features), dtype=dtype, device=x.device)
@@ -105,7 +105,7 @@ def in_registers(x: Tensor, weight: Int4Matrix, bias: Tensor | None, *, shares: 
 
 
 def written_out(weight: Int4Matrix, dtype: torch.dtype) -> Tensor:
-    """Dequantise like `Int4Matrix.dequantised`, on the device."""
+    """Dequantise the matrix on the device, like `Int4Matrix.dequantised`."""
     if dtype != weight.scales.dtype or dtype.itemsize != 2:
         return weight.dequantised(dtype)
     features, width = weight.shape

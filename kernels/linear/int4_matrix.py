@@ -1,4 +1,4 @@
-"""A matrix of 4-bit integers, whose groups of columns have a scale and a zero point.
+"""A matrix of 4-bit integers, with a scale and a zero point for each group of columns.
 
     weight[n, k] = (q[n, k] - zeros[k // G, n]) * scales[k // G, n], rounded once to 16 bits
 
@@ -22,8 +22,8 @@ from torch import Tensor
 from kernels.limits import INT4_SPAN
 
 SPAN = INT4_SPAN  # columns whose integers share words
-IN_WORD = 4  # integers
-STRIDE = SPAN // IN_WORD  # columns between those of a word
+IN_WORD = 4  # integers in a word
+STRIDE = SPAN // IN_WORD  # columns between a word's integers
 SYMMETRIC_ZERO = 8
 
 
@@ -37,13 +37,13 @@ class Int4Matrix:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(N, K)."""
+        """The shape (N, K)."""
         features, words = self.values.shape
         return features, words * IN_WORD
 
     @property
     def group(self) -> int:
-        """Columns that share a scale."""
+        """Number of columns that share a scale."""
         return self.shape[1] // self.scales.shape[0]
 
     def dequantised(self, dtype: torch.dtype) -> Tensor:

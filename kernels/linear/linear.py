@@ -1,4 +1,4 @@
-"""A linear layer: y = x @ weight.T + bias, by the fastest of three ways.
+"""A linear layer, y = x @ weight.T + bias, computed in the fastest of three ways.
 
 For few rows, where reading the weight is all of the work, a kernel here computes the product:
 
@@ -36,8 +36,8 @@ from kernels.linear import hopper_linear
 MAX_ROWS = 32
 MIN_STRIPS, MAX_STRIPS = 48, 128
 _STRIP, _TILE, _STAGES = 64, 128, 6
-_MIN_ROWS = 16  # rows of the smallest operand that the matrix units take
-_LT_ROWS = range(MAX_ROWS + 1, 113)  # numbers of rows for which cuBLASLt was measured to be faster
+_MIN_ROWS = 16  # rows of the smallest operand of the matrix units
+_LT_ROWS = range(MAX_ROWS + 1, 113)  # row counts for which cuBLASLt measured faster
 _LT_FEATURES = 32_768  # for weights of up to this many rows; a model's head has more
 
 
@@ -84,14 +84,14 @@ def _kernel(
 
 
 def launch(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Compute `reference` on the device; rows of x and the weight are contiguous."""
+    """Compute `reference` on the device, for contiguous weight and rows of x."""
     if _is_for_hopper(x, weight, bias) and hopper_linear.config_for(weight).shares == 1:
         return hopper_linear.gemm(x, weight)
     return _anywhere(x, weight, bias)
 
 
 def launch_split_k(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Compute `launch` as (T, N) or in parts (S, T, N) float32, for a reader that adds them."""
+    """Compute `launch` as (T, N), or as parts (S, T, N) float32 for a reader that adds them."""
     if _is_for_hopper(x, weight, bias):
         return hopper_linear.gemm(x, weight)
     return _anywhere(x, weight, bias)
@@ -141,7 +141,7 @@ def _by_library(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 @contextmanager
 def asking(library: str) -> Iterator[None]:
-    """Select this BLAS library for torch meanwhile, for the whole process."""
+    """Select torch's BLAS library within the block, for the whole process."""
     usual = torch.backends.cuda.preferred_blas_library()
     torch.backends.cuda.preferred_blas_library(library)
     try:

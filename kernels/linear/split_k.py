@@ -1,4 +1,4 @@
-"""Split-K partials: the partial sums of a product, not added up yet.
+"""Split-K partials: partial sums of a product, before their addition.
 
     whole (T, N), of the model's dtype        parts (S, T, N) float32, whose sum over S it is
 
@@ -15,12 +15,12 @@ from torch import Tensor
 
 
 def whole(product: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return the product as (T, N) of `dtype`; one that is whole is returned as it is."""
+    """Return the product as (T, N) of `dtype`; a product without parts is returned unchanged."""
     return product if product.dim() == 2 else product.sum(0).to(dtype)
 
 
 def layout(product: Tensor) -> tuple[int, int, int]:
-    """Return the number of parts, and the strides between parts and between rows, in elements."""
+    """Return the number of parts, and the strides between parts and rows, in elements."""
     if product.dim() == 2:
         return 1, 0, product.stride(0)
     return product.shape[0], product.stride(0), product.stride(1)
@@ -30,7 +30,7 @@ def layout(product: Tensor) -> tuple[int, int, int]:
 def load_summed(
     source: tl.tensor, part_stride: tl.tensor, inside: tl.tensor, PARTS: tl.constexpr
 ) -> tl.tensor:
-    """Load the product's elements at `source`: of one part in its dtype, of several in float32.
+    """Load the product's elements at `source`: one part in its dtype, several summed in float32.
 
     Parts may be of 16 bits, where they are what several ranks have: also their sum is rounded once.
     """

@@ -47,7 +47,7 @@ def reference(
 def reference_fp8(
     x: Tensor | PeerProduct, residual: Tensor, weight: Tensor, eps: float, by: Scaling
 ) -> tuple[Fp8Rows, Tensor]:
-    """Compute `reference`, with the normed rows in fp8."""
+    """Compute `reference` with the normed rows in fp8."""
     normed, total = reference(x, residual, weight, eps)
     return fp8_rows.reference(normed, by), total
 
@@ -82,7 +82,7 @@ def _kernel(
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, H_PADDED)[None, :]
     inside = column < H
-    scale = tl.load(weight + column, mask=inside, other=0.0)  # nobody writes it
+    scale = tl.load(weight + column, mask=inside, other=0.0)  # no kernel writes the weight
     wait_for_previous(DEPENDENT)
     right = tl.load(residual + row * residual_stride + column, mask=inside, other=0.0)
     left = load_summed(x + row * x_stride + column, part_stride, inside, PARTS).to(right.dtype)
@@ -104,7 +104,7 @@ def _kernel(
 def launch(
     x: Tensor | PeerProduct, residual: Tensor, weight: Tensor, eps: float
 ) -> tuple[Tensor, Tensor]:
-    """Compute `reference` on the device, for inputs whose rows are contiguous; any row stride.
+    """Compute `reference` on the device, for contiguous rows with any row stride.
 
     A product of ranks is exchanged: as `reference` of what all have, (ranks, T, H).
     """
@@ -115,7 +115,7 @@ def launch(
 def launch_fp8(
     x: Tensor | PeerProduct, residual: Tensor, weight: Tensor, eps: float, by: Scaling
 ) -> tuple[Fp8Rows, Tensor]:
-    """Compute `reference_fp8` on the device, for inputs as `launch` takes them."""
+    """Compute `reference_fp8` on the device, for the inputs of `launch`."""
     tokens, hidden = residual.shape
     normed = fp8_rows.empty_rows(tokens, hidden, by, residual.device)
     return normed, _launch(x, residual, weight, eps, normed.values, normed.scales, by)
@@ -130,7 +130,7 @@ def _launch(
     scales: Tensor,
     by: Scaling | None,
 ) -> Tensor:
-    """Write `normed`, and its scales where there is a `by`; return the sum."""
+    """Write `normed`, and its scales if `by` is given; return the sum."""
     tokens, hidden = residual.shape
     check_hidden_size(hidden)
     total = torch.empty((tokens, hidden), dtype=residual.dtype, device=residual.device)
@@ -155,7 +155,7 @@ def _launch_rows(
     by: Scaling | None,
     peers: PeerRows | None,
 ) -> None:
-    """Write `outputs`: normed, scales, sum; of no more rows than are exchanged at once."""
+    """Write `outputs` (normed, scales, sum), for no more rows than are exchanged at once."""
     tokens, hidden = residual.shape
     padded = next_power_of_2(hidden)
     num_parts, *strides = parts.layout(part)
@@ -182,7 +182,7 @@ def _launch_rows(
 
 
 def _buffers(peers: PeerRows | None, unread: Tensor) -> tuple[Tensor, Tensor, Tensor, int]:
-    """Return what the kernel takes of the peers; without peers, tensors that it does not read."""
+    """Return the kernel's arguments for peers; without peers, tensors that it does not read."""
     if peers is None:
         return unread, unread, unread, 0
     return peers.own, peers.addresses, peers.turns, peers.num_rows

@@ -1,4 +1,4 @@
-"""The gate that makes one of an MLP's two inner products. No torch: configs of models have it."""
+"""The gate of an MLP, which combines two inner products. No torch: model configs import it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Activation = Literal["silu", "gelu_tanh"]
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """act(gate) * up; with a `limit`, as gpt-oss has it.
+    """The gate act(gate) * up; with a `limit`, gpt-oss's form.
 
     Then gate is at most `limit`, up within +- `limit`, and gate * sigmoid(alpha * gate) * (up + 1)
     is computed, whatever `act`.

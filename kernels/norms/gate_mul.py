@@ -26,14 +26,14 @@ from kernels.linear import fp8_rows
 from kernels.linear.fp8_rows import Fp8Rows, Scaling, store_scaled
 from kernels.norms.gate import Gate
 
-FP8_WARPS = 16  # of a program that has a row: few enough that others run beside it
+FP8_WARPS = 16  # of a program with a row: few enough that others run beside it
 _COLUMNS = 1024
 
-# Multiplies by the reciprocal; numbers too small to count beside 1 may be flushed.
+# Multiplies by the reciprocal; may flush numbers that are negligible beside 1.
 SILU = tl.constexpr("""{ .reg .f32 t;
     mul.f32 t, $1, 0fBFB8AA3B; ex2.approx.ftz.f32 t, t; add.f32 t, t, 0f3F800000;
     rcp.approx.ftz.f32 t, t; mul.f32 $0, $1, t; }""")
-TO_BFLOAT16 = tl.constexpr("cvt.rn.bf16x2.f32 $0, $2, $1;")  # two at once
+TO_BFLOAT16 = tl.constexpr("cvt.rn.bf16x2.f32 $0, $2, $1;")  # two numbers at once
 
 
 def reference(gate_up: Tensor, gate: Gate) -> Tensor:
@@ -50,7 +50,7 @@ def reference(gate_up: Tensor, gate: Gate) -> Tensor:
 
 
 def reference_fp8(gate_up: Tensor, gate: Gate, by: Scaling) -> Fp8Rows:
-    """Compute `reference`, in fp8."""
+    """Compute `reference` in fp8."""
     return fp8_rows.reference(reference(gate_up, gate), by)
 
 
@@ -63,7 +63,7 @@ def gated(
     ACT: tl.constexpr,
     LIMITED: tl.constexpr,
 ) -> tl.tensor:
-    """Apply `Gate` to a gate in float32. `limit` and `alpha` may be constants."""
+    """Apply `Gate` to a gate in float32; `limit` and `alpha` may be constants."""
     if LIMITED:
         up = up.to(tl.float32)
         gate = tl.minimum(gate, limit)
@@ -80,7 +80,7 @@ def gated(
 
 @triton.jit
 def _swiglu(gate: tl.tensor, up: tl.tensor) -> tl.tensor:
-    """Compute silu(gate) * up, rounded to their dtype, bfloat16 or float16: few instructions."""
+    """Compute silu(gate) * up, rounded to their 16-bit dtype, in few instructions."""
     silu = tl.inline_asm_elementwise(
         SILU, "=f,f", [gate.to(tl.float32)], dtype=tl.float32, is_pure=True, pack=1
     )
@@ -128,7 +128,7 @@ def _kernel(
 
 
 def launch(gate_up: Tensor, gate: Gate) -> Tensor:
-    """Compute `reference` on the device, for rows that are contiguous; any row stride."""
+    """Compute `reference` on the device, for contiguous rows with any row stride."""
     tokens, size = gate_up.shape[0], gate_up.shape[1] // 2
     out = torch.empty((tokens, size), dtype=gate_up.dtype, device=gate_up.device)
     _launch(gate_up, gate, out, out, _COLUMNS, None)
@@ -136,7 +136,7 @@ def launch(gate_up: Tensor, gate: Gate) -> Tensor:
 
 
 def launch_fp8(gate_up: Tensor, gate: Gate, by: Scaling) -> Fp8Rows:
-    """Compute `reference_fp8` on the device. A scale of a whole row takes a program a row."""
+    """Compute `reference_fp8` on the device; scales of whole rows need a program per row."""
     tokens, size = gate_up.shape[0], gate_up.shape[1] // 2
     out = fp8_rows.empty_rows(tokens, size, by, gate_up.device)
     columns = _COLUMNS if by == "group" else next_power_of_2(size)

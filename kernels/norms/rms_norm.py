@@ -59,7 +59,7 @@ def _kernel(
 
 
 def launch(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """Compute `reference` on the device, for x (T, H) with contiguous rows; any row stride."""
+    """Compute `reference` on the device, for x (T, H) with contiguous rows, any row stride."""
     tokens, hidden = x.shape
     check_hidden_size(hidden)
     out = torch.empty((tokens, hidden), dtype=x.dtype, device=x.device)

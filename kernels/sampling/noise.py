@@ -1,4 +1,4 @@
-"""Exponential noise by hashing a row's key with a token id, in plain PyTorch.
+"""Exponential noise from hashes of a row's key and a token id, in plain PyTorch.
 
 With the logs of exponential variables subtracted from logits, the argmax is a sample of their
 softmax (the Gumbel-max trick): nothing has to be normalised, and a token with -inf cannot win. The
@@ -24,7 +24,7 @@ def log_exponential(keys: Tensor, token_ids: Tensor) -> Tensor:
 
 
 def _mixed(keys: Tensor, token_ids: Tensor) -> Tensor:
-    """Hash every pair of key and token to 32 bits, (R, V) int32; products wrap around."""
+    """Hash each pair of key and token to 32 bits, (R, V) int32; products wrap around."""
     first, second = keys[:, :1], keys[:, 1:]
     x = torch.bitwise_xor(first, token_ids)
     x ^= _shifted(x, 16)

@@ -1,4 +1,4 @@
-"""Penalties, which lower the logits of tokens that a row has already.
+"""Penalties that lower the logits of tokens already in the row.
 
 What a row has lies in a table of the device, `seen` (S, V) int32: at each token twice the times
 that it is in the output, and 1 more where it is in the prompt.
@@ -24,7 +24,7 @@ def reference(
     frequency: Tensor,
     repetition: Tensor,
 ) -> None:
-    """Change `rows` (K,) int64 of `logits` (R, V) float32, by `batch_slots` (K,) int64 of `seen`.
+    """Penalise `rows` (K,) int64 of `logits` (R, V) float32, by `batch_slots` (K,) of `seen`.
 
     A token in prompt or output: its logit is divided by `repetition` where positive, multiplied
     where negative. A token n > 0 times in the output: `presence` + n x `frequency` off. The three
@@ -75,7 +75,7 @@ def launch(
     frequency: Tensor,
     repetition: Tensor,
 ) -> None:
-    """Compute `reference` on the device; read and write only logits of tokens that are there."""
+    """Compute `reference` on the device; read and write only logits of tokens seen in the row."""
     vocabulary = logits.shape[1]
     if not len(rows):
         return
@@ -89,5 +89,5 @@ def launch(
         repetition,
         V=vocabulary,
         CHUNK=_CHUNK,
-        enable_fp_fusion=False,  # rounded as the reference rounds
+        enable_fp_fusion=False,  # rounds like the reference
     )

@@ -1,4 +1,4 @@
-"""The next token of every row, drawn from its logits in one pass.
+"""The sampling of every row's next token from its logits, in one pass.
 
     token = argmax_v logit_v / temperature - log_exponential(key, v)      the first of equals
     token = argmax_v logit_v                                              where temperature is 0
@@ -18,16 +18,16 @@ from torch import Tensor
 from kernels.launch.rounding import cdiv, next_power_of_2
 from kernels.sampling.noise import log_exponential
 
-_PART = 2048  # tokens one program looks at
-_CHUNK = 1024  # tokens at a time
+_PART = 2048  # tokens scanned by one program
+_CHUNK = 1024  # tokens scanned at a time
 
 
 def reference(logits: Tensor, temperature: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
-    """Return tokens (R,) int64 and whether all is finite (R,) bool. Plain PyTorch.
+    """Return tokens (R,) int64, and whether each row is finite (R,) bool. Plain PyTorch.
 
     logits (R, V) of any float dtype, contiguous; temperature (R,) float32; keys (R, 2) int32.
     """
-    least, greatest = logits.aminmax(dim=-1)  # both are NaN where any is
+    least, greatest = logits.aminmax(dim=-1)  # both are NaN if any logit is
     finite = least.isfinite() & greatest.isfinite()
     best = logits.argmax(-1)
     random_rows = temperature > 0
@@ -41,7 +41,7 @@ def reference(logits: Tensor, temperature: Tensor, keys: Tensor) -> tuple[Tensor
 
 @triton.jit
 def _log_exponential(first: tl.tensor, second: tl.tensor, token: tl.tensor) -> tl.tensor:
-    """Compute `kernels.sampling.noise.log_exponential`, log(1 - u) exact where u is small."""
+    """Compute `kernels.sampling.noise.log_exponential`, with log(1 - u) exact for small u."""
     x = first.to(tl.uint32, bitcast=True) ^ token.to(tl.uint32, bitcast=True)
     x = (x ^ (x >> 16)) * 0x7FEB352D
     x = x ^ second.to(tl.uint32, bitcast=True)
@@ -58,7 +58,7 @@ def _log_exponential(first: tl.tensor, second: tl.tensor, token: tl.tensor) -> t
 
 @triton.jit
 def _first_best(score: tl.tensor, token: tl.tensor) -> tl.tensor:
-    """Return the greatest score and the least token that has it; no score is NaN."""
+    """Find the greatest score and its least token; no score may be NaN."""
     best = tl.max(score, axis=0)
     return best, tl.min(tl.where(score == best, token, 2147483647), axis=0)
 

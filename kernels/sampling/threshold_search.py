@@ -1,4 +1,4 @@
-"""A search for the score at which a row's likeliest tokens reach a count or a sum.
+"""The search for the score at which a row's likeliest tokens reach a count or a sum.
 
 A search in place of a sort. Each pass over the row counts or weighs what is above eight cuts of the
 range in which the score must lie, and the range becomes the part between two of them. Cuts divide
@@ -15,9 +15,9 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-LEAST = tl.constexpr(-29.0 * 2**23)  # in steps: less weighs nothing
-STEPS = tl.constexpr(12102203.161561485)  # 2^23 / ln 2, steps in a score of 1
-# 2^x for x in [0, 1), as 1 + x (C1 + x (C2 + ...)), to 1.7e-7 of itself, rising in every step.
+LEAST = tl.constexpr(-29.0 * 2**23)  # in steps: a lower score weighs nothing
+STEPS = tl.constexpr(12102203.161561485)  # 2^23 / ln 2: steps per unit of score
+# 2^x for x in [0, 1) as 1 + x (C1 + x (C2 + ...)): relative error 1.7e-7, strictly rising.
 C1 = tl.constexpr(0.6931512951850891)
 C2 = tl.constexpr(0.24016444385051727)
 C3 = tl.constexpr(0.05579991638660431)
@@ -39,7 +39,7 @@ def weight_of(score: tl.tensor, greatest: tl.tensor) -> tl.tensor:
 
 @triton.jit
 def key_of(score: tl.tensor) -> tl.tensor:
-    """Map scores, which have no -0, to int32 in the same order."""
+    """Map scores, without -0, to int32 in the same order."""
     bits = score.to(tl.int32, bitcast=True)
     return bits ^ ((bits >> 31) & 0x7FFFFFFF)
 
@@ -59,7 +59,7 @@ def load_scores(
     LANES: tl.constexpr,
     EACH: tl.constexpr,
 ) -> tl.tensor:
-    """Load scores, tokens and logits of a row's tokens from `start` on, (LANES, EACH).
+    """Load scores, tokens and logits of a row from token `start` on, (LANES, EACH).
 
     After the end of the row scores are -inf.
     """
@@ -70,7 +70,7 @@ def load_scores(
 
 @triton.jit
 def _cuts(low: tl.tensor, high: tl.tensor, by_key: tl.tensor) -> tl.tensor:
-    """Choose keys above `low` and at most `high`; the first is the next above `low`."""
+    """Choose keys above `low` and at most `high`; the first key is `low` + 1."""
     first, last = score_of(low), score_of(high)
     width = high.to(tl.int64) - low
     cuts: tl.tensor = (low + 1,)
@@ -143,13 +143,13 @@ def find_threshold(
 
 @triton.jit
 def _share_of(total: tl.tensor, share: tl.tensor) -> tl.tensor:
-    """Return the share as a whole number, at least 1."""
+    """Return the share as an integer, at least 1."""
     return tl.maximum(tl.ceil(total.to(tl.float64) * share.to(tl.float64)).to(tl.int64), 1)
 
 
 @triton.jit
 def _added(sums: tl.tensor, cuts: tl.tensor, key: tl.tensor, weight: tl.tensor) -> tl.tensor:
-    """Add some more tokens to the sums above each cut."""
+    """Add more tokens to the sums above each cut."""
     more: tl.tensor = ()
     for j in tl.static_range(_CUTS):
         above = tl.sum(tl.where(key >= cuts[j], weight, 0), axis=1)

@@ -1,4 +1,4 @@
-"""Applies top-k, top-p and min-p: sets the logits of tokens that must not be drawn to -inf.
+"""Top-k, top-p and min-p filters, which set the logits of excluded tokens to -inf.
 
     1. top-k keeps the k likeliest tokens,
     2. top-p keeps the fewest likeliest of those whose probabilities reach p of their sum,
@@ -31,10 +31,10 @@ from kernels.sampling.threshold_search import (
 )
 
 RULED_OUT = float("-inf")
-_WEIGHTLESS = tl.constexpr(23.0)  # so far below the greatest, a score weighs nothing
+_WEIGHTLESS = tl.constexpr(23.0)  # a score so far below the greatest weighs nothing
 _NUM_WARPS = 16
-_REGISTERS = 64  # of a thread, so that a multiprocessor runs two programs at a time
-_BYTES_A_LANE = 16  # a row's logits at a time
+_REGISTERS = 64  # per thread, so that a multiprocessor runs two programs at a time
+_BYTES_A_LANE = 16  # bytes of a row's logits per lane at a time
 
 
 def reference(
@@ -45,12 +45,12 @@ def reference(
     top_p: Tensor,
     log_min_p: Tensor,
 ) -> None:
-    """Set what is left out of `rows` (K,) int64 of `logits` (R, V) to -inf. Plain PyTorch.
+    """Set the excluded logits of `rows` (K,) int64 of `logits` (R, V) to -inf. Plain PyTorch.
 
     `logits` of any float dtype; `temperature` (K,) float32 above 0; `top_k` (K,) int64, V or more
     to keep all; `top_p` (K,) float32, above 1 to keep all; `log_min_p` (K,) float32.
     """
-    scores = logits[rows].float() * temperature.reciprocal()[:, None] + 0.0  # 0 for -0
+    scores = logits[rows].float() * temperature.reciprocal()[:, None] + 0.0  # turns -0 into 0
     values, ids = scores.sort(dim=-1, descending=True, stable=True)
     kept = torch.arange(logits.shape[1], device=logits.device) < top_k[:, None]
     masses = torch.where(kept, weights(values).long(), 0)
@@ -62,7 +62,7 @@ def reference(
 
 
 def weights(scores: Tensor) -> Tensor:
-    """Weigh tokens beside the likeliest of their row, (K, V) int32 from 0 to 2^27.
+    """Weigh tokens relative to their row's likeliest token, (K, V) int32 from 0 to 2^27.
 
     exp(score - greatest) as a power of 2, its fraction by a polynomial: each operation is one that
     IEEE 754 defines to the bit, and the kernel does the same ones.
@@ -86,7 +86,7 @@ def launch(
     top_p: Tensor,
     log_min_p: Tensor,
 ) -> None:
-    """Compute `reference` on the device, without sorting; `logits` is contiguous."""
+    """Compute `reference` on the device without sorting; `logits` is contiguous."""
     if not len(rows):
         return
     _kernel[(len(rows),)](
@@ -101,7 +101,7 @@ def launch(
         EACH=_BYTES_A_LANE // logits.itemsize,
         num_warps=_NUM_WARPS,
         maxnreg=_REGISTERS,
-        enable_fp_fusion=False,  # rounded as the reference rounds
+        enable_fp_fusion=False,  # rounds like the reference
     )
 
 
@@ -123,10 +123,10 @@ def _kernel(
     share = tl.load(top_p + index)
     least, greatest, count, broken = _range(logits, inverse, V, LANES, EACH)
     if (broken > 0) | (count == 0):
-        return  # no score is usable
+        return  # the row has no usable score
     top = key_of(greatest)
     wanted, nothing = tl.load(top_k + index), tl.full([], 0, tl.int64)
-    # Kept are the tokens above a key, and of those with it the first by id, as many as needed.
+    # Kept are the tokens above a key, and the first tokens by id at that key, as many as needed.
     there = key_of(tl.maximum(least, greatest - _WEIGHTLESS)) - 1
     if share > 1.0:
         there = tl.full([], -2147483648, tl.int32)
@@ -156,7 +156,7 @@ def _range(
     LANES: tl.constexpr,
     EACH: tl.constexpr,
 ) -> tl.tensor:
-    """Find the least score above -inf, the greatest, the count above -inf, and NaN or infinity."""
+    """Find the least finite score, the greatest, the count above -inf, and NaN or infinity."""
     least = tl.full([LANES], float("inf"), tl.float32)
     greatest = tl.full([LANES], float("-inf"), tl.float32)
     count, broken = tl.zeros([LANES], tl.int32), tl.zeros([LANES], tl.int32)
@@ -182,7 +182,7 @@ def _apply(
     LANES: tl.constexpr,
     EACH: tl.constexpr,
 ) -> None:
-    """Rule out all but the tokens above a key and the first `needed` with it, from a score on."""
+    """Exclude all tokens but those above a key and the first `needed` at it, from a score on."""
     seen = tl.full([], 0, tl.int32)
     for start in tl.range(0, V, LANES * EACH):
         score, token, logit = load_scores(logits, start, inverse, V, LANES, EACH)
@@ -190,7 +190,7 @@ def _apply(
         is_there = ((key == there) & (token < V)).to(tl.int32)
         of_lanes = tl.sum(is_there, axis=1)
         before = seen + tl.cumsum(of_lanes, axis=0) - of_lanes
-        number = before[:, None] + tl.cumsum(is_there, axis=1)  # of those with this score, from 1
+        number = before[:, None] + tl.cumsum(is_there, axis=1)  # from 1, among equal scores
         seen += tl.sum(of_lanes, axis=0)
         kept = (key > there) | ((is_there == 1) & (number <= needed))
         kept &= score >= lowest
