@@ -43,7 +43,7 @@ class AdminBody(BaseModel):
 
 
 def left_out() -> Any:
-    """Make a field's default that leaves the stored value as it is; see `given`."""
+    """Make the default of a field that, if left out, changes nothing; see `given`."""
     return Field(default_factory=lambda: None)
 
 

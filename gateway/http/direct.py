@@ -62,8 +62,8 @@ def direct(
 
 
 async def _only_described() -> None:
-    # It stands in the framework's table in place of a handler, and is never called: the framework
-    # would look for its parameters' dependencies. A docstring would become the route's description.
+    # The framework's table has this function in place of a handler, and never calls it: for a
+    # handler it would solve parameters' dependencies. A docstring would be the route's description.
     ...
 
 

@@ -49,10 +49,10 @@ class HealthReply(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def health_router(engine: Engine, worst: Callable[[], Fault | None]) -> APIRouter:
-    """Serve `/healthz`: 200 while the process answers. `/readyz`: 200 while it can serve.
+    """Serve `/healthz`: 200 while the process answers. `/readyz`: 200 with an engine and no fault.
 
-    That is, with an engine that runs, and without a fault of what the gateway keeps. Under the
-    names that other servers have: `/livez` is the first, `/health`, as in vLLM, the second.
+    The faults are those of the gateway's stored state (`gateway.state.faults`). Other servers'
+    names are served too: `/livez` is `/healthz`, and `/health`, as in vLLM, is `/readyz`.
     """
     router = APIRouter()
 

@@ -199,7 +199,7 @@ keep_tokens(in_tokens, token_rate, held)
 return {in_tokens + held * ONE, redis.call('ZCARD', KEYS[3])}
 """
 
-# RENEW extends holds. ARGV 1 hold in us, then the holds' members
+# RENEW extends holds. ARGV 1 the hold's time in us, then the holds' members
 RENEW = """
 shorten(tonumber(ARGV[1]))
 for i = 2, #ARGV do redis.call('ZADD', KEYS[3], 'XX', now + tonumber(ARGV[1]), ARGV[i]) end

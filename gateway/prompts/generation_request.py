@@ -116,7 +116,7 @@ class AnswerForm:
 
 @dataclass(frozen=True, slots=True)
 class CacheMark:
-    """A cache breakpoint: the prompt is retained up to it, in any dialect."""
+    """A cache breakpoint, up to which the prompt is retained, as in any dialect."""
 
     seconds: float  # retention from each use on
     chat: ChatPrompt | None = None  # the chat up to the breakpoint; None: the whole prompt

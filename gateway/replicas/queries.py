@@ -159,7 +159,7 @@ class ReplicaQueries:
         return max(pinned, key=lambda one: one.blocks)
 
     async def _forget(self, query: ForgetMarked) -> MarkedForgotten:
-        """Forget a marked prefix in every replica; return one's reply: None blocks if unmarked.
+        """Forget a marked prefix in every replica; return one reply, `blocks` None if unmarked.
 
         Where one has, the others forget what they have of it without a mark: it was computed for
         a request without one, fetched, or is back from a disk. Else they would find it, and the

@@ -213,7 +213,7 @@ class ChatTemplate:
             raise template.refusal(refused, **chat.given, asks=chat.asks) from None
 
     def _marked_text(self, given: Given, mark: str, text_of: Callable[[Given], str]) -> str:
-        """Render with sentinels in the request's control tokens, and in near-tokens.
+        """Render the chat with sentinels in the request's control tokens, and in near-tokens.
 
         A template may compare a short string that is near a token, such as a mode named `think`;
         then that is left as it is.

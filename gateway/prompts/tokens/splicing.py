@@ -47,7 +47,7 @@ class SplicedChat:
 
     rendered: Rendered
     splices: tuple[Splice, ...] = ()
-    parent: bytes | None = None  # the key of the last turn within a splice of all before it
+    parent: bytes | None = None  # key of the last turn, if one splice has all before its end
 
     def parts(self) -> Iterator[Rendered | TokenIds]:
         """Yield the chat's parts in order: texts to be tokenised, and tokens."""

@@ -250,7 +250,7 @@ class DatabaseFile:
         )
 
     def _keep_up(self) -> None:
-        """Make room in the file and in its WAL, if there is space; sync the writes of `run`."""
+        """Make room in the file and in its WAL, and sync the commits that `run` did not."""
         wal = self._path.with_name(self._path.name + "-wal")
         holds_room = _size(wal) >= ROOM_BYTES or self._room.fault is not None
         if holds_room and self._durable:
