@@ -110,7 +110,7 @@ def main(
 
 
 def chosen(only: str) -> list[BenchmarkPart]:
-    """Return the parts with these names, in running order; raise BadParameter."""
+    """Return the benchmark parts with these names, in running order; raise BadParameter."""
     names = {name.strip() for name in (ALL if only == "all" else only).split(",")}
     unknown = names - {part.name for part in PARTS}
     if unknown:

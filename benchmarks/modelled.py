@@ -47,7 +47,7 @@ from tests.doubles.modelled.replay import VOCAB, Replay, request
 NAMES: tuple[WorkloadName, ...] = ("mixed", "tenants", "multiturn", "agents")
 BURSTS: tuple[WorkloadName, ...] = ("mixed", "itl")
 # Of the keys that decodes of *tenants* read, all rows share 1,024 and about four rows share 3,072:
-# slightly less than in fact, since rows of one tenant do not always run together.
+# a little less than these numbers give, as a tenant's rows do not always run together.
 READ_ONCE = {"tenants": 0.72}
 ON_THE_WAY_S = 5e-3  # time from a last token through the client to the engine's next request
 FLOW = "tenant"  # a single flow, as with a single API key

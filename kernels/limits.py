@@ -12,8 +12,8 @@ MAX_HEAD_DIM = 256
 MIN_BLOCK_SIZE = 16
 MAX_QUERY_HEADS_PER_KV_HEAD = 16
 MAX_HIDDEN_SIZE = 65_536
-INT4_SPAN = 128  # columns of a 4-bit integer matrix are grouped by so many (`linear.int4_matrix`)
-KV_SCALE_BYTES = 2  # per head's key or value of a token, in fp8 (`attention.fp8_kv`)
+INT4_SPAN = 128  # columns of a span of a 4-bit integer matrix (`linear.int4_matrix`)
+KV_SCALE_BYTES = 2  # bytes of a scale of a head's key or value in fp8 (`attention.fp8_kv`)
 
 
 def check_hidden_size(hidden_size: int) -> None:

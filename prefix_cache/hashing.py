@@ -1,4 +1,4 @@
-"""The keys of blocks, by which the tiers below the device find them.
+"""The keys of blocks, by which the host and disk tiers find blocks.
 
     key of block i = digest(namespace of block i | key of block i - 1 | token ids, int32 LE)
 

@@ -107,7 +107,7 @@ def _runtime() -> Any:
 
 
 def _allocate(num_bytes: int, available: int | None) -> tuple[mmap.mmap, int]:
-    """Allocate shared memory; return it with its file's descriptor. Raises PoolDoesNotFit."""
+    """Allocate shared memory; return it with its file descriptor. Raises PoolDoesNotFit."""
     # Checked here because Linux overcommits: its OOM killer would end a process instead.
     there = host_free_bytes()
     free = there if available is None else min(available, there)
@@ -126,7 +126,7 @@ def _allocate(num_bytes: int, available: int | None) -> tuple[mmap.mmap, int]:
 
 
 def _take_pages(fd: int, memory: mmap.mmap) -> None:
-    """Allocate every page. Raises OSError where there is not enough memory.
+    """Allocate every page. Raises OSError if memory runs out.
 
     By several threads, since one clears 3 GB a second and pinning would do it alone; a core is
     left to who does something else meanwhile. A system that does not know the request (Linux

@@ -61,8 +61,8 @@ class Plan(msgspec.Struct, frozen=True):
     """
 
     moves: tuple[Move, ...] = ()
-    records: Mapping[Move, BlockRecord] = {}  # of every move to or from disk
-    erase: tuple[int, ...] = ()  # disk slots
+    records: Mapping[Move, BlockRecord] = {}  # a record for every move to or from disk
+    erase: tuple[int, ...] = ()  # disk slots to erase
 
 
 @dataclass(frozen=True, slots=True)

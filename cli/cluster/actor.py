@@ -46,7 +46,7 @@ class EngineReport(msgspec.Struct, frozen=True, kw_only=True):
 
     state: ActorState
     address: str
-    pid: int  # of the actor
+    pid: int  # process id of the actor
     wait_s: float | None = None  # predicted wait of a new request; None: unknown
     used: float | None = None  # predicted use; 1: fully used; None: unknown
     why: str = ""
@@ -109,7 +109,7 @@ class EngineActor:
             return
         if time.monotonic() - started < SHORT_RUN_S:
             time.sleep(PAUSE_S)
-        os._exit(1)  # Ray restarts the actor; a normal end would mean that it is not wanted
+        os._exit(1)  # Ray restarts the actor; a normal end would tell Ray not to
 
     async def _run_engine(self) -> int:
         settings = self._settings

@@ -64,7 +64,7 @@ def up(file: SettingsFile) -> None:
     """
     settings = read_settings(file)
     if settings.ray_address is None:
-        checked_source(settings.model, settings.engine)  # once here, not once on each machine
+        checked_source(settings.model, settings.engine)  # fails once here, not on every machine
     check_gateway_ports(settings)
     if settings.is_one_machine:
         _make_files(settings)

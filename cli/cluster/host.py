@@ -35,8 +35,8 @@ BEAT_S = 5.0
 PREDICT_S = 1.0
 ANSWER_S = 5.0
 LOOK_S = 0.2
-SILENT_S = 5.0  # without a link to the engine
-FORGOTTEN_S = 3600.0  # since the last heartbeat of an engine that nobody has removed
+SILENT_S = 5.0  # seconds without a link to the engine
+FORGOTTEN_S = 3600.0  # seconds since the last heartbeat of an engine that nobody has removed
 
 HostState = Literal["starting", "ready", "silent", "stopping", "ended"]
 
@@ -61,7 +61,7 @@ class EngineHost:
         `clock`: seconds since the epoch. With `predicts` the engine is asked about its queue.
         """
         self.state: HostState = "starting"
-        self.predicted: Prediction | None = None  # of a new request; None: unknown
+        self.predicted: Prediction | None = None  # prediction for a new request; None: unknown
         self.unregistered = ""  # why gateways do not find the engine although it is ready
         self._predicts = predicts
         self._config = config

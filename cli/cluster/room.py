@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from cli.cluster.settings import ClusterSettings
 from cli.errors import BadSetting
 
-_RESOLUTION = 1e-4  # of Ray's resource counts
+_RESOLUTION = 1e-4  # resolution of Ray's resource counts
 _KEYS = {"CPU": "num_cpus", "GPU": "num_gpus"}  # cluster.yaml's keys, by Ray's names
 
 
@@ -23,7 +23,7 @@ class RayMachine:
     """One of Ray's machines."""
 
     address: str
-    resources: Mapping[str, float]  # total, used or not
+    resources: Mapping[str, float]  # total resources, used or not
 
 
 def needs(settings: ClusterSettings) -> dict[str, float]:

@@ -18,8 +18,8 @@ from typing import Literal
 
 UP_AFTER_S = 5.0
 DOWN_AFTER_S = 120.0
-SLACK = 0.25  # share of the target
-MOST_USED = 0.75  # above it waits grow quickly, and a removed engine would soon be missed
+SLACK = 0.25  # a share of the target wait
+MOST_USED = 0.75  # with more use waits grow quickly, and a removed engine would soon be missed
 
 Change = Literal[-1, 0, 1]
 

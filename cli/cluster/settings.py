@@ -101,10 +101,10 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     model: str
     data_dir: str
-    engine: EngineConfig  # without the model, the address and the key
+    engine: EngineConfig  # engine settings without the model, the address and the key
     shared: Shared
     engines: int  # engines at the start
-    prefill_engines: int  # the first of the engines; the others decode, if there are any
+    prefill_engines: int  # the first engines only prefill; if there are any, the others only decode
     scaling: ScalingBounds | None  # None: the number of engines is fixed
     num_gpus: float
     num_cpus: float
@@ -178,7 +178,7 @@ def checked(model: ModelFlags, engine: EngineConfig, cluster: ClusterFlags) -> C
 def _check_ports(cluster: ClusterFlags, most: int) -> None:
     """Check that the ports of `most` engines, the largest number allowed, are valid."""
     last = cluster.engine_port + PORTS * (most - 1)
-    if last + PORTS - 2 > MAX_PORT:  # the engine's other ports follow it
+    if last + PORTS - 2 > MAX_PORT:  # an engine's further ports follow its first port
         raise BadSetting("engine_port", f"the last engine's would be {last}")
 
 

@@ -24,7 +24,7 @@ from engine.link.query_messages import StatsQuery
 from engine.link.view_messages import Sequences, SequencesQuery
 
 MOST_SEQUENCES = 1000
-RATE_S = 30.0  # between two queries of rates and counts, which list all flows
+RATE_S = 30.0  # seconds between two queries of rates and counts, which list all flows
 WINDOW = "1m"  # window of the computed prompt tokens
 WINDOW_S = 60.0
 RATE_CONTEXT = 1024  # tokens

@@ -58,11 +58,11 @@ class Case:
     name: str
     _: KW_ONLY
     one_tenant: bool = False  # both requests are the first tenant's
-    salt: str | None = None  # of the first request
+    salt: str | None = None  # `cache_salt` of the first request
     other_salt: str | None = None
-    user: str | None = None  # of both requests, and their prompt_cache_key
+    user: str | None = None  # `user` and prompt_cache_key of both requests
     other_name: str | None = None  # the other tenant's name; None: any
-    groups: tuple[str | None, str | None] = (None, None)  # of the first and of the other tenant
+    groups: tuple[str | None, str | None] = (None, None)  # of the first and of the other
     leaves: bool = False  # whether the other tenant has left its group before its request
     publishes: str | None = None  # EVERYONE or a group, who get the prompt's beginning
     expected: Expected = "nothing"  # the tokens that the other request may get from the cache

@@ -43,7 +43,7 @@ class Fixture:
     fields: dict[str, str]
     other_fields: dict[str, str]
     prompt: ProbePrompt
-    prefix_id: str | None  # of the published prefix
+    prefix_id: str | None  # id of the published prefix
     published: int  # number of published tokens at the prompt's beginning
 
 

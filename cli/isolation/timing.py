@@ -47,12 +47,12 @@ class Separation(msgspec.Struct, frozen=True, kw_only=True):
     is above 0 even for classes that are alike.
     """
 
-    samples: int  # samples of each class
+    samples: int  # number of samples of each class
     auc: float
     low: float
     high: float
     best_advantage: float
-    auc_of_tens: float | None  # if each guess averages ten victims
+    auc_of_tens: float | None  # AUC if each guess averages ten victims
     hit_median_s: float
     miss_median_s: float
 

@@ -21,7 +21,7 @@ from cli.isolation.eviction import EvictionFinding
 from cli.isolation.server import Reading
 from cli.isolation.timing import TimingFinding
 
-TOLERANCE = 0.03  # of an AUC around 0.5
+TOLERANCE = 0.03  # largest distance of an AUC from 0.5
 CONTROL_AUC = 0.95
 MOST_BITS = 0.05  # information per trial of the eviction test
 CONTROL_BITS = 0.5

@@ -39,8 +39,8 @@ _test = partial(plain_field, rich_help_panel="Tests")
 # Properties in which two tenants of one server cannot differ.
 _ABSENT = {"model": "one server serves one model", "adapter": "the server has no adapters"}
 REPORT = "/admin/isolation/report"
-# With --quick: seconds until all tests end, followed by the cleanup. Of any time limit, the
-# paired tests end at one part, and the timing test at the next.
+# With --quick: seconds until all tests end, followed by the cleanup. The paired tests end at the
+# first share of any time limit, the timing test at the second share.
 _QUICK_S, _UNTIL_COMPARED, _UNTIL_TIMED = 75.0, 0.6, 0.8
 _PART = 3  # a prompt of the timing test takes at most 1 / 3 of the device
 

@@ -34,7 +34,7 @@ class FoundRate(msgspec.Struct, frozen=True, kw_only=True):
 
     share: float  # share of requests that have to meet the SLO
     highest: float | None  # the highest rate that met the SLO; None: no rate did
-    lowest_missed: float | None  # the lowest rate that missed it; None: no rate did
+    lowest_missed: float | None  # the lowest rate that missed the SLO; None: no rate did
     seconds: float  # duration of the search
     probes: list[RateProbe]
 

@@ -33,11 +33,11 @@ class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
     cached_tokens: int | None  # None: the server did not report them
     hit_rate: float | None  # cached share of all prompt tokens
     ttft_s: Summary | None
-    tpot_s: Summary | None  # per request: from first to last chunk / (output tokens - 1)
+    tpot_s: Summary | None  # per request: time from first to last chunk / (output tokens - 1)
     itl_s: Summary | None  # gaps between chunks
     e2e_s: Summary | None
     arrivals_per_s: float | None = None  # None: a closed loop; infinite (null): all at once
-    waited_s: Summary | None = None  # from arrival to sending; None: a closed loop
+    waited_s: Summary | None = None  # seconds from arrival to sending; None: a closed loop
     goodput: Goodput | None = None  # None: no SLO was given
 
 

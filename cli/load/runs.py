@@ -34,7 +34,7 @@ class SizedLoad:
     arrivals: ArrivalFlags
     seed: int
     slo: Slo | None
-    sizes: Mapping[int, RequestSize] | None = None  # sizes from a data set, by their places in it
+    sizes: Mapping[int, RequestSize] | None = None  # a data set's sizes, by place
 
     @property
     def every_chunk(self) -> bool:

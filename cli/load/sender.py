@@ -45,7 +45,7 @@ class RequestOutcome:
     output_tokens: int = 0
     error: str | None = None
     sent_at: float = 0.0  # seconds of the sender's clock
-    waited_s: float = 0.0  # from arrival to sending; part of `ttft_s` and `e2e_s`
+    waited_s: float = 0.0  # seconds from arrival to sending; part of `ttft_s` and `e2e_s`
     output_characters: int = 0
 
     @property

@@ -33,7 +33,7 @@ def _together(tenants: Sequence[Counts]) -> Counts:
 
 
 def _added(one: Any, other: Any) -> Any:
-    """Sum all numbers; names and ids come from the first entry."""
+    """Sum all numbers of the tenants' entries; names and ids come from the first entry."""
     if isinstance(one, dict) and isinstance(other, dict):
         both = {name: _added(one[name], other[name]) for name in one if name in other}
         return {**other, **one, **both}

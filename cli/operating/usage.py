@@ -116,7 +116,7 @@ def _named(row: dict[str, Any], names: Mapping[str, str]) -> str:
 
 def _usage(day: str, whose: str, counts: dict[str, Any]) -> tuple[str, ...]:
     saved_ms = counts["saved_ms"]
-    # Empty if it was not measured.
+    # An empty cell if no row has the count.
     saved_s = "" if saved_ms is None else _short(round(saved_ms / 1000, 3))
     return (
         day,

@@ -32,13 +32,13 @@ class CachePlan:
     disk_tokens: int
     host_break_even_tokens: int | None  # from this length on loading takes no longer than computing
     disk_break_even_tokens: int | None
-    prefill_tokens_per_s: float  # for prompts of 4,096 tokens
+    prefill_tokens_per_s: float  # prefill rate for prompts of 4,096 tokens
     host_tokens_per_s: float
     disk_tokens_per_s: float
     costs: ModelCosts
     requests: BatchCosts
-    weights: list[WeightsFit]  # in each format that is served
-    kv: list[KvFit]  # in the requested type and in narrower types
+    weights: list[WeightsFit]  # the fit of each format that is served
+    kv: list[KvFit]  # the fit of the requested type and of narrower types
     windows: WindowFit | None  # None: every layer attends to the whole context
     rank: RankFit | None = None  # with --tensor-parallel: each rank's part
     pipeline: PipelineFit | None = None  # with --pipeline-parallel: the stages' parts
@@ -46,7 +46,7 @@ class CachePlan:
     # Formats that fit only with some weights in host memory.
     with_offload: list[OffloadFit] = field(default_factory=list)
     not_served: str | None = None  # the error with which a start would end; None: served
-    context_tokens: int | None = None  # of the model; None: not served, or unknown
+    context_tokens: int | None = None  # the model's context; None: not served, or unknown
 
 
 def make_plan(

@@ -27,8 +27,8 @@ from engine.models.weight_formats.plain import PLAIN
 from storage.kv_layout import FP8, ITEM_BYTES, KvLayout
 from storage.stage import Stage
 
-BLOCK_SIZE = 16  # arbitrary: a token's bytes do not depend on it
-DEFAULT_DTYPE = "bfloat16"  # of a checkpoint without a dtype, as a GPU computes it
+BLOCK_SIZE = 16  # arbitrary: the block size does not change a token's bytes
+DEFAULT_DTYPE = "bfloat16"  # dtype of checkpoints that give none, as a GPU computes them
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class DecoderCounts:
     tables: int  # 1 if input and output share a table
     dtype: str
     kv: KvLayout
-    weight_format: WeightFormat = PLAIN  # of the layers' matrices; tables are always plain
+    weight_format: WeightFormat = PLAIN  # format of the layers' matrices; tables are always plain
     num_ranks: int = 1  # the ranks that divide the output table
     has_input: bool = True  # the first stage has the input embeddings
     has_output: bool = True  # the last stage has the output table

@@ -25,7 +25,7 @@ class ModelCosts:
     """The costs of a model: parameters and FLOPs."""
 
     parameters: int
-    active_parameters: int  # used per token: fewer than all in mixtures of experts
+    active_parameters: int  # parameters used per token: fewer than all in mixtures of experts
     layer_parameters: int  # of all layers
     layers: int
     rule_of_thumb: int  # 12 L d^2, for all layers
@@ -43,11 +43,11 @@ class BatchCosts:
     prompt_tokens: int
     output_tokens: int
     kv_bytes: int
-    prompt_flops: int  # of one prompt
-    ttft_ms: float  # until all prompts are computed
-    tpot_ms: float  # at half of the output length
+    prompt_flops: int  # FLOPs of one prompt
+    ttft_ms: float  # time until all prompts are computed
+    tpot_ms: float  # time per output token at half of the output length
     request_ms: float
-    output_tokens_per_s: float  # of all requests while they decode
+    output_tokens_per_s: float  # rate of all requests while they decode
     copy_ms: float = 0.0  # time per step to copy weights from host memory
 
 

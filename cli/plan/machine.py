@@ -39,7 +39,7 @@ class ModelShape(msgspec.Struct, frozen=True):
 
     parameters: float = 8.03e9  # parameters used per token
     kv_bytes_per_token: int = 131072
-    attention_flops: float = 524288.0  # for one token and one earlier position
+    attention_flops: float = 524288.0  # FLOPs for one token and one earlier position
     step_bytes: float = 15.01e9  # weights read by a decode step of many rows
     row_bytes: float | None = None  # weights read for a single row; None: `step_bytes`
     windows: tuple[WindowShape, ...] = ()  # layers with a window; included in the totals
@@ -75,11 +75,11 @@ class ModelShape(msgspec.Struct, frozen=True):
 class MachineModel(msgspec.Struct, frozen=True):
     """The rates at which a machine computes and copies."""
 
-    tflops: float = 600.0  # reached by prefill, below the data sheet's
+    tflops: float = 600.0  # rate reached by prefill, below the data sheet's
     host_gb_s: float = 48.0
     disk_gb_s: float = 3.0
-    start_ms: float = 10.0  # of any request, before its first token
-    device_gb_s: float = 3700.0  # reached by decode, below the data sheet's
+    start_ms: float = 10.0  # latency of any request before its first token
+    device_gb_s: float = 3700.0  # rate reached by decode, below the data sheet's
 
     def prefill_seconds(self, shape: ModelShape, tokens: int, behind: int = 0) -> float:
         """Estimate the seconds to compute `tokens` tokens after `behind` cached tokens."""

@@ -15,7 +15,7 @@ from cli.plan.machine import MachineModel
 from cli.plan.options import MemoryFlags
 from engine.offload.placement import Placement, place, step_seconds
 
-STEP_TOKENS = 8192  # of a prefill step, an engine's default on a GPU
+STEP_TOKENS = 8192  # tokens of a prefill step, an engine's default on a GPU
 
 
 def placement_of(decoder: DecoderCounts, memory: MemoryFlags) -> Placement | None:

@@ -25,7 +25,7 @@ from engine.models.stages import layer_bytes, split_layers
 from storage.kv_layout import ITEM_BYTES
 from storage.stage import Stage
 
-CHUNK_TOKENS = 8192  # of all stages' steps under way together, an engine's default on a GPU
+CHUNK_TOKENS = 8192  # tokens of all steps under way together, an engine's default on a GPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,9 @@ class StageFit:
 
     first_layer: int
     last_layer: int
-    weight_bytes: int  # of all ranks of the stage
+    weight_bytes: int  # weights of all ranks of the stage
     kv_bytes_per_token: int
-    step_ms: float  # for its part of the requests, at half of the output length
+    step_ms: float  # step time for its requests, at half of the output length
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ class WindowFit:
     windows: tuple[int, ...]  # distinct window sizes in tokens
     layers: int  # layers that have a window
     sequence_tokens: int
-    device_tokens: int  # in sequences of so many tokens
-    device_tokens_at_most: int | None  # in ever longer sequences; None: all layers have windows
+    device_tokens: int  # tokens that fit in sequences of so many tokens
+    device_tokens_at_most: int | None  # in ever longer ones; None: all layers have windows
 
 
 def window_fit(

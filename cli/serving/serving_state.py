@@ -98,15 +98,15 @@ Action = StartChild | Terminate | Drain | Kill | Announce | Say
 class ChildPatience:
     """The time limits of one child, in seconds."""
 
-    stop_s: float  # until the child has stopped: its own grace and a margin
-    silent_s: float  # until a silent child must answer again
+    stop_s: float  # seconds until the child has stopped: its own grace and a margin
+    silent_s: float  # seconds until a silent child must answer again
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
     """The supervisor's limits, in seconds and counts."""
 
-    backoff: Backoff = Backoff()  # between restarts of a child that dies
+    backoff: Backoff = Backoff()  # delays between restarts of a child that dies
     max_unready_runs: int = 3  # deaths of a child that was never ready: it will not recover
     hopeless_status: int = 2  # exit status of a child that cannot start
     refused_status: int = 3  # exit status of an engine that can never serve this model
@@ -114,7 +114,7 @@ class Policy:
     gateway: ChildPatience = ChildPatience(stop_s=35.0, silent_s=30.0)
     # The gateway waits for an engine before it reports that the engine does not answer.
     engine: ChildPatience = ChildPatience(stop_s=10.0, silent_s=5.0)
-    hurry_s: float = 5.0  # for the gateway to end its streams with an error
+    hurry_s: float = 5.0  # seconds for the gateway to end its streams with an error
 
     def patience(self, name: ChildName) -> ChildPatience:
         """Return the time limits of this child."""
@@ -129,7 +129,7 @@ class ChildState:
     ready: bool = False
     silent: bool = False  # the child was ready, lives, and does not answer
     started_at: float = 0.0
-    has_been_ready: bool = False  # in any run
+    has_been_ready: bool = False  # whether the child was ready in any run
     short_runs: int = 0  # short runs in a row
     unready_runs: int = 0  # runs in a row that were never ready
     engine_id: str | None = None  # the engine's id in the present run

@@ -43,7 +43,7 @@ class Supervised(msgspec.Struct, frozen=True, kw_only=True):
     greeting: str
     data_dir: str
     address: ServerAddress
-    directory: str  # for sockets; locked by this process, and removed at the end
+    directory: str  # the sockets' directory; locked by this process, and removed at the end
 
 
 def become_supervisor(supervised: Supervised) -> NoReturn:

@@ -66,8 +66,8 @@ class WatchedChild:
     commands: Mapping[ChildName, Sequence[str]]  # of the gateway and the engines
     probe: Callable[[], Awaitable[Probed]]  # must not raise
     policy: Policy = field(default_factory=Policy)
-    poll_s: float = 0.2  # between two probes
-    rest_s: float = 1.0  # between two probes while all children answer
+    poll_s: float = 0.2  # seconds between two probes
+    rest_s: float = 1.0  # seconds between two probes while all children answer
 
 
 class Watch:

@@ -62,7 +62,7 @@ class ServedRequest(NamedTuple):
     from_device: int
     from_host: int
     from_disk: int
-    waited_s: float  # for copies
+    waited_s: float  # seconds of waiting for copies
     fetched: int = 0  # tokens from another replica
 
     @property

@@ -129,8 +129,8 @@ class ReplicaSet:
         self._replicas = {one.name: one for one in replicas}
         self._sources: Sources = {n: n for n in self._replicas} if costs.fetch_gb_s else NO_SOURCES
         self._costs = costs
-        self.served: list[ServedRequest] = []  # in order; fetched tokens are not in it
-        self.ttft_s: list[float] = []  # of each request, queues included
+        self.served: list[ServedRequest] = []  # requests in order, without their fetched tokens
+        self.ttft_s: list[float] = []  # TTFT of each request, queues included
         self.remote_prefills = 0
 
     def run(self, admitted: Sequence[KeyedRequest], advance: Callable[[int], None]) -> None:

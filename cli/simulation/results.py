@@ -54,13 +54,13 @@ class SimulationReport:
     requests: int
     input_tokens: int
     token_hit_rate: float
-    compute_saved: float  # share of the FLOPs of prefill without a cache
+    compute_saved: float  # saved share of the FLOPs that prefill takes without a cache
     by_tier: dict[str, float]
     by_tenant: dict[str, HitRates]
     moved_bytes: dict[str, MovedBytes]
     too_long: int  # prompts that did not fit the device tier
-    ttft_ms: Summary | None  # estimated
-    ttft_without_cache_ms: Summary | None  # estimated
+    ttft_ms: Summary | None  # estimated times
+    ttft_without_cache_ms: Summary | None  # estimated times
     blocks_per_second: float  # replayed blocks per second
     by_size: list[Point]
 

@@ -46,14 +46,14 @@ class Gaps:
 
 @dataclass(frozen=True, slots=True)
 class RoutedTrace:
-    """The result of a trace on replicas behind one router. Times include queues."""
+    """The results of a trace on replicas behind one router. Times include queues."""
 
     router: str
     token_hit_rate: float  # includes fetched tokens
     of_one_cache: float  # ratio to the hit rate of one cache as large as all
-    imbalance: float  # prompt tokens that the busiest replica computed / the mean
-    ttft_ms: Summary | None  # estimated
-    gaps_ms: Gaps | None = None  # estimated
+    imbalance: float  # prompt tokens computed by the busiest replica / by the mean replica
+    ttft_ms: Summary | None  # estimated times
+    gaps_ms: Gaps | None = None  # estimated gaps
     fetched: float = 0.0  # share of all prompt tokens that came from other replicas
     remote_prefills: float = 0.0  # share of requests whose prompt another replica computed
 
@@ -76,7 +76,7 @@ class RoutedReport:
     router: str
     by_router: list[RoutedTrace]
     by_size: list[RoutedPoint]
-    together: SimulationReport  # of the chosen router
+    together: SimulationReport  # report of the chosen router
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class Replicas:
     policy: PolicyName
     costs: Costs
     session_blocks: int  # leading blocks by which the session router knows a session
-    seconds_per_block: Mapping[Way, float] | None  # of copies; None: copies end at once
+    seconds_per_block: Mapping[Way, float] | None  # copy times; None: copies end at once
     partition: EqualParts | None
     gateways: int = 1  # gateways, each with its own router
 

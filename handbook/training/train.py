@@ -93,7 +93,7 @@ class Optimizers:
 
 
 def learning_share(progress: float, warmup: float) -> float:
-    """Return the share of the peak rate at `progress` in [0, 1]: linear rise, half a cosine."""
+    """Return the share of the peak learning rate at `progress` in [0, 1]."""
     if progress < warmup:
         return progress / warmup
     rest = min(1.0, (progress - warmup) / (1 - warmup))

@@ -98,7 +98,7 @@ class PeerRows:
 
         On CUDA to be called on a stream that does not wait for these kernels.
         """
-        self.turns.fill_(_ABANDONED)  # first: the writes below release kernels that then read it
+        self.turns.fill_(_ABANDONED)  # first: the writes below release kernels that read the turns
         self.own.zero_()
 
 

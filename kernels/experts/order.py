@@ -23,8 +23,8 @@ from kernels.launch.dependent_launch import dependent_launch, launch_dependents_
 from kernels.launch.rounding import cdiv, next_power_of_2
 
 _CHUNKS_AT_ONCE = 64  # chunks whose counts are added at once
-COUNTED_ALONE = 512  # up to so many pairs, each program counts all of them
-# For up to so many pairs: the pairs that a program places.
+COUNTED_ALONE = 512  # each program counts all pairs, up to so many
+# (pairs, chunk): for up to so many pairs a program places a chunk of pairs.
 CHUNKS = ((16, 16), (COUNTED_ALONE, 128), (8192, 128))
 _LARGEST_CHUNK = 512
 

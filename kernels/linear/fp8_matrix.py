@@ -13,7 +13,7 @@ from torch import Tensor
 from kernels.e4m3 import fits, rounded
 
 BLOCK = 128
-LEAST_SCALE = 1e-12  # for a channel of zeros
+LEAST_SCALE = 1e-12  # scale of a channel of zeros
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from kernels.launch.row_warps import row_warps
 GROUP = 128  # columns that share a scale
 LEAST_TOKEN_SCALE = 1.0 / (LARGEST * 512.0)
 LEAST_OF_GROUP = 1e-10
-MOST_WARPS = 32  # of a program that computes a row
+MOST_WARPS = 32  # warps of a program that computes a row
 
 Scaling = Literal["token", "group"]
 

@@ -26,7 +26,7 @@ from kernels.linear import fp8_rows
 from kernels.linear.fp8_rows import Fp8Rows, Scaling, store_scaled
 from kernels.norms.gate import Gate
 
-FP8_WARPS = 16  # of a program with a row: few enough that others run beside it
+FP8_WARPS = 16  # warps of a program for a row: few, so that other programs run beside it
 _COLUMNS = 1024
 
 # Multiplies by the reciprocal; may flush numbers that are negligible beside 1.

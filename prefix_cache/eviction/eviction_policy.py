@@ -46,7 +46,7 @@ class EvictionPolicy(ABC):
         """
 
     def admits(self, node: Node, victim: Node) -> bool:
-        """Return whether `node`, pushed down a tier, may have the room of `victim` there."""
+        """Return whether `node`, pushed down a tier, may take the room of `victim` in that tier."""
         return self.sort_key(victim) < self.sort_key(node)
 
     def fresh(self) -> EvictionPolicy:
@@ -143,7 +143,7 @@ class Candidates:
         return None if chosen is None else chosen[0]
 
     def choose(self, owner: str, wanted: int, more: int) -> tuple[Node, int] | None:  # noqa: ARG002 - quotas ask
-        """Return the leaf to evict first, and how many of its blocks; None if there is no leaf.
+        """Return the leaf to evict first, and how many of its blocks; None if no leaf is left.
 
         `owner` ("": none in particular) wants room for `more` blocks that it does not hold yet; up
         to `wanted` blocks are to be evicted now.

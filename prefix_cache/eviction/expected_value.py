@@ -28,7 +28,7 @@ class ReuseTable:
     """Table of how often blocks used n times were used again, n = 1, 2, ... and "many"."""
 
     def __init__(self, most: int = 6, trust: float = 30.0) -> None:
-        """Count a number of uses separately once `trust` blocks have been seen with it."""
+        """Count uses separately for each number of uses seen with at least `trust` blocks."""
         self._most = most
         self._trust = trust
         self._stamped = [0.0] * (most + 1)
@@ -46,7 +46,7 @@ class ReuseTable:
         self._all_again += blocks
 
     def chance(self, uses: int) -> float:
-        """Estimate how likely a block used `uses` times is to be used again."""
+        """Estimate the probability that a block used `uses` times is used again."""
         uses = uses if uses < self._most else self._most
         mean = self._all_again / self._all_stamped
         return (self._again[uses] + self._trust * mean) / (self._stamped[uses] + self._trust)
@@ -57,7 +57,7 @@ class Ghost:
     """A ghost: a run of blocks evicted together, found by the key of its first block."""
 
     keys: bytes
-    uses: int  # requests that had read or computed it
+    uses: int  # requests that had read or computed the run
 
     def common_blocks(self, keys: bytes) -> int:
         """Count the leading blocks that this ghost has in common with a run."""
@@ -137,7 +137,7 @@ class ExpectedValue(EvictionPolicy):
 
     def __init__(self, patience: float = 4.0, insertion_penalty: float = 6.0) -> None:
         self.clock = 0  # blocks that have entered the tree so far
-        self.live = 0  # blocks in the tree, about its capacity once it is full
+        self.live = 0  # blocks in the tree, about the capacity of a full tree
         self._patience = patience
         self._insertion_penalty = insertion_penalty
         self._table = ReuseTable()

@@ -1,4 +1,4 @@
-"""Usage of a tier by each owner beside its quota, and so the owner that loses blocks first.
+"""Usage of a tier by each owner against its quota, which decides whose blocks go first.
 
 When an owner needs more blocks than are free, they are taken from the first of these classes:
 
@@ -46,7 +46,7 @@ class Rank(NamedTuple):
 
     sort: Class
     held: float  # blocks held divided by weight, negated
-    is_other: bool  # False for the owner who needs the room: of two equal ranks it comes first
+    is_other: bool  # False for the owner who needs the room: first of two equals
     owner: str
 
 
@@ -166,7 +166,7 @@ class QuotaUsage:
         return self.quotas.get(owner, DEFAULT).weight
 
     def _rescale(self) -> None:
-        """Scale the floors down so that their sum fits beside the published blocks."""
+        """Scale down all floors so that they fit beside the published blocks."""
         room = (self.total - self.held.get(PUBLISHED, 0)) / max(self.total, 1)
         scale = min(1.0, room / self._floors) if self._floors > 1e-9 else 1.0
         if scale != self.scale:

@@ -24,7 +24,7 @@ class Quota:
     """
 
     floor: float = 0.0  # share that other owners cannot take away
-    ceiling: float = 1.0  # most that it may hold, beyond blocks that its sequences use
+    ceiling: float = 1.0  # most blocks (share) beyond those that its sequences use
     weight: float = 1.0  # of the room above the floors, relative to other weights
 
     def __post_init__(self) -> None:

@@ -71,7 +71,7 @@ class Leasing:
         if wanted > capacity.allocator.num_free and (
             wanted > capacity.obtainable - self._ref_counts.cost(at)
         ):
-            return None  # it will not fit even when all copies have ended
+            return None  # the request will not fit even after all copies have ended
         node = self._ref_counts.split_at(at)
         self._ref_counts.inc_ref(node)
         is_apart = capacity.is_partitioned(owner)
@@ -197,7 +197,7 @@ class Leasing:
 
 
 def _block_ids(node: Node, fresh: BlockIds) -> BlockIds:
-    """Return the slots of all positions up to the node's end, then `fresh`."""
+    """Return the slots of all positions up to the node's end, followed by the slots `fresh`."""
     parts = [fresh]
     while node.parent is not None:
         parts.append(node.edge.block_ids)

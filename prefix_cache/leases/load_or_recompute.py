@@ -31,7 +31,7 @@ WEIGHT = 0.2  # of a new measurement in the running mean
 
 
 class PrefillTimes(Protocol):
-    """Seconds of computing prompts, predicted from those measured."""
+    """Predictions of prefill times, in seconds, from measured prefill times."""
 
     @property
     def is_measured(self) -> bool:

@@ -20,7 +20,7 @@ class Reason(Enum):
     COPIED = "copied"  # a copy remains in a slower tier
     DOUBLE = "double"  # a copy remains in a faster tier
     NO_ROOM = "no_room"  # the last copy; the tier below had no room or does not exist
-    UNEARNED = "unearned"  # the last copy; the block was never asked for again, so no disk for it
+    UNEARNED = "unearned"  # the last copy; the block was never reused, so it does not go to disk
     BUSY = "busy"  # the last copy; the disk had too many writes under way
     UNKEPT = "unkept"  # the last copy; an earlier copy to the tier below had failed
     URGENT = "urgent"  # the last copy; a running sequence needed the room at once
@@ -63,7 +63,7 @@ class EvictionLog:
         self.loaded = dict.fromkeys(Tier, 0)  # copied up from a tier
         self.failed = dict.fromkeys(Tier, 0)  # failed copies into a tier
         self.evicted: Counter[Eviction] = Counter()
-        # Device blocks evicted for an owner (whoever owned them), and evicted from it (for anyone).
+        # Device blocks evicted for an owner (caused), and of that owner (suffered).
         self.caused: Counter[str] = Counter()
         self.suffered: Counter[str] = Counter()
         self._last: deque[EvictionEntry] = deque(maxlen=LOG_LENGTH)

@@ -39,7 +39,7 @@ class InFlight:
         self._moves: list[Move] = []
         self._records: dict[Move, BlockRecord] = {}
         self._erase: list[int] = []
-        # By tier, read only: copies under way that free room in it, and copies into it.
+        # By tier, read only: copies under way that free room in the tier, and copies into the tier.
         self.leaving = dict.fromkeys(Tier, 0)
         self.arriving = dict.fromkeys(Tier, 0)
         self.disk_writes: Counter[str] = Counter()  # copies to disk under way, by owner

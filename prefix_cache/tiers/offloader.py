@@ -120,7 +120,7 @@ class Offloader:
         return True
 
     def save(self, node: Node, blocks: int) -> int:
-        """Start to copy up to `blocks` blocks of `node` to disk, the first blocks not there.
+        """Start to copy up to `blocks` blocks of `node` to disk, the first blocks not on disk.
 
         They stay where they are. On disk only blocks are evicted for them that lie nowhere else and
         that the policy values less. Returns how many copies were planned.

@@ -98,7 +98,7 @@ class Removals:
         return True
 
     def forget_below(self, node: Node, tier: Tier, reason: Reason) -> None:
-        """Forget the lower tier's copies of those of the node's blocks that a faster tier has."""
+        """Forget the lower-tier copies of the node's blocks that also lie in a faster tier."""
         states = node.edge.states
         places = np.flatnonzero((states & BIT[tier] != 0) & (states & ABOVE[tier] != 0))
         if len(places):

@@ -53,7 +53,7 @@ class BlockAllocator:
         return ids.astype(np.int32)
 
     def reserve(self, ids: BlockIds) -> None:
-        """Allocate exactly these ids; raise InvariantBroken, and take none, if any is not free."""
+        """Allocate exactly these ids, or none: raise InvariantBroken if any of them is not free."""
         if not self._is_free[ids].all():
             raise InvariantBroken(f"a block of {ids.tolist()} is taken twice")
         self._is_free[ids] = False

@@ -63,7 +63,7 @@ class ChangeLog:
         self._note(Kind.REMOVED, None, keys)
 
     def take(self) -> list[TreeChange] | None:
-        """Return the changes since the last call; None if there were too many to keep."""
+        """Return the changes since the last call; None if too many changes had to be kept."""
         changes, is_known = self._changes, self._num_keys <= self._most_keys
         self._changes, self._num_keys = [], 0
         if not is_known:

@@ -32,7 +32,7 @@ from prefix_cache.tree.residency import (
 )
 from storage.move import DEVICE_TIER, DISK_TIER, HOST_TIER, Tier
 
-BlockIds = npt.NDArray[np.int32]  # slots of one tier
+BlockIds = npt.NDArray[np.int32]  # slots in one tier
 
 Places = npt.NDArray[np.intp]
 ROW = {DEVICE_TIER: 0, HOST_TIER: 1, DISK_TIER: 2}

@@ -21,10 +21,10 @@ COMING = IN_FLIGHT * DEVICE
 class Whereabouts:
     """Blocks of a prefix by tier, in their order along the prefix from position 0."""
 
-    device: int  # on the device
-    coming: int  # being copied to the device
-    host: int  # in the host, not in a faster tier
-    disk: int  # on disk only
+    device: int  # blocks on the device
+    coming: int  # blocks being copied to the device
+    host: int  # blocks in the host, not in a faster tier
+    disk: int  # blocks on disk only
 
     @property
     def total(self) -> int:
@@ -49,7 +49,7 @@ class PrefixMatch:
 
     at: Position
     found: Whereabouts
-    trims: int  # of the last node
+    trims: int  # `Node.trims` of the last node
 
     @classmethod
     def of(cls, at: Position) -> PrefixMatch:

@@ -66,12 +66,12 @@ class Transfer:
     nodes: list[Node] = field(repr=False)
     for_owner: str  # the owner that needs the freed slots, or the blocks
     makes_room: bool  # the blocks leave `source` as soon as they lie in `target`
-    moves: list[Move]  # in order of position
+    moves: list[Move]  # copies in order of position
     open: int  # copies that have not ended
     # Copies to the device whose blocks steps may read: steps wait for missing layers themselves.
     is_released: bool = False
     missed: set[int] = field(default_factory=set)  # positions of blocks that have not arrived
-    lost: set[int] = field(default_factory=set)  # those whose source copy is damaged
+    lost: set[int] = field(default_factory=set)  # those with a damaged source copy
 
     def parts(self) -> list[tuple[Node, int, int]]:
         """Return each node with the places [start, end) of its blocks in this transfer."""
@@ -99,10 +99,10 @@ class Node:
     parent: Node | None = field(repr=False)  # None for the root alone
     last_used: float
     children: Children = field(default_factory=Children, repr=False)
-    leases: int = 0  # leases whose deepest node is this one
+    leases: int = 0  # leases whose deepest node is this node
     held_children: int = 0  # children that are held, detached children too
     attached: bool = True  # False: flushed or discarded; no match finds it any more
-    hits: int = 0  # requests that found it since it was added
+    hits: int = 0  # requests that found the node since it was added
     trims: int = 0  # times that blocks were removed from its end
     num_read: int = 0  # leading blocks that a request has found since they were added
     writer: str = ""  # the label of the request that wrote its blocks; "": no label
@@ -110,7 +110,7 @@ class Node:
     priority: float = 0.0  # the policy's own number, set when a request uses the node
     kept: bool = True  # False: copying it down has failed since its last use
     retained_until: float = 0.0  # evicted after other nodes until then; 0: never marked
-    retained_for: float = 0.0  # seconds from each use on
+    retained_for: float = 0.0  # retention in seconds from each use on
     transfers: list[Transfer] = field(default_factory=list)
     device_children: int = 0  # children whose first block is on the device
     upper_children: int = 0  # children whose first block is on the device or in the host

@@ -45,7 +45,7 @@ class NamespaceUse:
 
 
 def hit_blocks(node: Node) -> int:
-    """Rate how hot a node is: blocks that requests found in it."""
+    """Rate how hot a node is: blocks that requests found in the node."""
     return node.hits * node.edge.num_blocks
 
 
@@ -71,13 +71,13 @@ class Largest:
             heapq.heapreplace(self._heap, (score, next(self._numbers), node))
 
     def listed(self) -> list[Node]:
-        """List those of the nodes that are still in the tree, by their present scores."""
+        """List the offered nodes that are still in the tree, by their present scores."""
         return sorted((n for _, _, n in self._heap if n.attached), key=self._score, reverse=True)
 
 
 @dataclass(slots=True)
 class Surveyed:
-    """Counts of one survey so far."""
+    """The counts of one survey so far."""
 
     nodes: int = 0
     depth: int = 0  # nodes on the longest path

@@ -143,7 +143,7 @@ class DiskTier:
             self._process.send(wire.Forget(owner))
 
     def erase_unlisted(self) -> None:
-        """Do nothing: `scan` lists all sound records and erases the others."""
+        """Do nothing: `scan` lists all sound records and erases all other records."""
 
     def note_flushes(self, flushes: Sequence[str]) -> None:
         """Note that these flushes are done, once all slots to be erased before are erased.

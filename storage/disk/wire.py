@@ -45,7 +45,7 @@ class OpenRefusal(Enum):
 
     IN_USE = "in use"
     UNUSABLE = "unusable"
-    DISK_FULL = "disk full"  # no room to open the file, or it was removed to make room
+    DISK_FULL = "disk full"  # no room to open the file, or the file was removed to make room
 
 
 class DiskMessage(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -63,7 +63,7 @@ class Open(DiskMessage, frozen=True):
     """The first message: the file to open, and its bounds."""
 
     config: DiskConfig
-    num_slots: int | None  # the number of slots so far; None: as many as there is room for
+    num_slots: int | None  # slots in the file so far; None: as many as there is room for
     keep: bool  # False: the existing file is moved to quarantine
     staging: SharedSegment
     host: SharedSegment | None

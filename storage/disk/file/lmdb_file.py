@@ -135,7 +135,7 @@ class LmdbFile:
 
     @contextmanager
     def reading(self, slot: int) -> Iterator[StoredRecord | None]:
-        """Read `slot` within one transaction: keep it short. Raises FileDamaged."""
+        """Read `slot` within one short transaction. Raises FileDamaged."""
         key = _KEY.pack(slot)
         with self._while_mapped(), self._env.begin(buffers=True) as transaction:
             header = transaction.get(key, db=self._headers)

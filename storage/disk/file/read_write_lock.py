@@ -18,7 +18,7 @@ class ReadWriteLock:
 
     @contextmanager
     def shared(self) -> Iterator[None]:
-        """Hold the lock shared; waits while a thread holds it alone or waits to."""
+        """Hold the lock shared; waits while a thread holds it alone or waits to hold it alone."""
         with self._entrance:
             self._places.acquire()
         try:

@@ -42,7 +42,7 @@ class ScanRoom:
         if not self.head_room.is_kept():
             raise DiskFull(f"too little is left of the disk of {self.head_room.directory}")
         # Slots take high_water of the file. Half of the rest is for overwriting slots, which needs
-        # new pages before it frees the old ones, and half for erasing in time of need.
+        # new pages before it frees the old pages, and half for erasing records when space is short.
         spare = int(use.bound * (1 - self.head_room.high_water) / 2)
         if use.used + num_blocks * self.record_bytes + spare > use.bound:
             # Whether the disk leaves the file less room than its slots take.
