@@ -29,7 +29,7 @@ def chat(
     ] = None,
     max_tokens: Annotated[int, typer.Option(help="Most tokens of an answer.", min=1)] = 512,
 ) -> None:
-    """Talk to the model; after each turn it says what came from the cache, and how fast.
+    """Talk to the model; after each turn it shows the cached tokens and the speed.
 
     Each line of standard input is a turn; /exit or the end of the input ends the conversation.
     Answers are on standard output, numbers and the prompt on standard error.

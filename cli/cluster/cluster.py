@@ -51,7 +51,7 @@ DrainS = Annotated[
 
 
 def up(file: SettingsFile) -> None:
-    """Run engines on the machines of a Ray cluster, and say what becomes of them.
+    """Run engines on the machines of a Ray cluster, and print changes of their states.
 
     Ray chooses a machine for each engine, and another one when that is lost. Engines register
     themselves; gateways with --find-engines find them. Ctrl-C leaves engines running in a Ray that
@@ -85,7 +85,7 @@ def up(file: SettingsFile) -> None:
 
 
 def status(ray_address: RayAddress = "auto", json: Json = False) -> None:
-    """Show where each engine of a cluster runs, and how it is doing.
+    """Show the machine and the state of each engine of a cluster.
 
     Example:
 
@@ -99,7 +99,7 @@ def status(ray_address: RayAddress = "auto", json: Json = False) -> None:
 
 
 def down(ray_address: RayAddress = "auto", drain_s: DrainS = 300.0) -> None:
-    """End all engines of a cluster: each leaves the gateways and finishes what it has begun.
+    """End all engines of a cluster: each leaves the gateways and finishes its requests.
 
     Example:
 

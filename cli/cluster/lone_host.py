@@ -24,7 +24,7 @@ _EVERYWHERE = ("tcp://0.0.0.0:", "tcp://[::]:", "tcp://*:")
 
 
 def host_engine(config: EngineConfig, data_dir: Path, flags: RegisterFlags) -> int:
-    """Run the engine until it or a signal ends; return its exit status, 1 after a signal.
+    """Run the engine until its end or a signal; return its exit status, 1 after a signal.
 
     SIGTERM ends it within its grace, SIGUSR1 once it has nothing left. BadSetting.
     """

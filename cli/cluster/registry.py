@@ -48,7 +48,7 @@ def _flag(shared: Shared, error: Exception) -> str:
 
 
 def _redis(shared: Shared) -> Store:
-    """Open Redis without marking the installation: other parts of it may not exist."""
+    """Open Redis without marking the installation, whose other parts may not exist."""
     # Imported here: the client takes 0.2 s to load, and a single machine needs no Redis.
     from gateway.state.redis.identity import REDIS
     from gateway.state.redis.link import open_link

@@ -124,9 +124,9 @@ PUBLISHED_CASES = (
 
 
 def cells_of(tier: TierCase, *, each_entry: bool = True) -> list[Cell]:
-    """List every case at every entry point, or (`each_entry` false) every case at one of them.
+    """List every case at every entry point, or (`each_entry` false) at a single entry point.
 
-    The one differs from case to case, and for one case from tier to tier.
+    That entry point differs from case to case, and for a case from tier to tier.
     """
     cases = (*CASES, *PUBLISHED_CASES)
     if each_entry:

@@ -28,7 +28,7 @@ def audit(
         bool, typer.Option("--all", help="Also each change that verify-isolation made.")
     ] = False,
 ) -> None:
-    """Show what was changed over the admin routes, newest first.
+    """Show the changes made over the admin routes, newest first.
 
     What 'ratoon verify-isolation' made and removed, some hundred changes a run, is one row unless
     --all or --json asks for each.

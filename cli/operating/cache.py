@@ -47,7 +47,7 @@ def stats(
         bool, typer.Option("--all", help="Deleted tenants one by one, not together.")
     ] = False,
 ) -> None:
-    """Show what the cache holds, and its hit rates.
+    """Show the cache's content and hit rates.
 
     The hit rate is the share of prompt tokens that were found in the cache, over the last minute,
     the last ten minutes, and since the engine's start.

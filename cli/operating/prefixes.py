@@ -68,7 +68,7 @@ def create(
 
 
 def list_all(admin: AdminFlags) -> None:
-    """List what is published.
+    """List the published prefixes.
 
     Example:
 
@@ -78,7 +78,7 @@ def list_all(admin: AdminFlags) -> None:
 
 
 def show(admin: AdminFlags, prefix: PrefixArgument) -> None:
-    """Show one prefix, what was published, and, if it cannot be used, the reason.
+    """Show a published prefix: its content and, if it cannot be used, the reason.
 
     Example:
 

@@ -68,7 +68,7 @@ class Absences:
         self._looks = Counter[str]()
 
     def late(self, away: Iterable[str]) -> list[str]:
-        """Return the engines that are away now, for LATE_LOOKS polls so far."""
+        """Return the engines that have now been away for exactly LATE_LOOKS polls."""
         self._looks.update(names := sorted(away))
         return [name for name in names if self._looks[name] == LATE_LOOKS]
 

@@ -60,7 +60,7 @@ def limits(
         typer.Option(help="'batch' waits for 'interactive', within bounds.", show_default=False),
     ] = None,
 ) -> None:
-    """Show or change what a tenant may use; 0 removes a limit.
+    """Show or change a tenant's limits; 0 removes a limit.
 
     Examples:
 

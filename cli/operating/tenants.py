@@ -111,7 +111,7 @@ def canonical_prompts(
     tenant: TenantArgument,
     on: Annotated[bool, typer.Option("--on/--off", help="Whether they are.")],
 ) -> None:
-    """Choose whether what varies without meaning is taken out of a tenant's prompts.
+    """Choose whether variation without meaning is taken out of a tenant's prompts.
 
     Claude Code's billing header is left out of system prompts, and the keys that define a tool get
     one order. Nothing else is changed: not the order of tools, lists or arguments, and no text.

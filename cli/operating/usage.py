@@ -50,7 +50,7 @@ def usage(
         bool, typer.Option("--all", help="Deleted tenants one by one, not together by day.")
     ] = False,
 ) -> None:
-    """Show what tenants used, by key and day (UTC), and in all; by default of the last 31 days.
+    """Show tenants' usage by key and day (UTC), and in all; by default of the last 31 days.
 
     Tokens are computed, cached (and the seconds saved so), generated, written into the cache, and
     of those unread: no request has found them to this day. --json has exact numbers.

@@ -22,7 +22,7 @@ GIB = 1 << 30
 
 
 class WindowShape(msgspec.Struct, frozen=True):
-    """A decoder's KV and attention in layers that share one window, of so many tokens."""
+    """A decoder's KV and attention in all layers with an attention window of `tokens` tokens."""
 
     tokens: int
     kv_bytes_per_token: int

@@ -61,7 +61,7 @@ class Child:
 
     @classmethod
     async def start(cls, command: Sequence[str], on_line: OnLine) -> Child:
-        """Start `command`; both its outputs go to `on_line`. It dies with this process.
+        """Start `command`; both its outputs go to `on_line`. The child dies with this process.
 
         It has a session of its own: a Ctrl-C at the terminal reaches the parent alone, which
         then ends its children in order.

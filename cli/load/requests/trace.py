@@ -137,7 +137,7 @@ def _check(row: TraceRow, before: Request | None, block_size: int, where: str) -
 
 
 def _request(row: TraceRow, dense: dict[int, int]) -> Request:
-    """Make a request; ids are numbered by first appearance, so that any integers can be ids."""
+    """Number a request's ids by first appearance, so that any integers can be ids."""
     ids = [dense.setdefault(one, len(dense)) for one in row.hash_ids]
     return Request(
         at=row.timestamp / 1000,
