@@ -13,7 +13,7 @@ from engine.config import EngineConfig
 from engine.execution.runner import ModelRunner
 from engine.link.messages import SamplingParams
 from engine.main import main
-from engine.process import EXIT_CANNOT_START
+from engine.process import EXIT_NOT_SERVED
 from engine.scheduling.step_builder import row_of, step_of
 from engine.startup.loading import open_model
 from storage.host_pool import HostPool
@@ -188,7 +188,7 @@ def test_host_memory_is_given_back_where_the_model_cannot_be_opened(
         model_dir=str(tmp_path), socket=str(tmp_path / "socket"), device="cuda", host_cache_gib=0.25
     )
     before = block_memories()
-    assert main([msgspec.json.encode(config).decode()]) == EXIT_CANNOT_START
+    assert main([msgspec.json.encode(config).decode()]) == EXIT_NOT_SERVED
     assert "has neither" in caplog.text
     assert block_memories() == before
     pool = HostPool(2, 4096, torch.device("cuda"))
