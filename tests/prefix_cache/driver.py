@@ -170,9 +170,12 @@ class Driver:
         self.scene.cache.retain(sequence.lease, marked, seconds, now=self.scene.tick())
         if sequence.held.shares:
             chain = self.oracle.match(sequence.path, marked)
-            self.oracle.retain(chain, owner, seconds, self.scene.now)
-            while chain and self.oracle.entries[chain].owner != owner:
+            first = sequence.path.spans[-1][0]  # what comes before is published
+            self.oracle.retain(chain, owner, seconds, self.scene.now, first)
+            while len(chain) > first and self.oracle.entries[chain].owner != owner:
                 chain = chain[:-1]
+            if len(chain) <= first:
+                return
             keys = self.scene.keys(sequence.path, marked)
             self.marked[owner][keys[: 16 * len(chain)][-16:]] = chain
 

@@ -119,13 +119,13 @@ class Oracle:
         self.touch(held, now)
         return held
 
-    def retain(self, chain: Chain, owner: str, seconds: float, now: float) -> None:
-        """Keep the owner's blocks of `chain`, as far as they are here."""
+    def retain(self, chain: Chain, owner: str, seconds: float, now: float, first: int) -> None:
+        """Keep the blocks of `chain` that the owner has from `first` on."""
         for at in range(len(chain)):
             entry = self.entries.get(chain[: at + 1])
             if entry is None:
                 break
-            if entry.owner == owner:
+            if entry.owner == owner and at >= first:
                 is_kept = entry.kept_until > now
                 entry.kept_for = max(entry.kept_for, seconds) if is_kept else seconds
                 entry.kept_until = max(entry.kept_until, now + entry.kept_for)
