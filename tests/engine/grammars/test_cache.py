@@ -218,5 +218,5 @@ def test_the_check_finds_what_a_grammar_takes(vocabulary: Vocabulary) -> None:
     texts = ", ".join(f'"a value of some length, number {n}"' for n in range(2500))
     small = checked_over(ONE, vocabulary)
     large = checked_over(Grammar("json_schema", f'{{"enum": [{texts}]}}'), vocabulary)
-    assert 0 < small.num_bytes < LEAST_BYTES
+    assert small.num_bytes < LEAST_BYTES  # below 0 where other tests' memory is freed meanwhile
     assert 1 * MB < large.num_bytes < 10 * MB

@@ -131,7 +131,7 @@ async def test_a_stop_string_is_found_though_nobody_reads(
         request = stream(Asking("/v1/completions", body), key)
         await ask(slow, request, Pace(reads_at_most=0, leaves_after=2000), Random(0))
         [did] = engine.computed.values()
-        is_in_time = did.generated < 60
+        is_in_time = did.generated < 800  # as a rule 25; of one that nobody stops, all 825
         assert is_in_time is (kind is with_backlog)
 
 
