@@ -107,9 +107,8 @@ class GrammarCompiler:
         except EngineError as error:
             job.compilation.fail(error)
         except Exception as error:  # noqa: BLE001  without an end whoever asked would wait for ever
-            _log.error(
-                "a grammar is not compiled: %s", type(error).__name__
-            )  # the error's text may quote the grammar
+            # The error's text may quote the grammar.
+            _log.error("a grammar is not compiled: %s", type(error).__name__)
             job.compilation.fail(EngineFailure(f"a grammar could not be compiled: {error}"))
         finally:
             self._done(job)

@@ -67,9 +67,8 @@ class Prompt:
     blocks: int  # whole blocks that may be cached
     keys: Keys
     namespace: bytes = b""  # the request's own namespace, the last of its path
-    _marks: list[tuple[int, int]] | None = field(
-        default=None, repr=False
-    )  # computed at the first call of `marks`
+    # The result of `marks`, computed at its first call.
+    _marks: list[tuple[int, int]] | None = field(default=None, repr=False)
 
     def tokens_of(self, blocks: int) -> int:
         """Estimate the tokens of the prompt's first `blocks` blocks."""

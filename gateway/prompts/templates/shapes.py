@@ -18,9 +18,8 @@ from gateway.prompts.chats.forms import Tool
 from gateway.prompts.chats.messages import Message, Part, Reasoning, Text, ToolCall, ToolResult
 
 _WORD = re.compile(r"zq\d+qz")
-_PART = re.compile(
-    r"""\{['"]type['"]: ?['"](?:text|thinking)"""
-)  # the spelling of a list of parts that a template took for a text
+# The spelling of a list of parts that a template took for a text.
+_PART = re.compile(r"""\{['"]type['"]: ?['"](?:text|thinking)""")
 _LONGEST_LOOP = 6  # messages of a loop
 _BLANK = 16  # characters of a blank text that count: longer blanks are alike
 _NAME = "look_up"
