@@ -10,6 +10,7 @@
     exchange    blocks that engines fetch from each other
     grammars    constraints on the next token
     scheduling  which sequences are in the next step, and what its tokens mean
+    drafting    tokens to be verified, several in one step
     sequences   a request, with its blocks and its constraint
     ranks       several processes that compute a step together
     copies      copies between tiers beside the steps

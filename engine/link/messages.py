@@ -141,6 +141,8 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
     marks: tuple[Mark, ...] = ()  # marks in order of their tokens
     source: FetchSource | None = None  # engine to fetch uncached blocks from
     is_counted: bool = True  # the prompt counts as looked up; False: the other engine counts it
+    drafts: bool = True  # whether several tokens a step may be verified; the answer is the same
+    prediction: bytes = b""  # int32, little endian: tokens of an expected answer, to draft from
 
 
 class FlowQuota(msgspec.Struct, frozen=True, array_like=True):
@@ -218,6 +220,9 @@ class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
         return tuple(zip(ids, struct.unpack(f"<{count}f", self.top_values), strict=True))
 
 
+# Drafted and accepted tokens of a request by source (`engine.drafting.draft.DraftSource`).
+DraftCounts = dict[str, tuple[int, int]]
+
 # For each token of a prompt but the first.
 PromptLogprobs = tuple[TokenLogprobs, ...] | None
 
@@ -291,6 +296,7 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     engine_seconds: float = 0.0  # sum of its shares, by tokens, of its steps' seconds
     cache: WrittenAndRead = WrittenAndRead()
     prompt_logprobs: PromptLogprobs = None  # if no Tokens came before
+    drafts: DraftCounts = {}
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
@@ -304,6 +310,7 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
     computed_tokens: int = 0
     completion_tokens: int = 0
     cache: WrittenAndRead = WrittenAndRead()
+    drafts: DraftCounts = {}
 
 
 Event = Tokens | Finished | Failed

@@ -264,6 +264,7 @@ class Settler:
             engine_seconds=sequence.engine_seconds,
             cache=_written_and_read(sequence),
             prompt_logprobs=None if sequence.has_sent_tokens else _scores(sequence),
+            drafts=sequence.draft_counts,
         )
         return AddressedEvent(sequence.client, finished)
 
@@ -285,6 +286,7 @@ class Settler:
             computed_tokens=sequence.prompt_computed,
             completion_tokens=sequence.num_output,
             cache=_written_and_read(sequence),
+            drafts=sequence.draft_counts,
         )
         return AddressedEvent(client, told)
 

@@ -90,6 +90,8 @@ class Intake:
             source=request.source if request.use_cache else None,
             fetches_only=request.source is not None and request.source.only,
             constraint=self.constraint_of(request.sampling, request.flow),
+            drafts=request.drafts,
+            prediction=self._prediction(request.prediction),
         )
 
     def _prompt(self, data: bytes) -> TokenIds:
@@ -102,6 +104,15 @@ class Intake:
         if prompt.min() < 0 or prompt.max() >= self.vocab_size:
             raise InvalidRequest("the prompt has a token id outside of the vocabulary")
         return prompt
+
+    def _prediction(self, data: bytes) -> TokenIds | None:
+        """Return the tokens of an expected answer; their length is bounded like a prompt's."""
+        if not data:
+            return None
+        prediction = self._prompt(data)
+        if len(prediction) > self.max_model_len:
+            raise InvalidRequest("the prediction is longer than the context")
+        return prediction
 
     def _check_length(self, prompt_len: int, max_tokens: int) -> None:
         total = prompt_len + max_tokens

@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from engine.link.messages import (
+    DraftCounts,
     FetchSource,
     Loads,
     Mark,
@@ -85,6 +86,10 @@ class Sequence:
     added: list[tuple[int, int]] = field(default_factory=list)  # blocks, by released leases
     written_tokens: int = 0  # tokens that its released leases put into the cache under its label
     first_reads: dict[str, int] = field(default_factory=dict)  # tokens by label (`messages`)
+    drafts: bool = True  # whether tokens may be drafted for it
+    prediction: TokenIds | None = None  # tokens of an expected answer, to draft from
+    # Tokens drafted and accepted so far, by source (`engine.drafting.draft.DraftSource`).
+    draft_counts: DraftCounts = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.awaits_constraint = self.constraint is not None and not self.constraint.is_ready

@@ -1,0 +1,78 @@
+"""A draft, and the protocols of its sources and of their choice.
+
+A draft never changes an output: each of its tokens is sampled as without drafts, and the draft
+counts as far as it agrees. A wrong one costs time alone.
+
+Knows: token ids, where they come from. Does not know: how a draft is verified (`engine.step`).
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, Protocol
+
+from engine.sequences.sequence import Sequence
+
+# The sequence's own text; the cached tree below it; answers of its namespaces; the request's
+# `prediction`; tokens that its grammar forces; a head of the model.
+DraftSource = Literal["own", "tree", "answers", "prediction", "grammar", "head"]
+
+
+class Draft(NamedTuple):
+    """Tokens that probably follow the last known token of a sequence."""
+
+    token_ids: tuple[int, ...]
+    source: DraftSource
+
+
+class Drafter(Protocol):
+    """One source of drafts."""
+
+    def propose(self, sequence: Sequence, most: int) -> Draft | None:
+        """Return a draft of at most `most` tokens after the sequence's known tokens, or None."""
+        ...
+
+
+class Drafting(Protocol):
+    """Choice of the drafts of a step. One owner thread."""
+
+    def is_worth_waiting(self, decodes: list[Sequence]) -> bool:
+        """Return whether drafts are likely enough to settle the steps under way first.
+
+        A cheap look: the last token of these sequences may be pending.
+        """
+        ...
+
+    def propose(self, decodes: list[Sequence]) -> dict[Sequence, Draft]:
+        """Return the drafts to be verified in the next step, whose rows are `decodes`.
+
+        Only as long as verifying them pays. No sequence has a pending token.
+        """
+        ...
+
+    def settled(self, sequence: Sequence, draft: Draft, accepted: int) -> None:
+        """Learn how many leading tokens of a draft were accepted."""
+        ...
+
+    def ended(self, sequence: Sequence) -> None:
+        """Forget a sequence, which has ended or was preempted."""
+        ...
+
+
+class NoDrafts:
+    """No drafts at all; implements `Drafting`."""
+
+    def is_worth_waiting(self, decodes: list[Sequence]) -> bool:
+        """Return False."""
+        del decodes
+        return False
+
+    def propose(self, decodes: list[Sequence]) -> dict[Sequence, Draft]:
+        """Return no drafts."""
+        del decodes
+        return {}
+
+    def settled(self, sequence: Sequence, draft: Draft, accepted: int) -> None:
+        """Learn nothing."""
+
+    def ended(self, sequence: Sequence) -> None:
+        """Forget nothing."""
