@@ -4,8 +4,8 @@ A key is `sk-` and 256 random bits in url-safe base64. With that much entropy on
 is enough: the store holds HMAC-SHA256(pepper, key). The time of a lookup by that digest tells an
 attacker nothing, because digests cannot be chosen without the pepper.
 
-Keys that were not valid lately are looked up a few at a time: whoever makes up keys without end
-takes no more of the store, and keys that are in use do not wait for it.
+Keys that were never found here are looked up a few at a time: whoever makes up keys without end
+takes no more of the store, and keys that have been in use do not wait for it.
 
 Looked-up keys are remembered for a few seconds, so that authentication costs microseconds. A change
 made through this keyring is seen at once, and so is one that it is notified of (`forget`); any
@@ -21,6 +21,7 @@ import asyncio
 import base64
 import hashlib
 import hmac
+import math
 import re
 import secrets
 import time
@@ -45,7 +46,7 @@ KEY_BYTES = 32
 IDENTITY_TTL_S = 3.0
 OUTAGE_TTL_S = 60.0
 MAX_IDENTITIES = 10_000
-STRANGE_AT_ONCE = 4  # simultaneous lookups of keys that were not valid within OUTAGE_TTL_S
+STRANGE_AT_ONCE = 4  # simultaneous lookups of keys that were not found before
 REFUSED = "the API key is missing or not valid"  # the same message for every reason
 
 Identity = tuple[ApiKey, Tenant]
@@ -133,6 +134,7 @@ class Keyring:
         self._known: TtlCache[bytes, Identity] = TtlCache(IDENTITY_TTL_S, monotonic)
         self._unknown: TtlCache[bytes, bool] = TtlCache(IDENTITY_TTL_S, monotonic)
         self._while_away: TtlCache[bytes, Identity] = TtlCache(OUTAGE_TTL_S, monotonic)
+        self._issued: TtlCache[bytes, bool] = TtlCache(math.inf, monotonic)  # found, or made here
         self._strange = asyncio.Semaphore(STRANGE_AT_ONCE)
         self._changes = 0
 
@@ -158,6 +160,7 @@ class Keyring:
             expires_at=expires_at,
         )
         await self._store.create(record)
+        self._issued.put(record.digest, True)
         return IssuedKey(secret, record)
 
     async def rotate(self, key_id: str, *, overlap_s: float) -> IssuedKey:
@@ -228,7 +231,7 @@ class Keyring:
             return known
         if self._unknown.get(digest):
             return None
-        if self._while_away.get(digest) is not None:
+        if self._issued.get(digest):
             return await self._look_up(digest)
         async with self._strange:
             return await self._look_up(digest)
@@ -254,9 +257,11 @@ class Keyring:
         if found is None:
             self._unknown.put(digest, True)
             self._while_away.remove(digest)
+            self._issued.remove(digest)
         else:
             self._known.put(digest, found)
             self._while_away.put(digest, found)
+            self._issued.put(digest, True)
 
 
 def key_of(bits: bytes) -> str:

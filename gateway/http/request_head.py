@@ -83,12 +83,19 @@ class RunningRequest:
         self.used: RequestUse | None = None
         self.arrived = time.monotonic()
         self.error: GatewayError = shutting_down()  # of a cancellation by other parts
+        self.is_abandoned = False
         self.at_end = ExitStack()  # is closed when the request is over
 
     def cut_off(self, error: GatewayError) -> None:
         """End the request with `error`, unless it is being cut off already."""
         if self._task is not None and not self._task.cancelling():
             self.error = error
+            self._task.cancel()
+
+    def abandon(self) -> None:
+        """End the request without an answer, because its client has gone."""
+        self.is_abandoned = True
+        if self._task is not None:
             self._task.cancel()
 
 
@@ -115,11 +122,11 @@ class RequestHead:
         method, path = scope["method"], scope["path"]
         if path.endswith("/") and path != "/":
             scope["path"] = path[:-1]
-        if method == "HEAD":
-            scope = {**scope, "method": "GET"}
         running = scope[_KEY] = RunningRequest(
             asyncio.current_task(), _traceparent(scope), client_id_of(scope), method
         )
+        if method == "HEAD":
+            scope = {**scope, "method": "GET"}
         scope[_SEND] = send
         dialect = self._dialects.enter(scope, running.shown_id)
         cors = self._cors.fields(scope)
@@ -142,10 +149,11 @@ class RequestHead:
                 app = self._app if preflight is None else _Allowed(preflight)
                 await app(scope, receive, send_with_head)
             except asyncio.CancelledError:
-                running.refusal = running.error.code
-                if status is None:
-                    answer = error_response(scope, running.error)
-                    await answer(scope, receive, send_with_head)
+                if not running.is_abandoned:
+                    running.refusal = running.error.code
+                    if status is None:
+                        answer = error_response(scope, running.error)
+                        await answer(scope, receive, send_with_head)
             finally:
                 if self._access_log is not None:
                     entry = _entry(scope, running, status)
@@ -211,6 +219,17 @@ def tell_owner(scope: MutableMapping[str, Any], owner: str) -> None:
 def owner_told_to(scope: MutableMapping[str, Any], told: Callable[[str], None]) -> None:
     """Call `told` with the request's owner once the owner is known."""
     scope[_OWNER] = told
+
+
+def abandon_if_stranger(scope: MutableMapping[str, Any]) -> None:
+    """Abandon the request of a client that has gone, if no key of the request is known to be valid.
+
+    What it waits for would else be done for nobody: keys without end could be looked up before a
+    tenant's.
+    """
+    running: RunningRequest | None = scope.get(_KEY)
+    if running is not None and running.owner is None:
+        running.abandon()
 
 
 def body_send(scope: Scope) -> Send:

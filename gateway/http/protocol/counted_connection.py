@@ -23,6 +23,7 @@ from gateway.http.protocol.coalesced_head import CoalescedHead
 from gateway.http.protocol.holders import Holders
 from gateway.http.protocol.read_watch import ReadWatch
 from gateway.http.protocol.state import State
+from gateway.http.request_head import abandon_if_stranger
 from gateway.http.whole_answer import GatheredAnswers, let_gather
 
 _ASKED = (State.HEAD, State.BODY, State.ANSWERING)
@@ -83,10 +84,12 @@ class CountedConnection(HttpToolsProtocol):
         self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Remove the connection from the count of open connections."""
+        """Remove the connection from the count, and abandon a stranger's request."""
         self.holders.leave(self)
         self._reads.end()
         super().connection_lost(exc)
+        if self.scope is not None:
+            abandon_if_stranger(cast("Scope", self.scope))
 
     def on_message_begin(self) -> None:
         """Make a request's scope; its answer's bytes are counted while they wait for the client."""

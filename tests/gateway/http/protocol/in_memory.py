@@ -1,4 +1,4 @@
-"""A connection in memory, before an application that answers 200.
+"""A connection in memory, before an application that answers 200, or another.
 
 Knows: the connection as uvicorn would make it. No network; the clock is the event loop's.
 """
@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import uvicorn
+from starlette.types import ASGIApp
 from uvicorn.server import ServerState
 
 from gateway.config import Bounds
@@ -27,12 +28,13 @@ def connection_to(
     state: ServerState,
     kind: type[BoundedConnection] | None = None,
     *,
+    application: ASGIApp | None = None,
     keep_alive_s: int = 75,
     **settings: Any,
 ) -> Iterator[BoundedConnection]:
     """One of the connections of `state`; `settings` are the class's."""
     config = uvicorn.Config(
-        Application(),
+        application or Application(),
         log_config=None,
         access_log=False,
         lifespan="off",
