@@ -127,6 +127,17 @@ class ExchangeStats(msgspec.Struct, frozen=True, kw_only=True):
     sent_bytes: int = 0
 
 
+class DraftStats(msgspec.Struct, frozen=True, kw_only=True):
+    """Drafts of one source that were verified, and their tokens, since the start.
+
+    A verified row yields one token more than it accepts.
+    """
+
+    drafts: int = 0  # verified rows
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
+
+
 BlocksByReason = dict[str, dict[str, int]]
 """Blocks by tier and reason."""
 
@@ -192,5 +203,6 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     evictions: list[EvictionStats] = []  # as many evictions as requested, newest first
     pins: PinStats = PinStats()
     exchange: ExchangeStats = ExchangeStats()
+    drafts: dict[str, DraftStats] = {}  # by source (`engine.drafting.draft.DraftSource`)
     tensor_parallel: int = 1  # ranks of each stage; all of them run while the engine answers
     pipeline_parallel: int = 1  # pipeline stages

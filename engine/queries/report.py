@@ -58,6 +58,7 @@ def report(components: Components, tree_depth: int, evictions: int) -> EngineSta
         ],
         pins=components.pins.stats(),
         exchange=components.exchange.stats(),
+        drafts=dict(components.counters.drafts),
         tensor_parallel=components.welcome.tensor_parallel,
         pipeline_parallel=components.welcome.pipeline_parallel,
     )

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from engine.link.stats_messages import FlowStats, TierTokens, WindowStats
+from engine.link.stats_messages import DraftStats, FlowStats, TierTokens, WindowStats
 from prefix_cache.cache import PrefixCache
 from prefix_cache.eviction.quota_usage import OwnerUse
 
@@ -58,6 +58,7 @@ class EngineCounters:
         self.rows_left_out = 0  # rows whose masks were too late for their step
         self.generated_tokens = 0
         self.found = TierTokens()
+        self.drafts: dict[str, DraftStats] = {}  # verified drafts by source
         self._started = started
         self._max_flows = max_flows
         self._windows = WindowCounter()
@@ -84,6 +85,15 @@ class EngineCounters:
         """Count sampled tokens."""
         self.generated_tokens += tokens
         self._touch(flow).generated_tokens += tokens
+
+    def drafted(self, source: str, drafted: int, accepted: int) -> None:
+        """Count a verified draft of `drafted` tokens, of which the first `accepted` agreed."""
+        before = self.drafts.get(source, DraftStats())
+        self.drafts[source] = DraftStats(
+            drafts=before.drafts + 1,
+            drafted_tokens=before.drafted_tokens + drafted,
+            accepted_tokens=before.accepted_tokens + accepted,
+        )
 
     def windows(self, now: float) -> dict[str, WindowStats]:
         """Return the counters of each window, by its name."""

@@ -55,6 +55,7 @@ def joined_stats(found: Mapping[str, EngineStats], evictions: int) -> JoinedStat
         evictions=listed[:evictions],
         pins=_pins([part.pins for part in parts]),
         exchange=_exchange([part.exchange for part in parts]),
+        drafts=merged((part.drafts for part in parts), summed),
         replicas=dict(found),
         **{name: sum(getattr(part, name) for part in parts) for name in _COUNTS},
     )

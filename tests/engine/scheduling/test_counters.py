@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.link.stats_messages import TierTokens, WindowStats
+from engine.link.stats_messages import DraftStats, TierTokens, WindowStats
 from engine.scheduling.counters import OTHER_FLOWS, EngineCounters, WindowCounter
 from prefix_cache.cache import PrefixCache
 from tests.engine.rigs.rig import Rig, generate
@@ -123,3 +123,15 @@ def test_the_engines_report() -> None:
     assert stats.dropped_frames == 0
     rig.link.dropped_frames = 3
     assert rig.core.stats().dropped_frames == 3
+
+
+class TestDrafts:
+    def test_counts_by_source(self) -> None:
+        counters = EngineCounters(started=0.0)
+        counters.drafted("tree", 4, 4)
+        counters.drafted("own", 3, 0)
+        counters.drafted("tree", 2, 1)
+        assert counters.drafts == {
+            "tree": DraftStats(drafts=2, drafted_tokens=6, accepted_tokens=5),
+            "own": DraftStats(drafts=1, drafted_tokens=3, accepted_tokens=0),
+        }

@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from engine.link.interface import ReplicaHealth
 from engine.link.query_messages import MarkedPrefix, MarkedPrefixes
 from engine.link.stats_messages import (
+    DraftStats,
     EngineStats,
     EvictionStats,
     ExchangeStats,
@@ -67,7 +68,8 @@ def stats(**fields: Any) -> EngineStats:
     pins = PinStats(most=9, claimed=2, pinned={"p": 2})
     fetched = {"tcp": FetchStats(fetches=2, failed=1, blocks=3, bytes=48, seconds=0.5)}
     exchange = ExchangeStats(fetched=fetched, refused=1, sent_blocks=4, sent_bytes=64)
-    return replace(some, pins=pins, exchange=exchange, **fields)
+    drafts = {"tree": DraftStats(drafts=2, drafted_tokens=7, accepted_tokens=5)}
+    return replace(some, pins=pins, exchange=exchange, drafts=drafts, **fields)
 
 
 def numbers(value: Any) -> list[float]:
@@ -90,7 +92,8 @@ def test_counts_are_added_and_sizes_are_not() -> None:
     assert [one.age_s for one in joined.evictions] == [1.0, 1.0, 3.0]
     assert joined.tiers.disk is not None
     assert joined.tiers.disk.state == "off"
-    for name in ("windows", "flows", "shares", "exchange", "running", "steps", "dropped_frames"):
+    counts = ("windows", "flows", "shares", "exchange", "drafts", "running", "steps")
+    for name in (*counts, "dropped_frames"):
         alone, both = (numbers(msgspec.to_builtins(asdict(s)[name])) for s in (one, joined))
         assert both == [2 * number for number in alone], name
     for name in ("found", "lower", "ways", "evictions"):
