@@ -30,8 +30,7 @@ from gateway.dialects.responses.items import (
 from gateway.dialects.responses.schema import Item
 from gateway.dialects.responses.tool_entries import SEARCH
 from gateway.errors import BadRequest
-from gateway.http.body import check_inner
-from gateway.prompts.chats.chat_json import arguments_of
+from gateway.prompts.chats.chat_json import arguments_of, check_spelled
 from gateway.prompts.chats.forms import Tool
 from gateway.prompts.chats.messages import Message, Part, Reasoning, Text, ToolCall, ToolResult
 from gateway.prompts.chats.offered_tools import added_text, free_arguments
@@ -46,6 +45,7 @@ def messages_of(
 
     Tools that are shown `in_place` stand there as a text of the system, or as what a search found.
     """
+    check_spelled((placed.item.arguments for placed in items), "input")
     said = _said(items, in_place)
     if not instructions:
         return tuple(said)
@@ -109,10 +109,7 @@ def _result(placed: Placed, names: dict[str, str], tools: Sequence[Tool]) -> Mes
 
 
 def _arguments(given: str | dict[str, Any] | None, placed: Placed) -> dict[str, Any]:
-    param = f"{placed.param}.arguments"
-    if isinstance(given, str):
-        check_inner(given.encode(), param)
-    return arguments_of(given, param)
+    return arguments_of(given, f"{placed.param}.arguments")
 
 
 @dataclass(slots=True)

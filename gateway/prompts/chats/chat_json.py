@@ -9,7 +9,7 @@ Knows: names and types, and what a message becomes (`messages.py`). Does not kno
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Annotated, Any, Literal
 
@@ -124,10 +124,18 @@ SaidMessage = Annotated[ChatMessage, Meta(extra_json_schema=_SAID)]
 def check_arguments(messages: Sequence[ChatMessage]) -> None:
     """Raise BadRequest where calls' arguments, JSON in strings, have too many values."""
     calls = (call.function for message in messages for call in message.tool_calls or ())
-    spelled = [function.arguments for function in calls if function is not None]
-    texts = [one.encode() for one in spelled if isinstance(one, str)]
+    check_spelled((call.arguments for call in calls if call is not None), "messages")
+
+
+def check_spelled(arguments: Iterable[object], param: str) -> None:
+    """Raise BadRequest where those `arguments` that are JSON in strings have too many values.
+
+    All of a request's together: it may have thousands of calls, and what is made of a string takes
+    up to thirty times its bytes.
+    """
+    texts = [one.encode() for one in arguments if isinstance(one, str)]
     if texts:
-        check_inner(b",".join(texts), "messages")
+        check_inner(b",".join(texts), param)
 
 
 def message_of(message: ChatMessage, place: int) -> Message:
