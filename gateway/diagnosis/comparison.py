@@ -40,7 +40,7 @@ class Explain:
     """A request's question why its prompt missed the cache."""
 
     previous_id: str | None = None  # id of the answer to compare with
-    parts: tuple[PromptPart, ...] | None = ()  # None: the prompt is one part
+    parts: tuple[PromptPart, ...] | None = ()  # None, or too many: the prompt is one part
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def compare(
     common = common_tokens(ids, seen.token_ids)
     divergence = None
     if common < min(len(ids), len(seen.token_ids)):
-        divergence = _divergence(seen, new, common, explain.parts, decode)
+        divergence = yield from _divergence(seen, new, common, explain.parts, decode)
     age_s = memory.age_s(seen)
     return Comparison(
         new, block_size, named=named, seen=seen, common=common, divergence=divergence, age_s=age_s
@@ -146,7 +146,7 @@ def _divergence(
     token: int,
     parts: Sequence[PromptPart] | None,
     decode: Decode,
-) -> Divergence:
+) -> Reading[Divergence]:
     """Describe the difference at `token`, by characters: different tokens may begin alike."""
     ids = new.token_ids
     start = max(0, token - _WINDOW)
@@ -155,11 +155,11 @@ def _divergence(
         lead + decode(one.token_ids[token : token + _WINDOW].tolist()) for one in (seen, new)
     )
     at = first_difference(before, after)
-    if parts is None:
-        within = Within(_WHOLE, "inside")
-    else:
+    within = None
+    if parts is not None:
         place = len(decode(ids[:start].tolist())) + at
-        within = part_at(parts, decode(ids.tolist()), place)
+        within = yield from part_at(parts, decode(ids.tolist()), place)
+    within = within or Within(_WHOLE, "inside")
     kind = _kind(within, seen, new)
     change: Change | None = None
     if kind == "tools":

@@ -2,17 +2,23 @@
 
 A template decides where in the prompt the parts are, and may trim them, so they are searched for in
 the prompt's own text: tools by their names and the system's texts from the beginning, messages from
-the end. A part that is not found is passed over.
+the end. A part that is not found is passed over. Each one costs a reading of the whole prompt, and
+a request may have thousands that the template leaves out, so the search is bounded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
 PartKind = Literal["tools", "system", "messages"]
 _ANCHOR = 64  # characters by which to find a text that the template changed
+_FIND = 256  # characters that are read in the time that a search takes to begin
+_STEP = 1 << 18  # characters read in a step
+_MOST_IN_VAIN = 1 << 28  # a second's reading, or two where all that is read is nearly right
+_PER_CHARACTER = 64  # characters that are read in the time to tokenise one
 
 
 class PromptPart(NamedTuple):
@@ -36,9 +42,25 @@ class _Span(NamedTuple):
     part: PromptPart
 
 
-def part_at(parts: Sequence[PromptPart], prompt: str, at: int) -> Within:
-    """Find the part that contains character `at` of `prompt`, or else the next part."""
-    spans = sorted(_spans(parts, prompt), key=lambda span: span.start)
+def part_at(
+    parts: Sequence[PromptPart], prompt: str, at: int
+) -> Generator[int, None, Within | None]:
+    """Find the part that contains character `at` of `prompt`, or else the next part.
+
+    Yields the work of the next step, in characters read. Returns None if too much was read.
+    """
+    search = _Search(prompt)
+    by_kind = {kind: [part for part in parts if part.kind == kind] for kind in _KINDS}
+    spans = [
+        *(yield from _tools(by_kind["tools"], search)),
+        *(yield from _forward(by_kind["system"], search)),
+        *(yield from _backward(reversed(by_kind["messages"]), search)),
+    ]
+    return None if search.is_over else _within(spans, at)
+
+
+def _within(spans: list[_Span], at: int) -> Within:
+    spans.sort(key=lambda span: span.start)
     for span in reversed(spans):
         if span.start <= at < span.end:
             return Within(span.part, "inside")
@@ -48,53 +70,86 @@ def part_at(parts: Sequence[PromptPart], prompt: str, at: int) -> Within:
     return Within(next((span.part for span in spans if span.start > at), None), "before")
 
 
-def _spans(parts: Sequence[PromptPart], prompt: str) -> Iterator[_Span]:
-    by_kind = {kind: [part for part in parts if part.kind == kind] for kind in _KINDS}
-    yield from _tools(by_kind["tools"], prompt)
-    yield from _forward(by_kind["system"], prompt)
-    yield from _backward(reversed(by_kind["messages"]), prompt)
+@dataclass(slots=True)
+class _Search:
+    """A bounded search in a prompt for one part after the other."""
+
+    prompt: str
+    read: int = 0  # characters since the last step
+    read_in_vain: int = 0  # characters, in all steps
+
+    def find(self, text: str, sought: str, start: int) -> int:
+        """Find `sought` in the prompt or its mirrored `text`, as `str.find` does."""
+        at = text.find(sought, start)
+        read = (len(text) if at < 0 else at) - start
+        self.read += read + _FIND
+        self.read_in_vain += read if at < 0 else 0
+        return at
+
+    @property
+    def is_over(self) -> bool:
+        """True once too much was read in vain."""
+        return self.read_in_vain > _MOST_IN_VAIN
+
+    def pause(self) -> Generator[int]:
+        """End the step if it has read enough."""
+        if self.read >= _STEP:
+            self.read = 0
+            yield min(len(self.prompt), _STEP) // _PER_CHARACTER
 
 
 _KINDS: tuple[PartKind, ...] = ("tools", "system", "messages")
 
 
-def _tools(tools: Iterable[PromptPart], prompt: str) -> Iterator[_Span]:
+_Spans = Generator[int, None, list[_Span]]
+
+
+def _tools(tools: Iterable[PromptPart], search: _Search) -> _Spans:
     """Find the tools' spans; a tool ends where the next begins, the last tool with its line."""
+    prompt, spans = search.prompt, list[_Span]()
     found, cursor = list[tuple[int, PromptPart]](), 0
     for tool in tools:
-        at = prompt.find(f'"{tool.text}"', cursor)
+        at = -1 if search.is_over else search.find(prompt, f'"{tool.text}"', cursor)
         if at >= 0:
             cursor = at + len(tool.text) + 2
             found.append((at, tool))
+        yield from search.pause()
     for (at, tool), (following, _) in pairwise(found):
-        yield _Span(at, following - 1, tool)
+        spans.append(_Span(at, following - 1, tool))
     if found:
         at, tool = found[-1]
         end = prompt.find("\n", at)
-        yield _Span(at, len(prompt) if end < 0 else end, tool)
+        spans.append(_Span(at, len(prompt) if end < 0 else end, tool))
+    return spans
 
 
-def _forward(parts: Iterable[PromptPart], prompt: str) -> Iterator[_Span]:
-    cursor = 0
+def _forward(parts: Iterable[PromptPart], search: _Search) -> _Spans:
+    spans, cursor = list[_Span](), 0
     for part in parts:
         text = part.text.strip()
         for length in (len(text), _ANCHOR):
-            at = prompt.find(text[:length], cursor) if text else -1
+            is_sought = text and not search.is_over
+            at = search.find(search.prompt, text[:length], cursor) if is_sought else -1
             if at >= 0:
                 cursor = at + len(text[:length])
-                yield _Span(at, cursor, part)
+                spans.append(_Span(at, cursor, part))
                 break
+        yield from search.pause()
+    return spans
 
 
-def _backward(parts: Iterable[PromptPart], prompt: str) -> Iterator[_Span]:
+def _backward(parts: Iterable[PromptPart], search: _Search) -> _Spans:
     # A mirrored prompt is searched, since `str.rfind` takes the product of both lengths.
-    mirrored, passed = prompt[::-1], 0
+    mirrored, passed, spans = search.prompt[::-1], 0, list[_Span]()
     for part in parts:
         text = part.text.strip()
         for sought in (text, text[:_ANCHOR]):
-            at = mirrored.find(sought[::-1], passed) if text else -1
+            is_sought = text and not search.is_over
+            at = search.find(mirrored, sought[::-1], passed) if is_sought else -1
             if at >= 0:
                 passed = at + len(sought)
-                begin = len(prompt) - passed
-                yield _Span(begin, begin + len(sought), part)
+                begin = len(mirrored) - passed
+                spans.append(_Span(begin, begin + len(sought), part))
                 break
+        yield from search.pause()
+    return spans

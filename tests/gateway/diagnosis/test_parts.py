@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
-from gateway.diagnosis.parts import PromptPart, part_at
+from gateway.diagnosis import parts
+from gateway.diagnosis.parts import PromptPart, Within
+from gateway.processes.fair_executor import at_once
 
 TOOLS = (PromptPart("tools[0]", "tools", "clock"), PromptPart("tools[1]", "tools", "alarm"))
 SYSTEM = PromptPart("system", "system", " You never guess. ")
@@ -14,6 +18,12 @@ PROMPT = (
     'Today: Monday\n<system>You never guess.\n# This is for tools\n[{"name": "clock"},'
     ' {"name": "alarm", "which": 1}]\n<user>hi<user>' + SECOND.text.strip() + "<assistant>"
 )
+
+
+def part_at(given: Sequence[PromptPart], prompt: str, at: int) -> Within:
+    within = at_once(parts.part_at(given, prompt, at))
+    assert within is not None
+    return within
 
 
 @pytest.mark.parametrize(
@@ -60,3 +70,34 @@ def test_texts_that_are_nearly_there_are_looked_for_once() -> None:
     there = PromptPart("messages[5]", "messages", "What time is it?")
     within = part_at((*[near] * 5, there), prompt + there.text, len(prompt) + 5)
     assert (within.part, within.side) == (there, "inside")
+
+
+LEFT_OUT = 3_000  # parts that are nearly in a prompt of 300 KB
+LONG = "a" + " a" * 150_000
+
+
+@pytest.mark.parametrize("kind", ["tools", "system", "messages"])
+def test_parts_that_a_template_leaves_out_are_sought_in_steps_and_not_without_end(
+    kind: parts.PartKind,
+) -> None:
+    lost = PromptPart("lost", kind, "aa")
+    within: Within | None = Within(SECOND, "inside")
+    steps = 0
+    found = parts.part_at([SECOND, *[lost] * LEFT_OUT], LONG + SECOND.text, 9)
+    while True:
+        try:
+            next(found)
+            steps += 1
+        except StopIteration as end:
+            within = end.value
+            break
+    assert within is None
+    read = 1 << 28
+    assert read // len(LONG) / 2 < steps < 2 * read // len(LONG), "a step for each reading"
+
+
+def test_some_parts_that_a_template_leaves_out_hide_no_other() -> None:
+    """The control: as many as a long conversation has."""
+    lost = PromptPart("lost", "messages", "aa")
+    at = len(LONG) + 5
+    assert part_at([SECOND, *[lost] * 300], LONG + SECOND.text, at) == Within(SECOND, "inside")
