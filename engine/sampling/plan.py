@@ -51,7 +51,9 @@ class Penalties(Generic[A]):
     """K rows with a penalty.
 
     `rows`, `batch_slots` (K,) int64; the penalties (K,) float32. Of P of them the last token of the
-    output is not counted yet: `uncounted_rows`, `uncounted_slots` (P,) int64.
+    output is not counted yet: `uncounted_rows`, `uncounted_slots` (P,) int64; nor are Q accepted
+    drafts: `accepted_slots`, `accepted_ids` (Q,) int64. `draft_ids` (D,) int64 count only for the
+    rows with the indices `draft_rows` (D,) int64 among the K.
     """
 
     rows: A
@@ -61,6 +63,10 @@ class Penalties(Generic[A]):
     repetition: A
     uncounted_rows: A
     uncounted_slots: A
+    accepted_slots: A
+    accepted_ids: A
+    draft_rows: A
+    draft_ids: A
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from engine.sampling.counted import CountedTokens, drafts_before, follow_drafts
 from engine.sampling.plan import (
     SAMPLED,
     Edits,
@@ -63,7 +64,7 @@ class Planner:
         self._num_words = -(-vocab_size // MASK_BITS)
         self._last_word = np.uint32(0xFFFFFFFF >> -vocab_size % MASK_BITS).astype(np.int32)
         self.params = SlotParams(num_batch_slots, vocab_size, eos_token_ids)
-        self._counted = np.zeros(num_batch_slots, np.int64)  # counted tokens of penalised rows
+        self._counted = CountedTokens(num_batch_slots)
 
     def plain(
         self, rows: Sequence[Row], *, are_masked: bool = False
@@ -99,8 +100,7 @@ class Planner:
         """Plan the sampling of each of `rows`; `allowed` as in `masks`."""
         batch_slots, new = _batch_slots(rows), _new(rows)
         self.params.write(new)
-        for one in new:  # up to the tokens that `SlotTables.take` counts
-            self._counted[one.batch_slot] = one.num_tokens
+        self._counted.restart(new)
         asked = self._asked(rows)
         return SamplingPlan(
             new=new,
@@ -115,8 +115,7 @@ class Planner:
 
     def launched(self, rows: Sequence[Row]) -> None:
         """Record that the plan for `rows` has updated the tables."""
-        sampled = rows[: len(rows) - _count_scored(rows)]
-        self._counted[_batch_slots(sampled)] = _lengths(sampled)
+        self._counted.launched(rows[: len(rows) - _count_scored(rows)])
 
     def _asked(self, rows: Sequence[Row]) -> Asked:
         """Return the parameters of the rows' requests; for scored rows only their reports."""
@@ -147,8 +146,12 @@ class Planner:
         rows = _rows(asked, PENALISED)
         if not len(rows):
             return None
-        lengths = _lengths([given[row] for row in rows.tolist()])
-        uncounted = rows[lengths > self._counted[batch_slots[rows]]]
+        penalised = [given[row] for row in rows.tolist()]
+        follows = follow_drafts(penalised)
+        firsts, ends = rows[~follows], _lengths(penalised)[~follows]
+        uncounted = firsts[self._counted.lacking(batch_slots[firsts], ends)]
+        accepted_slots, accepted_ids = self._counted.accepted(batch_slots[firsts], ends)
+        draft_rows, draft_ids = drafts_before(penalised, follows)
         return Penalties(
             rows=rows,
             batch_slots=batch_slots[rows],
@@ -157,6 +160,10 @@ class Planner:
             repetition=asked["repetition"][rows],
             uncounted_rows=uncounted,
             uncounted_slots=batch_slots[uncounted],
+            accepted_slots=accepted_slots,
+            accepted_ids=accepted_ids,
+            draft_rows=draft_rows,
+            draft_ids=draft_ids,
         )
 
 

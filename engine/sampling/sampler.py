@@ -136,7 +136,8 @@ class Sampler:
         if plan.penalties is not None:
             asked = plan.penalties
             strengths = asked.presence, asked.frequency, asked.repetition
-            self.ops.penalise(logits, asked.rows, asked.batch_slots, self.tables.seen, *strengths)
+            seen, places = self.tables.seen_by(asked)
+            self.ops.penalise(logits, asked.rows, places, seen, *strengths)
         if plan.biases is not None:
             self.tables.add_biases(logits, plan.biases)
         if plan.bans is not None:

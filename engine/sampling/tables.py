@@ -8,7 +8,8 @@ A table is made when a request first needs it, as wide as the longest list so fa
 given back. A list that is shorter repeats its first entry, which changes nothing: the same value is
 written to the same place twice.
 
-Penalties are a kernel of their own (`kernels.sampling.penalise`), which reads `seen`.
+Penalties are a kernel of their own (`kernels.sampling.penalise`), which reads `seen`. Which tokens
+are counted there, and for which row, is known to `counted`.
 """
 
 from __future__ import annotations
@@ -64,10 +65,24 @@ class SlotTables:
             self._take_counts(penalised, device)
 
     def count(self, penalties: Penalties[Tensor], inputs: Tensor) -> None:
-        """Count the last tokens, `inputs` (R,) int64, of the rows with an uncounted token."""
+        """Count accepted drafts, and the last tokens, `inputs` (R,) int64, of uncounted rows."""
         batch_slots, rows = penalties.uncounted_slots, penalties.uncounted_rows
         if len(rows):
             self._count(batch_slots * self._vocab_size + inputs[rows])
+        if len(penalties.accepted_ids):
+            self._count(penalties.accepted_slots * self._vocab_size + penalties.accepted_ids)
+
+    def seen_by(self, penalties: Penalties[Tensor]) -> tuple[Tensor, Tensor]:
+        """Return a table like `seen`, and the row in it of each of K rows with a penalty, (K,).
+
+        Where rows follow drafts it is a copy, (K, V), with the drafts before each.
+        """
+        rows = penalties.draft_rows
+        if not len(rows):
+            return self.seen, penalties.batch_slots
+        seen = self.seen.index_select(0, penalties.batch_slots)
+        _add_counts(seen, rows * self._vocab_size + penalties.draft_ids)
+        return seen, torch.arange(len(seen), device=seen.device)
 
     def add_biases(self, logits: Tensor, biased: Edits[Tensor]) -> None:
         """Add the biases of the rows' requests to `logits` (R, V), contiguous."""
@@ -113,8 +128,13 @@ class SlotTables:
         return starts + token_ids
 
     def _count(self, places: Tensor) -> None:
-        times = torch.full((1,), IN_OUTPUT, dtype=torch.int32, device=places.device)
-        self.seen.view(-1).index_add_(0, places, times.expand(len(places)))
+        _add_counts(self.seen, places)
+
+
+def _add_counts(seen: Tensor, places: Tensor) -> None:
+    """Count tokens of outputs at flat indices, with duplicates, of a table of counts."""
+    times = torch.full((1,), IN_OUTPUT, dtype=torch.int32, device=places.device)
+    seen.view(-1).index_add_(0, places, times.expand(len(places)))
 
 
 def _index(logits: Tensor, edits: Edits[Tensor], token_ids: Tensor) -> Tensor:
