@@ -134,8 +134,9 @@ def tell(
         pairs = [*zip(chosen, drafts, strict=True)]
         rows = [each for one, draft in pairs for each in divide(one.row(draft))]
         logits = torch.cat([one.logits(draft) for one, draft in pairs])
-        inputs = [[int(one.sequence.token_ids[-1]), *draft] for one, draft in pairs]
-        values = sampler.launch(logits, rows, torch.tensor(sum(inputs, []))).collect()
+        lasts = [(int(one.sequence.token_ids[-1]), *draft) for one, draft in pairs]
+        inputs = torch.tensor([token for each in lasts for token in each])
+        values = sampler.launch(logits, rows, inputs).collect()
         for one, draft in pairs:
             one.take(values[: len(draft) + 1], draft)
             values = values[len(draft) + 1 :]
