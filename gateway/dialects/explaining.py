@@ -1,6 +1,6 @@
-"""The extension `ratoon` of every dialect: why a prompt missed the cache, and ignored fields.
+"""The extension `ratoon` of every dialect: cache misses, ignored fields, and drafts in its usage.
 
-A request asks for the first. The second is said of what would have an effect elsewhere.
+A request asks why its prompt missed. Ignored fields are those with an effect elsewhere.
 
 Knows: the fields of both. Does not know: how a dialect names its parts, or how they are compared.
 """
@@ -37,6 +37,31 @@ class RatoonReply(Struct, frozen=True, kw_only=True):
 
     cache_miss: CacheMiss | UnsetType = UNSET
     ignored: tuple[PassedOver, ...] | UnsetType = UNSET
+
+
+class DraftedTokens(Struct, frozen=True, kw_only=True):
+    """Tokens that were drafted from one source, and how many of them the answer repeats."""
+
+    drafted_tokens: int
+    accepted_tokens: int
+
+
+class DraftUsage(Struct, frozen=True):
+    """Drafts of the answer by source: `own`, `tree`, `answers`, `prediction`, `grammar`, `head`."""
+
+    drafts: dict[str, DraftedTokens]
+
+    @classmethod
+    def of(cls, usage: Usage) -> DraftUsage | UnsetType:
+        """Count the drafted tokens of a request; UNSET if nothing was drafted."""
+        if not usage.drafts:
+            return UNSET
+        return cls(
+            {
+                source: DraftedTokens(drafted_tokens=drafted, accepted_tokens=accepted)
+                for source, (drafted, accepted) in sorted(usage.drafts.items())
+            }
+        )
 
 
 def explain_of(

@@ -26,6 +26,7 @@ from gateway.turn_formats.structural_tag import StructuralTag
 from gateway.turn_formats.turn_format import ToolSpec, TurnParser
 
 _IDS_PER_CHARACTER = 16  # token ids that take as long as tokenising one character
+TOKEN_BYTES = 4  # bytes of a packed token id
 _EACH = 64  # characters that take as long as an empty message or part
 
 
@@ -138,6 +139,8 @@ class GenerationRequest:
     form: AnswerForm = AnswerForm()
     explain: Explain | None = None  # explain why the prompt missed the cache, if it does
     marks: tuple[CacheMark, ...] = ()  # breakpoints of each prompt, in order
+    drafts: bool = True  # whether tokens may be drafted; the answer is the same
+    prediction: str = ""  # text that the answer is expected to repeat; "": none
 
     @property
     def has_output(self) -> bool:
@@ -148,7 +151,7 @@ class GenerationRequest:
     def size(self) -> int:
         """The work of admission, in characters: the chats up to breakpoints are rendered too."""
         marked = sum(size_of(mark.chat) for mark in self.marks if mark.chat is not None)
-        return sum(map(size_of, self.prompts)) + marked + self.form.text_size
+        return sum(map(size_of, self.prompts)) + marked + self.form.text_size + len(self.prediction)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +191,11 @@ class AdmittedRequest:
     def sharing(self) -> int:
         """The choices that find their prompt cached by the first of them: 1 without the cache."""
         return self.choices if self.generates[0].use_cache else 1
+
+    @property
+    def prediction_tokens(self) -> int:
+        """The tokens of the prediction, as often as choices may reject them."""
+        return sum(len(one.prediction) for one in self.generates) // TOKEN_BYTES
 
     @property
     def most_computed(self) -> int:

@@ -181,14 +181,17 @@ class Permit:
         limits, answers = self._hold.demand.limits, len(admitted.generates)
         longest = max(generate.sampling.max_tokens for generate in admitted.generates)
         if admitted.max_tokens_may_shrink and longest >= _SHORT:
-            fits = within_rate(limits, admitted.prompt_tokens, answers)
+            others = admitted.prompt_tokens + admitted.prediction_tokens
+            fits = within_rate(limits, others, answers)
             admitted = admitted if fits is None else admitted.shortened(fits)
             self._unset = answers
         verdict = await self._asked_on(admitted)
         if isinstance(verdict, Denied) and verdict.reason == "budget" and self._unset:
+            prices = self._permits.prices
+            rejected = prices.cost(TokenCounts(generated=admitted.prediction_tokens))
             fits = within_budget(
-                verdict.budget_left,
-                self._permits.prices,
+                verdict.budget_left - rejected,
+                prices,
                 admitted.most_computed,
                 answers,
                 self._expected,
@@ -222,14 +225,19 @@ class Permit:
         return await self._permits.asked(self._demand(admitted))
 
     def _demand(self, admitted: AdmittedRequest) -> Demand:
-        """Compute the demand of `admitted`, which replaces the demand of the request's start."""
+        """Compute the demand of `admitted`, which replaces the demand of the request's start.
+
+        All tokens of a prediction may be rejected, which are charged like an answer's.
+        """
         assert self._hold is not None
         begun = self._hold.demand
         longest = [generate.sampling.max_tokens for generate in admitted.generates]
         likely = sum(min(one, self._expected) for one in longest) if self._unset else sum(longest)
+        likely += admitted.prediction_tokens
         computed = admitted.most_computed
         tokens = of_the_rate(begun.limits, admitted.prompt_tokens + likely, computed + likely)
-        cost = self._permits.prices.cost(TokenCounts(computed, generated=sum(longest)))
+        most = sum(longest) + admitted.prediction_tokens
+        cost = self._permits.prices.cost(TokenCounts(computed, generated=most))
         return msgspec.structs.replace(begun, most=Amount(tokens, cost), begun=begun.most)
 
     @property
@@ -255,7 +263,8 @@ def refusal(
     limits = demand.limits
     more = ""
     if refused.retry_after_s is None and admitted is not None:
-        more = advice(limits, admitted.prompt_tokens, len(admitted.generates), demand.most.tokens)
+        others = admitted.prompt_tokens + admitted.prediction_tokens
+        more = advice(limits, others, len(admitted.generates), demand.most.tokens)
     texts = {
         "requests": f"limited to {limits.requests_per_minute} requests a minute",
         "tokens": f"limited to {limits.tokens_per_minute} tokens a minute; this request may need "

@@ -5,22 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import zip_longest
 
 from engine.errors import EngineError
-from engine.link.messages import Failed, Finished, Reused
+from engine.link.messages import DraftCounts, Failed, Finished, Reused
 from engine.link.stats_messages import TierTokens
 from gateway.diagnosis.cache_miss import CacheMiss, cache_miss
 from gateway.generation.choice import Delta, Event
 from gateway.http.request_head import RequestUse
-from gateway.prompts.generation_request import AdmittedRequest
+from gateway.prompts.generation_request import TOKEN_BYTES, AdmittedRequest
 from gateway.requests.tracing import UNTRACED, RequestTracing, TracedUse
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.tenant_limits import TokenCounts
 
+PREDICTION = "prediction"  # the source of drafts that a request gives itself
 _CANCELLED = "cancelled"
-_TOKEN_BYTES = 4
 _GAPS_AT_ONCE = 64  # gaps reported together: single reports cost as much as sending a token
 
 
@@ -37,6 +37,13 @@ class Usage:
     # Prompt tokens written to the cache for each breakpoint, summed over the prompts.
     written: tuple[int, ...] = ()
     retained_s: tuple[float, ...] = ()  # by breakpoint, after each use
+    drafts: DraftCounts = field(default_factory=dict)  # drafted and accepted, by source; at the end
+    rejected_prediction_tokens: int = 0  # included in `completion_tokens`; known at the end
+
+    @property
+    def accepted_prediction_tokens(self) -> int:
+        """The tokens of the answer that were drafted from the request's prediction."""
+        return self.drafts.get(PREDICTION, (0, 0))[1]
 
     def written_by_seconds(self) -> dict[float, int]:
         """Group the written tokens by their retention time in seconds.
@@ -112,15 +119,18 @@ class RequestMetrics:
         """
         reused = self._reused_by_prompt()
         cached = sum(one.tokens for one in reused)
+        rejected = self._rejected()
         return Usage(
             prompt_tokens=self._admitted.prompt_tokens,
             cached_tokens=cached,
-            completion_tokens=sum(self._told.values()),
+            completion_tokens=sum(self._told.values()) + rejected,
             tiers=sum((one.by_tier for one in reused), TierTokens()),
             reasoning_tokens=self._reasoning_tokens,
             cache_miss=self._cache_miss(cached) if self._admitted.explains else None,
             written=tuple(map(sum, zip_longest(*(one.written for one in reused), fillvalue=0))),
             retained_s=tuple(mark.seconds for mark in self._admitted.generates[0].marks),
+            drafts=self._drafts(),
+            rejected_prediction_tokens=rejected,
         )
 
     def worked(self) -> TokenCounts:
@@ -131,7 +141,8 @@ class RequestMetrics:
         return TokenCounts(
             computed=sum(map(self._computed, self._reused)),
             cached=sum(one.tokens for one in self._reused_by_prompt()),
-            generated=sum(map(self._generated, self._told.keys() | self._ends.keys())),
+            generated=sum(map(self._generated, self._told.keys() | self._ends.keys()))
+            + self._rejected(),
         )
 
     def missed(self) -> CacheMiss | None:
@@ -176,12 +187,34 @@ class RequestMetrics:
         end, told = self._ends.get(index), self._told.get(index, 0)
         return told if end is None else max(told, end.completion_tokens)
 
+    def _drafts(self) -> DraftCounts:
+        """Add up the drafted and the accepted tokens of all ended choices, by source."""
+        total: DraftCounts = {}
+        for end in self._ends.values():
+            for source, (drafted, accepted) in end.drafts.items():
+                before = total.get(source, (0, 0))
+                total[source] = (before[0] + drafted, before[1] + accepted)
+        return total
+
+    def _rejected(self) -> int:
+        """Count the tokens of predictions that were verified for nothing.
+
+        Of each choice at most those of its prediction that the answer does not have: a prediction
+        may be tried at several places.
+        """
+        rejected = 0
+        for index, end in self._ends.items():
+            drafted, accepted = end.drafts.get(PREDICTION, (0, 0))
+            predicted = len(self._admitted.generates[index].prediction) // TOKEN_BYTES
+            rejected += max(0, min(drafted, predicted) - accepted)
+        return rejected
+
     def _computed(self, index: int) -> int:
         """Count the prompt tokens that the engine computed for a choice that has begun."""
         end = self._ends.get(index)
         if end is not None and end.computed_tokens:
             return end.computed_tokens
-        prompt_tokens = len(self._admitted.generates[index].token_ids) // _TOKEN_BYTES
+        prompt_tokens = len(self._admitted.generates[index].token_ids) // TOKEN_BYTES
         return prompt_tokens - self._reused[index].tokens
 
     def _restart(self, index: int) -> None:

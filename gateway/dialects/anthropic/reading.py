@@ -119,6 +119,7 @@ def generation_request(
         form=form,
         explain=explain_of_messages(wire),
         marks=marks_of(wire, prompt),
+        drafts=wire.drafts is not False,
     )
 
 

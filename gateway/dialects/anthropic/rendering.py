@@ -44,6 +44,7 @@ from gateway.dialects.anthropic.replies import (
     ToolUseContent,
 )
 from gateway.dialects.cache_control import AN_HOUR, FIVE_MINUTES
+from gateway.dialects.explaining import DraftUsage
 from gateway.dialects.finished_choice import FinishedCall, FinishedChoice, pieces_of
 from gateway.generation.choice import ChoiceEnded, Event
 from gateway.prompts.chats.offered_tools import PassedOver
@@ -175,7 +176,7 @@ class MessageRendering:
                 ephemeral_5m_input_tokens=for_less, ephemeral_1h_input_tokens=for_an_hour
             ),
             output_tokens=usage.completion_tokens,
-            output_tokens_details=ThinkingDetails(usage.reasoning_tokens),
+            output_tokens_details=ThinkingDetails(usage.reasoning_tokens, DraftUsage.of(usage)),
         )
 
     def _call_id(self) -> str:

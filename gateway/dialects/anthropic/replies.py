@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
-from gateway.dialects.explaining import RatoonReply
+from gateway.dialects.explaining import DraftUsage, RatoonReply
 
 StopReason = Literal[
     "end_turn", "max_tokens", "stop_sequence", "tool_use", "model_context_window_exceeded"
@@ -24,9 +24,10 @@ class CacheCreation(Struct, frozen=True, kw_only=True):
 
 
 class ThinkingDetails(Struct, frozen=True):
-    """The output tokens that are thinking."""
+    """The output tokens that are thinking; `ratoon` as in chat completions."""
 
     thinking_tokens: int
+    ratoon: DraftUsage | UnsetType = UNSET
 
 
 class ServerToolUse(Struct, frozen=True, kw_only=True):

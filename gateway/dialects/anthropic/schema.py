@@ -96,3 +96,4 @@ class MessagesRequest(PromptRequest, frozen=True, kw_only=True):
     metadata: Metadata | None = None
     diagnostics: DiagnosticsOptions | None = None
     ratoon: RatoonOptions | None = None
+    drafts: bool | None = None  # as in chat completions

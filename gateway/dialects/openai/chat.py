@@ -58,6 +58,7 @@ def request_of_chat(
         num_logprobs=_num_logprobs(wire),
         form=form_of_chat(wire, prompt.tools),
         explain=explain_of(wire.ratoon, partial(_parts, prompt)),
+        prediction="" if wire.prediction is None else wire.prediction.text,
         marks=marks_of_chat(wire, prompt, tools),
     )
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec import UNSET
 
-from gateway.dialects.explaining import RatoonReply, ratoon_reply
+from gateway.dialects.explaining import DraftUsage, RatoonReply, ratoon_reply
 from gateway.dialects.finished_choice import FinishedChoice
 from gateway.dialects.openai.replies import (
     CompletionDetails,
@@ -114,5 +114,10 @@ def usage_reply(usage: Usage) -> UsageReply:
             CacheWrites.of(usage),
             cached_by_tier(usage),
         ),
-        completion_tokens_details=CompletionDetails(usage.reasoning_tokens),
+        completion_tokens_details=CompletionDetails(
+            reasoning_tokens=usage.reasoning_tokens,
+            accepted_prediction_tokens=usage.accepted_prediction_tokens,
+            rejected_prediction_tokens=usage.rejected_prediction_tokens,
+            ratoon=DraftUsage.of(usage),
+        ),
     )

@@ -7,7 +7,7 @@ from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
-from gateway.dialects.explaining import RatoonReply
+from gateway.dialects.explaining import DraftUsage, RatoonReply
 from gateway.dialects.openai_shape import CacheWrites
 from gateway.generation.choice import EndReason
 from gateway.views import TokensByTier
@@ -28,10 +28,17 @@ class PromptDetails(Struct, frozen=True):
     ratoon: TokensByTier | UnsetType = UNSET
 
 
-class CompletionDetails(Struct, frozen=True):
-    """The number of the completion's tokens that are reasoning."""
+class CompletionDetails(Struct, frozen=True, kw_only=True):
+    """The completion's tokens that are reasoning, and that its `prediction` had.
+
+    `completion_tokens` includes them all, also rejected tokens, which are not in the text. `ratoon`
+    is an extension.
+    """
 
     reasoning_tokens: int
+    accepted_prediction_tokens: int
+    rejected_prediction_tokens: int
+    ratoon: DraftUsage | UnsetType = UNSET
 
 
 class UsageReply(Struct, frozen=True, kw_only=True):

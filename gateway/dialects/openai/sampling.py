@@ -35,6 +35,7 @@ def generation_request(
     echoed_logprobs: int | None = None,
     form: AnswerForm,
     explain: Explain | None = None,
+    prediction: str = "",
     marks: tuple[CacheMark, ...] = (),
 ) -> GenerationRequest:
     """Convert `wire` into a generation request; raise BadRequest that names the wrong field.
@@ -75,6 +76,8 @@ def generation_request(
         form=form,
         explain=explain,
         marks=marks,
+        drafts=wire.drafts is not False,
+        prediction=prediction,
     )
 
 

@@ -19,7 +19,7 @@ from engine.link.messages import Loads
 from gateway.dialects.explaining import RatoonOptions
 from gateway.dialects.openai_cache import CacheKey, PromptCacheOptions, Retention
 from gateway.dialects.openai_shape import ServiceTier
-from gateway.prompts.chats.chat_json import NONE, NULL, SaidMessage
+from gateway.prompts.chats.chat_json import NONE, NULL, SaidMessage, TextPart
 from gateway.prompts.chats.chat_tools import Tools
 from gateway.prompts.chats.template_variables import Scalar
 
@@ -74,6 +74,19 @@ ToolChoiceText = Annotated[
     Meta(extra_json_schema={"anyOf": [_WORDS, _FUNCTION_CHOICE, _ALLOWED_TOOLS, {"type": "null"}]}),
 ]
 TextOnly = Annotated[str, Meta(extra_json_schema={"enum": ["text"]})]
+
+
+class PredictedContent(Struct, frozen=True):
+    """A text that the answer is expected to repeat, to draft tokens from; parts are joined."""
+
+    type: Literal["content"]
+    content: str | Annotated[list[TextPart], Meta(min_length=1)]
+
+    @property
+    def text(self) -> str:
+        """The whole text."""
+        content = self.content
+        return content if isinstance(content, str) else "".join(part.text for part in content)
 
 
 class StreamOptions(Struct, frozen=True):
@@ -154,6 +167,7 @@ class Generating(Struct, frozen=True, kw_only=True):
     cache_salt: Annotated[str, Meta(min_length=1)] | None = None
     cache: CacheOptions | None = None
     ratoon: RatoonOptions | None = None
+    drafts: bool | None = None  # an extension: false verifies no drafts; the answer is the same
     # vLLM's extensions of OpenAI's fields.
     top_k: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
     min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
@@ -198,6 +212,7 @@ class ChatRequest(Generating, frozen=True, kw_only=True):
     top_logprobs: Annotated[int, Meta(ge=0)] | None = None
     metadata: dict[str, str] | None = None
     store: bool | None = None
+    prediction: PredictedContent | None = None
     modalities: list[TextOnly] | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None

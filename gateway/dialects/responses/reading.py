@@ -148,6 +148,7 @@ def _generation_request(
         # A request can lower its tenant's priority, but not raise it.
         priority="batch" if wire.service_tier == "flex" else "interactive",
         form=form,
+        drafts=wire.drafts is not False,
     )
 
 

@@ -17,7 +17,7 @@ from typing import ClassVar
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from gateway.dialects.explaining import RatoonReply
+from gateway.dialects.explaining import DraftUsage, RatoonReply
 from gateway.dialects.finished_choice import FinishedCall, FinishedChoice, FinishedPiece, pieces_of
 from gateway.dialects.openai_shape import CacheWrites, cached_by_tier, limit_headers
 from gateway.dialects.responses.diagnostics import MissQuestions
@@ -181,6 +181,6 @@ def _usage(usage: Usage) -> ResponseUsage:
             ratoon=cached_by_tier(usage),
         ),
         output_tokens=usage.completion_tokens,
-        output_tokens_details=OutputDetails(usage.reasoning_tokens),
+        output_tokens_details=OutputDetails(usage.reasoning_tokens, DraftUsage.of(usage)),
         total_tokens=usage.prompt_tokens + usage.completion_tokens,
     )

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from gateway.dialects.explaining import RatoonReply
+from gateway.dialects.explaining import DraftUsage, RatoonReply
 from gateway.dialects.openai_cache import Retention
 from gateway.dialects.openai_shape import CacheWrites
 from gateway.dialects.responses.diagnostics import CacheDiagnostics
@@ -155,9 +155,10 @@ class InputDetails(Struct, frozen=True, kw_only=True):
 
 
 class OutputDetails(Struct, frozen=True):
-    """The number of the output's tokens that are reasoning."""
+    """The output's tokens that are reasoning; `ratoon` as in chat completions."""
 
     reasoning_tokens: int
+    ratoon: DraftUsage | UnsetType = UNSET
 
 
 class ResponseUsage(Struct, frozen=True, kw_only=True):

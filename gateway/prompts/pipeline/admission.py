@@ -233,14 +233,24 @@ class Admission:
             if wanted.has_output and end not in written:
                 written[end] = self._forms.grammar(wanted.form, *end)
             own, grammar = asked.namespace, written.get(end)
+            prediction = yield from self._predicted(wanted, found, asked)
             prepared.append(
                 (
                     yield from self._prepared(
-                        found, prompt, own, caller, wanted, welcome, marks, grammar
+                        found, prompt, own, caller, wanted, welcome, marks, grammar, prediction
                     )
                 )
             )
         return prepared
+
+    def _predicted(
+        self, wanted: GenerationRequest, found: Tokenised, asked: PromptContext
+    ) -> Steps[bytes]:
+        """Tokenise and pack the request's prediction, if tokens are to be drafted."""
+        if not wanted.prediction or not wanted.drafts or not wanted.has_output:
+            return b""
+        token_ids = yield from self._prompts.continued(wanted.prediction, found, asked)
+        return pack_token_ids(token_ids)
 
     def _prepared(
         self,
@@ -252,6 +262,7 @@ class Admission:
         welcome: Welcome,
         marks: tuple[Mark, ...],
         grammar: Grammar | None,
+        prediction: bytes,
     ) -> Steps[Prepared]:
         token_ids, size = found.token_ids, welcome.block_size
         path = self._namespaces.path_to(own, caller, token_ids, welcome.fingerprint, size)
@@ -269,6 +280,7 @@ class Admission:
             seen,
             compared,
             marks,
+            prediction,
         )
 
     def _asked(

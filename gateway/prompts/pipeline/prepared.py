@@ -39,6 +39,7 @@ class Prepared:
     seen: SeenPrompt
     comparison: Comparison | None
     marks: tuple[Mark, ...]
+    prediction: bytes  # packed token ids
 
 
 def generates_of(
@@ -71,6 +72,8 @@ def generates_of(
                     cache_quota=caller.cache.shares,
                     writer=writer,
                     marks=prompt.marks,
+                    drafts=wanted.drafts,
+                    prediction=prompt.prediction,
                 )
             )
     return tuple(generates)

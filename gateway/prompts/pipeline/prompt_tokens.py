@@ -30,6 +30,7 @@ from prefix_cache.namespace import Namespace
 # The last pieces of a rendered chat, which may open the answer's reasoning.
 _TAIL = 4  # pieces at the end
 _TAIL_CHARS = 256
+_LAST_CHARS = 32  # characters before an answer that may change its first token
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,7 @@ class Tokenised:
     tail: str | None = None
     prefill: str = ""  # the text that the answer continues
     origin: Origin | None = None  # the origin of the answer, if the answer is to be remembered
+    last_text: str = ""  # the end of a rendered chat's text after its last control token
 
 
 class PromptTokens:
@@ -105,6 +107,28 @@ class PromptTokens:
         ids = yield from self._joined(chat, asked, add_special_tokens=special)
         return self._of_chat(prompt, keys, (chat, ids), asked)
 
+    def continued(self, text: str, found: Tokenised, asked: PromptContext) -> Steps[TokenIds]:
+        """Tokenise `text` as the model would write it after the prompt `found`.
+
+        Raises BadRequest if it has more tokens than a context.
+        """
+        before, param = found.last_text, "prediction"
+        alone = yield from self._encoded(
+            Rendered((before,)), asked, param, add_special_tokens=False
+        )
+        ids = yield from self._encoded(
+            Rendered((before + text,)), asked, param, add_special_tokens=False
+        )
+        if np.array_equal(ids[: len(alone)], alone):
+            ids = ids[len(alone) :]
+        else:  # a token crosses the prompt's end, which the model cannot write
+            ids = yield from self._encoded(
+                Rendered((text,)), asked, param, add_special_tokens=False
+            )
+        if len(ids) > asked.most:
+            raise too_long(len(ids), asked.most, param)
+        return ids
+
     def _spliced(
         self, turns: VerbatimTurns, prompt: ChatPrompt, keys: ChatKeys, asked: PromptContext
     ) -> SplicedChat:
@@ -143,12 +167,12 @@ class PromptTokens:
     ) -> Tokenised:
         chat, ids = found
         prefill = chat.rendered.prefill
-        tail = _tail_of(chat.rendered)
+        tail, last = _tail_of(chat.rendered), chat.rendered.pieces[-1][-_LAST_CHARS:]
         if self._turns is None or keys is None:
-            return Tokenised(ids, tail, prefill)
+            return Tokenised(ids, tail, prefill, last_text=last)
         keeps = self._keeps_thoughts(prompt, asked)
         origin = self._turns.origin(prompt, keys, chat, ids, keeps_thoughts=keeps)
-        return Tokenised(ids, tail, prefill, origin)
+        return Tokenised(ids, tail, prefill, origin, last)
 
     def _joined(
         self, chat: SplicedChat, asked: PromptContext, *, add_special_tokens: bool

@@ -21,6 +21,7 @@ from engine.errors import EngineDied, EngineError
 from engine.link.in_time import in_time
 from engine.link.interface import ANSWER_S, OnEnd, ReplicaHealth
 from engine.link.messages import (
+    DraftCounts,
     Failed,
     Finished,
     FlowQuota,
@@ -95,6 +96,12 @@ def prompt_of(request: Generate) -> list[int]:
     return ids
 
 
+def prediction_of(request: Generate) -> list[int]:
+    """The token ids that the answer is expected to repeat."""
+    ids: list[int] = np.frombuffer(request.prediction, "<i4").tolist()
+    return ids
+
+
 def saying(text: str) -> Script:
     """Say `text`, of which every byte is a token of the tiny tokenizer."""
     return lambda _: list(text.encode())
@@ -162,6 +169,7 @@ class FakeEngine:
         self.script: Script = parrot
         self.pace: Pace = at_once
         self.per_step = 1
+        self.drafts: DraftCounts = {}  # of every sequence
         self.requests: list[Generate] = []
         self.computed: dict[str, Computed] = {}  # the engine's own count, by request id
         self.running = 0
@@ -217,6 +225,7 @@ class FakeEngine:
                 engine_seconds=ENGINE_SECONDS,
                 cache=cache,
                 prompt_logprobs=None if planned else _scores(request),
+                drafts=self.drafts,
             )
             if on_end is not None:
                 on_end(end)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
+from msgspec.structs import replace
 
 from engine.link.messages import Generate, SamplingParams
 from gateway.caller import Caller
@@ -130,6 +132,34 @@ async def test_no_more_is_spent_than_was_reserved_and_all_tokens_count(
     async with held(permits, LIMITED, ADMITTED, used(TokenCounts(computed=500, generated=500))):
         pass
     assert limiter.used == [Amount(tokens=1000, cost=MOST.cost)]
+
+
+async def test_a_prediction_may_be_rejected_whole_by_every_choice(limiter: NotingLimiter) -> None:
+    predicting = tuple(replace(one, prediction=bytes(4 * 7)) for one in ADMITTED.generates)
+    admitted = dataclasses.replace(ADMITTED, generates=predicting)
+    permits = some_permits(limiter, PRICES)
+    async with held(permits, LIMITED, admitted, used(TokenCounts(computed=100, generated=34))):
+        [hold] = limiter.held.values()
+        assert hold.demand.most == Amount(MOST.tokens + 2 * 7, MOST.cost + 4 * 2 * 7)
+    assert limiter.used == [Amount(tokens=134, cost=100 + 4 * 34)]
+
+
+async def test_the_room_of_a_rate_is_what_a_prediction_leaves(limiter: NotingLimiter) -> None:
+    limits = Limits(tokens_per_minute=1_000, burst_s=60)
+    plain = dataclasses.replace(
+        ADMITTED,
+        generates=(replace(ADMITTED.generates[0], sampling=SamplingParams(max_tokens=4_000)),),
+        max_tokens_may_shrink=True,
+    )
+    predicting = dataclasses.replace(
+        plain, generates=(replace(plain.generates[0], prediction=bytes(4 * 300)),)
+    )
+    permits, longest = some_permits(limiter, PRICES), []
+    for admitted in (plain, predicting):
+        async with permits.taken(Caller("tn_a", "key", limits=limits)) as permit:
+            extended = await permit.extend(admitted)
+            longest.append(extended.generates[0].sampling.max_tokens)
+    assert longest == [900, 600]
 
 
 async def test_a_request_that_fails_is_settled_by_what_it_had_used(limiter: NotingLimiter) -> None:

@@ -16,13 +16,13 @@ from engine.link.stats_messages import TierTokens
 from gateway.diagnosis.comparison import Comparison
 from gateway.diagnosis.seen import SeenPrompt
 from gateway.errors import TooManyRequests
-from gateway.generation.choice import Delta, EndReason
+from gateway.generation.choice import ChoiceEnded, Delta, EndReason
 from gateway.requests.request_metrics import RequestMetrics, Usage
 from gateway.requests.tracing import RequestTracing, TracedUse
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.tenant_limits import TokenCounts
 from tests.gateway.support.admitted import admitted
-from tests.gateway.support.ended import end_choice
+from tests.gateway.support.ended import end_choice, engine_end
 from tests.gateway.support.manual_clock import ManualClock
 
 ROUTE = "/v1/completions"
@@ -348,3 +348,37 @@ def test_usage_adds_up_prompts_and_tiers() -> None:
     assert request_metrics.usage().cached_tokens == 48 + 15
     bench.end(1, "stop", 7, cached=96)
     assert request_metrics.usage().completion_tokens == 1 + 7 + 1 + 1
+
+
+def test_drafts_are_those_of_all_ends_and_a_restart_forgets_its_own() -> None:
+    bench = Bench(10, choices=2)
+    for index, drafts in ((0, {"tree": (4, 3)}), (1, {"tree": (2, 0), "own": (5, 5)})):
+        bench.token(index)
+        bench.request_metrics.end(index, replace(engine_end(10, 1), drafts=drafts))
+    assert bench.request_metrics.usage().drafts == {"tree": (6, 3), "own": (5, 5)}
+    bench.request_metrics.see(RESTART)
+    assert bench.request_metrics.usage().drafts == {"tree": (2, 0), "own": (5, 5)}
+
+
+@pytest.mark.parametrize(
+    ("drafted", "accepted", "rejected"), [(0, 0, 0), (6, 2, 4), (6, 6, 0), (50, 2, 6), (50, 9, 0)]
+)
+def test_rejected_tokens_of_a_prediction_are_charged(
+    drafted: int, accepted: int, rejected: int
+) -> None:
+    """At most those of its eight tokens that were not accepted."""
+    predicting = admitted(10)
+    generate = replace(predicting.generates[0], prediction=bytes(4 * 8))
+    request_metrics = RequestMetrics(
+        GatewayMetrics(),
+        ROUTE,
+        dataclasses.replace(predicting, generates=(generate,)),
+        0.0,
+        ManualClock(1.0),
+    )
+    end = replace(engine_end(10, 5), drafts={"prediction": (drafted, accepted), "tree": (9, 0)})
+    request_metrics.end(0, end)
+    request_metrics.see(ChoiceEnded(0, "stop", 5))
+    usage = request_metrics.usage()
+    assert usage.rejected_prediction_tokens == rejected
+    assert usage.completion_tokens == request_metrics.worked().generated == 5 + rejected

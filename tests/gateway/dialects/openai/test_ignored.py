@@ -29,7 +29,6 @@ VALUES: dict[str, Any] = {
     "safety_identifier": "someone",
     "metadata": {"run": "7"},
     "store": True,
-    "prediction": {"type": "content", "content": "Hello"},
     "verbosity": "low",
     "parallel_tool_calls": False,
     "prompt_cache_key": "key",
