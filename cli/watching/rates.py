@@ -14,6 +14,7 @@ from cli.tables import TableText
 Stats = Mapping[str, Any]
 TIER_COLUMNS = ("tier", "used", "total", "full")
 _TENANT_COUNTS = ("requests", "prompt_tokens", "hit_tokens", "generated_tokens")
+_DRAFT_COUNTS = ("drafts", "drafted_tokens", "accepted_tokens")
 _MAX_TENANTS = 20  # rows of tenants; more would exceed a screen
 
 
@@ -28,6 +29,7 @@ def tables(now: Stats, before: Stats | None) -> list[TableText]:
     since = "since its start" if before is None else f"in {seconds:.1f} s"
     return [
         TableText.of(f"Engine {since}", ("", ""), _engine_rows(now, before, seconds)),
+        *_draft_tables(now, before),
         *_replica_tables(now, before),
         TableText.of("Cache (blocks)", (*TIER_COLUMNS, "hit rate"), _tier_rows(now, before)),
         TableText.of(
@@ -53,6 +55,19 @@ def _engine_rows(now: Stats, before: Stats | None, seconds: float) -> list[tuple
     if now["router_answers"] is not None:
         rows.append(("router", "answers" if now["router_answers"] else "no answer"))
     return [*rows, ("ranks", ranks_of(now))] if has_ranks else rows
+
+
+def _draft_tables(now: Stats, before: Stats | None) -> list[TableText]:
+    """Make a table of the drafts by source if any were verified."""
+    rows = []
+    for source, drafts in sorted(now["drafts"].items()):
+        earlier = before and before["drafts"].get(source)
+        count, drafted, accepted = (_grown(name, drafts, earlier) for name in _DRAFT_COUNTS)
+        if count:
+            a_draft = f"{accepted / count:.2f}"
+            rows.append((source, count, drafted, _share(accepted, drafted), a_draft))
+    columns = ("source", "drafts", "tokens", "accepted", "accepted a draft")
+    return [TableText.of("Drafts", columns, rows)] if rows else []
 
 
 def num_ranks(engine: Stats) -> int:

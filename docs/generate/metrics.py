@@ -32,7 +32,8 @@ def exposition() -> str:
     )
     some = {"pool": _zero(counted.PoolStats), "windows": {"all": _zero(counted.WindowStats)}}
     exchange = counted.ExchangeStats(fetched={"socket": _zero(counted.FetchStats)})
-    stats = _zero(counted.EngineStats, tiers=tiers, exchange=exchange, **some)
+    drafts = {"tree": counted.DraftStats()}
+    stats = _zero(counted.EngineStats, tiers=tiers, exchange=exchange, drafts=drafts, **some)
     replica = ReplicaHealth("ready", "")
     return metrics.render(stats, {"0": replica}).decode()
 

@@ -137,6 +137,16 @@ class DraftStats(msgspec.Struct, frozen=True, kw_only=True):
     drafted_tokens: int = 0
     accepted_tokens: int = 0
 
+    def since(self, before: DraftStats | None) -> DraftStats:
+        """Subtract the counters `before`; None: zeros."""
+        if before is None:
+            return self
+        return DraftStats(
+            drafts=self.drafts - before.drafts,
+            drafted_tokens=self.drafted_tokens - before.drafted_tokens,
+            accepted_tokens=self.accepted_tokens - before.accepted_tokens,
+        )
+
 
 BlocksByReason = dict[str, dict[str, int]]
 """Blocks by tier and reason."""

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import field
 
 from engine.link.query import Query, R, Reply
-from engine.link.stats_messages import DiskStats, EvictionStats, TierTokens
+from engine.link.stats_messages import DiskStats, DraftStats, EvictionStats, TierTokens
 
 SequenceState = Literal["waiting", "loading", "prefill", "decode"]
 
@@ -65,6 +65,7 @@ class Overview(Reply, frozen=True, kw_only=True, tag="overview"):
     # Evictions of one flow's blocks for another flow, newest first.
     evictions: list[EvictionStats] = field(default_factory=list)
     disk: DiskStats | None = None
+    drafts: dict[str, DraftStats] = field(default_factory=dict)  # by source
 
 
 class OverviewQuery(View[Overview], frozen=True, kw_only=True, tag="overview_query"):

@@ -71,6 +71,7 @@ def _overview(components: Components, query: OverviewQuery) -> Overview:
         queue=_queue(components, query.owners) if query.owners else [],
         evictions=[eviction_stats(one, now) for one in log[: query.evictions]],
         disk=None if disk is None else disk_stats(disk),
+        drafts=dict(counters.drafts),
     )
 
 

@@ -10,6 +10,7 @@ from engine.link.stats_messages import (
     BlocksByReason,
     DirectionStats,
     DiskStats,
+    DraftStats,
     ShareStats,
     WindowStats,
 )
@@ -126,6 +127,7 @@ class EngineView(msgspec.Struct, frozen=True, kw_only=True):
     tree: TreeView
     queue: QueueView
     tiers: TiersView
+    drafts: dict[str, DraftStats]  # by source
 
 
 class ReplicaView(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,10 +21,12 @@ import msgspec
 
 from engine.errors import EngineError
 from engine.link.interface import Engine
+from engine.link.stats_messages import DraftStats
 from engine.link.view_messages import Overview, OverviewQuery
 from gateway.overview.percentiles import Percentiles, percentiles
 from gateway.processes.periodic import repeated
 from gateway.replicas.joined_views import each_overview
+from gateway.replicas.sums import merged, summed
 from gateway.telemetry.metrics import GatewayMetrics, Latencies
 from gateway.views import TokensByTier
 
@@ -50,6 +52,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     running: int
     loads_blocks: int  # blocks that were loaded from lower tiers
     recomputed_blocks: int  # blocks that were computed again instead of loaded
+    drafts: dict[str, DraftStats]  # verified drafts by source, where there were any
 
 
 class _Look(msgspec.Struct, frozen=True):
@@ -156,7 +159,17 @@ def _sample(last: _Look, look: _Look) -> Sample:
         running=now.running,
         loads_blocks=more("loads_chosen"),
         recomputed_blocks=more("loads_refused"),
+        drafts=_drafted(last, now),
     )
+
+
+def _drafted(last: _Look, now: Overview) -> dict[str, DraftStats]:
+    """Count the verified drafts of all engines since the last look, by source."""
+    found = []
+    for engine_id, one in _by_engine(now).items():
+        before = last.engines[engine_id].drafts if engine_id in last.engines else {}
+        found.append({name: drafts.since(before.get(name)) for name, drafts in one.drafts.items()})
+    return {name: drafts for name, drafts in merged(found, summed).items() if drafts.drafts}
 
 
 def _between(

@@ -56,6 +56,7 @@ def joined_overview(found: Mapping[str, Overview], owners: int, evictions: int) 
         queue=nlargest(owners, queue.values(), key=lambda one: one.waiting + one.running),
         evictions=evicted[:evictions],
         disk=joined_disk(part.disk for part in parts),
+        drafts=merged((part.drafts for part in parts), summed),
         replicas=dict(found),
         **counts,
     )

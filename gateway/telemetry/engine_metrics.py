@@ -15,6 +15,7 @@ from prometheus_client.samples import Sample
 from engine.link.interface import ReplicaHealth
 from engine.link.stats_messages import (
     DiskStats,
+    DraftStats,
     EngineStats,
     ExchangeStats,
     PoolStats,
@@ -87,6 +88,7 @@ class EngineCollector(Collector):
 
 def _counted(stats: EngineStats) -> Iterator[Metric]:
     yield from _engine(stats)
+    yield from _drafts(stats.drafts)
     yield from _pool(stats.pool)
     yield from _prefixes(stats)
     yield from _tiers(stats)
@@ -110,6 +112,18 @@ def _engine(stats: EngineStats) -> Iterator[Metric]:
         "Messages to the engine that it could not read",
         stats.dropped_frames,
     )
+
+
+def _drafts(drafts: Mapping[str, DraftStats]) -> Iterator[Metric]:
+    for name, text, field in (
+        ("drafts", "Drafts verified, a row of a step each, by source", "drafts"),
+        ("drafted_tokens", "Tokens of these drafts", "drafted_tokens"),
+        ("accepted_tokens", "Of these, tokens that the answers have", "accepted_tokens"),
+    ):
+        family = _counters(f"ratoon_engine_{name}", text, ["source"])
+        for source, counted in sorted(drafts.items()):
+            family.add_metric([source], getattr(counted, field))
+        yield family
 
 
 def _exchange(exchange: ExchangeStats) -> Iterator[Metric]:

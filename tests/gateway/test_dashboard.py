@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from engine.link.interface import ReplicaHealth
-from engine.link.stats_messages import ExchangeStats, FetchStats
+from engine.link.stats_messages import DraftStats, ExchangeStats, FetchStats
 from gateway.replicas.joined_stats import joined_stats
 from gateway.telemetry.engine_metrics import EngineCollector
 from gateway.telemetry.metrics import GatewayMetrics
@@ -51,7 +51,8 @@ def exposed() -> dict[str, set[str]]:
     metrics.routing.fetch("prefix")
     metrics.routing.snapshot("0")
     exchange = ExchangeStats(fetched={"socket": FetchStats()})
-    stats = joined_stats({"0": replace(some_stats(tiers=some_tiers()), exchange=exchange)}, 0)
+    one = replace(some_stats(tiers=some_tiers()), exchange=exchange, drafts={"own": DraftStats()})
+    stats = joined_stats({"0": one}, 0)
     shown = metrics.render(stats, {"0": ReplicaHealth("ready", "")}).decode()
     samples: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(shown):

@@ -8,7 +8,13 @@ from msgspec.structs import replace
 
 from cli.watching.rates import tables
 from engine.link.interface import ReplicaHealth
-from engine.link.stats_messages import EngineStats, FlowStats, TierTokens, WindowStats
+from engine.link.stats_messages import (
+    DraftStats,
+    EngineStats,
+    FlowStats,
+    TierTokens,
+    WindowStats,
+)
 from gateway.admin.cache_stats import cache_stats
 from gateway.replicas.joined_stats import joined_stats
 from tests.gateway.support.operated_engine import some_stats, some_tiers
@@ -127,3 +133,31 @@ def test_deleted_tenants_are_one_row_of_what_happened_between() -> None:
     *_, tenants = tables(now, before)
     assert tenants.rows[0] == ("3 deleted tenants", "0.0", "3.0", "50.0%", "0.0", "3")
     assert [row[0] for row in tenants.rows[1:]] == ["acme"]
+
+
+def test_drafts_have_a_table_by_source_once_there_are_any() -> None:
+    def drafted(**sources: tuple[int, int, int]) -> dict[str, Any]:
+        drafts = {
+            name: DraftStats(drafts=count, drafted_tokens=drafted, accepted_tokens=accepted)
+            for name, (count, drafted, accepted) in sources.items()
+        }
+        return told(replace(some_stats(flows={}), drafts=drafts))
+
+    nothing, before = drafted(), drafted(tree=(10, 40, 30), own=(5, 10, 0))
+    after = drafted(tree=(14, 56, 38), own=(5, 10, 0), grammar=(2, 2, 2))
+    assert [table.title for table in tables(nothing, None)] == [
+        "Engine since its start",
+        "Cache (blocks)",
+        "Tenants",
+    ]
+    _, since_start, *_ = tables(before, None)
+    assert since_start.rows == (
+        ("own", "5", "10", "0.0%", "0.00"),
+        ("tree", "10", "40", "75.0%", "3.00"),
+    )
+    _, between, *_ = tables(after, before)
+    assert between.title == "Drafts"
+    assert between.rows == (
+        ("grammar", "2", "2", "100.0%", "1.00"),
+        ("tree", "4", "16", "50.0%", "2.00"),
+    )

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from engine.link.stats_messages import TierTokens
+from engine.link.stats_messages import DraftStats, TierTokens
 from engine.link.view_messages import Overview
 from gateway.overview import history as module
 from gateway.overview.history import INTERVAL_S, KEPT_S, History
@@ -169,3 +169,25 @@ async def test_it_looks_by_itself_whether_or_not_anybody_asks(
         while not watch.history.since(0):
             watch.clock.advance(INTERVAL_S)
             await asyncio.sleep(0.001)
+
+
+async def test_drafts_are_those_of_the_interval_by_source(watch: Watch) -> None:
+    def seen(name: str, **drafts: int) -> Overview:
+        counted = {
+            source: DraftStats(drafts=n, drafted_tokens=4 * n, accepted_tokens=3 * n)
+            for source, n in drafts.items()
+        }
+        return long_running(engine_id=name, drafts=counted)
+
+    for overviews in (
+        (seen("a", tree=10), seen("b")),
+        (seen("a", tree=12, own=1), seen("b", tree=5)),
+        (seen("a", tree=12, own=1), seen("b", tree=5)),
+        (seen("a2", own=1), seen("b", tree=6)),
+    ):
+        watch.engine.seen = joined_overview({one.engine_id: one for one in overviews}, 0, 0)
+        await watch.look()
+    assert [
+        {source: stats.accepted_tokens for source, stats in sample.drafts.items()}
+        for sample in watch.history.since(0)
+    ] == [{"tree": 3 * 7, "own": 3}, {}, {"own": 3, "tree": 3}]

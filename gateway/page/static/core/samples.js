@@ -29,6 +29,19 @@ export function hitRate(samples) {
   return asked === 0 ? null : sum(samples, hitTokens) / asked;
 }
 
+/** The sources of drafts in `samples`, by name. */
+export function draftSources(samples) {
+  return [...new Set(samples.flatMap(({ drafts }) => Object.keys(drafts)))].sort();
+}
+
+/** Tokens that answers took from a draft of `sources`, on average; null where there was none. */
+export function acceptedPerDraft(samples, sources) {
+  const of = (field) =>
+    sum(samples, ({ drafts }) => sum(sources, (source) => drafts[source]?.[field] ?? 0));
+  const drafts = of("drafts");
+  return drafts === 0 ? null : of("accepted_tokens") / drafts;
+}
+
 /** What `value` names came to, a second. */
 export function perSecond(samples, value) {
   return samples.length === 0 ? null : sum(samples, value) / sum(samples, ({ seconds }) => seconds);

@@ -82,6 +82,13 @@ function figuresOf(data, samples) {
       value: millis(lastOf((one) => one.itl_ms?.p50)),
       note: `p99 ${millis(lastOf((one) => one.itl_ms?.p99))}`,
     },
+    {
+      name: "Accepted a draft",
+      value: short(samplesOf.acceptedPerDraft(samples, samplesOf.draftSources(samples))),
+      note: samplesOf.draftSources(samples)
+        .map((source) => `${source} ${short(samplesOf.acceptedPerDraft(samples, [source]))}`)
+        .join(", "),
+    },
     { name: "Running", value: count(now?.running), note: `${count(now?.waiting)} waiting` },
   ];
 }
