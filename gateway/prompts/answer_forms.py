@@ -103,7 +103,7 @@ class AnswerForms:
     def _answer_parser(self, form: AnswerForm, prompt: str) -> Callable[[], TurnParser] | None:
         """Return a maker of parsers for the text after reasoning; None if that is plain text."""
         tools = self.tools
-        if tools is None or not (form.may_call or tools.reads_reasoning):
+        if tools is None or not (form.may_call or tools.marks_text):
             return None
         make = partial(tools.parser, form.tools if form.may_call else ())
         opened = tools.opened(prompt)

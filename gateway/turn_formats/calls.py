@@ -1,8 +1,8 @@
 """The parsing of calls with JSON arguments, common to several formats.
 
 A *call object* is `{"name": ..., "arguments": {...}}`, in any order, also with `parameters` in
-place of `arguments`, with `function` in place of `name` or around both, and with an `id` or a
-`type` that is passed over.
+place of `arguments`, with `function` or `tool_name` in place of `name`, `function` around both, and
+with an `id`, `tool_call_id` or `type` that is passed over.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ BETWEEN = re.compile(r"[ \t\r\n,;]*")  # characters between calls
 _LIST_ENDS = re.compile(r"[ \t\r\n\]]*")
 _MAX_NAME = 1024  # most characters of a name or a key
 _MAX_HELD = 1 << 16  # most characters of arguments that precede their call's name
-_NAMES = ("name", "function")
+_NAMES = ("name", "function", "tool_name")
 _ARGUMENTS = ("arguments", "parameters")
-_PASSED_OVER = ("id", "type")
+_PASSED_OVER = ("id", "type", "tool_call_id")
 MEMBERS = (*_NAMES, *_ARGUMENTS, *_PASSED_OVER)  # the members of a call object
 _NAMESPACE = "functions."  # prefix that some models write before a name
 _NOTHING = ("", "null", "None", "[]")

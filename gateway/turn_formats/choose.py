@@ -12,16 +12,27 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from gateway.turn_formats.families.cohere import CohereFormat
 from gateway.turn_formats.families.deepseek import DeepSeekV3Format, DeepSeekV31Format
 from gateway.turn_formats.families.gemma import FunctionGemmaFormat, Gemma4Format
+from gateway.turn_formats.families.glm import Glm45Format, Glm47Format
 from gateway.turn_formats.families.harmony import HarmonyFormat
 from gateway.turn_formats.families.hermes import HermesFormat
+from gateway.turn_formats.families.invokes import MiniMaxM2Format
+from gateway.turn_formats.families.kimi import KimiK2Format
 from gateway.turn_formats.families.llama import LlamaFormat
 from gateway.turn_formats.families.mistral import MistralFormat, MistralV11Format
-from gateway.turn_formats.families.pythonic import PythonicFormat
-from gateway.turn_formats.families.qwen3_coder import Qwen3CoderFormat
+from gateway.turn_formats.families.pythonic import Lfm2Format, PythonicFormat
+from gateway.turn_formats.families.qwen3_coder import Qwen3CoderFormat, SeedOssFormat
 from gateway.turn_formats.pieces import CallStarted
-from gateway.turn_formats.reasoning import GEMMA, MAGISTRAL, THINK, ReasoningFormat, marks_around
+from gateway.turn_formats.reasoning import (
+    COHERE,
+    GEMMA,
+    MAGISTRAL,
+    THINK,
+    ReasoningFormat,
+    marks_around,
+)
 from gateway.turn_formats.turn_format import ToolFormat, ToolSpec
 
 _FORMATS = (
@@ -36,9 +47,16 @@ _FORMATS = (
     PythonicFormat,
     FunctionGemmaFormat,
     Gemma4Format,
+    CohereFormat,
+    Glm45Format,
+    Glm47Format,
+    KimiK2Format,
+    Lfm2Format,
+    MiniMaxM2Format,
+    SeedOssFormat,
 )
 _BARE = re.compile(r"\s*\[?\s*\{")  # a JSON call without a marker
-_REASONING = (THINK, MAGISTRAL, GEMMA)
+_REASONING = (THINK, MAGISTRAL, GEMMA, COHERE)
 
 
 class UnknownToolFormat(ValueError):

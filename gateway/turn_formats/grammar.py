@@ -88,11 +88,10 @@ class GrammarText:
 
         `bounds` are terminals, of all of which the text must be.
         """
-        token = self._token(marker)
         bodies = list(bounds) or [ANY_TEXT]
-        if token:
+        if self._tokens.match(marker):
             text = self.rule("TEXT", " & ".join(bodies)) if bounds else ANY_TEXT
-            return f"{text} {token}"
+            return f"{text} {self.spelled(marker)}"
         if bounds:
             bodies.append(f"~/(?s:.*{_exactly(marker)}.*)/")
         return self.rule("up_to", f"({' & '.join(bodies)}) {quoted(marker)}", lazy=True)

@@ -192,3 +192,4 @@ def _are_pair(opens: str, closes: str) -> bool:
 THINK = ReasoningFormat("think", "<think>", "</think>")
 MAGISTRAL = ReasoningFormat("magistral", "[THINK]", "[/THINK]")
 GEMMA = ReasoningFormat("gemma", "<|channel>thought", "<channel|>")
+COHERE = ReasoningFormat("cohere", "<|START_THINKING|>", "<|END_THINKING|>")

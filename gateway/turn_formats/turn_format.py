@@ -68,7 +68,8 @@ class ToolFormat(Protocol):
     name: ClassVar[str]  # as in --tool-format
     markers: ClassVar[tuple[str, ...]]  # special tokens that the parser must see in the text
     call_marks: ClassVar[tuple[str, ...]]  # marks that begin calls after text
-    reads_reasoning: ClassVar[bool]  # if so, turns without tools need the parser, too
+    reads_reasoning: ClassVar[bool]  # by the parser itself
+    marks_text: ClassVar[bool]  # if so, turns without tools need the parser, too
 
     @property
     def tools_text(self) -> ToolsText | None:

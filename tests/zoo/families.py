@@ -64,6 +64,13 @@ _GEMMA4_MARKS = (
     *("<|turn>", "<turn|>", "<|channel>", "<channel|>", "<|tool>", "<tool|>", "<|tool_call>"),
     *("<tool_call|>", "<|tool_response>", "<tool_response|>", '<|"|>', "<|think|>"),
 )
+_GLM_MARKS = (*("[gMASK]", "<sop>", "<|system|>", "<|assistant|>"),)
+_GLM_TAGS = (*_CALL_TAGS, *_THINK_TAGS, "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>")
+_GLM_ENDS = ("<|user|>", "<|endoftext|>", "<|observation|>")
+_LFM2_MARKS = (
+    *("<|im_start|>", "<|tool_list_start|>", "<|tool_list_end|>", "<|tool_call_start|>"),
+    *("<|tool_call_end|>", "<|tool_response_start|>", "<|tool_response_end|>"),
+)
 
 
 def _qwen(name: str, source: Trl | Ollama, **more: object) -> Family:
@@ -118,6 +125,12 @@ def _deepseek(name: str, source: Trl | Ollama, tools: str, tokenizer: ShippedTok
         reasons=True,
         is_served=False,
     )
+
+
+def _lfm2(name: str, source: Trl, **more: object) -> Family:
+    fields = {"tokenizer": LLAMA3, "ends": ("<|im_end|>",), "bos": "<|startoftext|>", **more}
+    fields |= {"tools": "lfm2", "special": _LFM2_MARKS, "is_own": False, "is_served": False}
+    return Family(name, source, **fields)  # type: ignore[arg-type]
 
 
 _LLAMA2 = {"tokenizer": MISTRAL_7B, "ends": ("</s>",), "bos": "<s>", "is_own": False}
@@ -272,7 +285,23 @@ FAMILIES: tuple[Family, ...] = (
     ),
     _deepseek("deepseek-v3", Trl("deepseekv3"), "deepseek_v3", DEEPSEEK_V3),
     _deepseek("deepseek-v3.1", Ollama("deepseek-v3.1:latest"), "deepseek_v31", DEEPSEEK_V4),
+    Family(
+        "glm4.5",
+        Trl("glm4moe"),
+        QWEN3,
+        _GLM_ENDS,
+        tools="glm45",
+        reasons=True,
+        special=_GLM_MARKS,
+        plain=_GLM_TAGS,
+        is_own=False,
+        is_served=False,
+    ),
+    _lfm2("lfm2", Trl("lfm2_v2")),
+    _lfm2("lfm2.5", Trl("lfm2_2_5_v2"), reasons=True, plain=_THINK_TAGS),
 )
+# In formats of calls that no served family has.
+CALLING_OTHERWISE = ("glm4.5", "lfm2")
 SERVED = tuple(one for one in FAMILIES if one.is_served)
 
 

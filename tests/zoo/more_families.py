@@ -7,13 +7,36 @@ from typing import Any
 
 import pytest
 
+from gateway.turn_formats.families.cohere import CohereFormat
+from gateway.turn_formats.families.invokes import MiniMaxM2Format
+from gateway.turn_formats.families.kimi import KimiK2Format
 from tests.zoo.families import FAMILIES, family
 from tests.zoo.family import Family
 from tests.zoo.templates import LlamaCpp
 
+_ELSEWHERE = {"is_own": False, "is_served": False}
+_COMMAND = (
+    *("<|START_OF_TURN_TOKEN|>", "<|SYSTEM_TOKEN|>", "<|USER_TOKEN|>", "<|CHATBOT_TOKEN|>"),
+    *("<|START_THINKING|>", "<|END_THINKING|>", "<|START_TOOL_RESULT|>", "<|END_TOOL_RESULT|>"),
+    *CohereFormat.markers,
+)
+_MINIMAX = ("]~!b[", "]~b]")
+
 
 def _like(name: str, other: str, source: str, **more: Any) -> Family:
     return replace(family(other), name=name, source=LlamaCpp(source), **more)
+
+
+def _kimi(name: str, source: str, **more: Any) -> Family:
+    marks = ("<|im_user|>", "<|im_assistant|>", "<|im_system|>", "<|im_middle|>")
+    calls = KimiK2Format.markers
+    fields = {"tools": "kimi_k2", "special": (*marks, *calls), **_ELSEWHERE, **more}
+    return _like(name, "deepseek-v3", source, ends=("<|im_end|>", "[EOS]"), bos="[BOS]", **fields)
+
+
+def _command(name: str, source: str) -> Family:
+    fields = {"tools": "cohere", "special": _COMMAND, "bos": "<BOS_TOKEN>", **_ELSEWHERE}
+    return _like(name, "llama3.1", source, ends=("<|END_OF_TURN_TOKEN|>",), reasons=True, **fields)
 
 
 def _with_tools(name: str, source: str) -> Family:
@@ -48,6 +71,35 @@ MORE: tuple[Family, ...] = (
     _like("gemma4-31b-interleaved", "gemma4_v5", "google-gemma-4-31B-it-interleaved"),
     _like("phi3.5-mini", "phi3.5", "microsoft-Phi-3.5-mini-instruct"),
     _like("gpt-oss-120b", "gpt-oss", "openai-gpt-oss-120b"),
+    _like("glm4.6", "glm4.5", "GLM-4.6"),
+    _like("glm4.7-flash", "glm4.5", "GLM-4.7-Flash", tools="glm47"),
+    _kimi("kimi-k2", "moonshotai-Kimi-K2", reasons=False),
+    _kimi("kimi-k2-instruct", "Kimi-K2-Instruct", reasons=False),
+    _kimi("kimi-k2-thinking", "Kimi-K2-Thinking", plain=("<think>", "</think>")),
+    _like(
+        "minimax-m2",
+        "qwen3",
+        "MiniMax-M2",
+        tools="minimax_m2",
+        ends=("[e~[",),
+        special=_MINIMAX,
+        plain=MiniMaxM2Format.markers[:1] + MiniMaxM2Format.markers[-1:],
+        **_ELSEWHERE,
+    ),
+    _like(
+        "seed-oss",
+        "qwen3",
+        "ByteDance-Seed-OSS",
+        tools="seed_oss",
+        ends=("<seed:eos>",),
+        special=("<seed:bos>", "<seed:think>", "</seed:think>"),
+        plain=("<seed:tool_call>", "</seed:tool_call>"),
+        **_ELSEWHERE,
+    ),
+    _command("command-r7b", "CohereForAI-c4ai-command-r7b-12-2024-tool_use"),
+    _command("command-a+", "Cohere2MoE"),
+    _like("lfm2-8b-a1b", "lfm2", "LFM2-8B-A1B"),
+    _like("lfm2.5-1.2b", "lfm2.5", "LFM2.5-Instruct"),
     _like("deepseek-v3.1-2", "deepseek-v3.1", "deepseek-ai-DeepSeek-V3.1"),
 )
 # For parametrize: each family by its name, where `make test-zoo` adds those of MORE.

@@ -22,6 +22,7 @@ from engine.grammars.vocabulary import read_vocabulary
 from tests.zoo.families import SERVED, family
 from tests.zoo.family import Family
 from tests.zoo.gateways import ZooGateway, welcome_of, zoo_gateway
+from tests.zoo.more_families import MORE
 from tests.zoo.templates import Trl
 from tests.zoo.walks import Walker
 
@@ -82,11 +83,20 @@ FORMATS = (
     Held(family("deepseek-v3.1")),
     Held(family("gpt-oss")),
     Held(family("gemma4")),
+    Held(family("glm4.5")),
+    Held(family("lfm2")),
     # With a template that shows tools: Gemma 3's own does not.
     Held(replace(family("gemma3"), special=_FUNCTION, source=Trl("qwen2_5")), "functiongemma"),
 )
 _SHOWN = {held.family.name for held in FORMATS}
-SHIPPED = (*FORMATS, *(Held(one) for one in SERVED if one.tools and one.name not in _SHOWN))
+MORE_FORMATS = tuple(
+    Held(next(one for one in MORE if one.tools == name))
+    for name in ("cohere", "glm47", "kimi_k2", "minimax_m2", "seed_oss")
+)
+SHIPPED = (
+    *(*FORMATS, *MORE_FORMATS),
+    *(Held(one) for one in SERVED if one.tools and one.name not in _SHOWN),
+)
 QUICK = FORMATS[0]  # with the tokenizer as shipped, and in all dialects
 
 

@@ -29,7 +29,7 @@ from gateway.prompts.tokens.tokenizer import Tokenizer
 from gateway.turn_formats.pieces import Piece, TextPiece
 from gateway.turn_formats.reading import TurnReader
 from tests.gateway.turn_formats.turns import calls_of, read
-from tests.zoo.families import SERVED, TOKENIZERS
+from tests.zoo.families import CALLING_OTHERWISE, FAMILIES, SERVED, TOKENIZERS
 from tests.zoo.family import Family
 from tests.zoo.more_families import MORE
 from tests.zoo.test_held_answers import ASKED, CALLS, OTHERS, SCHEMAS, UNIT
@@ -37,8 +37,9 @@ from tests.zoo.walks import Walker
 
 _MOST = 4000  # tokens
 _WALKS = 2
-CALLING = [one for one in SERVED if one.tools]
-MORE_CALLING = [one for one in MORE if one.tools and one.is_served]
+CALLING = [one for one in FAMILIES if one.tools and one in SERVED]
+CALLING += [one for one in FAMILIES if one.name in CALLING_OTHERWISE]
+MORE_CALLING = [one for one in MORE if one.tools]
 ASKS = {
     name: {**CALLS, **OTHERS}[name]
     for name in ("required", "named", "strict and required", "strict", "a schema")

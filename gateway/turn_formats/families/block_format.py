@@ -18,6 +18,7 @@ class UnmarkedText:
     """The base of a `ToolFormat` in which no marker delimits the answer's text."""
 
     reads_reasoning: ClassVar[bool] = False
+    marks_text: ClassVar[bool] = False
 
     def __init__(self, special_tokens: Mapping[str, int] | None = None) -> None:
         """Take the loaded tokenizer's `special_tokens`, ids by text; see `grammar.py`."""
@@ -61,6 +62,11 @@ class BlockFormat(UnmarkedText):
         """Write the grammar of any text up to a block, and of the block's opening."""
         return f"{grammar.up_to(self.trigger)} {self.opening(grammar)}"
 
+    def last_text(self, grammar: GrammarText) -> str:
+        """Write the grammar of the text after the last block, or of a turn without any."""
+        del grammar
+        return ANY_TEXT
+
     def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
         """Write the grammar of one call of `tool` within a block."""
         raise NotImplementedError
@@ -84,10 +90,11 @@ class BlockFormat(UnmarkedText):
         """Write the grammar of any text, with calls anywhere that follow their tools' schemas."""
         grammar = GrammarText(self.special_tokens)
         if not tools:
-            return grammar.source(ANY_TEXT)
+            return grammar.source(self.last_text(grammar))
         opens = self.opening_after_text(grammar)
         calls = self._calls(grammar, tools, 1, 1 if self.between_calls is None else None)
-        return grammar.source(f"({opens} {calls} {grammar.spelled(self.closes)})* {ANY_TEXT}")
+        blocks = f"({opens} {calls} {grammar.spelled(self.closes)})*"
+        return grammar.source(f"{blocks} {self.last_text(grammar)}")
 
     def _calls(
         self, grammar: GrammarText, tools: Sequence[ToolSpec], at_least: int, at_most: int | None

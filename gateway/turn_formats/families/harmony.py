@@ -53,6 +53,7 @@ class HarmonyFormat:
 
     name: ClassVar[str] = "harmony"
     reads_reasoning: ClassVar[bool] = True
+    marks_text: ClassVar[bool] = True
     markers: ClassVar[tuple[str, ...]] = (
         *(_START, _CHANNEL, _MESSAGE),
         *(_END, _RETURN, _CALL, _CONSTRAIN),

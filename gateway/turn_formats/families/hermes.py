@@ -13,14 +13,11 @@ from typing import Any, ClassVar
 
 from gateway.turn_formats.calls import CallReader
 from gateway.turn_formats.families.block_format import BlockFormat, call_object
+from gateway.turn_formats.families.object_calls import ObjectReader
 from gateway.turn_formats.grammar import GrammarText
-from gateway.turn_formats.pieces import TextPiece
-from gateway.turn_formats.reading import Markers, Read
 from gateway.turn_formats.turn_format import ToolSpec, ToolsText
 
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
-_OPENS, _CLOSES = Markers(_OPEN), Markers(_CLOSE)
-_EITHER = Markers(_OPEN, _CLOSE)
 _TOLD = """# Tools
 
 You may call one or more functions to assist with the user query.
@@ -65,23 +62,8 @@ class HermesFormat(BlockFormat):
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
         """Make a parser of a turn that may call `tools`."""
-        return _HermesReader(tools)
+        return ObjectReader(tools, _OPEN, _CLOSE)
 
     def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
         """Write the grammar of one call of `tool` within a block."""
         return call_object(grammar, tool)
-
-
-class _HermesReader(CallReader):
-    def turn(self) -> Read[None]:
-        while (yield from self.until(_OPENS, TextPiece)):
-            yield from self._calls()
-        self.send(TextPiece)
-
-    def _calls(self) -> Read[None]:
-        """Read the call after the opening marker, or several calls, as some models write."""
-        yield from self.spaces()
-        while (yield from self.call_objects(_EITHER)):
-            if not (yield from self.next_block(_OPENS, _CLOSES)):
-                return
-            yield from self.spaces()

@@ -1,9 +1,10 @@
-"""Llama 3.2, Llama 4 and models prompted for it: calls as a list of Python calls.
+"""Llama 3.2, Llama 4, LFM2 and models prompted for it: calls as a list of Python calls.
 
     [get_weather(city="Oslo", days=3), get_time()]
 
 The list is at the beginning of the turn, in Llama 4 between `<|python_start|>` and
-`<|python_end|>`. Each argument is sent when it is whole, as JSON.
+`<|python_end|>`; in LFM2, between `<|tool_call_start|>` and `<|tool_call_end|>`, anywhere. Each
+argument is sent when it is whole, as JSON.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import ClassVar
 import msgspec
 
 from gateway.turn_formats.calls import CallReader
-from gateway.turn_formats.families.block_format import UnmarkedText
+from gateway.turn_formats.families.block_format import BlockFormat, UnmarkedText
 from gateway.turn_formats.families.python_literal import as_json
 from gateway.turn_formats.families.schemas import (
     ParameterTypes,
@@ -31,7 +32,7 @@ from gateway.turn_formats.reading import Markers, Read
 from gateway.turn_formats.turn_format import Schema, ToolSpec
 
 _START, _END = "<|python_start|>", "<|python_end|>"
-_STARTS, _ENDS = Markers(_START), Markers(_END)
+_LFM2, _LFM2_END = "<|tool_call_start|>", "<|tool_call_end|>"
 _OPEN, _CLOSE, _COMMA, _EQUALS = Markers("["), Markers("]"), Markers(","), Markers("=")
 _CALL_OPENS, _CALL_CLOSES = Markers("("), Markers(")")
 _QUOTES = Markers("'''", '"""', "'", '"')
@@ -42,6 +43,7 @@ _BETWEEN = '", "'
 
 _PLAIN_VALUE = re.compile(r"""[^'"()\[\]{},]*""")
 _PLAIN_TEXT = re.compile(r"""[^\\'"]*""")
+_LFM2_TOOLS = ("<|tool_list_start|>", "List of tools: [")  # in templates that show no calls
 _ANY_PARAMETER = '/[A-Za-z_][A-Za-z0-9_]{0,63}/ "="'
 
 
@@ -58,7 +60,7 @@ class PythonicFormat(UnmarkedText):
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
         """Make a parser of a turn that may call `tools`."""
-        return _PythonicReader(tools)
+        return _PythonicReader(tools, _START, _END)
 
     def call_grammar(
         self, tools: Sequence[ToolSpec], *, at_least: int = 1, at_most: int | None = None
@@ -80,6 +82,30 @@ class PythonicFormat(UnmarkedText):
         # refused would be longer than the bracket alone.
         first, other = _call(grammar, tools, "["), _call(grammar, tools)
         return grammar.source(f'{first} ({_BETWEEN} {other})* "]" | {text}')
+
+
+class Lfm2Format(BlockFormat):
+    """The `ToolFormat` of LFM2 and LFM2.5."""
+
+    name: ClassVar[str] = "lfm2"
+    markers: ClassVar[tuple[str, ...]] = (_LFM2, _LFM2_END)
+    call_marks: ClassVar[tuple[str, ...]] = (_LFM2,)
+    trigger = _LFM2
+    opens = "["
+    closes = "]" + _LFM2_END
+    between_calls = ", "
+
+    def is_in(self, template: str) -> bool:
+        """Tell whether a chat template, or a turn that it shows, writes calls in this format."""
+        return _LFM2 in template or any(tools in template for tools in _LFM2_TOOLS)
+
+    def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
+        """Make a parser of a turn that may call `tools`."""
+        return _MarkedReader(tools, _LFM2, _LFM2_END)
+
+    def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
+        """Write the grammar of one call of `tool` within a block."""
+        return _call(grammar, [tool])
 
 
 def _call(grammar: GrammarText, tools: Sequence[ToolSpec], opens: str = "") -> str:
@@ -110,13 +136,14 @@ def _value(grammar: GrammarText, tool: ToolSpec, schema: Schema) -> str:
 
 
 class _PythonicReader(CallReader):
-    def __init__(self, tools: Sequence[ToolSpec]) -> None:
+    def __init__(self, tools: Sequence[ToolSpec], start: str, end: str) -> None:
         super().__init__(tools)
         self._parameters = {tool.name: ParameterTypes(tool) for tool in tools}
+        self._starts, self._ends = Markers(start), Markers(end)
 
     def turn(self) -> Read[None]:
         yield from self.spaces()
-        if (yield from self.literal(_STARTS)):
+        if (yield from self.literal(self._starts)):
             yield from self.spaces()
         if (yield from self.literal(_OPEN)):
             yield from self._calls()
@@ -131,7 +158,7 @@ class _PythonicReader(CallReader):
             if (yield from self.peek()) in ("]", ""):
                 yield from self.literal(_CLOSE)
                 yield from self.spaces()
-                yield from self.closing(_ENDS)
+                yield from self.closing(self._ends)
                 yield from self.spaces()
                 self.drop()
                 return
@@ -147,7 +174,7 @@ class _PythonicReader(CallReader):
         assert known is not None
         closes = yield from self._arguments(self._parameters[known])
         if closes:
-            yield from self.broken_arguments(closes, _ENDS)
+            yield from self.broken_arguments(closes, self._ends)
         return True
 
     def _arguments(self, parameters: ParameterTypes) -> Read[str]:
@@ -214,3 +241,16 @@ class _PythonicReader(CallReader):
             yield from self.character()
             if follows == "\\":
                 yield from self.character()
+
+
+class _MarkedReader(_PythonicReader):
+    """A parser of lists after a mark, anywhere in the turn."""
+
+    def turn(self) -> Read[None]:
+        while (yield from self.until(self._starts, TextPiece)):
+            yield from self.spaces()
+            if (yield from self.literal(_OPEN)):
+                yield from self._calls()
+            else:
+                self.send(TextPiece)
+        self.send(TextPiece)

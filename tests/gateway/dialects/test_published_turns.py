@@ -24,14 +24,17 @@ from tests.gateway.support.agents import (
     staged,
 )
 from tests.gateway.support.tool_models import ToolModel
-from tests.zoo.families import SERVED, family
+from tests.zoo.families import FAMILIES as ALL
+from tests.zoo.families import SERVED
 from tests.zoo.family import Family
 from tests.zoo.gateways import welcome_of
+from tests.zoo.more_families import MORE
 
 REUSED = 0.99
 _THINK = ("<think>\n", "\n</think>\n\n")
 _HARMONY = ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant")
 _NONE = (None, "")
+_TAGS = ("<think>", "</think>")
 # How models of each family think; None: their template does not show it, or they do not.
 FAMILIES = {
     "qwen2.5": _NONE,
@@ -44,7 +47,21 @@ FAMILIES = {
     "llama3.2": _NONE,
     "gpt-oss": _HARMONY,
     "mistral-nemo": _NONE,
+    "glm4.5": ("\n<think>", "</think>\n"),
+    "lfm2": _NONE,
+    "lfm2.5": _TAGS,
 }
+# Of families that only `make test-zoo` has.
+MORE_FAMILIES = {
+    "glm4.6": ("\n<think>", "</think>\n"),
+    "glm4.7-flash": ("", "</think>"),
+    "kimi-k2": _NONE,
+    "minimax-m2": ("", "\n</think>\n\n"),
+    "seed-oss": ("<seed:think>", "</seed:think>\n"),
+    "command-r7b": _NONE,
+    "command-a+": ("<|START_THINKING|>", "<|END_THINKING|>"),
+}
+NAMES = [*FAMILIES, *(pytest.param(name, marks=pytest.mark.zoo) for name in MORE_FAMILIES)]
 # Whose templates drop thoughts, in a loop of calls or at the next question.
 DROPPING = {
     "r1-distill-qwen": _THINK,
@@ -71,10 +88,12 @@ class ZooModel(ToolModel):
 
 
 def model_of(name: str, directory: Path) -> ZooModel:
-    one = family(name)
+    one = next(one for one in (*ALL, *MORE) if one.name == name)
     one.write(directory)
     inner = tokenizers.Tokenizer.from_file(str(directory / "tokenizer.json"))
-    opens, closes = (FAMILIES | DROPPING).get(name, _THINK if one.reasons else _NONE)
+    opens, closes = (FAMILIES | MORE_FAMILIES | DROPPING).get(
+        name, _THINK if one.reasons else _NONE
+    )
     return ZooModel(one.tools or "", directory, inner, opens, closes, one)
 
 
@@ -99,7 +118,7 @@ def follow_up(stage: Stage, agent: OpenAIAgent) -> list[float]:
     return [reused(*pair) for pair in pairwise(turns)]
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", NAMES)
 def test_an_agents_next_turn_finds_the_last_one(name: str, tmp_path: Path) -> None:
     model = model_of(name, tmp_path / "model")
     with staged(model, tmp_path / "data") as stage, stage.client() as http:

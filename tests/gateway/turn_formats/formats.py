@@ -8,26 +8,35 @@ from typing import Any
 
 from msgspec import Struct
 
+from gateway.turn_formats.families.cohere import CohereFormat
 from gateway.turn_formats.families.deepseek import DeepSeekV3Format, DeepSeekV31Format
 from gateway.turn_formats.families.gemma import FunctionGemmaFormat, Gemma4Format
+from gateway.turn_formats.families.glm import Glm45Format, Glm47Format
 from gateway.turn_formats.families.harmony import HarmonyFormat
 from gateway.turn_formats.families.hermes import HermesFormat
+from gateway.turn_formats.families.invokes import MiniMaxM2Format
+from gateway.turn_formats.families.kimi import KimiK2Format
 from gateway.turn_formats.families.llama import LlamaFormat
 from gateway.turn_formats.families.mistral import MistralFormat, MistralV11Format
-from gateway.turn_formats.families.pythonic import PythonicFormat
-from gateway.turn_formats.families.qwen3_coder import Qwen3CoderFormat
+from gateway.turn_formats.families.pythonic import Lfm2Format, PythonicFormat
+from gateway.turn_formats.families.qwen3_coder import Qwen3CoderFormat, SeedOssFormat
 from gateway.turn_formats.turn_format import ToolSpec, TurnParser
 from tests.gateway.turn_formats.turns import TOOLS
 
 Call = tuple[str, object]
 
 
-def as_parameters(arguments: dict[str, object]) -> str:
-    values = {
-        name: value if isinstance(value, str) else json.dumps(value)
-        for name, value in arguments.items()
-    }
-    return "".join(f"<parameter={name}>\n{value}\n</parameter>\n" for name, value in values.items())
+def tagged(each: str) -> Callable[[dict[str, object]], str]:
+    """Arguments, each as `each` has it, with %s for its name and its value."""
+
+    def spelled(arguments: dict[str, object]) -> str:
+        values = {
+            name: value if isinstance(value, str) else json.dumps(value)
+            for name, value in arguments.items()
+        }
+        return "".join(each % named for named in values.items())
+
+    return spelled
 
 
 def as_keywords(arguments: dict[str, object]) -> str:
@@ -62,6 +71,7 @@ class Written(Struct, frozen=True):
     starts_turn: bool = False  # calls cannot follow text
     spell: Callable[[Any], str] = json.dumps
     after_text: str = ""  # what begins calls after text; before `opens`
+    marks_text: bool = False  # text may stand between marks, too
 
     def turn(self, *calls: Call) -> str:
         written = [self.call % (name, self.arguments(value)) for name, value in calls]
@@ -77,6 +87,7 @@ class Written(Struct, frozen=True):
 
 TAG = "<|python_tag|>"
 CALLS, CALLS_END, CALL, CALL_END, SEP = DeepSeekV3Format.markers
+_GLM = ("<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>")
 FORMATS = {
     "hermes": Written(
         HermesFormat,
@@ -88,7 +99,7 @@ FORMATS = {
         Qwen3CoderFormat,
         "<tool_call>\n<function=%s>\n%s</function>\n</tool_call>",
         between="\n",
-        spell=as_parameters,
+        spell=tagged("<parameter=%s>\n%s\n</parameter>\n"),
         special=("<tool_call>", "</tool_call>"),
     ),
     "llama3_json": Written(
@@ -107,6 +118,7 @@ FORMATS = {
         keeps_space=True,
         before_text="<|channel|>final<|message|>",
         after_text="<|end|><|start|>assistant",
+        marks_text=True,
         special=HarmonyFormat.markers,
     ),
     "pythonic": Written(
@@ -156,5 +168,59 @@ FORMATS = {
         opens=CALLS,
         closes=CALLS_END,
         special=(CALLS, CALLS_END, CALL, CALL_END, SEP),
+    ),
+    "cohere": Written(
+        CohereFormat,
+        '{"tool_call_id": "0", "tool_name": "%s", "parameters": %s}',
+        opens="<|START_ACTION|>[\n    ",
+        between=",\n    ",
+        closes="\n]<|END_ACTION|>",
+        special=("<|START_ACTION|>", "<|END_ACTION|>", "<|START_TEXT|>", "<|END_TEXT|>"),
+        marks_text=True,
+    ),
+    "glm45": Written(
+        Glm45Format,
+        "<tool_call>%s\n%s</tool_call>",
+        between="\n",
+        spell=tagged("<arg_key>%s</arg_key>\n<arg_value>%s</arg_value>\n"),
+        special=_GLM,
+    ),
+    "glm47": Written(
+        Glm47Format,
+        "<tool_call>%s%s</tool_call>",
+        spell=tagged("<arg_key>%s</arg_key><arg_value>%s</arg_value>"),
+        special=_GLM,
+    ),
+    "kimi_k2": Written(
+        KimiK2Format,
+        "<|tool_call_begin|>functions.%s:0<|tool_call_argument_begin|>%s<|tool_call_end|>",
+        opens="<|tool_calls_section_begin|>",
+        closes="<|tool_calls_section_end|>",
+        special=KimiK2Format.markers,
+    ),
+    "lfm2": Written(
+        Lfm2Format,
+        "%s(%s)",
+        opens="<|tool_call_start|>[",
+        between=", ",
+        closes="]<|tool_call_end|>",
+        spell=as_keywords,
+        holds_arguments=True,
+        special=Lfm2Format.markers,
+    ),
+    "minimax_m2": Written(
+        MiniMaxM2Format,
+        '<invoke name="%s">\n%s</invoke>\n',
+        opens="<minimax:tool_call>\n",
+        closes="</minimax:tool_call>",
+        spell=tagged('<parameter name="%s">%s</parameter>\n'),
+        special=("<minimax:tool_call>", "</minimax:tool_call>"),
+    ),
+    "seed_oss": Written(
+        SeedOssFormat,
+        "<seed:tool_call>\n<function=%s>\n%s</function>\n</seed:tool_call>",
+        between="\n",
+        spell=tagged("<parameter=%s>%s</parameter>\n"),
+        special=("<seed:tool_call>", "</seed:tool_call>"),
     ),
 }

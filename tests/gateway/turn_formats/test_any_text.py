@@ -62,7 +62,7 @@ def test_how_a_text_is_cut_does_not_matter(name: str, data: st.DataObject, is_cu
     assert read(FORMATS[name].parser(TOOLS), whole, is_cut=is_cut) == expected
 
 
-@pytest.mark.parametrize("name", [name for name in FORMATS if name != "harmony"])  # marks text, too
+@pytest.mark.parametrize("name", [name for name, one in WRITTEN.items() if not one.marks_text])
 @settings(derandomize=True, max_examples=50)
 @given(st.data())
 def test_without_tools_every_text_is_text(name: str, data: st.DataObject) -> None:

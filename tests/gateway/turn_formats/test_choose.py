@@ -29,6 +29,13 @@ EXCERPTS = {
     "pythonic": "- Use exact format: [func_name1(param1=value1, param2=value2), func_name2(...)]",
     "functiongemma": "{{- '<start_function_call>call:' + function['name'] + '{' -}}",
     "gemma4": "{{- '<|tool_call>call:' + function['name'] + '{' -}}",
+    "cohere": '<|START_ACTION|>[ {"tool_name": "{{ call.name }}"',
+    "glm45": "<tool_call>{function-name}\n<arg_key>{arg-key-1}</arg_key>\n<arg_value>{arg-value-1}",
+    "glm47": "<tool_call>{function-name}<arg_key>{arg-key-1}</arg_key><arg_value>{arg-value-1}",
+    "kimi_k2": "<|tool_calls_section_begin|><|tool_call_begin|>x<|tool_call_argument_begin|>",
+    "lfm2": """ns.system_prompt + "List of tools: <|tool_list_start|>[" -%}""",
+    "minimax_m2": """'<minimax:tool_call>' <invoke name="tool-name"> <parameter name="key">""",
+    "seed_oss": r"<seed:tool_call>\n<function=example_function_name>\n<parameter=example_1>",
 }
 
 

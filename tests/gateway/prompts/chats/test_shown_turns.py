@@ -18,9 +18,8 @@ from tests.zoo.templates import Trl
 OTHERS: dict[str, tuple[str | None, str | None]] = {
     "cohere2": (None, None),
     "diffusion_gemma": ("gemma4", "<channel|>"),
-    "glm4moe": (None, "</think>"),
-    "lfm2_2_5": (None, "</think>"),
-    "lfm2_v2": (None, None),
+    "lfm2": ("lfm2", None),
+    "lfm2_2_5": ("lfm2", "</think>"),
     "muse_glimmer": (None, None),
     "nemotron_3_nano": ("qwen3_coder", "</think>"),
     "nemotron_3_5_lightning": ("qwen3_coder", "</think>"),

@@ -1,0 +1,38 @@
+"""GLM 4.5 to 4.7, and others that write as these: each argument as a key and a value.
+
+    <tool_call>get_weather
+    <arg_key>city</arg_key>
+    <arg_value>Oslo</arg_value>
+    </tool_call>
+
+Since GLM 4.7 all of it stands on one line.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from msgspec.structs import replace
+
+from gateway.turn_formats.families.tagged import TaggedFormat, Tags
+
+
+class Glm45Format(TaggedFormat):
+    """The `ToolFormat` of GLM 4.5 and 4.6, Ling 3 and Laguna."""
+
+    name: ClassVar[str] = "glm45"
+    tags: ClassVar[Tags] = Tags(
+        call="<tool_call>",
+        named="",
+        key="<arg_key>",
+        keyed=("</arg_key>", "<arg_value>"),
+        value_end="</arg_value>",
+        call_end="</tool_call>",
+    )
+
+
+class Glm47Format(TaggedFormat):
+    """The `ToolFormat` of GLM 4.7 and Spark 2.5."""
+
+    name: ClassVar[str] = "glm47"
+    tags: ClassVar[Tags] = replace(Glm45Format.tags, line="")

@@ -1,0 +1,315 @@
+"""Calls whose arguments are plain text between tags, the shape of several families.
+
+    <tool_call>
+    <function=get_weather>
+    <parameter=city>
+    Oslo
+    </parameter>
+    </function>
+    </tool_call>
+
+A family says its tags (`Tags`); the grammars and the parser are made of them. What is text by the
+tool's schema is sent as it comes, as the characters of a JSON string; any other argument when it
+is whole, since its text alone does not say whether it is a number.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence, Set
+from typing import Any, ClassVar
+
+from msgspec import Struct
+
+from gateway.turn_formats.calls import BETWEEN, CallReader
+from gateway.turn_formats.families.block_format import BlockFormat
+from gateway.turn_formats.families.plain_values import plain_value
+from gateway.turn_formats.families.schemas import ParameterTypes, properties_of, required_of
+from gateway.turn_formats.families.strings import inner, string
+from gateway.turn_formats.families.values import is_text, typed
+from gateway.turn_formats.grammar import GrammarText
+from gateway.turn_formats.pieces import CallArguments, Piece, TextPiece
+from gateway.turn_formats.reading import Markers, Read
+from gateway.turn_formats.turn_format import ToolSpec
+
+_LINE = Markers("\n")
+_MAX_NAME = 1024
+_ANY_NAME = r'/[^<>\n"]{1,64}/'
+_Tag = tuple[str, str | None]  # the tag, and its parameter's name
+
+
+class Tags(Struct, frozen=True):
+    """The tags of a call, in their order."""
+
+    call: str  # before the tool's name
+    named: str  # after the name; "": another tag or whitespace follows
+    key: str  # before a parameter's name
+    keyed: tuple[str, ...]  # between the name and the value
+    value_end: str
+    call_end: str
+    block: str = ""  # around calls; "": nothing
+    block_end: str = ""
+    holds_many: bool = False  # whether a block has several calls
+    line: str = "\n"  # between tags
+    pad: str = ""  # around a value
+
+    @property
+    def key_end(self) -> str:
+        """All between a parameter's name and its value."""
+        return self.line.join(self.keyed) + self.pad
+
+    @property
+    def begins(self) -> tuple[str, ...]:
+        """The tags that begin calls."""
+        return (self.block, self.call) if self.block else (self.call,)
+
+    @property
+    def ends(self) -> tuple[str, ...]:
+        """The tags that end calls."""
+        return (self.call_end, self.block_end) if self.block else (self.call_end,)
+
+    @property
+    def whole(self) -> tuple[str, ...]:
+        """The tags that may each be a token."""
+        tags = (*self.begins, self.named, self.key, *self.keyed, self.value_end, *self.ends)
+        return tuple(dict.fromkeys(tag for tag in tags if tag[:1] + tag[-1:] == "<>"))
+
+
+class TaggedFormat(BlockFormat):
+    """The base of formats with tagged arguments; a subclass says its name and `tags`."""
+
+    tags: ClassVar[Tags]
+    markers: ClassVar[tuple[str, ...]] = ()
+    call_marks: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        """Derive from the tags what the grammars of blocks need."""
+        super().__init_subclass__(**more)
+        tags = cls.tags
+        cls.markers, cls.call_marks, cls.trigger = tags.whole, tags.begins, tags.begins[0]
+        cls.between_blocks = tags.line
+        if tags.block:
+            cls.opens = tags.line + tags.call
+            cls.closes = tags.line + tags.block_end
+            cls.between_calls = cls.opens if tags.holds_many else None
+
+    def is_in(self, template: str) -> bool:
+        """Tell whether a chat template, or a turn that it shows, writes calls in this format."""
+        tags = self.tags
+        return all(tag in template for tag in (*tags.begins, tags.key, tags.line.join(tags.keyed)))
+
+    def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
+        """Make a parser of a turn that may call `tools`."""
+        return _TaggedReader(tools, self.tags)
+
+    def opening_after_text(self, grammar: GrammarText) -> str:
+        """Write the grammar of any text up to a block, with or without the outer tag."""
+        outer = super().opening_after_text(grammar)
+        return f"({outer} | {grammar.up_to(self.tags.call)})" if self.tags.block else outer
+
+    def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
+        """Write the grammar of one call, from the tool's name on."""
+        head = grammar.spelled(tool.name + self.tags.named + self.tags.line)
+        return f"{head} {self._parameters(grammar, tool)} {grammar.spelled(self.tags.call_end)}"
+
+    def _parameters(self, grammar: GrammarText, tool: ToolSpec) -> str:
+        """Write the grammar of a tool's parameters in schema order, or of any if none are named."""
+        tags = self.tags
+        tail = tags.pad + tags.value_end + tags.line
+        properties = properties_of(tool)
+        if properties is None:
+            key, key_end = grammar.spelled(tags.key), grammar.spelled(tags.key_end)
+            one = f"{key} {_ANY_NAME} {key_end} {grammar.up_to(tail)}"
+            return grammar.rule("parameters", f"({one})*")
+        required = required_of(tool)
+        ways = []
+        for name, schema in properties.items():
+            head = grammar.spelled(tags.key + name + tags.key_end)
+            value = plain_value(grammar, tool, schema, tail)
+            ways.append(f"({head} {value}){'' if name in required else '?'}")
+        return grammar.rule("parameters", " ".join(ways) or '""')
+
+
+class _Marks:
+    """The searches for tags."""
+
+    def __init__(self, tags: Tags) -> None:
+        self.begins, self.calls, self.ends = Markers(*tags.begins), Markers(tags.call), tags.ends
+        self.call_ends = Markers(tags.call_end)
+        self.block_ends = Markers(tags.block_end) if tags.block else None
+        self.any_end = Markers(*tags.ends)
+        self.within = Markers(tags.key, *tags.ends)
+        self.closes_value = tuple(dict.fromkeys((tags.pad + tags.value_end, tags.value_end)))
+        unclosed = (tags.key, *tags.ends)
+        self.value_ends = Markers(
+            *self.closes_value, *unclosed, *(f"\n{tag}" for tag in unclosed if tag[0] != "\n")
+        )
+        self.named = Markers(tags.named) if tags.named else None
+        self.keyed = tuple(map(Markers, tags.keyed))
+        self.name = _name_before(tags.named)
+        self.parameter = _name_before(tags.keyed[0])
+
+
+def _name_before(tag: str) -> re.Pattern[str]:
+    return re.compile(rf"[^<>\n{re.escape(tag[:1])}]*")
+
+
+class _TaggedReader(CallReader):
+    def __init__(self, tools: Sequence[ToolSpec], tags: Tags) -> None:
+        super().__init__(tools)
+        self._parameters = {tool.name: ParameterTypes(tool) for tool in tools}
+        self._tags, self._marks = tags, _Marks(tags)
+
+    def turn(self) -> Read[None]:
+        marks = self._marks
+        while (yield from self.until(marks.begins, TextPiece)):
+            while (yield from self._block()) and (
+                yield from self.next_block(marks.begins, marks.block_ends)
+            ):
+                continue
+        self.send(TextPiece)
+
+    def _block(self) -> Read[bool]:
+        """Read calls after their tag; send text that is no call, and return False."""
+        if self._tags.block and self.held().endswith(self._tags.block):
+            yield from self.spaces()
+            if not (yield from self.literal(self._marks.calls)):
+                self.send(TextPiece)
+                return False
+        while (yield from self._call()):
+            yield from self.spaces()
+            if not (yield from self.literal(self._marks.calls)):
+                return True
+        return False
+
+    def _call(self) -> Read[bool]:
+        name = yield from self.run(self._marks.name, _MAX_NAME)
+        if not (yield from self._is_named()) or not self.started(name.strip()):
+            self.send(TextPiece)
+            return False
+        known = self.known(name.strip())
+        assert known is not None
+        yield from self._arguments(self._parameters[known])
+        return True
+
+    def _is_named(self) -> Read[bool]:
+        """Read what follows a tool's name; return False if that is no call."""
+        if self._marks.named is not None:
+            return bool((yield from self.literal(self._marks.named)))
+        yield from self.spaces()
+        tag = yield from self.literal(self._marks.within)
+        if tag:
+            self.unread(tag)
+        return bool(tag) or not ((yield from self.peek()) or self.is_cut)
+
+    def _arguments(self, parameters: ParameterTypes) -> Read[None]:
+        given: set[str] = set()
+        tag, name = yield from self._tag()
+        while tag == self._tags.key and name is not None:
+            tag, name = yield from self._parameter(parameters, name, given)
+        closes = "}" if given else "{}"
+        if tag in self._marks.ends or not (yield from self.peek()):
+            self.drop()
+            self.pieces += [] if self.is_cut else [CallArguments(closes)]
+        else:
+            yield from self.broken_arguments(closes, self._marks.any_end)
+        yield from self.closing(self._marks.call_ends)
+        self.drop()
+
+    def _tag(self) -> Read[_Tag]:
+        """Read the tag after a parameter; leave a tag that ends the call unread."""
+        yield from self.spaces()
+        tag = yield from self.closing(self._marks.within)
+        if tag == self._tags.key:
+            return tag, (yield from self._name())
+        if tag:
+            self.unread(tag)
+        return tag, None
+
+    def _name(self) -> Read[str | None]:
+        """Read a parameter's name and the tags before its value."""
+        name = yield from self.run(self._marks.parameter, _MAX_NAME)
+        for tag in self._marks.keyed:
+            yield from self.spaces()
+            if not (yield from self.closing(tag)):
+                return None
+        return name.strip()
+
+    def _parameter(self, parameters: ParameterTypes, name: str, given: set[str]) -> Read[_Tag]:
+        """Send a parameter's value, and read the tag after it."""
+        self.pieces.append(CallArguments(f"{', ' if given else '{'}{string(name)}: "))
+        given.add(name)
+        if self._tags.pad:
+            yield from self.literal(_LINE)
+        self.drop()
+        value = _Value(parameters.types(name))
+        self.pieces += value.begin()
+        while True:
+            found = yield from self.until(self._marks.value_ends, value.add, strips=False)
+            if found in self._marks.closes_value:
+                self.drop()
+                self.pieces += value.end()
+                return (yield from self._tag())
+            if not found:
+                self.send(value.add)
+                self.pieces += [] if self.is_cut else value.end(strips=True)
+                return "", None
+            end = found.removeprefix("\n")
+            tag, name_after = yield from self._tag_after(end, parameters, given)
+            if tag:
+                self.pieces += value.end()
+                return tag, name_after
+            self.send(value.add)
+
+    def _tag_after(
+        self, found: str, parameters: ParameterTypes, given: Collection[str]
+    ) -> Read[_Tag]:
+        """Read the tag after an unclosed value; return "" if the tag is part of the value.
+
+        So it is a parameter that was not given yet, or the end of all, after which nothing but
+        another call follows.
+        """
+        if found == self._tags.key:
+            name = yield from self._name()
+            is_next = name in parameters and name not in given
+            return (found, name) if is_next else ("", None)
+        if found == self._tags.call_end and self._marks.block_ends is not None:
+            yield from self.spaces()
+            yield from self.literal(self._marks.block_ends)
+        yield from self.run(BETWEEN)
+        another = yield from self.literal(self._marks.begins)
+        if another:
+            self.unread(another)
+        is_end = another or not (yield from self.peek())
+        return (found if is_end and not self.is_cut else ""), None
+
+
+class _Value:
+    """A streamed argument value: text is sent at once, any other type when it is whole."""
+
+    def __init__(self, types: Set[str]) -> None:
+        self._types = types
+        self._is_text = is_text(types)
+        self._parts: list[str] = []  # unsent text; of a string, only a last newline
+
+    def begin(self) -> list[Piece]:
+        """Return the opening quote of a string; nothing for other types."""
+        return [CallArguments('"')] if self._is_text else []
+
+    def add(self, text: str) -> Piece | None:
+        """Add text of the value; return the piece to send now, if any."""
+        self._parts.append(text)
+        if not self._is_text:
+            return None
+        written = "".join(self._parts)
+        solid = written.removesuffix("\n")
+        self._parts = [written[len(solid) :]]
+        return CallArguments(inner(solid)) if solid else None
+
+    def end(self, *, strips: bool = False) -> list[Piece]:
+        """End the value; `strips` drops a newline at its end."""
+        rest = "".join(self._parts)
+        rest = rest.removesuffix("\n") if strips else rest
+        if self._is_text:
+            return [CallArguments(f'{inner(rest)}"')]
+        return [CallArguments(typed(rest, self._types))]
