@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import ModuleType
+from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
@@ -23,6 +24,7 @@ class Bytes:
         self._tokenizer.decoder = decoders.ByteLevel()
         self._tokenizer.add_special_tokens([_EOS, *special_tokens])
         self._matcher = llguidance.LLMatcher
+        self._compiled: dict[str, Any] = {}
         self._vocabulary = llguidance.LLTokenizer(
             self._tokenizer.to_str(), eos_token=self._tokenizer.token_to_id(_EOS)
         )
@@ -36,7 +38,9 @@ class Bytes:
 
     def accepts(self, grammar: str, written: str) -> bool:
         """Whether `written` is a whole turn of the grammar."""
-        matcher = self._matcher(self._vocabulary, _prepared(grammar))
+        if grammar not in self._compiled:
+            self._compiled[grammar] = self._matcher(self._vocabulary, _prepared(grammar))
+        matcher = self._compiled[grammar].deep_copy()
         assert not matcher.is_error(), matcher.get_error()
         ids = self._tokenizer.encode(written).ids
         return matcher.try_consume_tokens(ids) == len(ids) and bool(matcher.is_accepting())

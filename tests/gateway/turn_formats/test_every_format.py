@@ -81,7 +81,7 @@ def test_a_turn_that_is_cut_off_shows_no_mark_and_no_more_than_there_is(written:
     turn = written.turn(HARD)
     whole = arguments_of(read(written.parser(), [turn]))
     for end in range(len(turn)):
-        pieces = read(written.parser(), list(turn[:end]), is_cut=True)
+        pieces = read(written.parser(), [turn[:end]], is_cut=True)
         assert pieces[:1] in ([], [CallStarted("get_weather")])
         assert not any(isinstance(piece, TextPiece) for piece in pieces)
         assert whole.startswith(arguments_of(pieces))
@@ -91,7 +91,7 @@ def test_a_turn_that_is_cut_off_shows_no_mark_and_no_more_than_there_is(written:
 def test_a_turn_that_the_model_ends_too_soon_is_a_call_or_text(written: Written) -> None:
     turn = written.turn(HARD)
     for end in range(len(turn)):
-        pieces = read(written.parser(), list(turn[:end]))
+        pieces = read(written.parser(), [turn[:end]])
         if isinstance(next(iter(pieces), None), CallStarted):
             assert len(pieces) == 2
             assert isinstance(json.loads(arguments_of(pieces)), dict)
