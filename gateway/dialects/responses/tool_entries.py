@@ -24,7 +24,7 @@ from gateway.http.body import invalid
 from gateway.prompts.chats.chat_json import CacheControl
 from gateway.prompts.chats.chat_tools import MAX_TOOLS, NOT_RUN
 from gateway.prompts.chats.forms import Tool
-from gateway.prompts.chats.offered_tools import FreeFormat, PassedOver, free_function
+from gateway.prompts.chats.offered_tools import FreeFormat, FreeFormats, PassedOver, free_function
 from gateway.turn_formats.turn_format import ToolSpec
 
 MAX_OFFERED = 4 * MAX_TOOLS  # including members of namespaces
@@ -110,7 +110,7 @@ class Offered(Struct, frozen=True):
 
 
 def read_entry(
-    tool: dict[str, Any], where: str, entry: int | None
+    tool: dict[str, Any], where: str, entry: int | None, formats: FreeFormats
 ) -> Iterator[Offered | PassedOver | CacheControl]:
     """Yield the tools of one list entry, and its breakpoint if the list is the request's own."""
     kind = _converted(tool, _Typed, where).type
@@ -118,22 +118,22 @@ def read_entry(
         space = _converted(tool, _Namespace, where)
         for place, member in enumerate(space.tools):
             inner = f"{where}.tools[{place}]"
-            yield _member(member, inner, entry, space, is_first=not place)
-            yield from _not_held(member, inner)
+            kind = _converted(member, _Typed, inner).type
+            one = _one(member, kind, inner, entry, formats)
+            yield _in_space(one, space, is_first=not place)
+            yield from _not_held(member, inner, formats)
     else:
-        yield _one(tool, kind, where, entry)
-        yield from _not_held(tool, where)
+        yield _one(tool, kind, where, entry, formats)
+        yield from _not_held(tool, where, formats)
     if entry is not None:
         marked = _converted(tool, _Marked, where) if "cache_control" in tool else _Marked()
         if marked.cache_control is not None:
             yield marked.cache_control
 
 
-def _member(
-    tool: dict[str, Any], where: str, entry: int | None, space: _Namespace, *, is_first: bool
+def _in_space(
+    one: Offered | PassedOver, space: _Namespace, *, is_first: bool
 ) -> Offered | PassedOver:
-    kind = _converted(tool, _Typed, where).type
-    one = _one(tool, kind, where, entry)
     if isinstance(one, PassedOver):
         return one
     if is_first and space.description:  # only the first member has the namespace's text
@@ -144,7 +144,9 @@ def _member(
     return replace(one, called=replace(one.called, namespace=space.name))
 
 
-def _one(tool: dict[str, Any], kind: str, where: str, entry: int | None) -> Offered | PassedOver:
+def _one(
+    tool: dict[str, Any], kind: str, where: str, entry: int | None, formats: FreeFormats
+) -> Offered | PassedOver:
     match kind:
         case "function":
             function = _converted(tool, _Function, where)
@@ -152,7 +154,7 @@ def _one(tool: dict[str, Any], kind: str, where: str, entry: int | None) -> Offe
             called, strict = Called("function", function.name), bool(function.strict)
         case "custom":
             custom = _converted(tool, _Custom, where)
-            form = free_function(custom.name, custom.description, custom.format)
+            form = free_function(custom.name, custom.description, custom.format, formats)
             called, strict = Called("custom", custom.name), "strict" in form["function"]
         case "tool_search":
             search = _converted(tool, _Search, where)
@@ -168,10 +170,9 @@ def _one(tool: dict[str, Any], kind: str, where: str, entry: int | None) -> Offe
     return Offered(called, form, strict, entry, where)
 
 
-def _not_held(tool: dict[str, Any], where: str) -> Iterator[PassedOver]:
-    format_ = _converted(tool, _Custom, where).format if tool["type"] == "custom" else None
-    if format_ is not None:
-        yield from format_.not_held(where)
+def _not_held(tool: dict[str, Any], where: str, formats: FreeFormats) -> Iterator[PassedOver]:
+    if tool["type"] == "custom":
+        yield from formats.not_held(_converted(tool, _Custom, where).format, where)
 
 
 def _form(name: str, description: str | None, parameters: dict[str, Any] | None) -> Tool:

@@ -28,7 +28,7 @@ from gateway.http.body import parse_part
 from gateway.prompts.chats.chat_json import CacheControl
 from gateway.prompts.chats.chat_tools import MAX_TOOLS
 from gateway.prompts.chats.forms import Tool
-from gateway.prompts.chats.offered_tools import PassedOver
+from gateway.prompts.chats.offered_tools import FreeFormats, PassedOver
 from gateway.turn_formats.turn_format import ToolSpec
 
 Key = tuple[str | None, str]  # a namespace (or None) and a tool's name
@@ -51,6 +51,7 @@ class Toolset:
     in_place: dict[int, list[Tool]] = field(default_factory=dict)  # tools by their item's index
     _num_shown: int = 0  # number of tools shown first
     _keys: dict[str, Key] = field(default_factory=dict)  # keys by shown name
+    _formats: FreeFormats = field(default_factory=FreeFormats)
 
     @classmethod
     def of(cls, raw: Raw, items: Sequence[Placed]) -> Toolset:
@@ -64,8 +65,6 @@ class Toolset:
             if place >= len(first) and placed.item.type in (ADDED_TOOLS, FOUND_TOOLS):
                 found = toolset._take(placed.item.tools or (), f"{placed.param}.tools")
                 toolset.in_place[place] = [one.form for one in found]
-        if max(len(toolset.offered), len(toolset.passed_over)) > MAX_OFFERED:
-            raise BadRequest(f"there are more than {MAX_OFFERED} tools", param="tools")
         return toolset
 
     def forms(self) -> list[Tool]:
@@ -118,13 +117,15 @@ class Toolset:
         """Add the tools of a list in its order; return the tools that were added."""
         read: list[Offered] = []
         for entry, tool in enumerate(entries):
-            for one in read_entry(tool, f"{where}[{entry}]", entry if is_own else None):
+            own = entry if is_own else None
+            for one in read_entry(tool, f"{where}[{entry}]", own, self._formats):
                 if isinstance(one, PassedOver):
                     self.passed_over.append(one)
                 elif isinstance(one, CacheControl):
                     self.marks.append((entry, one))
                 else:
                     read.append(one)
+            _check_number(len(read), len(self.passed_over))
         # Tools without a namespace take their names first.
         names = {
             id(one): self._name(one)
@@ -137,6 +138,7 @@ class Toolset:
                 raise _name_taken(one)
         # A tool that is defined again stays as it was first shown.
         self.offered |= {key: one for key, one in found.items() if key not in self.offered}
+        _check_number(len(self.offered))
         return [*found.values()]
 
     def _name(self, one: Offered) -> str:
@@ -148,6 +150,12 @@ class Toolset:
         if self._keys.setdefault(name, key) != key:
             raise _name_taken(one)
         return name
+
+
+def _check_number(*counts: int) -> None:
+    """Raise BadRequest for too many tools: before the rest is read."""
+    if max(counts) > MAX_OFFERED:
+        raise BadRequest(f"there are more than {MAX_OFFERED} tools", param="tools")
 
 
 def _name_taken(one: Offered) -> BadRequest:

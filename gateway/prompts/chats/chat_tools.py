@@ -20,7 +20,7 @@ from msgspec import Meta, Raw, Struct
 from gateway.http.body import parse_part
 from gateway.prompts.chats.chat_json import CacheControl
 from gateway.prompts.chats.forms import Tool
-from gateway.prompts.chats.offered_tools import FreeFormat, PassedOver, free_function
+from gateway.prompts.chats.offered_tools import FreeFormat, FreeFormats, PassedOver, free_function
 from gateway.turn_formats.turn_format import ToolSpec
 
 MAX_TOOLS = 128  # tools of a request, as many as OpenAI takes
@@ -125,7 +125,8 @@ class SentTools:
         if not bytes(raw):
             return cls()
         tools = parse_part(_SENT, b'{"tools":%b}' % bytes(raw)).tools or []
-        read = [_read(bytes(one), f"tools[{place}]") for place, one in enumerate(tools)]
+        formats = FreeFormats()
+        read = [_read(bytes(one), f"tools[{place}]", formats) for place, one in enumerate(tools)]
         shown = [(place, one) for place, one in enumerate(read) if isinstance(one, _Shown)]
         return cls(
             tuple(one.form for _, one in shown),
@@ -151,13 +152,13 @@ class _Shown(Struct, frozen=True):
     not_held: tuple[PassedOver, ...] = ()
 
 
-def _read(spelled: bytes, where: str) -> _Shown | PassedOver:
+def _read(spelled: bytes, where: str, formats: FreeFormats) -> _Shown | PassedOver:
     match parse_part(_TYPED, spelled, where).type:
         case "function":
             sent = parse_part(_FUNCTION, spelled, where)
             return _Shown(_plain(spelled, where), sent.cache_control or sent.function.cache_control)
         case "custom":
-            return _free(parse_part(_CUSTOM, spelled, where), where)
+            return _free(parse_part(_CUSTOM, spelled, where), where, formats)
         case other:
             return PassedOver(where, other[:64], NOT_RUN)
 
@@ -173,14 +174,14 @@ def _plain(spelled: bytes, where: str) -> Tool:
     return tool
 
 
-def _free(sent: _CustomTool, where: str) -> _Shown:
+def _free(sent: _CustomTool, where: str, formats: FreeFormats) -> _Shown:
     custom = sent.custom
     grammar = None if custom.format is None else custom.format.grammar
     format_ = None
     if grammar is not None:
         format_ = FreeFormat(type="grammar", syntax=grammar.syntax, definition=grammar.definition)
-    form = free_function(custom.name, custom.description, format_)
-    not_held = () if format_ is None else tuple(format_.not_held(f"{where}.custom"))
+    form = free_function(custom.name, custom.description, format_, formats)
+    not_held = tuple(formats.not_held(format_, f"{where}.custom"))
     mark = sent.cache_control or custom.cache_control
     return _Shown(form, mark, is_free=True, not_held=not_held)
 

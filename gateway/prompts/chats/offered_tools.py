@@ -22,6 +22,7 @@ from engine.grammars.syntax.lark_reader import pattern_of_lark
 from gateway.prompts.chats.forms import Tool
 
 NOT_HELD = "the model is shown the grammar; calls are not held to it"
+MAX_LARK = 1 << 13  # characters of a request's Lark grammars, which take 10 us each to read
 _INPUT = "input"
 _STARTS = re.compile(r'\s*\{\s*"input"\s*:\s*"')
 _MAX_START = 64  # characters; an object that begins otherwise is read once it is whole
@@ -53,35 +54,53 @@ class FreeFormat(Struct, frozen=True, kw_only=True):
     syntax: Literal["lark", "regex"] | None = None
     definition: str | None = None
 
-    @property
-    def pattern(self) -> str | None:
-        """The pattern that calls must match, as in JSON Schema."""
-        return self._pattern()[0]
 
-    def not_held(self, where: str) -> Iterator[PassedOver]:
+class FreeFormats:
+    """The formats of one request's free-text tools: each is read once, and not all if many."""
+
+    def __init__(self) -> None:
+        self._read: dict[FreeFormat, tuple[str | None, str]] = {}
+        self._left = MAX_LARK
+
+    def pattern(self, format_: FreeFormat | None) -> str | None:
+        """Return the pattern that calls must match, as in JSON Schema; None if they need not."""
+        return None if format_ is None else self._pattern(format_)[0]
+
+    def not_held(self, format_: FreeFormat | None, where: str) -> Iterator[PassedOver]:
         """Report that calls of the tool at `where` are not held to its grammar."""
-        pattern, why = self._pattern()
-        if self.type == "grammar" and pattern is None:
-            yield PassedOver(f"{where}.format", "grammar", NOT_HELD + why)
+        if format_ is not None and format_.type == "grammar":
+            pattern, why = self._pattern(format_)
+            if pattern is None:
+                yield PassedOver(f"{where}.format", "grammar", NOT_HELD + why)
 
-    def _pattern(self) -> tuple[str | None, str]:
+    def _pattern(self, format_: FreeFormat) -> tuple[str | None, str]:
         """Return the format's pattern, or why it has none.
 
         The library has no other grammar of a text within a JSON string.
         """
-        if self.type != "grammar" or not self.definition:
+        if format_.type != "grammar" or not format_.definition:
             return None, ""
-        if self.syntax == "regex":
-            return f"^(?:{self.definition})$", ""
+        if format_.syntax == "regex":
+            return f"^(?:{format_.definition})$", ""
+        if format_ not in self._read:
+            self._read[format_] = self._of_lark(format_.definition)
+        return self._read[format_]
+
+    def _of_lark(self, grammar: str) -> tuple[str | None, str]:
+        self._left -= len(grammar)
+        if self._left < 0:
+            return None, f": the grammars have more than {MAX_LARK} characters together"
         try:
-            return pattern_of_lark(self.definition), ""
+            return pattern_of_lark(grammar), ""
         except UnsoundGrammar as error:
             return None, f": {error}"
 
 
-def free_function(name: str, description: str | None, format_: FreeFormat | None) -> Tool:
+def free_function(
+    name: str, description: str | None, format_: FreeFormat | None, formats: FreeFormats
+) -> Tool:
     """Convert a free-text tool to a function; a strict one where its text has a pattern."""
-    pattern = None if format_ is None else format_.pattern
+    pattern = formats.pattern(format_)
     held = {} if pattern is None else {"pattern": pattern}
     parameters = {
         "type": "object",
