@@ -6,7 +6,7 @@
     operating     commands for a running server, by its admin routes
     serving       configs, models and processes of a server
     options, output, progress, charts, request_file    flags and files in, lines and plots out
-    commands, tables, errors
+    commands, tables, errors, echo
 
 Each imports only from those below it. `main` finds a command's module by its name in `commands`.
 """

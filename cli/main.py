@@ -16,6 +16,7 @@ from typing import Annotated
 import typer
 
 from cli.commands import COMMANDS, CommandGroup, Commands
+from cli.echo import echo
 from cli.help_page import HelpPage
 from cli.listing import CommandList, ListedCommand
 from cli.options.flags import flattened
@@ -45,7 +46,7 @@ def version() -> None:
     """
     from importlib.metadata import version as distribution_version  # slow to load
 
-    typer.echo(f"ratoon {distribution_version('ratoon')}")
+    echo(f"ratoon {distribution_version('ratoon')}")
 
 
 def build_app(words: Sequence[str] | None = None) -> typer.Typer:

@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import msgspec
-import typer
 from rich.console import Console
 
+from cli.echo import echo
 from cli.tables import TableText
 
 Shown = TypeVar("Shown")
@@ -19,7 +19,7 @@ Shown = TypeVar("Shown")
 
 def print_json(value: Any) -> None:
     """Print `value` as indented JSON."""
-    typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+    echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
 def print_result(value: Shown, show: Callable[[Shown], None], *, as_json: bool) -> None:
@@ -32,7 +32,7 @@ def print_result(value: Shown, show: Callable[[Shown], None], *, as_json: bool) 
 
 def print_answer(answer: Any, words: str, *, as_json: bool) -> None:
     """Print the server's answer to a change: as JSON, or as a sentence."""
-    print_result(answer, lambda _: typer.echo(words), as_json=as_json)
+    print_result(answer, lambda _: echo(words), as_json=as_json)
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Iterable[object]]) -> None:

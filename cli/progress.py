@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-import typer
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -16,6 +15,8 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
+
+from cli.echo import echo
 
 _EVERY_S = 5.0
 
@@ -42,7 +43,7 @@ def progress_lines(name: str, total: int) -> Iterator[Advance]:
                 tell()
 
         def tell() -> None:
-            typer.echo(f"{name}: {done} of {total}", err=True)
+            echo(f"{name}: {done} of {total}", err=True)
 
         yield advance_and_tell
         if not is_terminal:

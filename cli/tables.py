@@ -18,6 +18,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from gateway.telemetry.harmless import harmless
+
 _GAP = 3  # columns between two cells
 
 Row = tuple[str, ...]
@@ -33,8 +35,9 @@ class TableText:
 
     @classmethod
     def of(cls, title: str, heads: Sequence[str], rows: Iterable[Iterable[object]]) -> TableText:
-        """Build a table from cells of any type, converted by `str`."""
-        return cls(title, tuple(heads), tuple(tuple(map(str, row)) for row in rows))
+        """Build a table from cells of any type, converted by `str` and made harmless."""
+        shown = tuple(tuple(harmless(str(cell)) for cell in row) for row in rows)
+        return cls(harmless(title), tuple(heads), shown)
 
     def write(self, console: Console) -> None:
         """Write the table to the console, as a table or as plain lines."""

@@ -13,6 +13,7 @@ import msgspec
 import typer
 
 from cli.asking.turn import Turn
+from cli.echo import echo
 from cli.errors import ServerRefused
 from cli.operating.admin_client import AdminClient, error_message, load_target, unreachable
 from cli.options.options import TargetFlags
@@ -49,9 +50,9 @@ def chat(
             try:
                 turn = runner.run(_answer(url, key, {**common, "messages": asked}))
             except ServerRefused as refused:  # for example a limit: the next turn may succeed
-                typer.echo(f"ratoon: {refused.message}", err=True)
+                echo(f"ratoon: {refused.message}", err=True)
                 continue
-            typer.echo(turn.numbers(), err=True)
+            echo(turn.numbers(), err=True)
             messages = [*asked, {"role": "assistant", "content": turn.text}]
 
 
@@ -64,7 +65,7 @@ def _next_line() -> str | None:
     """Read the next line that has text, prompting at a terminal; None at the end."""
     while True:
         if sys.stdin.isatty():
-            typer.echo("> ", nl=False, err=True)
+            echo("> ", nl=False, err=True)
         line = sys.stdin.readline()
         if not line or line.strip() == EXIT:
             return None
@@ -90,10 +91,10 @@ async def _answer(url: str, key: str, body: dict[str, Any]) -> Turn:
                 message = error_message(await response.read(), response.status)
                 raise ServerRefused(message, status=response.status)
             async for line in response.content:
-                typer.echo(turn.hear(line, time.monotonic()), nl=False)
+                echo(turn.hear(line, time.monotonic()), nl=False)
     except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError, ValueError) as error:
         raise unreachable(url, error) from error
     finally:
         if turn.text:
-            typer.echo()
+            echo()
     return turn

@@ -34,6 +34,7 @@ from engine.config import EngineConfig
 from engine.link.address import exchange_at
 from engine.link.messages import Role
 from engine.process import EXIT_CANNOT_START, EXIT_NOT_SERVED
+from gateway.telemetry.harmless import harmless
 
 SHORT_RUN_S = 10.0
 PAUSE_S = 5.0  # after a short run, so that an engine that dies at once is not restarted in a loop
@@ -124,7 +125,7 @@ class EngineActor:
 
     def _show(self, line: str) -> None:
         self._last_line = line
-        sys.stderr.write(f"{line}\n")
+        sys.stderr.write(f"{harmless(line)}\n")
 
 
 def composed(settings: ClusterSettings, number: int, address: str) -> EngineConfig:

@@ -28,6 +28,7 @@ from cli.cluster.registry import make_state
 from cli.cluster.room import RayMachine, check_room, lacking
 from cli.cluster.scaler import Scaler
 from cli.cluster.settings import ClusterSettings, read_settings
+from cli.echo import echo
 from cli.errors import BadSetting, ServingFailed
 from cli.options.options import Json, argument
 from cli.output import print_rows
@@ -108,7 +109,7 @@ def down(ray_address: RayAddress = "auto", drain_s: DrainS = 300.0) -> None:
     with ray_at(ray_address) as ray:
         numbers = engine_names(ray)
         _end(ray, numbers, drain_s)
-    typer.echo(f"Ended {len(numbers)} engines.")
+    echo(f"Ended {len(numbers)} engines.")
 
 
 def check_machines(settings: ClusterSettings, found: Sequence[RayMachine]) -> None:
@@ -126,9 +127,9 @@ def end_here(ray: Any, grace_s: float, *, settle_s: float = LOOK_S) -> None:
     """
     time.sleep(settle_s)
     if has_ended(ray):
-        typer.echo("stopping: Ray was asked to end as well, and its engines end with it")
+        echo("stopping: Ray was asked to end as well, and its engines end with it")
         return
-    typer.echo("stopping: what engines have begun may finish")
+    echo("stopping: what engines have begun may finish")
     _end(ray, engine_names(ray), grace_s)
 
 
@@ -162,7 +163,7 @@ def _watch(
             told = " ".join((f"engine {number}: {row['state']}", *_cells(row)[2::2])).rstrip(" -")
             if known.get(number) != told:
                 known[number] = told
-                typer.echo(told)
+                echo(told)
         if found and all(one is not None and one.state == "failed" for one in found.values()):
             raise ServingFailed("no engine can start; why is above")
         if scaler is not None:

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import typer
 
 from cli.cluster.settings import ClusterSettings
+from cli.echo import echo
 from cli.errors import ServingFailed
 from cli.options.config_file import PREFIX
 from cli.serving import parent_death
@@ -94,7 +94,7 @@ class _Gateway:
             return
         if status == EXIT_CANNOT_START:
             raise ServingFailed("the gateway cannot start; why is above")
-        typer.echo(f"gateway: ended with status {status}, started again")
+        echo(f"gateway: ended with status {status}, started again")
         self._process = self._started()
 
     def stop(self) -> None:

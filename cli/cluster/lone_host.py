@@ -7,10 +7,9 @@ import signal
 from functools import partial
 from pathlib import Path
 
-import typer
-
 from cli.cluster.host import EngineHost
 from cli.cluster.registry import REDIS_TIMEOUT_S, make_state, open_registry
+from cli.echo import echo
 from cli.errors import BadSetting
 from cli.options.engine_options import RegisterFlags
 from cli.serving.compose import checked_redis_url
@@ -58,7 +57,7 @@ def advertised(socket: str, given: str | None) -> str:
 async def _host(config: EngineConfig, place: str, data_dir: Path, shared: Shared) -> int:
     loop, stops = asyncio.get_running_loop(), set[asyncio.Task[None]]()
     async with open_registry(data_dir, shared) as registry:
-        host = EngineHost(config, place, registry, partial(typer.echo, err=True))
+        host = EngineHost(config, place, registry, partial(echo, err=True))
 
         def stop(*, drain: bool) -> None:
             stops.add(asyncio.create_task(host.stop(drain=drain)))
@@ -68,5 +67,5 @@ async def _host(config: EngineConfig, place: str, data_dir: Path, shared: Shared
         loop.add_signal_handler(DRAIN_SIGNAL, partial(stop, drain=True))
         status = await host.run()
     if status != 0:
-        typer.echo(f"ratoon: the engine {describe_status(status)}", err=True)
+        echo(f"ratoon: the engine {describe_status(status)}", err=True)
     return status if status >= 0 else 1

@@ -9,11 +9,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import typer
-
 from cli.cluster.actor import EngineReport
 from cli.cluster.placing import drain, remove
 from cli.cluster.scaling import Fleet, ScalingBounds, Since, decide
+from cli.echo import echo
 
 Reports = Mapping[int, EngineReport | None]
 
@@ -46,11 +45,11 @@ class Scaler:
             number = next(n for n in range(len(found) + 1) if n not in found)
             is_short = len(left) < self._bounds.least
             why = "there are too few" if is_short else "requests wait longer than they may"
-            typer.echo(f"engine {number}: added, {why}")
+            echo(f"engine {number}: added, {why}")
             self._place(number)
         elif change < 0:
             number = max(number for number, one in left.items() if is_ready(one))
-            typer.echo(f"engine {number}: leaves, the others are enough")
+            echo(f"engine {number}: leaves, the others are enough")
             drain(self._ray, number)
 
 

@@ -20,8 +20,7 @@ import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
-import typer
-
+from cli.echo import echo
 from cli.errors import ServerRefused
 from cli.isolation.cases import IDS, Cell, TierCase, cells_of
 from cli.isolation.fixtures import Fixture, Fixtures, flush, until_warm
@@ -101,7 +100,7 @@ class PairedTest:
                 for cell in cells:
                     fixtures.append(await self._prepared(cell, stack))
                     advance(1)
-            typer.echo("Restart the server now; the test goes on when it is back.", err=True)
+            echo("Restart the server now; the test goes on when it is back.", err=True)
             await self._server.restarted()
             with progress_lines("after the restart", len(cells)) as advance:
                 for fixture in fixtures:

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import msgspec
-import typer
 
+from cli.echo import echo
 from cli.isolation.eviction import LEVELS, EvictionFinding
 from cli.isolation.server import ServerFacts
 from cli.isolation.timing import TimingFinding
@@ -55,7 +55,7 @@ def show(record: Record) -> None:
     for title, text, rows in _sections(record)[:-1]:
         if rows:
             print_table(title, list(rows[0]), [list(map(_cell, row.values())) for row in rows])
-        typer.echo(text or "" if rows else f"{title}: {text or 'nothing'}")
+        echo(text or "" if rows else f"{title}: {text or 'nothing'}")
 
 
 def markdown(record: Record) -> str:

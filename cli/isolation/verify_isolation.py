@@ -15,8 +15,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 import aiohttp
-import typer
 
+from cli.echo import echo
 from cli.errors import BadSetting, CliError
 from cli.isolation.advice import advice
 from cli.isolation.cache_control import CacheControlTest
@@ -261,7 +261,7 @@ async def _hand_in(client: AdminClient, record: Record, samples: int) -> None:
     try:
         await client.call("PUT", REPORT, sent)
     except CliError as error:
-        typer.echo(f"The server does not keep the report: {error}", err=True)
+        echo(f"The server does not keep the report: {error}", err=True)
 
 
 def _stop_on_sigterm() -> None:

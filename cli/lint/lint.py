@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from cli.echo import echo
 from cli.lint.findings import LintFinding, lint_against
 from cli.lint.findings import lint as findings_of
 from cli.output import print_result, print_table
@@ -49,7 +50,7 @@ def lint(
 
 def _show(found: list[LintFinding]) -> None:
     if not found:
-        typer.echo("Nothing was found.")
+        echo("Nothing was found.")
         return
     rows = ((one.part, one.character, one.what, repr(one.excerpt), one.advice) for one in found)
     print_table("What keeps this request from the cache", _COLUMNS, rows)

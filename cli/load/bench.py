@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from math import isfinite
 from pathlib import Path
 
-import typer
-
+from cli.echo import echo
 from cli.errors import BadSetting, CliError
 from cli.load.comparison import BatchingReport, show_batchings, show_found
 from cli.load.options import ArrivalFlags, LoadFlags, SloFlags
@@ -145,7 +144,7 @@ def _sizes(
     if not fits:
         raise BadSetting(DATASET, f"no request of it fits {server.model}, which takes {context}")
     if len(fits) < len(read):
-        typer.echo(
+        echo(
             f"{len(read) - len(fits)} of {len(read)} requests are left out: they are longer than "
             f"the {context} tokens that {server.model} takes",
             err=True,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import msgspec
-import typer
 
+from cli.echo import echo
 from cli.load.percentiles import Summary
 from cli.load.rate_search import FoundRate, RateProbe
 from cli.load.report import LoadReport, goodput_text, show_errors, times_of
@@ -52,7 +52,7 @@ def show_found(found: FoundRate) -> None:
         (*columns, ""),
         map(_probe_row, sorted(found.probes, key=lambda probe: probe.rate)),
     )
-    typer.echo(_conclusion(found))
+    echo(_conclusion(found))
 
 
 def _probe_row(probe: RateProbe) -> tuple[str, ...]:

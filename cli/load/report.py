@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
-import typer
 
+from cli.echo import echo
 from cli.load.percentiles import Summary, summarise
 from cli.load.sender import RequestOutcome
 from cli.load.slo import Goodput, Slo, goodput
@@ -107,13 +107,13 @@ def times_of(report: LoadReport) -> dict[str, Summary | None]:
 def show_errors(report: LoadReport, name: str = "") -> None:
     """Print the errors of failed requests on standard error."""
     for error, count in sorted(report.errors.items()):
-        typer.echo(f"{name}{count} failed: {error}", err=True)
+        echo(f"{name}{count} failed: {error}", err=True)
 
 
 def warn_if_late(report: LoadReport) -> None:
     """Warn if the client sent requests late, in a run without batching."""
     if report.waited_s is not None and report.waited_s.p99 > LATE_S:
-        typer.echo(
+        echo(
             f"The client was late: 1 % of the requests were sent {1e3 * report.waited_s.p99:.0f} "
             "ms or more after they were due. Their times count from then. More --processes help.",
             err=True,

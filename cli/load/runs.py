@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-import typer
-
+from cli.echo import echo
 from cli.load.options import ArrivalFlags, LoadFlags, SloFlags
 from cli.load.rate_search import FoundRate, ProbePlan, RateProbe, find_rate
 from cli.load.report import LoadReport, make_report
@@ -105,7 +104,7 @@ def run_open(
     processes: LoadProcesses,
 ) -> tuple[list[RequestOutcome], LoadReport]:
     """Run requests that arrive at these times."""
-    typer.echo(f"{name}: {len(times)} requests in {times[-1]:.1f} s", err=True)
+    echo(f"{name}: {len(times)} requests in {times[-1]:.1f} s", err=True)
     arrivals = tuple(map(Arrival, times, load.bodies(name)))
     opened = _opened(load, arrivals, batching)
     outcomes = drive_open(opened, processes)
@@ -124,7 +123,7 @@ def run_search(load: SizedLoad, slo: Slo, goal: SloFlags) -> FoundRate:
         opened = replace(_opened(load, arrivals, ContinuousBatching()), give_up=end)
         outcomes = drive_open(opened, processes)
         made = _probe(load, slo, plan, outcomes)
-        typer.echo(f"{made.rate:.2f}/s: {made.met} of {made.requests} met it", err=True)
+        echo(f"{made.rate:.2f}/s: {made.met} of {made.requests} met it", err=True)
         return made
 
     with LoadProcesses(load.flags.processes) as processes:

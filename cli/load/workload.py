@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import msgspec
-import typer
 
+from cli.echo import echo
 from cli.errors import BadSetting, CliError
 from cli.load.options import LoadFlags
 from cli.load.phases import SMALL, WorkloadName, WorkloadSizes, draw_phases, longest
@@ -49,7 +49,7 @@ def run_workload(
 
 def _print(told: PhaseReport, *, as_json: bool) -> None:
     if as_json:
-        typer.echo(msgspec.json.encode(told))
+        echo(msgspec.json.encode(told).decode())
     else:
-        typer.echo(told.phase)
+        echo(told.phase)
         show(told.report)

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from cli.echo import echo
 from cli.errors import ServerRefused
 from cli.operating.admin_client import TENANTS, AdminClient, with_admin
 from cli.operating.deleted import folded, name_of
@@ -163,7 +164,7 @@ def _show_shares(tenants: Sequence[dict[str, Any]], floors_scale: Mapping[str, f
         print_table("Shares (blocks)", columns, rows)
     for tier, scale in floors_scale.items():
         if scale < 1.0:
-            typer.echo(
+            echo(
                 f"The floors of {tier} exceed the tier: each counts as {scale:.0%} of what was set."
             )
 

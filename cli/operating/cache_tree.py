@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import typer
 
+from cli.echo import echo
 from cli.errors import CliError
 from cli.operating.admin_client import TENANTS, AdminClient, with_admin
 from cli.options.options import AdminFlags
@@ -84,17 +85,17 @@ class Walk:
 def show(rows: list[dict[str, Any]]) -> None:
     """Print the tree as indented lines."""
     if not rows:
-        typer.echo("The cache holds nothing.")
+        echo("The cache holds nothing.")
     for row in rows:
         _show(row, 0)
 
 
 def _show(row: dict[str, Any], level: int) -> None:
-    typer.echo(_INDENT * level + _line(row))
+    echo(_INDENT * level + _line(row))
     for child in row["below"] or ():
         _show(child, level + 1)
     if row["more"]:
-        typer.echo(_INDENT * (level + 1) + f"({row['more']} more)")
+        echo(_INDENT * (level + 1) + f"({row['more']} more)")
 
 
 def _line(row: dict[str, Any]) -> str:

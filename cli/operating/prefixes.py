@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from cli.echo import echo
 from cli.errors import BadSetting
 from cli.operating.admin_client import GROUPS, PREFIXES, AdminClient, with_admin
 from cli.options.options import AdminFlags, argument
@@ -90,9 +91,9 @@ def show(admin: AdminFlags, prefix: PrefixArgument) -> None:
 def _show(found: dict[str, Any]) -> None:
     print_table(_TITLE, _COLUMNS, [_row(found)])
     if found["reason"]:
-        typer.echo(found["reason"])
+        echo(found["reason"])
     for title, content in _contents(found["source"]):
-        typer.echo(f"\n{title}:\n{content}")
+        echo(f"\n{title}:\n{content}")
 
 
 def _contents(source: dict[str, Any]) -> Iterator[tuple[str, str]]:

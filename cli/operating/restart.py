@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from cli.echo import echo
 from cli.errors import BadSetting, CliError
 from cli.operating.admin_client import AdminClient, running_in, with_admin
 from cli.operating.cache import stats_of
@@ -81,10 +82,10 @@ async def _until_all_are_new(client: AdminClient, before: dict[str, str]) -> lis
         now = await _engines(client)
         new = {name for name, engine_id in now.items() if engine_id != before.get(name)}
         for name in sorted(new - known):
-            typer.echo(f"{f'engine {name}'.strip()} has been restarted", err=True)
+            echo(f"{f'engine {name}'.strip()} has been restarted", err=True)
         known |= new
         for name in absences.late(before.keys() - now.keys()):
-            typer.echo(
+            echo(
                 f"{f'engine {name}'.strip()} is not back yet: it loads, or cannot start, and then "
                 "it is tried again; the server's log says which",
                 err=True,

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from cli.echo import echo
 from cli.errors import BadSetting
 from cli.operating.admin_client import TENANTS
 from cli.operating.tenant_limits import TenantArgument
@@ -97,8 +98,8 @@ def _show_issued(admin: AdminFlags, issued: dict[str, Any]) -> None:
     if admin.json:
         print_json(issued)
         return
-    typer.echo(f"Key {issued['record']['id']}; it will not be shown again:", err=True)
-    typer.echo(issued["key"])
+    echo(f"Key {issued['record']['id']}; it will not be shown again:", err=True)
+    echo(issued["key"])
 
 
 def key_row(key: dict[str, Any], now: float) -> tuple[str, ...]:

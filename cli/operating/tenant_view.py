@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import typer
-
+from cli.echo import echo
 from cli.operating.admin_client import GROUPS, TENANTS, AdminClient, with_admin
 from cli.operating.cache import stats_of
 from cli.operating.tenant_keys import KEY_COLUMNS, key_row
@@ -59,12 +58,12 @@ def _show(found: dict[str, Any]) -> None:
     limits = [("limits", line.strip()) for line in described(record.get("limits", {}))]
     print_table("Tenant", ("", ""), [*rows, *limits])
     keys = [key_row(key, time.time()) for key in found["keys"]]
-    typer.echo()
+    echo()
     print_table("Keys", KEY_COLUMNS, keys)
-    typer.echo()
+    echo()
     if found["cache"] is not None:
         _show_cache(found["cache"])
-        typer.echo()
+        echo()
     show_usage(found["usage"], {record["id"]: record["name"]})
 
 

@@ -23,6 +23,7 @@ import typer
 from typer.models import OptionInfo
 
 from cli.commands import COMMANDS, CommandGroup
+from cli.echo import echo
 from cli.errors import CliError
 from cli.options.flags import flattened
 
@@ -68,7 +69,7 @@ def _take(context: typer.Context, path: Path | None) -> Path | None:
         if path is not None:
             context.default_map = settings_in(path, options)
     except CliError as error:
-        typer.echo(f"ratoon: {error.message}", err=True)
+        echo(f"ratoon: {error.message}", err=True)
         raise typer.Exit(error.exit_code) from error
     return path
 

@@ -19,6 +19,7 @@ from typing import Annotated, Any, TypeVar, cast, get_args, get_origin, get_type
 import msgspec
 import typer
 
+from cli.echo import echo
 from cli.errors import CliError
 from engine.config import part_with, with_settings
 
@@ -103,7 +104,7 @@ def flattened(command: Callable[..., None]) -> Callable[..., None]:
             command(**given, **values)
         except CliError as error:
             if error.message:
-                typer.echo(f"ratoon: {error.message}", err=True)
+                echo(f"ratoon: {error.message}", err=True)
             raise typer.Exit(error.exit_code) from error
 
     parameters: list[inspect.Parameter] = []

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from cli.echo import echo
 from cli.errors import BadSetting
 from cli.options.flags import flag
 from cli.options.options import EMBEDDED, MODEL, Json
@@ -94,7 +95,7 @@ def plan(
 
     def show(made: CachePlan) -> None:
         _show(made)
-        typer.echo(_assumed(memory, machine))
+        echo(_assumed(memory, machine))
 
     print_result(made, show, as_json=json)
 
@@ -159,7 +160,7 @@ def _show(made: CachePlan) -> None:
     if made.pipeline is not None:
         header = ("layers", "weights", "KV of a token", "a step")
         print_table(f"{len(made.pipeline.stages)} stages", header, stage_rows(made.pipeline))
-        typer.echo(pipeline_line(made.pipeline))
+        echo(pipeline_line(made.pipeline))
     _show_offload(made)
     print_table(
         f"{made.model}: {made.kv_bytes_per_token:,} bytes of KV a token, "
@@ -168,12 +169,12 @@ def _show(made: CachePlan) -> None:
         tier_rows(made.kv, made.prefill_tokens_per_s),
     )
     if made.windows is not None:
-        typer.echo(window_line(made.windows, made.costs.layers))
+        echo(window_line(made.windows, made.costs.layers))
     asked_tokens = asked.prompt_tokens + asked.output_tokens
     if made.context_tokens is not None and asked_tokens > made.context_tokens:
-        typer.echo(_too_long_line(asked_tokens, made.context_tokens))
+        echo(_too_long_line(asked_tokens, made.context_tokens))
     if made.not_served is not None:
-        typer.echo(_not_served_line(made.not_served))
+        echo(_not_served_line(made.not_served))
 
 
 def _not_served_line(why: str) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cli.echo import echo
 from cli.errors import CliError, ModelNotFound, ModelRefused
 from cli.options.engine_options import ENGINE_DEFAULTS
 from cli.options.gateway_options import GATEWAY_FLAGS
@@ -179,7 +180,7 @@ def _show(served: WhatIsServed) -> None:
 
 
 def _say(served: Served) -> None:
-    typer.echo(
+    echo(
         f"{served.model} is served: {served.family}, {served.layers} layers, "
         f"{served.context:,} tokens of context, {served.weight_format} weights"
         f"{'' if served.dtype is None else f' ({served.dtype})'}"
@@ -188,4 +189,4 @@ def _say(served: Served) -> None:
         from cli.serving.chat_check import in_lines
 
         for line in in_lines(served.chats):
-            typer.echo(line)
+            echo(line)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from cli.serving.lines import write_line
 from cli.serving.serving_state import ChildName
+from gateway.telemetry.harmless import harmless
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,7 +43,7 @@ class StderrScreen:
         standard output as it is.
         """
         if line.startswith("{") and line.endswith("}") and self._console is None:
-            self._log(line, err=False)
+            self._log(harmless(line), err=False)
         else:
             self._print(f"{name}| {line}", "dim")
 
@@ -56,7 +57,8 @@ class StderrScreen:
         if self._status is not None:
             self._status.stop()
 
-    def _print(self, line: str, style: str) -> None:
+    def _print(self, text: str, style: str) -> None:
+        line = harmless(text)
         if self._console is None:
             self._log(line)
         else:

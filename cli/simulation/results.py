@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import typer
-
 from cli.charts import draw_curves
+from cli.echo import echo
 from cli.load.percentiles import Summary, summarise
 from cli.output import print_table
 from cli.plan.machine import MachineModel, ModelShape
@@ -141,8 +140,8 @@ def show(report: SimulationReport) -> None:
             [(f"{one.tokens:,}", f"{one.token_hit_rate:.1%}") for one in report.by_size],
         )
     if report.too_long:
-        typer.echo(f"{report.too_long} prompts were longer than the device tier")
-    typer.echo(
+        echo(f"{report.too_long} prompts were longer than the device tier")
+    echo(
         f"{report.compute_saved:.1%} of the prefill's FLOPs saved; "
         f"{report.blocks_per_second:,.0f} blocks replayed a second"
     )

@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 
 import typer
 
+from cli.echo import echo
 from cli.operating.admin_client import AdminClient, admin_target, with_admin
 from cli.operating.cache import stats_of
 from cli.options.options import AdminFlags
@@ -46,7 +47,7 @@ def _show(found: dict[str, Any]) -> None:
         rows.append(("router", health["router"], _ROUTER_IS_AWAY if is_away else ""))
     print_table("Processes", ("process", "state", "detail"), rows)
     if cache is not None:
-        typer.echo()
+        echo()
         print_table("Cache (blocks)", TIER_COLUMNS, tier_rows(cache))
 
 

@@ -13,6 +13,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from cli.echo import echo
 from cli.operating.admin_client import AdminClient, with_admin
 from cli.operating.cache import STATS
 from cli.options.options import AdminFlags
@@ -53,7 +54,7 @@ def top(
             print_json(stats)
         elif stats is not None:
             for index, table in enumerate(tables(stats, None)):
-                typer.echo() if index else None
+                echo() if index else None
                 table.write(console)
 
 

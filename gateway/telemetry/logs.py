@@ -18,6 +18,8 @@ import traceback
 from contextlib import suppress
 from types import TracebackType
 
+from gateway.telemetry.harmless import harmless
+
 MAX_WAITING = 1000  # lines
 _END_S = 2.0  # at most, at the process's end, for lines that wait
 _FORM = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
@@ -26,7 +28,11 @@ ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tupl
 
 
 class QuietFormatter(logging.Formatter):
-    """A log formatter that leaves out exceptions' messages and source lines."""
+    """A log formatter that leaves out exceptions' messages, source lines, control characters."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Write a record as text that no terminal obeys."""
+        return harmless(super().format(record))
 
     def formatException(self, ei: ExcInfo) -> str:
         """List the types and places of an exception and of its causes, the first cause first."""
