@@ -7,6 +7,9 @@ settled at once:
     host    | schedule n+1, launch | wait for n, settle n, reply | schedule n+2, launch | wait...
     device  |  step n .....................| step n+1 .................................| step n+2
 
+A step that verifies drafts is settled before the next is scheduled, since its values decide how far
+its sequences have come; what clients get of it is sent while the next one runs.
+
 Where the device is several stages (`ranks`), each computes a step of other sequences: as many steps
 are under way as there are stages.
 
@@ -96,6 +99,7 @@ class EngineCore:
         self._warm_pins()
         self._take_constraints()
         if not self._time_left():
+            self._settle_drafts()
             began = self._clock()
             self._is_awaited = False
             step = self._scheduler.schedule(began, max_tokens=self._launches.budget)
@@ -278,6 +282,15 @@ class EngineCore:
         if not is_ahead:
             return max(len(self._launches) - 1, 0)
         return self._most_ahead
+
+    def _settle_drafts(self) -> None:
+        """Settle the steps under way where the next one is to verify drafts, which need values.
+
+        What follows for clients is sent after the launch of that step.
+        """
+        if self._launches and (self._launches.verify_drafts or self._scheduler.is_drafting):
+            self._settle(leaving=0)
+            self._settler.commit(self._clock())
 
     def _settle(self, *, leaving: int) -> None:
         """Settle the launched steps except the last `leaving`; all of them when idle."""

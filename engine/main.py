@@ -17,6 +17,7 @@ from engine.config import EngineConfig
 from engine.config_argument import begun_with
 from engine.copies import LowerTiers
 from engine.core import EngineCore
+from engine.drafting.draft import Drafting
 from engine.exchange.exchange import ExchangeThreads, open_exchange
 from engine.link.codec import Codec
 from engine.link.socket_link import Link, SocketLink
@@ -160,8 +161,12 @@ def build_core(
     link: Link,
     lower: LowerTiers | None = None,
     exchange: ExchangeThreads | None = None,
+    drafting: Drafting | None = None,
 ) -> EngineCore:
-    """Build the engine core that serves `model` on `link` under the bounds of `config`."""
+    """Build the engine core that serves `model` on `link` under the bounds of `config`.
+
+    `drafting` takes the place of the drafts that `config` asks for.
+    """
     device = model.welcome.device
     limits = EngineLimits(
         step=step_limits(config, device, model.max_batch_tokens),
@@ -173,7 +178,7 @@ def build_core(
     )
     policy = policy_by_name(config.cache.cache_policy)
     cache_parts = CacheParts(policy=policy, lower=lower or LowerTiers())
-    return assemble(model, link, limits, cache_parts, exchange)
+    return assemble(model, link, limits, cache_parts, exchange, drafting=drafting)
 
 
 def step_limits(config: EngineConfig, device: str, max_batch_tokens: int) -> StepLimits:

@@ -88,7 +88,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Step(msgspec.Struct, frozen=True, array_like=True):
-    """Work of one step: block copies first, then the rows, decodes first."""
+    """Work of one step: block copies first, then the rows: decodes, VERIFY, others, SCORE."""
 
     rows: tuple[Row, ...]
     moves: tuple[Move, ...] = ()
@@ -96,8 +96,8 @@ class Step(msgspec.Struct, frozen=True, array_like=True):
     @property
     def num_tokens(self) -> int:
         """Number of tokens that the step computes."""
-        decodes = count_decodes(self.rows)
-        return decodes + sum(row.num_new for row in self.rows[decodes:])
+        single = bisect_left(self.rows, True, key=_is_longer)
+        return single + sum(row.num_new for row in self.rows[single:])
 
 
 def samples_each(kind: RowKind) -> bool:
@@ -106,13 +106,17 @@ def samples_each(kind: RowKind) -> bool:
 
 
 def is_prefill(row: Row) -> bool:
-    """Return whether a row is after the decodes."""
-    return row.kind is not DECODE
+    """Return whether a row is after the decodes: tokens of a prompt, or of a restarted sequence."""
+    return row.kind is PREFILL or row.kind is SCORE
 
 
 def count_decodes(rows: Sequence[Row]) -> int:
-    """Count the decodes at the beginning of the rows."""
+    """Count the decode and VERIFY rows at the beginning of the rows."""
     return bisect_left(rows, True, key=is_prefill)
+
+
+def _is_longer(row: Row) -> bool:
+    return row.kind is not DECODE
 
 
 class Sampled(NamedTuple):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ import numpy as np
 
 from engine.config import EngineConfig
 from engine.core import EngineCore
+from engine.drafting.draft import Drafting
 from engine.link.messages import Generate, SamplingParams, pack_token_ids
 from engine.main import build_core
 from engine.startup.loading import OpenedModel, open_model
+from engine.step import Runner
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import Namespace, NamespacePath
 from tests.doubles.engine.memory_link import MemoryLink
@@ -48,6 +51,7 @@ class LocalEngine:
     core: EngineCore
     link: MemoryLink
     opened: OpenedModel
+    config: EngineConfig
 
     @classmethod
     def open(cls, model: str, max_running: int, *, quick: bool) -> LocalEngine:
@@ -55,7 +59,19 @@ class LocalEngine:
         sizes = {"cache_tokens": 4_096, "max_running": 8} if quick else {"max_running": max_running}
         config, opened = opened_model(model, **sizes)
         link = MemoryLink(sleeps=True)
-        return cls(build_core(config, opened, link), link, opened)
+        return cls(build_core(config, opened, link), link, opened, config)
+
+    def with_drafting(self, drafting: Drafting, over: Callable[[Runner], Runner]) -> LocalEngine:
+        """Return an engine on the same model and an empty cache, which drafts so.
+
+        `over` wraps its runner.
+        """
+        opened, link = (
+            replace(self.opened, runner=over(self.opened.runner)),
+            MemoryLink(sleeps=True),
+        )
+        core = build_core(self.config, opened, link, drafting=drafting)
+        return LocalEngine(core, link, opened, self.config)
 
     def ask(self, rng: np.random.Generator, size: Size, *, use_cache: bool = True) -> None:
         """Queue requests with new prompts, named by their numbers."""

@@ -19,6 +19,7 @@ from torch import Tensor
 from engine.execution.batch import build_batch, samples_of
 from engine.execution.block_tables import BlockTables
 from engine.execution.shared_prefixes import SharedPrefixes, Sharing
+from engine.execution.verified_rows import by_token, has_drafts, share_by_token
 from engine.models.decoder import Decoder
 from engine.sampling.sampler import Sampler
 from engine.step import Bitmask, Forward, Launched, Row, Sampled, Step, count_decodes
@@ -53,19 +54,23 @@ class ModelRunner:
     sizes: SplitSizes | None = None  # None: no row's keys are split
 
     def sharing(self, rows: Sequence[Row]) -> Sharing | None:
-        """Order a step's decode rows for shared reads; None where each reads separately."""
+        """Order a step's decodes, by token, for shared reads; None where each reads separately."""
         if self.prefixes is None:
             return None
-        return self.prefixes.find(rows[: count_decodes(rows)], self.tables)
+        decodes = rows[: count_decodes(rows)]
+        sharing = self.prefixes.find(decodes, self.tables)
+        if not has_drafts(decodes):
+            return sharing
+        return share_by_token(decodes, sharing, self.prefixes.rule)
 
     @torch.inference_mode()
     def launch(self, step: Step) -> Launched:
         """Start computing `step`; on CUDA this returns before the device is done."""
         self.tables.update(step.rows)
-        return self.compute(step, self.sharing(step.rows))
+        return self.compute(by_token(step), self.sharing(step.rows))
 
     def compute(self, step: Step, sharing: Sharing | None) -> Launched:
-        """Compute a step whose new blocks are already in the tables."""
+        """Compute a step, by token, whose new blocks are already in the tables."""
         if not step.rows:
             if step.moves:
                 self.mover.execute(step.moves)
@@ -77,11 +82,11 @@ class ModelRunner:
     def launch_forward(self, step: Step) -> Forward:
         """Start computing `step`, without the sampling."""
         self.tables.update(step.rows)
-        return self.forward(step, self.sharing(step.rows))
+        return self.forward(by_token(step), self.sharing(step.rows))
 
     @torch.inference_mode()
     def forward(self, step: Step, sharing: Sharing | None) -> EagerForward:
-        """Launch the forward pass of a step whose new blocks are already in the tables."""
+        """Launch the forward pass of a step, by token, with its new blocks in the tables."""
         if step.moves:
             self.mover.execute(step.moves)
         pool, device = self.pool.layers, self.last_tokens.device

@@ -49,8 +49,12 @@ class SharingRule:
 
     def pays(self, groups: Iterable[_Members]) -> bool:
         """Return whether the groups save more time than their own pass takes."""
-        saved = sum((len(group.leases) - 1) * group.run for group in groups) * self.block_size
-        return worth_sharing(saved, self.token_bytes)
+        saved = sum((len(group.leases) - 1) * group.run for group in groups)
+        return self.saves_enough(saved * self.block_size)
+
+    def saves_enough(self, saved_tokens: int) -> bool:
+        """Return whether reading so many tokens once less saves more time than its own pass."""
+        return worth_sharing(saved_tokens, self.token_bytes)
 
 
 @dataclass(frozen=True, slots=True)

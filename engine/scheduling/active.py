@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from operator import attrgetter
 
+from engine.drafting.draft import Drafting
 from engine.scheduling.arrivals import Arrivals
 from engine.scheduling.costs import charge_cached, charge_row
 from engine.scheduling.counters import EngineCounters
@@ -41,6 +42,7 @@ class ActiveSequences:
         fetcher: Fetcher,
         counters: EngineCounters,
         clock: Callable[[], float],
+        drafting: Drafting,
         *,
         max_running: int,
     ) -> None:
@@ -54,6 +56,7 @@ class ActiveSequences:
         self._fetcher = fetcher
         self._counters = counters
         self._clock = clock  # measures the time of a match; all other times are `now`
+        self._drafting = drafting
         self._max_running = max_running
         # A slot may be reused at once: a launched step that still writes for the old sequence runs
         # on the device before later launches.
@@ -131,6 +134,7 @@ class ActiveSequences:
             self.loading.remove(sequence)
             return
         self.running.remove(sequence)
+        self._drafting.ended(sequence)
         self._free_batch_slots.append(sequence.batch_slot)
         sequence.batch_slot = None
 

@@ -29,8 +29,16 @@ def charge_row(queue: FairQueue, row: ScheduledRow) -> None:
     queue.charge(row.sequence, row.num_new + (OUTPUT_TOKEN_COST - 1) * row.num_samples)
 
 
+def charge_accepted(queue: FairQueue, sequence: Sequence, tokens: int) -> None:
+    """Charge a sequence's flow for accepted drafts: each is an output token."""
+    queue.charge(sequence, OUTPUT_TOKEN_COST * tokens)
+
+
 def charge_decodes(queue: FairQueue, rows: Iterable[ScheduledRow]) -> None:
-    """Charge rows of one token like `charge_row`, once for each flow and priority."""
+    """Charge decodes like `charge_row`, once for each flow and priority.
+
+    Of a VERIFY row only the last token: drafts are the engine's choice, charged once accepted.
+    """
     rows_of: dict[tuple[str, Priority], list[ScheduledRow]] = {}
     for row in rows:
         kind = row.sequence.flow, row.sequence.priority

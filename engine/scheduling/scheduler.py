@@ -39,10 +39,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from operator import attrgetter
 
+from engine.drafting.draft import Draft, Drafting, NoDrafts
 from engine.scheduling.active import ActiveSequences, slot_victim
 from engine.scheduling.arrivals import Arrivals
 from engine.scheduling.costs import charge_decodes, charge_row
@@ -80,8 +81,10 @@ class Scheduler:
         counters: EngineCounters,
         fetcher: Fetcher,
         clock: Callable[[], float] = time.monotonic,
+        drafting: Drafting | None = None,
     ) -> None:
         self.queue = queue
+        self.drafting = drafting or NoDrafts()
         self.sequence_cache = sequence_cache
         self._arrivals = Arrivals()
         self.active = ActiveSequences(
@@ -91,6 +94,7 @@ class Scheduler:
             fetcher,
             counters,
             clock,
+            self.drafting,
             max_running=limits.max_running,
         )
         self._fetcher = fetcher
@@ -177,15 +181,55 @@ class Scheduler:
         step yet. Returns whether there were blocks for all, without a preemption.
         """
         preempted, has_room = self.active.num_preemptions, True
-        for sequence in self._decodes():
+        decodes = self._decodes()
+        drafts = self._drafts(decodes)
+        for sequence in decodes:
             is_running = sequence.lease is not None  # not just preempted by an older sequence
             if is_running and not sequence.awaits_mask:
                 if self._make_room(sequence, now):
-                    builder.add(sequence)
+                    self._decode(sequence, drafts.get(sequence), builder, now)
                 else:
                     has_room = False
         charge_decodes(self.queue, builder.rows)
         return has_room and self.active.num_preemptions == preempted
+
+    def _decode(
+        self, sequence: Sequence, draft: Draft | None, builder: StepBuilder, now: float
+    ) -> None:
+        """Add the row of one decode, with its draft if blocks are free for it."""
+        if draft and self.sequence_cache.grow(sequence, now, drafts=len(draft.token_ids)):
+            builder.verify(sequence, draft)
+        else:
+            builder.add(sequence)
+
+    @property
+    def is_drafting(self) -> bool:
+        """True if the steps under way should be settled, because drafts of the next are likely."""
+        drafted = self._drafted(self._decodes())
+        return bool(drafted) and self.drafting.is_worth_waiting(drafted)
+
+    def _drafts(self, decodes: list[Sequence]) -> Mapping[Sequence, Draft]:
+        """Return drafts of the decodes, together at most as many as there are free batch slots.
+
+        A step then has no more rows of one token than the largest captured one.
+        """
+        drafted = self._drafted(decodes)
+        if not drafted or any(one.num_pending for one in drafted):
+            return {}
+        room, drafts = self._limits.max_running - len(decodes), dict[Sequence, Draft]()
+        for sequence, draft in self.drafting.propose(drafted).items():
+            most = min(room, len(sequence.tokens) - sequence.num_tokens - 1)
+            if ids := draft.token_ids[: max(most, 0)]:
+                drafts[sequence] = draft._replace(token_ids=ids)
+                room -= len(ids)
+        return drafts
+
+    def _drafted(self, decodes: list[Sequence]) -> list[Sequence]:
+        """Return the decodes that may have drafts; none beside prompts, or on several stages."""
+        others_wait = self.queue or len(decodes) < len(self.running)
+        if others_wait or self._limits.stages > 1:
+            return []
+        return [one for one in decodes if one.drafts]
 
     def _decodes(self) -> list[Sequence]:
         """Return the sequences that a step continues by one token, the oldest first."""

@@ -36,6 +36,7 @@ from typing import NamedTuple
 
 from msgspec import structs
 
+from engine.drafting.draft import DraftSource
 from engine.errors import ConstraintUnsatisfied, EngineError, NumericFailure
 from engine.link.messages import (
     Event,
@@ -48,6 +49,7 @@ from engine.link.messages import (
     Tokens,
     WrittenAndRead,
 )
+from engine.scheduling.costs import charge_accepted
 from engine.scheduling.counters import EngineCounters
 from engine.scheduling.scheduler import Scheduler
 from engine.scheduling.step_builder import Scheduled, ScheduledRow
@@ -125,7 +127,8 @@ class Settler:
             elif row.kind is SCORE:
                 replies += self._score(row, (value, *more), now)
             elif value.is_left_out:
-                if row.start < row.end - 1:  # the last token is computed again
+                # The last token is computed again, and so are drafts.
+                if row.start < row.end - 1 and row.kind is not VERIFY:
                     self._advance(structs.replace(row, end=row.end - 1), now)
             elif more:
                 known = row.sequence.num_tokens
@@ -198,22 +201,36 @@ class Settler:
         Or up to a value that is not the token that the row was given there: the next ones follow
         from that. What was computed of the rest is computed again.
         """
-        sequence, start, end = row.sequence, row.start, row.end - len(values)
-        given = [*sequence.tokens[end + 1 : row.end].tolist(), None]
+        sequence, draft = row.sequence, row.draft
+        assert draft is not None
+        start, end, accepted = row.start, row.end - len(values), 0
+        self._count(sequence, draft.source, drafted=len(draft.token_ids))
         replies: list[AddressedEvent] = []
-        for value, token_id in zip(values, given, strict=True):
+        for value, token_id in zip(values, (*draft.token_ids, None), strict=True):
             if value.token_id is None:
                 return [*replies, self._fail_sampling(sequence, value, now)]
             end += 1
             self._advance(structs.replace(row, start=start, end=end), now)
+            if value.token_id == token_id:
+                accepted += 1
+                self._count(sequence, draft.source, accepted=1)
             replies += self._append(sequence, value.token_id, value, now)
-            if row.is_over:
-                return replies
-            if value.token_id != token_id:
+            if row.is_over or value.token_id != token_id:
                 break
             start = end
-        sequence.num_computed, sequence.num_pending = end, 0
+        if not row.is_over:
+            sequence.num_computed, sequence.num_pending = end, 0
+        charge_accepted(self._scheduler.queue, sequence, accepted)
+        self._counters.drafted(draft.source, len(draft.token_ids), accepted)
+        self._scheduler.drafting.settled(sequence, draft, accepted)
         return replies
+
+    def _count(
+        self, sequence: Sequence, source: DraftSource, drafted: int = 0, accepted: int = 0
+    ) -> None:
+        """Count drafted and accepted tokens of a sequence by source."""
+        before = sequence.draft_counts.get(source, (0, 0))
+        sequence.draft_counts[source] = before[0] + drafted, before[1] + accepted
 
     def _append(
         self, sequence: Sequence, token_id: int, result: Sampled, now: float

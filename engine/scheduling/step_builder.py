@@ -18,10 +18,12 @@ from dataclasses import dataclass
 import msgspec
 from msgspec import structs
 
+from engine.drafting.draft import Draft
 from engine.sampling.slot_params import is_penalised
 from engine.sequences.sequence import Sequence
 from engine.step import (
     DECODE,
+    PREFILL,
     SCORE,
     VERIFY,
     NewRequest,
@@ -38,6 +40,7 @@ PENDING_ID = bytes(4)  # placeholder of a token that is known only on the device
 # Most scored tokens of a step: each has logits and log-probabilities of the whole vocabulary,
 # for which memory is reserved.
 MOST_SCORED = 256
+PLACES = {DECODE: 0, VERIFY: 1, PREFILL: 2, SCORE: 3}  # order of the kinds of rows in a step
 
 
 class ScheduledRow(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -50,6 +53,7 @@ class ScheduledRow(msgspec.Struct, frozen=True, eq=False, gc=False):
     kind: RowKind
     samples: bool  # the row reaches the last token, so a token, or several, are sampled (`RowKind`)
     lease_id: int
+    draft: Draft | None = None  # the tokens of a VERIFY row after its first
 
     @property
     def num_samples(self) -> int:
@@ -84,15 +88,18 @@ def row_of(sequence: Sequence, num_new: int, start: int | None = None) -> Schedu
     return ScheduledRow(sequence, start, num_new, end, kind, samples, sequence.lease_id)
 
 
-def verify_row(sequence: Sequence, num_given: int) -> ScheduledRow:
-    """Make a row of the sequence's last token and the given tokens after it, which are in `tokens`.
+def verify_row(sequence: Sequence, draft: Draft) -> ScheduledRow:
+    """Make a row of the sequence's last token and a draft, which is written after it in `tokens`.
 
-    What follows each is sampled. Raises RuntimeError where that depends on the values before.
+    A token is sampled after each. Raises RuntimeError where that depends on the values before.
     """
     if sequence.constraint is not None or is_penalised(sequence.sampling):
         raise RuntimeError("a row with penalties or a constraint samples several tokens")
-    start, num_new = sequence.num_computed, 1 + num_given
-    return ScheduledRow(sequence, start, num_new, start + num_new, VERIFY, True, sequence.lease_id)
+    known, start = sequence.num_tokens, sequence.num_computed
+    end = known + len(draft.token_ids)
+    sequence.tokens[known:end] = draft.token_ids
+    lease_id = sequence.lease_id
+    return ScheduledRow(sequence, start, end - start, end, VERIFY, True, lease_id, draft)
 
 
 def score_row(sequence: Sequence, num_new: int) -> ScheduledRow:
@@ -102,7 +109,7 @@ def score_row(sequence: Sequence, num_new: int) -> ScheduledRow:
 
 
 def step_of(rows: Iterable[ScheduledRow], moves: Iterable[Move] = ()) -> Scheduled:
-    """Build the step of these rows: decodes first, and scored rows last.
+    """Build the step of these rows: decodes first, then VERIFY rows, and scored rows last.
 
     Raises RuntimeError where a row's sequence has no lease or no batch slot.
     """
@@ -146,7 +153,7 @@ def unsent(scheduled: Scheduled) -> None:
 
 
 def _place(row: ScheduledRow) -> int:
-    return 0 if row.kind is DECODE else 1 + (row.kind is SCORE)
+    return PLACES[row.kind]
 
 
 def _new_blocks(sequence: Sequence, lease: Lease) -> bytes:
@@ -210,6 +217,13 @@ class StepBuilder:
         """Add a row of the sequence's uncomputed tokens, up to the budget."""
         num_new = min(remaining_tokens(sequence), self.budget)
         row = self._scored(sequence, num_new) if sequence.is_to_score else row_of(sequence, num_new)
+        self.rows.append(row)
+        self._count(row, row.num_new)
+        return row
+
+    def verify(self, sequence: Sequence, draft: Draft) -> ScheduledRow:
+        """Add a row of the sequence's last token and a draft."""
+        row = verify_row(sequence, draft)
         self.rows.append(row)
         self._count(row, row.num_new)
         return row

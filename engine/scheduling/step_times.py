@@ -25,7 +25,7 @@ from functools import partial
 from typing import NamedTuple
 
 from engine.scheduling.step_builder import ScheduledRow
-from engine.step import DECODE, Row
+from engine.step import DECODE, VERIFY, Row
 from engine.step_sizes import MOST_NEW, SHARING_NEW_TOKENS, new_tokens, padded, places_for
 
 ROWS = (1, 64, 128, 256, 384, 512, 640, 768, 1024, 1280, 1536, 2048, 3072, 4096, 8192, 16384)
@@ -66,8 +66,8 @@ class StepShape(NamedTuple):
         decodes = keys = new = 0
         pairs = 0.0
         for row in rows:
-            if row.kind is DECODE:
-                decodes += 1
+            if row.kind is DECODE or row.kind is VERIFY:
+                decodes += row.num_new  # a VERIFY row's keys are read once for all its tokens
                 keys += row.end
             else:
                 new += row.num_new

@@ -102,9 +102,12 @@ class SequenceCache:
             self._single_flight.begin(sequence, _prompt_keys(sequence, first))
         return True
 
-    def grow(self, sequence: Sequence, now: float) -> bool:
-        """Make room for all tokens, with pending ones; False: impossible now, nothing changed."""
-        lease, length = lease_of(sequence), sequence.length
+    def grow(self, sequence: Sequence, now: float, drafts: int = 0) -> bool:
+        """Make room for all tokens, with pending ones; False: impossible now, nothing changed.
+
+        `drafts`: number of tokens beyond these.
+        """
+        lease, length = lease_of(sequence), sequence.length + drafts
         if length <= lease.num_blocks * self._cache.block_size:
             return True
         return self._cache.extend(lease, length, now=now)

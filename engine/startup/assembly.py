@@ -15,6 +15,7 @@ import msgspec
 from engine.components import Components
 from engine.copies import LowerTiers, TierCopies
 from engine.core import EngineCore
+from engine.drafting.draft import Drafting
 from engine.exchange.exchange import Exchange, ExchangeThreads
 from engine.exchange.fetch import Patience
 from engine.link.messages import Welcome
@@ -85,12 +86,13 @@ def assemble(
     exchange: ExchangeThreads | None = None,
     *,
     patience: Patience | None = None,
+    drafting: Drafting | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> EngineCore:
     """Assemble an engine that serves `link`; without `cache_parts` it caches on the device alone.
 
     Without `exchange` it fetches no blocks from other engines and sends them none; `patience` is
-    that with others, where it is not the usual one.
+    that with others, where it is not the usual one. Without `drafting` nothing is drafted.
     """
     parts, welcome = cache_parts or CacheParts(), loaded_runner.welcome
     if exchange is not None:
@@ -106,7 +108,14 @@ def assemble(
     deadline_s = limits.single_flight_deadline_s
     sequences = SequenceCache(cache, copies, rates, single_flight_deadline_s=deadline_s)
     scheduler = Scheduler(
-        FairQueue(limits.queue), sequences, limits.step, times, counters, exchanged, clock
+        FairQueue(limits.queue),
+        sequences,
+        limits.step,
+        times,
+        counters,
+        exchanged,
+        clock,
+        drafting,
     )
     most = most_pinned(loaded_runner.num_blocks, cache.blocks_for(welcome.max_model_len))
     components = Components(

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from engine.drafting.draft import Draft
 from engine.link.messages import Failed, Finished, Tokens
 from engine.scheduling.settle import AddressedEvent
 from engine.scheduling.step_builder import remaining_tokens, row_of, step_of, verify_row
@@ -45,8 +46,7 @@ class House:
         `values` are settled in place of what the step samples.
         """
         parts, sequence = self.engine.core.components, self.sequence
-        sequence.tokens[sequence.num_tokens : sequence.num_tokens + len(given)] = given
-        row = verify_row(sequence, len(given))
+        row = verify_row(sequence, Draft(tuple(given), "own"))
         assert parts.cache.extend(lease_of(sequence), row.end, now=parts.clock())
         step = step_of([row])
         sampled = parts.runner.launch(step.step).collect()
@@ -146,7 +146,7 @@ def test_a_value_that_is_not_finite_fails_the_sequence_and_forgets_its_blocks(
 def test_a_sequence_that_is_cancelled_meanwhile_has_none_of_them(checkpoint: Checkpoint) -> None:
     house = House(checkpoint)
     parts, sequence = house.engine.core.components, house.sequence
-    step = step_of([row_of(sequence, 1), verify_row(sequence, 1)])
+    step = step_of([row_of(sequence, 1), verify_row(sequence, Draft((5,), "own"))])
     parts.settler.begin(step)
     parts.settler.cancel(sequence, parts.clock())
     assert parts.settler.settle(step, map(Sampled, [1, 2, 3]), parts.clock()) == []

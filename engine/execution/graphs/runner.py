@@ -12,6 +12,7 @@ from engine.execution.graphs.inputs import GraphBucket
 from engine.execution.graphs.steps import CapturedStep, CapturedSteps
 from engine.execution.runner import LaunchedWithoutOutput, ModelRunner
 from engine.execution.shared_prefixes import Sharing
+from engine.execution.verified_rows import by_token
 from engine.sampling.plan import Randomness
 from engine.step import Bitmask, Forward, Launched, Row, Sampled, Step, count_decodes
 from engine.transfers import HostArray, HostCopy, record_event
@@ -27,7 +28,7 @@ class GraphRunner:
     @torch.inference_mode()
     def launch(self, step: Step) -> Launched:
         """Start computing `step`; this returns before the device is done."""
-        sharing, captured = self._prepare(step)
+        step, sharing, captured = self._prepare(step)
         if captured is None:
             return self.eager.compute(step, sharing)
         return self._replay(captured, step, sharing)
@@ -35,16 +36,18 @@ class GraphRunner:
     @torch.inference_mode()
     def launch_forward(self, step: Step) -> Forward:
         """Start computing `step`, without the sampling."""
-        sharing, captured = self._prepare(step)
+        step, sharing, captured = self._prepare(step)
         if captured is None:
             return self.eager.forward(step, sharing)
         draw = self.eager.sampler.planner.plain(samples_of(step.rows), are_masked=True)
         return self._forward(captured, step, draw, sharing)
 
-    def _prepare(self, step: Step) -> tuple[Sharing | None, CapturedStep | None]:
+    def _prepare(self, step: Step) -> tuple[Step, Sharing | None, CapturedStep | None]:
+        """Return the step by token, how its decodes share reads, and its captured graph."""
         self.eager.tables.update(step.rows)
         sharing = self.eager.sharing(step.rows)
-        return sharing, self._find(step, sharing)
+        step = by_token(step)
+        return step, sharing, self._find(step, sharing)
 
     def _find(self, step: Step, sharing: Sharing | None) -> CapturedStep | None:
         """Find the bucket for a step; one with shared prefixes where that saves time."""

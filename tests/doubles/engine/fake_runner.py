@@ -21,9 +21,11 @@ from itertools import zip_longest
 import msgspec
 import numpy as np
 
+from engine.execution.batch import samples_of
 from engine.link.messages import SamplingParams
+from engine.scheduling.step_builder import PLACES
 from engine.sequences.sequence import Sequence
-from engine.step import Bitmask, Row, Sampled, Step, is_prefill
+from engine.step import DECODE, Bitmask, Row, Sampled, Step
 from storage.move import Tier
 from tests.doubles.engine.logprobs import pack_logprobs
 from tests.doubles.row_owners import Running, owners_of
@@ -191,7 +193,7 @@ class FakeRunner:
     ) -> FakeLaunched:
         pairs = zip_longest(step.rows, owners)
         return self.on_its_way(
-            [self._sample(row, owner, masks) for row, owner in pairs if row.samples]
+            [self._sample(one, owner, masks) for row, owner in pairs for one in samples_of([row])]
         )
 
     def on_its_way(self, sampled: list[Sampled]) -> FakeLaunched:
@@ -264,9 +266,10 @@ class FakeRunner:
         lengths = [row.num_new for row in step.rows]
         if not lengths or min(lengths) < 1:
             raise KvCorrupt(f"a step of {lengths} tokens")
-        if sorted(lengths, key=lambda length: length > 1) != lengths:
-            raise KvCorrupt("rows with one token come first")
-        if [length > 1 for length in lengths] != [is_prefill(row) for row in step.rows]:
+        kinds = [PLACES[row.kind] for row in step.rows]
+        if sorted(kinds) != kinds:
+            raise KvCorrupt("rows are not in the order of their kinds")
+        if [length > 1 for length in lengths] != [row.kind is not DECODE for row in step.rows]:
             raise KvCorrupt("a row is not of the kind that it says")
         if any(len(row.token_ids) != 4 * row.num_new for row in step.rows):
             raise KvCorrupt("a row has not as many tokens as positions")

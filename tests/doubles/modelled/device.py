@@ -33,8 +33,8 @@ class StepModel:
         chunks = step.rows[decodes:]
         pairs = sum(row.num_new * (row.start + row.num_new / 2) for row in chunks)
         keys = sum(row.end for row in step.rows[:decodes]) * (1 - self.read_once)
-        new = sum(row.num_new for row in chunks)
-        products = self.products(len(step.rows) - len(chunks), new)
+        new = prompt_tokens(step)
+        products = self.products(step.num_tokens - new, new)
         return self.of_itself + products + self.pair * pairs + self.decode_key * keys
 
     def products(self, decodes: int, new: int) -> float:
@@ -44,8 +44,12 @@ class StepModel:
 
     def launch_seconds(self, step: Step) -> float:
         """How long the host takes to launch it."""
-        is_replayed = step.num_tokens - count_decodes(step.rows) <= self.replayed
-        return self.launch if is_replayed else self.eager_launch
+        return self.launch if prompt_tokens(step) <= self.replayed else self.eager_launch
+
+
+def prompt_tokens(step: Step) -> int:
+    """How many tokens of prompts are in a step."""
+    return sum(row.num_new for row in step.rows[count_decodes(step.rows) :])
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +84,9 @@ class ModelledDevice:
     def launch(self, step: Step) -> OnItsWay:
         """Begin after the step before it."""
         self._compute(step)
-        return OnItsWay(self.time, self._over, [Sampled(1) for row in step.rows if row.samples])
+        return OnItsWay(
+            self.time, self._over, [Sampled(1)] * sum(row.num_samples for row in step.rows)
+        )
 
     def launch_forward(self, step: Step) -> Forward:
         """No row has a constraint here."""

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from engine.step import Step, count_decodes
+from engine.step import Step
 from engine.step_sizes import MOST_NEW, SHARING_NEW_TOKENS, filled, places_for
-from tests.doubles.modelled.device import StepModel
+from tests.doubles.modelled.device import StepModel, prompt_tokens
 
 # Microseconds of a layer's four products: what is left of the steps of *multiturn*, eight times
 # with several bounds, and of *agents*, once the rest of this model is taken away. For seconds on
@@ -44,7 +44,7 @@ class ProductModel(StepModel):
 
     def seconds(self, step: Step) -> float:
         """How long the device takes. In some buckets decodes do not read together."""
-        new = step.num_tokens - count_decodes(step.rows)
+        new = prompt_tokens(step)
         is_together = new <= SHARING_NEW_TOKENS[-1] or new > MOST_NEW
         model = self if is_together else replace(self, read_once=0.0)
         return StepModel.seconds(model, step)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from engine.execution.batch import more_samples, samples_of
+from engine.drafting.draft import Draft
+from engine.execution.batch import samples_of
 from engine.execution.graphs.inputs import GraphBucket
 from engine.execution.graphs.runner import GraphRunner
+from engine.execution.verified_rows import by_token
 from engine.link.messages import SamplingParams
 from engine.scheduling.step_builder import ScheduledRow, row_of, step_of, verify_row
 from engine.sequences.sequence import Sequence
@@ -41,9 +43,7 @@ def driven(checkpoint: MakeCheckpoint, *, graphs: bool = False) -> HandDriven:
 
 def verifying(sequence: Sequence, given: list[int]) -> ScheduledRow:
     """A row of the sequence's last token and those that are given to follow it."""
-    first = sequence.num_tokens
-    sequence.tokens[first : first + len(given)] = given
-    return verify_row(sequence, len(given))
+    return verify_row(sequence, Draft(tuple(given), "own"))
 
 
 def plainly(checkpoint: MakeCheckpoint, wish: SamplingParams) -> list[Sampled]:
@@ -131,19 +131,23 @@ def test_where_the_logits_of_a_batch_are_taken(checkpoint: MakeCheckpoint) -> No
         row_of(sequences[3], 5),
         verifying(sequences[2], [7]),
     ]
-    rows = step_of(scheduled).step.rows
+    step = step_of(scheduled).step
+    rows = by_token(step).rows
     batch = by_hand.batch([*rows])
-    assert batch.outputs.tolist() == [0, 1, 2, 3, 9, 10]
+    assert batch.layout.num_decodes == 6, "each token of a row of drafts is a decode"
+    assert batch.layout.context_lens.tolist() == [1, 4, 5, 6, 6, 7, 5]
+    assert batch.outputs.tolist() == [0, 1, 2, 3, 4, 5]
     assert batch.output_slots.tolist() == [0, 1, 1, 1, 2, 2]
     assert batch.pending.tolist() == [], "given tokens are known"
     assert batch.token_ids[1:4].tolist() == [sequences[1].tokens[3], 8, 9]
-    assert more_samples(rows) == 3
     samples = [(one.batch_slot, one.end, one.new is not None) for one in samples_of(rows)]
     ends = [(0, 1, True), (1, 4, True), (1, 5, False), (1, 6, False), (2, 6, True), (2, 7, False)]
     assert samples == ends
-    assert samples_of(rows[:1]) == [rows[0]]
-    read_back = msgspec.msgpack.decode(msgspec.msgpack.encode(step_of(scheduled).step), type=Step)
-    assert [row.kind for row in read_back.rows] == [DECODE, VERIFY, PREFILL, VERIFY]
+    plain = step_of(scheduled[:1]).step
+    assert by_token(plain) is plain
+    read_back = msgspec.msgpack.decode(msgspec.msgpack.encode(step), type=Step)
+    assert [row.kind for row in read_back.rows] == [DECODE, VERIFY, VERIFY, PREFILL]
+    assert step.num_tokens == 11
 
 
 def test_a_room_holds_as_many_samples_as_it_has_rows_or_more(checkpoint: MakeCheckpoint) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from engine.copies import Disk, LowerTiers
 from engine.core import EngineCore
+from engine.drafting.draft import Drafting
 from engine.link.messages import (
     Failed,
     FetchSource,
@@ -116,6 +117,7 @@ class Rig:
     disk: Disk | None = None  # where one is to be asked for more than moves
     constraint_of: ConstraintOf = unconstrained
     masks: MaskMaker = field(default_factory=MadeOnDemand)
+    drafting: Drafting | None = None
     pushed: int = 0
     check_every: int = 1  # steps
     stepped: int = 0
@@ -153,6 +155,7 @@ class Rig:
                 policy=policy_by_name(self.policy),
                 lower=LowerTiers(self.tiers, self.mover, self.disk, block_bytes=64),
             ),
+            drafting=self.drafting,
             clock=self.clock,
         )
         self.cache = self.core.components.cache

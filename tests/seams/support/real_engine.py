@@ -12,6 +12,7 @@ import numpy as np
 from engine.config import DeviceName, EngineConfig, KvDtype, Quantization
 from engine.copies import COPY_WAIT_S
 from engine.core import EngineCore
+from engine.drafting.draft import Drafting
 from engine.exchange.client import SILENCE_S
 from engine.exchange.exchange import ExchangeThreads, open_exchange
 from engine.exchange.fetch import Patience
@@ -118,6 +119,7 @@ class RealEngine:
         exchange: ExchangeAt | None = None,
         start_ranks: Callable[[EngineConfig], StartedRanks] = ThreadRanks,
         over: Callable[[EngineConfig], EngineConfig] = as_it_is,
+        drafting: Drafting | None = None,
     ) -> None:
         """`disk`: the directory of the disk tier, where `bounds` gives it bytes.
 
@@ -175,6 +177,7 @@ class RealEngine:
             CacheParts(digest=digest, lower=lower),
             self.exchange,
             patience=None if exchange is None else exchange.patience,
+            drafting=drafting,
         )
         runner.running = lambda: self.core.components.scheduler.running
         self.cache = self.core.components.cache

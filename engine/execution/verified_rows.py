@@ -1,0 +1,118 @@
+"""Rows that verify drafts, as rows of one token each.
+
+A row of drafts is computed like so many decodes of one sequence: the keys of all its tokens are
+written before any is attended, and each token reads the keys up to its own. So drafts are verified
+by the kernels and captured graphs of decodes. The keys before the row are read once for all of its
+tokens, like a prefix that sequences share (`shared_prefixes`).
+
+    verify row   | t d d d |          start 100, end 104
+    by token     | t | d | d | d |    contexts 101, 102, 103, 104; keys read together: 96
+
+Knows: rows, their places. Does not know: drafts, or what is done with samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import structs
+
+from engine.execution.shared_prefixes import Sharing, SharingRule
+from engine.step import VERIFY, Row, Step, count_decodes
+
+Ints = npt.NDArray[np.int32]
+ID_BYTES = 4  # bytes of a token's id in a row
+
+
+def by_token(step: Step) -> Step:
+    """Return the step with a row for each token of its VERIFY rows, which follow its decodes."""
+    if not has_drafts(step.rows):
+        return step
+    rows = [one for row in step.rows for one in (_tokens(row) if row.kind is VERIFY else [row])]
+    return structs.replace(step, rows=tuple(rows))
+
+
+def has_drafts(rows: Sequence[Row]) -> bool:
+    """Return whether a step's rows include VERIFY rows."""
+    decodes = count_decodes(rows)
+    return decodes > 0 and rows[decodes - 1].kind is VERIFY
+
+
+def _tokens(row: Row) -> list[Row]:
+    """Divide a row by token; the first has its new blocks and its request's parameters."""
+    return [
+        structs.replace(
+            row,
+            start=at,
+            end=at + 1,
+            token_ids=row.token_ids[(at - row.start) * ID_BYTES :][:ID_BYTES],
+            block_ids=row.block_ids if at == row.start else b"",
+            new=row.new if at == row.start else None,
+        )
+        for at in range(row.start, row.end)
+    ]
+
+
+def share_by_token(
+    rows: Sequence[Row], sharing: Sharing | None, rule: SharingRule
+) -> Sharing | None:
+    """Return how the tokens of decode and VERIFY rows share reads; None where that does not pay.
+
+    `sharing`: how the rows share, as if each were one token. A group's rows bring all their
+    tokens; a VERIFY row without a group reads the whole blocks before it once.
+    """
+    counts = np.array([row.num_new for row in rows], np.int64)
+    firsts = np.cumsum(counts) - counts
+    groups = [] if sharing is None else _groups(sharing)
+    grouped = {row for _, members in groups for row in members}
+    for index, row in enumerate(rows):
+        run = row.start // rule.block_size * rule.block_size
+        if index not in grouped and row.kind is VERIFY and run >= rule.least_tokens:
+            groups.append((run, [index]))
+            grouped.add(index)
+    saved = sum((int(counts[members].sum()) - 1) * run for run, members in groups)
+    if not rule.saves_enough(saved):
+        return None
+    alone = [index for index in range(len(rows)) if index not in grouped]
+    return _arranged(groups, alone, firsts, counts, rule.most_rows)
+
+
+def _groups(sharing: Sharing) -> list[tuple[int, list[int]]]:
+    """Return the shared tokens and the rows of each group."""
+    starts, order = sharing.starts.tolist(), sharing.order.tolist()
+    return [
+        (int(run), order[starts[group] : starts[group + 1]])
+        for group, run in enumerate(sharing.key_ends)
+    ]
+
+
+def _arranged(
+    groups: list[tuple[int, list[int]]],
+    alone: list[int],
+    firsts: npt.NDArray[np.int64],
+    counts: npt.NDArray[np.int64],
+    most_rows: int,
+) -> Sharing:
+    """Arrange tokens by group, in parts of at most `most_rows`, then those of other rows."""
+    starts, key_ends, order = [0], list[int](), list[int]()
+    for run, members in groups:
+        tokens = _tokens_of(members, firsts, counts)
+        parts = -(-len(tokens) // most_rows)
+        starts += [len(order) + len(tokens) * part // parts for part in range(1, parts + 1)]
+        key_ends += [run] * parts
+        order += tokens
+    order += _tokens_of(alone, firsts, counts)
+    return Sharing(
+        order=np.array(order, np.int64),
+        starts=np.array(starts, np.int32),
+        key_ends=np.array(key_ends, np.int32),
+        most_rows=most_rows,
+    )
+
+
+def _tokens_of(
+    rows: list[int], firsts: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]
+) -> list[int]:
+    return [at for row in rows for at in range(firsts[row], firsts[row] + counts[row])]

@@ -1,0 +1,45 @@
+"""How the tokens of rows with drafts read together."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.execution.shared_prefixes import Sharing, SharingRule
+from engine.execution.verified_rows import share_by_token
+from engine.step import DECODE, VERIFY, Row
+
+RULE = SharingRule(block_size=16, token_bytes=1 << 20, least_tokens=64, most_rows=4)
+
+
+def row(start: int, tokens: int = 1) -> Row:
+    kind = VERIFY if tokens > 1 else DECODE
+    return Row(1, 0, kind, start, start + tokens, True, False, bytes(4 * tokens), 0, b"")
+
+
+def test_the_tokens_of_a_row_read_the_whole_blocks_before_it_once() -> None:
+    sharing = share_by_token([row(500), row(100, 3)], None, RULE)
+    assert sharing is not None
+    assert sharing.order.tolist() == [1, 2, 3, 0]
+    assert sharing.starts.tolist() == [0, 3]
+    assert sharing.key_ends.tolist() == [96]
+    assert sharing.own_starts(4).tolist() == [96, 96, 96, 0]
+
+
+def test_a_short_row_reads_alone() -> None:
+    assert share_by_token([row(63, 3)], None, RULE) is None
+    assert share_by_token([row(64, 3)], None, RULE) is not None
+
+
+def test_little_to_save_is_not_worth_a_pass_of_its_own() -> None:
+    few_bytes = SharingRule(block_size=16, token_bytes=1, least_tokens=64, most_rows=4)
+    assert share_by_token([row(100, 3)], None, few_bytes) is None
+
+
+def test_rows_of_a_group_bring_all_their_tokens_in_parts_that_are_not_too_large() -> None:
+    rows = [row(300), row(200, 3), row(250, 2), row(70, 2)]
+    together = Sharing(np.array([1, 2, 0, 3]), np.array([0, 2], np.int32), np.array([192]), 4)
+    sharing = share_by_token(rows, together, RULE)
+    assert sharing is not None
+    assert sharing.order.tolist() == [1, 2, 3, 4, 5, 6, 7, 0]
+    assert sharing.starts.tolist() == [0, 2, 5, 7]
+    assert sharing.key_ends.tolist() == [192, 192, 64]
