@@ -31,6 +31,10 @@ class Drafter(Protocol):
         """Return a draft of at most `most` tokens after the sequence's known tokens, or None."""
         ...
 
+    def ended(self, sequence: Sequence) -> None:
+        """Forget a sequence, which has ended or was preempted."""
+        ...
+
 
 class Drafting(Protocol):
     """Choice of the drafts of a step. One owner thread."""

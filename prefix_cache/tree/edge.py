@@ -176,6 +176,10 @@ class Edge:
         step = TOKEN_BYTES * self._block_size
         return np.frombuffer(bytes(self._tokens[index * step : (index + 1) * step]), np.int32)
 
+    def tokens_from(self, start: int, count: int) -> bytes:
+        """Copy up to `count` tokens from token `start` on, as bytes."""
+        return bytes(self._tokens[start * TOKEN_BYTES : (start + count) * TOKEN_BYTES])
+
     def common_blocks(self, tokens: memoryview) -> int:
         """Count the whole leading blocks equal to `tokens`, given as bytes."""
         mine = self._tokens

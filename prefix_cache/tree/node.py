@@ -6,6 +6,7 @@ in which tiers its children begin.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import compress, product
 
@@ -18,6 +19,7 @@ from storage.move import Move, Tier
 
 TIERS = {flags: tuple(compress(Tier, flags)) for flags in product((False, True), repeat=len(Tier))}
 NO_TIERS: tuple[Tier, ...] = ()
+FEW = 8  # children that are looked through without an order
 
 
 class Children(dict[bytes, "Node"]):
@@ -44,10 +46,24 @@ class Children(dict[bytes, "Node"]):
         """
         if not self:
             return []
+        order = self._in_order()
+        at = order.bisect_left(key)
+        return [self[near] for near in order[max(at - 1, 0) : at + 1]]
+
+    def beginning(self, start: bytes) -> Iterator[Node]:
+        """Yield the children whose key begins with `start`; not to be used across a change."""
+        if len(self) <= FEW:  # usually
+            yield from (child for key, child in self.items() if key.startswith(start))
+            return
+        for key in self._in_order().irange(start):
+            if not key.startswith(start):
+                return
+            yield self[key]
+
+    def _in_order(self) -> SortedList[bytes]:
         if self._order is None:
             self._order = SortedList(self)
-        at = self._order.bisect_left(key)
-        return [self[near] for near in self._order[max(at - 1, 0) : at + 1]]
+        return self._order
 
 
 @dataclass(slots=True, eq=False)

@@ -1,0 +1,89 @@
+"""The place in a text at which a sequence repeats it, kept as the sequence goes on.
+
+While the sequence's new tokens are the text's next ones, nothing is searched. After a divergence
+the next same token in the text nearby is taken first (a word was replaced, inserted or dropped),
+else the longest match anywhere. A draft is at most as long as the match before it, which grows as
+the text is followed (SuffixDecoding, arXiv 2411.04975, with a factor of 1).
+
+Knows: a text, a sequence's tokens. Does not know: which source the text is.
+"""
+
+from __future__ import annotations
+
+from engine.drafting.text_index import RUN, TextIndex
+from prefix_cache.hashing import TokenIds
+
+NEARBY = 24  # tokens of the text after a divergence, and of the sequence, in which they may meet
+
+
+class Alignment:
+    """A text and the place in it that a sequence's tokens follow. Both are int32."""
+
+    def __init__(self, text: TokenIds, tokens: TokenIds) -> None:
+        """Align nothing yet; `text` may be `tokens`, a sequence's array itself."""
+        self._index = TextIndex(text)
+        self._is_own = text is tokens
+        self._text, self._tokens = text.data, tokens.data
+        self._known = 0  # tokens of the sequence that were looked at
+        self._place: int | None = None  # place of the text that comes next
+        self._matched = 0  # tokens that agreed before it
+        self._lost: tuple[int, int] | None = None  # where the text and the sequence parted
+
+    def begin(self, place: int, known: int, matched: int) -> None:
+        """Say that `known` tokens of the sequence lead to `place`, as sure as a match this long."""
+        self._place, self._known, self._matched = place, known, matched
+
+    def draft(self, known: int, most: int) -> tuple[int, ...]:
+        """Return at most `most` tokens that probably follow the sequence's first `known` tokens."""
+        end = known if self._is_own else len(self._text)
+        if known > self._known:
+            self._follow(known)
+        if self._place is None:
+            self._search(known, end)
+        place = self._place
+        if place is None or place >= end:
+            return ()
+        size = min(most, self._matched)
+        found = self._text[place : min(place + size, end)].tolist()
+        if self._is_own and len(found) < size:  # it repeats its own end, which goes on alike
+            found = (found * (size // len(found) + 1))[:size]
+        return tuple(found)
+
+    def _follow(self, known: int) -> None:
+        """Move the place past the sequence's new tokens, or lose it where they differ."""
+        before, self._known = self._known, known
+        place = self._place
+        if place is None:
+            return
+        count = known - before
+        here, there = self._tokens[before:known], self._text[place : place + count]
+        if here == there:
+            self._place, self._matched = place + count, self._matched + count
+            return
+        same = next(
+            (i for i, (a, b) in enumerate(zip(here, there, strict=False)) if a != b), len(there)
+        )
+        self._place, self._lost = None, (place + same, before + same)
+
+    def _search(self, known: int, end: int) -> None:
+        """Find the place in the text, of `end` tokens, after the last known tokens."""
+        self._index.extend(end - 1 if self._is_own else end)
+        found = self._index.find(self._tokens, known)
+        if found is None or found[1] == RUN:
+            found = self._find_nearby(known, end) or found
+        if found is not None:
+            self._place, self._matched = found
+
+    def _find_nearby(self, known: int, end: int) -> tuple[int, int] | None:
+        """Return the next place nearby after the last known token, as a match of one token."""
+        if self._lost is None:
+            return None
+        place, parted = self._lost
+        if known - parted > NEARBY:
+            self._lost = None
+            return None
+        last = self._tokens[known - 1]
+        for nearby in range(place, min(place + NEARBY, end - 1)):
+            if self._text[nearby] == last:
+                return nearby + 1, 1
+        return None

@@ -1,0 +1,33 @@
+"""The drafters of an engine, composed.
+
+The order is that of trust: an expected answer, what followed the same prefix before, the sequence's
+own text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from engine.drafting.draft import Drafter
+from engine.drafting.drafting import ChosenDrafts
+from engine.drafting.lengths import Payoff, StepSeconds, no_seconds
+from engine.drafting.own_text import OwnText
+from engine.drafting.prediction import PredictedText
+from engine.drafting.tree_walk import TreeWalk
+from prefix_cache.tree.tree import RadixTree
+
+
+def choose_drafts(
+    tree: RadixTree,
+    step_seconds: StepSeconds,
+    host_seconds: Callable[[], float] = no_seconds,
+    first: Iterable[Drafter] = (),
+) -> ChosenDrafts:
+    """Compose the choice of drafts from all sources that need no weights.
+
+    `step_seconds(rows)` predicts the seconds of a step of so many rows of one token, 0 or None if
+    that is unknown. `host_seconds()` is what a step takes longer because it is decided only when
+    the step before it has been settled. `first` are drafters that are asked before the others.
+    """
+    drafters = [*first, PredictedText(), TreeWalk(tree), OwnText()]
+    return ChosenDrafts(drafters, Payoff(step_seconds, host_seconds))

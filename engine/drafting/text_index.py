@@ -1,0 +1,116 @@
+"""An index of a growing text of tokens, to find where the last tokens of a sequence occur in it.
+
+Hash chains over runs of two tokens, as compressors have over a sliding window (LZ77, RFC 1951): a
+table has the latest place after a run with this hash, and each place the one before it. Only the
+newest `WINDOW` places are kept, so an index takes at most 0.8 MiB. The first places are indexed
+with arrays at once (32,000 in half a millisecond), each later one in a microsecond.
+
+Knows: tokens, places. Does not know: sequences, drafts.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from prefix_cache.hashing import TokenIds
+
+RUN = 2  # tokens of the shortest match
+LONGEST = 32  # tokens that are compared before a place
+WINDOW = 1 << 17  # places
+MOST_TRIED = 16  # places that a search compares
+_TABLE_BITS = (8, 16)  # least and most
+_FACTORS = (0x85EBCA77, 0xC2B2AE3D)
+_TOKEN_BITS = 32
+_TOKEN_BYTES = 4
+_MASK = (1 << _TOKEN_BITS) - 1
+_AT_ONCE = 48  # places from which arrays are faster than a loop
+
+
+class TextIndex:
+    """The places of a text after each run of two tokens; place p comes after p tokens."""
+
+    def __init__(self, text: TokenIds) -> None:
+        """Index no place yet of `text`, int32, whose later tokens may not be known yet."""
+        least, most = _TABLE_BITS
+        bits = min(max(len(text).bit_length(), least), most)
+        self._shift = _TOKEN_BITS - bits
+        self._wrap = min(1 << len(text).bit_length(), WINDOW) - 1
+        self._text = text
+        self._tokens = text.data
+        self._bytes = self._tokens.cast("B")
+        self._latest_array = np.full(1 << bits, -1, np.int32)
+        self._earlier_array = np.full(self._wrap + 1, -1, np.int32)
+        self._latest = self._latest_array.data
+        self._earlier = self._earlier_array.data
+        self._end = RUN - 1  # the last indexed place
+
+    def extend(self, end: int) -> None:
+        """Index the places up to `end`; the tokens before it are known."""
+        if end - self._end > _AT_ONCE:
+            self._extend_at_once(end)
+            return
+        latest, earlier, wrap = self._latest, self._earlier, self._wrap
+        for place in range(self._end + 1, end + 1):
+            key = self._key(self._tokens, place)
+            earlier[place & wrap] = latest[key]
+            latest[key] = place
+            self._end = place
+
+    def find(self, tokens: memoryview, end: int) -> tuple[int, int] | None:
+        """Return the place after the longest match with the last of `tokens[:end]`, and its length.
+
+        `tokens` are int32. Of matches alike the latest counts; a length is at least a run's and at
+        most `LONGEST`. None without a match. `MOST_TRIED` places are compared, the latest first.
+        """
+        if end < RUN:
+            return None
+        place, oldest = self._latest[self._key(tokens, end)], max(self._end - self._wrap, RUN)
+        if place < oldest:
+            return None
+        size = min(end, LONGEST)
+        wanted = tokens.cast("B")[(end - size) * _TOKEN_BYTES : end * _TOKEN_BYTES]
+        mine = int.from_bytes(wanted, "little")
+        best, longest = 0, RUN - 1
+        for _ in range(MOST_TRIED):
+            length = self._match(mine, size, place)
+            if length > longest:
+                best, longest = place, length
+                if length == LONGEST:
+                    break
+            after, place = place, self._earlier[place & self._wrap]
+            if not oldest <= place < after:
+                break
+        return (best, longest) if best else None
+
+    def _match(self, wanted: int, size: int, place: int) -> int:
+        """Count the tokens before `place` that are equal to the last of `size` tokens, as a number.
+
+        The last token is the number's highest, so the highest bit that differs tells.
+        """
+        here = min(place, size)
+        there = self._bytes[(place - here) * _TOKEN_BYTES : place * _TOKEN_BYTES]
+        differs = wanted ^ int.from_bytes(there, "little") << _TOKEN_BITS * (size - here)
+        return min(size - -(-differs.bit_length() // _TOKEN_BITS), here)
+
+    def _key(self, tokens: memoryview, place: int) -> int:
+        first, second = _FACTORS
+        mixed: int = tokens[place - 2] * first + tokens[place - 1] * second
+        return (mixed & _MASK) >> self._shift
+
+    def _extend_at_once(self, end: int) -> None:
+        start = max(self._end + 1, end - self._wrap)
+        text = self._text[start - RUN : end].astype(np.uint32)
+        first, second = (np.uint32(factor) for factor in _FACTORS)
+        mixed = text[:-1] * first + text[1:] * second
+        keys = (mixed >> np.uint32(self._shift)).astype(np.uint16)
+        order = np.argsort(keys, kind="stable").astype(np.int32)
+        keys, places = keys[order], order + np.int32(start)
+        is_first = np.ones(len(keys), np.bool_)
+        np.not_equal(keys[1:], keys[:-1], out=is_first[1:])
+        earlier = np.empty_like(places)
+        earlier[1:] = places[:-1]
+        earlier[is_first] = self._latest_array[keys[is_first]]
+        is_last = np.append(is_first[1:], True)
+        self._earlier_array[places & self._wrap] = earlier
+        self._latest_array[keys[is_last]] = places[is_last]
+        self._end = end

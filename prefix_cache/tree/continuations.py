@@ -1,0 +1,72 @@
+"""The tokens that followed a prefix before: what the tree holds below it.
+
+It is read for drafts, which are no use of a block: no node is split, refreshed, counted or held.
+At each block it goes on in the namespace that the path has there, or in the one in which it stands,
+as `RadixTree.partial` does; so it reads nothing that a request with this path could not read.
+
+Knows: nodes, tokens. Does not know: what a draft is.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import numpy as np
+
+from prefix_cache.hashing import TokenIds
+from prefix_cache.namespace import NamespacePath
+from prefix_cache.tree.edge import TOKEN_BYTES
+from prefix_cache.tree.node import Node
+from prefix_cache.tree.tree import RadixTree
+
+MOST_CHILDREN = 32  # children of a node that are compared
+
+
+def continuation(
+    tree: RadixTree, path: NamespacePath, tokens: TokenIds, start: Node, most: int
+) -> tuple[TokenIds, Node] | None:
+    """Return up to `most` tokens that followed `tokens`, int32, and the node of the first of them.
+
+    `start` is an attached node on the way, as in `RadixTree.walk`. Of several children the most
+    used goes on. None if the tree has no token after these.
+    """
+    at = tree.walk(path, tokens, start)
+    size = tree.block_size
+    rest = tokens[at.num_blocks * size :].tobytes()
+    if len(rest) >= size * TOKEN_BYTES:
+        return None  # the tokens' next block is not in the tree
+    if at.within:
+        node, skip = at.node, at.inside * size
+    else:
+        child = _most_used(at.node, path, rest)
+        if child is None:
+            return None
+        node, skip = child, 0
+    found = node.edge.tokens_from(skip, most + len(rest) // TOKEN_BYTES)
+    if not found.startswith(rest):
+        return None
+    first, found = node, found[len(rest) :]
+    while len(found) < most * TOKEN_BYTES:
+        child = _most_used(node, path, b"")
+        if child is None:
+            break
+        node, found = child, found + child.edge.tokens_from(0, most - len(found) // TOKEN_BYTES)
+    return (np.frombuffer(found, np.int32), first) if found else None
+
+
+def _most_used(node: Node, path: NamespacePath, beginning: bytes) -> Node | None:
+    """Return the child most used, of those that may be read and begin with these tokens."""
+    if not node.children:
+        return None
+    end = node.end
+    namespaces = {path.at(end), node.namespace} if end else {path.at(0)}
+    found = (
+        child
+        for namespace in namespaces
+        for child in islice(node.children.beginning(namespace + beginning), MOST_CHILDREN)
+    )
+    return max(found, key=_use, default=None)
+
+
+def _use(node: Node) -> tuple[int, float, bytes]:
+    return node.hits, node.last_used, node.first_key

@@ -1,0 +1,93 @@
+"""Sequences without an engine: they decode a given answer, as far as they are told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Ordered
+
+import numpy as np
+
+from engine.drafting.draft import Draft, Drafter
+from engine.link.messages import SamplingParams
+from engine.sequences.sequence import Sequence
+from prefix_cache.hashing import block_keys
+from prefix_cache.leases.lease import Lease
+from prefix_cache.namespace import NamespacePath
+from tests.prefix_cache.scene import Scene, path
+
+UNKNOWN = -1  # in place of tokens that are not generated yet
+MINE = path("mine")
+
+
+def row(
+    prompt: Ordered[int],
+    most: int = 64,
+    *,
+    where: NamespacePath = MINE,
+    prediction: Ordered[int] | None = None,
+) -> Sequence:
+    """A sequence of a prompt that may get `most` tokens."""
+    tokens = np.full(len(prompt) + most, UNKNOWN, np.int32)
+    tokens[: len(prompt)] = prompt
+    return Sequence(
+        request_id="r",
+        client=b"",
+        flow="flow",
+        weight=1.0,
+        path=where,
+        block_keys=b"",
+        sampling=SamplingParams(max_tokens=most),
+        prompt_len=len(prompt),
+        arrived=0.0,
+        tokens=tokens,
+        num_tokens=len(prompt),
+        prediction=None if prediction is None else np.array(prediction, np.int32),
+    )
+
+
+def give(sequence: Sequence, *token_ids: int) -> None:
+    """Let the sequence get these tokens."""
+    for token_id in token_ids:
+        sequence.append(token_id)
+
+
+def accepted(draft: Draft | None, answer: Ordered[int]) -> int:
+    """How many leading tokens of a draft are those of the answer."""
+    count = 0
+    for drafted, token_id in zip(draft.token_ids if draft else (), answer, strict=False):
+        if drafted != token_id:
+            break
+        count += 1
+    return count
+
+
+def decode(
+    drafter: Drafter, sequence: Sequence, answer: Ordered[int], most: int = 16
+) -> tuple[int, int, int]:
+    """Decode `answer` with a drafter; return the steps, and the drafted and accepted tokens."""
+    left, steps, drafted, right = list(answer), 0, 0, 0
+    while left:
+        draft = drafter.propose(sequence, min(most, len(left) - 1)) if len(left) > 1 else None
+        agreed = accepted(draft, left)
+        steps, right = steps + 1, right + agreed
+        drafted += len(draft.token_ids) if draft else 0
+        give(sequence, *left[: agreed + 1])
+        del left[: agreed + 1]
+    return steps, drafted, right
+
+
+def held(scene: Scene, sequence: Sequence) -> Lease:
+    """Give the sequence a lease of the scene's cache, with its known tokens committed."""
+    ids = sequence.token_ids.copy()
+    lease = scene.must_acquire(sequence.path, ids)
+    scene.commit(lease, ids)
+    sequence.hold(lease, 1)
+    return lease
+
+
+def committed(scene: Scene, sequence: Sequence) -> None:
+    """Commit what a held sequence has got: all but its last token is computed."""
+    lease, ids = sequence.lease, sequence.token_ids.copy()
+    assert lease is not None
+    assert scene.cache.extend(lease, len(ids), now=scene.tick())
+    keys = block_keys(sequence.path, ids, scene.block_size)
+    scene.cache.commit(lease, ids, len(ids) - 1, keys, now=scene.tick())

@@ -1,0 +1,243 @@
+"""The choice of drafts: sources, lengths, and rows that are not worth a look."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence as Ordered
+
+import numpy as np
+import pytest
+
+from engine.drafting.composition import choose_drafts
+from engine.drafting.draft import Draft, DraftSource
+from engine.drafting.drafting import LONGEST_REST, PATIENCE, ChosenDrafts
+from engine.drafting.lengths import MOST_DRAFTS, Payoff
+from engine.sequences.sequence import Sequence
+from prefix_cache.tree.tree import RadixTree
+from tests.engine.drafting.rows import give, held, row
+from tests.prefix_cache.scene import Scene, path, tokens
+
+FILE = list(range(100, 400))
+
+
+def flat(rows: int) -> float:
+    """A step that takes as long whatever is in it."""
+    return 0.01
+
+
+def steep(rows: int) -> float:
+    """A step that takes as long as its rows, as a mixture's with many."""
+    return 0.001 * rows
+
+
+class Oracle:
+    """A drafter that knows the answer, and lies about each token with some probability."""
+
+    def __init__(self, answer: Ordered[int], lies: float, source: DraftSource = "head") -> None:
+        self._answer, self._lies, self._source = answer, lies, source
+        self._random = random.Random(1)
+        self.asked = 0
+
+    def propose(self, sequence: Sequence, most: int) -> Draft | None:
+        self.asked += 1
+        at = sequence.num_output
+        told = [
+            -5 if self._random.random() < self._lies else token
+            for token in self._answer[at : at + most]
+        ]
+        return Draft(tuple(told), self._source) if told else None
+
+    def ended(self, sequence: Sequence) -> None: ...
+
+
+class Silent:
+    """A drafter that has nothing, and counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def propose(self, sequence: Sequence, most: int) -> Draft | None:
+        self.asked += 1
+        return None
+
+    def ended(self, sequence: Sequence) -> None: ...
+
+
+def play(drafting: ChosenDrafts, sequence: Sequence, answer: Ordered[int]) -> tuple[list[int], int]:
+    """Decode an answer: the lengths of the drafts, step by step, and how many tokens agreed."""
+    lengths, right = list[int](), 0
+    while sequence.num_output < len(answer):
+        left = answer[sequence.num_output :]
+        draft = drafting.propose([sequence]).get(sequence)
+        agreed = 0
+        if draft is not None:
+            while agreed < min(len(draft.token_ids), len(left) - 1):
+                if draft.token_ids[agreed] != left[agreed]:
+                    break
+                agreed += 1
+            drafting.settled(sequence, draft, agreed)
+        lengths.append(len(draft.token_ids) if draft else 0)
+        right += agreed
+        give(sequence, *left[: agreed + 1])
+    return lengths, right
+
+
+def test_a_perfect_source_is_drafted_at_full_length() -> None:
+    answer = list(range(400))
+    drafting = ChosenDrafts([Oracle(answer, 0.0)], Payoff(flat))
+    lengths, right = play(drafting, row([1], 500), answer)
+    assert max(lengths) == MOST_DRAFTS
+    assert len(lengths) < 32
+    assert right == len(answer) - len(lengths)
+
+
+def test_a_source_that_lies_is_drafted_less_and_then_not_at_all() -> None:
+    answer = list(range(400))
+    means = []
+    for lies in (0.1, 0.4, 1.0):
+        drafting = ChosenDrafts([Oracle(answer, lies)], Payoff(lambda rows: 0.01 + 0.001 * rows))
+        lengths, _ = play(drafting, row([1], 500), answer)
+        means.append(float(np.mean(lengths)))
+    assert means[0] > means[1] > means[2]
+    assert means[2] < 0.1
+
+
+def test_a_source_that_was_wrong_is_drafted_again_once_it_is_right() -> None:
+    """It is judged by what it would have drafted, though nothing of it was verified."""
+    wrong, right = list(range(1000, 1060)), list(range(60, 400))
+    drafting = ChosenDrafts([Oracle(list(range(400)), 0.0)], Payoff(flat))
+    lengths, _ = play(drafting, row([1], 500), [*wrong, *right])
+    assert sum(lengths[20:60]) < 20
+    assert max(lengths) == MOST_DRAFTS
+
+
+def test_nothing_is_drafted_where_it_does_not_pay() -> None:
+    answer = list(range(100))
+    for seconds, is_paid in ((steep, False), (flat, True)):
+        drafting, sequence = ChosenDrafts([Oracle(answer, 0.0)], Payoff(seconds)), row([1], 200)
+        assert drafting.is_worth_waiting([sequence]) == is_paid
+        assert bool(drafting.propose([sequence])) == is_paid
+
+
+def test_the_host_time_of_a_step_that_waits_counts() -> None:
+    answer = list(range(100))
+    for host, is_paid in ((0.2, False), (0.001, True)):
+        payoff = Payoff(flat, lambda host=host: host)  # type: ignore[misc]
+        sequence = row([1], 200)
+        assert ChosenDrafts([Oracle(answer, 0.0)], payoff).is_worth_waiting([sequence]) == is_paid
+
+
+def test_drafts_of_pending_tokens_count_only_beyond_them() -> None:
+    answer = list(range(3))
+    for pending, is_worth in ((0, True), (1, True), (3, False)):
+        drafting, sequence = ChosenDrafts([Oracle(answer, 0.0)], Payoff(flat)), row([1], 200)
+        sequence.num_pending = pending
+        assert drafting.is_worth_waiting([sequence]) == is_worth
+
+
+def test_a_row_without_guesses_is_looked_at_less_often() -> None:
+    silent, sequence = Silent(), row([1], 2000)
+    drafting = ChosenDrafts([silent], Payoff(flat))
+    for token_id in range(1000):
+        assert drafting.propose([sequence]) == {}
+        give(sequence, token_id)
+    assert silent.asked < PATIENCE + 1000 / LONGEST_REST * 1.5
+    often, other = Oracle(list(range(1000)), 0.0), row([1], 2000)
+    drafting = ChosenDrafts([often], Payoff(steep))
+    for token_id in range(1000):
+        assert drafting.propose([other]) == {}, "it does not pay"
+        give(other, token_id)
+    assert often.asked == 1000, "the control: its guesses are right"
+
+
+def test_a_row_that_rests_is_looked_at_again_in_time() -> None:
+    sequence = row([*FILE, 1], 500)
+    drafting = ChosenDrafts(choose_drafts(RadixTree(4), flat)._drafters, Payoff(flat))
+    answer = [*range(1000, 1100), *FILE]
+    lengths, right = play(drafting, sequence, answer)
+    assert sum(lengths[:100]) == 0
+    assert right > len(FILE) * 0.8
+
+
+def test_the_better_of_two_sources_is_followed() -> None:
+    answer = list(range(300))
+    liar, honest = Oracle(answer, 1.0, "prediction"), Oracle(answer, 0.0, "own")
+    _, right = play(ChosenDrafts([liar, honest], Payoff(flat)), row([1], 400), answer)
+    assert right > 0.8 * len(answer)
+    assert honest.asked > 0
+    honest.asked = 0
+    good = Oracle(answer, 0.0, "prediction")
+    play(ChosenDrafts([good, honest], Payoff(flat)), row([1], 400), answer)
+    assert not honest.asked, "the first one is good enough"
+
+
+def test_no_draft_is_longer_than_the_room_for_tokens() -> None:
+    answer = list(range(100))
+    for room, length in ((1, 0), (2, 1), (5, 4)):
+        sequence = row([1], room)
+        drafts = ChosenDrafts([Oracle(answer, 0.0)], Payoff(flat)).propose([sequence])
+        assert sum(len(draft.token_ids) for draft in drafts.values()) == length
+
+
+def test_rows_learn_nothing_of_each_other() -> None:
+    answer = list(range(300))
+    drafting = ChosenDrafts([Oracle(answer, 0.0)], Payoff(lambda rows: 0.01 + 0.002 * rows))
+    alone = drafting.propose([row([1], 400)])
+    play(drafting, row([1], 400), [-1] * 300)  # another row, for which all is wrong
+    play(drafting, row([1], 400), answer)  # and one for which all is right
+    assert list(drafting.propose([row([1], 400)]).values()) == list(alone.values())
+
+
+def test_an_ended_row_is_forgotten_also_if_it_is_settled_later() -> None:
+    answer = list(range(30))
+    drafting, sequence = ChosenDrafts([Oracle(answer, 0.0)], Payoff(flat)), row([1], 400)
+    draft = drafting.propose([sequence])[sequence]
+    drafting.ended(sequence)
+    drafting.settled(sequence, draft, 3)
+    drafting.ended(sequence)
+    assert not drafting._rows
+
+
+def test_all_sources_together() -> None:
+    """A prediction, then the tree, then the own text, as each has something."""
+    scene = Scene(num_blocks=256)
+    scene.run(path("mine"), tokens(*FILE[:10], *range(600, 640)))
+    drafting = choose_drafts(scene.cache.tree, flat)
+    sequence = row(FILE[:10], 400, prediction=range(500, 510))
+    held(scene, sequence)
+    give(sequence, 500)
+    assert drafting.propose([sequence])[sequence] == Draft(tuple(range(501, 510)), "prediction")
+    other = row(FILE[:10], 400)
+    held(scene, other)
+    give(other, 600, 601)
+    assert drafting.propose([other])[other].source == "tree"
+    give(other, 1, *FILE[2:5])
+    draft = drafting.propose([other])[other]
+    assert draft == Draft(tuple(FILE[5:8]), "own")
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_many_rows_at_random(seed: int) -> None:
+    """Rows come and go, and repeat themselves; drafts are of known tokens and fit."""
+    generator = random.Random(seed)
+    drafting = choose_drafts(RadixTree(4), lambda rows: 0.01 + 0.0001 * rows)
+    rows = list[Sequence]()
+    for _ in range(300):
+        if len(rows) < 8:
+            prompt = [generator.randrange(5) for _ in range(generator.randrange(1, 60))]
+            rows.append(row(prompt, generator.randrange(1, 50)))
+        drafting.is_worth_waiting(rows)
+        drafts = drafting.propose(rows)
+        assert set(drafts) <= set(rows)
+        for one in list(rows):
+            draft = drafts.get(one)
+            room = len(one.tokens) - one.num_tokens
+            if draft is not None:
+                assert 0 < len(draft.token_ids) < room
+                assert set(draft.token_ids) <= set(one.token_ids.tolist())
+            follows = draft.token_ids[: generator.randrange(4)] if draft else ()
+            give(one, *follows, generator.randrange(5))
+            if one.num_tokens == len(one.tokens) or not generator.randrange(30):
+                rows.remove(one)
+                drafting.ended(one)
+    assert set(drafting._rows) <= set(rows)

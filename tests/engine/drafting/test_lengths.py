@@ -1,0 +1,79 @@
+"""Lengths of drafts against a search through all of them."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from engine.drafting.acceptance import Acceptance
+from engine.drafting.lengths import MOST_DRAFTS, Payoff
+
+
+def speed(rows: int, chances: list[tuple[float, int]], lengths: list[int], cost: float) -> float:
+    """Tokens in the time of a step, where a row costs `cost` and a step 1."""
+    gain = sum(
+        sum(p**i for i in range(1, length + 1))
+        for (p, _), length in zip(chances, lengths, strict=True)
+    )
+    return (rows + gain) / (1 + cost * (rows + sum(lengths)))
+
+
+@pytest.mark.parametrize("cost", [0.001, 0.03, 0.2, 2.0])
+@pytest.mark.parametrize("chances", [[(0.9, 6), (0.5, 6)], [(0.7, 5)], [(0.97, 5), (0.2, 6)]])
+def test_the_choice_is_near_the_best(chances: list[tuple[float, int]], cost: float) -> None:
+    chosen = Payoff(lambda rows: 1 + cost * rows).lengths(2, chances)
+    each = [range(most + 1) for _, most in chances]
+    best = max(speed(2, chances, list(lengths), cost) for lengths in product(*each))
+    assert all(length <= most for length, (_, most) in zip(chosen, chances, strict=True))
+    assert speed(2, chances, chosen, cost) > 0.95 * best
+
+
+def test_more_rows_draft_less_where_rows_cost() -> None:
+    payoff = Payoff(lambda rows: 1 + 0.05 * rows)
+    drafted = [sum(payoff.lengths(rows, [(0.8, 16)] * rows)) / rows for rows in (1, 8, 32, 128)]
+    assert drafted == sorted(drafted, reverse=True)
+    assert drafted[0] > 3
+    assert drafted[-1] == 0
+
+
+def test_without_predicted_seconds_likely_drafts_are_verified() -> None:
+    for unknown in (None, 0.0):
+        payoff = Payoff(lambda rows, unknown=unknown: unknown)  # type: ignore[misc]
+        assert payoff.lengths(1, [(0.9, 8)])[0] > 4
+        assert payoff.lengths(1, [(0.02, 8)]) == [0]
+        assert payoff.can_pay(1)
+
+
+def test_no_draft_is_longer_than_the_most() -> None:
+    assert Payoff(lambda rows: 1.0).lengths(1, [(0.985, 100)]) == [MOST_DRAFTS]
+
+
+def test_without_chances_there_is_nothing_to_choose() -> None:
+    assert Payoff(lambda rows: 1.0).lengths(5, []) == []
+
+
+def test_predictions_are_asked_for_now_and_then() -> None:
+    asked = list[int]()
+
+    def seconds(rows: int) -> float:
+        asked.append(rows)
+        return 1.0
+
+    payoff = Payoff(seconds)
+    for _ in range(1000):
+        payoff.lengths(1, [(0.9, 4)])
+    assert 3 * len(set(asked)) <= len(asked) <= 5 * len(set(asked))
+
+
+def test_acceptance_follows_what_is_seen_and_forgets() -> None:
+    acceptance = Acceptance(prior=0.6)
+    assert acceptance.probability == pytest.approx(0.6)
+    for _ in range(30):
+        acceptance.learn(4, is_rejected=False)
+    assert acceptance.probability > 0.95
+    for _ in range(60):
+        acceptance.learn(0, is_rejected=True)
+    assert acceptance.probability < 0.2
+    acceptance.learn(16, is_rejected=False)
+    assert acceptance.probability > 0.3

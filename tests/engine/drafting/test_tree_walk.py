@@ -1,0 +1,219 @@
+"""Drafts from the cached tree: what they may read, and what they leave as it was."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.drafting.tree_walk import TreeWalk
+from engine.sequences.sequence import Sequence
+from prefix_cache.namespace import NamespacePath
+from tests.engine.drafting.rows import accepted, committed, give, held, row
+from tests.prefix_cache.scene import Scene, namespace, path, tokens
+
+PROMPT = list(range(1, 11))  # two blocks of four and a half
+ANSWER = list(range(100, 130))
+MINE = path("mine")
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene(num_blocks=256)
+
+
+def earlier(scene: Scene, where: NamespacePath = MINE, answer: list[int] = ANSWER) -> None:
+    """An earlier request of the same prompt, which got `answer`."""
+    scene.run(where, tokens(*PROMPT, *answer))
+
+
+def proposed(drafter: TreeWalk, sequence: Sequence, most: int = 8) -> tuple[int, ...]:
+    draft = drafter.propose(sequence, most)
+    assert draft is None or draft.source == "tree"
+    return draft.token_ids if draft else ()
+
+
+def test_a_second_run_is_drafted_from_the_first(scene: Scene) -> None:
+    earlier(scene)
+    sequence, drafter = row(PROMPT), TreeWalk(scene.cache.tree)
+    held(scene, sequence)
+    left, steps = list(ANSWER), 0
+    give(sequence, left.pop(0))
+    while left:
+        draft = drafter.propose(sequence, 4)
+        agreed = accepted(draft, left)
+        assert agreed == (len(draft.token_ids) if draft else 0)
+        give(sequence, *left[: agreed + 1])
+        del left[: agreed + 1]
+        committed(scene, sequence)
+        steps += 1
+    assert steps <= 10, "the last, partial block is not in the tree"
+    scene.cache.check_invariants()
+
+
+def test_an_answer_that_departs_is_not_drafted_until_a_path_fits(scene: Scene) -> None:
+    earlier(scene)
+    earlier(scene, answer=[*ANSWER[:3], 7, *range(200, 220)])
+    sequence, drafter = row(PROMPT), TreeWalk(scene.cache.tree)
+    held(scene, sequence)
+    give(sequence, *ANSWER[:3])
+    assert proposed(drafter, sequence)
+    give(sequence, 7)
+    committed(scene, sequence)
+    assert proposed(drafter, sequence, 4) == (200, 201, 202, 203)
+    give(sequence, 1)
+    assert proposed(drafter, sequence) == ()
+
+
+def test_the_most_used_of_several_is_followed(scene: Scene) -> None:
+    for answer, times in (([50] * 6, 1), ([60] * 6, 3), ([70] * 6, 2)):
+        for _ in range(times):
+            scene.run(MINE, tokens(*PROMPT, *answer, 9))
+    scene.run(MINE, tokens(*PROMPT, *[60] * 6, 9, 9, 9, 9, 9))
+    sequence, drafter = row(PROMPT), TreeWalk(scene.cache.tree)
+    held(scene, sequence)
+    assert set(proposed(drafter, sequence, 4)) == {60}
+    give(sequence, 70)
+    assert set(proposed(drafter, sequence, 4)) == {70}, "of those that begin as the answer does"
+
+
+READABLE = [
+    (path("mine"), path("mine"), True),
+    (path("mine"), path("theirs"), False),
+    (path("published", "mine", length=2), path("published", "mine", length=2), True),
+    (path("published", "mine", length=2), path("published", "theirs", length=2), False),
+    (path("published"), path("published", "mine", length=2), True),  # sharing goes up
+    (path("published", "mine", length=2), path("published"), False),  # and never down
+    (path("mine", "salt", length=2), path("mine"), False),
+    (path("mine"), path("mine", "salt", length=2), True),
+]
+
+
+@pytest.mark.parametrize(("written", "read", "may_read"), READABLE)
+def test_only_readable_namespaces_are_drafted_from(
+    scene: Scene, written: NamespacePath, read: NamespacePath, may_read: bool
+) -> None:
+    earlier(scene, where=written)
+    sequence, drafter = row(PROMPT, where=read), TreeWalk(scene.cache.tree)
+    held(scene, sequence)
+    give(sequence, ANSWER[0])
+    assert proposed(drafter, sequence, 4) == (tuple(ANSWER[1:5]) if may_read else ())
+
+
+def test_another_namespace_below_the_same_node_is_passed_over(scene: Scene) -> None:
+    """Both stand below the same published node; only the reader's own child is followed."""
+    theirs, mine = path("published", "theirs", length=2), path("published", "mine", length=2)
+    for _ in range(3):
+        earlier(scene, where=theirs, answer=[66] * 20)
+    sequence, drafter = row(PROMPT, where=mine), TreeWalk(scene.cache.tree)
+    held(scene, sequence)
+    assert proposed(drafter, sequence) == ()
+    earlier(scene, where=mine, answer=[77] * 20)
+    assert set(proposed(drafter, sequence)) == {77}
+
+
+def test_a_request_that_does_not_use_the_cache_gets_none(scene: Scene) -> None:
+    earlier(scene)
+    for uses_cache in (False, True):
+        sequence, drafter = row(PROMPT), TreeWalk(scene.cache.tree)
+        lease = held(scene, sequence)
+        sequence.use_cache = lease.shares = uses_cache
+        assert bool(proposed(drafter, sequence)) == uses_cache
+
+
+def test_a_sequence_without_a_lease_gets_none(scene: Scene) -> None:
+    earlier(scene)
+    assert proposed(TreeWalk(scene.cache.tree), row(PROMPT)) == ()
+
+
+def test_its_own_blocks_are_no_discovery(scene: Scene) -> None:
+    sequence, drafter = row(PROMPT), TreeWalk(scene.cache.tree)
+    held(scene, sequence)
+    for token_id in ANSWER:
+        give(sequence, token_id)
+        assert proposed(drafter, sequence) == ()
+        committed(scene, sequence)
+        assert proposed(drafter, sequence) == ()
+
+
+def test_drafting_changes_nothing_in_the_tree(scene: Scene) -> None:
+    earlier(scene)
+    earlier(scene, answer=[50, 51, 52, 53, 54, 55])
+    sequence, drafter = row(PROMPT), TreeWalk(scene.cache.tree)
+    held(scene, sequence)
+    tree = scene.cache.tree
+
+    def state() -> list[object]:
+        counted = ("last_used", "hits", "num_read", "seen", "leases", "held_children", "trims")
+        nodes = sorted(tree.nodes(), key=lambda node: (node.start, node.first_key))
+        marks = [[getattr(node, name) for name in counted] for node in nodes]
+        return [tree.num_nodes, [node.edge.num_blocks for node in nodes], marks]
+
+    before = state()
+    give(sequence, ANSWER[0])
+    assert proposed(drafter, sequence)
+    give(sequence, *ANSWER[1:6])
+    assert proposed(drafter, sequence)
+    assert state() == before
+    scene.cache.check_invariants()
+    scene.run(MINE, tokens(*PROMPT, *ANSWER))
+    assert state() != before, "the control: a request does"
+
+
+def test_a_flush_ends_what_is_followed(scene: Scene) -> None:
+    earlier(scene)
+    sequence, drafter = row(PROMPT), TreeWalk(scene.cache.tree)
+    held(scene, sequence)
+    give(sequence, ANSWER[0])
+    assert proposed(drafter, sequence)
+    scene.cache.flush(namespace=namespace("mine"))
+    assert proposed(drafter, sequence) == ()
+    give(sequence, ANSWER[1])
+    assert proposed(drafter, sequence) == ()
+
+
+def test_what_is_evicted_is_followed_no_more() -> None:
+    scene = Scene(num_blocks=24)
+    earlier(scene)
+    sequence, drafter = row(PROMPT), TreeWalk(scene.cache.tree)
+    held(scene, sequence)
+    give(sequence, ANSWER[0])
+    assert proposed(drafter, sequence, 4) == tuple(ANSWER[1:5])
+    scene.run(path("theirs"), tokens(*range(300, 380)))
+    assert scene.matches(MINE, tokens(*PROMPT, *ANSWER)) == 12
+    assert proposed(drafter, sequence, 4) == (ANSWER[1],), "the last token of the block that stayed"
+
+
+def test_a_split_of_what_is_followed_does_not_matter(scene: Scene) -> None:
+    earlier(scene)
+    sequence, drafter = row(PROMPT), TreeWalk(scene.cache.tree)
+    held(scene, sequence)
+    give(sequence, *ANSWER[:2])
+    assert proposed(drafter, sequence, 4) == tuple(ANSWER[2:6])
+    before = scene.cache.tree.num_nodes
+    earlier(scene, answer=[*ANSWER[:10], 5, 5, 5, 5, 5])
+    assert scene.cache.tree.num_nodes > before
+    give(sequence, ANSWER[2])
+    assert proposed(drafter, sequence, 4) == tuple(ANSWER[3:7])
+
+
+def test_what_another_sequence_has_just_written_is_found(scene: Scene) -> None:
+    """The choices of one request run side by side."""
+    first, second = row(PROMPT), row(PROMPT)
+    drafter = TreeWalk(scene.cache.tree)
+    held(scene, first)
+    held(scene, second)
+    give(second, *ANSWER[:2])
+    assert proposed(drafter, second) == ()
+    give(first, *ANSWER[:12])
+    committed(scene, first)
+    assert proposed(drafter, second, 4) == tuple(ANSWER[2:6])
+
+
+def test_an_ended_sequence_is_forgotten(scene: Scene) -> None:
+    earlier(scene)
+    sequence, drafter = row(PROMPT), TreeWalk(scene.cache.tree)
+    held(scene, sequence)
+    assert proposed(drafter, sequence)
+    drafter.ended(sequence)
+    drafter.ended(row(PROMPT))
+    assert not drafter._followed
+    assert not drafter._nothing
