@@ -20,6 +20,7 @@ DeviceName = Literal["auto", "cpu", "cuda"]
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
 LoadFormat = Literal["safetensors", "dummy"]
 KvDtype = Literal["auto", "fp8"]
+DraftsName = Literal["auto", "off"]
 Quantization = Literal["none", "fp8"]  # quantization of plain weights as they are loaded
 
 
@@ -63,6 +64,7 @@ class StepSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_running: int = 256
     max_waiting: int = 1024
     overlap_scheduling: bool = True  # on cuda, decide a step while the step before is computed
+    drafts: DraftsName = "auto"  # auto: tokens are drafted and verified where that saves time
     # On cuda, decodes read a common prefix of at least this many tokens once together,
     # where that saves enough. None: the measured break-even length; 0: never.
     least_shared_tokens: int | None = None

@@ -175,6 +175,7 @@ def build_core(
         # A CPU computes a step at its launch: a step ahead would only delay its tokens.
         overlap_scheduling=device != "cpu" and config.steps.overlap_scheduling,
         graph_tokens=0 if device == "cpu" else config.steps.graph_tokens,
+        drafts=config.steps.drafts == "auto",
     )
     policy = policy_by_name(config.cache.cache_policy)
     cache_parts = CacheParts(policy=policy, lower=lower or LowerTiers())

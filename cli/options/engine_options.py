@@ -80,6 +80,10 @@ ENGINE_FLAGS = {
     "overlap_scheduling": engine_flag(
         "On a GPU, schedule a step while the one before is computed."
     ),
+    "drafts": engine_flag(
+        "Verify several tokens in a step, where the prompt, the cache or a prediction says what "
+        "probably follows and it saves time; answers are the same. off: one token a step."
+    ),
     "graph_tokens": engine_flag(
         "On cuda, record steps of up to this many tokens as CUDA graphs; 0: none.", min=0
     ),

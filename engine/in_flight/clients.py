@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable
 from engine.components import Components
 from engine.errors import EngineError, InvalidRequest
 from engine.link.messages import Event, FromEngine, StepReply
-from engine.scheduling.settle import AddressedEvent, failed
+from engine.scheduling.sequence_events import AddressedEvent, failed
 from engine.sequences.pins import OURSELVES, PinReply
 from engine.sequences.sequence import Sequence
 

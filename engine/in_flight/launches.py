@@ -14,7 +14,7 @@ from statistics import median
 from engine.components import Components
 from engine.errors import EngineFailure
 from engine.in_flight.masked_step import MaskedStep
-from engine.scheduling.settle import AddressedEvent
+from engine.scheduling.sequence_events import AddressedEvent
 from engine.scheduling.step_builder import Scheduled, unsent
 from engine.scheduling.step_times import StepShape
 from engine.sequences.sequence_cache import lease_of

@@ -32,42 +32,20 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from itertools import islice
-from typing import NamedTuple
 
 from msgspec import structs
 
 from engine.drafting.draft import DraftSource
 from engine.errors import ConstraintUnsatisfied, EngineError, NumericFailure
-from engine.link.messages import (
-    Event,
-    Failed,
-    Finished,
-    FinishReason,
-    PromptLogprobs,
-    Reused,
-    Timing,
-    Tokens,
-    WrittenAndRead,
-)
+from engine.link.messages import FinishReason
 from engine.scheduling.costs import charge_accepted
 from engine.scheduling.counters import EngineCounters
 from engine.scheduling.scheduler import Scheduler
+from engine.scheduling.sequence_events import AddressedEvent, SequenceEvents, join_tokens
 from engine.scheduling.step_builder import Scheduled, ScheduledRow
 from engine.scheduling.step_times import StepTimes
 from engine.sequences.sequence import Sequence
 from engine.step import SCORE, VERIFY, Sampled, samples_each
-
-
-class AddressedEvent(NamedTuple):
-    """An event and the client connection that gets it."""
-
-    client: bytes
-    event: Event
-
-    @property
-    def is_last(self) -> bool:
-        """True if the event ends its request."""
-        return not isinstance(self.event, Tokens)
 
 
 class Settler:
@@ -84,7 +62,7 @@ class Settler:
         self._scheduler = scheduler
         self._sequence_cache = scheduler.sequence_cache
         self._counters = counters
-        self._times = times
+        self._events = SequenceEvents(times)
         self._eos_token_ids = frozenset(eos_token_ids)
         self._uncommitted: list[ScheduledRow] = []  # settled rows; their sequences hold leases
 
@@ -170,7 +148,7 @@ class Settler:
     def fail(self, sequence: Sequence, error: EngineError, now: float) -> AddressedEvent:
         """End a sequence that cannot continue."""
         self._scheduler.active.stop(sequence, now)
-        return self._failed(sequence, error)
+        return self._events.failed(sequence, error)
 
     def _advance(self, row: ScheduledRow, now: float) -> None:
         self._uncommitted.append(row)
@@ -208,7 +186,7 @@ class Settler:
         replies: list[AddressedEvent] = []
         for value, token_id in zip(values, (*draft.token_ids, None), strict=True):
             if value.token_id is None:
-                return [*replies, self._fail_sampling(sequence, value, now)]
+                return [*join_tokens(replies), self._fail_sampling(sequence, value, now)]
             end += 1
             self._advance(structs.replace(row, start=start, end=end), now)
             if value.token_id == token_id:
@@ -223,7 +201,7 @@ class Settler:
         charge_accepted(self._scheduler.queue, sequence, accepted)
         self._counters.drafted(draft.source, len(draft.token_ids), accepted)
         self._scheduler.drafting.settled(sequence, draft, accepted)
-        return replies
+        return join_tokens(replies)
 
     def _count(
         self, sequence: Sequence, source: DraftSource, drafted: int = 0, accepted: int = 0
@@ -243,7 +221,7 @@ class Settler:
             return [self._finish(sequence, "length", now)]
         if self._stops(sequence, token_id):
             return [self._finish(sequence, "stop", now, stop_token_id=token_id)]
-        replies = [self._tokens(sequence, token_id, result, now)]
+        replies = [self._events.tokens(sequence, token_id, result, now)]
         if sequence.constraint is not None and sequence.constraint.is_over:
             replies.append(self._finish(sequence, "stop", now))
         elif sequence.num_output >= sequence.sampling.max_tokens:
@@ -264,26 +242,10 @@ class Settler:
         *,
         stop_token_id: int | None = None,
     ) -> AddressedEvent:
-        """End a sequence; its `completion_tokens` include the sampled token that stopped it.
-
-        But not the one that was sampled because a prompt's last step samples.
-        """
+        """End a sequence, because of `stop_token_id` where that is given."""
         self.commit(now)  # before the lease is released
         self._scheduler.active.stop(sequence, now)
-        finished = Finished(
-            request_id=sequence.request_id,
-            reason=reason,
-            stop_token_id=stop_token_id,
-            prompt_tokens=sequence.prompt_len,
-            reused=self._reused(sequence),
-            computed_tokens=sequence.prompt_computed,
-            completion_tokens=min(sequence.num_output, sequence.sampling.max_tokens),
-            engine_seconds=sequence.engine_seconds,
-            cache=_written_and_read(sequence),
-            prompt_logprobs=None if sequence.has_sent_tokens else _scores(sequence),
-            drafts=sequence.draft_counts,
-        )
-        return AddressedEvent(sequence.client, finished)
+        return self._events.finished(sequence, reason, stop_token_id)
 
     def _fail_sampling(self, sequence: Sequence, value: Sampled, now: float) -> AddressedEvent:
         self.commit(now)  # before the lease is released
@@ -293,67 +255,4 @@ class Settler:
             return self.fail(sequence, why or nothing, now)
         self._scheduler.active.expel(sequence, now)
         error = NumericFailure("the model produced numbers that are not finite")
-        return self._failed(sequence, error)
-
-    def _failed(self, sequence: Sequence, error: EngineError) -> AddressedEvent:
-        client, event = failed(sequence.client, sequence.request_id, error)
-        told = structs.replace(
-            event,
-            reused=self._reused(sequence),
-            computed_tokens=sequence.prompt_computed,
-            completion_tokens=sequence.num_output,
-            cache=_written_and_read(sequence),
-            drafts=sequence.draft_counts,
-        )
-        return AddressedEvent(client, told)
-
-    def _tokens(
-        self, sequence: Sequence, token_id: int, result: Sampled, now: float
-    ) -> AddressedEvent:
-        first = not sequence.has_sent_tokens
-        sequence.has_sent_tokens = True
-        tokens = Tokens(
-            request_id=sequence.request_id,
-            token_ids=(token_id,),
-            logprobs=None if result.logprobs is None else (result.logprobs,),
-            reused=self._reused(sequence) if first else None,
-            timing=_timing(sequence, now) if first else None,
-            prompt_logprobs=_scores(sequence) if first else None,
-        )
-        return AddressedEvent(sequence.client, tokens)
-
-    def _reused(self, sequence: Sequence) -> Reused:
-        found, written, fetched = sequence.found, sequence.written, sequence.fetched
-        saved = None
-        if self._times.is_measured:
-            saved = self._times.prefill(0, found.total + fetched)
-        return Reused(found, saved, written, fetched)
-
-
-def failed(client: bytes, request_id: str, error: EngineError) -> AddressedEvent:
-    """Make the reply that ends a request with an error before any computation."""
-    event = Failed(
-        request_id=request_id,
-        code=error.code,
-        message=error.message,
-        retry_after_s=error.retry_after_s,
-    )
-    return AddressedEvent(client, event)
-
-
-def _scores(sequence: Sequence) -> PromptLogprobs:
-    return None if sequence.sampling.prompt_logprobs is None else tuple(sequence.scores)
-
-
-def _written_and_read(sequence: Sequence) -> WrittenAndRead:
-    """Return the block counters of a sequence that has released its lease."""
-    return WrittenAndRead(sequence.written_tokens, sequence.first_reads)
-
-
-def _timing(sequence: Sequence, now: float) -> Timing:
-    """Split the time before the first token; a preemption meanwhile counts as prefill."""
-    admitted = sequence.arrived if sequence.admitted is None else sequence.admitted
-    match, load, fetch = sequence.match_seconds, sequence.load_seconds, sequence.fetch_seconds
-    queue = max(0.0, admitted - sequence.arrived - load - fetch)  # `admitted` is after both
-    prefill = max(0.0, now - admitted - match)
-    return Timing(queue, match, load, prefill, fetch, now)
+        return self._events.failed(sequence, error)

@@ -147,6 +147,10 @@ class StepTimes:
         device = self._device_seconds(shape)
         return max(device, self.launch_seconds(shape.new)) if device else device
 
+    def decodes(self, rows: int) -> float:
+        """Predict the seconds of a step of so many decodes, with few keys; 0 unmeasured."""
+        return self.seconds(StepShape(rows))
+
     def least(self, shape: StepShape) -> float | None:
         """Predict the shortest seconds, by the lowest recent ratio to predictions, or None."""
         if len(self._ratios) < NUM_REMEMBERED:

@@ -9,7 +9,7 @@ import pytest
 
 from engine.drafting.draft import Draft
 from engine.link.messages import Failed, Finished, Tokens
-from engine.scheduling.settle import AddressedEvent
+from engine.scheduling.sequence_events import AddressedEvent
 from engine.scheduling.step_builder import remaining_tokens, row_of, step_of, verify_row
 from engine.sequences.sequence import Sequence
 from engine.sequences.sequence_cache import lease_of

@@ -65,6 +65,7 @@ class Bounds:
     ranks: int = 1  # that divide each layer, all but the first on threads
     stages: int = 1  # that divide the layers, each of so many ranks
     quantization: Quantization = "none"
+    drafts: bool = False
 
 
 @dataclass
@@ -173,6 +174,7 @@ class RealEngine:
                 QueueLimits(),
                 10.0,
                 bounds.overlap_scheduling,
+                drafts=bounds.drafts,
             ),
             CacheParts(digest=digest, lower=lower),
             self.exchange,

@@ -1,0 +1,145 @@
+"""The events that tell clients of a sequence: its tokens, its end, its failure.
+
+Knows: sequences, what they counted. Does not know: when a sequence gets tokens or ends (`settle`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from msgspec import structs
+
+from engine.errors import EngineError
+from engine.link.messages import (
+    Event,
+    Failed,
+    Finished,
+    FinishReason,
+    PromptLogprobs,
+    Reused,
+    Timing,
+    Tokens,
+    WrittenAndRead,
+)
+from engine.scheduling.step_times import StepTimes
+from engine.sequences.sequence import Sequence
+from engine.step import Sampled
+
+
+class AddressedEvent(NamedTuple):
+    """An event and the client connection that gets it."""
+
+    client: bytes
+    event: Event
+
+    @property
+    def is_last(self) -> bool:
+        """True if the event ends its request."""
+        return not isinstance(self.event, Tokens)
+
+
+class SequenceEvents:
+    """Maker of the events of sequences; `times` predicts what reused tokens saved."""
+
+    def __init__(self, times: StepTimes) -> None:
+        self._times = times
+
+    def tokens(
+        self, sequence: Sequence, token_id: int, result: Sampled, now: float
+    ) -> AddressedEvent:
+        """Make the event of one sampled token; a sequence's first has its timing as well."""
+        first = not sequence.has_sent_tokens
+        sequence.has_sent_tokens = True
+        tokens = Tokens(
+            request_id=sequence.request_id,
+            token_ids=(token_id,),
+            logprobs=None if result.logprobs is None else (result.logprobs,),
+            reused=self._reused(sequence) if first else None,
+            timing=_timing(sequence, now) if first else None,
+            prompt_logprobs=_scores(sequence) if first else None,
+        )
+        return AddressedEvent(sequence.client, tokens)
+
+    def finished(
+        self, sequence: Sequence, reason: FinishReason, stop_token_id: int | None = None
+    ) -> AddressedEvent:
+        """Make the event of an end; `completion_tokens` include the token that stopped it.
+
+        But not the one that was sampled because a prompt's last step samples.
+        """
+        finished = Finished(
+            request_id=sequence.request_id,
+            reason=reason,
+            stop_token_id=stop_token_id,
+            prompt_tokens=sequence.prompt_len,
+            reused=self._reused(sequence),
+            computed_tokens=sequence.prompt_computed,
+            completion_tokens=min(sequence.num_output, sequence.sampling.max_tokens),
+            engine_seconds=sequence.engine_seconds,
+            cache=_written_and_read(sequence),
+            prompt_logprobs=None if sequence.has_sent_tokens else _scores(sequence),
+            drafts=sequence.draft_counts,
+        )
+        return AddressedEvent(sequence.client, finished)
+
+    def failed(self, sequence: Sequence, error: EngineError) -> AddressedEvent:
+        """Make the event of a failure, with what was computed before it."""
+        client, event = failed(sequence.client, sequence.request_id, error)
+        counted = structs.replace(
+            event,
+            reused=self._reused(sequence),
+            computed_tokens=sequence.prompt_computed,
+            completion_tokens=sequence.num_output,
+            cache=_written_and_read(sequence),
+            drafts=sequence.draft_counts,
+        )
+        return AddressedEvent(client, counted)
+
+    def _reused(self, sequence: Sequence) -> Reused:
+        found, written, fetched = sequence.found, sequence.written, sequence.fetched
+        saved = None
+        if self._times.is_measured:
+            saved = self._times.prefill(0, found.total + fetched)
+        return Reused(found, saved, written, fetched)
+
+
+def join_tokens(replies: list[AddressedEvent]) -> list[AddressedEvent]:
+    """Join the tokens that one sequence got in a step to one event; another one may follow it."""
+    events = [one.event for one in replies if isinstance(one.event, Tokens)]
+    if len(events) < 2:
+        return replies
+    joined = structs.replace(
+        events[0],
+        token_ids=tuple([token_id for event in events for token_id in event.token_ids]),
+        logprobs=tuple([one for event in events for one in event.logprobs or ()]) or None,
+    )
+    return [AddressedEvent(replies[0].client, joined), *replies[len(events) :]]
+
+
+def failed(client: bytes, request_id: str, error: EngineError) -> AddressedEvent:
+    """Make the reply that ends a request with an error before any computation."""
+    event = Failed(
+        request_id=request_id,
+        code=error.code,
+        message=error.message,
+        retry_after_s=error.retry_after_s,
+    )
+    return AddressedEvent(client, event)
+
+
+def _scores(sequence: Sequence) -> PromptLogprobs:
+    return None if sequence.sampling.prompt_logprobs is None else tuple(sequence.scores)
+
+
+def _written_and_read(sequence: Sequence) -> WrittenAndRead:
+    """Return the block counters of a sequence that has released its lease."""
+    return WrittenAndRead(sequence.written_tokens, sequence.first_reads)
+
+
+def _timing(sequence: Sequence, now: float) -> Timing:
+    """Split the time before the first token; a preemption meanwhile counts as prefill."""
+    admitted = sequence.arrived if sequence.admitted is None else sequence.admitted
+    match, load, fetch = sequence.match_seconds, sequence.load_seconds, sequence.fetch_seconds
+    queue = max(0.0, admitted - sequence.arrived - load - fetch)  # `admitted` is after both
+    prefill = max(0.0, now - admitted - match)
+    return Timing(queue, match, load, prefill, fetch, now)

@@ -1,0 +1,68 @@
+"""A real engine that drafts says what one without drafts says, bit for bit, on the CPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from engine.link.messages import SamplingParams
+from prefix_cache.namespace import Namespace
+from tests.engine.rigs.checkpoints import Checkpoint
+from tests.engine.rigs.hand_driven import random_prompt, sampling
+from tests.seams.support.real_engine import Bounds, RealEngine
+
+NAMESPACE = Namespace(b"n" * 16)
+PROMPT = random_prompt(24)
+WISHES = {
+    "greedy": sampling(40),
+    "drawn": sampling(40, 0.7, seed=3),
+    "filtered": sampling(40, 0.8, seed=4, top_k=20, top_p=0.9, num_logprobs=2),
+}
+BOUNDS = Bounds(128, 16, 64, 8)
+
+
+def engine(checkpoint: Checkpoint, bounds: Bounds = BOUNDS, *, drafts: bool = True) -> RealEngine:
+    return RealEngine(str(checkpoint.model_dir), replace(bounds, drafts=drafts))
+
+
+def replayed(one: RealEngine, wish: SamplingParams, times: int = 3) -> list[list[int]]:
+    """What a prompt is answered, several times one after the other."""
+    for number in range(times):
+        one.submit(str(number), PROMPT, wish, namespace=NAMESPACE)
+        one.run()
+    return [one.tokens(str(number)) for number in range(times)]
+
+
+@pytest.mark.parametrize("wish", WISHES)
+def test_a_replay_is_drafted_from_the_tree_and_says_the_same(
+    checkpoint: Checkpoint, wish: str
+) -> None:
+    drafting, plain = engine(checkpoint), engine(checkpoint, drafts=False)
+    assert replayed(drafting, WISHES[wish]) == replayed(plain, WISHES[wish])
+    drafted, accepted = drafting.finished("1").drafts["tree"]
+    assert accepted > 10
+    assert accepted > 0.8 * drafted
+    assert len(drafting.steps) <= len(plain.steps) - 20
+    assert plain.finished("1").drafts == {}
+    drafting.expect_nothing_left()
+
+
+def test_graphs_and_overlapping_steps_say_the_same(checkpoint: Checkpoint) -> None:
+    bounds = Bounds(128, 16, 64, 8, overlap_scheduling=True, graph_tokens=64)
+    drafting, plain = engine(checkpoint, bounds), engine(checkpoint, bounds, drafts=False)
+    assert replayed(drafting, WISHES["drawn"]) == replayed(plain, WISHES["drawn"])
+    assert drafting.finished("1").drafts["tree"][1] > 10
+    assert len(drafting.steps) < len(plain.steps)
+
+
+def test_nothing_is_drafted_from_another_namespace(checkpoint: Checkpoint) -> None:
+    """The control is the same prompt in the same namespace, above."""
+    one = engine(checkpoint)
+    wish = WISHES["drawn"]
+    one.submit("mine", PROMPT, wish, namespace=NAMESPACE)
+    one.run()
+    one.submit("yours", PROMPT, wish, namespace=Namespace(b"o" * 16))
+    one.run()
+    assert one.tokens("yours") == one.tokens("mine")
+    assert "tree" not in one.finished("yours").drafts
