@@ -12,7 +12,6 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from cli.commands import summary_of
-from cli.echo import echo
 
 if TYPE_CHECKING:
     from typer._click import Command, Context, HelpFormatter
@@ -40,7 +39,7 @@ class CommandList(TyperGroup):
         self.format_usage(ctx, formatter)
         self.format_help_text(ctx, formatter)
         self.format_options(ctx, formatter)
-        echo(formatter.getvalue(), nl=False)
+        typer.echo(formatter.getvalue(), nl=False)
         formatter.buffer.clear()
 
     def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
