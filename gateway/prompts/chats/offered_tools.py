@@ -22,7 +22,7 @@ from engine.grammars.syntax.lark_reader import pattern_of_lark
 from gateway.prompts.chats.forms import Tool
 
 NOT_HELD = "the model is shown the grammar; calls are not held to it"
-MAX_LARK = 1 << 13  # characters of a request's Lark grammars, which take 10 us each to read
+MAX_LARK = 1 << 12  # characters of a request's Lark grammars, which take 10 us each to read
 _INPUT = "input"
 _STARTS = re.compile(r'\s*\{\s*"input"\s*:\s*"')
 _MAX_START = 64  # characters; an object that begins otherwise is read once it is whole

@@ -1,0 +1,51 @@
+"""Classes of nearly all characters, in either case: as cheap as those of a few."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import suppress
+
+import pytest
+
+from engine.grammars.syntax.expression import Chars, UnsoundGrammar, chars, other_than
+from engine.grammars.syntax.lark_reader import pattern_of_lark
+from engine.grammars.syntax.pattern import _LAST_CASED, read_pattern
+
+HANG_S = 20.0  # of this process's time; each class had taken two
+WIDE = [r"\W", r"\D", r"\S", "[\u0100-\u2fff]", r"[\x{10000}-\x{1ffff}]", "[^\\w]"]
+
+
+def both_cases(found: Chars) -> Chars:
+    """By looking at each character."""
+    others = {
+        ord(other)
+        for low, high in found.ranges
+        for code in range(low, high + 1)
+        for other in (chr(code).lower(), chr(code).upper())
+        if len(other) == 1
+    }
+    return chars(*found.ranges, *((code, code) for code in others))
+
+
+@pytest.mark.parametrize("spelled", [*WIDE, "[a-z]", "[ß\u0131\u212a]", "k"])
+def test_a_class_has_the_other_case_of_each_of_its_characters(spelled: str) -> None:
+    plain = read_pattern(spelled)
+    assert isinstance(plain, Chars)
+    expected = both_cases(plain)
+    if spelled.startswith("[^"):  # what is not in either case
+        expected = other_than(both_cases(chars(*other_than(plain.ranges).ranges)).ranges)
+    assert read_pattern(f"(?i:{spelled})") == expected
+
+
+def test_no_character_beyond_has_another_case() -> None:
+    beyond = (chr(code) for code in range(_LAST_CASED + 1, sys.maxunicode + 1))
+    assert all(char.lower() == char.upper() == char for char in beyond)
+
+
+@pytest.mark.parametrize("spelled", [r"\W?", r"\S?", r"(?i:\D)", "[^a-b]?"])
+def test_a_grammar_of_hundreds_of_them_is_read_or_refused_soon(spelled: str) -> None:
+    began = time.process_time()
+    with suppress(UnsoundGrammar):
+        pattern_of_lark(f"start: /{spelled * (1000 // len(spelled))}/i")
+    assert time.process_time() - began < HANG_S
