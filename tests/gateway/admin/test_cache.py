@@ -77,6 +77,7 @@ async def test_stats_tell_everything_in_one_object(office: Office) -> None:
         "queue": {"running": 3, "waiting": 4},
         "tenants": [],
         "floors_scale": {"device": 1.0},
+        "drafts": {},
         "replicas": [],
         "router_answers": None,
         "tiers": {
