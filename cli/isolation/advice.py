@@ -25,7 +25,10 @@ _ROOM = 0.4
 
 
 def advice(
-    findings: Sequence[Finding], timing: TimingFinding | None, eviction: EvictionFinding | None
+    findings: Sequence[Finding],
+    timing: TimingFinding | None,
+    gaps: TimingFinding | None,
+    eviction: EvictionFinding | None,
 ) -> Iterator[str]:
     """Yield a sentence or two for each inconclusive part."""
     unsure = sum(finding.outcome is Outcome.INCONCLUSIVE for finding in findings)
@@ -38,22 +41,24 @@ def advice(
             "server less to do meanwhile."
         )
     if timing is not None and timing_outcome(timing) is Outcome.INCONCLUSIVE:
-        yield from _of_timing(timing)
+        yield from _of_timing(timing, "timing test")
+    if gaps is not None and timing_outcome(gaps) is Outcome.INCONCLUSIVE:
+        yield from _of_timing(gaps, "timing test of gaps")
     if eviction is not None and eviction_outcome(eviction) is Outcome.INCONCLUSIVE:
         yield _of_eviction(eviction)
 
 
-def _of_timing(timing: TimingFinding) -> Iterator[str]:
+def _of_timing(timing: TimingFinding, test: str) -> Iterator[str]:
     across, control = timing.across, timing.control
     if across.low < 0.5 - TOLERANCE or across.high > 0.5 + TOLERANCE:
         yield (
-            f"The timing test needs more samples: with {across.samples} the interval is "
+            f"The {test} needs more samples: with {across.samples} the interval is "
             f"{across.low:.3f} to {across.high:.3f}, and it must lie within {TOLERANCE} of 0.5. "
             f"Try --samples {_samples(across)}, under a load that is steady."
         )
     if control.auc <= CONTROL_AUC:
         yield (
-            "The timing test could not have noticed a leak: its control's AUC is "
+            f"The {test} could not have noticed a leak: its control's AUC is "
             f"{control.auc:.3f}, and must be above {CONTROL_AUC}. Try longer prompts "
             f"(--timing-tokens, now {timing.prompt_tokens}), under less load."
         )

@@ -43,6 +43,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     findings: list[Finding]
     timing: TimingFinding | None
     timing_outcome: Outcome | None
+    gaps: TimingFinding | None = None  # the tokens after the first
+    gaps_outcome: Outcome | None = None
     eviction: EvictionFinding | None
     eviction_outcome: Outcome | None
     verdict: Outcome
@@ -80,6 +82,7 @@ def _sections(record: Record) -> list[Section]:
         ),
         ("What did not pass", "", list(map(_cell_row, bad))),
         _timing(record.timing, record.timing_outcome),
+        *_gaps(record.gaps, record.gaps_outcome),
         _eviction(record.eviction, record.eviction_outcome),
         ("Left out for lack of time", "; ".join(record.left_out), []),
         ("Verdict", " ".join([_verdict(record), *record.advice]), []),
@@ -142,6 +145,16 @@ def _timing(timing: TimingFinding | None, outcome: Outcome | None) -> Section:
         f"{CONTROL_AUC}."
     )
     return ("Timing test", text, _across_and_control(timing.across, timing.control))
+
+
+def _gaps(gaps: TimingFinding | None, outcome: Outcome | None) -> list[Section]:
+    if gaps is None:
+        return []
+    text = (
+        f"{outcome}. The tokens after the first of the same answers, from the first to the last: "
+        "drafts from what a tenant was answered must make no other's faster. By the same bounds."
+    )
+    return [("Gaps between tokens", text, _across_and_control(gaps.across, gaps.control))]
 
 
 def _eviction(eviction: EvictionFinding | None, outcome: Outcome | None) -> Section:

@@ -56,6 +56,7 @@ class Reading:
     prompt_tokens: int
     cached_tokens: int
     tiers: dict[str, int] = field(default_factory=dict)
+    accepted_drafts: int = 0  # tokens of the answer that were drafted
 
     def is_full(self, block_size: int) -> bool:
         """Tell whether all whole blocks were cached (the last token is always computed)."""
@@ -244,5 +245,8 @@ def reading_of(content: bytes) -> Reading:
         if usage:
             details = usage.get("prompt_tokens_details") or {}
             tiers = details.get("ratoon") or {}
-            return Reading(usage["prompt_tokens"], details.get("cached_tokens", 0), tiers)
+            answer = (usage.get("completion_tokens_details") or {}).get("ratoon") or {}
+            drafts = answer.get("drafts") or {}
+            accepted = sum(one["accepted_tokens"] for one in drafts.values())
+            return Reading(usage["prompt_tokens"], details.get("cached_tokens", 0), tiers, accepted)
     raise ServerRefused("an answer ended without its usage", status=200)

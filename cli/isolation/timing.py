@@ -1,13 +1,16 @@
-"""The timing test: can an attacker tell from its time to first token what a victim asked?
+"""The timing test: can an attacker tell from its times what a victim asked, or was answered?
 
     a trial      hit:   the victim asks p, the attacker asks p
                  miss:  the victim asks q, the attacker asks r
+
+Timed are the first token, which cached blocks make faster, and the tokens after it, which drafts
+from earlier answers make faster: both are answered alike, by one seed.
 
 Every prompt is new. A trial's hit and miss follow each other directly, in random order, so that
 other load affects both; and the same work for the victim precedes each. The control is the same
 test with one tenant as victim and attacker.
 
-First tokens are timed at the socket, each tenant on one connection that stays open. That blocks on
+Tokens are timed at the socket, each tenant on one connection that stays open. That blocks on
 purpose: an event loop between the socket and the clock would add noise of its own.
 """
 
@@ -17,7 +20,10 @@ import asyncio
 import math
 import random
 import time
+from collections.abc import Callable
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from operator import attrgetter
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
@@ -27,7 +33,7 @@ import numpy.typing as npt
 from cli.errors import ServerRefused, ServerUnreachable
 from cli.isolation.cases import IDS_STREAMED
 from cli.isolation.fixtures import TenantFixture
-from cli.isolation.server import ProbePrompt, ServerUnderTest
+from cli.isolation.server import ProbePrompt, ServerUnderTest, reading_of
 from cli.progress import progress_lines
 
 _WARM_UP = 5
@@ -35,6 +41,7 @@ _FEWEST = 20  # least samples for a result
 _CONTROL_SHARE, _MIN_CONTROL = 5, 100
 _TIMEOUT_S = 120.0
 _RESAMPLES = 2000
+_SEEDS = 1 << 31
 
 Times = npt.NDArray[np.float64]
 
@@ -58,11 +65,26 @@ class Separation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TimingFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of the timing test."""
+    """The result of the timing test for one of the timed parts of an answer."""
 
     prompt_tokens: int
     across: Separation  # attacker and victim are two tenants
     control: Separation  # attacker and victim are one tenant
+
+
+class TimingFindings(msgspec.Struct, frozen=True, kw_only=True):
+    """The results for the first token, and for the gaps between the tokens after it."""
+
+    first_token: TimingFinding
+    gaps: TimingFinding | None  # None: the server drafts nothing, even for a tenant's own answers
+
+
+class Timed(NamedTuple):
+    """The times of one answer in seconds, and the number of its tokens that were drafted."""
+
+    first_token_s: float
+    others_s: float  # from the first token to the end
+    drafted: int
 
 
 class _TimedConnection:
@@ -83,21 +105,30 @@ class _TimedConnection:
     def __exit__(self, *_: object) -> None:
         self._connection.close()
 
-    def first_token_s(self, prompt: ProbePrompt) -> float:
-        """Return the seconds from sending a streamed request to its first event line."""
-        content = msgspec.json.encode(self._server.body(IDS_STREAMED, prompt))
+    def timed(self, prompt: ProbePrompt, tokens: int) -> Timed:
+        """Time a streamed answer of so many tokens, by its first event line and its end.
+
+        A prompt has one answer: its own seed, not greedy, since greedy answers repeat themselves
+        and would be drafted whoever has asked.
+        """
+        body = self._server.body(IDS_STREAMED, prompt)
+        body |= {"max_tokens": tokens, "temperature": 1.0, "ignore_eos": True}
+        body["seed"] = hash(tuple(prompt.ids)) % _SEEDS
+        content = msgspec.json.encode(body)
         try:
             started = time.perf_counter_ns()
             self._connection.request("POST", self._path, content, self._headers)
             answer = self._connection.getresponse()
             answer.readline()
-            taken = time.perf_counter_ns() - started
-            answer.read()
+            first = time.perf_counter_ns()
+            rest = answer.read()
+            ended = time.perf_counter_ns()
         except (HTTPException, OSError) as error:
             raise ServerUnreachable(f"the connection broke ({error or 'timed out'})") from error
         if answer.status != 200:
             raise ServerRefused(f"the server answered {answer.status}", status=answer.status)
-        return taken / 1e9
+        drafted = reading_of(rest).accepted_drafts if tokens > 1 else 0
+        return Timed((first - started) / 1e9, (ended - first) / 1e9, drafted)
 
 
 async def time_tenants(
@@ -107,7 +138,7 @@ async def time_tenants(
     length: int,
     samples: int,
     until: float = math.inf,
-) -> TimingFinding | None:
+) -> TimingFindings | None:
     """Take `samples` of each class, or as many as there is time for before `time.monotonic()` is
     `until`; None where these are too few for any word.
 
@@ -115,15 +146,19 @@ async def time_tenants(
     steady. Blocks the event loop, except for a moment between trials.
     """
     every = max(1, samples // max(samples // _CONTROL_SHARE, min(_MIN_CONTROL, samples)))
-    across, control = list[tuple[float, float]](), list[tuple[float, float]]()
+    across, control = list[tuple[Timed, Timed]](), list[tuple[Timed, Timed]]()
+    block = server.facts.block_size
+    length -= length % block if length > block else 0
+    answered = block + 1  # a whole block of an answer is cached, of which drafts may come
 
-    def trial(spy: _TimedConnection) -> tuple[float, float]:
-        """Time a hit and a miss, in seconds."""
+    def trial(spy: _TimedConnection) -> tuple[Timed, Timed]:
+        """Time a hit and a miss."""
         taken = {}
         for is_hit in random.sample((True, False), k=2):
             asked = server.new_ids(length)
-            own.first_token_s(asked)
-            taken[is_hit] = spy.first_token_s(asked if is_hit else server.new_ids(length))
+            own.timed(asked, answered)
+            asked_again = asked if is_hit else server.new_ids(length)
+            taken[is_hit] = spy.timed(asked_again, answered)
         return taken[True], taken[False]
 
     with (
@@ -135,7 +170,10 @@ async def time_tenants(
             if time.monotonic() >= until:
                 return None
             trial(others)
-            trial(own)
+            control.append(trial(own))
+        if not any(hit.drafted for hit, _ in control):
+            answered = 1
+        control.clear()
         for number in range(samples):
             if time.monotonic() >= until:
                 break
@@ -146,13 +184,26 @@ async def time_tenants(
             await asyncio.sleep(0)  # lets Ctrl-C cancel
     if len(across) < min(_FEWEST, samples):
         return None
-    return TimingFinding(
-        prompt_tokens=length, across=_separation(across), control=_separation(control)
+    gaps = attrgetter("others_s")
+    return TimingFindings(
+        first_token=_finding(length, across, control, attrgetter("first_token_s")),
+        gaps=_finding(length, across, control, gaps) if answered > 1 else None,
     )
 
 
-def _separation(trials: list[tuple[float, float]]) -> Separation:
-    hits, misses = np.array(trials).T
+def _finding(
+    length: int,
+    across: list[tuple[Timed, Timed]],
+    control: list[tuple[Timed, Timed]],
+    part: Callable[[Timed], float],
+) -> TimingFinding:
+    return TimingFinding(
+        prompt_tokens=length, across=_separation(across, part), control=_separation(control, part)
+    )
+
+
+def _separation(trials: list[tuple[Timed, Timed]], part: Callable[[Timed], float]) -> Separation:
+    hits, misses = np.array([[part(hit), part(miss)] for hit, miss in trials]).T
     return separation(hits, misses, random.getrandbits(32))
 
 

@@ -26,7 +26,7 @@ from cli.isolation.fixtures import Fixtures, TenantFixture
 from cli.isolation.paired import PairedTest
 from cli.isolation.report import Record, markdown, show
 from cli.isolation.server import ServerFacts, ServerUnderTest
-from cli.isolation.timing import TimingFinding, time_tenants
+from cli.isolation.timing import TimingFinding, TimingFindings, time_tenants
 from cli.isolation.verdict import Finding, Outcome, eviction_outcome, overall, timing_outcome
 from cli.operating.admin_client import AdminClient, admin_target, checked_url, service_url
 from cli.options.flags import plain_field
@@ -42,7 +42,7 @@ REPORT = "/admin/isolation/report"
 # With --quick: seconds until all tests end, followed by the cleanup. The paired tests end at the
 # first share of any time limit, the timing test at the second share.
 _QUICK_S, _UNTIL_COMPARED, _UNTIL_TIMED = 75.0, 0.6, 0.8
-_PART = 3  # a prompt of the timing test takes at most 1 / 3 of the device
+_PART = 3  # a prompt of the timing test and its answer take at most 1 / 3 of the device
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +101,9 @@ def verify_isolation(admin: AdminFlags, verify: VerifyFlags) -> None:
     Creates temporary tenants, keys, groups and published prefixes, and removes them at the end.
     Through every entry point and in every tier, a request that differs in one thing must find
     nothing where its equal finds everything; what one tenant marks another must not probe, list,
-    prolong or delete; a hit must not be told from a miss by its time, nor others' tokens by what is
-    evicted. Exits with 0 only if all held, the controls show that a leak would have been noticed,
-    and there was time for nine cells in ten.
+    prolong or delete; a hit must not be told from a miss by its first token or by the gaps between
+    the tokens after it, nor others' tokens by what is evicted. Exits with 0 only if all held, the
+    controls show that a leak would have been noticed, and there was time for nine cells in ten.
 
     Examples: everything that can be tested without a restart; the same with one, for which the
     command asks and waits:
@@ -193,18 +193,19 @@ async def _timed(
     second: TenantFixture,
     flags: VerifyFlags,
     until: float,
-) -> TimingFinding | None:
+) -> TimingFindings | None:
     if not flags.samples:
         return None
     most = min(server.facts.max_model_len // 2, _device_tokens(server) // _PART)
-    length = min(flags.timing_tokens, most)
+    most -= server.facts.block_size  # of the answer
+    length = min(flags.timing_tokens, max(most, server.facts.block_size))
     return await time_tenants(server, first, second, length, flags.samples, until)
 
 
 def _left_out(
     flags: VerifyFlags,
     findings: Sequence[Finding],
-    timing: TimingFinding | None,
+    timing: TimingFindings | None,
     eviction: EvictionFinding | None,
 ) -> list[str]:
     """List, a line each, the tests skipped for lack of time."""
@@ -212,7 +213,7 @@ def _left_out(
     cells = Counter(one.tier for one in cut if one.tier != "any")
     lines = [f"{count} cells of the paired test, {tier}" for tier, count in cells.items()]
     lines += [f"the test of {one.dimension}" for one in cut if one.tier == "any"]
-    taken = 0 if timing is None else timing.across.samples
+    taken = 0 if timing is None else timing.first_token.across.samples
     if taken < flags.samples:
         lines.append(f"{flags.samples - taken} of {flags.samples} samples of the timing test")
     is_inconclusive = any(one.dimension == "eviction" for one in findings)
@@ -230,13 +231,16 @@ def _record(
     began: str,
     tiers: Sequence[TierCase],
     findings: list[Finding],
-    timing: TimingFinding | None,
+    timings: TimingFindings | None,
     eviction: EvictionFinding | None,
     left_out: list[str],
 ) -> Record:
-    timed = None if timing is None else timing_outcome(timing)
-    if timed is Outcome.INCONCLUSIVE and any("timing test" in line for line in left_out):
-        timed = Outcome.LEFT_OUT
+    is_cut = any("timing test" in line for line in left_out)
+    timing, gaps = (None, None) if timings is None else (timings.first_token, timings.gaps)
+    timed, gapped = _timed_outcome(timing, is_cut=is_cut), _timed_outcome(gaps, is_cut=is_cut)
+    if timings is not None and gaps is None:
+        why = "the server drafts nothing"
+        findings.append(_untested("gaps", "another tenant", Outcome.NOT_APPLICABLE, why))
     evicted = None if eviction is None else eviction_outcome(eviction)
     return Record(
         began=began,
@@ -247,12 +251,22 @@ def _record(
         findings=findings,
         timing=timing,
         timing_outcome=timed,
+        gaps=gaps,
+        gaps_outcome=gapped,
         eviction=eviction,
         eviction_outcome=evicted,
-        verdict=overall(findings, timed, evicted),
+        verdict=overall(findings, timed, gapped, evicted),
         left_out=left_out,
-        advice=list(advice(findings, None if timed is Outcome.LEFT_OUT else timing, eviction)),
+        advice=list(
+            advice(findings, None if is_cut else timing, None if is_cut else gaps, eviction)
+        ),
     )
+
+
+def _timed_outcome(timing: TimingFinding | None, *, is_cut: bool) -> Outcome | None:
+    """Judge a part of the timing test; left out if it had no time to become conclusive."""
+    outcome = None if timing is None else timing_outcome(timing)
+    return Outcome.LEFT_OUT if is_cut and outcome is Outcome.INCONCLUSIVE else outcome
 
 
 async def _hand_in(client: AdminClient, record: Record, samples: int) -> None:

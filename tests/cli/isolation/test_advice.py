@@ -26,8 +26,12 @@ ALL = Learnt(trials=20, readings=5, bits=2.0, chance=0.0)
 EVICTED = EvictionFinding(filled_tokens=1000, across=NOTHING, control=ALL)
 
 
-def said(timing: TimingFinding | None, eviction: EvictionFinding | None = None) -> list[str]:
-    return list(advice([CELL], timing, eviction))
+def said(
+    timing: TimingFinding | None,
+    eviction: EvictionFinding | None = None,
+    gaps: TimingFinding | None = None,
+) -> list[str]:
+    return list(advice([CELL], timing, gaps, eviction))
 
 
 def test_what_passed_needs_nothing() -> None:
@@ -37,7 +41,7 @@ def test_what_passed_needs_nothing() -> None:
 
 def test_a_run_that_left_out_much_needs_longer() -> None:
     cut = replace(CELL, outcome=Outcome.LEFT_OUT)
-    [words] = advice([CELL, cut, cut], None, None)
+    [words] = advice([CELL, cut, cut], None, None, None)
     assert words.startswith("There was no time for 2 cells: give the run longer with --within-s")
 
 
@@ -58,6 +62,13 @@ def test_a_control_that_hears_nothing_needs_longer_prompts() -> None:
     [words] = said(replace(TIMED, control=replace(APART, auc=0.9)))
     assert "--timing-tokens, now 512" in words
     assert "--samples" not in words
+
+
+def test_gaps_are_told_from_first_tokens() -> None:
+    unsure = replace(TIMED, control=replace(APART, auc=0.9))
+    [words] = said(TIMED, gaps=unsure)
+    assert words.startswith("The timing test of gaps could not have noticed a leak")
+    assert said(TIMED, gaps=TIMED) == []
 
 
 def test_both_are_said() -> None:
@@ -82,6 +93,6 @@ def test_leaks_are_not_explained_away() -> None:
 
 def test_cells_are_counted() -> None:
     unsure = replace(CELL, outcome=Outcome.INCONCLUSIVE)
-    assert list(advice([CELL, unsure, unsure], None, None)) == [
+    assert list(advice([CELL, unsure, unsure], None, None, None)) == [
         "2 cells are inconclusive; 'What did not pass' says why each is."
     ]

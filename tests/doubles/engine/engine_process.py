@@ -13,6 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from engine.core import EngineCore
+from engine.drafting.draft import Drafting
 from engine.link.codec import Codec
 from engine.link.socket_link import Link, SocketLink
 from engine.process import StopSignal, serve
@@ -47,14 +48,24 @@ class PacedRunner:
         return self.runner.launch_forward(step)
 
 
-def fake_engine(link: Link, *, pace_s: float, break_at_step: int | None = None) -> EngineCore:
+def fake_engine(
+    link: Link,
+    *,
+    pace_s: float,
+    break_at_step: int | None = None,
+    vocab_size: int = VOCAB_SIZE,
+    block_size: int = BLOCK_SIZE,
+    drafting: Drafting | None = None,
+) -> EngineCore:
     """An engine that serves `link`."""
-    runner = PacedRunner(FakeRunner(BLOCK_SIZE, NUM_BLOCKS), pace_s, break_at_step)
-    welcome = welcome_of(VOCAB_SIZE, 4096, (0,), block_size=BLOCK_SIZE, num_blocks=NUM_BLOCKS)
+    fake = FakeRunner(block_size, NUM_BLOCKS, vocab_size)
+    runner = PacedRunner(fake, pace_s, break_at_step)
+    welcome = welcome_of(vocab_size, 4096, (0,), block_size=block_size, num_blocks=NUM_BLOCKS)
     return assemble(
         LoadedRunner(runner, welcome, NUM_BLOCKS, MemoryError),
         link,
         EngineLimits(StepLimits(64, 16), QueueLimits(capacity=100), 10.0),
+        drafting=drafting,
     )
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from contextlib import closing
+from functools import partial
 from types import TracebackType
+from typing import Any
 
 from engine.link.codec import Codec
 from engine.link.socket_link import SocketLink
@@ -15,9 +17,10 @@ from tests.doubles.engine.engine_process import fake_engine
 class EngineThread:
     """Serves a socket while its context is open."""
 
-    def __init__(self, path: str, *, pace_s: float = 0.001) -> None:
+    def __init__(self, path: str, *, pace_s: float = 0.001, **more: Any) -> None:
+        """`more`: as `fake_engine` has it."""
         self._path = path
-        self._pace_s = pace_s
+        self._make = partial(fake_engine, pace_s=pace_s, **more)
         self._stop = StopSignal()
         self._bound = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="engine")
@@ -41,6 +44,6 @@ class EngineThread:
     def _serve(self) -> None:
         with closing(SocketLink(self._path, codec=Codec())) as link:
             self._bound.set()
-            core = fake_engine(link, pace_s=self._pace_s)
+            core = self._make(link)
             self.exit_code = serve(core, self._stop, grace_s=0.0)
             self.dropped_frames = link.dropped_frames

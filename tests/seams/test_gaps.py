@@ -1,0 +1,71 @@
+"""`ratoon verify-isolation` times the gaps between tokens: drafts must tell no tenant of another.
+
+The engine is a real one whose steps take a fixed time, so an answer that was drafted is many times
+as fast. It drafts from earlier answers, of each tenant alone or (the control) of all.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from engine.drafting.draft import Drafting, NoDrafts
+from tests.cli.console import Console
+from tests.doubles.engine.engine_thread import EngineThread
+from tests.doubles.engine.pooled_drafting import PooledDrafting
+from tests.doubles.engine.tiny_model import RUNNABLE, write_tiny_model
+from tests.doubles.waiting import wait_for
+from tests.seams.support.lone_gateway import started
+
+STEP_S = 0.004
+SAMPLES = 40
+TIMING_ALONE = ("--quick", "--within-s", "3600", "--tiers", "device", "--eviction-trials", "0")
+
+
+def record_of(directory: Path, drafting: Drafting) -> dict[str, Any]:
+    """What the command finds of a server whose engine drafts so."""
+    model = write_tiny_model(directory / "tiny", config=RUNNABLE)
+    data = directory / "data"
+    with (
+        EngineThread(
+            f"{data}.sock",
+            pace_s=STEP_S,
+            vocab_size=RUNNABLE["vocab_size"],
+            block_size=16,
+            drafting=drafting,
+        ),
+        started(data, "--model", str(model)) as gateway,
+    ):
+        wait_for(lambda: gateway.status() == "ready", 60)
+        target = ("--url", gateway.url, "--admin-key", gateway.key("RATOON_ADMIN_KEY"), "--json")
+        timing = ("--samples", str(SAMPLES), "--timing-tokens", "64")
+        record: dict[str, Any] = (
+            Console().type("verify-isolation", *target, *TIMING_ALONE, *timing).json
+        )
+    return record
+
+
+def test_drafts_from_a_tenants_own_answers_tell_no_other(tmp_path: Path) -> None:
+    record = record_of(tmp_path, PooledDrafting(is_shared=False))
+    gaps = record["gaps"]
+    assert gaps["control"]["auc"] > 0.95, "its own answers are drafted"
+    assert gaps["control"]["hit_median_s"] < gaps["control"]["miss_median_s"] / 2
+    assert 0.1 < gaps["across"]["auc"] < 0.9, "few samples, so not for chance"
+    assert gaps["across"]["hit_median_s"] > gaps["across"]["miss_median_s"] / 2
+    assert "gaps" not in {finding["dimension"] for finding in record["findings"]}
+
+
+def test_a_pool_of_all_tenants_answers_is_found_out(tmp_path: Path) -> None:
+    record = record_of(tmp_path, PooledDrafting(is_shared=True))
+    assert record["gaps_outcome"] == "leaks"
+    assert record["gaps"]["across"]["auc"] > 0.9
+    assert record["verdict"] == "leaks"
+    cells = {finding["outcome"] for finding in record["findings"]}
+    assert "leaks" not in cells, "no block is shared: only the gaps tell"
+
+
+def test_without_drafts_there_are_no_gaps_to_tell(tmp_path: Path) -> None:
+    record = record_of(tmp_path, NoDrafts())
+    assert (record["gaps"], record["gaps_outcome"]) == (None, None)
+    [finding] = [one for one in record["findings"] if one["dimension"] == "gaps"]
+    assert (finding["outcome"], finding["note"]) == ("not applicable", "the server drafts nothing")
