@@ -1,4 +1,4 @@
-"""Triton's interpreter, made to prepare `triton.language` once a launch.
+"""Triton's interpreter without the work that it does in vain.
 
 For a launch the interpreter replaces the operations of `triton.language` by ones on arrays, and at
 its end it puts them back. It looks for operations to replace again whenever one device function
@@ -7,15 +7,22 @@ the time that kernels took on a CPU. Here it is done once a launch, and once aga
 sees the language's other module, `triton.language.core`, too. What that replaces the interpreter
 never puts back, and no kernel could be compiled in this process afterwards; here all is put back.
 
-Knows: one private name of the interpreter. Does not know: any kernel.
+For each sum and product of integers the interpreter computes whether it overflows, and drops the
+answer without its option `debug`. For each array it makes a table of all types to look up one. Both
+are left out: a third of the time that was left.
+
+Knows: private names of the interpreter. Does not know: any kernel.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
 from types import FunctionType
-from typing import Protocol
+from typing import Any, Protocol
 
+import numpy as np
 import pytest
 import triton.language as tl
 from triton.runtime import interpreter
@@ -27,6 +34,7 @@ class Replaced(Protocol):
     def restore(self) -> None: ...
 
 
+POINTER = np.dtype(np.uint64)
 Prepare = Callable[[FunctionType], Replaced]
 
 
@@ -52,9 +60,24 @@ class PreparedOnce:
         self._prepared.clear()
 
 
+class ArrayTypes:
+    """In the place of the interpreter's `_get_np_dtype`: each type is looked up once."""
+
+    def __init__(self, look_up: Callable[[tl.dtype], np.dtype[Any]]) -> None:
+        self._look_up = cache(look_up)
+
+    def __call__(self, of: tl.dtype) -> np.dtype[Any]:
+        element = of.scalar
+        return POINTER if isinstance(element, tl.pointer_type) else self._look_up(element)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def prepared_once() -> Iterator[None]:
     """For every test of a package whose conftest imports this."""
+    builder = interpreter.interpreter_builder
+    assert not builder.options.debug, "it would say that integers overflow"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(interpreter, "_patch_lang", PreparedOnce(interpreter._patch_lang))
+        patch.setattr(interpreter, "_get_np_dtype", ArrayTypes(interpreter._get_np_dtype))
+        patch.setattr(builder, "options", replace(builder.options, sanitize_overflow=False))
         yield
