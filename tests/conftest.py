@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.order import servers_first
+
 # Where there is no NVIDIA device, Triton kernels run in the interpreter. Triton reads this when
 # a kernel is defined, and a conftest further in may already import one: so it is set here, at
 # import. Packages that run the plain PyTorch references never notice.
@@ -50,6 +52,13 @@ def _import_from_own_place_on() -> None:
         # What is not installed is left out, and what is wrong is reported, where it is collected.
         with suppress(pytest.skip.Exception, ImportError, SyntaxError):
             import_module(name)
+
+
+@pytest.hookimpl(trylast=True)  # after those are left out that are not asked for
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let each of several workers begin with a part of the tests that start servers."""
+    if workers := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 0)):
+        items[:] = servers_first(items, workers)
 
 
 def pytest_collection_finish() -> None:

@@ -1,0 +1,55 @@
+"""The order in which several workers run the tests: those that wait for processes come first.
+
+xdist gives each worker as many neighbours as the next, and who has none left takes from the end of
+what another still has. In the order of their names one worker would have all tests of whole
+servers, which wait as much as they compute, and at the end all workers would have those alone: then
+cores are idle. So all workers but one begin with a part of them, while that one computes, and all
+end with tests of milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain, groupby
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+SEAMS = Path(__file__).parent / "seams"
+COMPUTED = SEAMS / "project"
+
+
+class HasPath(Protocol):
+    """What is known of a test here: the file that it is in."""
+
+    @property
+    def path(self) -> Path:
+        """Its file."""
+        ...
+
+
+Test = TypeVar("Test", bound=HasPath)
+
+
+def servers_first(items: Sequence[Test], num_workers: int) -> list[Test]:
+    """`items`, ordered so that in each worker's part those that start servers come first."""
+    groups = [list(group) for _, group in groupby(filter(_starts_servers, items), _sharing)]
+    waiting = max(num_workers - 1, 1)
+    parts = [list(chain(*groups[worker::waiting])) for worker in range(waiting)] + [[]]
+    others = [item for item in items if not _starts_servers(item)]
+    ordered: list[Test] = []
+    for worker, part in enumerate(parts[:num_workers]):
+        size = (len(items) - len(ordered)) // (num_workers - worker)  # as xdist divides them
+        room = max(size - len(part), 0)
+        ordered += [*part, *others[:room]]
+        others = others[room:]
+    return ordered + others
+
+
+def _starts_servers(item: HasPath) -> bool:
+    return item.path.is_relative_to(SEAMS) and not item.path.is_relative_to(COMPUTED)
+
+
+def _sharing(item: HasPath) -> Path:
+    """Return what stays with one worker: a file, or a folder whose files share what they start."""
+    folder = item.path.parent
+    return folder if folder != SEAMS and (folder / "conftest.py").exists() else item.path
