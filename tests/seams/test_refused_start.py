@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
-from cli.serving.child import python_environment
 from engine.models.architectures.registry import read_model_config
 from engine.models.parameters import checkpoint_tensors, dummy_parameters
 from tests.doubles.engine.tiny_model import RUNNABLE, write_tiny_model
 from tests.doubles.ports import free_port
-
-RATOON = "from cli.main import main; main()"
+from tests.seams.support.ratoon import forked
 
 
 @pytest.fixture
@@ -37,16 +33,15 @@ def test_the_engines_own_line_is_the_only_one(
 ) -> None:
     words = [*command.split(), "--model", str(model_dir), "--data-dir", str(tmp_path / "data")]
     port = ["--port", str(free_port())] if command == "serve" else []
-    done = subprocess.run(
-        [sys.executable, "-c", RATOON, *words, *port, "--device=cpu", "--cache-tokens=4096"],
-        env={**python_environment(), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 3, done.stderr
-    [line] = [line for line in done.stderr.splitlines() if "cannot" in line]
+    log = tmp_path / "log"
+    process = forked([*words, *port, "--device=cpu", "--cache-tokens=4096"], {}, log)
+    try:
+        status = process.wait(120)
+    finally:
+        process.kill()
+    said = log.read_text()
+    assert status == 3, said
+    [line] = [line for line in said.splitlines() if "cannot" in line]
     assert line.endswith("the engine cannot start: audio_tower.weight has no place in this model")
-    assert "Traceback" not in done.stderr
-    assert "above" not in done.stderr
+    assert "Traceback" not in said
+    assert "above" not in said

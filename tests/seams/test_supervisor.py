@@ -77,7 +77,7 @@ def test_no_key_and_no_secret_is_in_its_memory(serving: Serving) -> None:
 
 def test_the_control_is_a_process_that_holds_one(serving: Serving) -> None:
     gateway = memory_of(serving.server.children()["gateway"])
-    assert any(found.startswith("pepper (plain)") for found in finds(serving.secret, gateway))
+    assert finds({"pepper": {"plain": serving.secret["pepper"]["plain"]}}, gateway)
     key = serving.server.admin_key
     with subprocess.Popen(["sleep", "60"], env={"RATOON_ADMIN_KEY": key}) as holder:
         held = finds(serving.secret, memory_of(holder.pid))

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
+PAGE = 4096
+
 
 def canary(prefix: str = "") -> str:
     """128 random bits in letters and digits that no encoding has to escape."""
@@ -37,6 +39,7 @@ def forms(text: str, token_ids: Iterable[int] = ()) -> dict[str, bytes]:
 
 def finds(wanted: Mapping[str, Mapping[str, bytes]], places: Mapping[str, bytes]) -> list[str]:
     """Which of `wanted` (name -> form -> bytes) is in which of `places` (name -> content)."""
+    places = {place: _without_empty_pages(content) for place, content in places.items()}
     return [
         f"{name} ({form}) in {place}"
         for name, its_forms in wanted.items()
@@ -49,6 +52,15 @@ def finds(wanted: Mapping[str, Mapping[str, bytes]], places: Mapping[str, bytes]
 def files_of(directory: Path) -> dict[str, bytes]:
     """The content of every file under `directory`."""
     return {str(path): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def _without_empty_pages(content: bytes) -> bytes:
+    """Leave out pages of zeros, of which sparse files and pools are made: no form has one."""
+    pages, rest = divmod(len(content), PAGE)
+    if not pages:
+        return content
+    table = np.frombuffer(content, np.uint64, pages * PAGE // 8).reshape(pages, -1)
+    return table[table.any(axis=1)].tobytes() + content[-rest or len(content) :]
 
 
 def _base64_core(plain: bytes, shift: int) -> bytes:
