@@ -26,7 +26,7 @@ def bounds(draw: st.DrawFn) -> Bounds:
     )
 
 
-@settings(max_examples=60, derandomize=True)
+@settings(max_examples=30, derandomize=True)
 @given(bounds=bounds(), mix=st.lists(asks, min_size=2, max_size=8))
 def test_any_mix_under_any_pressure(
     checkpoint: Checkpoint, alone: Alone, bounds: Bounds, mix: list[Ask]
@@ -38,7 +38,7 @@ def test_any_mix_under_any_pressure(
     engine.expect_nothing_left()
 
 
-@settings(max_examples=20, derandomize=True)
+@settings(max_examples=10, derandomize=True)
 @given(bounds=bounds(), mix=st.lists(asks, min_size=2, max_size=6))
 def test_with_a_hash_that_returns_a_constant_every_output_is_right(
     checkpoint: Checkpoint, alone: Alone, bounds: Bounds, mix: list[Ask]

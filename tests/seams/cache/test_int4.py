@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from engine.link.messages import SamplingParams
 from engine.startup.warm_up import warm_up
 from tests.engine.rigs.int4_checkpoints import KINDS, make_int4
-from tests.seams.cache.test_other_models import PRESSURES, drawn_mix
+from tests.seams.cache.test_other_models import PRESSURES, SEED, drawn_mix
 from tests.seams.support.mix import NAMESPACES, alone_on, run_mix
 from tests.seams.support.real_engine import Bounds, RealEngine
 
@@ -21,19 +22,16 @@ GREEDY = SamplingParams(max_tokens=4, temperature=0.0, ignore_eos=True)
 def test_any_reuse_gives_the_tokens_of_each_request_alone(kind: str, tmp_path: Path) -> None:
     """Under preemption and eviction, by captured steps and others."""
     model_dir = make_int4(KINDS[kind], tmp_path).int4.model_dir
-    alone, hits, preemptions = alone_on(model_dir), 0, 0
-    for seed, pressure in PRESSURES.items():
-        mix = drawn_mix(seed)
-        engine = RealEngine(str(model_dir), pressure)
-        run_mix(engine, mix)
-        for number, ask in enumerate(mix):
-            assert engine.tokens(str(number)) == alone(ask)
-        stats = engine.core.stats()
-        hits += stats.windows["all"].hit_tokens
-        preemptions += stats.preemptions
-        engine.expect_nothing_left()
-    assert hits > 0
-    assert preemptions > 0
+    alone, mix = alone_on(model_dir), drawn_mix(SEED)
+    for pressure in PRESSURES:
+        with closing(RealEngine(str(model_dir), pressure)) as engine:
+            run_mix(engine, mix)
+            for number, ask in enumerate(mix):
+                assert engine.tokens(str(number)) == alone(ask)
+            stats = engine.core.stats()
+            assert stats.windows["all"].hit_tokens > 0
+            assert stats.preemptions > 0
+            engine.expect_nothing_left()
 
 
 @pytest.mark.parametrize("same", [True, False])

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -31,12 +32,9 @@ from tests.seams.support.mix import NAMESPACES, UNPRESSED, Ask, alone_on, run_mi
 from tests.seams.support.real_engine import Bounds, RealEngine
 
 GPT_OSS = Recipe("GptOss", GPT_OSS_SIZES)
-PRESSED = Bounds(6, 16, 24, 4)
-PRESSURES = {  # by the seed of a mix in which blocks are found, preempted and loaded
-    3: PRESSED,
-    5: replace(PRESSED, graph_tokens=64, overlap_scheduling=True),
-    7: replace(PRESSED, host_blocks=8),
-}
+PRESSED = Bounds(6, 16, 24, 4, host_blocks=8)
+PRESSURES = (PRESSED, replace(PRESSED, graph_tokens=64, overlap_scheduling=True))
+SEED = 7  # of a mix in which blocks are found, preempted and loaded
 PLAIN_KINDS = ("qwen3-moe", "mixtral", "mistral-window", "gpt-oss", "gemma2", "gemma3", "phi3")
 MAKES: dict[str, Callable[[Path], object]] = {
     **{kind: partial(make_quantised, KINDS[kind]) for kind in ("channel", "block", "fp8-static")},
@@ -46,7 +44,7 @@ MAKES: dict[str, Callable[[Path], object]] = {
     "mxfp4": lambda path: in_mxfp4(make_checkpoint(GPT_OSS, path / "plain"), path / "int4"),
     **{kind: partial(make_checkpoint, RECIPES[kind]) for kind in PLAIN_KINDS},
 }
-IN_DIRECTORY = {"qwen3-moe-int4": "int4", "mxfp4": "int4"}  # and slow on a CPU: one mix of each
+IN_DIRECTORY = {"qwen3-moe-int4": "int4", "mxfp4": "int4"}
 ROUNDED = ("channel", "block", "fp8-static", "mixtral-channel", "qwen3-moe-block")
 # With KV in fp8: every kind of attention, weights in fp8, a mixture.
 KV_IN_FP8 = ("channel", "gpt-oss", "gemma2", "gemma3", "phi3", "mixtral")
@@ -67,6 +65,13 @@ def drawn_mix(seed: int) -> list[Ask]:
     ]
 
 
+def pressure(kind: str, kv_dtype: KvDtype) -> Bounds:
+    """By turns, so that a kind with plain KV and with KV in fp8 is pressed in both ways."""
+    return replace(
+        PRESSURES[(list(MAKES).index(kind) + (kv_dtype == "fp8")) % 2], kv_dtype=kv_dtype
+    )
+
+
 CASES = [*((kind, "auto") for kind in MAKES), *((kind, "fp8") for kind in KV_IN_FP8)]
 
 
@@ -77,20 +82,14 @@ def test_any_reuse_gives_the_tokens_of_each_request_alone(
     MAKES[kind](tmp_path)
     model_dir = tmp_path / IN_DIRECTORY.get(kind, "")
     alone = alone_on(model_dir, bounds=replace(UNPRESSED, kv_dtype=kv_dtype))
-    wrong, hits, preemptions = 0, 0, 0
-    moved: set[tuple[str, str]] = set()
-    for seed in (7,) if kind in IN_DIRECTORY else PRESSURES:
-        mix = drawn_mix(seed)
-        engine = RealEngine(str(model_dir), replace(PRESSURES[seed], kv_dtype=kv_dtype))
+    mix = drawn_mix(SEED)
+    with closing(RealEngine(str(model_dir), pressure(kind, kv_dtype))) as engine:
         run_mix(engine, mix)
-        wrong += sum(engine.tokens(str(i)) != alone(ask) for i, ask in enumerate(mix))
+        wrong = sum(engine.tokens(str(i)) != alone(ask) for i, ask in enumerate(mix))
         stats = engine.core.stats()
-        hits += stats.windows["all"].hit_tokens
-        preemptions += stats.preemptions
-        moved |= {(way.source, way.target) for way in stats.tiers.ways if way.blocks}
         engine.expect_nothing_left()
-        engine.close()
+    moved = {(way.source, way.target) for way in stats.tiers.ways if way.blocks}
     assert wrong <= (kind in ROUNDED or kv_dtype == "fp8")
-    assert hits > 0
-    assert preemptions > 0
+    assert stats.windows["all"].hit_tokens > 0
+    assert stats.preemptions > 0
     assert {("device", "host"), ("host", "device")} <= moved

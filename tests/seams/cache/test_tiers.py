@@ -78,7 +78,7 @@ def pressed(draw: st.DrawFn) -> Bounds:
     )
 
 
-@settings(max_examples=25, derandomize=True)
+@settings(max_examples=12, derandomize=True)
 @given(bounds=pressed(), mix=st.lists(asks, min_size=3, max_size=8))
 def test_any_mix_with_a_host_tier(
     checkpoint: Checkpoint, alone: Alone, bounds: Bounds, mix: list[Ask]
@@ -91,7 +91,7 @@ def test_any_mix_with_a_host_tier(
     engine.close()
 
 
-@settings(max_examples=6, derandomize=True)
+@settings(max_examples=4, derandomize=True)
 @given(bounds=pressed(), mix=st.lists(asks, min_size=6, max_size=12))
 def test_any_mix_with_all_tiers(
     tmp_path_factory: pytest.TempPathFactory,
