@@ -87,7 +87,7 @@ def test_an_answer_under_a_schema_is_of_it_and_ends_by_itself(
 
 def test_without_the_schema_it_says_something_else(model_dir: Path) -> None:
     with running(model_dir) as engine:
-        engine.submit("free", PROMPT, wish(None), namespace=NAMESPACE)
+        engine.submit("free", PROMPT, sampling(40), namespace=NAMESPACE)
         engine.run()
         assert not bytes(one % 256 for one in engine.tokens("free")).startswith(b"{")
 
@@ -108,11 +108,11 @@ def test_what_can_only_end_ends_without_a_token_for_it(
 
 def test_what_may_go_on_goes_on_to_the_last_token(model_dir: Path) -> None:
     with running(model_dir) as engine:
-        how = wish(Grammar("regex", "(ab)+"), min_tokens=MAX_TOKENS)
+        how = sampling(80, grammar=Grammar("regex", "(ab)+"), min_tokens=80)
         engine.submit("bound", PROMPT, how, namespace=NAMESPACE)
         engine.run()
         assert engine.finished("bound").reason == "length"
-        assert text(engine, "bound") == "ab" * (MAX_TOKENS // 2)
+        assert text(engine, "bound") == "ab" * 40
 
 
 @pytest.mark.parametrize("make", [endless, deep, huge])

@@ -14,7 +14,6 @@ import pytest
 from tests.seams.structured.schemas import ALL, Schema
 from tests.seams.structured.test_chats import ENDS, asked
 
-SEEDS = (1, 2)
 CASES = {f"{kind}: {name}": one for kind, some in ALL.items() for name, one in some.items()}
 # A random model would write much white space.
 BIAS = ENDS | {str(ord(" ")): -8, str(ord("\n")): -8}
@@ -61,7 +60,7 @@ def test_each_schema_is_followed_or_refused_by_its_keyword(
     client: openai.OpenAI, jsonschema: Any
 ) -> None:
     assert len(CASES) > 110
-    jobs = [(name, seed) for name in CASES for seed in SEEDS]
+    jobs = [(name, 1 + number % 2) for number, name in enumerate(CASES)]
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda job: answer_under(client, CASES[job[0]], job[1]), jobs))
     wrong, refused = {}, dict[str, str]()
