@@ -15,7 +15,7 @@ from engine.scheduling.queue import QueueLimits
 from tests.engine.rigs.market import Market, Shopper, documents
 
 BUDGET, BATCH_SLOTS, QUANTUM = 128, 8, 128
-QUESTIONS = 10
+QUESTIONS = 6
 MAX_STEP_S = 0.15  # of `market`'s runner: more than a whole step
 
 FLOODS: dict[str, dict[str, Any]] = {

@@ -14,7 +14,7 @@ from tests.gateway.http.protocol.http_oracles import check
 from tests.gateway.http.protocol.http_seeds import SEEDS
 from tests.gateway.http.protocol.planted import PLANTED
 
-RUNS = 1_200  # inputs, however long they take on this machine
+RUNS = 400  # inputs, however long they take on this machine
 FUZZ_S, FIND_S = 150, 90  # at most; the second ends with the first find
 FOUND = 77  # libFuzzer's status when an input broke something
 
