@@ -133,7 +133,7 @@ def answers(
 
 
 @pytest.mark.parametrize("lower", [ONLY_DEVICE, WITH_HOST, WITH_DISK, ALL])
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(spy=st.integers(0, 2**32), one=st.integers(0, 2**32), another=st.integers(0, 2**32))
 def test_a_spy_is_told_the_same_whatever_others_do(
     lower: Lower, spy: int, one: int, another: int
@@ -152,10 +152,10 @@ def test_the_policy_that_learns_does_not_learn_from_one_owner_for_another(
 @pytest.mark.parametrize("lower", [ONLY_DEVICE, WITH_HOST, WITH_DISK, ALL])
 def test_the_control_where_tiers_are_shared_the_spy_is_told_different_things(lower: Lower) -> None:
     differs = 0
-    for spy in range(20):
+    for spy in range(10):
         lives = [answers(spy, other, lower, is_partitioned=False) for other in (1, 2)]
         differs += lives[0] != lives[1]
-    assert differs > 15
+    assert differs > 7
 
 
 def test_parts_are_fair_shares_and_never_more_than_the_whole() -> None:

@@ -55,7 +55,7 @@ def test_every_count_is_right_after_every_operation(
     shape: tuple[int, int, int, int, int, int, int, int],
 ) -> None:
     driver = _driver((shape[0] + 100, *shape[1:]), check_every=1)
-    driver.run(2_000)
+    driver.run(1_000)
     assert min(driver.seen[what] for what in ("hits", "refused", "moves")) > 10
 
 
@@ -66,14 +66,14 @@ def test_every_count_is_right_while_prefixes_are_marked_and_forgotten(
     seed, device, host, disk, size, longest, writes, ahead = shape
     scene = TierScene(device, size, host=host, disk=disk, max_disk_writes=writes, ahead=ahead)
     driver = TiersDriver(seed, scene, max_tokens=longest, check_every=2, marks=8.0)
-    driver.run(3_000)
+    driver.run(2_000)
     assert min(driver.seen[what] for what in ("hits", "retained", "forgotten", "moves")) > 10
 
 
 def test_with_a_constant_hash_nothing_wrong_is_ever_found() -> None:
     scene = TierScene(12, 2, host=10, disk=20, digest=ConstantDigest())
     driver = TiersDriver(9, scene, max_tokens=12, check_every=2)
-    driver.run(3_000)
+    driver.run(1_500)
     assert min(driver.seen["hits"], driver.seen["loading"], driver.seen["moves"]) > 10
 
 
