@@ -121,7 +121,7 @@ def stand_still(rank: BaseProcess) -> None:
 
 @pytest.mark.parametrize(
     ("num_ranks", "number"),
-    [(2, EXCHANGES), (3, EXCHANGES), (4, EXCHANGES), (8, EXCHANGES // 3)],  # on two cores
+    [(2, EXCHANGES), (3, EXCHANGES // 2), (4, EXCHANGES // 2), (8, EXCHANGES // 4)],
 )
 def test_all_ranks_have_what_each_sent(num_ranks: int, number: int) -> None:
     ints = ints_of(DTYPE)

@@ -197,7 +197,7 @@ KINDS = [
         (1, torch.float32),
         (2, torch.bfloat16),
         (VOCAB, torch.float32),
-        (VOCAB, HALVES[number % 2]),
+        *([(VOCAB, HALVES[number % 2])] if number % 3 == 0 else []),
     ]
 ]
 LIMITS = [(1, KEEP_ALL_P), (3, 0.5), (50, 0.9), (VOCAB - 1, 1.0), (VOCAB + 5, 1e-9), (VOCAB, 0.999)]
