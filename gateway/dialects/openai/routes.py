@@ -218,7 +218,8 @@ def _add_tokens(router: APIRouter, reader: Reader, permitted: Permitted) -> None
     @router.post("/tokenize", openapi_extra=described(Tokenized, TokenizeRequest))
     async def tokenize_prompt(request: Request, permit: PermitOf) -> Response:
         wire = await reader.read(request, permit, _TOKENIZE)
-        shown = await tokenize(wire, permit.caller, reader.admission, reader.bounds)
+        size = permit.body.size // BYTES_PER_CHARACTER
+        shown = await tokenize(wire, permit.caller, reader.admission, reader.bounds, size)
         await permit.give_back()
         return json_response(shown, limit_headers(permit.standing))
 

@@ -45,10 +45,14 @@ def tokens_in(body: Body) -> Part:
 
 
 async def tokenize(
-    wire: TokenizeRequest, caller: Caller, admission: Admission, bounds: Bounds
+    wire: TokenizeRequest, caller: Caller, admission: Admission, bounds: Bounds, size: int
 ) -> bytes:
-    """Tokenise a text or a chat as a completion request would; return JSON."""
-    prompt, salt = _prompt(wire, bounds), wire.cache_salt
+    """Tokenise a text or a chat as a completion request would; return JSON.
+
+    `size` is the work of reading the chat in `wire`, in characters to tokenise.
+    """
+    prompt = await admission.off_the_loop(caller, _prompt(wire, bounds), size)
+    salt = wire.cache_salt
     special, with_strings = wire.add_special_tokens, wire.return_token_strs is True
     del wire
     context = (await admission.engine()).max_model_len
@@ -107,7 +111,8 @@ def _detokenized(raw: msgspec.Raw, tokenizer: Tokenizer, welcome: Welcome) -> St
     return msgspec.json.encode(Detokenized(text))
 
 
-def _prompt(wire: TokenizeRequest, bounds: Bounds) -> Prompt:
+def _prompt(wire: TokenizeRequest, bounds: Bounds) -> Steps[Prompt]:
+    yield from ()
     if (wire.prompt is None) == (wire.messages is None):
         raise BadRequest("give either `prompt` or `messages`", param="prompt")
     if wire.messages is not None:
