@@ -5,6 +5,7 @@ Knows: events. Does not know: how turns are remembered (`gateway/prompts/verbati
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -17,7 +18,7 @@ Remember = Callable[[Sequence[Piece], Sequence[int]], None]
 @dataclass(slots=True)
 class _Turn:
     pieces: list[Piece] = field(default_factory=list)
-    token_ids: list[int] = field(default_factory=list)
+    token_ids: array[int] = field(default_factory=lambda: array("i"))  # 4 bytes a token, not 36
 
 
 class TurnRecorder:
@@ -40,7 +41,7 @@ class TurnRecorder:
         if event.is_restart:
             self._turns.pop(event.index, None)
         turn = self._turns.setdefault(event.index, _Turn())
-        turn.token_ids += event.token_ids
+        turn.token_ids.extend(event.token_ids)
         if event.pieces is not None:
             turn.pieces += event.pieces
         elif event.text:
