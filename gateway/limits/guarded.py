@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
@@ -22,11 +22,11 @@ from gateway.errors import Unavailable
 from gateway.limits.limiter import Amount, Demand, Granted, Hold, Verdict
 from gateway.limits.memory import MemoryLimiter
 from gateway.limits.redis import Owed, RedisLimiter, as_begun
+from gateway.limits.unpaid import Unpaid
 from gateway.state.redis.link import NoAnswer
 from gateway.tenant_limits import Limits
 
 _STAND_IN = "stand-in"  # the epoch of the local limiter's holds
-_MAX_UNSETTLED = 10_000
 _MAX_DEBTS = 64  # debts of a tenant, each under a name
 
 
@@ -52,7 +52,7 @@ class GuardedLimiter:
         self._replicas = replicas
         self._alone = alone or MemoryLimiter()
         self._owed: defaultdict[str, list[Owed]] = defaultdict(list)  # only the last debt is unsent
-        self._uncharged: deque[_Uncharged] = deque(maxlen=_MAX_UNSETTLED)
+        self._uncharged = Unpaid[_Uncharged]()
         self._catching_up: asyncio.Task[None] | None = None
 
     async def reserve(self, demand: Demand) -> Verdict:

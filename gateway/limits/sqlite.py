@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -33,6 +32,7 @@ from gateway.limits.holds import Held
 from gateway.limits.limiter import Amount, Hold
 from gateway.limits.memory import AccountLimiter
 from gateway.limits.token_bucket import Account, Moment, Sums
+from gateway.limits.unpaid import Unpaid
 from gateway.state.identity import ExpectedState
 from gateway.state.reserved_room import ReservedRoom
 from gateway.state.sqlite.database import DatabaseFile
@@ -43,7 +43,6 @@ T = TypeVar("T")
 _OPENING_S = 5.0  # for other workers' transactions to end
 _PATIENCE_S = 1.0
 _RETRY_S = 0.002  # another worker's transaction takes a tenth of this
-_MAX_OWED = 10_000  # charges that could not be written yet
 _PAID_AT_ONCE = 100
 _SCHEMA = "CREATE TABLE IF NOT EXISTS accounts (tenant TEXT PRIMARY KEY NOT NULL, account BLOB)"
 
@@ -71,7 +70,7 @@ class SqliteLimiter(AccountLimiter):
         with suppress(StateLost):
             self.file.run(lambda connection: connection.execute("PRAGMA busy_timeout = 0"))
         self._turn = asyncio.Lock()
-        self._owed: deque[tuple[Hold, Amount]] = deque(maxlen=_MAX_OWED)
+        self._owed = Unpaid[tuple[Hold, Amount]]()
 
     async def charge(self, hold: Hold, used: Amount) -> None:
         """Release the hold and charge its use; later, if the file cannot be written now."""

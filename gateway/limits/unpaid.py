@@ -1,0 +1,37 @@
+"""The charges that could not be written yet: bounded, and what is lost is said."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TypeVar
+
+MOST = 10_000  # charges that wait
+
+T = TypeVar("T")
+
+_LOG = logging.getLogger(__name__)
+
+
+class Unpaid(deque[T]):
+    """A queue of charges, which loses the charge at its other end when it is full."""
+
+    def __init__(self, most: int = MOST) -> None:
+        super().__init__(maxlen=most)
+        self.lost = 0
+
+    def append(self, one: T, /) -> None:
+        """Add a charge as the last; the first is lost if there is no place."""
+        self._make_place()
+        super().append(one)
+
+    def appendleft(self, one: T, /) -> None:
+        """Put a charge back as the first; the last is lost if there is no place."""
+        self._make_place()
+        super().appendleft(one)
+
+    def _make_place(self) -> None:
+        if len(self) == self.maxlen:
+            self.lost += 1
+            if self.lost.bit_count() == 1:  # the first, and each time that they have doubled
+                _LOG.error("charges that could not be written are lost: %d so far", self.lost)
