@@ -19,6 +19,7 @@ from prefix_cache.names import PolicyName
 SettleName = Literal["at-once", "in-time"]
 
 replica_field = partial(field, panel="Replicas")
+drafts_field = partial(field, panel="Drafts")
 output_field = partial(field, panel="Output")
 
 
@@ -116,6 +117,21 @@ class SimulatedReplicaFlags:
     max_step_ms: float = replica_field(
         60.0, "Milliseconds of a step that also decodes, about.", min=1.0
     )
+
+
+@dataclass(frozen=True, slots=True)
+class DraftFlags:
+    """The flags for texts that are replayed through the drafters."""
+
+    drafts: Path | None = drafts_field(
+        None,
+        "Replay these texts in place of a trace: how many of their tokens would be drafted and "
+        "accepted.",
+    )
+    tokenizer: Path | None = drafts_field(
+        None, "A tokenizer.json, or its directory. [dim]\\[the embedded model's][/dim]"
+    )
+    runs: int = drafts_field(1, "Replays of all texts, one after the other in one cache.", min=1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
+from functools import partial
+from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +18,10 @@ from cli.load.requests.trace import BlockTrace, among_tenants, faster, read_trac
 from cli.output import print_result
 from cli.plan.machine import MachineModel, ModelShape
 from cli.progress import Advance, progress_bar
+from cli.simulation.drafted_texts import read_texts
+from cli.simulation.drafts import replay_drafts, show_drafts
 from cli.simulation.options import (
+    DraftFlags,
     MachineFlags,
     OutputFlags,
     ShapeFlags,
@@ -53,13 +58,16 @@ UNITS = {"": 1, "k": 1_000, "m": 1_000_000}
 
 
 def simulate(
-    trace: Annotated[Path, typer.Argument(help="A file with one JSON object a line.")],
     tiers: TierTokenFlags,
     tenancy: TenancyFlags,
     replicas: SimulatedReplicaFlags,
     shape: ShapeFlags,
     machine: MachineFlags,
+    drafts: DraftFlags,
     output: OutputFlags,
+    trace: Annotated[
+        Path | None, typer.Argument(help="A file with one JSON object a line.")
+    ] = None,
 ) -> None:
     """Replay a request trace through the cache's own code; report hit rates and estimated TTFT.
 
@@ -75,7 +83,19 @@ def simulate(
     times and gaps between tokens are estimated. With fetching and prompts on engines of their own:
 
         ratoon simulate chat.jsonl --replicas 8 --fetch-gb-s 20 --prefill-replicas 2 --speed 10
+
+    With --drafts texts are replayed through the drafters alone. A line of the file is {"prompt":
+    text or token ids, "answer": the same}, optionally with "tenant":
+
+        ratoon simulate --drafts edits.jsonl --tokenizer /models/Qwen3-8B --runs 2
     """
+    if drafts.drafts is not None:
+        if trace is not None:
+            raise BadSetting("TRACE", "texts are replayed in place of a trace; see --drafts")
+        _by_draft(drafts.drafts, drafts, tiers.device_tokens, shape, machine, as_json=output.json)
+        return
+    if trace is None:
+        raise BadSetting("TRACE", "name a trace, or texts with --drafts")
     read = faster(read_trace(trace, tiers.block_size), replicas.speed)
     if tenancy.tenants:
         read = among_tenants(read, tenancy.tenants, tenancy.tenant_sizes)
@@ -102,6 +122,22 @@ def simulate(
         write_chart(output.plot, draw(curves, f"{trace.name}: hit rate against size"))
     report = make_report(run, shape, machine, curves[tiers.policy])
     print_result(report, show, as_json=output.json)
+
+
+def _by_draft(
+    file: Path,
+    flags: DraftFlags,
+    device_tokens: int,
+    shape: ModelShape,
+    machine: MachineModel,
+    *,
+    as_json: bool,
+) -> None:
+    """Report on a replay of texts through the drafters."""
+    tokenizer = flags.tokenizer or Path(str(files("handbook") / "model"))
+    texts = read_texts(file, tokenizer)
+    reports = replay_drafts(texts, flags.runs, device_tokens, shape, machine)
+    print_result(reports, partial(show_drafts, file), as_json=as_json)
 
 
 def _by_router(

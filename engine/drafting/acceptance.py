@@ -33,7 +33,7 @@ class Acceptance:
 
     def learn(self, accepted: int, *, is_rejected: bool) -> None:
         """Learn that so many leading tokens were right, and whether the next one was wrong."""
-        kept = KEPT ** (accepted + is_rejected)
+        kept: float = KEPT ** (accepted + is_rejected)
         self.accepted = self.accepted * kept + accepted
         self.rejected = self.rejected * kept + is_rejected
 

@@ -20,7 +20,8 @@ from engine.drafting.draft import Draft, Drafter, DraftSource
 from engine.drafting.lengths import MOST_DRAFTS, Payoff
 from engine.sequences.sequence import Sequence
 
-PATIENCE = 12  # tokens in a row without a right guess, before a row is looked at less often
+PATIENCE = 24  # tokens without a right guess, before a row is looked at less often
+OUTWEIGHS = 4  # wrong or missing guesses of a token that a right one makes up for
 LONGEST_REST = 16  # tokens between two looks at it
 GOOD = 0.5  # acceptance of a source with which no other one is asked
 
@@ -33,7 +34,7 @@ class DraftedRow:
     known: int = 0  # tokens of the sequence when it was last looked at; 0: never
     guess: Draft | None = None  # what was expected to follow them
     acceptances: dict[DraftSource, Acceptance] = field(default_factory=dict)
-    missed: int = 0  # tokens since the last right guess
+    missed: int = 0  # tokens without a right guess
     rests_until: int = 0  # number of tokens up to which it is not looked at
 
     def acceptance(self, source: DraftSource) -> Acceptance:
@@ -58,16 +59,14 @@ class DraftedRow:
 
     def _learn(self, token_ids: list[int]) -> None:
         """Compare new tokens with the guess."""
-        right = 0
-        if self.guess is not None:
-            for token_id, guessed in zip(token_ids, self.guess.token_ids, strict=False):
-                if token_id != guessed:
-                    break
+        right, guess = 0, self.guess
+        if guess is not None:
+            guessed = guess.token_ids[: len(token_ids)]
+            while right < len(guessed) and guessed[right] == token_ids[right]:
                 right += 1
-            is_rejected = right < min(len(token_ids), len(self.guess.token_ids))
-            self.acceptance(self.guess.source).learn(right, is_rejected=is_rejected)
+            self.acceptance(guess.source).learn(right, is_rejected=right < len(guessed))
         if right:
-            self.missed = self.rests_until = 0
+            self.missed, self.rests_until = max(self.missed - OUTWEIGHS * right, 0), 0
         else:
             self.missed += len(token_ids)
 
@@ -93,19 +92,24 @@ class ChosenDrafts:
         self._drafters = list(drafters)
         self._payoff = payoff
         self._rows: dict[Sequence, DraftedRow] = {}
+        self._has_paid = False  # whether the last step that was decided here has drafts
 
     def is_worth_waiting(self, decodes: list[Sequence]) -> bool:
+        if self._has_paid:
+            return True
         if not self._payoff.can_pay(len(decodes)):
             return False
         pending = max(sequence.num_pending for sequence in decodes)
         return any(length for _, _, length in self._chosen(decodes, pending))
 
     def propose(self, decodes: list[Sequence]) -> dict[Sequence, Draft]:
-        return {
+        drafts = {
             sequence: Draft(guess.token_ids[:length], guess.source)
             for sequence, guess, length in self._chosen(decodes, 0)
             if length
         }
+        self._has_paid = bool(drafts)
+        return drafts
 
     def settled(self, sequence: Sequence, draft: Draft, accepted: int) -> None:
         """Learn nothing here: the sequence's next tokens show it (`DraftedRow.look`)."""
@@ -125,6 +129,8 @@ class ChosenDrafts:
             row = self._rows.get(sequence)
             if row is None:
                 row = self._rows[sequence] = DraftedRow(self._drafters)
+            elif row.known < sequence.num_tokens < row.rests_until:
+                continue
             guess = row.look(sequence)
             if guess is not None:
                 most = min(len(guess.token_ids), len(sequence.tokens) - row.known - 1)

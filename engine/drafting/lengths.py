@@ -12,14 +12,14 @@ Knows: probabilities, predicted seconds. Does not know: sequences, tokens.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
 StepSeconds = Callable[[int], float | None]  # rows of one token -> seconds; 0 or None: unknown
 
 MOST_DRAFTS = 16  # tokens of one row
-THRESHOLDS = np.array([0.85, 0.7, 0.55, 0.42, 0.3, 0.2, 0.12, 0.06])[:, None]
+THRESHOLDS = (0.85, 0.7, 0.55, 0.42, 0.3, 0.2, 0.12, 0.06)
+LEVELS = 64  # of acceptances, which are rounded
 GAIN = 1.02  # drafts must yield so many times the tokens a second: predictions are not exact
 UNKNOWN_ROWS = 64  # cost of a step of unknown time, whatever is in it, in rows
 ASKED_AGAIN = 256  # decisions after which seconds are predicted anew
@@ -30,18 +30,26 @@ def no_seconds() -> float:
     return 0.0
 
 
-@dataclass(slots=True)
 class Payoff:
-    """Choice of the lengths of a step's drafts.
+    """Choice of the lengths of a step's drafts."""
 
-    `step_seconds` predicts a step of so many decode rows; `host_seconds` is what a step takes
-    longer because it is decided only after the step before it has been settled.
-    """
+    def __init__(
+        self, step_seconds: StepSeconds, host_seconds: Callable[[], float] = no_seconds
+    ) -> None:
+        """Predict steps of so many decode rows by `step_seconds`.
 
-    step_seconds: StepSeconds
-    host_seconds: Callable[[], float] = no_seconds
-    _predicted: dict[int, float] = field(default_factory=dict)
-    _decisions: int = 0
+        `host_seconds` is what a step takes longer because it is decided only after the step before
+        it has been settled.
+        """
+        self._step_seconds, self._host_seconds = step_seconds, host_seconds
+        self._predicted: dict[int, float] = {}
+        self._decisions = 0
+        # (levels, tokens) probabilities that so many tokens are all accepted
+        levels = (np.arange(LEVELS)[:, None] + 0.5) / LEVELS
+        chances = levels ** np.arange(1, 2 * MOST_DRAFTS + 1)
+        # (thresholds, levels) longest drafts; (levels, tokens + 1) accepted tokens, expected
+        self._longest = np.array([(chances >= least).sum(axis=1) for least in THRESHOLDS])
+        self._gains = np.pad(np.cumsum(chances, axis=1), ((0, 0), (1, 0)))
 
     def can_pay(self, rows: int) -> bool:
         """Return whether drafts of `rows` rows would pay if each token were accepted."""
@@ -58,21 +66,21 @@ class Payoff:
         if not chances:
             return []
         self._decisions += 1
-        accepted, most = np.array(chances).T
-        most = np.clip(most - pending, 0, MOST_DRAFTS)
-        logs = np.log(accepted)
-        lengths = np.clip(np.floor(np.log(THRESHOLDS) / logs) - pending, 0, most)
-        first = accepted ** (pending + 1) / (1 - accepted)
-        gains = (first * (1 - np.exp(lengths * logs))).sum(axis=1)  # accepted tokens of each row
-        drafted = lengths.sum(axis=1)
+        accepted, most = zip(*chances, strict=True)
+        levels = (np.array(accepted) * LEVELS).astype(np.intp)
+        room = np.maximum(np.minimum(np.array(most) - pending, MOST_DRAFTS), 0)
+        pending = min(pending, MOST_DRAFTS)
+        lengths = np.minimum(np.maximum(self._longest[:, levels] - pending, 0), room)
+        gains = self._gains[levels, lengths + pending] - self._gains[levels, pending]
+        drafted, gained = lengths.sum(axis=1).tolist(), gains.sum(axis=1).tolist()
         speeds = [
-            self._speed(rows, int(tokens), gain)
-            for tokens, gain in zip(drafted.tolist(), gains.tolist(), strict=True)
+            self._speed(rows, tokens, gain)
+            for tokens, gain in zip(drafted, gained, strict=True)
         ]
         fastest = max(speeds)
         if fastest <= GAIN:
             return [0] * len(chances)
-        chosen: list[int] = lengths[speeds.index(fastest)].astype(int).tolist()
+        chosen: list[int] = lengths[speeds.index(fastest)].tolist()
         return chosen
 
     def _speed(self, rows: int, drafted: int, accepted: float) -> float:
@@ -83,7 +91,7 @@ class Payoff:
         if plain is None or longer is None:
             plain, longer = UNKNOWN_ROWS + rows, UNKNOWN_ROWS + rows + drafted
         else:
-            longer += self.host_seconds()
+            longer += self._host_seconds()
         return (rows + accepted) / rows * plain / longer
 
     def _seconds(self, rows: int) -> float | None:
@@ -92,7 +100,7 @@ class Payoff:
             self._decisions = 0
         seconds = self._predicted.get(rows)
         if seconds is None:
-            seconds = self.step_seconds(rows) or None
+            seconds = self._step_seconds(rows) or None
             if seconds is not None:
                 self._predicted[rows] = seconds
         return seconds
