@@ -18,7 +18,7 @@ LOADS = (1, 8, 32)  # texts at once
 
 @dataclass(frozen=True, slots=True)
 class SourceReport:
-    """What came of one source's drafts; the rate is accepted / drafted tokens."""
+    """Drafts of one source; the rate is accepted / drafted tokens."""
 
     drafts: int
     drafted: int
@@ -28,7 +28,7 @@ class SourceReport:
 
 
 @dataclass(frozen=True, slots=True)
-class LoadReport:
+class DraftedLoad:
     """A replay with so many texts at once, in one of several runs over all texts."""
 
     rows: int
@@ -47,7 +47,7 @@ def replay_drafts(
     device_tokens: int,
     shape: ModelShape,
     machine: MachineModel,
-) -> list[LoadReport]:
+) -> list[DraftedLoad]:
     """Replay the texts with each load, `runs` times one after the other; raise BadSetting.
 
     Each load begins with an empty cache. Reads of KV are left out of a step's seconds.
@@ -63,7 +63,7 @@ def replay_drafts(
     return reports
 
 
-def show_drafts(file: Path, reports: Sequence[LoadReport]) -> None:
+def show_drafts(file: Path, reports: Sequence[DraftedLoad]) -> None:
     """Print a row for each load and source."""
     heads = ("rows", "run", "source", "drafted", "accepted", "rate", "length", "a step", "speed")
     cells = list[tuple[object, ...]]()
@@ -79,7 +79,7 @@ def show_drafts(file: Path, reports: Sequence[LoadReport]) -> None:
     print_table(f"{file.name}: drafted and accepted tokens", heads, cells)
 
 
-def _sum(report: LoadReport, name: str) -> int:
+def _sum(report: DraftedLoad, name: str) -> int:
     return sum(getattr(source, name) for source in report.sources.values())
 
 
@@ -87,7 +87,7 @@ def _step_seconds(shape: ModelShape, machine: MachineModel, rows: int) -> float:
     return machine.step_seconds(shape, rows, 0.0)
 
 
-def _report(counts: LoadCounts, run: int) -> LoadReport:
+def _report(counts: LoadCounts, run: int) -> DraftedLoad:
     sources = {
         name: SourceReport(
             one.drafts,
@@ -100,7 +100,7 @@ def _report(counts: LoadCounts, run: int) -> LoadReport:
     }
     drafted = sum(one.drafted for one in sources.values())
     accepted = sum(one.accepted for one in sources.values())
-    return LoadReport(
+    return DraftedLoad(
         rows=counts.rows,
         run=run,
         tokens=counts.tokens,

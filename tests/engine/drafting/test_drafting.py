@@ -141,7 +141,7 @@ def test_a_row_without_guesses_is_looked_at_less_often() -> None:
     for token_id in range(1000):
         assert drafting.propose([sequence]) == {}
         give(sequence, token_id)
-    assert silent.asked < PATIENCE + 1000 / LONGEST_REST * 1.5
+    assert silent.asked < PATIENCE + 2 * 1000 / LONGEST_REST
     often, other = Oracle(list(range(1000)), 0.0), row([1], 2000)
     drafting = ChosenDrafts([often], Payoff(steep))
     for token_id in range(1000):
