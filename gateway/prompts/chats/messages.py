@@ -8,7 +8,7 @@ came with the request: a control token in it is plain text, whichever part it is
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -106,6 +106,29 @@ def _short(call_id: str) -> str:
     if len(call_id) == _SHORT and call_id.isascii() and call_id.isalnum():
         return call_id
     return hashlib.blake2b(call_id.encode()).hexdigest()[:_SHORT]
+
+
+def with_numbered_ids(messages: Iterable[Message], *, in_turns: bool) -> Iterator[Message]:
+    """Give calls the ids `functions.NAME:NUMBER`, and results the ids of their calls.
+
+    Calls are counted in the chat, or with `in_turns` in each message.
+    """
+    ids: dict[str | None, str] = {}
+    number = 0
+    for message in messages:
+        number = 0 if in_turns else number
+        parts: list[Part] = []
+        for part in message.parts:
+            match part:
+                case ToolCall(name, arguments, call_id):
+                    ids[call_id] = f"functions.{name}:{number}"
+                    parts.append(ToolCall(name, arguments, ids[call_id]))
+                    number += 1
+                case ToolResult(text, call_id):
+                    parts.append(ToolResult(text, ids.get(call_id, call_id)))
+                case _:
+                    parts.append(part)
+        yield replace(message, parts=tuple(parts))
 
 
 def stored_message(form: Mapping[str, Any]) -> Message:

@@ -44,3 +44,5 @@ class TemplateTraits(Struct, frozen=True):
     completed_tools: Literal["as_sent", "described", "whole"] = "as_sent"
     shows_call_ids: bool = False  # each result names its call, so results may come in any order
     short_ids: bool = False  # call ids must have nine letters or digits
+    # Call ids must be `functions.NAME:NUMBER`, counted in the chat or in each turn.
+    numbered_ids: Literal["no", "chat", "turn"] = "no"

@@ -25,6 +25,7 @@ from gateway.prompts.chats.messages import (
     Text,
     ToolCall,
     ToolResult,
+    with_numbered_ids,
     with_short_ids,
 )
 from gateway.prompts.chats.traits import TemplateTraits
@@ -36,6 +37,8 @@ def fitted(messages: Sequence[Message], traits: TemplateTraits) -> list[Message]
     """Fit the chat to a template with these traits."""
     if traits.short_ids:
         messages = [with_short_ids(message) for message in messages]
+    if traits.numbered_ids != "no":
+        messages = [*with_numbered_ids(messages, in_turns=traits.numbered_ids == "turn")]
     for fit in (_systems, _calls, _rows):
         messages = list(fit(messages, traits))
     return list(messages)

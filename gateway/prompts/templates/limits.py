@@ -61,6 +61,8 @@ _OF_TRAITS: tuple[tuple[str, Any, Limit], ...] = (
     ("results", False, Limit("results of calls", "rendered as a user's turn")),
     ("user_after_result", False, Limit("a user's turn after a result", "joined to the result")),
     ("short_ids", True, Limit("ids of calls but nine letters or digits", "replaced by such")),
+    ("numbered_ids", "chat", Limit("ids of calls without a name and number", "replaced by such")),
+    ("numbered_ids", "turn", Limit("ids of calls without a name and number", "replaced by such")),
     (
         "completed_tools",
         "described",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, get_args, get_type_hints
+from typing import Any, Literal, get_args, get_type_hints
 
 from msgspec.structs import replace
 
@@ -105,6 +105,7 @@ def find_traits(template: CompiledTemplate) -> TemplateTraits:
     completed = get_args(get_type_hints(TemplateTraits)["completed_tools"])
     tried = [replace(traits, completed_tools=one) for one in completed]
     traits = next((one for one in tried if probe.shows_tools(one)), traits)
+    traits = replace(traits, numbered_ids=probe.numbers_of_calls(traits))
     short = _NO_LONG_IDS in template.source or not probe.takes_long_ids(traits)
     return replace(traits, short_ids=short, shows_call_ids=probe.shows_ids(traits))
 
@@ -155,6 +156,22 @@ class _Probe:
         text = self._text(said, traits, ONE_TOOL)
         ids = [part.id for message in said for part in message.parts if isinstance(part, ToolCall)]
         return all(text.count(one or "") > 1 for one in ids)
+
+    def numbers_of_calls(self, traits: TemplateTraits) -> Literal["no", "chat", "turn"]:
+        """Tell whether calls are named by ids with numbers, as Kimi's templates name them.
+
+        These write such ids themselves, or show nothing of a call but its id and arguments.
+        """
+        name = ONE_TOOL[0]["function"]["name"]
+        asked, called = (self._text(chat_of(one), traits, ONE_TOOL) for one in ("u", "u ac"))
+        writes_ids = f"functions.{name}:0" in called
+        is_named = called.count(name) > asked.count(name)
+        if not writes_ids and (is_named or not is_whole(called, fitted(chat_of("u ac"), traits))):
+            return "no"
+        numbered = replace(traits, numbered_ids="chat")
+        later = self._text(chat_of("u ac t ac t"), numbered, ONE_TOOL)
+        shown = later.count(f"functions.{name}:1")
+        return "chat" if shown > 1 or not writes_ids else "turn"
 
     def _text(
         self, messages: Sequence[Message], traits: TemplateTraits, tools: Sequence[Tool] | None
