@@ -177,7 +177,7 @@ FAMILIES: tuple[Family, ...] = (
     _llama(
         "nemotron-70b", Ollama("nemotron:70b"), tools="llama3_json", special=("<|python_tag|>",)
     ),
-    _llama("cogito", Ollama("cogito:3b")),
+    _llama("cogito", Ollama("cogito:3b"), tools="llama3_json", special=("<|python_tag|>",)),
     _llama("hermes3", Ollama("hermes3:70b"), **_HERMES),
     _llama("dolphin-llama3", Ollama("dolphin-llama3:8b"), ends=("<|im_end|>",)),
     _llama("tulu3", Ollama("tulu3:70b"), ends=("<|end_of_text|>",)),
