@@ -27,6 +27,9 @@ FLOW_BYTES = 256 << 20
 ALL_BYTES = 1 << 30
 GROWTH_BYTES_PER_S = 100e6
 MASK_S = 0.1  # processor seconds for one mask; usual are 20 to 100 us
+# Processor seconds after which no further mask after a draft is begun. A row's masks then take
+# little longer than its first, as without drafts.
+AHEAD_S = 0.001
 
 
 def parser_limits() -> LLParserLimits:

@@ -3,10 +3,10 @@
 A constraint is handed to a thread and back by its `is_busy`. A mask cannot be interrupted: one that
 takes long keeps its thread until it is made, and whoever asked for it goes on without it.
 
-A thread that is free takes one mask, of the flow with the fewest threads at work, in turns; several
-where no other flow waits. No flow has all threads. So however slow a flow's masks are, another flow
-waits for none of them as long as a thread is free, and else for at most the one that each thread is
-making.
+A thread that is free takes one sequence's masks, of the flow with the fewest threads at work, in
+turns; several where no other flow waits. No flow has all threads. So however slow a flow's masks
+are, another flow waits for none of them as long as a thread is free, and else for at most those
+that each thread is making.
 
 Most masks take less than to wake a thread or to take turns, so few threads are woken at first.
 
@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from engine.grammars.limits import COMPILE_STACK_BYTES
-from engine.sequences.token_constraint import TokenConstraint
+from engine.sequences.token_constraint import WantedMasks
 
 MOST_THREADS = 8
 WOKEN = 2  # threads woken at once; waking one takes longer than most masks
@@ -49,7 +49,7 @@ class MaskBatch:
         self.made.wait(max(seconds - HELP_S, 0.0))
 
 
-_Asked: TypeAlias = tuple[TokenConstraint, MaskBatch]
+_Asked: TypeAlias = tuple[WantedMasks, MaskBatch]
 
 
 class MaskThreads:
@@ -65,19 +65,19 @@ class MaskThreads:
         self._at_work: Counter[str] = Counter()  # number of busy threads by flow
         self._is_closed = False
 
-    def make(self, constraints: Iterable[TokenConstraint]) -> MaskBatch:
-        """Start to make the masks of constraints that are not busy; return without waiting.
+    def make(self, wanted: Iterable[WantedMasks]) -> MaskBatch:
+        """Start to make masks of constraints that are not busy; return without waiting.
 
         One that is busy already is part of the batch in which it was asked for first.
         """
-        asked = [one for one in constraints if not one.is_busy]
+        asked = [one for one in wanted if not one.constraint.is_busy]
         batch = MaskBatch(len(asked), self._wake_all)
         if asked and not self._threads:
             self._start()
         with self._changed:
             for one in asked:
-                one.is_busy = True
-                self._waiting.setdefault(one.flow, deque()).append((one, batch))
+                one.constraint.is_busy = True
+                self._waiting.setdefault(one.constraint.flow, deque()).append((one, batch))
             self._changed.notify(min(len(asked), WOKEN))
         return batch
 
@@ -117,10 +117,10 @@ class MaskThreads:
                     break
             self._give_back(flow)
 
-    def _make(self, constraint: TokenConstraint, batch: MaskBatch) -> None:
+    def _make(self, wanted: WantedMasks, batch: MaskBatch) -> None:
         with suppress(Exception):  # the error is raised again where the mask is used
-            constraint.allowed()
-        constraint.is_busy = False
+            wanted.constraint.allowed_after(wanted.drafts)
+        wanted.constraint.is_busy = False
         with batch.lock:
             batch.left -= 1
         if not batch.left:

@@ -4,7 +4,8 @@
     device  |  forward, sampling n ...| forward n+1 ....................| sampling n+1 | ...
 
 Masks are waited for while the device computes, and hardly longer: a row whose mask is not there is
-left out, so that it holds up nobody else. It samples in a later step.
+left out, so that it holds up nobody else. It samples in a later step. A row that verifies drafts
+samples as far as it has masks.
 
 Knows: which rows have masks, and which are left out. Does not know: how masks are made
 (`engine.grammars`), how long the device computes (`launches.py`), or what being left out means for
@@ -13,8 +14,11 @@ a sequence (`settle`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import repeat
+
 from engine.scheduling.step_builder import Scheduled, ScheduledRow, unsent
-from engine.sequences.token_constraint import Making, MaskMaker
+from engine.sequences.token_constraint import Drafts, Making, MaskMaker, WantedMasks
 from engine.step import Bitmask, Forward, Launched, Sampled
 
 LOST_STEPS = 2  # steps lost by a left-out row: it has no row in the next one, then the same again
@@ -33,12 +37,16 @@ class MaskedStep:
         self._making: Making | None = None
         self._launched: Launched | None = None
         self._left_out: frozenset[ScheduledRow] = frozenset()
+        self._num_masks: dict[ScheduledRow, int] = {}
         self.is_held = False  # True if all rows waited for late masks
 
     def ask(self) -> None:
         """Start to make the masks, once the samples of the step before are settled."""
-        alive = [row.sequence.constraint for row in self._masked if not row.is_over]
-        lacking = [one for one in alive if one is not None and not one.has_mask]
+        lacking = list[WantedMasks]()
+        for row in self._masked:
+            constraint = row.sequence.constraint
+            if not (row.is_over or constraint is None or constraint.has_mask):
+                lacking.append(WantedMasks(constraint, _drafts(row)))
         self._making = self._masks.make(lacking)
 
     def sample(self, spare_s: float, step_s: float) -> frozenset[ScheduledRow]:
@@ -58,9 +66,13 @@ class MaskedStep:
             part = LOST_STEPS * len(left_out) / len(self._scheduled.rows)
             self._making.wait(min(part, LONGEST_PART) * step_s)
             left_out = self._late()
-        allowed = [None if row in left_out else _mask(row) for row in self._masked]
+        allowed, num_masks = list[Bitmask | None](), dict[ScheduledRow, int]()
+        for row in self._masked:
+            made = () if row in left_out else _masks(row)
+            num_masks[row] = len(made)
+            allowed += [*made, *repeat(None, row.num_samples - len(made))]
         self._launched = self._forward.sample(allowed)
-        self._left_out = left_out
+        self._left_out, self._num_masks = left_out, num_masks
         return left_out
 
     def _late(self) -> frozenset[ScheduledRow]:
@@ -80,17 +92,22 @@ class MaskedStep:
         return self._left_out, self._masked[-1]
 
     def collect(self) -> list[Sampled]:
-        """Wait for the step; rows without a sample get `LEFT_OUT`."""
+        """Wait for the step; rows get `LEFT_OUT` in place of samples without a mask."""
         assert self._launched is not None
         sampled = iter(self._launched.collect())
         values = list[Sampled]()
         for row in self._scheduled.rows:
-            for _ in range(row.num_samples):
+            most = 0 if row in self._left_out else self._num_masks.get(row, row.num_samples)
+            for number in range(row.num_samples):
                 value = next(sampled, LEFT_OUT)
-                values.append(LEFT_OUT if row in self._left_out else value)
+                values.append(value if number < most else LEFT_OUT)
         return values
 
 
-def _mask(row: ScheduledRow) -> Bitmask | None:
+def _drafts(row: ScheduledRow) -> Drafts:
+    return () if row.draft is None else row.draft.token_ids
+
+
+def _masks(row: ScheduledRow) -> Sequence[Bitmask]:
     constraint = row.sequence.constraint
-    return None if row.is_over or constraint is None else constraint.allowed()
+    return () if row.is_over or constraint is None else constraint.allowed_after(_drafts(row))

@@ -18,7 +18,7 @@ and where the end of a sequence is decided:
     engine at fault                                                    -> Failed(EngineFailure)
 
 A row that did not have its mask in time is left out of the sampling: its sequence goes on as if the
-row's last token had not been computed.
+row's last token had not been computed. So are samples after drafts that have none.
 
 A sequence may end while the next step runs with a row of it. Nothing of that row is applied
 (`ScheduledRow.is_over`).
@@ -177,7 +177,8 @@ class Settler:
         """Settle a row of several tokens like one row for each value, up to the sequence's end.
 
         Or up to a value that is not the token that the row was given there: the next ones follow
-        from that. What was computed of the rest is computed again.
+        from that; or that was left out, for lack of a mask. What was computed of the rest is
+        computed again.
         """
         sequence, draft = row.sequence, row.draft
         assert draft is not None
@@ -185,6 +186,8 @@ class Settler:
         self._count(sequence, draft.source, drafted=len(draft.token_ids))
         replies: list[AddressedEvent] = []
         for value, token_id in zip(values, (*draft.token_ids, None), strict=True):
+            if value.is_left_out:
+                break
             if value.token_id is None:
                 return [*join_tokens(replies), self._fail_sampling(sequence, value, now)]
             end += 1

@@ -91,10 +91,8 @@ def row_of(sequence: Sequence, num_new: int, start: int | None = None) -> Schedu
 def verify_row(sequence: Sequence, draft: Draft) -> ScheduledRow:
     """Make a row of the sequence's last token and a draft, which is written after it in `tokens`.
 
-    A token is sampled after each. Raises RuntimeError where that depends on the values before.
+    A token is sampled after each.
     """
-    if sequence.constraint is not None or is_penalised(sequence.sampling):
-        raise RuntimeError("a row with penalties or a constraint samples several tokens")
     known, start = sequence.num_tokens, sequence.num_computed
     end = known + len(draft.token_ids)
     sequence.tokens[known:end] = draft.token_ids

@@ -4,16 +4,21 @@ The answer depends on the tokens so far. So a step is launched without it, the v
 before are settled, and the masks are made (`MaskMaker`) while the device computes; then the
 sampling is launched (`engine.in_flight.masked_step`). Until its constraint is ready, a sequence
 waits in the queue, without blocks.
+
+A row that verifies drafts needs a mask after each. Masks that are missing cost it only what is
+drafted after them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from engine.errors import EngineError, InvalidGrammar
 from engine.link.messages import SamplingParams
 from engine.step import Bitmask as Bitmask
+
+Drafts = tuple[int, ...]  # tokens that may follow those so far
 
 
 class TokenConstraint(Protocol):
@@ -53,9 +58,30 @@ class TokenConstraint(Protocol):
         """
         ...
 
+    def allowed_after(self, drafts: Drafts) -> tuple[Bitmask, ...]:
+        """Return the masks of the next token, and of those after 1, 2... of `drafts`.
+
+        Changes no state; valid until `advance`. Where masks were made since the last `advance`,
+        those that fit are returned: at least the first. None follows a draft that its mask does not
+        allow, or at which the constraint is over; or one that would take too long.
+        """
+        del drafts
+        return (self.allowed(),)
+
+    def forced(self) -> Drafts:
+        """Return next tokens that are the only ones allowed, as far as that is seen at once."""
+        return ()
+
     def advance(self, token_id: int) -> None:
         """Advance by an allowed token of the sequence."""
         ...
+
+
+class WantedMasks(NamedTuple):
+    """A constraint whose masks are wanted, after each of these drafts."""
+
+    constraint: TokenConstraint
+    drafts: Drafts = ()
 
 
 class Making(Protocol):
@@ -69,17 +95,17 @@ class Making(Protocol):
 class MaskMaker(Protocol):
     """Maker of masks, perhaps beside the engine's thread."""
 
-    def make(self, constraints: Iterable[TokenConstraint]) -> Making:
-        """Start to make the masks of constraints that are not busy, for `allowed` to return."""
+    def make(self, wanted: Iterable[WantedMasks]) -> Making:
+        """Start to make masks of constraints that are not busy, for `allowed_after` to return."""
         ...
 
 
 class MadeOnDemand:
     """Maker of masks on demand; implements `MaskMaker` and `Making`."""
 
-    def make(self, constraints: Iterable[TokenConstraint]) -> Making:
+    def make(self, wanted: Iterable[WantedMasks]) -> Making:
         """Return without making masks."""
-        del constraints
+        del wanted
         return self
 
     def wait(self, seconds: float) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 import numpy as np
 
 from engine.link.messages import SamplingParams
-from engine.sequences.token_constraint import Bitmask, TokenConstraint
+from engine.sequences.token_constraint import Bitmask, Drafts, TokenConstraint, WantedMasks
 
 WORD = 32
 
@@ -36,6 +37,41 @@ class Allows(TokenConstraint):
         self.told.append(token_id)
 
 
+class Script(TokenConstraint):
+    """Sets of tokens, one for each place; it is over after the last. Its masks come after drafts,
+    `most` at a time."""
+
+    def __init__(self, script: Sequence[Collection[int]], vocab_size: int, most: int = 99) -> None:
+        self.told: list[int] = []
+        self._script = script
+        self._vocab_size = vocab_size
+        self._most = most
+
+    @property
+    def is_over(self) -> bool:
+        return len(self.told) >= len(self._script)
+
+    def allowed(self) -> Bitmask:
+        return self.allowed_after(())[0]
+
+    def allowed_after(self, drafts: Drafts) -> tuple[Bitmask, ...]:
+        if self.is_busy:
+            raise AssertionError("it is asked while its mask is being made")
+        left = self._script[len(self.told) :]
+        agreeing = takewhile(lambda pair: pair[0] in pair[1], zip(drafts, left, strict=False))
+        count = min(1 + sum(1 for _ in agreeing), self._most)
+        return tuple(bitmask(allowed, self._vocab_size) for allowed in left[:count])
+
+    def forced(self) -> Drafts:
+        left = self._script[len(self.told) :]
+        return tuple(min(one) for one in takewhile(lambda one: len(one) == 1, left))
+
+    def advance(self, token_id: int) -> None:
+        if token_id not in self._script[len(self.told)]:
+            raise AssertionError(f"{token_id} was not allowed after {self.told}")
+        self.told.append(token_id)
+
+
 def all_but(token_id: int, vocab_size: int) -> set[int]:
     """The tokens of a vocabulary but one."""
     return set(range(vocab_size)) - {token_id}
@@ -45,10 +81,12 @@ class Steps(TokenConstraint):
     """Every third token, from one on that all tokens so far decide: a mask that is made one token
     too early, or of another sequence, allows others."""
 
-    def __init__(self, vocab_size: int) -> None:
+    def __init__(self, vocab_size: int, most_ahead: int = 0) -> None:
+        """`most_ahead`: how many drafts its masks look ahead."""
         self.told: list[int] = []
         self.made_for: int | None = None  # how many tokens it had when its mask was made
         self._vocab_size = vocab_size
+        self._most_ahead = most_ahead
 
     @property
     def has_mask(self) -> bool:
@@ -58,6 +96,15 @@ class Steps(TokenConstraint):
         if self.is_busy:
             raise AssertionError("it is asked while its mask is being made")
         return bitmask(steps_allow(self.told, self._vocab_size), self._vocab_size)
+
+    def allowed_after(self, drafts: Drafts) -> tuple[Bitmask, ...]:
+        masks, told = [self.allowed()], [*self.told]
+        for draft in drafts[: self._most_ahead]:
+            if draft not in steps_allow(told, self._vocab_size):
+                break
+            told.append(draft)
+            masks.append(bitmask(steps_allow(told, self._vocab_size), self._vocab_size))
+        return tuple(masks)
 
     def advance(self, token_id: int) -> None:
         if self.is_busy:
@@ -88,9 +135,9 @@ class HeldMasks:
     num_made: int = 0
     patience: list[float] = field(default_factory=list)  # seconds that each step would have waited
 
-    def make(self, constraints: Iterable[TokenConstraint]) -> HeldMasks:
+    def make(self, wanted: Iterable[WantedMasks]) -> HeldMasks:
         self.events.append("make")
-        for one in constraints:
+        for one, _ in wanted:
             self.num_made += 1
             if isinstance(one, Steps) and len(one.told) in self.held and not one.is_busy:
                 one.is_busy = True

@@ -14,7 +14,6 @@ from engine.link.messages import SamplingParams
 from engine.scheduling.step_builder import ScheduledRow, row_of, step_of, verify_row
 from engine.sequences.sequence import Sequence
 from engine.step import DECODE, PREFILL, VERIFY, Sampled, Step
-from tests.doubles.constraints import Allows
 from tests.doubles.engine.rerun import Rerun
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.rigs.hand_driven import (
@@ -29,6 +28,7 @@ WISHES = {
     "greedy": sampling(8),
     "drawn": sampling(8, 1.0, seed=1),
     "filtered": sampling(8, 0.8, seed=2, top_k=20, top_p=0.9),
+    "penalised": sampling(8, 0.8, seed=3, frequency_penalty=1.5, repetition_penalty=1.2),
     "adjusted": sampling(
         8, 1.0, seed=5, logit_bias={7: 9.0}, min_tokens=3, stop_token_ids=[7], num_logprobs=2
     ),
@@ -103,21 +103,6 @@ def test_a_given_token_that_is_wrong_leaves_the_values_before_it(
     values = at_once.launcher.launch(step.step).collect()
     assert [one.token_id for one in values[:2]] == [one.token_id for one in expected[1:3]]
     assert len(values) == 3
-
-
-@pytest.mark.parametrize("kind", ["penalised", "constrained"])
-def test_what_depends_on_values_not_there_yet_is_in_no_such_row(
-    checkpoint: MakeCheckpoint, kind: str
-) -> None:
-    at_once = driven(checkpoint)
-    wish = sampling(8, presence_penalty=1.0 if kind == "penalised" else 0.0)
-    sequence = at_once.add(PROMPT, wish)
-    at_once.step((sequence, len(PROMPT)))
-    at_once.step((sequence, 1))  # one token is no matter
-    if kind == "constrained":
-        sequence.constraint = Allows(range(300), 300)
-    with pytest.raises(RuntimeError, match="samples several"):
-        verifying(sequence, [5, 6])
 
 
 def test_where_the_logits_of_a_batch_are_taken(checkpoint: MakeCheckpoint) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 
 import pytest
 
 from engine.grammars.mask_threads import MaskThreads
-from engine.sequences.token_constraint import Bitmask, TokenConstraint
+from engine.sequences.token_constraint import Bitmask, TokenConstraint, WantedMasks
 from tests.doubles.constraints import bitmask
 
 LONG_S = 30.0  # nothing takes that long, unless it hangs
@@ -66,6 +66,10 @@ class Broken(TokenConstraint):
         """It has no next one."""
 
 
+def wanted(constraints: Iterable[TokenConstraint]) -> list[WantedMasks]:
+    return [WantedMasks(one) for one in constraints]
+
+
 @pytest.fixture
 def threads() -> Iterator[MaskThreads]:
     with closing(MaskThreads(3)) as threads:
@@ -74,14 +78,14 @@ def threads() -> Iterator[MaskThreads]:
 
 def test_all_are_made_elsewhere_and_handed_back(threads: MaskThreads) -> None:
     constraints = [Gated() for _ in range(64)]
-    threads.make(constraints).wait(LONG_S)
+    threads.make(wanted(constraints)).wait(LONG_S)
     assert [one.made_in for one in constraints] == [["masks"]] * 64
     assert not any(one.is_busy for one in constraints)
 
 
 def test_a_thread_that_waits_keeps_none(threads: MaskThreads) -> None:
     one = Gated()
-    threads.make([one])
+    threads.make(wanted([one]))
     gone = weakref.ref(one)
     del one
     until = time.monotonic() + LONG_S
@@ -91,7 +95,7 @@ def test_a_thread_that_waits_keeps_none(threads: MaskThreads) -> None:
 
 
 def test_nothing_to_make_is_not_waited_for(threads: MaskThreads) -> None:
-    making = threads.make([])
+    making = threads.make(wanted([]))
     making.wait(LONG_S)
     assert not making.made.is_set(), "nobody has set it, so a wait for it would have lasted"
     assert not making.left
@@ -99,9 +103,10 @@ def test_nothing_to_make_is_not_waited_for(threads: MaskThreads) -> None:
 
 def test_a_slow_one_is_busy_and_holds_up_no_other(threads: MaskThreads) -> None:
     slow, quick = Gated(is_open=False), [Gated() for _ in range(8)]
-    making = threads.make([slow, *quick])
+    making = threads.make(wanted([slow, *quick]))
     assert slow.begun.wait(LONG_S)
-    threads.make(later := [Gated()]).wait(LONG_S)  # made in the order in which they were asked for
+    later = [Gated()]  # made in the order in which they were asked for
+    threads.make(wanted(later)).wait(LONG_S)
     assert all(one.made_in and not one.is_busy for one in (*quick, *later))
     assert slow.is_busy
     making.wait(0.0)
@@ -113,8 +118,8 @@ def test_a_slow_one_is_busy_and_holds_up_no_other(threads: MaskThreads) -> None:
 
 def test_who_is_busy_is_not_asked_again(threads: MaskThreads) -> None:
     slow = Gated(is_open=False)
-    first = threads.make([slow])
-    threads.make([slow]).wait(LONG_S)
+    first = threads.make(wanted([slow]))
+    threads.make(wanted([slow])).wait(LONG_S)
     slow.gate.set()
     first.wait(LONG_S)
     assert len(slow.made_in) == 1
@@ -122,9 +127,9 @@ def test_who_is_busy_is_not_asked_again(threads: MaskThreads) -> None:
 
 def test_masks_that_break_keep_no_thread_and_no_turn(threads: MaskThreads) -> None:
     broken = [Broken(flow) for flow in "aabbcc"]
-    threads.make(broken).wait(LONG_S)
+    threads.make(wanted(broken)).wait(LONG_S)
     assert not any(one.is_busy for one in broken)
-    threads.make(after := [Gated(flow) for flow in "abc"]).wait(LONG_S)
+    threads.make(wanted(after := [Gated(flow) for flow in "abc"])).wait(LONG_S)
     assert all(one.made_in for one in after)
     with pytest.raises(RuntimeError, match="it broke"):  # where it is used
         broken[0].allowed()
@@ -135,20 +140,20 @@ class TestFlows:
         order = list[str]()
         with closing(MaskThreads(1)) as threads:
             first = Gated("first", is_open=False)
-            threads.make([first])
+            threads.make(wanted([first]))
             assert first.begun.wait(LONG_S)
             flows = "aaaabbc"
-            making = threads.make([Noted(flow, order) for flow in flows])
+            making = threads.make(wanted([Noted(flow, order) for flow in flows]))
             first.gate.set()
             making.wait(LONG_S)
         assert order == [*"abcabaa"]
 
     def test_slow_masks_of_one_keep_all_threads_but_one(self, threads: MaskThreads) -> None:
         slow = [Gated("slow", is_open=False) for _ in range(5)]
-        making = threads.make(slow)
+        making = threads.make(wanted(slow))
         assert all(one.begun.wait(LONG_S) for one in slow[:2])
         others = [Gated("other") for _ in range(8)]
-        threads.make(others).wait(LONG_S)
+        threads.make(wanted(others)).wait(LONG_S)
         assert all(one.made_in for one in others)
         assert not any(one.begun.is_set() for one in slow[2:])
         for one in slow:
@@ -159,10 +164,10 @@ class TestFlows:
     def test_while_slow_masks_keep_all_threads_a_newcomer_waits_for_one_of_them(self) -> None:
         with closing(MaskThreads(2)) as threads:
             a, b = ([Gated(flow, is_open=False) for _ in range(3)] for flow in "ab")
-            threads.make([*a, *b])
+            threads.make(wanted([*a, *b]))
             assert a[0].begun.wait(LONG_S)
             assert b[0].begun.wait(LONG_S)
-            threads.make([newcomer := Gated("newcomer", is_open=False)])
+            threads.make(wanted([newcomer := Gated("newcomer", is_open=False)]))
             a[0].gate.set()
             assert newcomer.begun.wait(LONG_S)
             assert not a[1].begun.is_set()
@@ -171,14 +176,14 @@ class TestFlows:
 
     def test_a_lone_thread_is_everybodys(self) -> None:
         with closing(MaskThreads(1)) as threads:
-            threads.make(both := [Gated("a"), Gated("a")]).wait(LONG_S)
+            threads.make(wanted(both := [Gated("a"), Gated("a")])).wait(LONG_S)
         assert all(one.made_in for one in both)
 
 
 def test_closing_waits_for_what_is_under_way_and_drops_the_rest() -> None:
     threads = MaskThreads(1)
     slow, never = Gated(is_open=False), Gated()
-    threads.make([slow, never])
+    threads.make(wanted([slow, never]))
     assert slow.begun.wait(LONG_S)
     closing_it = threading.Thread(target=threads.close)
     closing_it.start()

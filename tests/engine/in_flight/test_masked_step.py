@@ -12,7 +12,7 @@ from engine.in_flight.launches import MARGIN_S, MOST_PATIENCE_S, UNKNOWN_S
 from engine.in_flight.masked_step import LONGEST_PART, LOST_STEPS
 from engine.link.messages import Cancel, Generate, Grammar, SamplingParams
 from engine.scheduling.step_times import StepShape
-from engine.sequences.token_constraint import TokenConstraint
+from engine.sequences.token_constraint import WantedMasks
 from tests.doubles.constraints import HeldMasks, steps_allow, steps_of
 from tests.doubles.engine.fake_runner import VOCAB_SIZE, expected_output, next_kv, next_token
 from tests.engine.rigs.rig import EOS, Rig, generate
@@ -71,9 +71,9 @@ class TestOrder:
         told, told_when_asked = list[int](), list[int]()
         wait, make = masks.wait, masks.make
 
-        def made(constraints: Iterable[TokenConstraint]) -> HeldMasks:
+        def made(wanted: Iterable[WantedMasks]) -> HeldMasks:
             told_when_asked.append(len(rig.link.tokens("a")))
-            return make(constraints)
+            return make(wanted)
 
         def waited(seconds: float) -> None:
             told.append(len(rig.link.tokens("a")))
@@ -202,9 +202,9 @@ class TestPatience:
         rig.runner.waits = lambda: rig.wait(takes_s)
         make = masks.make
 
-        def made(constraints: Iterable[TokenConstraint]) -> HeldMasks:
+        def made(wanted: Iterable[WantedMasks]) -> HeldMasks:
             rig.wait(asking_s)
-            return make(constraints)
+            return make(wanted)
 
         masks.make = made  # type: ignore[method-assign]
         rig.submit(bound("a", range(6), 40))

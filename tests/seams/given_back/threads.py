@@ -17,7 +17,7 @@ from engine.grammars.compilation import Compilation
 from engine.grammars.compiler import GrammarCompiler
 from engine.grammars.mask_threads import MaskThreads
 from engine.link.messages import Grammar
-from engine.sequences.token_constraint import Bitmask, TokenConstraint
+from engine.sequences.token_constraint import Bitmask, TokenConstraint, WantedMasks
 from storage.disk.file.read_write_lock import _PLACES, ReadWriteLock
 from tests.doubles.constraints import bitmask
 from tests.doubles.waiting import wait_for
@@ -72,7 +72,8 @@ def play_masks(seed: int) -> int:
         new = [
             GatedConstraint(random.choice(FLOWS), Gate(random)) for _ in range(random.randrange(6))
         ]
-        batches.append(masks.make([*new, *random.sample(asked, len(asked) // 2)]))
+        wanted = [*new, *random.sample(asked, len(asked) // 2)]
+        batches.append(masks.make([WantedMasks(one) for one in wanted]))
         asked += new
         if asked and random.randrange(2):
             random.choice(asked).gate.may_end.set()
