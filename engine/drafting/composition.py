@@ -1,7 +1,7 @@
 """The drafters of an engine, composed.
 
-The order is that of trust: an expected answer, what followed the same prefix before, the sequence's
-own text.
+The order is that of trust in long drafts: an expected answer, what followed the same prefix before,
+what a grammar forces (certain, and mostly short), the sequence's own text.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 
 from engine.drafting.draft import Drafter
 from engine.drafting.drafting import ChosenDrafts
+from engine.drafting.forced import ForcedTokens
 from engine.drafting.lengths import Payoff, StepSeconds, no_seconds
 from engine.drafting.own_text import OwnText
 from engine.drafting.prediction import PredictedText
@@ -29,5 +30,5 @@ def choose_drafts(
     that is unknown. `host_seconds()` is what a step takes longer because it is decided only when
     the step before it has been settled. `first` are drafters that are asked before the others.
     """
-    drafters = [*first, PredictedText(), TreeWalk(tree), OwnText()]
+    drafters = [*first, PredictedText(), TreeWalk(tree), ForcedTokens(), OwnText()]
     return ChosenDrafts(drafters, Payoff(step_seconds, host_seconds))

@@ -1,0 +1,170 @@
+"""Whatever is drafted, requests of every kind are answered as one token at a time.
+
+The embedded model, with its own tokenizer and grammars over it: the tokens, their log-probabilities
+but for how a step of more rows is rounded, and why each ended. What is sampled from the same logits
+is compared to the bit elsewhere (`tests.engine.sampling.test_drafts`).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer
+
+from engine.drafting.draft import Draft, NoDrafts
+from engine.drafting.forced import ForcedTokens
+from engine.link.messages import Failed, Finished, Grammar, SamplingParams, Tokens
+from engine.sequences.sequence import Sequence
+from prefix_cache.namespace import Namespace
+from tests.doubles.engine.scripted_drafting import ScriptedDrafting
+from tests.engine.rigs.hand_driven import sampling
+from tests.seams.support.real_engine import Bounds, RealEngine
+
+MODEL = Path(__file__).parents[2] / "handbook" / "model"
+NAMESPACE = Namespace(b"n" * 16)
+BOUNDS = Bounds(256, 16, 256, 40)
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "support_code": {"type": "integer"},
+        "department": {"enum": ["sales", "support", "purchasing"]},
+        "name": {"type": "string", "maxLength": 12},
+    },
+    "required": ["support_code", "department", "name"],
+    "additionalProperties": False,
+}
+GRAMMARS = [
+    None,
+    None,
+    Grammar("json_schema", json.dumps(SCHEMA)),
+    Grammar("json_schema", '{"type": "object"}'),
+    Grammar("regex", "(the |a |code |[0-9]{4} ){3,9}(yes|no)"),
+    Grammar(
+        "lark", 'start: part+ "."\npart: "code " /[0-9]+/ | "door " /[a-z]+/ | x\nx: "X" | "Y"'
+    ),
+]
+
+
+@dataclass
+class Answer:
+    """All that a client gets of one request."""
+
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    likeliest: list[bytes] = field(default_factory=list)
+    end: str = ""
+
+
+def answer_of(engine: RealEngine, name: str) -> Answer:
+    """All that came for a request; a grammar may leave no token that its other wishes allow."""
+    answer = Answer(engine.link.tokens(name))
+    for event in engine.link.events(name):
+        match event:
+            case Tokens():
+                answer.logprobs += [one.chosen for one in event.logprobs or ()]
+                answer.likeliest += [one.top_ids for one in event.logprobs or ()]
+            case Finished():
+                answer.end = f"{event.reason} {event.stop_token_id} {event.completion_tokens}"
+                answer.tokens += [] if event.stop_token_id is None else [event.stop_token_id]
+            case Failed():
+                answer.end = f"{event.code} {event.completion_tokens}"
+    return answer
+
+
+def wish_of(random: Random) -> SamplingParams:
+    """Any options, alone and together."""
+    options: dict[str, Any] = {}
+    if random.random() < 0.5:
+        options |= {"presence_penalty": random.uniform(-1, 1), "frequency_penalty": 0.3}
+    if random.random() < 0.3:
+        options |= {"repetition_penalty": random.uniform(0.7, 1.6)}
+    if random.random() < 0.3:
+        options |= {"top_k": random.randint(2, 40), "top_p": random.uniform(0.5, 1.0)}
+    if random.random() < 0.2:
+        options |= {"min_p": 0.05}
+    if random.random() < 0.3:
+        options |= {"logit_bias": {random.randrange(4, 400): random.uniform(-5, 5)}}
+    if random.random() < 0.4:
+        options |= {"min_tokens": random.randint(1, 12)}
+        options |= {"stop_token_ids": [random.randrange(4, 400) for _ in range(40)]}
+    if random.random() < 0.5:
+        options |= {"num_logprobs": random.randint(0, 4)}
+    return sampling(
+        random.randint(1, 40),
+        random.choice([0.0, 0.0, 0.7, 1.3]),
+        seed=random.randrange(99),
+        ignore_eos=random.random() < 0.3,
+        grammar=random.choice(GRAMMARS),
+        **options,
+    )
+
+
+@dataclass
+class Requests:
+    """Prompts and wishes, drawn from a seed."""
+
+    seed: int
+    count: int = 12
+
+    def __post_init__(self) -> None:
+        random, tokenizer = Random(self.seed), Tokenizer.from_file(str(MODEL / "tokenizer.json"))
+        self.asked = []
+        for number in range(self.count):
+            text = f"The support code for Berlin is {1000 + number}. What is the code? {number}"
+            self.asked.append((tokenizer.encode(text).ids, wish_of(random)))
+
+    def answers(self, engine: RealEngine) -> dict[str, Answer]:
+        """Let an engine answer all, together."""
+        for number, (prompt, wish) in enumerate(self.asked):
+            engine.submit(str(number), prompt, wish, namespace=NAMESPACE)
+        engine.run()
+        answers = {str(number): answer_of(engine, str(number)) for number in range(self.count)}
+        engine.expect_nothing_left()
+        engine.close()
+        return answers
+
+
+class WithForced(ScriptedDrafting):
+    """Drafts of a script, but what is forced where something is."""
+
+    num_forced = 0
+
+    def propose(self, decodes: list[Sequence]) -> dict[Sequence, Draft]:
+        """Draft for some of the sequences."""
+        drafts, source = super().propose(decodes), ForcedTokens()
+        for sequence in decodes:
+            if self.random.random() < 0.5 and (draft := source.propose(sequence, self.most)):
+                drafts[sequence] = draft
+                self.num_forced += 1
+        return drafts
+
+
+def drafting(told: dict[str, Answer], wrong: float, seed: int) -> WithForced:
+    """Drafts of the answers that are known."""
+
+    def follows(sequence: Sequence, most: int) -> list[int]:
+        return told[sequence.request_id].tokens[sequence.num_output :][:most]
+
+    return WithForced(follows, 400, wrong, often=0.8, random=Random(seed))
+
+
+@pytest.mark.parametrize("graph_tokens", [0, 64])
+@pytest.mark.parametrize(("seed", "wrong"), [(0, 0.0), (1, 0.2), (2, 0.2), (3, 0.6), (4, 1.0)])
+def test_drafts_change_nothing(seed: int, wrong: float, graph_tokens: int) -> None:
+    requests = Requests(seed)
+    plain = RealEngine(str(MODEL), BOUNDS, drafting=NoDrafts())
+    told = requests.answers(plain)
+    drafts = drafting(told, wrong, seed)
+    bounds = replace(BOUNDS, overlap_scheduling=bool(seed % 2), graph_tokens=graph_tokens)
+    engine = RealEngine(str(MODEL), bounds, drafting=drafts)
+    for name, answer in requests.answers(engine).items():
+        assert answer.logprobs == pytest.approx(told[name].logprobs, abs=1e-4)
+        assert replace(answer, logprobs=[]) == replace(told[name], logprobs=[])
+    accepted = sum(one for _, _, one in drafts.learnt)
+    assert accepted > (0 if wrong == 1.0 else 20)
+    assert drafts.num_forced > 0
