@@ -71,5 +71,5 @@ def pytest_collection_finish() -> None:
 
 
 # How long an example takes says what else the machine does, and no test is about that.
-settings.register_profile("untimed", deadline=None)
+settings.register_profile("untimed", deadline=None, max_examples=50)
 settings.load_profile("untimed")
