@@ -17,6 +17,7 @@ import re
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any
 
 from msgspec.structs import asdict
@@ -25,6 +26,7 @@ from gateway.errors import BadRequest
 from gateway.prompts.chats.messages import Message, Text
 from gateway.prompts.tokens.control_tokens import ControlTokens, pattern_of
 
+MOST = 1 << 17  # control tokens in a request's strings, each of which is rewritten several times
 _PRIVATE_USE = list(map(chr, range(0x100000, 0x10FFFE)))  # Unicode's last private plane
 _PLAIN = re.compile("[\U00100000-\U0010fffd]{1,4096}")
 _ESCAPED = re.compile(r"\\udb[c-f][0-9a-f]\\ud[c-f][0-9a-f]{2}")  # the same in ASCII JSON
@@ -43,11 +45,15 @@ class ContentMarks:
     def mark_for(self, given: Given) -> str:
         """Choose a sentinel; "" if no string in `given` contains or resembles a control token.
 
-        BadRequest where no character is left, which takes a text made for that.
+        BadRequest where no character is left, or there are more than MOST control tokens: either
+        takes a text made for that.
         """
         strings = [*_said(given["messages"]), *_strings(_rest(given))]
         if not any(self._any.search(text) or self._near.is_near(text) for text in strings):
             return ""
+        found = chain.from_iterable(map(self._any.finditer, strings))
+        if next(islice(found, MOST, None), None) is not None:
+            raise BadRequest(f"the request contains more than {MOST} control tokens")
         return _free(strings)
 
     def free(self, given: Given) -> str:
