@@ -74,8 +74,7 @@ class Payoff:
         gains = self._gains[levels, lengths + pending] - self._gains[levels, pending]
         drafted, gained = lengths.sum(axis=1).tolist(), gains.sum(axis=1).tolist()
         speeds = [
-            self._speed(rows, tokens, gain)
-            for tokens, gain in zip(drafted, gained, strict=True)
+            self._speed(rows, tokens, gain) for tokens, gain in zip(drafted, gained, strict=True)
         ]
         fastest = max(speeds)
         if fastest <= GAIN:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import openai
 import pytest
@@ -152,3 +153,36 @@ def test_a_wrong_key_is_refused_and_a_disabled_tenant_too(server: Server) -> Non
         admin.post(f"/admin/tenants/{tenant}/disable").raise_for_status()
     with pytest.raises(openai.PermissionDeniedError):
         server.openai(key).models.list()
+
+
+@pytest.mark.parametrize("prediction", ["4821", "No, it is 1234. 1234. 1234.", PROMPT])
+def test_a_prediction_changes_no_answer(client: openai.OpenAI, prediction: str) -> None:
+    """Whether its tokens are verified depends on times; what became of them is in the usage."""
+    asked: Any = {"model": "handbook", "messages": QUESTION, "seed": 5, "max_tokens": 20}
+    asked |= {"extra_body": {"ignore_eos": True}}
+    create: Any = client.chat.completions.create
+    for temperature in (0.0, 1.5):
+        plain, predicted = (
+            create(**asked, temperature=temperature, **more)
+            for more in ({}, {"prediction": {"type": "content", "content": prediction}})
+        )
+        assert predicted.choices[0].message == plain.choices[0].message
+        for answer in (plain, predicted):
+            assert answer.usage is not None
+            details = answer.usage.completion_tokens_details
+            assert details is not None
+            assert answer.usage.completion_tokens == 20 + (details.rejected_prediction_tokens or 0)
+            assert (details.accepted_prediction_tokens or 0) <= 20
+
+
+def test_without_drafts_the_answer_is_the_same(client: openai.OpenAI) -> None:
+    asked: Any = {"model": "handbook", "messages": QUESTION, "temperature": 1.5, "seed": 5}
+    asked |= {"max_tokens": 40}
+    usual = client.chat.completions.create(**asked, extra_body={"ignore_eos": True})
+    without = client.chat.completions.create(
+        **asked, extra_body={"ignore_eos": True, "drafts": False}
+    )
+    assert without.choices[0].message == usual.choices[0].message
+    assert without.usage is not None
+    assert without.usage.completion_tokens_details is not None
+    assert "ratoon" not in without.usage.completion_tokens_details.model_dump()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from contextlib import closing
-from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -20,7 +19,7 @@ class EngineThread:
     def __init__(self, path: str, *, pace_s: float = 0.001, **more: Any) -> None:
         """`more`: as `fake_engine` has it."""
         self._path = path
-        self._make = partial(fake_engine, pace_s=pace_s, **more)
+        self._settings = {"pace_s": pace_s, **more}
         self._stop = StopSignal()
         self._bound = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="engine")
@@ -44,6 +43,6 @@ class EngineThread:
     def _serve(self) -> None:
         with closing(SocketLink(self._path, codec=Codec())) as link:
             self._bound.set()
-            core = self._make(link)
+            core = fake_engine(link, **self._settings)
             self.exit_code = serve(core, self._stop, grace_s=0.0)
             self.dropped_frames = link.dropped_frames
