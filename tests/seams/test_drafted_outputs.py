@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
-from engine.drafting.draft import Draft, NoDrafts
+from engine.drafting.composition import choose_drafts
+from engine.drafting.draft import Draft, Drafting, NoDrafts
 from engine.drafting.forced import ForcedTokens
 from engine.link.messages import Failed, Finished, Grammar, SamplingParams, Tokens
 from engine.sequences.sequence import Sequence
@@ -118,15 +119,12 @@ class Requests:
             text = f"The support code for Berlin is {1000 + number}. What is the code? {number}"
             self.asked.append((tokenizer.encode(text).ids, wish_of(random)))
 
-    def answers(self, engine: RealEngine) -> dict[str, Answer]:
-        """Let an engine answer all, together."""
+    def answers(self, engine: RealEngine, time: str = "") -> dict[str, Answer]:
+        """Let an engine answer all, together; each `time` has request ids of its own."""
         for number, (prompt, wish) in enumerate(self.asked):
-            engine.submit(str(number), prompt, wish, namespace=NAMESPACE)
+            engine.submit(f"{time}{number}", prompt, wish, namespace=NAMESPACE)
         engine.run()
-        answers = {str(number): answer_of(engine, str(number)) for number in range(self.count)}
-        engine.expect_nothing_left()
-        engine.close()
-        return answers
+        return {str(number): answer_of(engine, f"{time}{number}") for number in range(self.count)}
 
 
 class WithForced(ScriptedDrafting):
@@ -153,18 +151,59 @@ def drafting(told: dict[str, Answer], wrong: float, seed: int) -> WithForced:
     return WithForced(follows, 400, wrong, often=0.8, random=Random(seed))
 
 
+def expect_same(answers: dict[str, Answer], told: dict[str, Answer]) -> None:
+    """Fails where an answer is not the one that is known."""
+    for name, answer in answers.items():
+        assert answer.logprobs == pytest.approx(told[name].logprobs, abs=1e-4)
+        assert replace(answer, logprobs=[]) == replace(told[name], logprobs=[])
+
+
 @pytest.mark.parametrize("graph_tokens", [0, 64])
 @pytest.mark.parametrize(("seed", "wrong"), [(0, 0.0), (1, 0.2), (2, 0.2), (3, 0.6), (4, 1.0)])
 def test_drafts_change_nothing(seed: int, wrong: float, graph_tokens: int) -> None:
     requests = Requests(seed)
     plain = RealEngine(str(MODEL), BOUNDS, drafting=NoDrafts())
     told = requests.answers(plain)
+    plain.close()
     drafts = drafting(told, wrong, seed)
     bounds = replace(BOUNDS, overlap_scheduling=bool(seed % 2), graph_tokens=graph_tokens)
     engine = RealEngine(str(MODEL), bounds, drafting=drafts)
-    for name, answer in requests.answers(engine).items():
-        assert answer.logprobs == pytest.approx(told[name].logprobs, abs=1e-4)
-        assert replace(answer, logprobs=[]) == replace(told[name], logprobs=[])
+    expect_same(requests.answers(engine), told)
+    engine.expect_nothing_left()
+    engine.close()
     accepted = sum(one for _, _, one in drafts.learnt)
     assert accepted > (0 if wrong == 1.0 else 20)
     assert drafts.num_forced > 0
+
+
+class Later(NoDrafts):
+    """The choice that is made once there is an engine."""
+
+    chosen: Drafting | None = None
+
+    def is_worth_waiting(self, decodes: list[Sequence]) -> bool:
+        return self.chosen is not None and self.chosen.is_worth_waiting(decodes)
+
+    def propose(self, decodes: list[Sequence]) -> dict[Sequence, Draft]:
+        return {} if self.chosen is None else self.chosen.propose(decodes)
+
+    def ended(self, sequence: Sequence) -> None:
+        if self.chosen is not None:
+            self.chosen.ended(sequence)
+
+
+@pytest.mark.parametrize("overlap_scheduling", [False, True])
+def test_an_engines_own_drafts_change_nothing(overlap_scheduling: bool) -> None:
+    """The second time the first answers are in the cache, to draft from."""
+    requests, drafting = Requests(7), Later()
+    bounds = replace(BOUNDS, overlap_scheduling=overlap_scheduling)
+    engine = RealEngine(str(MODEL), bounds, drafting=drafting)
+    told = requests.answers(engine)
+    drafting.chosen = choose_drafts(engine.cache.tree, lambda rows: None)
+    before = len(engine.steps)
+    expect_same(requests.answers(engine, "again "), told)
+    assert len(engine.steps) - before < before
+    drafted = engine.core.stats().drafts
+    assert all(drafted[source].accepted_tokens > 0 for source in ("tree", "grammar")), drafted
+    engine.expect_nothing_left()
+    engine.close()
