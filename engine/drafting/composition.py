@@ -23,12 +23,14 @@ def choose_drafts(
     step_seconds: StepSeconds,
     host_seconds: Callable[[], float] = no_seconds,
     first: Iterable[Drafter] = (),
+    most_rows: int | None = None,
 ) -> ChosenDrafts:
     """Compose the choice of drafts from all sources that need no weights.
 
     `step_seconds(rows)` predicts the seconds of a step of so many rows of one token, 0 or None if
     that is unknown. `host_seconds()` is what a step takes longer because it is decided only when
     the step before it has been settled. `first` are drafters that are asked before the others.
+    A step has at most `most_rows` rows and drafted tokens together.
     """
     drafters = [*first, PredictedText(), TreeWalk(tree), ForcedTokens(), OwnText()]
-    return ChosenDrafts(drafters, Payoff(step_seconds, host_seconds))
+    return ChosenDrafts(drafters, Payoff(step_seconds, host_seconds, most_rows))

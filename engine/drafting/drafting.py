@@ -62,9 +62,10 @@ class DraftedRow:
         right, guess = 0, self.guess
         if guess is not None:
             guessed = guess.token_ids[: len(token_ids)]
-            while right < len(guessed) and guessed[right] == token_ids[right]:
-                right += 1
-            self.acceptance(guess.source).learn(right, is_rejected=right < len(guessed))
+            right = count = len(guessed)
+            if guessed != tuple(token_ids[:count]):
+                right = next(at for at in range(count) if guessed[at] != token_ids[at])
+            self.acceptance(guess.source).learn(right, is_rejected=right < count)
         if right:
             self.missed, self.rests_until = max(self.missed - OUTWEIGHS * right, 0), 0
         else:
@@ -96,6 +97,7 @@ class ChosenDrafts:
 
     def is_worth_waiting(self, decodes: list[Sequence]) -> bool:
         if self._has_paid:
+            self._has_paid = False  # asked once more before the next step is decided, it looks
             return True
         if not self._payoff.can_pay(len(decodes)):
             return False

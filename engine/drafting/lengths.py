@@ -34,14 +34,18 @@ class Payoff:
     """Choice of the lengths of a step's drafts."""
 
     def __init__(
-        self, step_seconds: StepSeconds, host_seconds: Callable[[], float] = no_seconds
+        self,
+        step_seconds: StepSeconds,
+        host_seconds: Callable[[], float] = no_seconds,
+        most_rows: int | None = None,
     ) -> None:
         """Predict steps of so many decode rows by `step_seconds`.
 
         `host_seconds` is what a step takes longer because it is decided only after the step before
-        it has been settled.
+        it has been settled. `most_rows`: a step has no more rows and drafted tokens together.
         """
         self._step_seconds, self._host_seconds = step_seconds, host_seconds
+        self._most_rows = most_rows
         self._predicted: dict[int, float] = {}
         self._decisions = 0
         # (levels, tokens) probabilities that so many tokens are all accepted
@@ -86,6 +90,8 @@ class Payoff:
         """Return tokens a second with so many drafted and accepted tokens, as times without any."""
         if not drafted:
             return 1.0
+        if self._most_rows is not None and rows + drafted > self._most_rows:
+            return 0.0
         plain, longer = self._seconds(rows), self._seconds(rows + drafted)
         if plain is None or longer is None:
             plain, longer = UNKNOWN_ROWS + rows, UNKNOWN_ROWS + rows + drafted

@@ -116,7 +116,9 @@ def assemble(
     sequences = SequenceCache(cache, copies, rates, single_flight_deadline_s=deadline_s)
     if drafting is None and limits.drafts:
         waits_s = WAITS_S if limits.overlap_scheduling else 0.0
-        drafting = choose_drafts(cache.tree, times.decodes, lambda: waits_s)
+        drafting = choose_drafts(
+            cache.tree, times.decodes, lambda: waits_s, most_rows=limits.step.max_running
+        )
     scheduler = Scheduler(
         FairQueue(limits.queue),
         sequences,

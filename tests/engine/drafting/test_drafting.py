@@ -127,6 +127,18 @@ def test_the_host_time_of_a_step_that_waits_counts() -> None:
         assert ChosenDrafts([Oracle(answer, 0.0)], payoff).is_worth_waiting([sequence]) == is_paid
 
 
+def test_a_step_after_one_with_drafts_waits_without_another_look() -> None:
+    oracle, sequence = Oracle(list(range(100)), 0.0), row([1], 200)
+    drafting = ChosenDrafts([oracle], Payoff(flat))
+    assert drafting.propose([sequence])
+    give(sequence, *[7] * 40)
+    asked = oracle.asked
+    assert drafting.is_worth_waiting([sequence])
+    assert oracle.asked == asked
+    drafting.is_worth_waiting([sequence])
+    assert oracle.asked == asked + 1, "unless no step was decided meanwhile"
+
+
 def test_drafts_of_pending_tokens_count_only_beyond_them() -> None:
     answer = list(range(3))
     for pending, is_worth in ((0, True), (1, True), (3, False)):

@@ -49,6 +49,15 @@ def test_no_draft_is_longer_than_the_most() -> None:
     assert Payoff(lambda rows: 1.0).lengths(1, [(0.985, 100)]) == [MOST_DRAFTS]
 
 
+def test_rows_and_drafts_together_fit_a_step() -> None:
+    for most_rows in (4, 5, 8, 40, 1000):
+        payoff = Payoff(lambda rows: 1.0, most_rows=most_rows)
+        drafted = sum(payoff.lengths(4, [(0.9, 16)] * 4))
+        assert drafted + 4 <= most_rows
+        assert bool(drafted) == (most_rows >= 8)
+        assert payoff.can_pay(4) == (most_rows >= 8), "else a step would wait for nothing"
+
+
 def test_without_chances_there_is_nothing_to_choose() -> None:
     assert Payoff(lambda rows: 1.0).lengths(5, []) == []
 
