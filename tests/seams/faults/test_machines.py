@@ -94,7 +94,7 @@ async def test_what_a_network_holds_back_moves_or_waits_and_is_served_once(
     loads, repeating, before = BothLoads(installed), heavy(installed.one), installed.moved()
     rate = hit_rate(installed.one, repeating, FEW)
     assert rate > 0.5
-    for link, directions in zip(installed.links, [BOTH, ONE_WAY, BOTH], strict=True):
+    for link, directions in zip(installed.links[1:], [BOTH, ONE_WAY], strict=True):
         running = await loads.until_waits_in(link)
         link.hold(*directions)
         try:
@@ -111,7 +111,7 @@ async def test_what_a_network_holds_back_moves_or_waits_and_is_served_once(
     # What is held for more than 10 s counts as gone: on a busy machine that may come to pass.
     assert {one.error for one in loads.streams} <= {None, "engine_died"}
     moves = installed.moved() - before
-    assert moves >= 3, "the control: some had not begun"
+    assert moves >= 2, "the control: some had not begun"
     begun = started(installed.one, loads.tenant)
     assert len(loads.streams) <= begun <= len(loads.streams) + moves, "by the engines' own counts"
     assert hit_rate(installed.two, repeating, FEW) >= rate - 0.02

@@ -133,13 +133,12 @@ async def freeze(fleet: Server, name: str, pid: int, right: list[list[str]]) -> 
 async def test_a_frozen_one_loses_what_waits_there_and_goes_on_with_what_it_has_begun(
     fleet: Server, right: list[list[str]]
 ) -> None:
-    pids = fleet.engines()
-    for name in NAMES:
-        before = moved(fleet)
-        for _ in range(3):  # what waited may have begun before the engine stood still
-            if moved(fleet) == before:
-                await freeze(fleet, name, pids[name], right)
-        assert moved(fleet) > before
+    pids, name = fleet.engines(), NAMES[1]
+    before = moved(fleet)
+    for _ in range(3):  # what waited may have begun before the engine stood still
+        if moved(fleet) == before:
+            await freeze(fleet, name, pids[name], right)
+    assert moved(fleet) > before
     assert fleet.engines() == pids, "none was ended"
 
 
