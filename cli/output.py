@@ -14,6 +14,8 @@ from rich.console import Console
 from cli.echo import echo
 from cli.tables import TableText
 
+_YEAR_10000 = 253_402_300_800.0  # seconds since the epoch
+
 Shown = TypeVar("Shown")
 
 
@@ -62,7 +64,12 @@ def utc_now() -> str:
 
 
 def moment(seconds: float | None) -> str:
-    """Write seconds since the epoch as a date and time in UTC; empty for None."""
+    """Write seconds since the epoch as a date and time in UTC; empty for None.
+
+    A key that is rotated may end after the last year that has a date.
+    """
     if seconds is None:
         return ""
+    if seconds >= _YEAR_10000:
+        return "after 9999"
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

@@ -6,7 +6,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from cli.output import print_table
+from cli.output import moment, print_table
 from cli.tables import TableText, fitting
 
 ID = "key_0123456789abcdef"
@@ -97,3 +97,17 @@ def test_columns_give_what_they_have_most_of(
     extents: list[tuple[int, int]], width: int, widths: list[int] | None
 ) -> None:
     assert fitting(extents, width) == widths
+
+
+@pytest.mark.parametrize(
+    ("seconds", "written_as"),
+    [
+        (None, ""),
+        (0.0, "1970-01-01 00:00:00Z"),
+        (253_402_300_799.0, "9999-12-31 23:59:59Z"),
+        (253_402_300_800.0, "after 9999"),
+        (1e300, "after 9999"),
+    ],
+)
+def test_every_moment_is_written(seconds: float | None, written_as: str) -> None:
+    assert moment(seconds) == written_as
