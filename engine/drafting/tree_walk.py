@@ -21,7 +21,7 @@ AHEAD = 256  # tokens that are copied at once
 
 @dataclass(slots=True)
 class _Followed:
-    """Copied tokens after a sequence's first `known` tokens, and the node that they came from."""
+    """Copied tokens after the first `known` ones, and the last node that they came from."""
 
     known: int
     ahead: memoryview  # int32

@@ -25,8 +25,9 @@ MOST_CHILDREN = 32  # children of a node that are compared
 def continuation(
     tree: RadixTree, path: NamespacePath, tokens: TokenIds, start: Node, most: int
 ) -> tuple[TokenIds, Node] | None:
-    """Return up to `most` tokens that followed `tokens`, int32, and the node of the first of them.
+    """Return up to `most` tokens that followed `tokens`, int32, and the node of the last of them.
 
+    While that node is attached and not trimmed, all of them are in the tree.
     `start` is an attached node on the way, as in `RadixTree.walk`. Of several children the most
     used goes on. None if the tree has no token after these.
     """
@@ -45,13 +46,13 @@ def continuation(
     found = node.edge.tokens_from(skip, most + len(rest) // TOKEN_BYTES)
     if not found.startswith(rest):
         return None
-    first, found = node, found[len(rest) :]
+    found = found[len(rest) :]
     while len(found) < most * TOKEN_BYTES:
         child = _most_used(node, path, b"")
         if child is None:
             break
         node, found = child, found + child.edge.tokens_from(0, most - len(found) // TOKEN_BYTES)
-    return (np.frombuffer(found, np.int32), first) if found else None
+    return (np.frombuffer(found, np.int32), node) if found else None
 
 
 def _most_used(node: Node, path: NamespacePath, beginning: bytes) -> Node | None:

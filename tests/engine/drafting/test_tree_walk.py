@@ -170,6 +170,17 @@ def test_a_flush_ends_what_is_followed(scene: Scene) -> None:
     assert proposed(drafter, sequence) == ()
 
 
+def test_what_was_forgotten_further_on_is_not_drafted(scene: Scene) -> None:
+    scene.run(MINE, tokens(*PROMPT, *ANSWER[:10]))
+    scene.run(MINE, tokens(*PROMPT, *ANSWER), owner="another")
+    sequence, drafter = row(PROMPT), TreeWalk(scene.cache.tree)
+    held(scene, sequence)
+    give(sequence, *ANSWER[:2])
+    assert proposed(drafter, sequence, 16) == tuple(ANSWER[2:18])
+    assert scene.cache.flush(owner="another")
+    assert proposed(drafter, sequence, 16) == tuple(ANSWER[2:10])
+
+
 def test_what_is_evicted_is_followed_no_more() -> None:
     scene = Scene(num_blocks=24)
     earlier(scene)
