@@ -41,14 +41,15 @@ def advice(
             "server less to do meanwhile."
         )
     if timing is not None and timing_outcome(timing) is Outcome.INCONCLUSIVE:
-        yield from _of_timing(timing, "timing test")
+        longer = f"longer prompts (--timing-tokens, now {timing.prompt_tokens}), "
+        yield from _of_timing(timing, "timing test", longer)
     if gaps is not None and timing_outcome(gaps) is Outcome.INCONCLUSIVE:
         yield from _of_timing(gaps, "timing test of gaps")
     if eviction is not None and eviction_outcome(eviction) is Outcome.INCONCLUSIVE:
         yield _of_eviction(eviction)
 
 
-def _of_timing(timing: TimingFinding, test: str) -> Iterator[str]:
+def _of_timing(timing: TimingFinding, test: str, longer: str = "") -> Iterator[str]:
     across, control = timing.across, timing.control
     if across.low < 0.5 - TOLERANCE or across.high > 0.5 + TOLERANCE:
         yield (
@@ -59,8 +60,8 @@ def _of_timing(timing: TimingFinding, test: str) -> Iterator[str]:
     if control.auc <= CONTROL_AUC:
         yield (
             f"The {test} could not have noticed a leak: its control's AUC is "
-            f"{control.auc:.3f}, and must be above {CONTROL_AUC}. Try longer prompts "
-            f"(--timing-tokens, now {timing.prompt_tokens}), under less load."
+            f"{control.auc:.3f}, and must be above {CONTROL_AUC}. Try {longer}under "
+            "less load."
         )
 
 

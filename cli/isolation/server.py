@@ -23,6 +23,7 @@ _TRIES, _LONGEST_PAUSE_S = 8, 5.0
 _VOCABULARY = 1000  # token ids from which prompts are drawn
 _LOOKS, _LOOK_S = 200, 0.05
 _OWN_PREFIXES = "/v1/cache/prefixes"
+_FROM_ANSWERS = ("tree", "answers")  # sources of drafts
 
 
 class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +57,7 @@ class Reading:
     prompt_tokens: int
     cached_tokens: int
     tiers: dict[str, int] = field(default_factory=dict)
-    accepted_drafts: int = 0  # tokens of the answer that were drafted
+    accepted_drafts: int = 0  # tokens of the answer that were drafted from earlier answers
 
     def is_full(self, block_size: int) -> bool:
         """Tell whether all whole blocks were cached (the last token is always computed)."""
@@ -247,6 +248,7 @@ def reading_of(content: bytes) -> Reading:
             tiers = details.get("ratoon") or {}
             answer = (usage.get("completion_tokens_details") or {}).get("ratoon") or {}
             drafts = answer.get("drafts") or {}
-            accepted = sum(one["accepted_tokens"] for one in drafts.values())
+            found = (drafts.get(source) for source in _FROM_ANSWERS)
+            accepted = sum(one["accepted_tokens"] for one in found if one)
             return Reading(usage["prompt_tokens"], details.get("cached_tokens", 0), tiers, accepted)
     raise ServerRefused("an answer ended without its usage", status=200)

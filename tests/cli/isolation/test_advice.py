@@ -68,6 +68,7 @@ def test_gaps_are_told_from_first_tokens() -> None:
     unsure = replace(TIMED, control=replace(APART, auc=0.9))
     [words] = said(TIMED, gaps=unsure)
     assert words.startswith("The timing test of gaps could not have noticed a leak")
+    assert words.endswith("Try under less load."), "longer prompts do not help"
     assert said(TIMED, gaps=TIMED) == []
 
 
