@@ -64,6 +64,10 @@ from engine.sequences.sequence import Sequence
 from engine.sequences.sequence_cache import SequenceCache, lease_of
 from engine.step import DECODE
 
+# Most rows of a step with drafts. In a larger one a draft costs as much as a row, and to look for
+# drafts takes the host as long as the step.
+MOST_DRAFTED_ROWS = 64
+
 
 class SchedulerStuck(RuntimeError):
     """Defect: no sequence runs and no waiting sequence can start."""
@@ -227,7 +231,8 @@ class Scheduler:
     def _drafted(self, decodes: list[Sequence]) -> list[Sequence]:
         """Return the decodes that may have drafts; none beside prompts, or on several stages."""
         others_wait = self.queue or len(decodes) < len(self.running)
-        if others_wait or self._limits.stages > 1:
+        most = min(MOST_DRAFTED_ROWS, self._limits.max_running - 1)
+        if others_wait or len(decodes) > most or self._limits.stages > 1:
             return []
         return [one for one in decodes if one.drafts]
 

@@ -12,6 +12,7 @@ import pytest
 from msgspec import structs
 
 from engine.link.messages import Cancel, Generate, SamplingParams
+from engine.scheduling.scheduler import MOST_DRAFTED_ROWS
 from engine.sequences.sequence import Sequence
 from engine.step import VERIFY
 from tests.doubles.engine.fake_runner import VOCAB_SIZE, expected_output
@@ -145,3 +146,18 @@ def test_nothing_is_drafted_while_prompts_wait() -> None:
     assert not any(row.kind is VERIFY for step in mixed for row in step.rows)
     rig.run()
     assert verified(rig) > before
+
+
+@pytest.mark.parametrize("rows", [MOST_DRAFTED_ROWS, MOST_DRAFTED_ROWS + 1])
+def test_many_rows_have_no_drafts(rows: int) -> None:
+    rig = Rig(
+        drafting=drafting(0.0),
+        max_running=256,
+        max_batch_tokens=1024,
+        num_blocks=1024,
+        check_every=50,
+    )
+    for number in range(rows):
+        rig.submit(generate(f"r{number}", PROMPT, max_tokens=8))
+    rig.step(3)
+    assert (verified(rig) > 0) is (rows <= MOST_DRAFTED_ROWS)
