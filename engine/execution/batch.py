@@ -20,7 +20,7 @@ from torch import Tensor
 
 from engine.execution.block_tables import BlockTables
 from engine.execution.shared_prefixes import Sharing
-from engine.step import DECODE, Row, count_decodes, samples_each
+from engine.step import SCORE, Row, count_decodes
 from engine.transfers import HostArray, to_device
 from kernels.attention.batch_layout import BatchLayout, SharedPrefix
 from kernels.attention.split_sizes import SplitSizes
@@ -104,9 +104,9 @@ def splits_of(
 
 
 def more_samples(rows: Sequence[Row]) -> int:
-    """Count sampled tokens beyond one a row; a row that samples several is no decode."""
-    others = takewhile(lambda row: row.kind is not DECODE, reversed(rows))
-    return sum(row.num_samples - 1 for row in others if samples_each(row.kind))
+    """Count sampled tokens beyond one a row: those of scored rows, which come last."""
+    scored = takewhile(lambda row: row.kind is SCORE, reversed(rows))
+    return sum(row.num_samples - 1 for row in scored)
 
 
 def samples_of(rows: Sequence[Row]) -> list[Row]:

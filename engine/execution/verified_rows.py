@@ -30,7 +30,9 @@ def by_token(step: Step) -> Step:
     """Return the step with a row for each token of its VERIFY rows, which follow its decodes."""
     if not has_drafts(step.rows):
         return step
-    rows = [one for row in step.rows for one in (_tokens(row) if row.kind is VERIFY else [row])]
+    rows = [
+        one for row in step.rows for one in (row_by_token(row) if row.kind is VERIFY else [row])
+    ]
     return structs.replace(step, rows=tuple(rows))
 
 
@@ -40,7 +42,7 @@ def has_drafts(rows: Sequence[Row]) -> bool:
     return decodes > 0 and rows[decodes - 1].kind is VERIFY
 
 
-def _tokens(row: Row) -> list[Row]:
+def row_by_token(row: Row) -> list[Row]:
     """Divide a row by token; the first has its new blocks and its request's parameters."""
     return [
         structs.replace(

@@ -22,10 +22,11 @@ import msgspec
 import numpy as np
 
 from engine.execution.batch import samples_of
+from engine.execution.verified_rows import row_by_token
 from engine.link.messages import SamplingParams
 from engine.scheduling.step_builder import PLACES
 from engine.sequences.sequence import Sequence
-from engine.step import DECODE, Bitmask, Row, Sampled, Step
+from engine.step import DECODE, VERIFY, Bitmask, Row, Sampled, Step
 from storage.move import Tier
 from tests.doubles.engine.logprobs import pack_logprobs
 from tests.doubles.row_owners import Running, owners_of
@@ -193,7 +194,11 @@ class FakeRunner:
     ) -> FakeLaunched:
         pairs = zip_longest(step.rows, owners)
         return self.on_its_way(
-            [self._sample(one, owner, masks) for row, owner in pairs for one in samples_of([row])]
+            [
+                self._sample(one, owner, masks)
+                for row, owner in pairs
+                for one in (row_by_token(row) if row.kind is VERIFY else samples_of([row]))
+            ]
         )
 
     def on_its_way(self, sampled: list[Sampled]) -> FakeLaunched:
