@@ -22,6 +22,7 @@ import typer
 
 from benchmarks.engine.in_process import LocalEngine, Size
 from benchmarks.record import emit
+from engine.link.stats_messages import DraftStats
 from engine.sequences.sequence import Sequence as EngineSequence
 from engine.step import VERIFY, Forward, Launched, Row, Runner, Sampled, Step
 from tests.doubles.engine.scripted_drafting import ScriptedDrafting
@@ -133,9 +134,9 @@ def measured(engine: LocalEngine, asked: Asked, *, drafts: bool) -> tuple[float,
     seconds = engine.run()
     after = core.stats()
     steps = after.steps - before.steps
-    learnt = [accepted for _, _, accepted in drafting.learnt]
     generated = after.generated_tokens - before.generated_tokens
-    mean = float(np.mean(learnt)) if learnt else 0.0
+    counted = after.drafts.get("own", DraftStats())
+    mean = counted.accepted_tokens / max(counted.drafts, 1)
     return generated / seconds, seconds / steps, mean
 
 

@@ -22,9 +22,10 @@ from torch.profiler import ProfilerActivity, profile
 from benchmarks.engine.ceilings import Ceilings, measured_ceilings
 from benchmarks.engine.in_process import opened_model
 from benchmarks.record import emit, progress
+from engine.drafting.draft import Draft
 from engine.models.config import ModelConfig
 from engine.models.weight_formats.fp8 import Fp8Format
-from engine.scheduling.step_builder import ScheduledRow, row_of, step_of
+from engine.scheduling.step_builder import ScheduledRow, row_of, step_of, verify_row
 from engine.startup.loading import OpenedModel
 from engine.step import Step
 from prefix_cache.cache import PrefixCache
@@ -45,6 +46,7 @@ class BenchShape:
     chunks: tuple[tuple[int, int], ...] = ()  # new tokens, context
     group: int = 1  # rows that share one prefix
     shared: int = 0  # tokens of that prefix
+    drafts: int = 0  # tokens that each decode row verifies beyond its last
 
 
 def quick_shapes() -> list[BenchShape]:
@@ -53,6 +55,7 @@ def quick_shapes() -> list[BenchShape]:
         BenchShape("1 x 64", (64,)),
         BenchShape("4 x 64", (64,) * 4),
         BenchShape("4 x 64 on 48", (64,) * 4, group=2, shared=48),
+        BenchShape("2 x 64, 3 drafts", (64,) * 2, drafts=3),
         BenchShape("2 x 64 + 32 new", (64,) * 2, ((32, 32),)),
     ]
 
@@ -65,6 +68,7 @@ def shapes() -> list[BenchShape]:
             BenchShape(f"{rows} x 1k", (1_100,) * rows)
             for rows in (1, 4, 8, 32, 48, 64, 96, 128, 256)
         ),
+        *(BenchShape(f"{rows} x 1k, 5 drafts", (1_100,) * rows, drafts=5) for rows in (1, 8, 32)),
         BenchShape("64 x 2k", (2_030,) * 64),
         BenchShape("64 x 2k + 384 new", (2_030,) * 64, ((384, 2_030),)),
         BenchShape("64 x 4.2k", (4_200,) * 64),
@@ -95,7 +99,12 @@ def rows_of(shape: BenchShape, cache: PrefixCache) -> tuple[ScheduledRow, ...]:
             lease.block_ids[:blocks] = stem.block_ids[:blocks]
         sequence.batch_slot = batch_slot
         sequence.hold(lease, next(LEASE_IDS))
-        rows.append(row_of(sequence, new, context - new))
+        if shape.drafts and batch_slot < len(shape.contexts):
+            sequence.num_tokens = context - shape.drafts
+            sequence.num_computed = sequence.num_tokens - 1
+            rows.append(verify_row(sequence, Draft((11,) * shape.drafts, "own")))
+        else:
+            rows.append(row_of(sequence, new, context - new))
     return tuple(rows)
 
 

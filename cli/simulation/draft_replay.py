@@ -148,7 +148,6 @@ class DraftReplay:
             of_source.drafts += 1
             of_source.drafted += len(draft.token_ids)
             of_source.accepted += accepted
-            self._drafting.settled(sequence, draft, accepted)
         for token_id in one.answer[at : at + accepted + 1]:
             sequence.append(token_id)
         counts.tokens += accepted + 1

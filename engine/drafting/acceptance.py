@@ -14,9 +14,7 @@ PRIORS: dict[DraftSource, float] = {
     "prediction": 0.85,
     "grammar": 0.95,
     "tree": 0.8,
-    "answers": 0.7,
     "own": 0.6,
-    "head": 0.7,
 }
 PRIOR_WEIGHT = 2.0
 KEPT = 0.97  # part of what was learned that a further token leaves

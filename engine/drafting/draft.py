@@ -12,9 +12,9 @@ from typing import Literal, NamedTuple, Protocol
 
 from engine.sequences.sequence import Sequence
 
-# The sequence's own text; the cached tree below it; answers of its namespaces; the request's
-# `prediction`; tokens that its grammar forces; a head of the model.
-DraftSource = Literal["own", "tree", "answers", "prediction", "grammar", "head"]
+# The sequence's own text; the cached tree below it; the request's `prediction`; tokens that its
+# grammar forces.
+DraftSource = Literal["own", "tree", "prediction", "grammar"]
 
 
 class Draft(NamedTuple):
@@ -53,10 +53,6 @@ class Drafting(Protocol):
         """
         ...
 
-    def settled(self, sequence: Sequence, draft: Draft, accepted: int) -> None:
-        """Learn how many leading tokens of a draft were accepted."""
-        ...
-
     def ended(self, sequence: Sequence) -> None:
         """Forget a sequence, which has ended or was preempted."""
         ...
@@ -74,9 +70,6 @@ class NoDrafts:
         """Return no drafts."""
         del decodes
         return {}
-
-    def settled(self, sequence: Sequence, draft: Draft, accepted: int) -> None:
-        """Learn nothing."""
 
     def ended(self, sequence: Sequence) -> None:
         """Forget nothing."""

@@ -113,9 +113,6 @@ class ChosenDrafts:
         self._has_paid = bool(drafts)
         return drafts
 
-    def settled(self, sequence: Sequence, draft: Draft, accepted: int) -> None:
-        """Learn nothing here: the sequence's next tokens show it (`DraftedRow.look`)."""
-
     def ended(self, sequence: Sequence) -> None:
         self._rows.pop(sequence, None)
         for drafter in self._drafters:

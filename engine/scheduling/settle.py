@@ -203,7 +203,6 @@ class Settler:
             sequence.num_computed, sequence.num_pending = end, 0
         charge_accepted(self._scheduler.queue, sequence, accepted)
         self._counters.drafted(draft.source, len(draft.token_ids), accepted)
-        self._scheduler.drafting.settled(sequence, draft, accepted)
         return join_tokens(replies)
 
     def _count(

@@ -31,11 +31,8 @@ class PooledDrafting:
             answer, begun = self._answers.get(self._key(sequence), []), sequence.num_output
             rest = answer[begun : begun + self.most]
             if rest and answer[:begun] == sequence.output_ids.tolist():
-                drafts[sequence] = Draft(tuple(rest), "answers")
+                drafts[sequence] = Draft(tuple(rest), "tree")
         return drafts
-
-    def settled(self, sequence: Sequence, draft: Draft, accepted: int) -> None:
-        """Learn nothing."""
 
     def ended(self, sequence: Sequence) -> None:
         """Keep the answer."""

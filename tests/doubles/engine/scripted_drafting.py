@@ -27,7 +27,6 @@ class ScriptedDrafting:
     fewest: int = 1
     often: float = 1.0  # probability that a sequence has a draft at all
     random: Random = field(default_factory=lambda: Random(1))
-    learnt: list[tuple[str, int, int]] = field(default_factory=list)  # drafted, accepted
     gone: list[str] = field(default_factory=list)
 
     def is_worth_waiting(self, decodes: list[Sequence]) -> bool:
@@ -43,11 +42,6 @@ class ScriptedDrafting:
                 right = self.follows(sequence, self.random.randint(self.fewest, self.most))
                 drafts[sequence] = Draft(tuple(map(self._perhaps, right)), "own")
         return drafts
-
-    def settled(self, sequence: Sequence, draft: Draft, accepted: int) -> None:
-        """Note how far a draft agreed."""
-        assert 0 <= accepted <= len(draft.token_ids)
-        self.learnt.append((sequence.request_id, len(draft.token_ids), accepted))
 
     def ended(self, sequence: Sequence) -> None:
         """Note who has gone."""

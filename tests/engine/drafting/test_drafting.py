@@ -33,7 +33,7 @@ def steep(rows: int) -> float:
 class Oracle:
     """A drafter that knows the answer, and lies about each token with some probability."""
 
-    def __init__(self, answer: Ordered[int], lies: float, source: DraftSource = "head") -> None:
+    def __init__(self, answer: Ordered[int], lies: float, source: DraftSource = "own") -> None:
         self._answer, self._lies, self._source = answer, lies, source
         self._random = random.Random(1)
         self.asked = 0
@@ -75,7 +75,6 @@ def play(drafting: ChosenDrafts, sequence: Sequence, answer: Ordered[int]) -> tu
                 if draft.token_ids[agreed] != left[agreed]:
                     break
                 agreed += 1
-            drafting.settled(sequence, draft, agreed)
         lengths.append(len(draft.token_ids) if draft else 0)
         right += agreed
         give(sequence, *left[: agreed + 1])
@@ -200,12 +199,12 @@ def test_rows_learn_nothing_of_each_other() -> None:
     assert list(drafting.propose([row([1], 400)]).values()) == list(alone.values())
 
 
-def test_an_ended_row_is_forgotten_also_if_it_is_settled_later() -> None:
+def test_an_ended_row_is_forgotten() -> None:
     answer = list(range(30))
     drafting, sequence = ChosenDrafts([Oracle(answer, 0.0)], Payoff(flat)), row([1], 400)
-    draft = drafting.propose([sequence])[sequence]
+    assert drafting.propose([sequence])
+    assert drafting._rows
     drafting.ended(sequence)
-    drafting.settled(sequence, draft, 3)
     drafting.ended(sequence)
     assert not drafting._rows
 
