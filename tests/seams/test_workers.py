@@ -212,7 +212,7 @@ def test_a_key_that_one_revokes_is_dead_for_both_within_seconds(server: Server) 
 
 
 def test_the_death_of_one_takes_its_own_streams_alone(server: Server) -> None:
-    long = {**CHAT, "max_tokens": 150, "ignore_eos": True, "stream": True}
+    long = {**CHAT, "max_tokens": 150, "ignore_eos": True, "stream": True, "drafts": False}
     with one_connection_each(server) as connections:
         (doomed, its), (spared, kept) = connections.items()
         before = counted(kept, server.admin_key)

@@ -75,6 +75,7 @@ def test_every_engine_flag_arrives() -> None:
         max_waiting=5,
         single_flight_deadline_s=1.5,
         overlap_scheduling=False,
+        drafts="off",
         graph_tokens=7,
         least_shared_tokens=9,
         max_step_ms=33.0,

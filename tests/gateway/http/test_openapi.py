@@ -151,7 +151,7 @@ BEYOND_SCHEMAS = [
     r"an empty text cannot be marked",
     r"at most \d+ blocks may have `cache_control`",
     r"a `cache_control` with a `ttl` of 1h must not come after one of 5m",
-    r"`best_of` is not supported",
+    r"`[\w.\[\]]+` is not supported",
     r"`\w+` needs `\w+`",
     r"`min_tokens` is greater than `max_tokens`",
     r"is not tcp://HOST:PORT|is no path of a socket|an address must be printable",

@@ -24,7 +24,13 @@ from tests.seams.support.ratoon import Process, running
 from tests.seams.support.server import START_S, Server, running_server
 
 SOON_S = 10.0
-LONG = {"model": "handbook", "prompt": "The harbour", "stream": True, "ignore_eos": True}
+LONG = {
+    "model": "handbook",
+    "prompt": "The harbour",
+    "stream": True,
+    "ignore_eos": True,
+    "drafts": False,  # it takes its time, a token a line
+}
 
 
 @contextmanager
