@@ -69,10 +69,14 @@ def _each(call: str, between: str = "") -> str:
     return "{% for call in message.tool_calls %}" + call + last + "{% endfor %}"
 
 
-_PARAMETERS = (
-    "{% for k, v in call.function.arguments | dictsort(reverse=true) %}<parameter={{ k }}>\n"
-    "{{ v if v is string else v | tojson }}\n</parameter>\n{% endfor %}"
-)
+def _tagged(each: str) -> str:
+    """`each` for each argument; KEY and VALUE are its name and its value."""
+    each = each.replace("KEY", "{{ k }}")
+    each = each.replace("VALUE", "{{ v if v is string else v | tojson }}")
+    arguments = "call.function.arguments | dictsort(reverse=true)"
+    return f"{{% for k, v in {arguments} %}}{each}{{% endfor %}}"
+
+
 _KEYWORDS = (
     "{% for k, v in call.function.arguments | dictsort(reverse=true) %}"
     "{{ k }}={{ v | tojson }}{{ ', ' if not loop.last }}{% endfor %}"
@@ -86,10 +90,19 @@ def _in_gemma(opens: str, closes: str, quote: str) -> str:
 _THINK = ("<think>\n", "\n</think>\n\n")
 _BRACKETS = ("[THINK]", "[/THINK]")
 _CHANNEL = ("<|channel>thought\n", "<channel|>")
-# How templates write calls and reasoning.
+_CODER = _tagged("<parameter=KEY>\nVALUE\n</parameter>\n")
+_SEED = _tagged("<parameter=KEY>VALUE</parameter>\n")
+_MINIMAX = _tagged('<parameter name="KEY">VALUE</parameter>\n')
+_GLM45 = _tagged("<arg_key>KEY</arg_key>\n<arg_value>VALUE</arg_value>\n")
+_GLM47 = _tagged("<arg_key>KEY</arg_key><arg_value>VALUE</arg_value>")
+_COHERE = '{"tool_call_id": "{{ loop.index0 }}", "tool_name": "NAME", "parameters": JSON}'
+_KIMI = "<|tool_call_begin|>{{ call.id }}<|tool_call_argument_begin|>JSON<|tool_call_end|>"
+# How templates write calls and reasoning; "": calls as a template of its own has them.
 _WRITES: dict[str, tuple[str, tuple[str, str] | None]] = {
+    "hermes": ("", _THINK),
+    "harmony": ("", ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant")),
     "qwen3_coder": (
-        _each(f"\n<tool_call>\n<function=NAME>\n{_PARAMETERS}</function>\n</tool_call>"),
+        _each(f"\n<tool_call>\n<function=NAME>\n{_CODER}</function>\n</tool_call>"),
         _THINK,
     ),
     "llama3_json": (_each('{"name": "NAME", "parameters": JSON}', "; "), None),
@@ -111,10 +124,34 @@ _WRITES: dict[str, tuple[str, tuple[str, str] | None]] = {
         _THINK,
     ),
     "deepseek_v31": (CALLS + _each(f"{CALL}NAME{SEP}JSON{CALL_END}") + CALLS_END, _THINK),
+    "cohere": (
+        "<|START_ACTION|>[\n    " + _each(_COHERE, ",\n    ") + "\n]<|END_ACTION|>",
+        ("<|START_THINKING|>", "<|END_THINKING|>"),
+    ),
+    "glm45": (_each(f"\n<tool_call>NAME\n{_GLM45}</tool_call>"), _THINK),
+    "glm47": (_each(f"<tool_call>NAME{_GLM47}</tool_call>"), _THINK),
+    "kimi_k2": (
+        "<|tool_calls_section_begin|>" + _each(_KIMI) + "<|tool_calls_section_end|>",
+        _THINK,
+    ),
+    "lfm2": (
+        "<|tool_call_start|>[" + _each(f"NAME({_KEYWORDS})", ", ") + "]<|tool_call_end|>",
+        _THINK,
+    ),
+    "minimax_m2": (
+        "\n<minimax:tool_call>\n"
+        + _each(f'<invoke name="NAME">\n{_MINIMAX}</invoke>\n')
+        + "</minimax:tool_call>",
+        _THINK,
+    ),
+    "seed_oss": (
+        _each(f"\n<seed:tool_call>\n<function=NAME>\n{_SEED}</function>\n</seed:tool_call>"),
+        ("<seed:think>", "</seed:think>"),
+    ),
 }
 _PLAIN = ("<tool_call>", "</tool_call>", "<think>", "</think>")  # added, but not special
 _CHATML = ("<|im_start|>", "<|im_end|>")
-_QUOTED = {"pythonic"}  # formats that a model may spell with other quotes
+_QUOTED = {"pythonic", "lfm2"}  # formats that a model may spell with other quotes
 
 
 @dataclass(frozen=True)
@@ -164,10 +201,8 @@ class ToolModel:
 def write_tool_model(directory: Path, format_name: str, template: str | None = None) -> ToolModel:
     """The model of a format, with its own template or another one."""
     directory.mkdir(parents=True)
-    calls, reasoning = _WRITES.get(format_name, ("", _THINK))
+    calls, reasoning = _WRITES[format_name]
     opens, closes = reasoning or (None, "")
-    if format_name == "harmony":
-        opens, closes = "<|channel|>analysis<|message|>", "<|end|><|start|>assistant"
     tokens = [*_CHATML, *FORMATS[format_name].special, *_reasoning_tokens(opens, closes)]
     inner = byte_tokenizer()
     for token in dict.fromkeys(tokens):
