@@ -83,7 +83,7 @@ class ServerUnderTest:
     """
 
     def __init__(self, admin: AdminClient, session: aiohttp.ClientSession, url: str) -> None:
-        """Call `identify` before anything else."""
+        """Leave `facts` unset: the caller awaits `identify` before any other method."""
         self.admin = admin
         self.url = url
         self._session = session

@@ -72,7 +72,7 @@ def this_host() -> bytes:
 
 
 def share(blocks: Tensor) -> PoolHandle | None:
-    """Make the handle of a GPU pool, (num_blocks, block_bytes) uint8; None: it has no handle."""
+    """Return the IPC handle of the pool `blocks`, (num_blocks, block_bytes) uint8, or None."""
     if blocks.device.type != "cuda":
         return None
     driver, handle = ctypes.CDLL(_DRIVER), _Handle()

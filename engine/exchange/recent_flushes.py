@@ -1,4 +1,4 @@
-"""Recent flushes, whose blocks are not fetched: other engines may still have them.
+"""Recent flushes, whose blocks are not fetched from peers: a peer may not have flushed yet.
 
 A gateway flushes all engines, and each hears of it at another time. One that has flushed and goes
 on fetching could have the same blocks back from one that has not. A prefix that its tenant deletes

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
-MAX_FRAME_BYTES = 32 << 20  # as on the link to an engine, whose frames have the same keys
+MAX_FRAME_BYTES = 32 << 20  # as on the engine link: both carry the block keys of a prompt
 HEAD_BYTES = 4  # the length of a frame, big endian
 MOST_UNSENT_BYTES = 2 * MAX_FRAME_BYTES
 

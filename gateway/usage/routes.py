@@ -122,7 +122,7 @@ def _router(
 
         async def made() -> Response:
             rows = await usage_store.usage(*days, tenant_id=tenant_id, key_id=key)
-            # Every key has a row for each day, and all rows are written at once.
+            # In a thread: a report has a row for each key and day, serialised in one piece.
             return await seen_out(asyncio.to_thread(usage_response, request, format, days, rows))
 
         return await reports.answer(request, made)

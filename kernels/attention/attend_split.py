@@ -106,8 +106,8 @@ def attend_split(
         size = tl.load(splits_of_level + 2 * level) // TILE
         more = tl.load(splits_of_level + 2 * level + 1)
         if more > 0:
-            # Most programs of a captured launch have no split and must end at once. They need no
-            # wait: programs with a split wait, so this kernel ends after the previous kernel.
+            # In a CUDA graph most programs have no split and end at once, without the wait of
+            # dependent launches. Those with a split wait, so the kernel ends after the previous.
             item = items + 0
             if split < items + more:
                 item, first = schedule(

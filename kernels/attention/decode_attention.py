@@ -196,7 +196,7 @@ def _attend(
     merged: int = 0,
     window: WindowSplits | None = None,
 ) -> None:
-    """Launch one part, `level`; `merged`: 1 if the outputs of shared keys are to be merged.
+    """Launch the kernel for part number `level`; `merged` 1: merge the outputs of shared keys.
 
     `window`: how the rows of a window are cut, where they are.
     """
