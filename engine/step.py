@@ -115,6 +115,12 @@ def count_decodes(rows: Sequence[Row]) -> int:
     return bisect_left(rows, True, key=is_prefill)
 
 
+def has_drafts(rows: Sequence[Row]) -> bool:
+    """Return whether a step's rows include VERIFY rows, which are the last of its decodes."""
+    decodes = count_decodes(rows)
+    return decodes > 0 and rows[decodes - 1].kind is VERIFY
+
+
 def _is_longer(row: Row) -> bool:
     return row.kind is not DECODE
 

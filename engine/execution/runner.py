@@ -19,10 +19,10 @@ from torch import Tensor
 from engine.execution.batch import build_batch, samples_of
 from engine.execution.block_tables import BlockTables
 from engine.execution.shared_prefixes import SharedPrefixes, Sharing
-from engine.execution.verified_rows import by_token, has_drafts, share_by_token
+from engine.execution.verified_rows import by_token, share_by_token
 from engine.models.decoder import Decoder
 from engine.sampling.sampler import Sampler
-from engine.step import Bitmask, Forward, Launched, Row, Sampled, Step, count_decodes
+from engine.step import Bitmask, Forward, Launched, Row, Sampled, Step, count_decodes, has_drafts
 from engine.transfers import record_event
 from kernels.attention.split_sizes import SplitSizes
 from storage.device_pool import DevicePool

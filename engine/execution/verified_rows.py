@@ -20,7 +20,7 @@ import numpy.typing as npt
 from msgspec import structs
 
 from engine.execution.shared_prefixes import Sharing, SharingRule
-from engine.step import VERIFY, Row, Step, count_decodes
+from engine.step import VERIFY, Row, Step, has_drafts
 
 Ints = npt.NDArray[np.int32]
 ID_BYTES = 4  # bytes of a token's id in a row
@@ -34,12 +34,6 @@ def by_token(step: Step) -> Step:
         one for row in step.rows for one in (row_by_token(row) if row.kind is VERIFY else [row])
     ]
     return structs.replace(step, rows=tuple(rows))
-
-
-def has_drafts(rows: Sequence[Row]) -> bool:
-    """Return whether a step's rows include VERIFY rows."""
-    decodes = count_decodes(rows)
-    return decodes > 0 and rows[decodes - 1].kind is VERIFY
 
 
 def row_by_token(row: Row) -> list[Row]:

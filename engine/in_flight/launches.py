@@ -18,7 +18,7 @@ from engine.scheduling.sequence_events import AddressedEvent
 from engine.scheduling.step_builder import Scheduled, unsent
 from engine.scheduling.step_times import StepShape
 from engine.sequences.sequence_cache import lease_of
-from engine.step import VERIFY, Launched
+from engine.step import Launched, has_drafts
 
 OVER_S = 1e-4  # seconds: if the host waited for less, the step had already ended
 NUM_REMEMBERED = 8  # recent launches that predict the next launch's time
@@ -60,7 +60,7 @@ class Launches:
     @property
     def verify_drafts(self) -> bool:
         """True if a launched step verifies drafts: its sequences wait for the values."""
-        return any(row.kind is VERIFY for step, _, _ in self._under_way for row in step.rows)
+        return any(has_drafts(scheduled.step.rows) for scheduled, _, _ in self._under_way)
 
     def launch(self, scheduled: Scheduled) -> bool:
         """Launch the step; return False if the device has no memory for it."""

@@ -29,8 +29,8 @@ def charge_row(queue: FairQueue, row: ScheduledRow) -> None:
     queue.charge(row.sequence, row.num_new + (OUTPUT_TOKEN_COST - 1) * row.num_samples)
 
 
-def charge_accepted(queue: FairQueue, sequence: Sequence, tokens: int) -> None:
-    """Charge a sequence's flow for accepted drafts: each is an output token."""
+def charge_more(queue: FairQueue, sequence: Sequence, tokens: int) -> None:
+    """Charge a sequence's flow for the output tokens of a VERIFY row beyond its first."""
     queue.charge(sequence, OUTPUT_TOKEN_COST * tokens)
 
 

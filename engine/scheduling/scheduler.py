@@ -39,7 +39,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
 from operator import attrgetter
 
@@ -59,14 +59,11 @@ from engine.scheduling.step_builder import (
     next_kind,
     remaining_tokens,
 )
+from engine.scheduling.step_drafts import StepDrafts
 from engine.scheduling.step_times import StepShape, StepTimes
 from engine.sequences.sequence import Sequence
 from engine.sequences.sequence_cache import SequenceCache, lease_of
 from engine.step import DECODE
-
-# Most rows of a step with drafts. In a larger one a draft costs as much as a row, and to look for
-# drafts takes the host as long as the step.
-MOST_DRAFTED_ROWS = 64
 
 
 class SchedulerStuck(RuntimeError):
@@ -88,7 +85,8 @@ class Scheduler:
         drafting: Drafting | None = None,
     ) -> None:
         self.queue = queue
-        self.drafting = drafting or NoDrafts()
+        drafting = drafting or NoDrafts()
+        self._drafts = StepDrafts(drafting, limits)
         self.sequence_cache = sequence_cache
         self._arrivals = Arrivals()
         self.active = ActiveSequences(
@@ -98,7 +96,7 @@ class Scheduler:
             fetcher,
             counters,
             clock,
-            self.drafting,
+            drafting,
             max_running=limits.max_running,
         )
         self._fetcher = fetcher
@@ -186,7 +184,7 @@ class Scheduler:
         """
         preempted, has_room = self.active.num_preemptions, True
         decodes = self._decodes()
-        drafts = self._drafts(decodes)
+        drafts = self._drafts.propose(decodes) if self._may_draft() else {}
         for sequence in decodes:
             is_running = sequence.lease is not None  # not just preempted by an older sequence
             if is_running and not sequence.awaits_mask:
@@ -209,32 +207,14 @@ class Scheduler:
     @property
     def is_drafting(self) -> bool:
         """True if the steps under way should be settled, because drafts of the next are likely."""
-        drafted = self._drafted(self._decodes())
-        return bool(drafted) and self.drafting.is_worth_waiting(drafted)
+        return self._may_draft() and self._drafts.are_likely(self._decodes())
 
-    def _drafts(self, decodes: list[Sequence]) -> Mapping[Sequence, Draft]:
-        """Return drafts of the decodes, together at most as many as there are free batch slots.
-
-        A step then has no more rows of one token than the largest captured one.
-        """
-        drafted = self._drafted(decodes)
-        if not drafted or any(one.num_pending for one in drafted):
-            return {}
-        room, drafts = self._limits.max_running - len(decodes), dict[Sequence, Draft]()
-        for sequence, draft in self.drafting.propose(drafted).items():
-            most = min(room, len(sequence.tokens) - sequence.num_tokens - 1)
-            if ids := draft.token_ids[: max(most, 0)]:
-                drafts[sequence] = draft._replace(token_ids=ids)
-                room -= len(ids)
-        return drafts
-
-    def _drafted(self, decodes: list[Sequence]) -> list[Sequence]:
-        """Return the decodes that may have drafts; none beside prompts, or on several stages."""
-        others_wait = self.queue or len(decodes) < len(self.running)
-        most = min(MOST_DRAFTED_ROWS, self._limits.max_running - 1)
-        if others_wait or len(decodes) > most or self._limits.stages > 1:
-            return []
-        return [one for one in decodes if one.drafts]
+    def _may_draft(self) -> bool:
+        """Return whether the next step may have drafts: nothing is drafted beside prompts."""
+        running = self.running
+        if self.queue or not self._drafts.may_have(len(running)):
+            return False
+        return all(next_kind(one) is DECODE for one in running)
 
     def _decodes(self) -> list[Sequence]:
         """Return the sequences that a step continues by one token, the oldest first."""

@@ -38,7 +38,7 @@ from msgspec import structs
 from engine.drafting.draft import DraftSource
 from engine.errors import ConstraintUnsatisfied, EngineError, NumericFailure
 from engine.link.messages import FinishReason
-from engine.scheduling.costs import charge_accepted
+from engine.scheduling.costs import charge_more
 from engine.scheduling.counters import EngineCounters
 from engine.scheduling.scheduler import Scheduler
 from engine.scheduling.sequence_events import AddressedEvent, SequenceEvents, join_tokens
@@ -182,14 +182,16 @@ class Settler:
         """
         sequence, draft = row.sequence, row.draft
         assert draft is not None
-        start, end, accepted = row.start, row.end - len(values), 0
+        first = row.end - len(values)
+        start, end, accepted = row.start, first, 0
         self._count(sequence, draft.source, drafted=len(draft.token_ids))
         replies: list[AddressedEvent] = []
         for value, token_id in zip(values, (*draft.token_ids, None), strict=True):
             if value.is_left_out:
                 break
             if value.token_id is None:
-                return [*join_tokens(replies), self._fail_sampling(sequence, value, now)]
+                replies.append(self._fail_sampling(sequence, value, now))
+                break
             end += 1
             self._advance(structs.replace(row, start=start, end=end), now)
             if value.token_id == token_id:
@@ -201,7 +203,7 @@ class Settler:
             start = end
         if not row.is_over:
             sequence.num_computed, sequence.num_pending = end, 0
-        charge_accepted(self._scheduler.queue, sequence, accepted)
+        charge_more(self._scheduler.queue, sequence, max(end - first - 1, 0))
         self._counters.drafted(draft.source, len(draft.token_ids), accepted)
         return join_tokens(replies)
 

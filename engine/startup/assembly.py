@@ -45,8 +45,8 @@ from prefix_cache.eviction.eviction_policy import EvictionPolicy, LeastRecentlyU
 from prefix_cache.hashing import Digest, xxh3_128_digest
 from prefix_cache.leases.load_or_recompute import LoadOrRecompute
 
-# Seconds that the device waits for the values of a step with drafts to be settled and the next step
-# to be decided, which are hidden beside other steps: 32 rows, measured.
+# Seconds that the device is taken to wait while a step with drafts is settled and the next one is
+# decided. Its launch is not in them: the measured time of a step that is not overlapped has it.
 WAITS_S = 0.0006
 
 

@@ -12,7 +12,7 @@ import pytest
 from msgspec import structs
 
 from engine.link.messages import Cancel, Generate, SamplingParams
-from engine.scheduling.scheduler import MOST_DRAFTED_ROWS
+from engine.scheduling.step_drafts import MOST_DRAFTED_ROWS
 from engine.sequences.sequence import Sequence
 from engine.step import VERIFY
 from tests.doubles.engine.fake_runner import VOCAB_SIZE, expected_output

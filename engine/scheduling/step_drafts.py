@@ -1,0 +1,51 @@
+"""Drafts of a step's decodes: who may have some, and how many there is room for.
+
+Knows: batch slots, rows. Does not know: where drafts come from, or which of them pay
+(`engine.drafting`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.drafting.draft import Draft, Drafting
+from engine.scheduling.step_builder import StepLimits
+from engine.sequences.sequence import Sequence
+
+# Most rows of a step with drafts. In a larger one a draft costs as much as a row, and to look for
+# drafts takes the host as long as the step.
+MOST_DRAFTED_ROWS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class StepDrafts:
+    """Drafts of the decodes of one step."""
+
+    drafting: Drafting
+    limits: StepLimits
+
+    def may_have(self, rows: int) -> bool:
+        """Return whether a step of so many rows may have drafts; never on several stages."""
+        most = min(MOST_DRAFTED_ROWS, self.limits.max_running - 1)
+        return 0 < rows <= most and self.limits.stages == 1
+
+    def are_likely(self, decodes: list[Sequence]) -> bool:
+        """Return whether drafts are likely; the decodes' last tokens may be pending."""
+        drafted = [one for one in decodes if one.drafts]
+        return bool(drafted) and self.drafting.is_worth_waiting(drafted)
+
+    def propose(self, decodes: list[Sequence]) -> dict[Sequence, Draft]:
+        """Return drafts of the decodes, together at most as many as there are free batch slots.
+
+        A step then has no more rows of one token than the largest captured one.
+        """
+        drafted = [one for one in decodes if one.drafts]
+        if not drafted or any(one.num_pending for one in drafted):
+            return {}
+        room, drafts = self.limits.max_running - len(decodes), dict[Sequence, Draft]()
+        for sequence, draft in self.drafting.propose(drafted).items():
+            most = min(room, len(sequence.tokens) - sequence.num_tokens - 1)
+            if ids := draft.token_ids[: max(most, 0)]:
+                drafts[sequence] = draft._replace(token_ids=ids)
+                room -= len(ids)
+        return drafts
