@@ -1,4 +1,4 @@
-"""MiniMax-M2, and DeepSeek since V3.2: `invoke` with a `parameter` for each argument, in a block.
+"""MiniMax-M2: `invoke` with a `parameter` for each argument, in a block.
 
 <minimax:tool_call>
 <invoke name="get_weather">
