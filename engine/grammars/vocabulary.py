@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 from llguidance import LLTokenizer
 
+from engine.models.model_files import decode, read_file
 from engine.models.token_marks import TokenMarks, is_in_angles, read_token_marks
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -63,7 +64,7 @@ def read_vocabulary(model_dir: Path, vocab_size: int, eos_token_ids: tuple[int, 
         raise NoVocabulary("the model's config names no end of sequence")
     try:
         tokens = _read(path, vocab_size, list(eos_token_ids))
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         raise NoVocabulary(f"{TOKENIZER_FILE}: {error}") from error
     return Vocabulary(tokens, model_dir, vocab_size, eos_token_ids)
 
@@ -78,10 +79,10 @@ def _read(path: Path, vocab_size: int, eos: list[int]) -> LLTokenizer:
 
 def _with_text_as_text(path: Path) -> str | None:
     """Return the tokenizer file with some special tokens as text; None if all may stay special."""
-    data = path.read_bytes()
+    data = read_file(path)
     try:
-        file = msgspec.json.decode(data, type=_File)
-        added = msgspec.json.decode(file.added_tokens, type=list[dict[str, Any]])
+        file = decode(data, _File)
+        added = decode(bytes(file.added_tokens), list[dict[str, Any]])
     except msgspec.DecodeError:  # the library reports the error in the file
         return None
     marks, vocabulary = read_token_marks(path.parent), file.model.get("vocab")

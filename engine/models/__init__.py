@@ -9,6 +9,7 @@
     weight_formats     how matrices are kept
     modules            what loading, sharding and the forward pass ask of a layer's parts
     rank_group, grid, names, token_marks, lfs_pointers, errors
+    model_files        the reading of descriptions that somebody else wrote
 
 Each imports only from those below it.
 """

@@ -21,6 +21,7 @@ from engine.models.layers.attention import AttentionConfig
 from engine.models.layers.layer import LayerConfig
 from engine.models.layers.norms import RmsNormConfig
 from engine.models.lfs_pointers import WHAT, is_pointer
+from engine.models.model_files import decode, read_file, read_object
 from engine.models.modules import WeightFormat
 from engine.models.names import PLAIN_NAMES, CheckpointNames
 from engine.models.weight_formats.plain import PLAIN
@@ -28,6 +29,10 @@ from kernels.limits import KV_SCALE_BYTES
 from storage.kv_layout import FP8, KvGroup, KvLayout
 
 Positive = Annotated[int, msgspec.Meta(gt=0)]
+# Each becomes an object or more. The deepest models have 126 layers, the widest 512 experts.
+MAX_LAYERS = 1024
+LayerCount = Annotated[int, msgspec.Meta(gt=0, le=MAX_LAYERS)]
+ExpertCount = Annotated[int, msgspec.Meta(gt=0, le=4096)]
 T = TypeVar("T", bound=msgspec.Struct)
 TEXT = "text_config"
 OF_THE_WHOLE = ("dtype", "torch_dtype")
@@ -39,7 +44,7 @@ class ModelSizes(msgspec.Struct, kw_only=True):
     vocab_size: Positive
     hidden_size: Positive
     intermediate_size: Positive
-    num_hidden_layers: Positive
+    num_hidden_layers: LayerCount
     num_attention_heads: Positive
     num_key_value_heads: Positive | None = None
     head_dim: Positive | None = None
@@ -73,8 +78,8 @@ def read_json(path: Path, kind: type[T], within: str | None = None) -> T:
     """
     try:
         if within is None:
-            return msgspec.json.decode(path.read_bytes(), type=kind)
-        whole = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+            return decode(read_file(path), kind)
+        whole = read_object(path)
         common = {name: whole[name] for name in OF_THE_WHOLE if name in whole}
         inner = msgspec.convert(whole.get(within), dict[str, Any])
         return msgspec.convert({**common, **inner}, kind)

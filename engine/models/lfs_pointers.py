@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from engine.models.model_files import opened
+
 _BEGINNING = b"version https://git-lfs.github.com/spec/"
 WHAT = "a pointer of Git LFS and not the file itself: `git lfs pull` gets it"
 
@@ -14,7 +16,7 @@ WHAT = "a pointer of Git LFS and not the file itself: `git lfs pull` gets it"
 def is_pointer(path: Path) -> bool:
     """Return whether the file is a pointer; False if it is unreadable, which its reader reports."""
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             return file.read(len(_BEGINNING)) == _BEGINNING
     except OSError:
         return False

@@ -17,6 +17,8 @@ from typing import Any
 
 import msgspec
 
+from engine.models.model_files import read_object, read_text
+
 _BAR = "\N{FULLWIDTH VERTICAL LINE}"  # the bar in DeepSeek's marks
 _IN_BRACKETS = re.compile(rf"[<\[{{{_BAR}].+[>\]}}{_BAR}]", re.DOTALL)
 _NO_TEXT = re.compile(rf"<[|{_BAR}].+|.+[|{_BAR}]>", re.DOTALL)
@@ -119,7 +121,7 @@ def _templates(model_dir: Path, config: dict[str, Any]) -> Iterator[str]:
 def _files(paths: Iterable[Path]) -> Iterator[str]:
     for path in paths:
         try:
-            yield path.read_text(encoding="utf-8")
+            yield read_text(path)
         except (OSError, UnicodeDecodeError) as error:
             raise ModelFileBroken(f"{path}: {error}") from error
 
@@ -136,6 +138,6 @@ def _json(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        return read_object(path)
     except (msgspec.DecodeError, UnicodeDecodeError, OSError) as error:
         raise ModelFileBroken(f"{path}: {error}") from error

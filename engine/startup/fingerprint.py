@@ -18,6 +18,7 @@ import xxhash
 
 from engine.models.checkpoints.weight_files import weight_files
 from engine.models.config import ModelConfig
+from engine.models.model_files import opened
 from storage.kv_layout import KvLayout
 
 # Version of the places of bytes in a block; raised whenever they change.
@@ -84,5 +85,5 @@ def _digest(fields: dict[str, Any]) -> bytes:
 
 
 def _file_digest(path: Path) -> bytes:
-    with path.open("rb") as file:
+    with opened(path) as file:
         return hashlib.file_digest(file, xxhash.xxh3_128).digest()

@@ -12,6 +12,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from engine.models.model_files import decode, read_file
 from gateway.config import GenerationConfigSource
 
 FILE = "generation_config.json"
@@ -57,7 +58,7 @@ def read_sampling_defaults(
     if source == "none" or not path.exists():
         return DIALECT_DEFAULTS
     try:
-        read = msgspec.json.decode(path.read_bytes(), type=_File)
+        read = decode(read_file(path), _File)
     except (msgspec.DecodeError, UnicodeDecodeError, OSError) as error:
         raise GenerationConfigBroken(
             f"{path}: {error}; --generation-config none leaves it alone"

@@ -31,6 +31,7 @@ from engine.models.architectures.windows import (
 )
 from engine.models.config import (
     TEXT,
+    LayerCount,
     ModelConfig,
     ModelSizes,
     Positive,
@@ -57,7 +58,7 @@ class _Raw(WindowFields, kw_only=True):
 
     hidden_size: Positive = 2304
     intermediate_size: Positive = 9216
-    num_hidden_layers: Positive = 26
+    num_hidden_layers: LayerCount = 26
     num_attention_heads: Positive = 8
     num_key_value_heads: Positive | None = 4
     head_dim: Positive | None = 256

@@ -28,6 +28,7 @@ from engine.models.architectures.windows import (
     windows_of,
 )
 from engine.models.config import (
+    ExpertCount,
     ModelConfig,
     ModelSizes,
     Positive,
@@ -65,8 +66,8 @@ class _Raw(WindowFields, kw_only=True):
     rope_scaling: dict[str, Any] | None = None
     rope_parameters: dict[str, Any] | None = None
     attention_bias: bool = True
-    num_local_experts: Positive | None = None
-    num_experts: Positive | None = None  # another spelling of `num_local_experts`
+    num_local_experts: ExpertCount | None = None
+    num_experts: ExpertCount | None = None  # another spelling of `num_local_experts`
     num_experts_per_tok: Positive = 4
     swiglu_alpha: PositiveFloat = 1.702
     swiglu_limit: PositiveFloat = 7.0

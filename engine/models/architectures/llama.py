@@ -23,6 +23,7 @@ from engine.models.architectures.windows import (
     no_window,
 )
 from engine.models.config import (
+    MAX_LAYERS,
     ModelConfig,
     ModelSizes,
     Positive,
@@ -60,7 +61,7 @@ class LlamaFields(WindowFields, kw_only=True):
     model_type: str | None = None
     original_max_position_embeddings: Positive | None = None
     partial_rotary_factor: float | None = None
-    num_nextn_predict_layers: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    num_nextn_predict_layers: Annotated[int, msgspec.Meta(ge=0, le=MAX_LAYERS)] | None = None
     dual_chunk_attention_config: _DualChunk | None = None
 
     @property

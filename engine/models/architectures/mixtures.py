@@ -10,7 +10,7 @@ import msgspec
 
 from engine.models.architectures.llama import Llama
 from engine.models.architectures.windows import in_every_layer, in_every_layer_by_flag
-from engine.models.config import ModelConfig, ModelSizes, Positive, read_json
+from engine.models.config import ExpertCount, ModelConfig, ModelSizes, Positive, read_json
 from engine.models.errors import BadConfig
 from engine.models.layers.layer import LayerConfig
 from engine.models.layers.mixture import MixtureConfig
@@ -61,8 +61,8 @@ def check_experts(mixture: MixtureConfig) -> MixtureConfig:
 
 class _Qwen3Moe(msgspec.Struct, kw_only=True):
     moe_intermediate_size: Positive
-    num_experts: Positive | None = None
-    num_local_experts: Positive | None = None  # the newer spelling
+    num_experts: ExpertCount | None = None
+    num_local_experts: ExpertCount | None = None  # the newer spelling
     num_experts_per_tok: Positive = 8
     norm_topk_prob: bool = False
     decoder_sparse_step: Positive = 1
@@ -88,7 +88,7 @@ def _qwen3_moe(path: Path) -> InLayer:
 
 class _Mixtral(msgspec.Struct, kw_only=True):
     intermediate_size: Positive
-    num_local_experts: Positive = 8
+    num_local_experts: ExpertCount = 8
     num_experts_per_tok: Positive = 2
 
 

@@ -16,6 +16,7 @@ import msgspec
 
 from engine.models.errors import CheckpointError, ModelError, UnsupportedModel
 from engine.models.lfs_pointers import WHAT, is_pointer
+from engine.models.model_files import decode, read_file
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
@@ -50,6 +51,8 @@ def weight_files(model_dir: Path) -> list[Path]:
     """
     files = _named_files(model_dir)
     for path in files:
+        if path.exists() and not path.is_file():
+            raise CheckpointError(f"{path} is no regular file")
         if is_pointer(path):
             raise CheckpointError(f"{path} is {WHAT}")
     return files
@@ -104,7 +107,7 @@ def _whole(model_dir: Path, shards: list[Path]) -> list[Path]:
 def _indexed_files(model_dir: Path) -> list[Path]:
     path = model_dir / INDEX_FILE
     try:
-        index = msgspec.json.decode(path.read_bytes(), type=_Index)
+        index = decode(read_file(path), _Index)
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from engine.models.model_files import read_object, read_text
 from gateway.prompts.tokens.tokenizer import ModelFileBroken
 
 DEFAULT, TOOL_USE = "default", "tool_use"
@@ -62,7 +63,7 @@ def _listed(config: dict[str, Any]) -> dict[str, str]:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         raise ModelFileBroken(f"{path}: {error}") from error
 
@@ -71,6 +72,6 @@ def _json(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        return read_object(path)
     except (msgspec.DecodeError, UnicodeDecodeError, OSError) as error:
         raise ModelFileBroken(f"{path}: {error}") from error

@@ -24,6 +24,7 @@ import msgspec
 import numpy as np
 import tokenizers
 
+from engine.models.model_files import read_text
 from engine.models.token_marks import NO_MARKS, TokenMarks, is_in_angles, read_token_marks
 from engine.models.token_marks import ModelFileBroken as ModelFileBroken
 from gateway.prompts.tokens.control_tokens import ControlTokens, Rendered
@@ -164,7 +165,7 @@ class Tokenizer:
         """
         path = model_dir / "tokenizer.json"
         try:
-            source = path.read_text(encoding="utf-8")
+            source = read_text(path)
         except (OSError, UnicodeDecodeError) as error:
             raise ModelFileBroken(f"{path}: {error}") from error
         try:

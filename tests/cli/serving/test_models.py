@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -73,6 +75,61 @@ def test_a_config_alone_can_be_refused(console: Console, tmp_path: Path) -> None
         printed.err
         == f"ratoon: {path} cannot be served: hidden_act 'relu': only 'silu' is served\n"
     )
+
+
+def _deep(directory: Path) -> None:
+    nested = "[" * 200 + "]" * 200
+    path = directory / "config.json"
+    path.write_text(json.dumps(RUNNABLE)[:-1] + f', "x": {nested}}}')
+
+
+def _pipe(name: str) -> Callable[[Path], None]:
+    def changed(directory: Path) -> None:
+        (directory / name).unlink(missing_ok=True)
+        os.mkfifo(directory / name)
+
+    return changed
+
+
+def _with(**fields: int) -> Callable[[Path], None]:
+    def changed(directory: Path) -> None:
+        (directory / "config.json").write_text(json.dumps({**RUNNABLE, **fields}))
+
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("changed", "line"),
+    [
+        (_deep, "config.json: JSON is nested more than 64 levels deep"),
+        (_pipe("tokenizer_config.json"), "tokenizer_config.json"),
+        (_pipe("generation_config.json"), "generation_config.json"),
+        (_pipe("special_tokens_map.json"), "special_tokens_map.json"),
+        (_pipe("chat_template.jinja"), "chat_template.jinja"),
+        (_pipe("model.safetensors"), "model.safetensors is no regular file"),
+        (_pipe("model.safetensors.index.json"), "model.safetensors.index.json"),
+        (_with(num_hidden_layers=1025), "num_hidden_layers"),
+    ],
+)
+def test_a_broken_folder_is_refused_in_a_line(
+    console: Console, tmp_path: Path, changed: Callable[[Path], None], line: str
+) -> None:
+    directory = write_tiny_model(tmp_path / "tiny", config=RUNNABLE)
+    (directory / "model.safetensors").touch()
+    assert console.type("models", str(directory)).status == 0
+    if line.endswith("index.json"):
+        (directory / "model.safetensors").unlink()
+    changed(directory)
+    printed = console.type("models", str(directory))
+    assert printed.status == 1
+    assert printed.err.count("\n") == 1
+    assert line in printed.err
+
+
+def test_the_most_layers_are_served(console: Console, tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**RUNNABLE, "num_hidden_layers": 1024}))
+    assert console.type("models", str(path), "--json").json["layers"] == 1024
 
 
 def test_neither_needs_torch(tmp_path: Path) -> None:

@@ -1,0 +1,95 @@
+"""The reading of a model's small files, which somebody else wrote: descriptions, not weights.
+
+A file of another kind is not opened for long (a pipe would be waited for), nor one that is larger
+than any description; JSON is decoded only as deeply as any description goes, since whoever walks it
+has a stack. Knows: what a file may be. Does not know: what is in it, nor who tells the user.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from io import BufferedReader
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+MAX_BYTES = 128 << 20  # the largest tokenizers have some 35 MB
+MAX_DEPTH = 64  # the deepest descriptions have some 8 levels
+T = TypeVar("T")
+
+_TEXT = re.compile(rb'"[^"]*"')
+_BRACKETS = bytes.maketrans(b"{}", b"[]")
+_OTHER_BYTES = bytes(byte for byte in range(256) if byte not in b'"[]{}')
+
+
+class NoRegularFile(OSError):
+    """A pipe, a device or a socket in the place of a file."""
+
+
+class FileTooLarge(OSError):
+    """A file with more than `MAX_BYTES`."""
+
+
+class NestedTooDeeply(msgspec.DecodeError):
+    """JSON with more than `MAX_DEPTH` levels."""
+
+
+def opened(path: Path) -> BufferedReader:
+    """Open a regular file, or a link to one; raises OSError at once for anything else."""
+    file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115 (the caller closes it)
+    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return file
+    file.close()
+    raise NoRegularFile(errno.EINVAL, "it is no regular file")
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def read_file(path: Path) -> bytes:
+    """Read a whole file; raises OSError, also for one that is no regular file or too large."""
+    with opened(path) as file:
+        if os.fstat(file.fileno()).st_size > MAX_BYTES:
+            raise FileTooLarge(errno.EFBIG, f"it has more than {MAX_BYTES >> 20} MiB")
+        return file.read()
+
+
+def read_text(path: Path) -> str:
+    """Read a text with any ends of lines; raises as `read_file`, or UnicodeDecodeError."""
+    return read_file(path).decode().replace("\r\n", "\n").replace("\r", "\n")
+
+
+def decode(content: bytes, kind: type[T]) -> T:
+    """Decode JSON as a `kind`; raises msgspec.DecodeError and UnicodeDecodeError."""
+    try:
+        decoded = msgspec.json.decode(content, type=kind)
+    except RecursionError:
+        raise NestedTooDeeply(_too_deep()) from None
+    if _is_deep(content):
+        raise NestedTooDeeply(_too_deep())
+    return decoded
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Read an object of JSON; raises as `read_file` and `decode`."""
+    return decode(read_file(path), dict[str, Any])
+
+
+def _too_deep() -> str:
+    return f"JSON is nested more than {MAX_DEPTH} levels deep"
+
+
+def _is_deep(content: bytes) -> bool:
+    """Return whether valid JSON has more than `MAX_DEPTH` levels."""
+    plain = content.replace(rb"\\", b"").replace(rb"\"", b"")
+    brackets = _TEXT.sub(b"", plain.translate(None, _OTHER_BYTES)).translate(_BRACKETS)
+    for _ in range(MAX_DEPTH):
+        if not brackets:
+            return False
+        brackets = brackets.replace(b"[]", b"")
+    return bool(brackets)
