@@ -27,6 +27,7 @@ OF_OTHER_PACKAGES = {
     "engine.link.stats_messages",
     "engine.link.view_messages",
     "engine.core_dumps",
+    "engine.models.model_files",  # both read the files of one folder, within the same bounds
     "engine.models.token_marks",  # both ends of the link call the same tokens marks
     "prefix_cache.hashing",
     "prefix_cache.namespace",
