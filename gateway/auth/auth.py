@@ -68,14 +68,14 @@ class Authenticator(SecurityBase):
 
     async def __call__(self, request: Request) -> Caller:
         """Identify the calling tenant; raise Unauthenticated, Forbidden, or as `tell_owner`."""
-        digest = self._keyring.digest_of_issued(credential(request))
-        caller = await self._keyring.check(digest)
+        key = self._keyring.read(credential(request))
+        caller = await self._keyring.check(key.digest, may_be_made_up=not key.is_marked)
         tell_owner(request.scope, caller.tenant_id)
         if self._running is not None:
             running = running_request(request.scope)
             running.tenant_id, running.key_id = caller.tenant_id, caller.key_id
             running.route = route_of(request.scope)
-            self._running.add(digest, running)
+            self._running.add(key.digest, running)
         is_operator = self._operator is not None and self._operator.vouches_for(request)
         return replace(caller, is_operator=True) if is_operator else caller
 

@@ -1,11 +1,13 @@
 """API keys: issued, shown once, stored as digests, rotated, revoked, and turned into callers.
 
-A key is `sk-` and 256 random bits in url-safe base64. With that much entropy one fast keyed hash
-is enough: the store holds HMAC-SHA256(pepper, key). The time of a lookup by that digest tells an
-attacker nothing, because digests cannot be chosen without the pepper.
+A key is `sk-` and 256 bits in url-safe base64: 192 random ones and their mark, which is made with
+the pepper. With that much entropy one fast keyed hash is enough: the store holds
+HMAC-SHA256(pepper, key). The time of a lookup by that digest tells an attacker nothing, because
+digests cannot be chosen without the pepper.
 
-Keys that were never found here are looked up a few at a time: whoever makes up keys without end
-takes no more of the store, and keys that have been in use do not wait for it.
+Nobody makes up a key with a mark. Keys without one (issued before there were marks) that were never
+found here are looked up a few at a time: whoever makes up keys without end takes no more of the
+store, and no other key waits for it.
 
 Looked-up keys are remembered for a few seconds, so that authentication costs microseconds. A change
 made through this keyring is seen at once, and so is one that it is notified of (`forget`); any
@@ -46,7 +48,8 @@ KEY_BYTES = 32
 IDENTITY_TTL_S = 3.0
 OUTAGE_TTL_S = 60.0
 MAX_IDENTITIES = 10_000
-STRANGE_AT_ONCE = 4  # simultaneous lookups of keys that were not found before
+RANDOM_BYTES = 24
+STRANGE_AT_ONCE = 4  # simultaneous lookups of keys without a mark that were not found before
 REFUSED = "the API key is missing or not valid"  # the same message for every reason
 
 Identity = tuple[ApiKey, Tenant]
@@ -111,6 +114,14 @@ class IssuedKey:
         return f"IssuedKey(secret=********, id={self.record.id!r})"
 
 
+@dataclass(frozen=True, slots=True)
+class PresentedKey:
+    """The digest of a well-formed key that a request has, and whether the key has a mark."""
+
+    digest: bytes
+    is_marked: bool
+
+
 def key_digest(pepper: bytes, key: str) -> bytes:
     """Compute HMAC-SHA256(pepper, key), which is stored and compared in place of the key."""
     return hmac.digest(pepper, key.encode(), hashlib.sha256)
@@ -142,15 +153,20 @@ class Keyring:
         """Compute the digest under which the store keeps `key`, 32 bytes."""
         return key_digest(self._pepper, key)
 
+    def key_with_mark(self, bits: bytes) -> str:
+        """Spell the key of RANDOM_BYTES and their mark: HMAC-SHA256, cut to 64 bits."""
+        mark = self.digest(f"mark\0{bits.hex()}")
+        return key_of(bits + mark[: KEY_BYTES - RANDOM_BYTES])
+
     async def issue(
         self, tenant_id: str, *, expires_at: float | None = None, bits: bytes | None = None
     ) -> IssuedKey:
         """Issue a key for an existing tenant; raise NotFound for an unknown tenant.
 
-        `bits`, KEY_BYTES of them, take the place of random ones; Conflict when such a key is
+        `bits`, RANDOM_BYTES of them, take the place of random ones; Conflict when such a key is
         there already.
         """
-        secret = key_of(bits or secrets.token_bytes(KEY_BYTES))
+        secret = self.key_with_mark(bits or secrets.token_bytes(RANDOM_BYTES))
         record = ApiKey(
             id=f"key_{secrets.token_hex(8)}",
             tenant_id=tenant_id,
@@ -192,17 +208,20 @@ class Keyring:
         (checked before any I/O), unknown, revoked or expired; Forbidden for a valid key of a
         disabled tenant; Unavailable if the store does not answer and the key is not remembered.
         """
-        return await self.check(self.digest_of_issued(key))
+        presented = self.read(key)
+        return await self.check(presented.digest, may_be_made_up=not presented.is_marked)
 
-    def digest_of_issued(self, key: str) -> bytes:
+    def read(self, key: str) -> PresentedKey:
         """Digest a key that this server may have issued; Unauthenticated for a malformed key."""
         if not _WELL_FORMED.fullmatch(key):
             raise Unauthenticated(REFUSED)
-        return self.digest(key)
+        bits = base64.urlsafe_b64decode(f"{key.removeprefix(KEY_PREFIX)}=")
+        is_marked = hmac.compare_digest(key, self.key_with_mark(bits[:RANDOM_BYTES]))
+        return PresentedKey(self.digest(key), is_marked)
 
-    async def check(self, digest: bytes) -> Caller:
+    async def check(self, digest: bytes, *, may_be_made_up: bool = False) -> Caller:
         """Return the caller whose key has this digest; raise the errors of `identify`."""
-        identity = await self._find(digest)
+        identity = await self._find(digest, may_be_made_up)
         if identity is None or not identity[0].is_live(self._clock()):
             raise Unauthenticated(REFUSED)
         record, tenant = identity
@@ -225,13 +244,13 @@ class Keyring:
         self._changes += 1
         self._unknown.clear()
 
-    async def _find(self, digest: bytes) -> Identity | None:
+    async def _find(self, digest: bytes, may_be_made_up: bool) -> Identity | None:
         known = self._known.get(digest)
         if known is not None:
             return known
         if self._unknown.get(digest):
             return None
-        if self._issued.get(digest):
+        if not may_be_made_up or self._issued.get(digest):
             return await self._look_up(digest)
         async with self._strange:
             return await self._look_up(digest)
@@ -265,7 +284,7 @@ class Keyring:
 
 
 def key_of(bits: bytes) -> str:
-    """Spell an API key from these 32 bytes."""
+    """Spell an API key from these KEY_BYTES."""
     return KEY_PREFIX + base64.urlsafe_b64encode(bits).rstrip(b"=").decode()
 
 

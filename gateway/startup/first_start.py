@@ -23,7 +23,7 @@ from pathlib import Path
 
 import msgspec
 
-from gateway.auth.keyring import Keyring, key_digest, key_of
+from gateway.auth.keyring import RANDOM_BYTES, Keyring, key_digest
 from gateway.auth.secrets import (
     Secrets,
     handed_in_admin_key,
@@ -222,10 +222,10 @@ async def _demo_key(
         new = Tenant.new(name, created_at=clock())
         await store.create(msgspec.structs.replace(new, cache=cache))
     tenant = next(tenant for tenant in await store.every(Tenant) if tenant.name == name)
-    bits = key_digest(seed, tenant.id)
+    bits = key_digest(seed, tenant.id)[:RANDOM_BYTES]
     with suppress(Conflict):
         await keyring.issue(tenant.id, bits=bits)
-    return key_of(bits)
+    return keyring.key_with_mark(bits)
 
 
 def _format_keys(keys: dict[str, str]) -> bytes:

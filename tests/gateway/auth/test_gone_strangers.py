@@ -15,6 +15,7 @@ from gateway.http.request_head import RequestHead, tell_owner
 from gateway.state.records import ApiKey, Tenant
 from tests.doubles.gateway.wire import Wire
 from tests.gateway.auth.test_auth import ACME, PEPPER, guarded_app
+from tests.gateway.auth.unmarked_key import issue_unmarked
 from tests.gateway.http.protocol.exchange import DIALECTS
 from tests.gateway.http.protocol.in_memory import connection_to, turns
 from tests.gateway.state.memory_store import MemoryStore
@@ -48,14 +49,14 @@ async def test_a_new_key_waits_for_no_stranger_who_has_gone(
     method: str, leave: bool, waits_for: int
 ) -> None:
     store, state, wire = PacedStore(), ServerState(), Wire()
-    issued = await Keyring(store, PEPPER, ManualClock()).issue(ACME.id)
+    key = await issue_unmarked(store, PEPPER, ACME.id)
     app = guarded_app(Keyring(store, PEPPER, ManualClock(), monotonic=ManualClock()))
     with connection_to(wire, state, application=app) as tenant, ExitStack() as strangers:
         for number in range(STRANGERS):
             stranger = strangers.enter_context(connection_to(Wire(), state, application=app))
             ask(stranger, key_of(bytes([number]) * 32), method)
         await turns()
-        ask(tenant, issued.secret, "GET")
+        ask(tenant, key, "GET")
         await turns()
         if leave:
             strangers.close()

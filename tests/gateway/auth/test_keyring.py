@@ -13,8 +13,10 @@ from msgspec.structs import replace
 
 from gateway.auth.keyring import (
     IDENTITY_TTL_S,
+    KEY_BYTES,
     MAX_IDENTITIES,
     OUTAGE_TTL_S,
+    RANDOM_BYTES,
     REFUSED,
     STRANGE_AT_ONCE,
     IssuedKey,
@@ -34,6 +36,7 @@ from gateway.errors import (
 from gateway.state.records import ApiKey, Tenant
 from gateway.state.sqlite.store import SqliteStore
 from tests.doubles.reachable import reachable
+from tests.gateway.auth.unmarked_key import issue_unmarked
 from tests.gateway.state.memory_store import MemoryStore
 from tests.gateway.support.manual_clock import ManualClock
 
@@ -204,30 +207,42 @@ async def test_a_malformed_key_is_refused_before_any_lookup(ring: Ring, key: str
     assert ring.store.lookups == 1
 
 
-async def test_keys_that_are_made_up_keep_none_waiting_that_is_in_use() -> None:
+async def test_keys_that_are_made_up_keep_no_issued_key_waiting() -> None:
     store = SlowStore()
     ring = a_ring(store)
     elsewhere = Keyring(store, PEPPER, ring.clock)
-    used, new = [await elsewhere.issue(ACME.id) for _ in range(2)]
-    made_here = await ring.keyring.issue(ACME.id)
-    await ring.keyring.identify(used.secret)
+    new, used, unused = (
+        await elsewhere.issue(ACME.id),
+        *[await issue_unmarked(store, PEPPER, ACME.id) for _ in range(2)],
+    )
+    await ring.keyring.identify(used)
     made_up = [
-        asyncio.create_task(refusal(ring.keyring, key_of(bytes([number]) * 32)))
+        asyncio.create_task(refusal(ring.keyring, key_of(bytes([number]) * KEY_BYTES)))
         for number in range(100)
     ]
     for _ in range(10):
         await asyncio.sleep(0)
     assert store.waiting == STRANGE_AT_ONCE
+    assert (await ring.keyring.identify(new.secret)).key_id == new.record.id
     ring.monotonic.advance(24 * 3600.0)
-    for known in (used, made_here):
-        assert (await ring.keyring.identify(known.secret)).key_id == known.record.id
-    first = asyncio.create_task(ring.keyring.identify(new.secret))
+    await ring.keyring.identify(used)
+    first = asyncio.create_task(ring.keyring.identify(unused))
     for _ in range(10):
         await asyncio.sleep(0)
     assert not first.done(), "the control: it could be made up, too"
     store.go.set()
-    assert (await first).key_id == new.record.id
+    assert (await first).tenant_id == ACME.id
     assert {type(one) for one in await asyncio.gather(*made_up)} == {Unauthenticated}
+
+
+async def test_only_the_issuer_s_pepper_makes_the_mark(ring: Ring) -> None:
+    issued = (await ring.keyring.issue(ACME.id)).secret
+    other = Keyring(ring.store, b"other".ljust(32, b"."), ring.clock)
+    assert ring.keyring.read(issued).is_marked
+    assert not other.read(issued).is_marked
+    for at in range(len("sk-"), len(issued)):
+        changed = "A" if issued[at] != "A" else "E"  # bits that the last letter has, too
+        assert not ring.keyring.read(issued[:at] + changed + issued[at + 1 :]).is_marked
 
 
 async def test_every_refusal_reads_the_same(ring: Ring) -> None:
@@ -442,13 +457,14 @@ async def test_a_lookup_under_way_does_not_outlive_news_that_may_have_been_misse
 
 async def test_whoever_listens_anew_looks_wrong_keys_up_again_as_well(ring: Ring) -> None:
     """The key may have been made elsewhere while nobody listened."""
-    bits = bytes(range(32))
-    assert not await opens(ring.keyring, key_of(bits))
+    bits = bytes(range(RANDOM_BYTES))
+    key = ring.keyring.key_with_mark(bits)
+    assert not await opens(ring.keyring, key)
     elsewhere = Keyring(ring.store, PEPPER, ring.clock)
-    assert (await elsewhere.issue(ACME.id, bits=bits)).secret == key_of(bits)
-    assert not await opens(ring.keyring, key_of(bits)), "the control: it is remembered as wrong"
+    assert (await elsewhere.issue(ACME.id, bits=bits)).secret == key
+    assert not await opens(ring.keyring, key), "the control: it is remembered as wrong"
     ring.keyring.reload()
-    assert await opens(ring.keyring, key_of(bits))
+    assert await opens(ring.keyring, key)
 
 
 class TestOnSqlite:
@@ -588,7 +604,7 @@ async def test_a_change_drops_the_cached_keys_of_that_tenant_alone(ring: Ring) -
 
 async def test_a_new_key_works_where_it_was_tried_before(ring: Ring) -> None:
     elsewhere = Keyring(ring.store, PEPPER, ring.clock, monotonic=ring.monotonic)
-    issued = await ring.keyring.issue(ACME.id, bits=bytes(32))
+    issued = await ring.keyring.issue(ACME.id, bits=bytes(RANDOM_BYTES))
     del ring.store.keys[issued.record.id]
     assert not await opens(elsewhere, issued.secret)
     ring.store.keys[issued.record.id] = issued.record
@@ -598,10 +614,10 @@ async def test_a_new_key_works_where_it_was_tried_before(ring: Ring) -> None:
 
 
 async def test_given_bits_make_one_key_and_no_second(ring: Ring) -> None:
-    issued = await ring.keyring.issue(ACME.id, bits=bytes(range(32)))
+    issued = await ring.keyring.issue(ACME.id, bits=bytes(range(RANDOM_BYTES)))
     assert await opens(ring.keyring, issued.secret)
     with pytest.raises(Conflict):
-        await ring.keyring.issue(ACME.id, bits=bytes(range(32)))
+        await ring.keyring.issue(ACME.id, bits=bytes(range(RANDOM_BYTES)))
 
 
 async def test_of_a_state_that_was_lost_nothing_is_remembered() -> None:
