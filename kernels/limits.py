@@ -13,6 +13,9 @@ MIN_BLOCK_SIZE = 16
 MAX_QUERY_HEADS_PER_KV_HEAD = 16
 MAX_HIDDEN_SIZE = 65_536
 INT4_SPAN = 128  # columns of a span of a 4-bit integer matrix (`linear.int4_matrix`)
+MAX_CONV_WIDTH = 4
+STATE_PRODUCTS = (16, 32, 64, 128, 256)
+MAX_STATE_COLUMNS = 256
 KV_SCALE_BYTES = 2  # bytes of a scale of a head's key or value in fp8 (`attention.fp8_kv`)
 
 
@@ -37,4 +40,30 @@ def check_attention(num_q_heads: int, num_kv_heads: int, *, block_size: int, hea
     if block_size < MIN_BLOCK_SIZE or block_size & (block_size - 1):
         raise UnsupportedShape(
             f"block size {block_size} is not a power of two from {MIN_BLOCK_SIZE} up"
+        )
+
+
+def check_conv(width: int) -> None:
+    """Raise UnsupportedShape unless kernels can convolve by `width` taps."""
+    if not 2 <= width <= MAX_CONV_WIDTH:
+        raise UnsupportedShape(f"a convolution of {width} taps is not of 2..{MAX_CONV_WIDTH}")
+
+
+def check_state(*, heads: int, groups: int, columns: int, products: int) -> None:
+    """Raise UnsupportedShape unless kernels can keep a state of this geometry.
+
+    `groups` of keys (or B, C) are shared by `heads`, each of whose states is `products` numbers,
+    which are summed over for an output, by `columns`, the outputs.
+    """
+    if not (groups > 0 and heads > 0 and heads % groups == 0):
+        raise UnsupportedShape(
+            f"{heads} heads of states over {groups} groups is not a whole number"
+        )
+    if products not in STATE_PRODUCTS:
+        raise UnsupportedShape(
+            f"{products} numbers of a state's key is not one of {STATE_PRODUCTS}"
+        )
+    if columns % 16 or not 16 <= columns <= MAX_STATE_COLUMNS:
+        raise UnsupportedShape(
+            f"{columns} columns of a state is not a multiple of 16 in 16..{MAX_STATE_COLUMNS}"
         )

@@ -25,6 +25,8 @@ from kernels.linear.int4_linear import Int4LinearOp
 from kernels.linear.linear import LinearOp
 from kernels.norms import add_rms_norm, gate_mul, rms_norm
 from kernels.norms.gate import Gate
+from kernels.recurrence import conv, gated_delta, gated_norm, ssd
+from kernels.recurrence.state_rows import StateRows
 from kernels.sampling import penalise, sample, top_k_top_p
 
 RmsNormOp = Callable[[Tensor, Tensor, float], Tensor]
@@ -82,6 +84,22 @@ Penalise = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], No
 """logits (R, V) float32 in place, rows, batch_slots, seen (S, V) int32, presence, frequency,
 repetition; all but `seen` (K,), see `penalise`."""
 
+CausalConv = Callable[[Tensor, Tensor, Tensor | None, Tensor, StateRows], Tensor]
+"""x (T, C), weight (C, W), bias (C,), state (S, C, W - 1) in place, rows -> silu of it, (T, C)."""
+
+GatedDelta = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, StateRows], Tensor]
+"""qkv (T, 2 Hk K + Hv V), a, b (T, Hv), a_log, dt_bias (Hv,), state (S, Hv, K, V) float32 in place,
+rows -> (T, Hv V)."""
+
+Ssd = Callable[
+    [Tensor, Tensor, Tensor, Tensor, Tensor, tuple[float, float], Tensor, StateRows], Tensor
+]
+"""xbc (T, H P + 2 G N), dt (T, H), a_log, dt_bias, skip (H,), limits of dt, state (S, H, P, N)
+float32 in place, rows -> (T, H P)."""
+
+GatedNorm = Callable[[Tensor, Tensor, Tensor, float, int, bool], Tensor]
+"""x, gate (T, C), weight (C,) or (group,), eps, group, is the gate first -> (T, C)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ops:
@@ -104,6 +122,10 @@ class Ops:
     rope_write_kv: RopeWriteKv
     paged_attention: PagedAttention
     copy_blocks: CopyBlocks
+    causal_conv: CausalConv
+    gated_delta: GatedDelta
+    ssd: Ssd
+    gated_norm: GatedNorm
     sample: SampleTokens
     top_k_top_p: TopKTopP
     penalise: Penalise
@@ -129,6 +151,10 @@ def torch_ops() -> Ops:
         rope_write_kv=rope_write_kv.reference,
         paged_attention=paged_attention.reference,
         copy_blocks=copy_blocks.reference,
+        causal_conv=conv.reference,
+        gated_delta=gated_delta.reference,
+        ssd=ssd.reference,
+        gated_norm=gated_norm.reference,
         sample=sample.reference,
         top_k_top_p=top_k_top_p.reference,
         penalise=penalise.reference,
@@ -155,6 +181,10 @@ def triton_ops() -> Ops:
         rope_write_kv=rope_write_kv.launch,
         paged_attention=paged_attention.launch,
         copy_blocks=copy_blocks.launch,
+        causal_conv=conv.launch,
+        gated_delta=gated_delta.launch,
+        ssd=ssd.launch,
+        gated_norm=gated_norm.launch,
         sample=sample.launch,
         top_k_top_p=top_k_top_p.launch,
         penalise=penalise.launch,

@@ -13,9 +13,7 @@ not every query sees.
 Where there are too few query blocks to fill the device, a short suffix of a long prefix, the
 keys of each are split among several programs and their partial outputs merged.
 
-The query blocks of all rows are numbered in one sequence: row r begins with number
-`query_starts[r] // BLOCK_Q + r`, which needs nothing from the host but T and R, and leaves less
-than one idle program a row.
+The query blocks of all rows are numbered in one sequence (`row_blocks`).
 
 Knows: rows with new tokens; one token is allowed too. Does not know: the rows that
 `decode_attention` takes.
@@ -42,35 +40,9 @@ from kernels.attention.variant import AttentionVariant
 from kernels.attention.widen_kv import MAX_WIDENED, widen, widened_tokens
 from kernels.launch.capability import HOPPER, capability
 from kernels.launch.rounding import next_power_of_2
+from kernels.launch.row_blocks import count_row_blocks, first_row_block, row_of_block
 
 _MAX_SPLITS = 64
-
-
-@triton.jit
-def _first_query_block(
-    query_starts: tl.tensor, row: tl.tensor, first: tl.tensor, BLOCK_Q: tl.constexpr
-) -> tl.tensor:
-    """Number of the first query block of `row`; rows before `first` have one token and no block."""
-    return (tl.load(query_starts + row) - first) // BLOCK_Q + row - first
-
-
-@triton.jit
-def _row_of_query_block(
-    query_starts: tl.tensor,
-    query_block: tl.tensor,
-    first: tl.tensor,
-    end: tl.tensor,
-    BLOCK_Q: tl.constexpr,
-) -> tl.tensor:
-    """Find the last row in [first, end) whose first query block is not after `query_block`."""
-    low, high = first, end
-    while low + 1 < high:
-        middle = (low + high) // 2
-        if _first_query_block(query_starts, middle, first, BLOCK_Q) <= query_block:
-            low = middle
-        else:
-            high = middle
-    return low
 
 
 @triton.jit(do_not_specialize=["first_row", "end_row", "tokens", "table_stride"])
@@ -106,10 +78,10 @@ def _kernel(
     # The last blocks of a row see the most keys, so they start first.
     query_block = tl.num_programs(0) - 1 - tl.program_id(0)
     kv_head = tl.program_id(1)
-    row = _row_of_query_block(query_starts, query_block, first_row, end_row, BLOCK_Q)
+    row = row_of_block(query_starts, query_block, first_row, end_row, BLOCK_Q)
     row_start = tl.load(query_starts + row)
     new_tokens = tl.load(query_starts + row + 1) - row_start
-    local = query_block - _first_query_block(query_starts, row, first_row, BLOCK_Q)
+    local = query_block - first_row_block(query_starts, row, first_row, BLOCK_Q)
     first_token = local * BLOCK_Q
     if first_token < new_tokens:
         prefix = tl.load(context_lens + row) - new_tokens
@@ -233,7 +205,7 @@ def launch_tuned(
     first, (tokens, heads, head_dim) = layout.num_decodes, q.shape
     attend = hopper_prefill.attend if tuning.is_for_hopper else _attend
     block_q = tuning.queries // (heads // kv.shape[2])
-    blocks = (tokens - first - 1) // block_q + layout.num_rows - first
+    blocks = count_row_blocks(tokens - first, layout.num_rows - first, block_q)
     most_keys = layout.max_context_len
     if variant.window is not None:
         most_keys = min(most_keys, variant.window + block_q)

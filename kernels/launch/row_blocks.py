@@ -1,0 +1,46 @@
+"""The blocks of tokens that rows of several tokens are cut into, numbered in one sequence.
+
+    tokens   | a  a  a  a  a | b  b | c  c  c |         rows of 5, 2 and 3 tokens, SIZE 2
+    block    |   0    1   2  |  3   |  5   6  |         4 has no tokens
+
+Row r begins with number (tokens before it) // SIZE + r. That needs nothing from the host but the
+numbers of tokens and rows, so a captured launch follows lengths that change on the device, and it
+leaves less than one number unused a row.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+def count_row_blocks(tokens: int, rows: int, size: int) -> int:
+    """Count the numbers of blocks of `size` tokens that `rows` rows of `tokens` tokens may have."""
+    return (tokens - 1) // size + rows
+
+
+@triton.jit
+def first_row_block(
+    row_starts: tl.tensor, row: tl.tensor, first: tl.tensor, SIZE: tl.constexpr
+) -> tl.tensor:
+    """Return the first block of `row`; rows before `first` have one token each and no block."""
+    return (tl.load(row_starts + row) - first) // SIZE + row - first
+
+
+@triton.jit
+def row_of_block(
+    row_starts: tl.tensor,
+    block: tl.tensor,
+    first: tl.tensor,
+    end: tl.tensor,
+    SIZE: tl.constexpr,
+) -> tl.tensor:
+    """Find the last row in [first, end) whose first block is not after `block`."""
+    low, high = first, end
+    while low + 1 < high:
+        middle = (low + high) // 2
+        if first_row_block(row_starts, middle, first, SIZE) <= block:
+            low = middle
+        else:
+            high = middle
+    return low

@@ -1,0 +1,1 @@
+"""Recurrent layers, whose state has a fixed size: Gated DeltaNet and Mamba-2."""

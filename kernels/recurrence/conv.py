@@ -1,0 +1,189 @@
+"""Causal depthwise convolution of few taps and SiLU, with a state: the last inputs of a row.
+
+    y[t, c] = silu(bias[c] + sum_j weight[c, j] x[t - W + 1 + j, c])
+
+Inputs before a row's first token are those in its state (W - 1 of each channel, the oldest first),
+or zeros where the row starts. Computed in float32, rounded once. The state is of the inputs' dtype,
+so a row that is cut anywhere gives the same bits.
+
+Sources: the layers of Gated DeltaNet (Yang et al. 2024) and Mamba-2 (Dao and Gu 2024).
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from kernels.launch.dependent_launch import (
+    dependent_launch,
+    launch_dependents,
+    wait_for_previous,
+)
+from kernels.launch.rounding import cdiv, next_power_of_2
+from kernels.launch.row_blocks import count_row_blocks, first_row_block, row_of_block
+from kernels.limits import check_conv
+from kernels.recurrence.state_rows import StateRows, each_row
+
+_CHANNELS = 256  # channels of a program
+_TOKENS = 16  # tokens of a program, at least the most taps
+
+
+def reference(
+    x: Tensor, weight: Tensor, bias: Tensor | None, state: Tensor, rows: StateRows
+) -> Tensor:
+    """Convolve x (T, C) by weight (C, W), bias (C,) -> (T, C) of x's dtype. Plain PyTorch.
+
+    state (S, C, W - 1) of x's dtype, any slot stride, is updated in place. Raises UnsupportedShape.
+    """
+    check_conv(weight.shape[1])
+    out = torch.zeros(x.shape, dtype=x.dtype, device=x.device)
+    keep = weight.shape[1] - 1
+    taps, shift = weight.float()[:, None], None if bias is None else bias.float()
+    for row in each_row(rows):
+        new = x[row.tokens].T
+        before = (
+            new.new_zeros((x.shape[1], keep)) if row.read_slot is None else state[row.read_slot]
+        )
+        inputs = torch.cat((before, new), 1)
+        state[row.write_slot] = inputs[:, -keep:]
+        summed = F.conv1d(inputs.float()[None], taps, shift, groups=x.shape[1])[0]
+        out[row.tokens] = F.silu(summed).T.to(x.dtype)
+    return out
+
+
+@triton.jit
+def _inputs(
+    x: tl.tensor,
+    state: tl.tensor,
+    local: tl.tensor,
+    channel: tl.tensor,
+    inside: tl.tensor,
+    goes_on: tl.tensor,
+    x_stride: tl.tensor,
+    KEEP: tl.constexpr,
+) -> tl.tensor:
+    """Load inputs by their place in the row, `local`: negative ones are in the state, or zero."""
+    new = tl.load(
+        x + local.to(tl.int64) * x_stride + channel, mask=inside & (local >= 0), other=0.0
+    )
+    kept = inside & (local < 0) & goes_on
+    old = tl.load(state + channel * KEEP + KEEP + local, mask=kept, other=0.0)
+    return tl.where(local >= 0, new, old)
+
+
+@triton.jit(do_not_specialize=["first_row", "end_row"])
+def _kernel(
+    x: tl.tensor,
+    weight: tl.tensor,
+    bias: tl.tensor,
+    state: tl.tensor,
+    row_starts: tl.tensor,
+    context_lens: tl.tensor,
+    read_slots: tl.tensor,
+    write_slots: tl.tensor,
+    out: tl.tensor,
+    first_row: tl.tensor,
+    end_row: tl.tensor,
+    x_stride: tl.tensor,
+    slot_stride: tl.tensor,
+    C: tl.constexpr,
+    W: tl.constexpr,
+    KEEP_PADDED: tl.constexpr,
+    TOKENS: tl.constexpr,
+    CHANNELS: tl.constexpr,
+    DEPENDENT: tl.constexpr,
+) -> None:
+    launch_dependents(DEPENDENT)
+    KEEP: tl.constexpr = W - 1
+    row, begin = tl.program_id(0), 0
+    if TOKENS > 1:
+        row = row_of_block(row_starts, tl.program_id(0), first_row, end_row, TOKENS)
+        begin = tl.program_id(0) - first_row_block(row_starts, row, first_row, TOKENS)
+        begin = begin * TOKENS
+    start = tl.load(row_starts + row)
+    new = tl.load(row_starts + row + 1) - start
+    context = tl.load(context_lens + row)
+    goes_on = context > new
+    read = state + tl.load(read_slots + row).to(tl.int64) * slot_stride
+    channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)[None, :]
+    local = begin + tl.arange(0, TOKENS)[:, None]
+    inside = (local < new) & (channel < C)
+    place = (start + local).to(tl.int64) * C + channel
+    acc = tl.zeros([TOKENS, CHANNELS], tl.float32)
+    if bias is not None:
+        acc += tl.load(bias + channel, mask=channel < C, other=0.0).to(tl.float32)
+    wait_for_previous(DEPENDENT)
+    if context == 0:
+        tl.store(out + place, tl.zeros([TOKENS, CHANNELS], out.dtype.element_ty), mask=inside)
+    elif begin < new:
+        row_x = x + start.to(tl.int64) * x_stride
+        for tap in tl.static_range(W):
+            taps = tl.load(weight + channel * W + tap, mask=channel < C, other=0.0)
+            at = local - KEEP + tap
+            given = _inputs(row_x, read, at, channel, inside, goes_on, x_stride, KEEP)
+            acc += given.to(tl.float32) * taps.to(tl.float32)
+        tl.store(out + place, (acc / (1.0 + tl.exp(-acc))).to(out.dtype.element_ty), mask=inside)
+        if begin == 0:  # the one program that reads the state writes it, after all have read
+            kept = tl.arange(0, KEEP_PADDED)[:, None]
+            is_kept = (kept < KEEP) & (channel < C)
+            at_end = new - KEEP + kept
+            last = _inputs(row_x, read, at_end, channel, is_kept, goes_on, x_stride, KEEP)
+            tl.debug_barrier()
+            write = state + tl.load(write_slots + row).to(tl.int64) * slot_stride
+            tl.store(write + channel * KEEP + kept, last, mask=is_kept)
+
+
+def launch(
+    x: Tensor, weight: Tensor, bias: Tensor | None, state: Tensor, rows: StateRows
+) -> Tensor:
+    """Compute `reference` on the device, for x of any row stride.
+
+    What a token in no row gets is undefined.
+    """
+    check_conv(weight.shape[1])
+    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    decodes, prompts = rows.num_decodes, rows.num_prompts
+    if decodes:
+        _launch(x, weight, bias, state, rows, out, blocks=decodes, tokens=1)
+    if prompts:
+        blocks = count_row_blocks(x.shape[0] - decodes, prompts, _TOKENS)
+        _launch(x, weight, bias, state, rows, out, blocks=blocks, tokens=_TOKENS)
+    return out
+
+
+def _launch(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    state: Tensor,
+    rows: StateRows,
+    out: Tensor,
+    *,
+    blocks: int,
+    tokens: int,
+) -> None:
+    channels, width = weight.shape
+    _kernel[(blocks, cdiv(channels, _CHANNELS))](
+        x,
+        weight,
+        bias,
+        state,
+        rows.row_starts,
+        rows.context_lens,
+        rows.read_slots,
+        rows.write_slots,
+        out,
+        rows.num_decodes,
+        rows.num_rows,
+        x.stride(0),
+        state.stride(0),
+        C=channels,
+        W=width,
+        KEEP_PADDED=next_power_of_2(width - 1),
+        TOKENS=tokens,
+        CHANNELS=_CHANNELS,
+        **dependent_launch(x.device),
+    )

@@ -1,0 +1,39 @@
+"""Decay of a state by a token: exp(-rate * step), step = softplus(x); over tokens, a product.
+
+Logarithms are added up in their place. One below LEAST_DECAY gives 0 in float32 like LEAST_DECAY
+itself, but in sums it would cost the digits of those after it.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+LEAST_DECAY = -128.0
+_LEAST_DECAY = tl.constexpr(LEAST_DECAY)
+
+
+@triton.jit
+def softplus(x: tl.tensor) -> tl.tensor:
+    """Compute max(x, 0) + log(1 + y) with y = exp(-|x|), float32.
+
+    Of a small y the logarithm is its series, as 1 + y would round it away.
+    """
+    y = tl.exp(-tl.abs(x))
+    series = y * (1.0 - y * (0.5 - y * (0.33333334 - 0.25 * y)))
+    return tl.maximum(x, 0.0) + tl.where(y < 0.0078125, series, tl.log(1.0 + y))
+
+
+@triton.jit
+def log_decay(rate: tl.tensor, step: tl.tensor) -> tl.tensor:
+    """Return the logarithm of a token's decay, float32, at least LEAST_DECAY; NaN stays NaN."""
+    log = -rate * step
+    return tl.where(log < _LEAST_DECAY, _LEAST_DECAY, log)
+
+
+@triton.jit
+def time_step(x: tl.tensor, least: tl.tensor, most: tl.tensor) -> tl.tensor:
+    """Return softplus(x) within `least` and `most`, float32; NaN stays NaN."""
+    step = softplus(x)
+    step = tl.where(step < least, least, step)
+    return tl.where(step > most, most, step)

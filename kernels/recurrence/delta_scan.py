@@ -1,0 +1,140 @@
+"""Prompts by the gated delta rule: the chunks of a row one after the other.
+
+A program has some columns of the state of one value head of one row, in registers from the row's
+first token to its last. What needs no state is there by then (`delta_chunks`). It is the only one
+that reads or writes its part of the state, so the new one may go to the slot that it was read from.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from kernels.launch.row_blocks import count_row_blocks, first_row_block
+from kernels.recurrence import delta_chunks
+from kernels.recurrence.delta_inputs import CHUNK, DeltaInputs, DeltaShape
+from kernels.recurrence.state_rows import StateRows
+
+COLUMNS = 32
+
+
+@triton.jit
+def _rounded(x: tl.tensor, DTYPE: tl.constexpr) -> tl.tensor:
+    """Round to DTYPE; what fp16 does not reach becomes its largest number."""
+    if DTYPE.is_fp16():
+        x = tl.where(x > 65504.0, 65504.0, tl.where(x < -65504.0, -65504.0, x))
+    return x.to(DTYPE)
+
+
+@triton.jit(do_not_specialize=["first_row"])
+def _kernel(
+    qkv: tl.tensor,
+    transform: tl.tensor,
+    scores: tl.tensor,
+    factors: tl.tensor,
+    state: tl.tensor,
+    row_starts: tl.tensor,
+    context_lens: tl.tensor,
+    read_slots: tl.tensor,
+    write_slots: tl.tensor,
+    out: tl.tensor,
+    first_row: tl.tensor,
+    qkv_stride: tl.tensor,
+    slot_stride: tl.tensor,
+    HEADS: tl.constexpr,
+    GROUPS: tl.constexpr,
+    K: tl.constexpr,
+    V: tl.constexpr,
+    CHUNK: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    STAGES: tl.constexpr,
+) -> None:
+    row, head = first_row + tl.program_id(0), tl.program_id(1)
+    start = tl.load(row_starts + row)
+    new = tl.load(row_starts + row + 1) - start
+    context = tl.load(context_lens + row)
+    dtype: tl.constexpr = qkv.dtype.element_ty
+    i, key = tl.arange(0, CHUNK), tl.arange(0, K)
+    column = tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)
+    first = start.to(tl.int64)
+    if context == 0:
+        for begin in tl.range(0, new, CHUNK):
+            place = (first + begin + i)[:, None] * (HEADS * V) + head * V + column[None, :]
+            zeros = tl.zeros([CHUNK, COLUMNS], dtype)
+            tl.store(out + place, zeros, mask=(begin + i < new)[:, None])
+    elif new > 0:
+        group = head // (HEADS // GROUPS)
+        place = head * K * V + key[:, None] * V + column[None, :]
+        read = state + tl.load(read_slots + row).to(tl.int64) * slot_stride
+        goes_on = (place >= 0) & (context > new)
+        now = tl.load(read + place, mask=goes_on, other=0.0)
+        number = first_row_block(row_starts, row, first_row, CHUNK).to(tl.int64)
+        square = i[:, None] * CHUNK + i[None, :]
+        for begin in tl.range(0, new, CHUNK, num_stages=STAGES):
+            real = (begin + i < new)[:, None]
+            token = (first + begin + i)[:, None]
+            at = ((number + begin // CHUNK) * HEADS + head) * CHUNK
+            q = tl.load(qkv + token * qkv_stride + group * K + key[None, :], mask=real, other=0.0)
+            k = tl.load(
+                qkv + token * qkv_stride + (GROUPS + group) * K + key[None, :],
+                mask=real, other=0.0,
+            )  # fmt: skip
+            v = tl.load(
+                qkv + token * qkv_stride + 2 * GROUPS * K + head * V + column[None, :],
+                mask=real, other=0.0,
+            )  # fmt: skip
+            solve = tl.load(transform + at * CHUNK + square)
+            score = tl.load(scores + at * CHUNK + square)
+            of_head = factors + at * 4 + i
+            key_factor = tl.load(of_head)
+            query_factor = tl.load(of_head + CHUNK)
+            left = tl.load(of_head + 2 * CHUNK)
+            decay = tl.load(factors + at * 4 + 4 * CHUNK - 1)
+
+            rounded = now.to(dtype)
+            known = tl.dot(k, rounded, input_precision="ieee") * key_factor[:, None]
+            unknown = _rounded(v.to(tl.float32) - known, dtype)
+            added = tl.dot(solve, unknown, input_precision="ieee")
+            result = tl.dot(q, rounded, input_precision="ieee") * query_factor[:, None]
+            result = tl.dot(score, _rounded(added, dtype), result, input_precision="ieee")
+            place_out = token * (HEADS * V) + head * V + column[None, :]
+            tl.store(out + place_out, result.to(dtype), mask=real)
+            weighed = _rounded(added * left[:, None], dtype)
+            now = tl.dot(tl.trans(k), weighed, now * decay, input_precision="ieee")
+        write = state + tl.load(write_slots + row).to(tl.int64) * slot_stride
+        tl.debug_barrier()
+        tl.store(write + place, now)
+
+
+def launch(
+    inputs: DeltaInputs, shape: DeltaShape, state: Tensor, rows: StateRows, out: Tensor
+) -> None:
+    """Compute `gated_delta.reference` for the rows after the decodes; write their part of `out`."""
+    tokens = inputs.qkv.shape[0] - rows.num_decodes
+    num_chunks = count_row_blocks(tokens, rows.num_prompts, CHUNK)
+    chunks = delta_chunks.prepare(inputs, shape, rows, num_chunks)
+    columns = COLUMNS if shape.values % COLUMNS == 0 else 16
+    _kernel[(rows.num_prompts, shape.heads, shape.values // columns)](
+        inputs.qkv,
+        chunks.transform,
+        chunks.scores,
+        chunks.factors,
+        state,
+        rows.row_starts,
+        rows.context_lens,
+        rows.read_slots,
+        rows.write_slots,
+        out,
+        rows.num_decodes,
+        inputs.qkv.stride(0),
+        state.stride(0),
+        HEADS=shape.heads,
+        GROUPS=shape.key_heads,
+        K=shape.keys,
+        V=shape.values,
+        CHUNK=CHUNK,
+        COLUMNS=columns,
+        STAGES=1 if inputs.qkv.dtype == torch.float32 else 2,
+    )

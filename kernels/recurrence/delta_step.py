@@ -1,0 +1,114 @@
+"""One token of each decode by the gated delta rule: a state is read and written once.
+
+A program has COLUMNS columns of the state of one value head of one row. Its part of the state is
+written by nobody else, so the new one may go to the slot that it was read from. The state is read
+before the kernel waits for the one before it: no kernel of the step has written it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from kernels.launch.dependent_launch import (
+    dependent_launch,
+    launch_dependents,
+    wait_for_previous,
+)
+from kernels.recurrence.decay import log_decay, softplus
+from kernels.recurrence.delta_inputs import NORM_EPS, DeltaInputs, DeltaShape
+from kernels.recurrence.state_rows import StateRows
+
+COLUMNS = 16
+
+
+@triton.jit
+def _kernel(
+    qkv: tl.tensor,
+    a: tl.tensor,
+    b: tl.tensor,
+    a_log: tl.tensor,
+    dt_bias: tl.tensor,
+    state: tl.tensor,
+    context_lens: tl.tensor,
+    read_slots: tl.tensor,
+    write_slots: tl.tensor,
+    out: tl.tensor,
+    scale: tl.tensor,
+    qkv_stride: tl.tensor,
+    a_stride: tl.tensor,
+    b_stride: tl.tensor,
+    slot_stride: tl.tensor,
+    HEADS: tl.constexpr,
+    GROUPS: tl.constexpr,
+    K: tl.constexpr,
+    V: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    EPS: tl.constexpr,
+    DEPENDENT: tl.constexpr,
+) -> None:
+    launch_dependents(DEPENDENT)
+    row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    column = tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)
+    key = tl.arange(0, K)
+    place = head * K * V + key[:, None] * V + column[None, :]
+    context = tl.load(context_lens + row)
+    read = state + tl.load(read_slots + row).to(tl.int64) * slot_stride
+    goes_on = (place >= 0) & (context > 1)
+    before = tl.load(read + place, mask=goes_on, other=0.0)
+    rate = tl.exp(tl.load(a_log + head).to(tl.float32))
+    bias = tl.load(dt_bias + head).to(tl.float32)
+    wait_for_previous(DEPENDENT)
+
+    target = out + (row * HEADS + head) * V + column
+    if context == 0:
+        tl.store(target, tl.zeros([COLUMNS], out.dtype.element_ty))
+    else:
+        group = head // (HEADS // GROUPS)
+        token = qkv + row * qkv_stride
+        q = tl.load(token + group * K + key).to(tl.float32)
+        k = tl.load(token + (GROUPS + group) * K + key).to(tl.float32)
+        v = tl.load(token + 2 * GROUPS * K + head * V + column).to(tl.float32)
+        q *= scale * tl.rsqrt(tl.sum(q * q, axis=0) + EPS)
+        k *= tl.rsqrt(tl.sum(k * k, axis=0) + EPS)
+        step = softplus(tl.load(a + row * a_stride + head).to(tl.float32) + bias)
+        beta = tl.sigmoid(tl.load(b + row * b_stride + head).to(tl.float32))
+        before *= tl.exp(log_decay(rate, step))
+        added = beta * (v - tl.sum(before * k[:, None], axis=0))
+        after = before + k[:, None] * added[None, :]
+        tl.store(target, tl.sum(after * q[:, None], axis=0).to(out.dtype.element_ty))
+        write = state + tl.load(write_slots + row).to(tl.int64) * slot_stride
+        tl.store(write + place, after)
+
+
+def launch(
+    inputs: DeltaInputs, shape: DeltaShape, state: Tensor, rows: StateRows, out: Tensor
+) -> None:
+    """Compute `gated_delta.reference` for the decodes; write their part of `out`."""
+    _kernel[(rows.num_decodes, shape.heads, shape.values // COLUMNS)](
+        inputs.qkv,
+        inputs.a,
+        inputs.b,
+        inputs.a_log,
+        inputs.dt_bias,
+        state,
+        rows.context_lens,
+        rows.read_slots,
+        rows.write_slots,
+        out,
+        1 / math.sqrt(shape.keys),
+        inputs.qkv.stride(0),
+        inputs.a.stride(0),
+        inputs.b.stride(0),
+        state.stride(0),
+        HEADS=shape.heads,
+        GROUPS=shape.key_heads,
+        K=shape.keys,
+        V=shape.values,
+        COLUMNS=COLUMNS,
+        EPS=NORM_EPS,
+        **dependent_launch(inputs.qkv.device),
+    )

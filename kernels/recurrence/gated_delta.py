@@ -1,0 +1,144 @@
+"""The gated delta rule of Gated DeltaNet, over rows of any lengths, with their states.
+
+For each value head, whose state S (K, V) is float32, and each token of a row in turn:
+
+    S   <-  exp(g) S,                       g = -exp(a_log) softplus(a + dt_bias)
+    S   <-  S + beta k (v - S^T k)^T,       beta = sigmoid(b)
+    o    =  S^T q / sqrt(K)
+
+with q and k divided by their lengths, sqrt(sum of squares + 1e-6). Value head h has the query and
+key of head h // (Hv // Hk).
+
+Tokens of a prompt are computed CHUNK at a time: with G_i the sum of g up to token i of a chunk,
+D_ij = exp(G_i - G_j) for i >= j, 0 otherwise, and S the state before the chunk,
+
+    (I + L) U = diag(beta) (V - diag(exp G) K S),    L_ij = beta_i (k_i . k_j) D_ij for i > j
+    O = (diag(exp G) Q S + (Q K^T * D) U) / sqrt(K)
+    S <- exp(G_last) S + (diag(exp(G_last - G)) K)^T U
+
+Row i of U is what token i adds to the state along its key. The chunks of a row begin at its first
+token of the step, so where a row is cut changes roundings alone.
+
+Sources: Yang, Kautz and Hatamizadeh, Gated Delta Networks, 2024; the triangular system, Yang et
+al., Parallelizing Linear Transformers with the Delta Rule over Sequence Length, 2024.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from kernels.recurrence import delta_scan, delta_step
+from kernels.recurrence.decay import LEAST_DECAY
+from kernels.recurrence.delta_inputs import (
+    CHUNK,
+    NORM_EPS,
+    DeltaInputs,
+    DeltaShape,
+    delta_shape,
+)
+from kernels.recurrence.state_rows import StateRows, each_row
+
+
+def reference(
+    qkv: Tensor,
+    a: Tensor,
+    b: Tensor,
+    a_log: Tensor,
+    dt_bias: Tensor,
+    state: Tensor,
+    rows: StateRows,
+) -> Tensor:
+    """Compute the rule for qkv (T, 2 Hk K + Hv V) -> (T, Hv V) of its dtype. Plain PyTorch.
+
+    a, b (T, Hv); a_log, dt_bias (Hv,); state (S, Hv, K, V) float32, any slot stride, is updated in
+    place. Inside is float32. Raises UnsupportedShape.
+    """
+    inputs = DeltaInputs(qkv, a, b, a_log, dt_bias)
+    shape = delta_shape(inputs, state)
+    out = torch.zeros(
+        (qkv.shape[0], shape.heads * shape.values), dtype=qkv.dtype, device=qkv.device
+    )
+    for row in each_row(rows):
+        now = torch.zeros_like(state[0]) if row.read_slot is None else state[row.read_slot].clone()
+        whole = _tokens(inputs, row.tokens, shape)
+        outputs = []
+        for begin in range(0, whole.g.shape[1], CHUNK):
+            output, now = _advance(whole.part(slice(begin, begin + CHUNK)), now)
+            outputs.append(output)
+        out[row.tokens] = torch.cat(outputs, 1).transpose(0, 1).flatten(1).to(qkv.dtype)
+        state[row.write_slot] = now
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class _Tokens:
+    """Tokens n of a row: q, k (Hv, n, K), normed and scaled; v (Hv, n, V), g, beta (Hv, n)."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    g: Tensor
+    beta: Tensor
+
+    def part(self, at: slice) -> _Tokens:
+        """Return some of the tokens."""
+        return _Tokens(*(each[:, at] for each in (self.q, self.k, self.v, self.g, self.beta)))
+
+
+def _tokens(inputs: DeltaInputs, at: slice, shape: DeltaShape) -> _Tokens:
+    of_keys = shape.key_heads * shape.keys
+    q, k, v = inputs.qkv[at].float().split([of_keys, of_keys, shape.heads * shape.values], dim=1)
+    steps = F.softplus(inputs.a[at].float() + inputs.dt_bias.float())
+    g = (-inputs.a_log.float().exp() * steps).clamp(min=LEAST_DECAY)
+    beta = inputs.b[at].float().sigmoid()
+    v = v.unflatten(1, (shape.heads, shape.values)).transpose(0, 1)
+    return _Tokens(_normed(q, shape) / math.sqrt(shape.keys), _normed(k, shape), v, g.T, beta.T)
+
+
+def _normed(tokens: Tensor, shape: DeltaShape) -> Tensor:
+    """Divide heads of tokens (T, Hk K) by their lengths -> (Hv, T, K)."""
+    heads: Tensor = tokens.unflatten(1, (shape.key_heads, shape.keys))
+    heads = heads * torch.rsqrt(heads.square().sum(-1, keepdim=True) + NORM_EPS)
+    return heads.transpose(0, 1).repeat_interleave(shape.heads // shape.key_heads, 0)
+
+
+def _advance(chunk: _Tokens, before: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute a chunk's outputs (Hv, n, V) and the state after it from the state before."""
+    sums = chunk.g.cumsum(1)
+    decays = (sums[:, :, None] - sums[:, None]).tril().exp().tril()
+    reached = sums.exp()[..., None]
+    system = (chunk.beta[..., None] * (chunk.k @ chunk.k.mT) * decays).tril(-1)
+    wanted = chunk.beta[..., None] * (chunk.v - reached * (chunk.k @ before))
+    added = torch.linalg.solve_triangular(system, wanted, upper=False, unitriangular=True)
+    outputs = reached * (chunk.q @ before) + ((chunk.q @ chunk.k.mT) * decays) @ added
+    left = (sums[:, -1:] - sums).exp()[..., None]
+    return outputs, reached[:, -1:] * before + (left * chunk.k).mT @ added
+
+
+def launch(
+    qkv: Tensor,
+    a: Tensor,
+    b: Tensor,
+    a_log: Tensor,
+    dt_bias: Tensor,
+    state: Tensor,
+    rows: StateRows,
+) -> Tensor:
+    """Compute `reference` on the device, for rows of qkv, a and b of any stride.
+
+    What a token in no row gets is undefined. Products are of qkv's dtype, sums float32.
+    """
+    inputs = DeltaInputs(qkv, a, b, a_log, dt_bias)
+    shape = delta_shape(inputs, state)
+    size = (qkv.shape[0], shape.heads * shape.values)
+    out = torch.empty(size, dtype=qkv.dtype, device=qkv.device)
+    if rows.num_decodes:
+        delta_step.launch(inputs, shape, state, rows, out)
+    if rows.num_prompts:
+        delta_scan.launch(inputs, shape, state, rows, out)
+    return out

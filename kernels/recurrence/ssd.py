@@ -1,0 +1,115 @@
+"""Mamba-2's state space model (SSD), over rows of any lengths, with their states.
+
+For each head, whose state S (P, N) is float32, and each token of a row in turn:
+
+    dt   =  softplus(dt + dt_bias), at least and at most dt_limit
+    S   <-  exp(-exp(a_log) dt) S + dt x B^T
+    y    =  S C + skip x
+
+Head h has B and C of group h // (H // G). Tokens of a prompt are computed CHUNK at a time: with G_i
+the sum of -exp(a_log) dt up to token i of a chunk, D_ij = exp(G_i - G_j) for i >= j, 0 otherwise,
+and S the state before the chunk,
+
+    Y = (C B^T * D) diag(dt) X + diag(exp G) C S^T + skip X
+    S <- exp(G_last) S + (diag(exp(G_last - G) dt) X)^T B
+
+The limits hold for prompts and decodes alike: a cut changes roundings alone. (`transformers` 5 has
+them for prompts only.)
+
+Source: Dao and Gu, Transformers are SSMs, 2024.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from kernels.recurrence import ssd_scan, ssd_step
+from kernels.recurrence.decay import LEAST_DECAY
+from kernels.recurrence.ssd_inputs import CHUNK, SsdInputs, SsdShape, ssd_shape
+from kernels.recurrence.state_rows import StateRows, each_row
+
+
+def reference(
+    xbc: Tensor,
+    dt: Tensor,
+    a_log: Tensor,
+    dt_bias: Tensor,
+    skip: Tensor,
+    dt_limit: tuple[float, float],
+    state: Tensor,
+    rows: StateRows,
+) -> Tensor:
+    """Compute the model for xbc (T, H P + 2 G N), dt (T, H) -> (T, H P) of xbc's dtype.
+
+    a_log, dt_bias, skip (H,); state (S, H, P, N) float32, any slot stride, is updated in place.
+    Plain PyTorch, float32 inside. Raises UnsupportedShape.
+    """
+    inputs = SsdInputs(xbc, dt, a_log, dt_bias, skip, dt_limit)
+    shape = ssd_shape(inputs, state)
+    size = (xbc.shape[0], shape.heads * shape.head_dim)
+    out = torch.zeros(size, dtype=xbc.dtype, device=xbc.device)
+    for row in each_row(rows):
+        now = torch.zeros_like(state[0]) if row.read_slot is None else state[row.read_slot].clone()
+        begin, end = row.tokens.start, row.tokens.stop
+        for first in range(begin, end, CHUNK):
+            tokens = slice(first, min(first + CHUNK, end))
+            output, now = _advance(inputs, tokens, shape, now)
+            out[tokens] = output.transpose(0, 1).flatten(1).to(xbc.dtype)
+        state[row.write_slot] = now
+    return out
+
+
+def _advance(
+    inputs: SsdInputs, tokens: slice, shape: SsdShape, before: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Compute a chunk's outputs (H, n, P) and the state after it from the state before."""
+    x, b, c = _split(inputs.xbc[tokens].float(), shape)
+    steps = F.softplus(inputs.dt[tokens].float() + inputs.dt_bias.float()).T
+    steps = steps.clamp(*inputs.dt_limit)[..., None]
+    rates = inputs.a_log.float().exp()[:, None, None]
+    sums = (-rates * steps).clamp(min=LEAST_DECAY).cumsum(1)
+    decays = (sums - sums.mT).tril().exp().tril()
+    outputs = ((c @ b.mT) * decays) @ (steps * x) + sums.exp() * (c @ before.mT)
+    left = (sums[:, -1:] - sums).exp() * steps
+    after = sums[:, -1:].exp() * before + (left * x).mT @ b
+    return outputs + inputs.skip.float()[:, None, None] * x, after
+
+
+def _split(xbc: Tensor, shape: SsdShape) -> tuple[Tensor, Tensor, Tensor]:
+    """Split xbc (n, H P + 2 G N) -> x (H, n, P), B and C (H, n, N)."""
+    of_groups = shape.groups * shape.state_size
+    x, b, c = xbc.split([shape.heads * shape.head_dim, of_groups, of_groups], dim=1)
+    b, c = (
+        each.unflatten(1, (shape.groups, shape.state_size))
+        .transpose(0, 1)
+        .repeat_interleave(shape.heads // shape.groups, 0)
+        for each in (b, c)
+    )
+    return x.unflatten(1, (shape.heads, shape.head_dim)).transpose(0, 1), b, c
+
+
+def launch(
+    xbc: Tensor,
+    dt: Tensor,
+    a_log: Tensor,
+    dt_bias: Tensor,
+    skip: Tensor,
+    dt_limit: tuple[float, float],
+    state: Tensor,
+    rows: StateRows,
+) -> Tensor:
+    """Compute `reference` on the device, for rows of xbc and dt of any stride.
+
+    What a token in no row gets is undefined. Products are of xbc's dtype, sums float32.
+    """
+    inputs = SsdInputs(xbc, dt, a_log, dt_bias, skip, dt_limit)
+    shape = ssd_shape(inputs, state)
+    size = (xbc.shape[0], shape.heads * shape.head_dim)
+    out = torch.empty(size, dtype=xbc.dtype, device=xbc.device)
+    if rows.num_decodes:
+        ssd_step.launch(inputs, shape, state, rows, out)
+    if rows.num_prompts:
+        ssd_scan.launch(inputs, shape, state, rows, out)
+    return out

@@ -1,0 +1,42 @@
+"""The inverse of a unit lower triangular matrix in registers. Device code only.
+
+    I + L, L strictly lower, 64 x 64 = 4 x 4 blocks of 16 x 16
+
+The blocks B of the diagonal are inverted by forward substitution, all at once. What is left is
+inv(B) (I + L) = I + M, where M has blocks below the diagonal only, so that M^4 = 0 and
+
+    inv(I + M) = I - M + M^2 - M^3 = (I - M) (I + M^2)
+
+A series of powers of L itself would not do: where keys repeat, powers of 64 tokens grow as
+binomials and cancel.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def unit_inverse(lower: tl.tensor, SIZE: tl.constexpr, PRECISION: tl.constexpr) -> tl.tensor:
+    """Invert I + `lower` (SIZE, SIZE) float32; SIZE a multiple of 16, at most 64."""
+    BLOCKS: tl.constexpr = SIZE // 16
+    block = tl.arange(0, BLOCKS)
+    diagonal = block[:, None, None, None] == block[None, None, :, None]
+    by_block = tl.reshape(lower, (BLOCKS, 16, BLOCKS, 16))
+    own = tl.sum(tl.where(diagonal, by_block, 0.0), axis=2)
+    line = tl.arange(0, 16)
+    same = line[None, :, None] == line[None, None, :]
+    inverse = tl.where(same & (block >= 0)[:, None, None], 1.0, 0.0)
+    for current in tl.range(1, 16):
+        here = (line == current)[None, :, None]
+        factors = tl.sum(tl.where(here, own, 0.0), axis=1)
+        change = tl.sum(factors[:, :, None] * inverse, axis=1)
+        inverse = tl.where(here, inverse - change[:, None, :], inverse)
+    spread = tl.where(diagonal, inverse[:, :, None, :], 0.0)
+    inverses = tl.reshape(spread, (SIZE, SIZE))
+    others = tl.reshape(tl.where(diagonal, 0.0, by_block), (SIZE, SIZE))
+    power = tl.dot(inverses, others, input_precision=PRECISION)
+    square = tl.dot(power, power, input_precision=PRECISION)
+    inner = inverses + tl.dot(square, inverses, input_precision=PRECISION)
+    return inner - tl.dot(power, inner, input_precision=PRECISION)

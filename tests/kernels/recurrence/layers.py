@@ -1,0 +1,234 @@
+"""Layers with a state, for tests that hold for all of them: inputs, an op, and its truth.
+
+A layer draws the inputs of its tokens; a batch lays rows of them out, with states in a pool whose
+other slots are poison.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from kernels.ops import Ops
+from kernels.recurrence.state_rows import StateRows
+from tests.kernels.recurrence import naive
+
+SLOTS, LAYERS = 12, 2
+
+
+class StateLayer(Protocol):
+    """A layer with fixed weights."""
+
+    @property
+    def state_shape(self) -> tuple[int, ...]:
+        """Of one slot."""
+
+    @property
+    def state_dtype(self) -> torch.dtype: ...
+
+    def draw(self, tokens: int, seed: int) -> tuple[Tensor, ...]:
+        """The inputs of tokens, each (T, ...)."""
+
+    def apply(self, ops: Ops, inputs: Sequence[Tensor], state: Tensor, rows: StateRows) -> Tensor:
+        """What the op gives; `state` is updated."""
+
+    def truth(self, inputs: Sequence[Tensor], state: Tensor) -> naive.Advanced:
+        """Outputs and the state after one row, float64."""
+
+
+def normal(
+    *shape: int, seed: int, dtype: torch.dtype = torch.float32, device: str = "cpu"
+) -> Tensor:
+    generator = torch.Generator(device).manual_seed(seed)
+    return torch.randn(shape, generator=generator, device=device).to(dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class ConvLayer:
+    """A causal convolution."""
+
+    channels: int = 40
+    width: int = 4
+    has_bias: bool = True
+    dtype: torch.dtype = torch.float32
+    device: str = "cpu"
+
+    @property
+    def state_shape(self) -> tuple[int, ...]:
+        return self.channels, self.width - 1
+
+    @property
+    def state_dtype(self) -> torch.dtype:
+        return self.dtype
+
+    def _weights(self) -> tuple[Tensor, Tensor | None]:
+        like = {"dtype": self.dtype, "device": self.device}
+        weight = normal(self.channels, self.width, seed=1, **like)  # type: ignore[arg-type]
+        bias = normal(self.channels, seed=2, **like)  # type: ignore[arg-type]
+        return weight, bias if self.has_bias else None
+
+    def draw(self, tokens: int, seed: int) -> tuple[Tensor, ...]:
+        return (normal(tokens, self.channels, seed=seed, dtype=self.dtype, device=self.device),)
+
+    def apply(self, ops: Ops, inputs: Sequence[Tensor], state: Tensor, rows: StateRows) -> Tensor:
+        (x,) = inputs
+        return ops.causal_conv(x, *self._weights(), state, rows)
+
+    def truth(self, inputs: Sequence[Tensor], state: Tensor) -> naive.Advanced:
+        (x,) = inputs
+        return naive.conv(x, *self._weights(), state)
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaLayer:
+    """A gated delta rule."""
+
+    key_heads: int = 1
+    heads: int = 2
+    keys: int = 16
+    values: int = 32
+    dtype: torch.dtype = torch.float32
+    device: str = "cpu"
+    spread: float = 1.0  # of the inputs of decays
+    repeats: bool = False  # one key for all tokens
+
+    @property
+    def state_shape(self) -> tuple[int, ...]:
+        return self.heads, self.keys, self.values
+
+    @property
+    def state_dtype(self) -> torch.dtype:
+        return torch.float32
+
+    def draw(self, tokens: int, seed: int) -> tuple[Tensor, ...]:
+        width = 2 * self.key_heads * self.keys + self.heads * self.values
+        qkv = normal(tokens, width, seed=seed, device=self.device)
+        if self.repeats:
+            own = slice(self.key_heads * self.keys, 2 * self.key_heads * self.keys)
+            qkv[:, own] = normal(1, width, seed=0, device=self.device)[:, own]
+        a, b = normal(2, tokens, self.heads, seed=seed + 1000, device=self.device)
+        return qkv.to(self.dtype), (a * self.spread).to(self.dtype), b.to(self.dtype)
+
+    def _weights(self) -> tuple[Tensor, Tensor]:
+        a_log = normal(self.heads, seed=3, device=self.device) - 1
+        return a_log, normal(self.heads, seed=4, device=self.device)
+
+    def apply(self, ops: Ops, inputs: Sequence[Tensor], state: Tensor, rows: StateRows) -> Tensor:
+        qkv, a, b = inputs
+        return ops.gated_delta(qkv, a, b, *self._weights(), state, rows)
+
+    def truth(self, inputs: Sequence[Tensor], state: Tensor) -> naive.Advanced:
+        qkv, a, b = inputs
+        return naive.gated_delta(qkv, a, b, *self._weights(), state)
+
+
+@dataclass(frozen=True, slots=True)
+class SsdLayer:
+    """Mamba-2's state space model."""
+
+    heads: int = 4
+    groups: int = 2
+    head_dim: int = 32
+    state_size: int = 16
+    dt_limit: tuple[float, float] = (0.0, torch.inf)
+    dtype: torch.dtype = torch.float32
+    device: str = "cpu"
+    spread: float = 1.0  # of the inputs of time steps
+
+    @property
+    def state_shape(self) -> tuple[int, ...]:
+        return self.heads, self.head_dim, self.state_size
+
+    @property
+    def state_dtype(self) -> torch.dtype:
+        return torch.float32
+
+    def draw(self, tokens: int, seed: int) -> tuple[Tensor, ...]:
+        width = self.heads * self.head_dim + 2 * self.groups * self.state_size
+        xbc = normal(tokens, width, seed=seed, device=self.device)
+        dt = normal(tokens, self.heads, seed=seed + 1000, device=self.device) * self.spread
+        return xbc.to(self.dtype), dt.to(self.dtype)
+
+    def _weights(self) -> tuple[Tensor, Tensor, Tensor, tuple[float, float]]:
+        a_log, dt_bias, skip = normal(3, self.heads, seed=5, device=self.device)
+        return a_log - 1, dt_bias - 1, skip, self.dt_limit
+
+    def apply(self, ops: Ops, inputs: Sequence[Tensor], state: Tensor, rows: StateRows) -> Tensor:
+        xbc, dt = inputs
+        return ops.ssd(xbc, dt, *self._weights(), state, rows)
+
+    def truth(self, inputs: Sequence[Tensor], state: Tensor) -> naive.Advanced:
+        xbc, dt = inputs
+        return naive.ssd(xbc, dt, *self._weights(), state)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Rows of a layer: inputs of all tokens, the pool (S, ...) of states, and the rows."""
+
+    inputs: tuple[Tensor, ...]
+    state: Tensor
+    rows: StateRows
+
+    def of_row(self, row: int) -> tuple[Tensor, ...]:
+        """The inputs of its tokens."""
+        begin, end = self.rows.row_starts[row : row + 2].tolist()
+        return tuple(each[begin:end] for each in self.inputs)
+
+    def before(self, row: int) -> Tensor:
+        """The state that it starts from."""
+        tokens = len(self.of_row(row)[0])
+        if int(self.rows.context_lens[row]) == tokens:
+            return torch.zeros_like(self.state[0])
+        return self.state[int(self.rows.read_slots[row])]
+
+    def copied(self) -> Batch:
+        """The same with a pool of its own."""
+        return replace(self, state=_strided(self.state.clone()))
+
+
+def make_batch(
+    layer: StateLayer, rows: Sequence[tuple[int, int]], *, in_place: bool = True, seed: int = 0
+) -> Batch:
+    """`rows` are (new tokens, context); leading rows of one token are decodes.
+
+    What no row reads is NaN. Slots are in no order.
+    """
+    count = len(rows)
+    device = layer.draw(1, 0)[0].device
+    order = torch.randperm(SLOTS + 2 * count, generator=torch.Generator().manual_seed(seed)).int()
+    read, write = order[:count], order[count : 2 * count]
+    pool = torch.full((len(order), *layer.state_shape), torch.nan, dtype=layer.state_dtype)
+    for row, (new, context) in enumerate(rows):
+        if context > new:
+            drawn = normal(*layer.state_shape, seed=seed + 77 + row)
+            pool[int(read[row])] = drawn.to(layer.state_dtype)
+    starts = torch.tensor([0] + [new for new, _ in rows]).cumsum(0).int()
+    decodes = next((at for at, (new, _) in enumerate(rows) if new != 1), count)
+    state_rows = StateRows(
+        starts.to(device),
+        torch.tensor([context for _, context in rows], dtype=torch.int32, device=device),
+        read.to(device),
+        (read if in_place else write).to(device),
+        decodes,
+    )
+    inputs = tuple(_wider(each) for each in layer.draw(int(starts[-1]), seed + 11))
+    return Batch(inputs, _strided(pool.to(device)), state_rows)
+
+
+def _wider(tokens: Tensor) -> Tensor:
+    """The same numbers as a slice of a wider projection, NaN around them."""
+    around = torch.full((tokens.shape[0], tokens.shape[1] + 24), torch.nan).to(tokens)
+    around[:, 16:-8] = tokens
+    return around[:, 16:-8]
+
+
+def _strided(pool: Tensor) -> Tensor:
+    """The same numbers as one layer of a pool of several."""
+    layers = torch.full((pool.shape[0], LAYERS, *pool.shape[1:]), torch.nan).to(pool)
+    layers[:, 1] = pool
+    return layers[:, 1]

@@ -1,0 +1,159 @@
+"""What holds for every layer with a state: outputs and states of rows, wherever they are cut."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from kernels.ops import Ops
+from kernels.recurrence.state_rows import StateRows
+from tests.kernels.cases import poisoned_memory, relative_error
+from tests.kernels.recurrence.layers import (
+    Batch,
+    ConvLayer,
+    DeltaLayer,
+    SsdLayer,
+    StateLayer,
+    make_batch,
+)
+
+BOUND = 1e-5  # sums of logarithms of decays are rounded
+LAYERS: list[StateLayer] = [ConvLayer(), DeltaLayer(), SsdLayer()]
+EACH = pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: type(layer).__name__)
+# Decodes that start and go on; prompts shorter than the convolution, around a chunk, beyond it.
+MIXED = [(1, 1), (1, 9), (1, 2), (2, 2), (70, 70), (64, 100), (1, 5), (3, 8), (130, 131)]
+
+
+def assert_right(
+    batch: Batch, got: Tensor, after: Tensor, layer: StateLayer, bound: float = BOUND
+) -> None:
+    """Outputs and written states are the truth, and nothing else was written."""
+    untouched = torch.ones(len(after), dtype=torch.bool)
+    for row in range(batch.rows.num_rows):
+        inputs = batch.of_row(row)
+        begin, end = batch.rows.row_starts[row : row + 2].tolist()
+        if int(batch.rows.context_lens[row]) == 0:
+            assert not got[begin:end].any()
+            continue
+        output, state = layer.truth(inputs, batch.before(row))
+        write = int(batch.rows.write_slots[row])
+        untouched[write] = False
+        assert relative_error(got[begin:end], output) < bound, row
+        assert relative_error(after[write], state) < bound, row
+    same = torch.equal(after[untouched].nan_to_num(7.0), batch.state[untouched].nan_to_num(7.0))
+    assert same, "a slot that no row writes"
+
+
+def run(layer: StateLayer, ops: Ops, batch: Batch) -> tuple[Tensor, Tensor]:
+    """What the op gives, and the pool after it; the batch stays as it was."""
+    own = batch.copied()
+    with poisoned_memory():
+        got = layer.apply(ops, own.inputs, own.state, own.rows)
+    return got, own.state
+
+
+@EACH
+@pytest.mark.parametrize("in_place", [True, False])
+def test_rows_of_all_lengths(ops: Ops, layer: StateLayer, in_place: bool) -> None:
+    batch = make_batch(layer, MIXED, in_place=in_place)
+    got, after = run(layer, ops, batch)
+    assert_right(batch, got, after, layer)
+
+
+@EACH
+@pytest.mark.parametrize("rows", [[(1, 1)], [(1, 7)], [(5, 5)], [(5, 9)]], ids=str)
+def test_one_row(ops: Ops, layer: StateLayer, rows: list[tuple[int, int]]) -> None:
+    batch = make_batch(layer, rows)
+    got, after = run(layer, ops, batch)
+    assert_right(batch, got, after, layer)
+
+
+@EACH
+def test_padding_writes_nothing(ops: Ops, layer: StateLayer) -> None:
+    """Decodes of context 0 between others, and rows without tokens, whose slots are none."""
+    rows = [(1, 3), (1, 0), (1, 1), (5, 9), (0, 0), (0, 0)]
+    batch = make_batch(layer, rows)
+    for padding in (1, 4, 5):
+        batch.rows.read_slots[padding] = batch.rows.write_slots[padding] = 2**30
+    got, after = run(layer, ops, batch)
+    assert_right(batch, got, after, layer)
+
+
+@EACH
+def test_rows_that_go_on_from_one_state(ops: Ops, layer: StateLayer) -> None:
+    batch = make_batch(layer, [(1, 4), (3, 6), (66, 70)], in_place=False)
+    batch.state[batch.rows.read_slots.long()] = batch.state[int(batch.rows.read_slots[0])].clone()
+    batch.rows.read_slots.fill_(int(batch.rows.read_slots[0]))
+    got, after = run(layer, ops, batch)
+    assert_right(batch, got, after, layer)
+
+
+@EACH
+@pytest.mark.parametrize("context", [0, 9], ids=["starts", "goes on"])
+def test_a_prompt_cut_anywhere(ops: Ops, layer: StateLayer, context: int) -> None:
+    """Outputs and states are those of one launch; at the cut, those of the prompt that ends there.
+
+    The tokens after the cut are a prompt, or a decode where there is one.
+    """
+    tokens = 67
+    whole = make_batch(layer, [(tokens, context + tokens)])
+    got, after = run(layer, ops, whole)
+    slot = int(whole.rows.write_slots[0])
+    for cut in (1, 2, 3, 4, 15, 16, 17, 33, 63, 64, 65, 66):
+        first = _part(whole, slice(0, cut), context + cut)
+        head, at_cut = run(layer, ops, first)
+        state = layer.truth([each[:cut] for each in whole.inputs], whole.before(0))[1]
+        assert relative_error(at_cut[slot], state) < BOUND, cut
+        rest = _part(Batch(whole.inputs, at_cut, whole.rows), slice(cut, None), context + tokens)
+        tail, at_end = run(layer, ops, rest)
+        assert relative_error(torch.cat((head, tail)), got.double()) < BOUND, cut
+        assert relative_error(at_end[slot], after[slot].double()) < BOUND, cut
+
+
+def _part(batch: Batch, tokens: slice, context: int) -> Batch:
+    """Some tokens of the one row, as a batch."""
+    inputs = tuple(each[tokens] for each in batch.inputs)
+    rows, new = batch.rows, inputs[0].shape[0]
+    part = StateRows(
+        torch.tensor([0, new], dtype=torch.int32),
+        torch.tensor([context], dtype=torch.int32),
+        rows.read_slots,
+        rows.write_slots,
+        int(new == 1),
+    )
+    return Batch(inputs, batch.state, part)
+
+
+@EACH
+def test_a_row_in_which_all_is_wrong_spreads_to_none(ops: Ops, layer: StateLayer) -> None:
+    batch = make_batch(layer, [(1, 3), (1, 3), (40, 41), (40, 41)])
+    clean, _ = run(layer, ops, batch)
+    batch.inputs[0][1] = torch.nan
+    batch.inputs[0][10] = torch.nan
+    got, after = run(layer, ops, batch)
+    others = torch.cat((torch.arange(1), torch.arange(42, 82)))
+    assert torch.equal(got[others], clean[others])
+    for row in (0, 3):
+        assert after[int(batch.rows.write_slots[row])].isfinite().all()
+    assert not got[1].isfinite().all(), "the control"
+
+
+@EACH
+def test_a_second_launch_from_another_slot_gives_the_same(ops: Ops, layer: StateLayer) -> None:
+    """Where a state has two versions, a launch can be repeated."""
+    own = make_batch(layer, MIXED, in_place=False).copied()
+    first = layer.apply(ops, own.inputs, own.state, own.rows)
+    states = own.state.clone()
+    again = layer.apply(ops, own.inputs, own.state, own.rows)
+    assert torch.equal(first, again)
+    assert torch.equal(states.nan_to_num(7.0), own.state.nan_to_num(7.0))
+
+
+@EACH
+def test_no_tokens(ops: Ops, layer: StateLayer) -> None:
+    batch = make_batch(layer, [(1, 1)])
+    none = torch.zeros(1, dtype=torch.int32)
+    rows = StateRows(none, none[:0], none[:0], none[:0], 0)
+    inputs = tuple(each[:0] for each in batch.inputs)
+    assert layer.apply(ops, inputs, batch.state, rows).shape[0] == 0
