@@ -7,24 +7,29 @@ Below the device there may be other tiers. Copies between tiers take time: the c
 planned moves with `take_plan`, executes them, and reports each end to `complete`. A lease whose
 prefix is being loaded is not `ready`, and delays no other lease.
 
+For a model with recurrent layers a lease has slots for states as well, and the tree keeps some of
+these states as checkpoints (`leases.lease_states`): a lease begins at a checkpoint or at nothing.
+
 Knows: block ids, token ids, namespaces, owners. Does not know: what is in a block.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from prefix_cache.commit import Committer
 from prefix_cache.errors import LeaseError
 from prefix_cache.eviction.eviction_policy import EvictionPolicy, LeastRecentlyUsed
 from prefix_cache.eviction.ref_counts import RefCounts
 from prefix_cache.hashing import Digest, TokenIds, xxh3_128_digest
-from prefix_cache.invariants import check
+from prefix_cache.invariants import check, check_states
 from prefix_cache.leases.lease import Lease
 from prefix_cache.leases.leasing import Leasing
 from prefix_cache.leases.loader import Loader
 from prefix_cache.leases.retained_prefixes import RetainedPrefix, RetainedPrefixes
 from prefix_cache.leases.reuse_accounting import ReuseAccounting
+from prefix_cache.leases.state_leasing import StateLeasing
 from prefix_cache.namespace import Namespace, NamespacePath
 from prefix_cache.restart import Restart
 from prefix_cache.tiers.capacity import Capacity
@@ -40,6 +45,14 @@ from storage.move import DEVICE_TIER, DISK_TIER, Move, Plan
 DEVICE_ONLY = Tiers()
 
 
+class FoundPrefix(NamedTuple):
+    """The part of a prompt that a lease would find."""
+
+    found: Whereabouts
+    partial: int  # tokens to copy of the next block
+    matched: int  # tokens in the tree: more than are found where no state is kept at their end
+
+
 class PrefixCache:
     """A radix tree of cached blocks, a free list of slots, and the leases on both."""
 
@@ -51,14 +64,19 @@ class PrefixCache:
         policy: EvictionPolicy | None = None,
         digest: Digest = xxh3_128_digest,
         tiers: Tiers = DEVICE_ONLY,
+        num_states: int = 0,
     ) -> None:
-        """Key generated blocks by `digest`, the hash that also made the prompts' keys."""
+        """Key generated blocks by `digest`, the hash that also made the prompts' keys.
+
+        `num_states`: state slots of a model with recurrent layers, two of which are not given away.
+        """
         self.block_size = block_size
-        self.tree = RadixTree(block_size)
+        self.tree = RadixTree(block_size, needs_state=num_states > 0)
         self.survey = Survey(self.tree)
         self.ref_counts = RefCounts(self.tree, policy or LeastRecentlyUsed(), tiers.present())
         self.in_flight = InFlight()
-        self.capacity = Capacity(num_blocks, self.ref_counts, tiers, self.in_flight)
+        self.capacity = Capacity(num_blocks, self.ref_counts, tiers, self.in_flight, num_states)
+        self.checkpoints = self.capacity.checkpoints
         self.eviction_log = self.capacity.removals.eviction_log
         self.quotas = Quotas(self.ref_counts, self.capacity)
         self._retained = RetainedPrefixes(self.ref_counts, self.capacity.removals)
@@ -66,7 +84,8 @@ class PrefixCache:
         self.reuse_accounting = ReuseAccounting()  # read only
         parts = self.ref_counts, self.capacity
         self.restart = Restart(*parts, self._loader, self.in_flight, digest)
-        self._leasing = Leasing(*parts, self._loader, self.reuse_accounting)
+        self._states = StateLeasing(self.ref_counts, self.checkpoints)
+        self._leasing = Leasing(*parts, self._loader, self.reuse_accounting, self._states)
         self._committer = Committer(*parts, digest, self.reuse_accounting)
 
     def fits(self, num_tokens: int) -> bool:
@@ -90,14 +109,15 @@ class PrefixCache:
         """
         return self.tree.match(path, token_ids, before)
 
-    def probe(self, path: NamespacePath, token_ids: TokenIds) -> tuple[Whereabouts, int]:
+    def probe(self, path: NamespacePath, token_ids: TokenIds) -> FoundPrefix:
         """Count the blocks that a lease would find, and the tokens to copy of the next block."""
-        known = token_ids[:-1]
+        known, partial = token_ids[:-1], None
         match = self.tree.match(path, known)
-        if match.found.device < match.at.num_blocks:
-            return match.found, 0
-        partial = self.tree.partial(match.at, path, known)
-        return match.found, 0 if partial is None else partial.num_tokens
+        if match.found.device == match.at.num_blocks:
+            partial = self.tree.partial(match.at, path, known)
+        copied = 0 if partial is None else partial.num_tokens
+        matched = match.known.num_blocks * self.block_size + copied
+        return FoundPrefix(match.found, copied, matched)
 
     def acquire(
         self,
@@ -192,6 +212,7 @@ class PrefixCache:
         lease.check_open()
         if lease.shares:
             self._retained.retain(lease.path, token_ids, lease.owner, seconds)
+            self._states.refresh(lease.node)
 
     def retained_prefixes(self, owner: str, *, now: float) -> list[RetainedPrefix]:
         """List the unlapsed prefixes that `owner` has marked, the last marked first."""
@@ -241,16 +262,36 @@ class PrefixCache:
         if lease.shares and lease.node.attached and whole > lease.num_shared:
             tokens = token_ids[: whole * self.block_size]
             self._committer.commit(lease, tokens, block_keys, now=now, is_written=is_written)
+        self._states.committed(lease, num_computed)
+
+    def want_states(self, lease: Lease, positions: Iterable[int]) -> None:
+        """Let the tree keep the states at the ends of the last blocks before these positions.
+
+        Its rows are to end there (`LeaseStates.stop_after`). Positions already passed are ignored.
+        """
+        lease.check_open()
+        self._states.want(lease, positions)
+
+    def launched(self, lease: Lease, end: int, state_slot: int) -> None:
+        """Note that a launched row writes the lease's state at position `end` to `state_slot`."""
+        self._states.launched(lease, end, state_slot)
+
+    def left_out(self, lease: Lease) -> None:
+        """Note that the row launched last is to be computed again, from the state before it."""
+        self._states.left_out(lease)
 
     def release(self, lease: Lease, *, now: float) -> None:
         """Release the whole lease, once; committed blocks stay in the tree. Raises LeaseError."""
         lease.check_open()
+        self._states.end(lease)
         self._leasing.take_back(lease, now)
         self.quotas.keep(lease.owner)
 
     def discard(self, lease: Lease, *, now: float) -> None:
         """Release the lease; forget each block it put in the tree and all blocks built on that."""
         lease.check_open()
+        for node in self._states.forget(lease):
+            self.capacity.removals.prune_from(node, node.end - 1)
         if lease.first_added is not None:
             self.capacity.removals.prune_from(lease.node, lease.first_added)
         self.release(lease, now=now)
@@ -312,4 +353,6 @@ class PrefixCache:
 
     def check_invariants(self) -> None:
         """Recompute every count from scratch; raise InvariantBroken where one differs."""
-        check(self.tree, self.ref_counts, self.capacity, self.in_flight, self._leasing.leases)
+        leases = self._leasing.leases
+        check(self.tree, self.ref_counts, self.capacity, self.in_flight, leases)
+        check_states(self.tree, self.capacity.checkpoints, leases, self.in_flight)

@@ -149,7 +149,8 @@ class Committer:
         node, owner = lease.node, lease.owner
         alone = node.leases == 1 and not node.held_children and not node.children
         alike = (node.namespace, node.owner, node.writer) == (namespace, owner, writer)
-        may_end = not node.retained_until  # a retained node ends where its retained blocks end
+        # A retained node ends where its retained blocks end, one with a checkpoint at its state.
+        may_end = not node.retained_until and node.checkpoint is None
         if alone and alike and may_end and self._ref_counts.policy_of(owner).may_grow(node):
             node.edge.append(run)
             lease.num_shared = node.end

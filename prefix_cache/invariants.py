@@ -16,7 +16,9 @@ from prefix_cache.eviction.quota_usage import QuotaUsage
 from prefix_cache.eviction.ref_counts import RefCounts
 from prefix_cache.hashing import KEY_BYTES
 from prefix_cache.leases.lease import Lease
+from prefix_cache.leases.lease_states import LeaseStates
 from prefix_cache.tiers.capacity import Capacity
+from prefix_cache.tiers.checkpoints import FIRST_SLOT, Checkpoints
 from prefix_cache.tiers.in_flight import InFlight
 from prefix_cache.tiers.tier_pools import BlockAllocator
 from prefix_cache.tree.node import Node
@@ -51,6 +53,53 @@ def check(
     _check_quota_usages(capacity.quota_usages, [*attached, *detached], leases, in_flight)
     log = capacity.removals.eviction_log
     _expect("evictions caused and suffered", log.caused.total(), log.suffered.total())
+
+
+def check_states(
+    tree: RadixTree, checkpoints: Checkpoints, leases: Iterable[Lease], in_flight: InFlight
+) -> None:
+    """Raise InvariantBroken where a state slot is in two places or lost, or a count is wrong."""
+    leases = list(leases)
+    attached = list(tree.nodes())
+    kept = [n for n in (*attached, *_detached(leases, in_flight)) if n.checkpoint is not None]
+    owned = [slot for lease in leases if lease.states is not None for slot in lease.states.owned]
+    slots = [node.checkpoint.slot for node in kept if node.checkpoint is not None]
+    everywhere = sorted([*checkpoints.allocator.free_ids().tolist(), *owned, *slots])
+    total = checkpoints.allocator.total
+    _expect("state slots", everywhere, list(range(FIRST_SLOT, total)) if total else [])
+    _expect("number of checkpoints", checkpoints.num_kept, len(kept))
+    charged = Counter(node.owner for node in kept)
+    for owner in {*charged, *checkpoints.usage.held}:
+        held = checkpoints.usage.held.get(owner, 0)
+        _expect("checkpoints of an owner", held, charged[owner])
+    readers: Counter[Node] = Counter()
+    for lease in leases:
+        if lease.states is not None:
+            _check_lease_states(lease, lease.states)
+            readers.update(lease.states.read.values())
+    for node in kept:
+        _expect(
+            "readers of a checkpoint", node.checkpoint and node.checkpoint.readers, readers[node]
+        )
+    free = {node for node in kept if node.attached and not readers[node]}
+    _expect("checkpoints that may go", set(checkpoints.candidates), free)
+    _expect("checkpoints with an outdated key", checkpoints.candidates.outdated(), [])
+
+
+def _check_lease_states(lease: Lease, states: LeaseStates) -> None:
+    """Check that what a lease reads is there, and that its versions are in slots of their own."""
+    read = {slot: node.checkpoint and node.checkpoint.slot for slot, node in states.read.items()}
+    _expect("checkpoints that are read", read, {slot: slot for slot in read})
+    for one in (states.at, states.before):
+        is_there = one.slot in (0, *states.read) or one.slot in states.owned
+        _expect("a state that may be read is there", is_there, True)
+    versions = [one.slot for one in states.coming]
+    versions += [] if states.kept is None else [states.kept.slot]
+    _expect("versions of a state", len(set(versions)), len(versions))
+    _expect("versions that a lease owns", set(versions) <= set(states.owned), True)
+    _expect("slots of a lease", len(set(states.owned)), len(states.owned))
+    beside = set(states.read.values()).difference(lease.node.way_up())
+    _expect("checkpoints read beside the lease's path", beside, set())
 
 
 def _expect(what: str, kept: object, recomputed: object) -> None:

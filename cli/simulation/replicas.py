@@ -72,7 +72,7 @@ class SimulatedReplica:
 
     def has(self, admitted: KeyedRequest) -> int:
         """Count the tokens of a prompt that other replicas may fetch."""
-        found, _ = self.replay.cache.probe(admitted.path, admitted.request.ids)
+        found, *_ = self.replay.cache.probe(admitted.path, admitted.request.ids)
         return (found.device + found.host + found.disk) * self._costs.block_size
 
     def sent_at(self, now: float, tokens: int) -> float:

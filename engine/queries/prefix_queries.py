@@ -74,7 +74,7 @@ class PrefixQueries:
                 query_id=query.query_id, tiers=TierTokens(), code=code, message=str(error)
             )
         size = self._cache.block_size
-        found, partial = self._cache.probe(path, token_ids)
+        found, partial, _ = self._cache.probe(path, token_ids)
         device = (found.device + found.coming) * size + partial
         tiers = TierTokens(device, found.host * size, found.disk * size)
         saved = self._times.prefill(0, tiers.total) if self._times.is_measured else None

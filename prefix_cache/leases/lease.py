@@ -33,6 +33,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from prefix_cache.errors import LeaseError
+from prefix_cache.leases.lease_states import LeaseStates
 from prefix_cache.namespace import NamespacePath
 from prefix_cache.tree.edge import BlockIds
 from prefix_cache.tree.node import Node
@@ -64,6 +65,7 @@ class Lease:
     failed: bool = False  # a block that was being loaded has not arrived
     first_added: int | None = None  # first position whose block this lease put in the tree
     duplicates: list[tuple[int, int]] = field(default_factory=list)  # [start, end) positions
+    states: LeaseStates | None = None  # of a model with recurrent layers
 
     @property
     def blocks(self) -> BlockIds:

@@ -21,10 +21,17 @@ from prefix_cache.hashing import TokenIds
 from prefix_cache.leases.lease import Lease
 from prefix_cache.leases.loader import Loader, loads_by_owner
 from prefix_cache.leases.reuse_accounting import ReuseAccounting
+from prefix_cache.leases.state_leasing import StateLeasing
 from prefix_cache.namespace import NamespacePath
 from prefix_cache.tiers.capacity import Capacity
 from prefix_cache.tree.edge import NO_SLOTS, BlockIds
-from prefix_cache.tree.match import PrefixMatch, reachable, to_load, whereabouts
+from prefix_cache.tree.match import (
+    PrefixMatch,
+    last_checkpoint,
+    reachable,
+    to_load,
+    whereabouts,
+)
 from prefix_cache.tree.node import Node, Partial, Position
 from storage.move import Move, Tier
 
@@ -38,8 +45,10 @@ class Leasing:
         capacity: Capacity,
         loader: Loader,
         reuse_accounting: ReuseAccounting,
+        states: StateLeasing,
     ) -> None:
         self.leases: set[Lease] = set()
+        self._states = states
         self._running: Counter[str] = Counter()  # open leases by owner
         self._tree = ref_counts.tree
         self._ref_counts = ref_counts
@@ -62,8 +71,12 @@ class Leasing:
 
         `match` is an earlier one of these tokens.
         """
-        at = self._tree.match(path, known, match).at
-        at = at.cut(reachable(at, load_blocks))
+        match = self._tree.match(path, known, match)
+        at = match.at.cut(reachable(match.at, load_blocks))
+        if self._tree.needs_state:
+            at = last_checkpoint(at)
+            if not self._states.may_open(at.node):
+                return None
         is_here = at.inside <= at.node.edge.num_device
         missing = -(-len(token_ids) // self._block_size) - at.num_blocks
         wanted = missing if is_here else missing + to_load(at)
@@ -89,20 +102,28 @@ class Leasing:
         if not is_here:
             self._loader.begin(node, owner, lease)
         self._fill(lease, missing, partial)
+        if self._tree.needs_state:
+            self._states.open(lease, match.known.num_blocks)
         return lease
 
     def pin(self, path: NamespacePath, token_ids: TokenIds, owner: str, now: float) -> Lease | None:
-        """Lease blocks that are all on the device and charge `owner`; None if any is elsewhere."""
+        """Lease blocks that are all on the device and charge `owner`; None if any is elsewhere.
+
+        Or if a state is needed at their end and none is kept.
+        """
         at = self._tree.walk(path, token_ids)
         is_here = 0 < at.inside <= at.node.edge.num_device
         if not is_here or at.num_blocks * self._block_size < len(token_ids):
             return None
         if not self._capacity.may_adopt(at.node, owner):
             return None
+        if self._tree.needs_state and not self._states.may_pin(at):
+            return None
         node = self._ref_counts.split_at(at)
         self._ref_counts.inc_ref(node)
         lease = self._open(path, owner, node, now)
         self._capacity.adopt(node, owner)  # until now charged to their writers
+        self._states.pin(lease)
         self._fill(lease, 0, None)
         return lease
 

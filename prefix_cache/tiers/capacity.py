@@ -18,6 +18,7 @@ import numpy as np
 from prefix_cache.eviction.quota_usage import OwnerUse
 from prefix_cache.eviction.ref_counts import RefCounts
 from prefix_cache.eviction.shares import PUBLISHED
+from prefix_cache.tiers.checkpoints import Checkpoints
 from prefix_cache.tiers.eviction_log import Reason
 from prefix_cache.tiers.in_flight import InFlight
 from prefix_cache.tiers.offloader import Offloader
@@ -52,13 +53,19 @@ class Capacity:
     """The device allocator and the owners' charges, always changed together."""
 
     def __init__(
-        self, num_blocks: int, ref_counts: RefCounts, tiers: Tiers, in_flight: InFlight
+        self,
+        num_blocks: int,
+        ref_counts: RefCounts,
+        tiers: Tiers,
+        in_flight: InFlight,
+        num_states: int = 0,
     ) -> None:
         self._pools = pools = Pools(num_blocks, tiers)
         self.allocator, self.allocators = pools.device, pools.allocators
         self.quota_usages = pools.quota_usages
         self._device = pools.quota_usages[DEVICE_TIER]
-        self.removals = Removals(ref_counts, pools, in_flight)
+        self.checkpoints = Checkpoints(num_states, ref_counts.retention)
+        self.removals = Removals(ref_counts, pools, in_flight, self.checkpoints)
         self.offloader = Offloader(tiers, ref_counts, pools, self.removals, in_flight)
         self._ref_counts = ref_counts
         self._in_flight = in_flight
@@ -180,8 +187,11 @@ class Capacity:
                 blocks = len(current.edge.held_slots_in(tier))
                 quota_usage.charge(current.owner, -blocks)
                 quota_usage.charge(owner, blocks)
+            before = current.owner
+            self.checkpoints.withdraw(current)
             self._ref_counts.tree.give(current, owner)
             current.retained_until = 0.0  # a mark belongs to its owner alone
+            self.checkpoints.adopted(current, before)
             self._ref_counts.note_redundant(current)
 
     def may_adopt(self, node: Node, owner: str) -> bool:

@@ -72,6 +72,7 @@ class Quotas:
         for tier, quota_usage in self._quota_usages.items():
             quota_usage.partition(parts, working_blocks if tier is DEVICE_TIER else 0)
         self._ref_counts.set_apart(self._quota_usages)
+        self._capacity.checkpoints.partition(parts)
         self.keep_again()
 
     def set(self, owner: str, quota: Quota) -> None:
@@ -86,6 +87,7 @@ class Quotas:
             quota_usage.set_quota(owner, quota)
         if is_first:
             self._ref_counts.divide(self._quota_usages)
+        self._capacity.checkpoints.set_quota(owner, quota)
         self.keep(owner)
 
     def forget(self, owner: str) -> None:
@@ -103,6 +105,7 @@ class Quotas:
     def _trim(self, owner: str) -> None:
         for tier in self._quota_usages:
             self._capacity.offloader.trim(tier, owner)
+        self._capacity.checkpoints.trim(owner)
         for quota_usage in self._quota_usages.values():
             if quota_usage.excess(owner):
                 quota_usage.exceeding.add(owner)
@@ -125,6 +128,7 @@ class Quotas:
 
     def keep_again(self) -> None:
         """Retry owners over their ceiling, whose blocks were in use or could not move before."""
+        self._capacity.checkpoints.trim_exceeding()
         over: set[str] = set()
         for quota_usage in self._quota_usages.values():
             over |= quota_usage.exceeding

@@ -19,6 +19,7 @@ import numpy as np
 from prefix_cache.eviction.eviction_policy import ABOVE
 from prefix_cache.eviction.ref_counts import RefCounts
 from prefix_cache.namespace import Namespace
+from prefix_cache.tiers.checkpoints import Checkpoints
 from prefix_cache.tiers.eviction_log import COPIED, DOUBLE, Eviction, EvictionLog, Reason
 from prefix_cache.tiers.in_flight import InFlight
 from prefix_cache.tiers.tier_pools import Pools
@@ -33,14 +34,18 @@ ON_DISK_ALONE = bytes(state for state in WITH[DISK] if not state & HOST)  # and 
 class Removals:
     """Removals of blocks, which free their slots. One owner thread."""
 
-    def __init__(self, ref_counts: RefCounts, pools: Pools, in_flight: InFlight) -> None:
+    def __init__(
+        self, ref_counts: RefCounts, pools: Pools, in_flight: InFlight, checkpoints: Checkpoints
+    ) -> None:
         self.eviction_log = EvictionLog()
+        self._checkpoints = checkpoints
         self._ref_counts = ref_counts
         self._pools = pools
         self._in_flight = in_flight
 
     def free(self, node: Node, start: int = 0) -> None:
-        """Free all slots, in every tier, of the node's blocks from `start` on."""
+        """Free all slots, in every tier, of the node's blocks from `start` on, and its state's."""
+        self._checkpoints.drop(node)
         for tier, slots in node.edge.held_slots(start):
             self.free_slots(tier, slots, node.owner)
 
@@ -138,6 +143,9 @@ class Removals:
         if reason is not None:
             for node in self._ref_counts.tree.nodes(top):
                 self._count_from(node, 0, reason, owner)
+        if self._checkpoints.num_kept:
+            for node in self._ref_counts.tree.nodes(top):
+                self._checkpoints.withdraw(node)
         blocks, unreferenced = self._ref_counts.detach(top)
         self.free_nodes(unreferenced)
         return blocks

@@ -3,6 +3,9 @@
 A match is made once and followed on: while its last node is attached and as long as it was, every
 node before it is too (a node with children is neither evicted nor trimmed), so only what comes
 after has to be walked. Where that does not hold, the walk begins at the root again.
+
+A recurrent layer's state cannot be cut back as KV can. So for a model with such layers a prompt can
+use the matched blocks up to the last checkpoint within them, and no part of a block after that.
 """
 
 from __future__ import annotations
@@ -47,28 +50,44 @@ def whereabouts(at: Position) -> Whereabouts:
 class PrefixMatch:
     """A prompt's leading whole blocks in the tree, as of the time of the match."""
 
-    at: Position
-    found: Whereabouts
-    trims: int  # `Node.trims` of the last node
+    at: Position  # end of the blocks that can be used
+    found: Whereabouts  # those blocks
+    known: Position  # end of the matched blocks: after `at` where no state is kept there
+    trims: int  # `Node.trims` of the last matched node
+    needs_state: bool
 
     @classmethod
-    def of(cls, at: Position) -> PrefixMatch:
-        """Return the match that ends at `at`."""
-        return cls(at, whereabouts(at), at.node.trims)
+    def of(cls, known: Position, *, needs_state: bool = False) -> PrefixMatch:
+        """Return the match of the blocks up to `known`; `needs_state`: usable to a checkpoint."""
+        at = last_checkpoint(known) if needs_state else known
+        return cls(at, whereabouts(at), known, known.node.trims, needs_state)
 
     def first(self, num_blocks: int) -> PrefixMatch:
         """Shorten the match to its first `num_blocks` blocks, if it has more."""
-        return self if num_blocks >= self.at.num_blocks else PrefixMatch.of(self.at.cut(num_blocks))
+        if num_blocks >= self.known.num_blocks:
+            return self
+        return PrefixMatch.of(self.known.cut(num_blocks), needs_state=self.needs_state)
 
     @property
     def holds(self) -> bool:
         """True if all matched blocks are still in the tree."""
-        return self.at.node.attached and self.at.node.trims == self.trims
+        return self.known.node.attached and self.known.node.trims == self.trims
 
     @property
     def is_in_place(self) -> bool:
         """True if the match holds and its last node has not been split since."""
-        return self.holds and self.at.node.start + self.at.inside == self.at.num_blocks
+        known = self.known
+        return self.holds and known.node.start + known.inside == known.num_blocks
+
+
+def last_checkpoint(at: Position) -> Position:
+    """Return the end of the last node up to `at` that has a checkpoint; else the root's."""
+    node = at.node
+    if at.within and node.parent is not None:
+        node = node.parent
+    while node.checkpoint is None and node.parent is not None:
+        node = node.parent
+    return Position.after(node)
 
 
 def reachable(at: Position, load_blocks: int | None) -> int:

@@ -104,6 +104,16 @@ class Transfer:
         return next(node for node in self.nodes if position < node.end)
 
 
+@dataclass(slots=True, eq=False)
+class Checkpoint:
+    """A recurrent state at a node's end, in a slot of the device's state pool."""
+
+    slot: int
+    readers: int = 0  # leases whose next row may read it: it is not evicted
+    since: float = 0.0  # the policy's clock at its last use (`eviction.checkpoint_worth`)
+    priority: float = 0.0  # the policy's number; set when it becomes a candidate
+
+
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Node:
     """A run of blocks after its parent's blocks; equal only to itself."""
@@ -135,6 +145,7 @@ class Node:
     counted_in_parent: tuple[bool, bool] | None = None
     candidate_tiers: tuple[Tier, ...] = NO_TIERS  # the tiers in which the node is a candidate
     first_key: bytes = b""  # namespace and tokens of the first block; its key in the parent
+    checkpoint: Checkpoint | None = None  # the state after its last block, where one is kept
 
     @property
     def end(self) -> int:

@@ -36,8 +36,10 @@ NOWHERE = (False, False)
 class RadixTree:
     """A radix tree: finds, splits, adds and removes nodes."""
 
-    def __init__(self, block_size: int) -> None:
+    def __init__(self, block_size: int, *, needs_state: bool = False) -> None:
+        """`needs_state`: matched blocks are of use up to the last checkpoint within them."""
         self.block_size = block_size
+        self.needs_state = needs_state
         self.root = Node(
             namespace=Namespace(b""),
             edge=Edge(np.empty(0, np.int32), np.empty(0, np.int32), b"", block_size),
@@ -101,27 +103,32 @@ class RadixTree:
         `before` is an earlier match of the same path, of as many tokens or of others that begin
         alike: where it holds, the walk goes on from there.
         """
+        known = self._known(path, tokens, before)
+        return PrefixMatch.of(known, needs_state=self.needs_state)
+
+    def _known(self, path: NamespacePath, tokens: TokenIds, before: PrefixMatch | None) -> Position:
+        """Return the end of the matched blocks, followed on from `before` where it holds."""
         if before is None or not before.holds:
-            return PrefixMatch.of(self.walk(path, tokens))
+            return self.walk(path, tokens)
         most = len(tokens) // self.block_size
-        if before.is_in_place and most <= before.at.num_blocks:
-            return PrefixMatch.of(before.at.cut(most))
-        node, most = before.at.node, min(most, before.at.num_blocks)
+        if before.is_in_place and most <= before.known.num_blocks:
+            return before.known.cut(most)
+        node, most = before.known.node, min(most, before.known.num_blocks)
         while node.end > most and node.parent is not None:
             node = node.parent
-        return PrefixMatch.of(self.walk(path, tokens, node))
+        return self.walk(path, tokens, node)
 
     def partial(
         self, at: Position, path: NamespacePath, tokens: TokenIds, *, stays: bool = False
     ) -> Partial | None:
         """Return the block after `at` that shares the most leading tokens, at least one.
 
-        With `stays` it is none that is being copied down.
+        With `stays` it is none that is being copied down. None where a state is needed at its end.
 
         It lies in the namespace in which the path goes on, or in the one that ends there: so the
         last tokens of a published prefix are found too, though they do not fill a block.
         """
-        if self.block_size == 1:
+        if self.block_size == 1 or self.needs_state:
             return None  # a block of one token is cached whole or not at all
         wanted = tokens[at.num_blocks * self.block_size :][: self.block_size]
         if not len(wanted):
@@ -157,6 +164,7 @@ class RadixTree:
         upper.num_read, upper.candidate_tiers = min(node.num_read, at), NO_TIERS
         upper.leases, upper.held_children = 0, int(node.is_held)
         upper.device_children = upper.upper_children = 0
+        upper.checkpoint = None  # it belongs to the end of the lower part
         if parent is not None:
             parent.children.put(upper.first_key, upper)
             if node in self.tops.get(node.namespace, ()):

@@ -1,0 +1,61 @@
+"""The order of eviction of checkpoints: the one that saves the least for its age goes first.
+
+A checkpoint saves the tokens from the checkpoint before it on its path up to itself: without it a
+request computes these again. All take the same bytes. GreedyDual (Young, 1994; Cao and Irani,
+1997) joins that to recency without a clock of seconds:
+
+    priority = blocks saved + the policy's clock at the last use
+    clock    = the priority of the last checkpoint evicted
+
+So a checkpoint that is not used sinks while others are evicted, and one that saves ten times as
+much sinks ten times as long.
+
+Knows: nodes with checkpoints. Does not know: slots, owners, or who reads a checkpoint.
+"""
+
+from __future__ import annotations
+
+from prefix_cache.errors import InvariantBroken
+from prefix_cache.eviction.eviction_policy import EvictionPolicy, SortKey
+from prefix_cache.tree.match import last_checkpoint
+from prefix_cache.tree.node import Checkpoint, Node, Position
+
+
+class CheckpointWorth(EvictionPolicy):
+    """Policy that keeps the checkpoints that save the most blocks, and those used lately."""
+
+    def __init__(self) -> None:
+        self.clock = 0.0  # blocks
+
+    def sort_key(self, node: Node) -> SortKey:
+        """Return the priority that the node's checkpoint had when it became a candidate."""
+        return (checkpoint_of(node).priority,)
+
+    def fresh(self) -> CheckpointWorth:
+        """Return a policy whose clock is at zero."""
+        return CheckpointWorth()
+
+    def used(self, node: Node) -> None:
+        """Note that a request starts from the node's checkpoint, or has just made it."""
+        checkpoint_of(node).since = self.clock
+
+    def evicted(self, node: Node) -> None:
+        """Move the clock on to the priority of a checkpoint that is evicted."""
+        self.clock = max(self.clock, checkpoint_of(node).priority)
+
+    def priority(self, node: Node) -> float:
+        """Return the present priority; it has grown if the checkpoint before has been evicted."""
+        return checkpoint_of(node).since + saved_blocks(node)
+
+
+def saved_blocks(node: Node) -> int:
+    """Count the blocks from the checkpoint before `node`'s on its path up to its end."""
+    before = 0 if node.parent is None else last_checkpoint(Position.after(node.parent)).num_blocks
+    return node.end - before
+
+
+def checkpoint_of(node: Node) -> Checkpoint:
+    """Return the node's checkpoint; raise InvariantBroken without one."""
+    if node.checkpoint is None:
+        raise InvariantBroken("a node without a checkpoint is used as if it had one")
+    return node.checkpoint

@@ -1,0 +1,61 @@
+"""The state slots of a lease, whose model has recurrent layers: which versions of its state it has.
+
+A row reads the state at its start from one slot, and writes the state at its end to another. So a
+launch that failed is launched again from the same state, and a checkpoint is made by handing a slot
+over to the tree, without a copy.
+
+    before  ->  at      the state that the newest launched row read, and the one that it writes
+    coming              states at the ends of blocks, of rows that are not settled yet
+    kept                the last state at the end of a settled block; the tree gets it at the end
+
+A sequence owns three slots. When its next row is decided, only the newest row may be unsettled: so
+its state, coming or not, and the kept one leave a slot free. Where a state goes to the tree before
+the end, the sequence gets another slot. States that a lease reads and the tree owns are not evicted
+(`read`).
+
+Knows: slots, positions in tokens, nodes. Does not know: rows, or what is in a slot.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from prefix_cache.errors import LeaseError
+from prefix_cache.tree.node import Node
+
+
+class StateAt(NamedTuple):
+    """A state and the slot that holds it."""
+
+    position: int  # tokens before it
+    slot: int
+
+
+@dataclass(slots=True, eq=False)
+class LeaseStates:
+    """The states of one lease. Only `StateLeasing` changes them."""
+
+    at: StateAt
+    before: StateAt
+    owned: list[int]
+    matched: int  # tokens whose blocks were in the tree when the lease was taken
+    wanted: set[int] = field(default_factory=set)  # positions of states that the tree is to keep
+    kept: StateAt | None = None
+    coming: list[StateAt] = field(default_factory=list)
+    read: dict[int, Node] = field(default_factory=dict)  # checkpoints that may be read, by slot
+    given: list[Node] = field(default_factory=list)  # nodes that got a checkpoint of this lease
+
+    def next_out(self) -> int:
+        """Return the slot to which the next row writes; raise LeaseError without one."""
+        used = {self.at.slot, *(one.slot for one in self.coming)}
+        if self.kept is not None:
+            used.add(self.kept.slot)
+        for slot in self.owned:
+            if slot not in used:
+                return slot
+        raise LeaseError("a row is decided before the states of the rows before it are settled")
+
+    def stop_after(self, position: int) -> int | None:
+        """Return the next position whose state is wanted; None without any."""
+        return min((one for one in self.wanted if one > position), default=None)

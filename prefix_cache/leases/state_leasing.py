@@ -1,0 +1,173 @@
+"""The changes of leases' states: slots taken, versions moved on, checkpoints given to the tree.
+
+    open -> (launched, [left_out], committed)* -> end | forget
+
+Knows: leases, checkpoints, nodes. Does not know: rows, or which positions deserve a checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from prefix_cache.eviction.ref_counts import RefCounts
+from prefix_cache.leases.lease import Lease
+from prefix_cache.leases.lease_states import LeaseStates, StateAt
+from prefix_cache.tiers.checkpoints import NO_STATE, SEQUENCE_SLOTS, Checkpoints
+from prefix_cache.tree.node import Node, Position
+
+
+class StateLeasing:
+    """The states of all leases. One owner thread."""
+
+    def __init__(self, ref_counts: RefCounts, checkpoints: Checkpoints) -> None:
+        self._ref_counts = ref_counts
+        self._checkpoints = checkpoints
+        self._block_size = ref_counts.tree.block_size
+
+    def may_open(self, node: Node) -> bool:
+        """Return whether a lease that starts from `node`'s checkpoint can have its slots now."""
+        checkpoints = self._checkpoints
+        return not checkpoints.are_used or checkpoints.can_take(SEQUENCE_SLOTS, node)
+
+    def open(self, lease: Lease, matched: int) -> None:
+        """Give a lease its slots (`may_open`); it starts from its node's checkpoint, if any.
+
+        `matched`: blocks of its tokens in the tree, also after that checkpoint.
+        """
+        node, checkpoints = lease.node, self._checkpoints
+        self.refresh(node)
+        first = StateAt(node.end * self._block_size, NO_STATE)
+        read: dict[int, Node] = {}
+        if node.checkpoint is not None:
+            first = first._replace(slot=node.checkpoint.slot)
+            read[first.slot] = node
+            checkpoints.policy_of(node.owner).used(node)
+            checkpoints.counts.hits += 1
+            checkpoints.read(node)
+        owned = checkpoints.take(SEQUENCE_SLOTS, lease.owner)
+        assert owned is not None  # `may_open`
+        lease.states = LeaseStates(first, first, owned, matched * self._block_size, read=read)
+
+    def may_pin(self, at: Position) -> bool:
+        """Return whether a prefix that ends at `at` has a checkpoint there, which may be pinned."""
+        is_kept = not at.within and at.node.checkpoint is not None
+        return is_kept and self._checkpoints.may_pin()
+
+    def pin(self, lease: Lease) -> None:
+        """Hold the checkpoint at the end of a pinned prefix for as long as the lease is open."""
+        node = lease.node
+        if node.checkpoint is not None:
+            first = StateAt(node.end * self._block_size, node.checkpoint.slot)
+            read = {first.slot: node}
+            lease.states = LeaseStates(first, first, [], first.position, read=read)
+            self._checkpoints.num_pinned += 1
+            self._checkpoints.read(node)
+
+    def want(self, lease: Lease, positions: Iterable[int]) -> None:
+        """Let the tree keep the states at these positions, as far as they are not passed yet."""
+        states, size = lease.states, self._block_size
+        if states is not None and lease.shares:
+            ends = {position // size * size for position in positions}
+            states.wanted |= {end for end in ends if end > states.at.position}
+
+    def launched(self, lease: Lease, end: int, slot: int) -> None:
+        """Move on to the state in `slot`, which a launched row writes, at position `end`."""
+        states = lease.states
+        assert states is not None
+        states.before, states.at = states.at, StateAt(end, slot)
+        if lease.shares and end % self._block_size == 0:
+            states.coming.append(states.at)
+        self._unread(states)
+
+    def left_out(self, lease: Lease) -> None:
+        """Return to the state before the newest launched row: it is to be computed again."""
+        states = lease.states
+        assert states is not None
+        states.coming = [one for one in states.coming if one != states.at]
+        states.at = states.before
+
+    def committed(self, lease: Lease, end: int) -> None:
+        """Keep the states up to position `end`, up to which the lease's blocks are committed."""
+        states = lease.states
+        if states is None:
+            return
+        while states.coming and states.coming[0].position <= end:
+            one = states.coming.pop(0)
+            if one.position in states.wanted:
+                states.wanted.discard(one.position)
+                if self._give(lease, states, one):
+                    states.kept = None
+                    continue
+            states.kept = one
+
+    def refresh(self, node: Node) -> None:
+        """Order the checkpoints up to `node` anew, after its retention has changed."""
+        if self._checkpoints.num_kept:
+            for one in node.way_up():
+                self._checkpoints.offer(one)
+
+    def end(self, lease: Lease) -> None:
+        """Give the kept state to the tree, and free the other slots."""
+        states = lease.states
+        if states is None:
+            return
+        if states.kept is not None and not lease.failed:
+            self._give(lease, states, states.kept, at_end=True)
+        self._close(states)
+
+    def forget(self, lease: Lease) -> list[Node]:
+        """Free all slots; return the nodes that have a checkpoint of this lease."""
+        states = lease.states
+        if states is None:
+            return []
+        states.kept = None
+        return [node for node in states.given if node.attached and node.checkpoint is not None]
+
+    def _close(self, states: LeaseStates) -> None:
+        if not states.owned:  # a pin's
+            self._checkpoints.num_pinned -= len(states.read)
+        for node in states.read.values():
+            self._checkpoints.unread(node)
+        if states.owned:
+            self._checkpoints.give_back(states.owned)
+        states.owned, states.read, states.kept = [], {}, None
+
+    def _give(
+        self, lease: Lease, states: LeaseStates, one: StateAt, *, at_end: bool = False
+    ) -> bool:
+        """Make a state the checkpoint of the node that ends there; False: it is not kept.
+
+        The lease gets another slot for it, unless it is `at_end`.
+        """
+        checkpoints = self._checkpoints
+        node = self._node_at(lease, one.position // self._block_size)
+        if node is None:
+            return False
+        if node.checkpoint is not None:
+            checkpoints.used(node)
+            return True
+        fresh = [] if at_end else checkpoints.take(1, lease.owner)
+        if fresh is None or not checkpoints.may_put(node.owner):
+            checkpoints.give_back(fresh or [])
+            checkpoints.counts.refused += 1
+            return False
+        states.owned.remove(one.slot)
+        states.owned += fresh
+        checkpoints.put(node, one.slot)
+        states.given.append(node)
+        if one.slot in (states.at.slot, states.before.slot):
+            states.read[one.slot] = node
+            checkpoints.read(node)
+        return True
+
+    def _node_at(self, lease: Lease, block: int) -> Node | None:
+        """Return the lease's node in the tree that ends at `block`, splitting one if need be."""
+        at = Position.after(lease.node).cut(block)
+        if not block or at.num_blocks != block or not at.node.attached:
+            return None
+        return self._ref_counts.split_at(at)
+
+    def _unread(self, states: LeaseStates) -> None:
+        """End the reads of checkpoints that neither the next row nor a repeated one needs."""
+        for slot in [one for one in states.read if one not in (states.at.slot, states.before.slot)]:
+            self._checkpoints.unread(states.read.pop(slot))
