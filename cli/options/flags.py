@@ -134,9 +134,10 @@ def _take(group: type[Any] | ConfigFlags, values: dict[str, Any]) -> Any:
 
 def _fields_of(group: type[Any] | ConfigFlags) -> Iterator[inspect.Parameter]:
     if isinstance(group, ConfigFlags):
+        hints_of = functools.cache(get_type_hints)  # of a few types for a hundred flags
         for name, one in group.flags.items():
             config = part_with(group.defaults, name)
-            hint = get_type_hints(type(config))[name]
+            hint = hints_of(type(config))[name]
             yield _keyword(name, Annotated[hint, one], getattr(config, name))
         return
     hints = get_type_hints(group, include_extras=True)
