@@ -16,6 +16,8 @@ IMPORTED = (
     "tests.doubles.forks.process",
     "gateway.router_process.main",
     *("engine.follower.serving", "tests.doubles.engine.engine_process"),
+    # What these import when they first need it.
+    *("jinja2.debug", "pydantic.v1", "typer._adapters", "uvicorn.lifespan.off", "encodings.idna"),
 )
 # A process shows its command where the kernel has put that of its fork server, which so is long:
 # a module that is not there is left out.
