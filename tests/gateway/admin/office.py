@@ -7,7 +7,9 @@ from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import httpx
@@ -86,7 +88,7 @@ async def open_office(data_dir: Path, *, open_metrics: bool = False) -> AsyncIte
     guard = AdminAuthenticator(PEPPER, key_digest(PEPPER, admin_key))
     pool = ThreadPoolExecutor(1)
     index = PublishedIndex()
-    tokens, namespaces = read_tiny(data_dir), Namespaces(PEPPER, published=index)
+    tokens, namespaces = tiny_tokens(), Namespaces(PEPPER, published=index)
     published = Published(
         PublishedParts(store, tokens.of, tokens.text, namespaces, index, engine, pool)
     )
@@ -127,11 +129,12 @@ async def open_office(data_dir: Path, *, open_metrics: bool = False) -> AsyncIte
     await store.close()
 
 
-def read_tiny(data_dir: Path) -> PrefixTokens:
-    model = write_tiny_model(data_dir / "tiny")
-    return PrefixTokens(
-        Tokenizer.load(model), ChatTemplate.load(model, Tokenizer.load(model).control)
-    )
+@cache  # half of what an office costs
+def tiny_tokens() -> PrefixTokens:
+    with TemporaryDirectory() as directory:
+        model = write_tiny_model(Path(directory) / "tiny")
+        tokenizer = Tokenizer.load(model)
+        return PrefixTokens(tokenizer, ChatTemplate.load(model, tokenizer.control))
 
 
 def _tenant_router(authenticator: Authenticator) -> APIRouter:
