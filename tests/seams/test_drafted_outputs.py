@@ -158,8 +158,14 @@ def expect_same(answers: dict[str, Answer], told: dict[str, Answer]) -> None:
         assert replace(answer, logprobs=[]) == replace(told[name], logprobs=[])
 
 
-@pytest.mark.parametrize("graph_tokens", [0, 64])
-@pytest.mark.parametrize(("seed", "wrong"), [(0, 0.0), (1, 0.2), (2, 0.2), (3, 0.6), (4, 1.0)])
+CASES = [(0, 0.0, 64), (1, 0.2, 0), (2, 0.2, 0), (3, 0.6, 64), (4, 1.0, 64)]
+OTHERS = [(seed, wrong, 64 - graph_tokens) for seed, wrong, graph_tokens in CASES]
+
+
+@pytest.mark.parametrize(
+    ("seed", "wrong", "graph_tokens"),
+    [*CASES, *(pytest.param(*case, marks=pytest.mark.zoo) for case in OTHERS)],
+)
 def test_drafts_change_nothing(seed: int, wrong: float, graph_tokens: int) -> None:
     requests = Requests(seed)
     plain = RealEngine(str(MODEL), BOUNDS, drafting=NoDrafts())
