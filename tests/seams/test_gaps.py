@@ -18,7 +18,7 @@ from tests.doubles.waiting import wait_for
 from tests.seams.support.lone_gateway import started
 
 STEP_S = 0.004
-SAMPLES = 40
+SAMPLES = 20
 TIMING_ALONE = ("--quick", "--within-s", "3600", "--tiers", "device", "--eviction-trials", "0")
 
 
