@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from gateway.errors import StateLost, Unavailable
 from gateway.processes.tenant_turns import TenantTurns
@@ -18,13 +18,25 @@ from gateway.state.faults import Fault, gone, no_room
 from gateway.state.identity import ExpectedState, WrongState
 from gateway.state.redis import keys as at
 from gateway.state.redis.large import LargeLink
-from gateway.state.redis.link import RedisLink
-from gateway.state.redis.transaction import SCRIPT, Changed, Transaction
+from gateway.state.redis.link import RedisLink, Script
+from gateway.state.redis.make_room import MAKE_ROOM
+from gateway.state.redis.transaction import NO_ROOM, SCRIPT, Changed, Transaction, with_room
 
 MISSING = "state_missing"
 REDIS = "the state in Redis"
 _ASK = ("GET", at.STATE_ID)
 _SMALL = 16 << 10  # bytes: a larger change goes over the large link
+
+
+class _Scripts(NamedTuple):
+    """One script on both links."""
+
+    small: Script
+    large: Script
+
+    @classmethod
+    def of(cls, source: str, link: RedisLink, large: RedisLink) -> _Scripts:
+        return cls(link.script(source), large.script(source))
 
 
 class StateLink:
@@ -43,7 +55,8 @@ class StateLink:
         self._expected = expected
         self._remember = remember
         self._large = LargeLink(link)
-        self._script, self._large_script = link.script(SCRIPT), self._large.script(SCRIPT)
+        self._scripts = _Scripts.of(SCRIPT, link, self._large)
+        self._scripts_with_room = _Scripts.of(with_room(MAKE_ROOM), link, self._large)
         self._turns = TenantTurns()
         self._id: str | None = None
         self._lost: Fault | None = None
@@ -83,13 +96,30 @@ class StateLink:
 
     async def apply(self, transaction: Transaction) -> None:
         """Apply `transaction`; raise the error of the first failed expectation, or Changed."""
-        state_id = await self._known()
-        arguments = transaction.arguments([*_ASK], state_id)
+        arguments = transaction.arguments([*_ASK], await self._known())
+        await self._raise_failed(transaction, await self._run(self._scripts, arguments))
+
+    async def apply_with_room(self, transaction: Transaction, room: Sequence[str | bytes]) -> bool:
+        """Make room by the arguments `room` (`response_room`), and apply `transaction` in it.
+
+        Returns False where that made some room, but too little; raises as `apply`.
+        """
+        arguments = transaction.arguments([*_ASK], await self._known(), room)
+        found = await self._run(self._scripts_with_room, arguments)
+        if found != NO_ROOM:
+            await self._raise_failed(transaction, found)
+        return found != NO_ROOM
+
+    async def _run(self, scripts: _Scripts, arguments: list[str | bytes]) -> int:
         size = sum(map(len, arguments))
         if size > _SMALL:
-            failed = await self._large_script([], arguments, size)
+            found = await scripts.large([], arguments, size)
         else:
-            failed = await self._script([], arguments)
+            found = await scripts.small([], arguments)
+        return int(found)
+
+    async def _raise_failed(self, transaction: Transaction, failed: int) -> None:
+        """Raise the error of the condition with this number, from 1; 0: none failed."""
         if failed == 1:
             await self.check()
             raise StateLost(MISSING)

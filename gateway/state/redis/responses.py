@@ -1,9 +1,7 @@
 """The stored responses in Redis: a hash for each tenant, and sums and orderings of them.
 
-Room is made after a response was added, one transaction for each that goes, so for a moment there
-may be more bytes than the bounds allow.
-
-Knows: which response goes. Does not know: what a response holds.
+Knows: how they come, are found and go. Does not know: which one makes room (`response_room`), nor
+what a response holds.
 """
 
 from __future__ import annotations
@@ -14,12 +12,16 @@ import msgspec
 
 from gateway.state.records import ResponseRoom, StoredResponse, Tenant
 from gateway.state.redis import keys as at
+from gateway.state.redis.link import unavailable
 from gateway.state.redis.records import RedisRecords
 from gateway.state.redis.response_changes import add_one, drop_one, end_of
+from gateway.state.redis.response_room import room_for
 from gateway.state.redis.transaction import Changed, Transaction
 from gateway.state.store import missing, missing_response, taken
 
 _EXPIRED_AT_ONCE = 256
+# Responses that may go for a new one, by tries. Redis serves nobody while it removes them.
+_MAY_GO = (8, *[256] * 99)
 _DECODER = msgspec.json.Decoder(StoredResponse)
 
 
@@ -42,11 +44,12 @@ class RedisResponses(RedisRecords):
             return transaction
 
         async with self.link.turn_of(response.tenant_id):
-            await self._repeat(change)
-        while (drop := await self._drop_of_one_too_many(response.tenant_id, room)) is not None:
-            with suppress(Changed):  # others make room at the same time: count again
-                await self.link.apply(drop)
-        return True
+            for most in _MAY_GO:
+                found = await room_for(self.link, response.tenant_id, len(record), room, most=most)
+                with suppress(Changed):
+                    if await self.link.apply_with_room(await change(), found):
+                        return True
+        raise unavailable()
 
     async def find_response(
         self, tenant_id: str, response_id: str, *, now: float
@@ -82,34 +85,6 @@ class RedisResponses(RedisRecords):
         if not size or ends_at is None or float(ends_at) <= now:
             raise missing_response()
         return int(size)
-
-    async def _drop_of_one_too_many(self, tenant_id: str, room: ResponseRoom) -> Transaction | None:
-        """Make a transaction that removes the oldest response of a tenant, where bytes are short.
-
-        Only if the bytes are still what they were: two that make room at once would each remove
-        one where one is too many.
-        """
-        own, every, heaviest = await self.link.commands(
-            [
-                ("ZSCORE", at.RESPONSE_BYTES, tenant_id),
-                ("GET", at.RESPONSE_BYTES_OF_ALL),
-                ("ZREVRANGE", at.RESPONSE_BYTES, 0, 0),
-            ]
-        )
-        if float(own or 0) > room.of_tenant:
-            whose = tenant_id
-        elif int(every or 0) > room.of_all and heaviest:
-            whose = heaviest[0].decode()
-        else:
-            return None
-        oldest = await self.link.command("ZRANGE", at.response_ages(whose), 0, 0)
-        if not oldest:
-            return None
-        drop = await drop_one(self.link, whose, oldest[0].decode())
-        if whose == tenant_id:
-            drop.expect(["ZSCORE", at.RESPONSE_BYTES, tenant_id], int(float(own or 0)))
-        drop.expect(["GET", at.RESPONSE_BYTES_OF_ALL], int(every))
-        return drop
 
     async def _drop(self, tenant_id: str, response_id: str) -> None:
         with suppress(Changed):  # another gateway has removed it

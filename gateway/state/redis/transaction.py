@@ -8,6 +8,7 @@ full or read-only it refuses a script at its first write, so even then nothing i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from gateway.errors import GatewayError
@@ -17,7 +18,7 @@ Reply = bytes | int  # byte replies are never empty
 
 # The arguments are one flat list: a count before every list, and the expected reply after each
 # condition's command. The result is the number of the condition that fails, or 0.
-SCRIPT = """
+_SCRIPT = """
 local at = 0
 local function take() at = at + 1 return ARGV[at] end
 local function command()
@@ -29,9 +30,17 @@ for number = 1, tonumber(take()) do
     local found = redis.call(unpack(command()))
     if (found and tostring(found) or '') ~= take() then return number end
 end
+%s
 for _ = 1, tonumber(take()) do redis.call(unpack(command())) end
 return 0
 """
+SCRIPT = _SCRIPT % ""
+NO_ROOM = -1  # the result where the room that was asked for is not there (`with_room`)
+
+
+def with_room(make_room: str) -> str:
+    """Return the script with Lua between conditions and writes, which may return NO_ROOM."""
+    return _SCRIPT % make_room
 
 
 class Changed(Exception):
@@ -57,12 +66,15 @@ class Transaction:
         """Return the error of the expectation with this number, from 1."""
         return self._checks[number - 1][2]
 
-    def arguments(self, ask: Command, state_id: str) -> list[str | bytes]:
+    def arguments(
+        self, ask: Command, state_id: str, room: Sequence[str | bytes] = ()
+    ) -> list[str | bytes]:
         """Return the script's arguments; the first condition is that `ask` gives `state_id`."""
         words: list[str | bytes] = [str(1 + len(self._checks)), str(len(ask)), *ask, state_id]
         for command, reply, _ in self._checks:
             found = str(reply) if isinstance(reply, int) else reply
             words += [str(len(command)), *command, found]
+        words += room
         words.append(str(len(self._writes)))
         for command in self._writes:
             words += [str(len(command)), *command]
