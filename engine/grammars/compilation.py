@@ -42,6 +42,7 @@ class Compilation:
     failure: tuple[str, str] | None = None  # code and message of an error
     compiled_bytes: int = 0  # bytes measured by the check
     masks_s: float = 0.0  # processor seconds; threads add to it without a lock: approximate
+    is_slow: bool = False  # a token took long to follow: from then on such calls are measured
     is_broken: bool = False  # the library had an error, which later copies may repeat
     users: WeakSet[object] = field(default_factory=WeakSet)  # constraints that use the grammar
 

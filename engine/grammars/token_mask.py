@@ -1,7 +1,8 @@
 """A grammar that constrains the next token of a sequence.
 
 A mask takes some 20 to 100 us, beside the engine's thread (`mask_threads.py`). A grammar whose
-masks take much longer ends its own request.
+masks take much longer ends its own request. So does one whose tokens take long to follow, on the
+engine's thread, once its flow has had its time there (`flow_time.py`).
 
 Masks after drafts are made by a copy of the matcher, which takes some 3 us. A matcher that takes
 tokens back would be no cheaper, and may be wrong: the library (1.9) then mistakes a mask that it
@@ -15,6 +16,7 @@ Knows: the library's matcher. Does not know: how grammars come (`grammars.py`), 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterator
 from itertools import takewhile
 
@@ -23,7 +25,8 @@ from llguidance import LLMatcher
 
 from engine.errors import ConstraintUnsatisfied, EngineError
 from engine.grammars.compilation import Compilation, first_line
-from engine.grammars.limits import AHEAD_S, MASK_S
+from engine.grammars.flow_time import FlowTime
+from engine.grammars.limits import AHEAD_S, FREE_S, MASK_S, MOST_FORCED
 from engine.grammars.vocabulary import WORD_BITS
 from engine.sequences.token_constraint import Bitmask, Drafts, TokenConstraint
 
@@ -37,10 +40,12 @@ class GrammarConstraint(TokenConstraint):
         flow: str = "",
         mask_s: float = MASK_S,
         ahead_s: float = AHEAD_S,
+        time_of_flows: FlowTime | None = None,
     ) -> None:
         """Constrain by a compilation; a mask that takes over `mask_s` seconds is the last one.
 
-        After `ahead_s` no further mask after a draft is begun.
+        After `ahead_s` no further mask after a draft is begun. Without `time_of_flows` the
+        sequence has the engine's thread for itself.
         """
         self.flow = flow
         self._compilation = compilation
@@ -52,6 +57,8 @@ class GrammarConstraint(TokenConstraint):
         self._address = 0  # address of the buffer
         self._masks: tuple[Bitmask, ...] = ()  # masks of the next token, and after `_drafts`
         self._drafts: Drafts = ()
+        self._time = time_of_flows or FlowTime()
+        self._forced: deque[int] | None = None  # what is forced from here; None: not known
         self._error: EngineError | None = None
 
     @property
@@ -99,15 +106,38 @@ class GrammarConstraint(TokenConstraint):
     def forced(self) -> Drafts:
         """Return next tokens that the grammar forces; none where tokenizations are ambiguous.
 
-        Takes 1 to 2 us where nothing is forced, and some 20 to 40 us where something is.
+        Takes 1 to 2 us where nothing is forced, and some 20 to 40 us where something is; longer if
+        thousands are. So they are kept, and a flow that has debts finds no more.
         """
-        matcher = self._own()
-        return () if matcher.is_stopped() else tuple(matcher.compute_ff_tokens())
+        if not self._forced and not self._time.debt(self.flow):
+            self._forced = self._find_forced()
+        return tuple(self._forced or ())
 
     def advance(self, token_id: int) -> None:
         """Advance by an allowed token of the sequence."""
         self._masks = ()
-        self._own().consume_token(token_id)
+        forced, self._forced = self._forced, None
+        if forced and forced.popleft() == token_id:
+            self._forced = forced
+        matcher, is_slow = self._own(), self._compilation.is_slow
+        began = time.thread_time() if is_slow else time.perf_counter()  # which costs less
+        matcher.consume_token(token_id)
+        if not is_slow:
+            self._compilation.is_slow = time.perf_counter() - began > FREE_S
+        elif not self._spend(began):
+            self._error = _too_long()
+
+    def _find_forced(self) -> deque[int]:
+        began, matcher = time.thread_time(), self._own()
+        found = () if matcher.is_stopped() else matcher.compute_ff_tokens()
+        self._spend(began)
+        return deque(found[:MOST_FORCED])
+
+    def _spend(self, began: float) -> bool:
+        """Count a call on the engine's thread; return False where its flow owes too much."""
+        took = time.thread_time() - began
+        self._compilation.masks_s += took
+        return self._time.spend(self.flow, took)
 
     def _own(self) -> LLMatcher:
         if self._matcher is None:
@@ -124,6 +154,9 @@ class GrammarConstraint(TokenConstraint):
             self._address = self._words.ctypes.data
 
     def _first_mask(self) -> Bitmask:
+        if self._error is not None:
+            self._words[0] = 0
+            return self._mask(0)
         matcher = self._own()
         took = self._write_mask(matcher, 0)
         if matcher.is_error():
@@ -131,7 +164,7 @@ class GrammarConstraint(TokenConstraint):
                 f"the grammar cannot be followed here: {first_line(matcher.get_error())}"
             )
         elif took > self._mask_s:
-            self._error = ConstraintUnsatisfied("the grammar takes too long for each token")
+            self._error = _too_long()
         if self._error is not None:
             self._words[0] = 0
         return self._mask(0)
@@ -140,13 +173,15 @@ class GrammarConstraint(TokenConstraint):
         """Make masks after drafts, as long as these are allowed and time is left."""
         if not drafts or self._error is not None:
             return
-        matcher, took = self._own().deep_copy(), 0.0
+        began = time.thread_time()
+        matcher = self._own().deep_copy()
         for number, draft in enumerate(drafts, 1):
-            if took > self._ahead_s or not _allows(before, draft):
+            is_late = number > 1 and time.thread_time() - began > self._ahead_s
+            if is_late or not _allows(before, draft):
                 return
             if not matcher.consume_token(draft) or matcher.is_stopped():
                 return
-            took += self._write_mask(matcher, number)
+            self._write_mask(matcher, number)
             if matcher.is_error():
                 return
             yield (before := self._mask(number))
@@ -165,6 +200,10 @@ class GrammarConstraint(TokenConstraint):
     def _mask(self, number: int) -> Bitmask:
         assert self._compilation.grammar is not None
         return self._words[number, : self._compilation.grammar.vocabulary.num_words]
+
+
+def _too_long() -> ConstraintUnsatisfied:
+    return ConstraintUnsatisfied("the grammar takes too long for each token")
 
 
 def _allows(mask: Bitmask, token_id: int) -> bool:
