@@ -1,7 +1,8 @@
 """The export of spans to a collector: OTLP over HTTP, from a thread of its own.
 
 A collector that is slow, hangs or is down delays no request: spans wait in a bounded queue, which
-drops the oldest when it is full, and shutdown waits for at most `_SHUTDOWN_S`. Besides the
+drops the oldest when it is full, and shutdown waits for at most `_SHUTDOWN_S`. Of a collector's
+answer `_MOST_ANSWERED` bytes are read at most. Besides the
 endpoint, OpenTelemetry's standard variables apply: OTEL_EXPORTER_OTLP_HEADERS (a collector's
 credentials), OTEL_EXPORTER_OTLP_CERTIFICATE, OTEL_RESOURCE_ATTRIBUTES, OTEL_TRACES_SAMPLER.
 
@@ -12,14 +13,19 @@ trace goes without. Does not know: what a span says (`requests/tracing.py`).
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from io import BytesIO
+from typing import Any
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.trace import Tracer
+from requests import PreparedRequest, Response, Session
+from requests.adapters import HTTPAdapter
 
 _PATH = "/v1/traces"
 _MAX_WAITING = 4096  # waiting spans; a request makes seven
@@ -28,6 +34,7 @@ _EXPORT_S = 5.0  # for one batch of spans, retries included
 _DELAY_MS = 2000
 _SHUTDOWN_S = 2.0
 _MAX_ATTRIBUTE_CHARS = 256
+_MOST_ANSWERED = 64 << 10  # bytes of an answer that are read; usual answers are empty
 
 
 @contextmanager
@@ -60,4 +67,28 @@ def collector(endpoint: str) -> SpanExporter:
     """Make an exporter to the collector at `endpoint`, a URL with or without `/v1/traces`."""
     base = endpoint.rstrip("/")
     url = base if base.endswith(_PATH) else base + _PATH
-    return OTLPSpanExporter(endpoint=url, timeout=_EXPORT_S)
+    session = Session()
+    for scheme in ("http://", "https://"):
+        session.mount(scheme, _BoundedAnswers())
+    return OTLPSpanExporter(endpoint=url, timeout=_EXPORT_S, session=session)
+
+
+class _BoundedAnswers(HTTPAdapter):
+    """The transport of a session that reads the beginning of each answer, undecoded."""
+
+    def send(self, request: PreparedRequest, *args: Any, **options: Any) -> Response:
+        """Send a request; return its answer, cut at a number of bytes and seconds."""
+        answer = super().send(request, *args, **{**options, "stream": True})
+        with closing(answer.raw) as raw:
+            answer.raw = BytesIO(_beginning_of(raw))
+        return answer
+
+
+def _beginning_of(raw: Any) -> bytes:
+    found, end = b"", time.monotonic() + _EXPORT_S
+    while len(found) < _MOST_ANSWERED and time.monotonic() < end:
+        part = raw.read1(_MOST_ANSWERED - len(found), decode_content=False)
+        if not part:
+            break
+        found += part
+    return found

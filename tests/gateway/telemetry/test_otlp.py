@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 import httpx
 import pytest
@@ -130,3 +131,27 @@ def test_the_endpoint_may_or_may_not_name_the_path(end: str) -> None:
         with exporting(collector(listening.url + end)) as tracer:
             tracer.start_span("a").end()
         assert [span.name for span in listening.spans] == ["a"]
+
+
+def answering(collector: socket.socket, piece: bytes, sent: list[int]) -> None:
+    """Answer one export with pieces without end, until the client closes."""
+    connection, _ = collector.accept()
+    with connection, suppress(OSError):
+        connection.recv(1 << 16)
+        connection.sendall(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+        while sum(sent) < 1 << 30:
+            connection.sendall(b"%x\r\n%b\r\n" % (len(piece), piece))
+            sent.append(len(piece))
+
+
+def test_an_answer_without_end_is_cut() -> None:
+    sent: list[int] = []
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        given = (listening, b"x" * 4096, sent)
+        thread = threading.Thread(target=answering, args=given, daemon=True)
+        thread.start()
+        with exporting(collector(f"http://127.0.0.1:{listening.getsockname()[1]}")) as tracer:
+            tracer.start_span("a").end()
+        thread.join(20)
+        assert not thread.is_alive(), "the gateway has closed the connection"
+    assert 1 << 14 <= sum(sent) < 32 << 20, "what the sockets take beyond what is read"

@@ -74,13 +74,12 @@ async def fill(site: Site) -> None:
 
 async def test_who_gives_up_leaves_no_bytes_beyond_the_bounds(site: Site) -> None:
     await fill(site)
-    kept = 0
     for turns in range(0, 120, 3):
         response = a_response(MINE, 2000 + turns, LARGE)
         keeping = asyncio.create_task(site.store.keep_response(response, ROOM))
         await asyncio.sleep(turns / 2000)
         keeping.cancel()
-        kept += await asyncio.gather(keeping, return_exceptions=True) == [True]
+        await asyncio.gather(keeping, return_exceptions=True)
         counted, found = await site.held()
         assert counted == found <= ROOM.of_tenant
     assert await site.store.keep_response(a_response(MINE, 9000, LARGE), ROOM), "the control"
