@@ -17,7 +17,7 @@ import triton.language as tl
 from kernels.attention.attention_tile import attend_tile, average, average_with_sink
 from kernels.attention.fp8_kv import scales_of_head
 from kernels.attention.fp8_pairs import pair_pointer, queries_of, together
-from kernels.attention.merge_attention import merge_row
+from kernels.attention.merge_attention import PARTS_AT_ONCE, merge_row
 from kernels.attention.schedule_splits import (
     keys_in_window,
     keys_of_items,
@@ -26,11 +26,14 @@ from kernels.attention.schedule_splits import (
 )
 from kernels.launch.dependent_launch import launch_dependents, wait_for_previous
 
+ITEMS_AT_ONCE = tl.constexpr(128)  # lengths that a program reads in one load
+MIN_QUERIES = tl.constexpr(16)  # rows of the smallest operand that matrix units take
+
 
 @triton.jit(
     do_not_specialize=[
         "table_stride",
-        "items",
+        "count",
         "passes",
         "level",
         "first_slot",
@@ -41,42 +44,31 @@ from kernels.launch.dependent_launch import launch_dependents, wait_for_previous
 def attend_split(
     q: tl.tensor,
     kv: tl.tensor,
-    group_starts: tl.tensor,
-    key_starts: tl.tensor,
-    key_ends: tl.tensor,
-    splits_of_level: tl.tensor,
     block_tables: tl.tensor,
-    out: tl.tensor,
-    partial: tl.tensor,
-    partial_lse: tl.tensor,
-    spans: tl.tensor,
-    arrivals: tl.tensor,
-    sinks: tl.tensor,
-    log2_scale: tl.tensor,
-    items: tl.tensor,
+    table_stride: tl.tensor,
+    items: tl.tuple,
+    count: tl.tensor,
     passes: tl.tensor,
     level: tl.tensor,
+    out: tl.tensor,
+    partials: tl.tuple,
     first_slot: tl.tensor,
-    table_stride: tl.tensor,
-    head_stride: tl.tensor,
+    sinks: tl.tensor,
+    log2_scale: tl.tensor,
     window_splits: tl.tensor,
     window_tiles: tl.tensor,
     BLOCK_STRIDE: tl.constexpr,
     VALUE_STRIDE: tl.constexpr,
+    HEAD_STRIDE: tl.constexpr,
     KV_HEADS: tl.constexpr,
     GROUP: tl.constexpr,
     ROWS: tl.constexpr,
     HAS_STARTS: tl.constexpr,
     B: tl.constexpr,
     D: tl.constexpr,
-    D_PADDED: tl.constexpr,
-    M: tl.constexpr,
     TILE: tl.constexpr,
-    AT_ONCE: tl.constexpr,
     SPLIT: tl.constexpr,
     SHARED: tl.constexpr,
-    MEMBERS: tl.constexpr,
-    PARTS_AT_ONCE: tl.constexpr,
     SCALED: tl.constexpr,
     WINDOW: tl.constexpr,
     SOFTCAP: tl.constexpr,
@@ -85,8 +77,14 @@ def attend_split(
 ) -> None:
     """Attend split program_id(1) of KV head program_id(0), as `decode_attention` asks.
 
-    WINDOW, SOFTCAP and `sinks` are None where there are none.
+    `items` and `partials` are the tensors of `_Items` and `_Output` there; numbers are arguments of
+    their own, since Triton would compile a variant for each 1 and each multiple of 16 in a tuple.
+    WINDOW, SOFTCAP, `window_splits`, `window_tiles` and `sinks` are None where there are none.
     """
+    group_starts, key_starts, key_ends, splits_of_level = items
+    D_PADDED: tl.constexpr = triton.next_power_of_2(D)
+    MEMBERS: tl.constexpr = triton.next_power_of_2(GROUP)
+    M: tl.constexpr = max(triton.next_power_of_2(GROUP * ROWS), MIN_QUERIES)
     STEP: tl.constexpr = min(B, TILE)  # keys begin at multiples of it
     EACH: tl.constexpr = 2 if PAIRS else 1  # numbers in a loaded element
     BLOCKS: tl.constexpr = BLOCK_STRIDE // EACH
@@ -100,7 +98,7 @@ def attend_split(
         if SPLIT:
             size = window_tiles
             item, first = schedule_window(
-                split, items, size, window_splits, key_ends, WINDOW, STEP, TILE
+                split, count, size, window_splits, key_ends, WINDOW, STEP, TILE
             )
     elif SPLIT:
         size = tl.load(splits_of_level + 2 * level) // TILE
@@ -108,15 +106,15 @@ def attend_split(
         if more > 0:
             # In a CUDA graph most programs have no split and end at once, without the wait of
             # dependent launches. Those with a split wait, so the kernel ends after the previous.
-            item = items + 0
-            if split < items + more:
+            item = count + 0
+            if split < count + more:
                 item, first = schedule(
-                    split, items, size, group_starts, key_starts, key_ends,
-                    passes, ROWS, HAS_STARTS, TILE, AT_ONCE,
+                    split, count, size, group_starts, key_starts, key_ends,
+                    passes, ROWS, HAS_STARTS, TILE, ITEMS_AT_ONCE,
                 )  # fmt: skip
-    if item < items:
+    if item < count:
         start, end = keys_of_items(
-            item, items, group_starts, key_starts, key_ends, passes, ROWS, HAS_STARTS
+            item, count, group_starts, key_starts, key_ends, passes, ROWS, HAS_STARTS
         )
         row, behind = item, item + 1
         if ROWS > 1:
@@ -153,7 +151,7 @@ def attend_split(
             else:
                 queries = tl.load(q + place, mask=inside, other=0.0)
             last_key = tl.zeros([M], dtype=tl.int32) + (end - 1)
-            keys_of_head = kv + kv_head.to(tl.int64) * head_stride
+            keys_of_head = kv + kv_head.to(tl.int64) * HEAD_STRIDE
             if PAIRS:
                 keys_of_head = pair_pointer(keys_of_head)
             scales = kv
@@ -190,6 +188,7 @@ def attend_split(
                 result = average_with_sink(acc, m, total, tl.load(sinks + head))
             tl.store(out + place, result.to(out.dtype.element_ty), mask=inside)
         else:
+            partial, partial_lse, _, _ = partials
             slot = first_slot + split * ROWS + member // GROUP
             slot = slot.to(tl.int64) * (KV_HEADS * GROUP) + head
             tl.store(partial + slot[:, None] * D + column[None, :], result, mask=inside)
@@ -198,6 +197,7 @@ def attend_split(
             if (split == first) and (kv_head == 0):
                 # The places of each row's partials: first slot, stride between slots, count.
                 index = tl.arange(0, ROWS)
+                _, _, spans, _ = partials
                 into = spans + (row + index) * 4
                 written = row + index < behind
                 tl.store(into, first_slot + first * ROWS + index, mask=written)
@@ -206,6 +206,7 @@ def attend_split(
         elif (SPLIT or SHARED > 0) and (SHARED > 0 or splits > 1):
             tl.debug_barrier()  # other threads read the values that this thread has stored
             arrived = splits - 1
+            partial, partial_lse, spans, arrivals = partials
             if splits > 1:
                 counter = arrivals + row * KV_HEADS + kv_head
                 arrived = tl.atomic_add(counter, 1, sem="acq_rel", scope="gpu")
@@ -213,6 +214,6 @@ def attend_split(
                     tl.store(counter, 0)
             if arrived == splits - 1:
                 merge_row(
-                    partial, partial_lse, spans, out, sinks, row, items, first_slot + first, splits,
+                    partial, partial_lse, spans, out, sinks, row, count, first_slot + first, splits,
                     kv_head, KV_HEADS, GROUP, MEMBERS, D, D_PADDED, SHARED, PARTS_AT_ONCE,
                 )  # fmt: skip

@@ -40,7 +40,6 @@ from kernels.attention.attention_tile import LOG2_E
 from kernels.attention.batch_layout import BatchLayout, SharedPrefix
 from kernels.attention.fp8_kv import is_fp8
 from kernels.attention.fp8_pairs import pairs_of
-from kernels.attention.merge_attention import PARTS_AT_ONCE
 from kernels.attention.split_sizes import WindowSplits, most_window_tiles, split_window
 from kernels.attention.tuning import (
     DecodeTuning,
@@ -52,9 +51,6 @@ from kernels.attention.tuning import (
 from kernels.attention.variant import AttentionVariant
 from kernels.launch.dependent_launch import dependent_launch
 from kernels.launch.rounding import next_power_of_2
-
-_ITEMS_AT_ONCE = 128  # lengths that a program reads in one load
-_MIN_QUERIES = 16  # rows of the smallest operand that matrix units take
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +64,18 @@ class _Items:
     passes: int
     rows: int
     tuning: DecodeTuning
+
+    @property
+    def constants(self) -> dict[str, int | bool]:
+        """The compile-time constants of the kernel that follow from the items."""
+        has_starts = self.key_starts is not None
+        return {"ROWS": self.rows, "HAS_STARTS": has_starts, "TILE": self.tuning.tile}
+
+    def tensors(self, layout: BatchLayout) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return the items as the kernel reads them; with any tensor for those that it does not."""
+        ends = self.key_ends
+        starts = ends if self.key_starts is None else self.key_starts
+        return self.group_starts, starts, ends, ends if layout.splits is None else layout.splits
 
     def target(self, kv_heads: int, longest: int) -> int:
         """Bound the splits beyond one per item, if no item has more than `longest` keys."""
@@ -201,19 +209,25 @@ def _attend(
     `window`: how the rows of a window are cut, where they are.
     """
     grid = (kv.shape[2], part.count + room.target)
+    tables = layout.block_tables
     attend_split[grid](
-        *_tensors(q, kv, layout, part, room),
-        how.sinks,
-        how.variant.scale * LOG2_E,
+        q,
+        kv,
+        tables,
+        tables.stride(0),
+        part.tensors(layout),
         part.count,
         part.passes,
         level,
+        room.out,
+        (room.partial, room.lse, room.spans, room.arrivals),
         room.first_slot,
-        layout.block_tables.stride(0),
-        kv.stride(2),
+        how.sinks,
+        how.variant.scale * LOG2_E,
         None if window is None else window.splits,
         None if window is None else window.tiles,
-        **_sizes(q, kv, part),
+        **_shape(q, kv),
+        **part.constants,
         SPLIT=window is not None or room.target > 0,
         SHARED=merged,
         WINDOW=how.variant.window,
@@ -224,46 +238,17 @@ def _attend(
     )
 
 
-def _tensors(
-    q: Tensor, kv: Tensor, layout: BatchLayout, part: _Items, room: _Output
-) -> tuple[Tensor, ...]:
-    """Return the tensors that the kernel reads and writes, in the order of its arguments."""
-    return (
-        q,
-        kv,
-        part.group_starts,
-        part.key_ends if part.key_starts is None else part.key_starts,
-        part.key_ends,
-        part.key_ends if layout.splits is None else layout.splits,
-        layout.block_tables,
-        room.out,
-        room.partial,
-        room.lse,
-        room.spans,
-        room.arrivals,
-    )
-
-
-def _sizes(q: Tensor, kv: Tensor, part: _Items) -> dict[str, int | bool]:
-    """Return the compile-time constants of the kernel: shapes, dtypes and items."""
-    heads, head_dim = q.shape[1:]
+def _shape(q: Tensor, kv: Tensor) -> dict[str, int | bool]:
+    """Return the compile-time constants of queries (T, Hq, D) and one layer of the pool."""
     kv_heads, block_size = kv.shape[2:4]
-    group = heads // kv_heads
     return {
         "BLOCK_STRIDE": kv.stride(0),
         "VALUE_STRIDE": kv.stride(1),
+        "HEAD_STRIDE": kv.stride(2),
         "KV_HEADS": kv_heads,
-        "GROUP": group,
-        "ROWS": part.rows,
-        "HAS_STARTS": part.key_starts is not None,
+        "GROUP": q.shape[1] // kv_heads,
         "B": block_size,
-        "D": head_dim,
-        "D_PADDED": next_power_of_2(head_dim),
-        "M": max(next_power_of_2(group * part.rows), _MIN_QUERIES),
-        "TILE": part.tuning.tile,
-        "AT_ONCE": _ITEMS_AT_ONCE,
-        "MEMBERS": next_power_of_2(group),
-        "PARTS_AT_ONCE": PARTS_AT_ONCE,
+        "D": q.shape[2],
         "SCALED": is_fp8(kv),
         "PAIRS": pairs_of(q, kv),
     }

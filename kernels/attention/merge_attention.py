@@ -18,7 +18,7 @@ from torch import Tensor
 from kernels.attention.attention_tile import average, average_with_sink
 from kernels.launch.rounding import cdiv, next_power_of_2
 
-PARTS_AT_ONCE = 8  # partials that a program loads at once
+PARTS_AT_ONCE = tl.constexpr(8)  # partials that a program loads at once
 _ROWS_AT_ONCE = 4
 
 
@@ -169,7 +169,7 @@ def merge_splits(partial: Tensor, lse: Tensor, out: Tensor, sinks: Tensor | None
         D=head_dim,
         D_PADDED=next_power_of_2(head_dim),
         MEMBERS=_ROWS_AT_ONCE,
-        AT_ONCE=min(next_power_of_2(splits), PARTS_AT_ONCE),
+        AT_ONCE=min(next_power_of_2(splits), PARTS_AT_ONCE.value),
         num_warps=2,
     )
 
