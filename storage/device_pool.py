@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,6 +17,7 @@ from storage.errors import PoolDoesNotFit, UnknownSlot, UnsupportedMove
 from storage.kv_layout import FP8, KvLayout
 from storage.layerwise_load import layerwise_load_of
 from storage.move import Move, Tier
+from storage.zeroed import zeroed
 
 
 class DevicePool:
@@ -121,13 +121,7 @@ def independent_runs(moves: Sequence[Move]) -> Iterator[list[Move]]:
 def empty_blocks(layout: KvLayout, num_blocks: int, device: torch.device) -> Tensor:
     """Allocate `DevicePool.tensor`, zeroed, so that masked reads of unwritten slots are finite."""
     dtype = torch.uint8 if layout.group_of(0).dtype == FP8 else _dtype(layout, 0)
-    shape = (num_blocks, layout.block_bytes // dtype.itemsize)
-    if device.type != "cpu":
-        return torch.zeros(shape, dtype=dtype, device=device)
-    # numpy's zeros take no memory before they are written (calloc); torch writes zeros at once,
-    # which takes seconds, and gigabytes that may never be used.
-    zeros = np.zeros(num_blocks * layout.block_bytes, dtype=np.uint8)
-    return torch.from_numpy(zeros).view(dtype).view(shape)
+    return zeroed(num_blocks * layout.block_bytes, device).view(dtype).view(num_blocks, -1)
 
 
 def layer_views(blocks: Tensor, layout: KvLayout) -> tuple[Tensor, ...]:

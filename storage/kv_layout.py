@@ -28,7 +28,10 @@ ALIGNMENT = 16  # bytes that kernels load at once; no dtype is wider
 
 @dataclass(frozen=True, slots=True)
 class KvGroup:
-    """Layers with keys and values of one shape. `layers`: their numbers in the model, from 0."""
+    """Layers with keys and values of one shape.
+
+    `layers`: their numbers, from 0, among those of the model that have keys and values.
+    """
 
     layers: tuple[int, ...]
     num_kv_heads: int
@@ -51,7 +54,7 @@ class KvSlice:
 
 @dataclass(frozen=True, slots=True)
 class KvLayout:
-    """Layout of the keys and values of `block_size` tokens, for all layers of a model.
+    """Layout of the keys and values of `block_size` tokens, for all layers that have them.
 
     Raises ValueError unless every layer from 0 on is in exactly one group.
     """
@@ -99,10 +102,12 @@ class KvLayout:
 
         Raises ValueError where the stages are another model's, or this is a part itself.
         """
-        if self.slice is not None or self.stage is not None or stage.ends[-1] != self.num_layers:
+        if self.slice is not None or self.stage is not None:
             raise ValueError(f"{stage} is no stage of {self}")
         if stage.is_whole:
             return self
+        if stage.ends[-1] != self.num_layers:
+            raise ValueError(f"{stage} is no stage of {self}")
         groups = []
         for group in self.groups:
             layers = tuple(one - stage.first for one in group.layers if one in stage.layers)

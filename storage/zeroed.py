@@ -1,0 +1,16 @@
+"""Memory of zeros on a device, which a CPU takes only once it is written."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def zeroed(num_bytes: int, device: torch.device) -> Tensor:
+    """Allocate so many bytes of zeros, (num_bytes,) uint8."""
+    if device.type != "cpu":
+        return torch.zeros(num_bytes, dtype=torch.uint8, device=device)
+    # numpy's zeros take no memory before they are written (calloc); torch writes zeros at once,
+    # which takes seconds, and gigabytes that may never be used.
+    return torch.from_numpy(np.zeros(num_bytes, dtype=np.uint8))
