@@ -20,6 +20,7 @@ from benchmarks.engine.ceilings import Ceilings, measured_ceilings
 from benchmarks.engine.in_process import LocalEngine, Size
 from benchmarks.engine.step import BenchShape, timed
 from benchmarks.record import emit, progress
+from engine.models.layers.layer import attentions
 from engine.startup.loading import OpenedModel
 
 SHEET_FLOPS = 989.5e12  # bf16 without sparsity, of an H100 or H200 SXM
@@ -59,7 +60,7 @@ def flops_of(shape: BenchShape, opened: OpenedModel) -> float:
     rows = len(shape.contexts) + len(shape.chunks)
     tokens = len(shape.contexts) + sum(new for new, _ in shape.chunks)
     seen = sum(shape.contexts) + sum(new * (context - new / 2) for new, context in shape.chunks)
-    attended = 4 * sum(layer.attention.query_size for layer in model.layers) * seen
+    attended = 4 * sum(one.query_size for one in attentions(model.layers)) * seen
     return 2 * (layers * tokens + head * rows) + attended
 
 

@@ -24,6 +24,7 @@ from benchmarks.engine.in_process import opened_model
 from benchmarks.record import emit, progress
 from engine.drafting.draft import Draft
 from engine.models.config import ModelConfig
+from engine.models.layers.layer import attentions
 from engine.models.weight_formats.fp8 import Fp8Format
 from engine.scheduling.step_builder import ScheduledRow, row_of, step_of, verify_row
 from engine.startup.loading import OpenedModel
@@ -134,7 +135,7 @@ def floor(shape: BenchShape, opened: OpenedModel, ceilings: Ceilings) -> float:
     weight_bytes = layers * bytes_a_weight(model, dtype) + head * ITEM_BYTES[dtype]
     kv_bytes = opened.pool.layout.token_bytes * tokens_read(shape)
     seen = sum(new * (context - new / 2) for new, context in shape.chunks)
-    attended = 4 * sum(layer.attention.query_size for layer in model.layers) * seen
+    attended = 4 * sum(one.query_size for one in attentions(model.layers)) * seen
     is_fp8 = isinstance(model.weight_format, Fp8Format)
     of_layers = ceilings.fp8_flops if is_fp8 else ceilings.flops
     products = max(

@@ -17,15 +17,17 @@ from engine.models.architectures.registry import (
     planned_layers,
     planned_sizes,
 )
-from engine.models.config import kv_layout
+from engine.models.config import kv_layout, state_layout
 from engine.models.errors import ModelError, UnsupportedModel
-from engine.models.layers.layer import LayerConfig
+from engine.models.layers.attention import AttentionConfig
+from engine.models.layers.layer import LayerConfig, attentions
 from engine.models.modules import WeightFormat
 from engine.models.shards import check_layer_shards, shard_layers, vocabulary_rows
 from engine.models.stages import layer_bytes
 from engine.models.weight_formats.plain import PLAIN
 from storage.kv_layout import FP8, ITEM_BYTES, KvLayout
 from storage.stage import Stage
+from storage.state_layout import StateLayout
 
 BLOCK_SIZE = 16  # arbitrary: the block size does not change a token's bytes
 DEFAULT_DTYPE = "bfloat16"  # dtype of checkpoints that give none, as a GPU computes them
@@ -111,6 +113,11 @@ class DecoderCounts:
         return self.kv.token_bytes
 
     @property
+    def states(self) -> StateLayout | None:
+        """The layout of a recurrent state; None: no layer is recurrent."""
+        return state_layout(self.layers, self.dtype)
+
+    @property
     def shape(self) -> ModelShape:
         """The costs of prefill: each token passes the layers, only the last the output table.
 
@@ -122,7 +129,7 @@ class DecoderCounts:
         return ModelShape(
             parameters=float(self.active_layer_parameters),
             kv_bytes_per_token=self.kv_bytes_per_token,
-            attention_flops=4.0 * sum(layer.attention.query_size for layer in self.layers),
+            attention_flops=4.0 * sum(one.query_size for one in attentions(self.layers)),
             step_bytes=float(step),
             row_bytes=self.layer_bytes * active + table,
             windows=tuple(self._windows()),
@@ -130,11 +137,15 @@ class DecoderCounts:
 
     def _windows(self) -> Iterator[WindowShape]:
         """Yield the layers with an attention window, grouped by window size."""
-        windows = [layer.attention.window for layer in self.layers]
+        windows = [one.window for one in attentions(self.layers)]
         for tokens in sorted({window for window in windows if window is not None}):
-            own = [layer for layer in self.layers if layer.attention.window == tokens]
+            own = [
+                layer
+                for layer in self.layers
+                if isinstance(layer.mixer, AttentionConfig) and layer.mixer.window == tokens
+            ]
             kv_bytes = kv_layout(own, self.kv.groups[0].dtype, BLOCK_SIZE).token_bytes
-            flops = 4.0 * sum(layer.attention.query_size for layer in own)
+            flops = 4.0 * sum(one.query_size for one in attentions(own))
             yield WindowShape(tokens, kv_bytes, flops)
 
     def with_weights_in(self, weight_format: WeightFormat) -> DecoderCounts:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cli.plan.decoder import DecoderCounts
+from engine.models.layers.layer import attentions
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ def window_fit(
     without = whole - sum(one.kv_bytes_per_token for one in windows)
     return WindowFit(
         windows=tuple(one.tokens for one in windows),
-        layers=sum(layer.attention.window is not None for layer in decoder.layers),
+        layers=sum(one.window is not None for one in attentions(decoder.layers)),
         sequence_tokens=sequence_tokens,
         device_tokens=int(device_tokens * whole * sequence_tokens / kept),
         device_tokens_at_most=device_tokens * whole // without if without else None,

@@ -24,6 +24,7 @@ from engine.step import SCORE, Row, count_decodes
 from engine.transfers import HostArray, to_device
 from kernels.attention.batch_layout import BatchLayout, SharedPrefix
 from kernels.attention.split_sizes import SplitSizes
+from kernels.recurrence.state_rows import StateRows
 
 Ints = npt.NDArray[np.int64]
 
@@ -34,7 +35,8 @@ class Batch:
 
     `token_ids` (T,) int64; `outputs` (S,) int64: the flat indices of the tokens after which one is
     sampled, in row order, and `output_slots` (S,) int64 the rows' batch slots. The tokens at
-    `pending` (P,) int64 are those of `pending_slots` (P,) int64.
+    `pending` (P,) int64 are those of `pending_slots` (P,) int64. `state_rows` are the same rows
+    with their states' slots, where the model has states.
     """
 
     token_ids: Tensor
@@ -43,6 +45,7 @@ class Batch:
     output_slots: Tensor
     pending: Tensor
     pending_slots: Tensor
+    state_rows: StateRows | None = None
 
     def feed(self, last_tokens: Tensor) -> None:
         """Copy the last sampled tokens to the input; `last_tokens` (batch slots,) int64."""
@@ -58,6 +61,8 @@ def build_batch(
     device: torch.device,
     sharing: Sharing | None = None,
     sizes: SplitSizes | None = None,
+    *,
+    has_states: bool = False,
 ) -> Batch:
     """Concatenate `rows`, at least one, decodes first; `tables` has their blocks.
 
@@ -65,6 +70,8 @@ def build_batch(
     the same. Without `sizes` the keys of no decode are cut.
     """
     arrays = _host_batch(rows, tables, block_size, sharing)
+    if has_states:
+        arrays |= state_slots(in_batch_order(rows, sharing)[0])
     contexts, decodes = arrays["context_lens"], count_decodes(rows)
     if sharing is not None:
         arrays |= sharing.fields(decodes)
@@ -82,7 +89,27 @@ def build_batch(
         shared=None if sharing is None else _shared_prefix(tensors, sharing.most_rows),
         splits=tensors.pop("splits", None),
     )
-    return Batch(layout=layout, **tensors)
+    state_rows = _state_rows(layout, tensors) if has_states else None
+    return Batch(layout=layout, state_rows=state_rows, **tensors)
+
+
+def state_slots(rows: Sequence[Row]) -> dict[str, npt.NDArray[np.int32]]:
+    """Return the slots of each row's states, (R,), by the names of `StateRows`."""
+    return {
+        "read_slots": np.array([row.state_in for row in rows], np.int32),
+        "write_slots": np.array([row.state_out for row in rows], np.int32),
+    }
+
+
+def _state_rows(layout: BatchLayout, tensors: dict[str, Tensor]) -> StateRows:
+    """Build the rows of states; move the tensors of `state_slots` out of the dict."""
+    return StateRows(
+        row_starts=layout.query_starts,
+        context_lens=layout.context_lens,
+        read_slots=tensors.pop("read_slots"),
+        write_slots=tensors.pop("write_slots"),
+        num_decodes=layout.num_decodes,
+    )
 
 
 def _shared_prefix(tensors: dict[str, Tensor], most_rows: int) -> SharedPrefix:

@@ -16,7 +16,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from engine.execution.batch import build_batch, samples_of
+from engine.execution.batch import Batch, build_batch, samples_of
 from engine.execution.block_tables import BlockTables
 from engine.execution.shared_prefixes import SharedPrefixes, Sharing
 from engine.execution.verified_rows import by_token, share_by_token
@@ -27,6 +27,7 @@ from engine.transfers import record_event
 from kernels.attention.split_sizes import SplitSizes
 from storage.device_pool import DevicePool
 from storage.move import Move
+from storage.state_pool import StatePool, StepStates
 
 
 class DeviceMover(Protocol):
@@ -52,6 +53,7 @@ class ModelRunner:
     tables: BlockTables
     prefixes: SharedPrefixes | None = None  # None: every row reads its keys separately
     sizes: SplitSizes | None = None  # None: no row's keys are split
+    states: StatePool | None = None  # None: no layer is recurrent
 
     def sharing(self, rows: Sequence[Row]) -> Sharing | None:
         """Order a step's decodes, by token, for shared reads; None where each reads separately."""
@@ -91,14 +93,23 @@ class ModelRunner:
             self.mover.execute(step.moves)
         pool, device = self.pool.layers, self.last_tokens.device
         size, sizes = self.pool.layout.block_size, self.sizes
-        batch = build_batch(step.rows, self.tables, size, device, sharing, sizes)
+        has_states = self.states is not None
+        batch = build_batch(
+            step.rows, self.tables, size, device, sharing, sizes, has_states=has_states
+        )
         batch.feed(self.last_tokens)
-        logits = self.decoder.logits(batch.token_ids, batch.layout, pool, batch.outputs)
+        states = self._states(batch)
+        logits = self.decoder.logits(batch.token_ids, batch.layout, pool, batch.outputs, states)
         sampling = samples_of(step.rows)
         inputs = batch.token_ids.index_select(0, batch.outputs) if sampling else batch.outputs
         return EagerForward(
             self.sampler, self.last_tokens, logits, inputs, batch.output_slots, sampling
         )
+
+    def _states(self, batch: Batch) -> StepStates | None:
+        if self.states is None or batch.state_rows is None:
+            return None
+        return StepStates(batch.state_rows, self.states.layers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from engine.models.checkpoints.weight_files import weight_files
 from engine.models.config import SERVED_DTYPES, ModelConfig
 from engine.models.errors import UnsupportedModel
 from engine.models.grid import RankGrid
+from engine.models.layers.mixer import RecurrentConfig
 from engine.models.shards import MOST_RANKS, check_shards, shard_model
 from engine.models.stages import split_model
 from engine.models.weight_formats.plain import matrix_bytes
@@ -81,6 +82,8 @@ def check_matrices(model: ModelConfig) -> None:
 
 def check_geometry(model: ModelConfig, block_size: int) -> None:
     """Raise UnsupportedModel for sizes that the kernels do not support."""
+    if not model.attentions:
+        raise UnsupportedModel("a model without attention is not served")
     if len({(one.num_kv_heads, one.head_dim) for one in model.attentions}) > 1:
         raise UnsupportedModel("layers that differ in KV heads or their size are not served")
     for one in model.attentions:
@@ -94,6 +97,9 @@ def check_geometry(model: ModelConfig, block_size: int) -> None:
             ) from error
     try:
         check_hidden_size(model.hidden_size)
+        for mixer in {one.mixer for one in model.layers}:
+            if isinstance(mixer, RecurrentConfig):
+                mixer.check()
         for one in model.attentions:
             check_attention(
                 one.num_heads, one.num_kv_heads, block_size=block_size, head_dim=one.head_dim

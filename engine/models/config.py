@@ -1,9 +1,9 @@
 """The config of a model, read from a Hugging Face directory before any tensor.
 
 Knows: the fields that decide what a decoder costs, with Hugging Face's defaults, whether or not it
-is served; what all architectures have in common; the layout of their KV. Does not know: which there
-are (`architectures`), or their own fields of config.json (a file each); nor torch, since commands
-that only plan read sizes too.
+is served; what all architectures have in common; the layout of KV and states. Does not know: which
+there are (`architectures`), or their own fields of config.json (a file each); nor torch, since
+commands that only plan read sizes too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import msgspec
 
 from engine.models.errors import BadConfig, UnsupportedModel
 from engine.models.layers.attention import AttentionConfig
-from engine.models.layers.layer import LayerConfig
+from engine.models.layers.layer import LayerConfig, attentions
+from engine.models.layers.mixer import RecurrentConfig
 from engine.models.layers.norms import RmsNormConfig
 from engine.models.lfs_pointers import WHAT, is_pointer
 from engine.models.model_files import decode, read_file, read_object
@@ -27,6 +28,7 @@ from engine.models.names import PLAIN_NAMES, CheckpointNames
 from engine.models.weight_formats.plain import PLAIN
 from kernels.limits import KV_SCALE_BYTES
 from storage.kv_layout import FP8, KvGroup, KvLayout
+from storage.state_layout import StateLayout
 
 Positive = Annotated[int, msgspec.Meta(gt=0)]
 # Each becomes an object or more. The deepest models have 126 layers, the widest 512 experts.
@@ -151,16 +153,16 @@ class ModelConfig:
 
     @property
     def attentions(self) -> frozenset[AttentionConfig]:
-        """Attention configs of all layers."""
-        return frozenset(layer.attention for layer in self.layers)
+        """Attention configs of all layers that have attention."""
+        return frozenset(attentions(self.layers))
 
 
 def _for_positions(layer: LayerConfig, num_positions: int) -> LayerConfig:
-    rope = layer.attention.rope
-    if rope is None:
+    mixer = layer.mixer
+    if not isinstance(mixer, AttentionConfig) or mixer.rope is None:
         return layer
-    attention = replace(layer.attention, rope=rope.for_positions(num_positions))
-    return replace(layer, attention=attention)
+    mixer = replace(mixer, rope=mixer.rope.for_positions(num_positions))
+    return replace(layer, mixer=mixer)
 
 
 def served_dtype(sizes: ModelSizes) -> str | None:
@@ -171,17 +173,31 @@ def served_dtype(sizes: ModelSizes) -> str | None:
     return name
 
 
+def refuse_recurrent(layers: Sequence[LayerConfig], setting: str) -> None:
+    """Raise UnsupportedModel for recurrent layers; `setting` is what they cannot be served with."""
+    if any(isinstance(layer.mixer, RecurrentConfig) for layer in layers):
+        raise UnsupportedModel(f"{setting}: a model with recurrent layers is served without it")
+
+
 def kv_layout(layers: Sequence[LayerConfig], dtype: str, block_size: int) -> KvLayout:
-    """Lay out a model's KV in blocks of `block_size` tokens. `dtype`: of keys and values."""
+    """Lay out the KV of the layers with attention in blocks of `block_size` tokens.
+
+    `dtype`: of keys and values.
+    """
     alike: dict[tuple[int, int, int | None], list[int]] = defaultdict(list)
-    for index, layer in enumerate(layers):
-        one = layer.attention
+    for index, one in enumerate(attentions(layers)):
         alike[one.num_kv_heads, one.head_dim, one.window].append(index)
     groups = (
         KvGroup(tuple(group), heads, dim, dtype, window, _scale_bytes(heads, dtype, block_size))
         for (heads, dim, window), group in alike.items()
     )
     return KvLayout(tuple(groups), block_size)
+
+
+def state_layout(layers: Sequence[LayerConfig], dtype: str) -> StateLayout | None:
+    """Lay out the state of the recurrent layers; None without any. `dtype`: the model's."""
+    shapes = tuple(one.mixer.state for one in layers if isinstance(one.mixer, RecurrentConfig))
+    return StateLayout(shapes, dtype) if shapes else None
 
 
 def _scale_bytes(num_kv_heads: int, dtype: str, block_size: int) -> int:

@@ -9,7 +9,7 @@ Knows: the order of layers, and which of them launch the same. Does not know: wh
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Protocol
@@ -19,6 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.models.config import ModelConfig
+from engine.models.layers.attention import AttentionConfig
+from engine.models.layers.mixer import KvMemory, Memory, RecurrentConfig, StateMemory
 from engine.models.layers.rope import rope_table
 from engine.models.parameters import Parameters
 from engine.models.rank_group import RankGroup
@@ -27,6 +29,7 @@ from engine.models.stages import Pipe
 from kernels.attention.batch_layout import BatchLayout
 from kernels.collectives.peer_rows import PeerProduct
 from kernels.ops import Ops
+from storage.state_pool import StepStates
 
 
 class PendingLayers(Protocol):
@@ -59,8 +62,36 @@ class WeightPrefetch(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class LayerPlace:
+    """Place of a layer's memory: its number among the layers of its kind that are computed here.
+
+    `cos_sin` (positions, rotated) float32: of a layer with attention; None: it is recurrent.
+    """
+
+    index: int
+    cos_sin: Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class Memories:
+    """Memory of all layers in one step."""
+
+    places: Mapping[int, LayerPlace]
+    pool: Sequence[Tensor]
+    states: StepStates | None
+
+    def of(self, layer: int) -> Memory:
+        """Return the memory of a layer, by its number in the model."""
+        place = self.places[layer]
+        if place.cos_sin is not None:
+            return KvMemory(self.pool[place.index], place.cos_sin)
+        assert self.states is not None, "a recurrent layer has states"
+        return StateMemory(self.states.layers[place.index], self.states.rows)
+
+
+@dataclass(frozen=True, slots=True)
 class Decoder:
-    """A decoder on its device. `cos_sin` (positions, D) float32, of every layer of the model.
+    """A decoder on its device, with the places of its layers' memory.
 
     Where it is one rank's of a `group`, all ranks call `logits` with the same tokens, and have the
     same logits. Of several stages (`pipe`) each has its layers, all call `logits` with the same
@@ -69,7 +100,7 @@ class Decoder:
 
     config: ModelConfig
     parameters: Parameters
-    cos_sin: tuple[Tensor, ...]
+    places: Mapping[int, LayerPlace]  # by the layer's number in the model
     ops: Ops
     late: PendingLayers | None = None  # None: all KV is in the pool when a step is launched
     group: RankGroup | None = None
@@ -93,20 +124,26 @@ class Decoder:
 
     @torch.inference_mode()
     def logits(
-        self, token_ids: Tensor, layout: BatchLayout, pool: Sequence[Tensor], outputs: Tensor
+        self,
+        token_ids: Tensor,
+        layout: BatchLayout,
+        pool: Sequence[Tensor],
+        outputs: Tensor,
+        states: StepStates | None = None,
     ) -> Tensor:
         """Compute T tokens, write their KV to `pool`, return logits of the tokens at `outputs`.
 
-        `pool` has for each layer that is computed here a (blocks, 2, kv heads, block size, head
-        dim). A stage before the last returns logits of no tokens.
+        `pool` has for each layer with attention that is computed here a (blocks, 2, kv heads, block
+        size, head dim). `states` are read and written where layers are recurrent. A stage before
+        the last returns logits of no tokens.
 
         Only tokens that are followed by a sampled one, and few are, go through all that is after
-        the last layer's attention.
+        the last layer's attention or recurrence.
 
         `token_ids` (T,) int64, `outputs` (S,) int64 indices into T; (S, V) in the model's
         dtype. The result is the caller's to change. Does not wait for the device.
         """
-        computed = self._layers(token_ids, layout, pool, outputs)
+        computed = self._layers(token_ids, layout, Memories(self.places, pool, states), outputs)
         if computed is None:
             return self.parameters.head.new_empty((0, self.config.vocab_size))
         hidden, _ = self.parameters.final_norm.add(self.ops, *computed)
@@ -121,7 +158,7 @@ class Decoder:
         return self.group.gather_columns(logits)
 
     def _layers(
-        self, token_ids: Tensor, layout: BatchLayout, pool: Sequence[Tensor], outputs: Tensor
+        self, token_ids: Tensor, layout: BatchLayout, memories: Memories, outputs: Tensor
     ) -> tuple[Tensor | PeerProduct, Tensor] | None:
         """Compute the last layer's output at `outputs`, whole or in parts, and its residual (S, H).
 
@@ -135,27 +172,26 @@ class Decoder:
         residual = self._entering(token_ids)
         for layer in layers:
             index = layer.index - first
-            self._await(index)
-            kv = pool[index]
-            # The queries reuse the variable of their input, whose memory is freed.
-            hidden, residual = layer.write_kv(
-                ops, hidden, residual, layout, kv, self.cos_sin[layer.index]
-            )
+            self._await(index, self.places[layer.index])
+            memory = memories.of(layer.index)
+            entered, residual = layer.enter(ops, hidden, residual, layout, memory)
+            hidden = None  # its memory is freed
             if layer is not last or not self.has_logits:
-                hidden, residual = layer.finish(ops, hidden, residual, layout, kv, None)
+                hidden, residual = layer.finish(ops, entered, residual, layout, memory, None)
             elif outputs.shape[0]:
-                return layer.finish(ops, hidden, residual, layout, kv, outputs)
+                return layer.finish(ops, entered, residual, layout, memory, outputs)
+            del entered
             if self.prefetch is not None:
                 self.prefetch.computed(index)
         if not self.has_logits:
             self._pass_on(hidden, residual)
         return None
 
-    def _await(self, index: int) -> None:
+    def _await(self, index: int, place: LayerPlace) -> None:
         """Make later launches wait for a layer's weights and KV, where they are loaded late."""
         if self.prefetch is not None:
             self.prefetch.wait(index)
-        if self.late is not None and index == self.late.first:
+        if self.late is not None and place.cos_sin is not None and place.index == self.late.first:
             self.late.wait()
 
     def _entering(self, token_ids: Tensor) -> Tensor:
@@ -228,11 +264,19 @@ def build_decoder(
 
     Of one rank of a `group`, `config` has the rank's sizes; of a stage it has all layers.
     """
+    first, stop = parameters.layers[0].index, parameters.layers[-1].index + 1
+    computed = list(enumerate(config.layers[first:stop], start=first))
     device = parameters.embedding.device
     tables = {
         (rope, head_dim): rope_table(rope, head_dim, num_positions, device)
         for rope, head_dim in {(one.rope, one.head_dim) for one in config.attentions}
     }
-    attentions = [layer.attention for layer in config.layers]
-    cos_sin = tuple(tables[one.rope, one.head_dim] for one in attentions)
-    return Decoder(config, parameters, cos_sin, ops, group=group, pipe=pipe)
+    mixers = [(index, layer.mixer) for index, layer in computed]
+    attending = [(index, one) for index, one in mixers if isinstance(one, AttentionConfig)]
+    recurrent = [index for index, one in mixers if isinstance(one, RecurrentConfig)]
+    places = {
+        index: LayerPlace(place, tables[one.rope, one.head_dim])
+        for place, (index, one) in enumerate(attending)
+    }
+    places |= {index: LayerPlace(place, None) for place, index in enumerate(recurrent)}
+    return Decoder(config, parameters, places, ops, group=group, pipe=pipe)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 # Prefixes of tensors outside the decoder: for vision, audio, and speculative heads.
@@ -23,6 +24,11 @@ SURPLUS_PREFIXES = (
 )
 # Suffixes of unused tensors: scales of fp8 KV, and frequencies that the config gives.
 SURPLUS_SUFFIXES = (".q_scale", ".k_scale", ".v_scale", ".kv_scale", ".rotary_emb.inv_freq")
+# Matrices of each expert in a tensor of all experts, one below the other.
+_STACKED: Mapping[str, tuple[str, ...]] = {
+    "gate_up_proj": ("gate_proj", "up_proj"),
+    "down_proj": ("down_proj",),
+}
 _LAYER = re.compile(r"model\.layers\.(\d+)\.")
 
 
@@ -37,6 +43,8 @@ class CheckpointNames:
     drafting_layers: range = range(0)
     # Matrices joined in the files: a part of the joined name, and its matrices' parts instead.
     merged: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    # Experts of a layer that may be one tensor in the files, (E, 2 I, H) and (E, H, I); 0: none.
+    stacked_experts: int = 0
 
     def own(self, name: str) -> str:
         """Return the decoder's name of a tensor in the files."""
@@ -50,7 +58,17 @@ class CheckpointNames:
         for part, instead in self.merged:
             if part in own:
                 return tuple(own.replace(part, one) for one in instead)
-        return ()
+        return self.experts(own)
+
+    def experts(self, own: str) -> tuple[str, ...]:
+        """Return in order the matrices of experts that the tensor `own` stacks, if it does."""
+        prefix, _, last = own.rpartition("experts.")
+        matrices = _STACKED.get(last, ())
+        return tuple(
+            f"{prefix}experts.{expert}.{matrix}.weight"
+            for expert in range(self.stacked_experts)
+            for matrix in matrices
+        )
 
     def surplus_kind(self, own: str) -> str | None:
         """Return the pattern of unused tensors that `own` matches; None without a match."""

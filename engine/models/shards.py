@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from engine.models.config import ModelConfig
+from engine.models.config import ModelConfig, refuse_recurrent
 from engine.models.errors import UnsupportedModel
 from engine.models.layers.attention import AttentionConfig
 from engine.models.layers.layer import LayerConfig
@@ -38,8 +38,10 @@ def check_layer_shards(
     """Check layers in this weight format like `check_shards`."""
     if num_ranks == 1:
         return
+    refuse_recurrent(layers, f"tensor_parallel {num_ranks}")
     for index, layer in enumerate(layers):
-        _check_attention(layer.attention, num_ranks)
+        assert isinstance(layer.mixer, AttentionConfig), "others are refused"
+        _check_attention(layer.mixer, num_ranks)
         _check_mlp(layer, num_ranks)
         part = shard_layer(layer, num_ranks)
         for whole, cut in zip(layer.matrices(index), part.matrices(index), strict=True):
@@ -61,14 +63,13 @@ def shard_layer(layer: LayerConfig, num_ranks: int) -> LayerConfig:
     """Return a layer with each rank's sizes; for sizes that divide (`check_shards`)."""
     if num_ranks == 1:
         return layer
+    assert isinstance(layer.mixer, AttentionConfig), "layers with states are not divided"
     attention = replace(
-        layer.attention,
-        num_heads=layer.attention.num_heads // num_ranks,
-        num_kv_heads=max(layer.attention.num_kv_heads // num_ranks, 1),
+        layer.mixer,
+        num_heads=layer.mixer.num_heads // num_ranks,
+        num_kv_heads=max(layer.mixer.num_kv_heads // num_ranks, 1),
     )
-    return replace(
-        layer, attention=attention, mlp=replace(layer.mlp, size=layer.mlp.size // num_ranks)
-    )
+    return replace(layer, mixer=attention, mlp=replace(layer.mlp, size=layer.mlp.size // num_ranks))
 
 
 def vocabulary_rows(vocab_size: int, num_ranks: int) -> int:

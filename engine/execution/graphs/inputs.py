@@ -1,7 +1,7 @@
 """The inputs of a captured graph: one flat int32 tensor that each step fills by one copy.
 
-The part of its bucket that a step does not need is padding: decodes without keys, which write to a
-scratch slot, and rows without tokens.
+The part of its bucket that a step does not need is padding: decodes without keys, which write to
+scratch slots, and rows without tokens.
 
     row    | d | d | d | - | - |   p   |  p  |  -  |      d: decodes, p: rows with more tokens,
     token  | 0   1   2   3   4 | 5 6 7 | 8 9 |            -: padding
@@ -17,13 +17,20 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from engine.execution.batch import in_batch_order, sampled_after, splits_of, token_ids_of
+from engine.execution.batch import (
+    in_batch_order,
+    sampled_after,
+    splits_of,
+    state_slots,
+    token_ids_of,
+)
 from engine.execution.block_tables import BlockTables
 from engine.execution.shared_prefixes import Sharing, most_groups, nobody_shares
 from engine.sampling.plan import Randomness
 from engine.step import Row, count_decodes
 from engine.transfers import HostArray, host_buffer
 from kernels.attention.split_sizes import SplitSizes
+from storage.state_layout import SCRATCH_SLOT
 
 Ints = npt.NDArray[np.int32]
 
@@ -70,7 +77,7 @@ class GraphBucket:
     def sizes(self) -> dict[str, int]:
         """Return the size of each field, in numbers."""
         tokens, rows, samples = self.num_tokens, self.num_rows, self.num_samples
-        per_row = ("context_lens", "table_slots")
+        per_row = ("context_lens", "table_slots", "read_slots", "write_slots")
         return {
             **dict.fromkeys(("token_ids", "positions", "slots"), tokens),
             **dict.fromkeys(("outputs", "output_slots"), samples),  # fields of `StepInputs.wide`
@@ -171,6 +178,7 @@ class StepInputs:
             "table_slots": nobody,
             "output_slots": nobody,
             "slots": scratch,
+            "write_slots": SCRATCH_SLOT,
             "query_starts": np.minimum(
                 np.arange(self.bucket.num_rows + 1, dtype=np.int32),
                 np.int32(self.bucket.num_decodes),
@@ -200,6 +208,8 @@ class StepInputs:
         if decodes:
             parts["units"][:] = splits_of(self._sizes, ends[:decodes], sharing).reshape(-1)
         parts["table_slots"][place] = batch_slots
+        for name, slots in state_slots(rows).items():
+            parts[name][place] = slots
         parts["outputs"][: len(sampling)] = last[sampling] - following
         parts["output_slots"][: len(sampling)] = batch_slots[sampling]
 

@@ -21,6 +21,8 @@ from engine.execution.graphs.inputs import GraphBucket, StepInputs
 from engine.models.decoder import Decoder, shortened
 from kernels.attention.batch_layout import BatchLayout, SharedPrefix, no_arrivals
 from kernels.attention.split_sizes import split_sizes
+from kernels.recurrence.state_rows import StateRows
+from storage.state_pool import LayerState, StepStates
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +33,10 @@ class CaptureContext:
     """
 
     decoder: Decoder
-    pool: tuple[Tensor, ...]  # KV of each layer
+    pool: tuple[Tensor, ...]  # KV of each layer with attention
     last_tokens: Tensor
     tables: DeviceTables
+    states: tuple[LayerState, ...] = ()  # of each recurrent layer
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +121,8 @@ def compute_step(machine: CaptureContext, inputs: StepInputs) -> tuple[Tensor, T
     wide = inputs.wide()
     token_ids = _token_ids(machine, inputs, wide["token_ids"])
     outputs, layout = wide["outputs"], _layout(machine, inputs, wide)
-    logits = machine.decoder.logits(token_ids, layout, machine.pool, outputs)
+    states = _states(machine, inputs, layout)
+    logits = machine.decoder.logits(token_ids, layout, machine.pool, outputs, states)
     if not machine.decoder.has_logits:  # only the last stage samples
         return logits, outputs.new_empty((2, 0), dtype=torch.int32), outputs.new_empty(0)
     tokens, finite = machine.decoder.ops.sample(
@@ -154,6 +158,19 @@ def _layout(machine: CaptureContext, inputs: StepInputs, wide: dict[str, Tensor]
         arrivals=no_arrivals(bucket.num_decodes, machine.pool),
         splits=inputs.field("units").view(-1, 2),
     )
+
+
+def _states(machine: CaptureContext, inputs: StepInputs, layout: BatchLayout) -> StepStates | None:
+    if not machine.states:
+        return None
+    rows = StateRows(
+        row_starts=layout.query_starts,
+        context_lens=layout.context_lens,
+        read_slots=inputs.field("read_slots"),
+        write_slots=inputs.field("write_slots"),
+        num_decodes=layout.num_decodes,
+    )
+    return StepStates(rows, machine.states)
 
 
 def _shared(inputs: StepInputs) -> SharedPrefix | None:

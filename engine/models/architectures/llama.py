@@ -176,7 +176,7 @@ class Llama:
 def _with_windows(layer: LayerConfig, windows: Windows) -> tuple[LayerConfig, ...]:
     """Return the layer with each of these windows."""
     return tuple(
-        replace(layer, attention=replace(layer.attention, window=window)) for window in windows
+        replace(layer, mixer=replace(layer.attention, window=window)) for window in windows
     )
 
 

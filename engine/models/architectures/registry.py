@@ -20,6 +20,13 @@ from engine.models.architectures.gpt_oss import GPT_OSS
 from engine.models.architectures.llama import LLAMA, MISTRAL, MISTRAL3, QWEN2, QWEN3
 from engine.models.architectures.mixtures import MIXTRAL, QWEN3_MOE
 from engine.models.architectures.phi import PHI3
+from engine.models.architectures.qwen_hybrid import (
+    QWEN3_5,
+    QWEN3_5_MOE,
+    QWEN3_5_MOE_SEEING,
+    QWEN3_5_SEEING,
+    QWEN3_NEXT,
+)
 from engine.models.config import ModelConfig, ModelSizes, read_json
 from engine.models.eos import eos_token_ids
 from engine.models.errors import UnsupportedModel
@@ -108,6 +115,11 @@ SERVED = ServedModels(
         "Qwen2ForCausalLM": QWEN2,
         "Qwen3ForCausalLM": QWEN3,
         "Qwen3MoeForCausalLM": QWEN3_MOE,
+        "Qwen3NextForCausalLM": QWEN3_NEXT,
+        "Qwen3_5ForCausalLM": QWEN3_5,
+        "Qwen3_5ForConditionalGeneration": QWEN3_5_SEEING,
+        "Qwen3_5MoeForCausalLM": QWEN3_5_MOE,
+        "Qwen3_5MoeForConditionalGeneration": QWEN3_5_MOE_SEEING,
     },
     {
         "awq": read_awq,

@@ -123,6 +123,8 @@ class _Loading:
 
     def _divided(self, name: str, value: Tensor, parts: Sequence[str]) -> Sequence[Tensor]:
         """Divide a tensor by rows among its matrices; a number or an undivided one is for all."""
+        if self._names.experts(name):
+            return self._unstacked(name, value, len(parts))
         dim = self._slices.shard_dim(parts[0])
         if dim is None or value.numel() == 1:
             return (value,) * len(parts)
@@ -131,6 +133,12 @@ class _Loading:
             what = f"the config gives {sum(sizes)} in dimension {dim}"
             raise CheckpointError(f"{name} is {tuple(value.shape)}, {what}")
         return tuple(value.split(sizes, dim))  # type: ignore[no-untyped-call]
+
+    def _unstacked(self, name: str, value: Tensor, count: int) -> Sequence[Tensor]:
+        """Divide a tensor of all experts into `count` matrices of equal size."""
+        if value.dim() != 3 or count % len(value) or value.shape[1] * len(value) % count:
+            raise CheckpointError(f"{name} is {tuple(value.shape)}, of {count} matrices of experts")
+        return value.flatten(0, 1).chunk(count)
 
     def _fill(self, name: str, value: Tensor) -> None:
         if name in self._wanted and name not in self._unfilled:

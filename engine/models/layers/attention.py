@@ -1,4 +1,6 @@
-"""A layer's attention: its config as data, and its tensors beside projections.
+"""A layer's attention: its config as data, and its computation.
+
+    x -> QKV -> head norms, rope, KV -> attention -> gates, if it has them -> output
 
 Torch is imported for types alone, as in `modules`. Knows: names in checkpoints. Does not know:
 config.json, or which kernels do the work (`Ops`).
@@ -8,20 +10,35 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
+from engine.models.layers.mixer import Entered, KvMemory, Memory, Mixer, MixerConfig
+from engine.models.layers.norms import RmsNorm, RmsNormConfig
 from engine.models.layers.rope import RopeConfig
-from engine.models.modules import Allocator, CheckpointTensor, LinearConfig, Module, side_by_side
+from engine.models.modules import (
+    Allocator,
+    CheckpointTensor,
+    Linear,
+    LinearConfig,
+    Module,
+    side_by_side,
+)
 from kernels.attention.variant import AttentionVariant
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from kernels.attention.batch_layout import BatchLayout
+    from kernels.linear.fp8_rows import Fp8Rows, Scaling
+    from kernels.ops import Ops
+
 
 @dataclass(frozen=True, slots=True)
-class AttentionConfig:
+class AttentionConfig(MixerConfig):
     """Config of attention over the whole context, or over a sliding window."""
+
+    place: ClassVar[str] = "self_attn."
 
     num_heads: int
     num_kv_heads: int
@@ -34,6 +51,7 @@ class AttentionConfig:
     softcap: float | None = None  # scores become softcap * tanh(score / softcap)
     sinks: bool = False  # each head has a logit without a value beside the keys' logits
     scale: float | None = None  # scale of scores; None: head_dim ** -0.5
+    gated: bool = False  # a head's output is multiplied by the sigmoid of a gate, made as queries
 
     @property
     def query_size(self) -> int:
@@ -51,19 +69,113 @@ class AttentionConfig:
         scale = self.head_dim**-0.5 if self.scale is None else self.scale
         return AttentionVariant(scale, self.window, self.softcap)
 
+    def num_weights(self, hidden: int) -> int:
+        return hidden * ((2 + self.gated) * self.query_size + 2 * self.kv_size)
+
+    def matrices(self, prefix: str, hidden: int) -> Iterator[LinearConfig]:
+        yield self.qkv(prefix, hidden)
+        yield self.output(prefix, hidden)
+
     def qkv(self, prefix: str, hidden: int) -> LinearConfig:
-        """Return the joined projection to queries, keys and values."""
-        sizes = {"q_proj": self.query_size, "k_proj": self.kv_size, "v_proj": self.kv_size}
-        return side_by_side(prefix, sizes, hidden, bias=self.qkv_bias)
+        """Return the joined projection to queries, keys and values.
+
+        Where it is gated, the rows of each head's gate follow those of its query; then its products
+        are whole.
+        """
+        queries = self.query_size * (1 + self.gated)
+        sizes = {"q_proj": queries, "k_proj": self.kv_size, "v_proj": self.kv_size}
+        return side_by_side(prefix, sizes, hidden, bias=self.qkv_bias, in_parts=not self.gated)
 
     def output(self, prefix: str, hidden: int, *, in_parts: bool = True) -> LinearConfig:
         """Return the output projection; `in_parts`: as in `LinearConfig`."""
         rows = ((f"{prefix}o_proj", hidden),)
         return LinearConfig(rows, self.query_size, self.output_bias, "columns", in_parts)
 
-    def build_sinks(self, prefix: str, new: Allocator) -> Sinks | None:
-        """Build the sinks; None without sinks."""
-        return Sinks(f"{prefix}sinks", new.empty(self.num_heads)) if self.sinks else None
+    def build(
+        self, prefix: str, hidden: int, norm: RmsNormConfig, new: Allocator, *, in_parts: bool
+    ) -> Attention:
+        def head_norm(name: str) -> RmsNorm | None:
+            return norm.build(prefix + name, self.head_dim, new) if self.qk_norm else None
+
+        return Attention(
+            config=self,
+            qkv=new.linear(self.qkv(prefix, hidden)),
+            q_norm=head_norm("q_norm"),
+            k_norm=head_norm("k_norm"),
+            sinks=Sinks(f"{prefix}sinks", new.empty(self.num_heads)) if self.sinks else None,
+            output=new.linear(self.output(prefix, hidden, in_parts=in_parts)),
+            variant=self.variant,
+            eps=norm.eps,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Attention(Mixer):
+    """Attention with its tensors. H hidden, D head dim, Hq and Hkv heads."""
+
+    config: AttentionConfig
+    qkv: Linear  # ((Hq + 2 Hkv) D, H); with gates (2 Hq + 2 Hkv) D rows
+    q_norm: RmsNorm | None  # (D,)
+    k_norm: RmsNorm | None  # (D,)
+    sinks: Sinks | None
+    output: Linear  # (H, Hq D)
+    variant: AttentionVariant
+    eps: float
+
+    @property
+    def takes_fp8(self) -> Scaling | None:
+        return self.qkv.takes_fp8
+
+    def enter(
+        self, ops: Ops, x: Tensor | Fp8Rows, layout: BatchLayout, memory: Memory, dtype: torch.dtype
+    ) -> Entered:
+        """Compute queries (T, Hq, D), and gates (T, Hq, D) if there are any; write KV."""
+        assert isinstance(memory, KvMemory)
+        qkv, gates = self.qkv.product(ops, x), Entered()
+        if self.config.gated:
+            qkv, gates = self._apart(qkv)
+        q_norm, k_norm = self.q_norm, self.k_norm
+        queries = ops.rope_write_kv(
+            qkv,
+            layout.positions,
+            memory.cos_sin,
+            None if q_norm is None else q_norm.weight,
+            None if k_norm is None else k_norm.weight,
+            self.eps,
+            memory.kv,
+            layout.slots,
+            self.config.num_heads,
+            dtype,
+        )
+        return queries, *gates
+
+    def _apart(self, product: Tensor) -> tuple[Tensor, Entered]:
+        """Return queries, keys and values of a product side by side, and the gates."""
+        count = 2 * self.config.num_heads
+        import torch  # imported here, since sizes are read without torch
+
+        heads = product.view(len(product), -1, self.config.head_dim)
+        qkv = torch.cat((heads[:, :count:2], heads[:, count:]), dim=1)
+        return qkv.flatten(1), (heads[:, 1:count:2],)
+
+    def leave(
+        self,
+        ops: Ops,
+        entered: Entered,
+        layout: BatchLayout,
+        memory: Memory,
+        outputs: Tensor | None,
+    ) -> Tensor:
+        assert isinstance(memory, KvMemory)
+        queries, *gates = entered
+        sinks = None if self.sinks is None else self.sinks.logits
+        attended = ops.paged_attention(queries, memory.kv, layout, self.variant, sinks)
+        if outputs is not None:  # the other tokens only write KV
+            attended = attended.index_select(0, outputs)
+            gates = [gate.index_select(0, outputs) for gate in gates]
+        for gate in gates:
+            attended = attended * gate.sigmoid()
+        return self.output.product(ops, attended.flatten(1))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """A layer's mixture of experts: its config as data, and its computation.
 
     x -> router -> the k best experts -> their MLPs, weighted -> +
+    x -> shared expert, if there is one, weighted by its own gate -> +
 
 The router is plain in every weight format. Knows: names in checkpoints. Does not know: config.json
 (`architectures`), or which kernels do the work (`Ops`).
@@ -10,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
+from engine.models.layers.mlp import GatedMlp, MlpConfig
 from engine.models.modules import Allocator, Experts, ExpertsConfig, Linear, LinearConfig
 from engine.models.weight_formats.plain import PLAIN
 from kernels.norms.gate import SILU, Gate
@@ -21,6 +23,54 @@ if TYPE_CHECKING:
 
     from kernels.linear.fp8_rows import Fp8Rows, Scaling
     from kernels.ops import Ops
+
+
+@dataclass(frozen=True, slots=True)
+class SharedExpertConfig:
+    """Gated MLP of `size` columns that every token uses, weighted by the sigmoid of a product."""
+
+    size: int
+    place: ClassVar[str] = "shared_expert."
+
+    def num_weights(self, hidden: int) -> int:
+        """Count the weights used per token."""
+        return hidden + 3 * hidden * self.size
+
+    def matrices(self, prefix: str, hidden: int) -> Iterator[LinearConfig]:
+        """Yield the matrices of the expert of a mixture whose names begin with `prefix`."""
+        yield self._weight(prefix, hidden)
+        yield from self._mlp.matrices(prefix + self.place, hidden)
+
+    def build(self, prefix: str, hidden: int, new: Allocator) -> SharedExpert:
+        """Build the expert of a mixture whose matrices' names begin with `prefix`."""
+        weight = PLAIN.linear(self._weight(prefix, hidden), new)
+        mlp = self._mlp.build(prefix + self.place, hidden, new, in_parts=False)
+        return SharedExpert(weight, mlp)
+
+    @property
+    def _mlp(self) -> MlpConfig:
+        return MlpConfig(self.size)
+
+    def _weight(self, prefix: str, hidden: int) -> LinearConfig:
+        rows = ((f"{prefix}shared_expert_gate", 1),)
+        return LinearConfig(rows, hidden, False, "rows", in_parts=False, plain=True)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedExpert:
+    """The shared expert's MLP, and the row (1, H) whose product weights it."""
+
+    weight: Linear
+    mlp: GatedMlp
+
+    def add_to(self, product: Tensor, ops: Ops, x: Tensor) -> Tensor:
+        """Add the output for x (T, H) to a product (T, H), or to its parts as one more part."""
+        import torch  # imported here, since sizes are read without torch
+
+        own = self.mlp.product(ops, x) * self.weight.product(ops, x).sigmoid()
+        if product.dim() == 2:
+            return product + own
+        return torch.cat((product, own.to(product.dtype)[None]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +88,12 @@ class MixtureConfig:
     router: str = "gate"  # the router's name, after `place`
     router_bias: bool = False
     packed: bool = False  # stacked experts, as in `ExpertsConfig`
+    shared: SharedExpertConfig | None = None  # an expert of every token, beside those chosen
 
     def num_weights(self, hidden: int) -> int:
         """Count the weights used per token."""
-        return hidden * (self.num_experts + 3 * self.top_k * self.size)
+        shared = 0 if self.shared is None else self.shared.num_weights(hidden)
+        return hidden * (self.num_experts + 3 * self.top_k * self.size) + shared
 
     def matrices(self, prefix: str, hidden: int) -> Iterator[LinearConfig]:
         """Yield all matrices of the mixture, each expert's matrices separately."""
@@ -52,11 +104,15 @@ class MixtureConfig:
             both = (gate, self.size), (up, self.size)
             yield LinearConfig(both, hidden, self.bias, "rows", of_expert=True)
             yield LinearConfig(((down, hidden),), self.size, self.bias, "columns", of_expert=True)
+        if self.shared is not None:
+            yield from self.shared.matrices(prefix, hidden)
 
     def build(self, prefix: str, hidden: int, new: Allocator) -> Mixture:
         """Build the mixture whose matrices' names begin with `prefix`."""
         router = PLAIN.linear(self._router(prefix, hidden), new)
-        return Mixture(self, router, new.experts(self._experts(prefix, hidden)))
+        experts = new.experts(self._experts(prefix, hidden))
+        shared = None if self.shared is None else self.shared.build(prefix, hidden, new)
+        return Mixture(self, router, experts, shared)
 
     def _router(self, prefix: str, hidden: int) -> LinearConfig:
         rows = ((prefix + self.router, self.num_experts),)
@@ -82,6 +138,7 @@ class Mixture:
     config: MixtureConfig
     router: Linear
     experts: Experts
+    shared: SharedExpert | None = None
 
     @property
     def takes_fp8(self) -> Scaling | None:
@@ -92,4 +149,6 @@ class Mixture:
         """Compute x (T, H) -> (T, H), whole or in parts."""
         logits = self.router.product(ops, x)
         routed = ops.route(logits, self.config.top_k, self.config.renormalise)
-        return self.experts.product(ops, cast("Tensor", x), routed)  # `takes_fp8` is None
+        plain = cast("Tensor", x)  # `takes_fp8` is None
+        product = self.experts.product(ops, plain, routed)
+        return product if self.shared is None else self.shared.add_to(product, ops, plain)

@@ -12,9 +12,10 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from engine.models.layers.layer import DecoderLayer, LayerConfig
+from engine.models.layers.mixer import Entered, Memory
 from engine.models.layers.mlp import GatedMlp, MlpConfig
 from engine.models.layers.norms import RmsNorm
-from engine.models.modules import Allocator, Linear
+from engine.models.modules import Allocator
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,6 +30,7 @@ class SandwichLayerConfig(LayerConfig):
 
     mlp: MlpConfig
     before_mlp: ClassVar[str] = "pre_feedforward_layernorm"
+    adds_parts: ClassVar[bool] = False
 
     def build(self, index: int, new: Allocator) -> SandwichLayer:
         plain = LayerConfig.build(self, index, new)
@@ -39,33 +41,29 @@ class SandwichLayerConfig(LayerConfig):
             mlp_norm=self.norm.build(f"{prefix}post_feedforward_layernorm", size, new),
         )
 
-    def build_products(self, prefix: str, new: Allocator) -> tuple[Linear, GatedMlp]:
-        """Build like `LayerConfig.build_products`, but whole."""
-        own, size = f"{prefix}self_attn.", self.hidden_size
-        output = self.attention.output(own, size, in_parts=False)
-        mlp = self.mlp.build(prefix + self.mlp.place, size, new, in_parts=False)
-        return new.linear(output), mlp
+    def build_mlp(self, prefix: str, new: Allocator) -> GatedMlp:
+        """Build like `LayerConfig.build_mlp`, but whole."""
+        return self.mlp.build(prefix + self.mlp.place, self.hidden_size, new, in_parts=False)
 
 
 @dataclass(frozen=True, slots=True)
 class SandwichLayer(DecoderLayer):
     """Layer of `SandwichLayerConfig` with its tensors."""
 
-    adds_parts: ClassVar[bool] = False
     attention_norm: RmsNorm
     mlp_norm: RmsNorm
 
     def finish(
         self,
         ops: Ops,
-        queries: Tensor,
+        entered: Entered,
         residual: Tensor,
         layout: BatchLayout,
-        kv: Tensor,
+        memory: Memory,
         outputs: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        projected, residual = self.project(ops, queries, residual, layout, kv, outputs)
-        attended = self.attention_norm.norm(ops, cast("Tensor", projected))  # it has no parts
-        normed, residual = self.post_norm.add(ops, attended, residual)
+        mixed, residual = self.mix(ops, entered, residual, layout, memory, outputs)
+        mixed = self.attention_norm.norm(ops, cast("Tensor", mixed))  # it has no parts
+        normed, residual = self.post_norm.add(ops, mixed, residual)
         product = self.of_all_ranks(self.mlp.product(ops, normed), residual)
         return self.mlp_norm.norm(ops, cast("Tensor", product)), residual

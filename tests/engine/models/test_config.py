@@ -14,6 +14,7 @@ import pytest
 from engine.models.architectures.registry import planned_layers, read_model_config
 from engine.models.config import ModelConfig, ModelSizes
 from engine.models.errors import BadConfig, UnsupportedModel
+from engine.models.layers.layer import attentions
 from engine.models.layers.mlp import MlpConfig
 from engine.models.layers.rope import LinearScaling, Llama3Scaling, RopeConfig, YarnScaling
 from tests.engine.conftest import MakeCheckpoint
@@ -62,11 +63,12 @@ def test_what_transformers_saves_is_read(checkpoint: MakeCheckpoint, name: str) 
     assert config.hidden_size == truth.hidden_size
     assert len(config.layers) == truth.num_hidden_layers
     attention, rope = config.layers[-1].attention, truth.rope_parameters
+    first = attentions(config.layers)[0]
     if truth.model_type == "gemma3_text":
         rope = rope[truth.layer_types[-1]]
     assert attention.num_heads == truth.num_attention_heads
-    assert config.layers[0].attention.num_kv_heads == truth.num_key_value_heads
-    assert config.layers[0].attention.head_dim == saved.truth.model.layers[0].self_attn.head_dim
+    assert first.num_kv_heads == truth.num_key_value_heads
+    assert first.head_dim == saved.truth.model.layers[-1].self_attn.head_dim
     assert config.tied == truth.tie_word_embeddings
     assert attention.rope is not None
     assert attention.rope.theta == rope["rope_theta"]

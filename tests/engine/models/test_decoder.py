@@ -24,11 +24,7 @@ CPU = torch.device("cpu")
 
 def logits_of(driven: HandDriven, rows: list[Row]) -> torch.Tensor:
     """Logits of every token of `rows`, as one step computes them."""
-    batch = driven.batch(rows)
-    every = torch.arange(len(batch.token_ids))
-    return driven.runner.decoder.logits(
-        batch.token_ids, batch.layout, driven.runner.pool.layers, every
-    )
+    return driven.logits(rows)
 
 
 def chunked(driven: HandDriven, sequence: Sequence, chunks: list[int]) -> torch.Tensor:

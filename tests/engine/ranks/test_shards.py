@@ -281,7 +281,7 @@ class TestRefusals:
 
 def with_attention(model: ModelConfig, **changed: int) -> ModelConfig:
     layers = [
-        replace(layer, attention=replace(layer.attention, **changed))  # type: ignore[arg-type]
+        replace(layer, mixer=replace(layer.attention, **changed))  # type: ignore[arg-type]
         for layer in model.layers
     ]
     return replace(model, layers=tuple(layers))

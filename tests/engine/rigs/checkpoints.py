@@ -49,7 +49,7 @@ LONG_ROPE = {
     "short_factor": [1.0, 1.1, 1.3, 2.0, 3.0, 4.0],
     "long_factor": [1.0, 1.1, 1.3, 2.0, 3.0, 4.0],
 }
-SLIDING = "sliding_attention"
+SLIDING, LINEAR = "sliding_attention", "linear_attention"
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,21 @@ class Recipe:
     norm: float = 1.0  # about which norms' weights are drawn
 
 
+HYBRID: dict[str, Any] = {
+    "num_hidden_layers": 5,
+    "layer_types": [LINEAR, LINEAR, "full_attention", LINEAR, "full_attention"],
+    "head_dim": 32,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 32,
+}
+EXPERTS: dict[str, Any] = {
+    "num_experts": 8,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 32,
+    "shared_expert_intermediate_size": 48,
+}
 RECIPES = {
     "llama": Recipe("Llama"),
     "llama-tied-mha": Recipe("Llama", {"tie_word_embeddings": True, "num_key_value_heads": 4}),
@@ -139,6 +154,14 @@ RECIPES = {
             },
         },
         config="Gemma3TextConfig",
+        norm=0.0,
+    ),
+    "qwen3-next": Recipe("Qwen3Next", {**HYBRID, **EXPERTS, "mlp_only_layers": [1]}, norm=0.0),
+    "qwen3.5": Recipe("Qwen3_5", HYBRID, config="Qwen3_5TextConfig", norm=0.0),
+    "qwen3.5-moe": Recipe(
+        "Qwen3_5Moe",
+        {**HYBRID, **EXPERTS, "linear_num_key_heads": 4, "tie_word_embeddings": True},
+        config="Qwen3_5MoeTextConfig",
         norm=0.0,
     ),
 }
@@ -220,7 +243,9 @@ def _randomise(model: Any, norm: float) -> None:
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "norm" in name:
-                parameter.normal_(norm, 0.2)
+                parameter.normal_(1.0 if "linear_attn" in name else norm, 0.2)
+            elif name.endswith(("A_log", "dt_bias")):  # a state remembers some 50 tokens
+                parameter.normal_(-1.0 if name.endswith("A_log") else -3.0, 0.3)
             elif name.endswith("bias"):
                 parameter.normal_(0.0, 0.3)
             else:

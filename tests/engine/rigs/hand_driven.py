@@ -8,8 +8,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import numpy as np
 import torch
+from torch import Tensor
 
 from engine.execution.batch import Batch, build_batch
 from engine.execution.block_tables import BlockTables
@@ -21,7 +23,7 @@ from engine.execution.runner import ModelRunner
 from engine.link.messages import SamplingParams, TokenLogprobs, pack_logit_bias
 from engine.models.architectures.registry import SERVED, ServedModels, read_model_config
 from engine.models.checkpoints.weights import load_parameters
-from engine.models.config import ModelConfig, kv_layout
+from engine.models.config import ModelConfig, kv_layout, state_layout
 from engine.models.decoder import build_decoder
 from engine.sampling.planner import Planner
 from engine.sampling.sampler import Sampler
@@ -36,9 +38,12 @@ from prefix_cache.leases.lease import Lease
 from prefix_cache.namespace import Namespace, NamespacePath
 from prefix_cache.tree.node import Node
 from storage.device_pool import DevicePool, Mover
+from storage.state_layout import FIRST_SLOT, ZERO_SLOT
+from storage.state_pool import StatePool, StepStates
 
 BLOCK_SIZE = 16
 BATCH_SLOTS = 24
+NUM_STATES = 1024
 _LEASE_IDS = count(1)
 PATH = NamespacePath.single(Namespace(bytes(16)))
 
@@ -145,6 +150,7 @@ def build_runner(
     num_positions = num_positions or config.max_positions
     decoder = build_decoder(config, parameters, ops or ops_for(device), num_positions)
     pool = DevicePool(kv_layout(config.layers, dtype_name(dtype), BLOCK_SIZE), num_blocks, device)
+    layout = state_layout(config.layers, dtype_name(dtype))
     planner = Planner(config.vocab_size, config.eos_token_ids, CountedSeeds(), BATCH_SLOTS)
     return ModelRunner(
         decoder,
@@ -154,6 +160,7 @@ def build_runner(
         torch.zeros(BATCH_SLOTS + 1, dtype=torch.int64, device=device),
         BlockTables(num_batch_slots=BATCH_SLOTS, num_blocks=num_blocks),
         sizes=split_sizes(pool.layers[0]),
+        states=None if layout is None else StatePool(layout, NUM_STATES, device),
     )
 
 
@@ -168,7 +175,8 @@ def with_graphs(
         scratch_block=pool.num_blocks - 1,
         device=pool.tensor.device,
     )
-    machine = CaptureContext(runner.decoder, pool.layers, runner.last_tokens, tables)
+    states = () if runner.states is None else runner.states.layers
+    machine = CaptureContext(runner.decoder, pool.layers, runner.last_tokens, tables, states)
     group_rows = 0 if runner.prefixes is None else runner.prefixes.rule.most_rows
     steps = CapturedSteps(machine, capture, max_tokens=max_tokens, group_rows=group_rows)
     return GraphRunner(replace(runner, tables=tables), steps)
@@ -192,6 +200,21 @@ class Blocks:
         return [index * stride % self.num_blocks for index in range(first, first + count)]
 
 
+class States:
+    """Hands out a state slot for each position of a lease at which a row ends."""
+
+    def __init__(self, num_slots: int) -> None:
+        self.slots: dict[tuple[int, int], int] = {}
+        self._num_slots = num_slots
+
+    def of(self, row: Row) -> Row:
+        """The row with the slots of its states; one at the same position is written again."""
+        before = self.slots[row.lease_id, row.start] if row.start else ZERO_SLOT
+        after = self.slots.setdefault((row.lease_id, row.end), FIRST_SLOT + len(self.slots))
+        assert after < self._num_slots
+        return msgspec.structs.replace(row, state_in=before, state_out=after)
+
+
 class HandDriven:
     """Sequences on one runner, and steps over them."""
 
@@ -200,6 +223,7 @@ class HandDriven:
         self.launcher: Runner = launcher or runner
         self.blocks = Blocks(runner.pool.num_blocks - 1)
         self.batch_slots = 0
+        self.states = None if runner.states is None else States(runner.states.num_slots)
 
     @property
     def model(self) -> ModelConfig:
@@ -216,7 +240,25 @@ class HandDriven:
     def batch(self, rows: list[Row]) -> Batch:
         """The flat form of rows."""
         self.runner.tables.update(rows)
-        return build_batch(rows, self.runner.tables, BLOCK_SIZE, self.runner.last_tokens.device)
+        device = self.runner.last_tokens.device
+        rows, has_states = self.with_states(rows), self.states is not None
+        return build_batch(rows, self.runner.tables, BLOCK_SIZE, device, has_states=has_states)
+
+    def with_states(self, rows: Iterable[Row]) -> list[Row]:
+        """The rows with their states' slots, where the model has states."""
+        return list(rows) if self.states is None else [self.states.of(row) for row in rows]
+
+    def logits(self, rows: list[Row], outputs: Tensor | None = None) -> Tensor:
+        """Logits of every token of `rows`, or of the given ones, as one step computes them."""
+        batch, runner = self.batch(rows), self.runner
+        if outputs is None:
+            outputs = torch.arange(len(batch.token_ids))
+        states = None
+        if runner.states is not None and batch.state_rows is not None:
+            states = StepStates(batch.state_rows, runner.states.layers)
+        return runner.decoder.logits(
+            batch.token_ids, batch.layout, runner.pool.layers, outputs, states
+        )
 
     def grow(self, stem: Sequence, num_blocks: int, tail: list[int], max_tokens: int) -> Sequence:
         """A new sequence that begins with the computed first `num_blocks` blocks of `stem`."""
@@ -235,7 +277,10 @@ class HandDriven:
         Returns the samples in the order of the rows.
         """
         scheduled = step_of(row_of(sequence, new) for sequence, new in work)
-        samples = self.launcher.launch(scheduled.step).collect()
+        step = msgspec.structs.replace(
+            scheduled.step, rows=tuple(self.with_states(scheduled.step.rows))
+        )
+        samples = self.launcher.launch(step).collect()
         sampling_rows = [row for row in scheduled.rows if row.samples]
         for row in scheduled.rows:
             row.sequence.num_computed = row.end

@@ -41,7 +41,7 @@ ORIGIN = BlockOrigin(
 
 def attending(**changes: Any) -> ModelConfig:
     """The model with another attention in all layers."""
-    layer = replace(LAYER, attention=replace(ATTENTION, **changes))
+    layer = replace(LAYER, mixer=replace(ATTENTION, **changes))
     return replace(MODEL, layers=(layer, layer))
 
 

@@ -59,7 +59,7 @@ def test_every_field_of_a_group_of_layers_counts(name: str) -> None:
     assert replace(ORIGIN, kv=kv).fingerprint() != ORIGIN.fingerprint()
 
 
-@pytest.mark.parametrize("part", ["attention", "mlp", "norm"])
+@pytest.mark.parametrize("part", ["mixer", "mlp", "norm"])
 def test_every_field_of_the_last_layer_counts(part: str) -> None:
     before = getattr(LAYER, part)
     for name in (field.name for field in fields(before)):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from engine.config import EngineConfig
 from engine.models.architectures.registry import planned_layers, read_model_config
-from engine.models.decoder import unlike_layers
+from engine.models.decoder import LayerPlace, unlike_layers
 from engine.models.errors import UnsupportedModel
 from engine.models.layers.sandwich import SandwichLayer
 from engine.startup.kernel_warm_up import compute_each_once
@@ -69,7 +69,8 @@ def test_each_thing_that_is_odd_about_it_shows(
     parameters = decoder.parameters
     first, *others = parameters.layers
     if part == "rope":
-        decoder = replace(decoder, cos_sin=(decoder.cos_sin[1], *decoder.cos_sin[1:]))
+        table = decoder.places[1].cos_sin
+        decoder = replace(decoder, places={**decoder.places, 0: LayerPlace(0, table)})
     else:
         changed: dict[str, Any] = {"mlp": others[1].mlp}
         if part == "norm":
@@ -99,7 +100,7 @@ def test_a_model_whose_kv_differs_between_layers_is_refused(
         def read(self, path: Path) -> Any:
             model = SERVED.architectures["OddForCausalLM"].read(path)
             last = model.layers[-1]
-            wider = replace(last, attention=replace(last.attention, head_dim=32))
+            wider = replace(last, mixer=replace(last.attention, head_dim=32))
             return replace(model, layers=(*model.layers[:-1], wider))
 
         def sizes(self, path: Path) -> Any:

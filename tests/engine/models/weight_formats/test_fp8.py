@@ -21,6 +21,7 @@ from engine.config import EngineConfig
 from engine.models.architectures.registry import read_model_config
 from engine.models.checkpoints.weights import load_parameters
 from engine.models.errors import BadConfig, CheckpointError, ModelError, UnsupportedModel
+from engine.models.layers.attention import Attention
 from engine.models.modules import Allocator, LinearConfig, WeightFormat
 from engine.models.parameters import dummy_parameters
 from engine.models.weight_formats.fp8 import Fp8Format, Fp8Linear
@@ -187,8 +188,9 @@ def expect_greedy(checkpoint: Checkpoint) -> None:
 def test_matrices_are_kept_as_they_are(quantised: Checkpoint) -> None:
     parameters = build_runner(quantised.model_dir).decoder.parameters
     layer = parameters.layers[0]
-    assert isinstance(layer.qkv, Fp8Linear)
-    assert layer.qkv.weight.values.dtype == E4M3
+    assert isinstance(layer.mixer, Attention)
+    assert isinstance(layer.mixer.qkv, Fp8Linear)
+    assert layer.mixer.qkv.weight.values.dtype == E4M3
     assert parameters.head.dtype == torch.float32
     numbers = sum(one.numel() for one in parameters.tensors() if one.dtype == E4M3)
     assert parameters.num_bytes - numbers < 1.2 * 4 * (2 * parameters.head.numel())

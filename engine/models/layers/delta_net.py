@@ -1,0 +1,207 @@
+"""A layer's Gated DeltaNet (arXiv 2412.06464): its config as data, and its computation.
+
+    x -> queries, keys, values, z -> convolution of the first three -> gated delta rule
+      -> norm of each head, times silu(z) -> output
+
+The state of a layer is the last inputs of the convolution, and for each value head a matrix.
+
+The projections to a head's decay and to its learning rate, the convolution, and the vectors are
+plain in every weight format. Torch is imported for types alone, as in `modules`. Knows: names in
+checkpoints. Does not know: config.json, or which kernels do the work (`Ops`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from engine.models.layers.mixer import Entered, Memory, Mixer, RecurrentConfig, StateMemory
+from engine.models.layers.norms import RmsNormConfig
+from engine.models.layers.vectors import Conv, Vector, build_conv, build_vector
+from engine.models.modules import Allocator, Linear, LinearConfig
+from engine.models.weight_formats.plain import PLAIN
+from kernels.limits import check_conv, check_state
+from storage.state_layout import StateShape
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from kernels.attention.batch_layout import BatchLayout
+    from kernels.linear.fp8_rows import Fp8Rows, Scaling
+    from kernels.ops import Ops
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaNetConfig(RecurrentConfig):
+    """Config of a Gated DeltaNet. Each key head serves as many value heads as the others.
+
+    `joined`: the checkpoint has one projection, by key head: its query, its key, the values of its
+    value heads, their z (Qwen3-Next); else all queries, keys and values, and all z.
+    """
+
+    place: ClassVar[str] = "linear_attn."
+
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    conv_width: int
+    joined: bool = False
+
+    @property
+    def key_size(self) -> int:
+        """Width of all keys together, the same as of all queries."""
+        return self.key_heads * self.key_dim
+
+    @property
+    def value_size(self) -> int:
+        """Width of all values together."""
+        return self.value_heads * self.value_dim
+
+    @property
+    def channels(self) -> int:
+        """Channels of the convolution: queries, keys, values."""
+        return 2 * self.key_size + self.value_size
+
+    @property
+    def state(self) -> StateShape:
+        return StateShape(
+            self.channels, self.conv_width - 1, self.value_heads, self.key_dim, self.value_dim
+        )
+
+    def check(self) -> None:
+        check_conv(self.conv_width)
+        check_state(
+            heads=self.value_heads,
+            groups=self.key_heads,
+            columns=self.value_dim,
+            products=self.key_dim,
+        )
+
+    def num_weights(self, hidden: int) -> int:
+        return sum(one.size_out * one.size_in for one in self.matrices("", hidden))
+
+    def matrices(self, prefix: str, hidden: int) -> Iterator[LinearConfig]:
+        yield self._mixed(prefix, hidden)
+        yield self._gates(prefix, hidden)
+        yield self._output(prefix, hidden, in_parts=True)
+
+    def _mixed(self, prefix: str, hidden: int) -> LinearConfig:
+        rows: tuple[tuple[str, int], ...]
+        if self.joined:
+            rows = ((f"{prefix}in_proj_qkvz", self.channels + self.value_size),)
+        else:
+            rows = (
+                (f"{prefix}in_proj_qkv", self.channels),
+                (f"{prefix}in_proj_z", self.value_size),
+            )
+        return LinearConfig(rows, hidden, bias=False, shards="rows", in_parts=False)
+
+    def _gates(self, prefix: str, hidden: int) -> LinearConfig:
+        heads = self.value_heads
+        rows: tuple[tuple[str, int], ...]
+        if self.joined:
+            rows = ((f"{prefix}in_proj_ba", 2 * heads),)
+        else:
+            rows = (f"{prefix}in_proj_b", heads), (f"{prefix}in_proj_a", heads)
+        return LinearConfig(rows, hidden, bias=False, shards="rows", in_parts=False, plain=True)
+
+    def _output(self, prefix: str, hidden: int, *, in_parts: bool) -> LinearConfig:
+        rows = ((f"{prefix}out_proj", hidden),)
+        return LinearConfig(rows, self.value_size, False, "columns", in_parts)
+
+    def build(
+        self, prefix: str, hidden: int, norm: RmsNormConfig, new: Allocator, *, in_parts: bool
+    ) -> DeltaNet:
+        heads = self.value_heads
+        return DeltaNet(
+            config=self,
+            mixed=new.linear(self._mixed(prefix, hidden)),
+            gates=PLAIN.linear(self._gates(prefix, hidden), new),
+            conv=build_conv(f"{prefix}conv1d", self.channels, self.conv_width, new, bias=False),
+            a_log=build_vector(f"{prefix}A_log", heads, new, low=0.0, high=2.0),
+            dt_bias=build_vector(f"{prefix}dt_bias", heads, new, low=-4.0, high=0.0),
+            norm=build_vector(f"{prefix}norm.weight", self.value_dim, new, wide=False),
+            output=new.linear(self._output(prefix, hidden, in_parts=in_parts)),
+            eps=norm.eps,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaNet(Mixer):
+    """A Gated DeltaNet with its tensors. H hidden, V value dim, Hv value heads."""
+
+    config: DeltaNetConfig
+    mixed: Linear  # queries, keys, values, z
+    gates: Linear  # (2 Hv, H): learning rates and decays
+    conv: Conv
+    a_log: Vector  # (Hv,)
+    dt_bias: Vector  # (Hv,)
+    norm: Vector  # (V,)
+    output: Linear  # (H, Hv V)
+    eps: float
+
+    @property
+    def takes_fp8(self) -> Scaling | None:
+        """None, since the plain projection reads the input as well."""
+        return None
+
+    def enter(
+        self,
+        ops: Ops,
+        x: Tensor | Fp8Rows,
+        layout: BatchLayout,  # noqa: ARG002
+        memory: Memory,
+        dtype: torch.dtype,  # noqa: ARG002
+    ) -> Entered:
+        """Compute the gated delta rule and z, both (T, Hv V); write states."""
+        assert isinstance(memory, StateMemory)
+        state, rows = memory
+        mixed, gates = self.mixed.product(ops, x), self.gates.product(ops, x)
+        apart = _apart_by_head if self.config.joined else _apart
+        qkv, z, b, a = apart(self.config, mixed, gates)
+        qkv = ops.causal_conv(qkv, self.conv.weight, self.conv.bias, state.conv, rows)
+        vectors = self.a_log.values, self.dt_bias.values
+        return ops.gated_delta(qkv, a, b, *vectors, state.recurrence, rows), z
+
+    def leave(
+        self,
+        ops: Ops,
+        entered: Entered,
+        layout: BatchLayout,  # noqa: ARG002
+        memory: Memory,  # noqa: ARG002
+        outputs: Tensor | None,
+    ) -> Tensor:
+        values, z = entered
+        if outputs is not None:  # the other tokens only change the state
+            values, z = values.index_select(0, outputs), z.index_select(0, outputs)
+        group = self.config.value_dim
+        normed = ops.gated_norm(values, z, self.norm.values, self.eps, group, False)
+        return self.output.product(ops, normed)
+
+
+def _apart(
+    config: DeltaNetConfig, mixed: Tensor, gates: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return queries with keys and values, z, learning rates, decays: views of the products."""
+    channels, heads = config.channels, config.value_heads
+    return mixed[:, :channels], mixed[:, channels:], gates[:, :heads], gates[:, heads:]
+
+
+def _apart_by_head(
+    config: DeltaNetConfig, mixed: Tensor, gates: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return like `_apart` what the products have by key head, copied."""
+    heads, per_key = config.key_heads, config.value_heads // config.key_heads
+    values = per_key * config.value_dim
+    sizes = [config.key_dim, config.key_dim, values, values]
+    by_head = mixed.view(len(mixed), heads, -1)
+    queries, keys, value, z = by_head.split(sizes, dim=2)  # type: ignore[no-untyped-call]
+    qkv = mixed.new_empty((len(mixed), config.channels))
+    widths = [config.key_size, config.key_size, config.value_size]
+    for part, source in zip(qkv.split(widths, dim=1), (queries, keys, value), strict=True):  # type: ignore[no-untyped-call]
+        part.view(len(mixed), heads, -1).copy_(source)
+    b, a = gates.view(len(gates), heads, 2, per_key).unbind(2)
+    return qkv, z.flatten(1), b.flatten(1), a.flatten(1)

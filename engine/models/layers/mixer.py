@@ -1,0 +1,117 @@
+"""The part of a layer that reads other tokens: attention, or a recurrence.
+
+    attention     keys and values of every token, in blocks, of which each token reads all before it
+    recurrence    a state of one size, which each token changes in its turn
+
+A mixer computes in two halves. `enter` takes all tokens of a step, and writes what later steps
+read. `leave` makes the layer's output of them, and in the last layer only for the tokens that are
+asked for.
+
+Torch is imported for types alone, as in `modules`. Knows: what a layer asks of both kinds. Does not
+know: either (`attention`, `delta_net`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from engine.models.layers.norms import RmsNormConfig
+from engine.models.modules import Allocator, LinearConfig
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from kernels.attention.batch_layout import BatchLayout
+    from kernels.linear.fp8_rows import Fp8Rows, Scaling
+    from kernels.ops import Ops
+    from kernels.recurrence.state_rows import StateRows
+    from storage.state_layout import StateShape
+    from storage.state_pool import LayerState
+
+
+class KvMemory(NamedTuple):
+    """Memory of an attention layer: its KV in the pool, and its table of cosines and sines."""
+
+    kv: Tensor  # (blocks, 2, kv heads, block size, head dim)
+    cos_sin: Tensor  # (positions, rotated) float32
+
+
+class StateMemory(NamedTuple):
+    """Memory of a recurrent layer: its states in the pool, and which of them the rows use."""
+
+    state: LayerState
+    rows: StateRows
+
+
+Memory = KvMemory | StateMemory
+Entered = tuple["Tensor", ...]  # by token, from one half of a mixer to the other
+
+
+class Mixer(ABC):
+    """A mixer with its tensors. A frozen dataclass, so that its modules are found (`walk`)."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def takes_fp8(self) -> Scaling | None:
+        """Quantisation of its input, as in `Linear.takes_fp8`."""
+
+    @abstractmethod
+    def enter(
+        self, ops: Ops, x: Tensor | Fp8Rows, layout: BatchLayout, memory: Memory, dtype: torch.dtype
+    ) -> Entered:
+        """Compute the first half for x (T, H), and write KV or states; `dtype`: the model's."""
+
+    @abstractmethod
+    def leave(
+        self,
+        ops: Ops,
+        entered: Entered,
+        layout: BatchLayout,
+        memory: Memory,
+        outputs: Tensor | None,
+    ) -> Tensor:
+        """Compute the output (T, H), whole or in parts; with `outputs` (S,), of these tokens."""
+
+
+class MixerConfig(ABC):
+    """Config of a mixer, without tensors. A frozen dataclass: layers are compared by it."""
+
+    __slots__ = ()
+    place: ClassVar[str]  # prefix of its matrices' names in a layer
+
+    @abstractmethod
+    def num_weights(self, hidden: int) -> int:
+        """Count the weights used per token, without norms and biases."""
+
+    @abstractmethod
+    def matrices(self, prefix: str, hidden: int) -> Iterator[LinearConfig]:
+        """Yield all matrices, whose names begin with `prefix`."""
+
+    @abstractmethod
+    def build(
+        self, prefix: str, hidden: int, norm: RmsNormConfig, new: Allocator, *, in_parts: bool
+    ) -> Mixer:
+        """Build the mixer; `in_parts`: what reads its output adds its parts.
+
+        `norm`: of the layer, and of its heads.
+        """
+
+
+class RecurrentConfig(MixerConfig):
+    """Config of a mixer with a state in place of keys and values."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def state(self) -> StateShape:
+        """Shape of the state of one layer."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise UnsupportedShape for sizes that the kernels do not support."""

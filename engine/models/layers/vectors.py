@@ -1,0 +1,78 @@
+"""Small tensors of a layer that no weight format packs: biases of heads, kernels of a convolution.
+
+Torch is imported for types alone, as in `modules`. Knows: names in checkpoints. Does not know: what
+is computed with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine.models.modules import Allocator, CheckpointTensor, Module
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Vector(Module):
+    """Numbers of heads or channels, (N,), in the dtype that `build_vector` chose.
+
+    Dummy ones are drawn evenly from `low` up to `high`.
+    """
+
+    name: str
+    values: Tensor
+    low: float
+    high: float
+
+    def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
+        """Yield the numbers."""
+        yield CheckpointTensor(self.name, self.values)
+
+    def fill(self, generator: torch.Generator) -> None:
+        self.values.uniform_(self.low, self.high, generator=generator)
+
+
+def build_vector(
+    name: str, size: int, new: Allocator, *, low: float = 1.0, high: float = 1.0, wide: bool = True
+) -> Vector:
+    """Build a vector in float32 if it is `wide`, else in the model's dtype."""
+    import torch  # imported here, since sizes are read without torch
+
+    values = new.empty(size, dtype=torch.float32 if wide else None)
+    return Vector(name, values, low, high)
+
+
+@dataclass(frozen=True, slots=True)
+class Conv(Module):
+    """A causal convolution of each channel by itself: `weight` (C, W), `bias` (C,) or None."""
+
+    name: str
+    weight: Tensor
+    bias: Tensor | None
+
+    def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
+        """Yield the kernels, which checkpoints have as (C, 1, W), and biases."""
+        channels, width = self.weight.shape
+        stored = channels, 1, width
+        yield CheckpointTensor(f"{self.name}.weight", self.weight, None, _squeezed, stored)
+        if self.bias is not None:
+            yield CheckpointTensor(f"{self.name}.bias", self.bias)
+
+    def fill(self, generator: torch.Generator) -> None:
+        self.weight.normal_(0.0, self.weight.shape[1] ** -0.5, generator=generator)
+        if self.bias is not None:
+            self.bias.zero_()
+
+
+def build_conv(name: str, channels: int, width: int, new: Allocator, *, bias: bool) -> Conv:
+    """Build a convolution in the model's dtype."""
+    return Conv(name, new.empty(channels, width), new.empty(channels) if bias else None)
+
+
+def _squeezed(weight: Tensor) -> Tensor:
+    return weight.squeeze(1)
