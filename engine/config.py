@@ -46,6 +46,8 @@ class CacheSettings(msgspec.Struct, frozen=True, kw_only=True):
     # GiB of the host tier; None: a quarter of the free host memory, at most 0.25 (cpu), 64 (cuda).
     host_cache_gib: float | None = None
     host_cache_tokens: int | None = None  # tokens of the host tier, instead of host_cache_gib
+    # Bytes for cached states of recurrent layers on the device, for each byte of KV there.
+    state_cache_ratio: float = 0.25
     disk_cache_dir: str | None = None  # None: no disk tier
     disk_cache_gib: float = 1.0  # 0: no disk tier
     disk_encryption: bool = False  # encrypts the disk tier with one data key for each flow

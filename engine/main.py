@@ -76,7 +76,7 @@ def main(arguments: list[str]) -> int:
 class _Loaded(NamedTuple):
     model: OpenedModel
     link: SocketLink
-    exchange: ExchangeThreads | None  # None: several ranks exchange no blocks
+    exchange: ExchangeThreads | None  # None: several ranks, and recurrent layers, exchange none
     ahead: HostAhead | None
     team: Team | None  # None: a single rank
     share: Fraction  # this rank's share of every tier below the device
@@ -108,7 +108,8 @@ def _opened(config: EngineConfig, opened: ExitStack) -> _Loaded:
     opened.callback(model.part.close)
     opened.enter_context(closing(model.grammars))
     link = opened.enter_context(closing(SocketLink(config.process.socket, codec=Codec(), key=key)))
-    exchange = None if team is not None else _open_exchange(config, model, key, opened)
+    fetches = team is None and not model.num_states
+    exchange = _open_exchange(config, model, key, opened) if fetches else None
     if exchange is not None:
         link.wake_by(exchange.waker)
     return _Loaded(model, link, exchange, ahead, team, metadata.share)

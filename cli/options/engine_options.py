@@ -41,6 +41,11 @@ ENGINE_FLAGS = {
         min=0.0,
     ),
     "host_cache_tokens": engine_flag("The size of the host tier in tokens.", min=0),
+    "state_cache_ratio": engine_flag(
+        "With recurrent layers: bytes on the device for cached states, per byte of KV.",
+        min=0.0,
+        max=64.0,
+    ),
     "disk_cache_dir": engine_flag(
         "Directory of this engine for blocks on disk, which survive a restart. "
         "[dim]\\[default: DATA_DIR/blocks][/dim]",

@@ -73,7 +73,7 @@ def opened_rank(start: Start, opened: ExitStack) -> RankParts:
     ahead = opened.enter_context(host_ahead(config, block_bytes, device, share=share))
     part = open_part(config, metadata, groups)
     opened.callback(part.close)
-    num_blocks, fingerprint = part.num_blocks, part.fingerprint
+    num_blocks, fingerprint = part.sizes.num_blocks, part.fingerprint
     tiers = open_tiers(config, part.pool, num_blocks, fingerprint, ahead, groups, share)
     opened.enter_context(closing(tiers))
     return RankParts(part.runner, tiers.lower.mover, tiers.disk)

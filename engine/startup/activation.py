@@ -20,8 +20,11 @@ from engine.models.decoder import Decoder
 from engine.models.layers.attention import AttentionConfig
 from kernels.attention.batch_layout import BatchLayout
 from kernels.attention.tuning import decode_tuning, shared_tuning
+from kernels.recurrence.state_rows import StateRows
 from storage.device_pool import empty_blocks, layer_views
 from storage.kv_layout import KvLayout
+from storage.state_layout import FIRST_SLOT, SCRATCH_SLOT, ZERO_SLOT, StateLayout
+from storage.state_pool import LayerState, StepStates, empty_states, state_views
 
 # Copies of the sampled rows' logits, in float32, that the most demanding sampling needs at once:
 # sorted values, their ids (twice as wide), scores, probabilities, sums, noise, masks; and the
@@ -39,6 +42,7 @@ class StepBounds:
     layout: KvLayout
     graph_tokens: int  # tokens of the largest captured graph; 0: no graphs
     group_rows: int  # decodes that share a prefix; 0: no sharing
+    states: StateLayout | None = None  # None: no layer is recurrent
 
 
 def activation_bytes(decoder: Decoder, bounds: StepBounds) -> int:
@@ -46,19 +50,39 @@ def activation_bytes(decoder: Decoder, bounds: StepBounds) -> int:
     device, layout, config = decoder.parameters.embedding.device, bounds.layout, decoder.config
     sizes = bounds.batch_tokens, bounds.max_model_len, layout.block_size
     batch = largest_batch(*sizes, device)
+    states = StepStates(state_rows(batch.layout), small_states(bounds.states, device))
     num_blocks = _blocks_per_row(*sizes)
     pool = layer_views(empty_blocks(layout, num_blocks, device), layout)
     pool_dtype = pool[0].dtype
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
-    decoder.logits(batch.token_ids, batch.layout, pool, batch.outputs)
+    decoder.logits(batch.token_ids, batch.layout, pool, batch.outputs, states)
     torch.cuda.synchronize(device)
     forward = torch.cuda.max_memory_allocated(device) - before
-    del pool
+    del pool, states
     torch.cuda.empty_cache()
     rows = bounds.max_running
     partial = partial_bytes(config, pool_dtype, max_rows=rows, group_rows=bounds.group_rows)
     return forward + partial + sampling_bytes(rows, config.vocab_size)
+
+
+def small_states(layout: StateLayout | None, device: torch.device) -> tuple[LayerState, ...]:
+    """Allocate the states that nobody has: the one of zeros, and the scratch slot."""
+    if layout is None:
+        return ()
+    return state_views(empty_states(layout, FIRST_SLOT, device), layout)
+
+
+def state_rows(layout: BatchLayout) -> StateRows:
+    """Return rows that read zeros and write to the scratch slot; what they write is of no use."""
+    like = torch.zeros_like(layout.context_lens)
+    return StateRows(
+        row_starts=layout.query_starts,
+        context_lens=layout.context_lens,
+        read_slots=like + ZERO_SLOT,
+        write_slots=like + SCRATCH_SLOT,
+        num_decodes=layout.num_decodes,
+    )
 
 
 def sampling_bytes(max_rows: int, vocab_size: int) -> int:

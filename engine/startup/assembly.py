@@ -73,6 +73,7 @@ class LoadedRunner:
     constraint_of: ConstraintOf = unconstrained
     forget_grammars: ForgetGrammars = nothing_kept
     masks: MaskMaker = field(default_factory=MadeOnDemand)
+    num_states: int = 0  # state slots, with the two that nobody gets; 0: no layer is recurrent
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ def assemble(
     exchanged = Exchange(cache, times, welcome.fingerprint, rates.block_bytes, exchange, patience)
     deadline_s = limits.single_flight_deadline_s
     sequences = SequenceCache(cache, copies, rates, single_flight_deadline_s=deadline_s)
-    if drafting is None and limits.drafts:
+    if drafting is None and limits.drafts and not loaded_runner.num_states:
         waits_s = WAITS_S if limits.overlap_scheduling else 0.0
         drafting = choose_drafts(
             cache.tree, times.decodes, lambda: waits_s, most_rows=limits.step.max_running

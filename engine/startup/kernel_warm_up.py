@@ -35,7 +35,7 @@ from engine.models.weight_formats.fp8 import Fp8Linear
 from engine.models.weight_formats.int4 import Int4Linear
 from engine.models.weight_formats.plain import PlainLinear
 from engine.sampling.sampler import Sampler
-from engine.startup.activation import StepBounds, activation_bytes
+from engine.startup.activation import StepBounds, activation_bytes, small_states
 from kernels.experts.tiles import telling_tokens
 from kernels.linear import hopper_tile_configs, int4_linear, linear
 from storage.device_pool import empty_blocks, layer_views
@@ -205,6 +205,7 @@ def small_machine(decoder: Decoder, bounds: StepBounds) -> CaptureContext:
             scratch_block=0,
             device=pool.device,
         ),
+        states=small_states(bounds.states, pool.device),
     )
 
 

@@ -6,6 +6,7 @@ or the link, which get what is opened here.
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 from concurrent.futures import Future
@@ -47,9 +48,14 @@ from engine.startup.metadata import ModelMetadata, read_metadata
 from engine.startup.model_runner import open_runner, sharing_rule
 from engine.startup.origin import origin_of
 from engine.startup.pool_size import (
+    Budget,
+    PoolSizes,
+    StateSizes,
     blocks_for_tokens,
-    blocks_on_cpu,
-    blocks_on_cuda,
+    budget_on_cpu,
+    budget_on_cuda,
+    pool_sizes,
+    state_slots,
 )
 from engine.startup.timed import timed
 from engine.startup.unchanged import check_unchanged, weight_states
@@ -59,11 +65,15 @@ from kernels.launch.compiler_key import begin_key
 from storage.device_pool import DevicePool
 from storage.errors import PoolDoesNotFit
 from storage.kv_layout import KvLayout
+from storage.state_layout import StateLayout
+from storage.state_pool import StatePool
 
 SCRATCH_BLOCKS = 1  # block after the cache's blocks: padding writes to it
 # A device reads its own memory some 80 times as fast as the host's over a bus: while three quarters
 # of the weights are read, the weights' bytes divided by this can be loaded.
 WEIGHTS_PER_LATE_BYTE = 100
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +85,7 @@ class OpenedPart:
 
     runner: Runner
     pool: DevicePool
-    num_blocks: int
+    sizes: PoolSizes
     max_model_len: int
     fingerprint: bytes
     host_layers: HostLayers | None = None  # None: all weights are on the device
@@ -133,7 +143,8 @@ def open_model(
             tensor_parallel=config.ranks.tensor_parallel,
             pipeline_parallel=config.ranks.pipeline_parallel,
         ),
-        num_blocks=part.num_blocks,
+        num_blocks=part.sizes.num_blocks,
+        num_states=part.sizes.num_states,
         out_of_memory=torch.OutOfMemoryError if team is None else NeverRaised,
         constraint_of=grammars.constraint_of,
         forget_grammars=grammars.forget,
@@ -165,20 +176,24 @@ def open_part(
     sampler = _sampler(config, metadata.model, decoder)
     if compiler_key is not None:
         _make_kernels_ready(config, decoder, sampler, metadata, compiler_key)
-    num_blocks = _num_blocks(config, decoder, metadata)
+    sizes = _pool_sizes(config, decoder, metadata)
     if groups is not None:
-        num_blocks = groups.least(num_blocks)
+        sizes = replace(sizes, num_blocks=groups.least(sizes.num_blocks))
+    num_blocks = sizes.num_blocks
     pool = _pool(metadata.layout, num_blocks + SCRATCH_BLOCKS, device, _late_bytes(decoder, groups))
     decoder = replace(decoder, late=pool.late)
     max_model_len = min(metadata.model_len, num_blocks * config.cache.block_size)
     sharing = sharing_rule(config, metadata.part, metadata.layout, device)
-    runner = open_runner(config, decoder, sampler, pool, sharing, max_model_len=max_model_len)
+    states = _state_pool(metadata.states, sizes.num_states, device)
+    runner = open_runner(
+        config, decoder, sampler, pool, sharing, max_model_len=max_model_len, states=states
+    )
     origin = origin_of(config, metadata, groups)
     check_unchanged(config, weights_before)
     return OpenedPart(
         runner if decoder.has_logits else EarlierStageRunner(runner, device),
         pool,
-        num_blocks,
+        sizes,
         max_model_len,
         origin.fingerprint(),
         host_layers,
@@ -226,6 +241,7 @@ def _bounds(config: EngineConfig, metadata: ModelMetadata) -> StepBounds:
         layout=metadata.layout,
         graph_tokens=config.steps.graph_tokens,
         group_rows=0 if sharing is None else sharing.most_rows,
+        states=metadata.states,
     )
 
 
@@ -238,21 +254,49 @@ def _pool(
         raise PoolTooSmall(str(error)) from error
 
 
-def _num_blocks(config: EngineConfig, decoder: Decoder, metadata: ModelMetadata) -> int:
-    device, layout = metadata.device, metadata.layout
-    if config.cache.cache_tokens is not None:
-        num_blocks = blocks_for_tokens(config.cache.cache_tokens, config.cache.block_size)
-        if device.type == "cpu":
-            warn_of_little_room(num_blocks * layout.block_bytes)
-        return num_blocks
+def _state_pool(
+    layout: StateLayout | None, num_slots: int, device: torch.device
+) -> StatePool | None:
+    if layout is None:
+        return None
+    try:
+        states = StatePool(layout, num_slots, device)
+    except PoolDoesNotFit as error:
+        raise PoolTooSmall(str(error)) from error
+    _log.info("%d states of %.1f MiB", num_slots, layout.state_bytes / 2**20)
+    return states
+
+
+def _pool_sizes(config: EngineConfig, decoder: Decoder, metadata: ModelMetadata) -> PoolSizes:
+    block_bytes, states = metadata.layout.block_bytes, _state_sizes(config, metadata)
+    if config.cache.cache_tokens is None:
+        return pool_sizes(_budget(config, decoder, metadata), block_bytes, states)
+    num_blocks = blocks_for_tokens(config.cache.cache_tokens, config.cache.block_size)
+    kv_bytes = num_blocks * block_bytes
+    if metadata.device.type == "cpu":
+        warn_of_little_room(kv_bytes)
+    if states is None:
+        return PoolSizes(num_blocks)
+    budget = _budget(config, decoder, metadata)
+    return PoolSizes(num_blocks, state_slots(budget, kv_bytes, states))
+
+
+def _state_sizes(config: EngineConfig, metadata: ModelMetadata) -> StateSizes | None:
+    if metadata.states is None:
+        return None
+    state_bytes = metadata.states.state_bytes
+    return StateSizes(state_bytes, config.steps.max_running, config.cache.state_cache_ratio)
+
+
+def _budget(config: EngineConfig, decoder: Decoder, metadata: ModelMetadata) -> Budget:
+    device = metadata.device
     if device.type == "cpu":
-        free = int(free_bytes(device, config.process.host_memory_bytes) * metadata.share)
-        return blocks_on_cpu(free, layout.block_bytes)
-    activations = activation_bytes(decoder, _bounds(config, metadata))
-    return blocks_on_cuda(
+        return budget_on_cpu(
+            int(free_bytes(device, config.process.host_memory_bytes) * metadata.share)
+        )
+    return budget_on_cuda(
         free=free_bytes(device),
         weights=decoder.parameters.num_bytes,
-        activations=activations,
+        activations=activation_bytes(decoder, _bounds(config, metadata)),
         fraction=config.cache.memory_fraction,
-        bytes_per_block=layout.block_bytes,
     )

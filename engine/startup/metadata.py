@@ -15,7 +15,7 @@ import torch
 from engine.config import EngineConfig
 from engine.models.architectures.registry import SERVED, ServedModels, read_model_config
 from engine.models.checks import check_geometry, check_ranks
-from engine.models.config import ModelConfig, kv_layout
+from engine.models.config import ModelConfig, kv_layout, refuse_recurrent, state_layout
 from engine.models.errors import WrongSetting
 from engine.models.grid import RankGrid
 from engine.models.shards import shard_model
@@ -25,6 +25,7 @@ from engine.startup.device import check_fp8, dtype_name, resolve_device, resolve
 from kernels.launch.capability import capability
 from storage.kv_layout import FP8, KvLayout
 from storage.stage import Stage
+from storage.state_layout import StateLayout
 
 CPU_BATCH_TOKENS = 512
 CUDA_BATCH_TOKENS = 8192
@@ -41,6 +42,7 @@ class ModelMetadata:
     grid: RankGrid
     stage: Stage  # layers that this rank computes; without stages, all
     layout: KvLayout  # layout of this rank's KV
+    states: StateLayout | None  # None: no layer is recurrent
     share: Fraction  # this rank's share of a block's bytes on all ranks
     model_len: int  # tokens of the longest sequence
     batch_tokens: int  # tokens of the largest step; stages have several steps under way
@@ -54,6 +56,8 @@ def read_metadata(
     model = read_model_config(Path(config.model.model_dir), served, config.model.quantization)
     check_geometry(model, config.cache.block_size)
     check_ranks(model, config.cache.block_size, grid)
+    if config.model.cpu_offload_gb:
+        refuse_recurrent(model.layers, f"cpu_offload_gb {config.model.cpu_offload_gb:g}")
     device = resolve_device(config.process.device, rank, grid.num_ranks)
     dtype = resolve_dtype(config.model.dtype, device, model.dtype)
     kv_dtype = FP8 if config.cache.kv_dtype == "fp8" else dtype_name(dtype)
@@ -73,6 +77,7 @@ def read_metadata(
         grid=grid,
         stage=stage,
         layout=layout.slice_of(grid.part_of(rank), grid.tensor),
+        states=state_layout(model.layers, dtype_name(dtype)),
         share=Fraction(layout.block_bytes, whole.block_bytes) / grid.tensor,
         model_len=model_len,
         batch_tokens=config.steps.max_batch_tokens or usual // grid.stages,

@@ -26,6 +26,7 @@ from kernels.attention.split_sizes import split_sizes
 from kernels.attention.tuning import LEAST_SHARED_TOKENS, rows_together
 from storage.device_pool import DevicePool, Mover
 from storage.kv_layout import KvLayout
+from storage.state_pool import StatePool
 
 
 def sharing_rule(
@@ -50,8 +51,12 @@ def open_runner(
     sharing: SharingRule | None,
     *,
     max_model_len: int,
+    states: StatePool | None = None,
 ) -> Runner:
-    """Open a runner of `decoder` on `pool`, for sequences of at most `max_model_len` tokens."""
+    """Open a runner of `decoder` on `pool`, for sequences of at most `max_model_len` tokens.
+
+    `states`: of the recurrent layers; None: there are none.
+    """
     num_blocks = -(-max_model_len // config.cache.block_size)
     runner = ModelRunner(
         decoder,
@@ -62,6 +67,7 @@ def open_runner(
         BlockTables(num_batch_slots=config.steps.max_running, num_blocks=num_blocks),
         None if sharing is None else SharedPrefixes(sharing),
         split_sizes(pool.layers[0]) if pool.tensor.is_cuda else None,
+        states,
     )
     return _with_graphs(config, runner)
 
@@ -81,7 +87,9 @@ def _with_graphs(config: EngineConfig, runner: ModelRunner) -> Runner:
         scratch_block=runner.pool.num_blocks - 1,
         device=device,
     )
-    machine = CaptureContext(runner.decoder, runner.pool.layers, runner.last_tokens, tables)
+    states = () if runner.states is None else runner.states.layers
+    kv, last_tokens = runner.pool.layers, runner.last_tokens
+    machine = CaptureContext(runner.decoder, kv, last_tokens, tables, states)
     group_rows = 0 if runner.prefixes is None else runner.prefixes.rule.most_rows
     with timed("captured graphs"), cuda_capture() as capture:
         steps = CapturedSteps(

@@ -5,10 +5,12 @@ Knows: bytes. Does not know: how they were measured (`activation`), or what a po
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fractions import Fraction
 
 from engine.config import EngineConfig
 from engine.models.errors import PoolTooSmall
+from storage.state_layout import FIRST_SLOT
 
 ALL = Fraction(1)
 CPU_SHARE = 0.25  # part of free memory: other programs and mapped weights need memory too
@@ -21,6 +23,8 @@ AHEAD_TOKENS = 16_384  # and blocks of at most so many tokens, which two large s
 # libraries, captured graphs. No weights: they pass through memory that can be reclaimed,
 # except those that stay in host memory, which are counted apart.
 OPENING_BYTES = 2 * 1024**3
+SEQUENCE_SLOTS = 3  # states of a running sequence: read, written, kept
+RUNNING_PART = 0.5  # most of the device tier that running sequences' states take
 CPU_HOST_BYTES = 256 * 1024**2  # on a CPU the device's pool lies in the same memory
 
 
@@ -29,25 +33,78 @@ def blocks_for_tokens(cache_tokens: int, block_size: int) -> int:
     return _at_least_one(cache_tokens // block_size, f"cache_tokens {cache_tokens}")
 
 
-def blocks_on_cuda(
-    *, free: int, weights: int, activations: int, fraction: float, bytes_per_block: int
-) -> int:
-    """Count the blocks that fit if the engine takes `fraction` of the initially free memory.
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Bytes for the device tier. `given`: what they were counted from, for the error."""
+
+    num_bytes: int
+    given: str
+
+
+def budget_on_cuda(*, free: int, weights: int, activations: int, fraction: float) -> Budget:
+    """Return the rest if the engine takes `fraction` of the initially free memory.
 
     In bytes: what is `free` now, what `weights` took, what the largest step needs on top.
     """
-    budget = int((free + weights) * fraction) - weights - activations
-    given = (
+    return Budget(
+        int((free + weights) * fraction) - weights - activations,
         f"{free} bytes free beside {weights} of weights, {activations} of them for a step "
-        "(cpu_offload_gb keeps weights in host memory)"
+        "(cpu_offload_gb keeps weights in host memory)",
     )
-    return _at_least_one(budget // bytes_per_block, given)
 
 
-def blocks_on_cpu(free: int, bytes_per_block: int) -> int:
-    """Count the blocks in a modest share of the free memory, at most 4 GiB."""
-    budget = min(int(free * CPU_SHARE), CPU_LIMIT)
-    return _at_least_one(budget // bytes_per_block, f"{free} bytes of free memory")
+def budget_on_cpu(free: int) -> Budget:
+    """Return a modest share of the free memory, at most 4 GiB."""
+    return Budget(min(int(free * CPU_SHARE), CPU_LIMIT), f"{free} bytes of free memory")
+
+
+@dataclass(frozen=True, slots=True)
+class StateSizes:
+    """Sizes that decide how many states there are. `cache_ratio`: as `state_cache_ratio`."""
+
+    state_bytes: int
+    max_running: int
+    cache_ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSizes:
+    """Numbers of blocks, and of state slots with those that nobody gets; 0: no recurrent layer."""
+
+    num_blocks: int
+    num_states: int = 0
+
+
+def pool_sizes(budget: Budget, bytes_per_block: int, states: StateSizes | None) -> PoolSizes:
+    """Divide a budget between blocks and states; raises PoolTooSmall where not one block fits.
+
+    States of running sequences come first, but take no more than RUNNING_PART. The rest is divided
+    between KV and cached states by their ratio.
+    """
+    if states is None:
+        blocks = budget.num_bytes // bytes_per_block
+        return PoolSizes(_at_least_one(blocks, budget.given))
+    fixed = _fixed_states(states, budget)
+    rest = budget.num_bytes - fixed * states.state_bytes
+    num_blocks = int(rest / (1 + states.cache_ratio)) // bytes_per_block
+    given = f"{budget.given}, {fixed} states of {states.state_bytes} bytes first"
+    _at_least_one(num_blocks, given)
+    cached = (rest - num_blocks * bytes_per_block) // states.state_bytes
+    return PoolSizes(num_blocks, fixed + cached)
+
+
+def state_slots(budget: Budget, kv_bytes: int, states: StateSizes | None) -> int:
+    """Count the state slots beside so many bytes of KV, which the operator chose."""
+    if states is None:
+        return 0
+    return _fixed_states(states, budget) + int(kv_bytes * states.cache_ratio) // states.state_bytes
+
+
+def _fixed_states(states: StateSizes, budget: Budget) -> int:
+    """Count the slots of running sequences, at least of one, and those that nobody gets."""
+    most = int(budget.num_bytes * RUNNING_PART) // states.state_bytes
+    running = min(states.max_running * SEQUENCE_SLOTS, most)
+    return FIRST_SLOT + max(running, SEQUENCE_SLOTS)
 
 
 def host_blocks(

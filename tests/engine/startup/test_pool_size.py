@@ -13,10 +13,11 @@ from engine.startup.pool_size import (
     OPENING_BYTES,
     blocks_ahead,
     blocks_for_tokens,
-    blocks_on_cpu,
-    blocks_on_cuda,
+    budget_on_cpu,
+    budget_on_cuda,
     host_blocks,
     host_free_beside_weights,
+    pool_sizes,
 )
 
 GIB = 1024**3
@@ -35,9 +36,12 @@ def test_less_than_a_block_is_too_small(tokens: int) -> None:
 
 
 def on_cuda(free: int, weights: int, activations: int) -> int:
-    return blocks_on_cuda(
-        free=free, weights=weights, activations=activations, fraction=0.9, bytes_per_block=BLOCK
-    )
+    budget = budget_on_cuda(free=free, weights=weights, activations=activations, fraction=0.9)
+    return pool_sizes(budget, BLOCK, None).num_blocks
+
+
+def on_cpu(free: int) -> int:
+    return pool_sizes(budget_on_cpu(free), BLOCK, None).num_blocks
 
 
 def test_cuda_gives_the_fraction_of_what_was_free_before() -> None:
@@ -58,10 +62,10 @@ def test_a_model_that_fills_the_device_is_refused() -> None:
 
 
 def test_the_cpu_gives_a_share_and_never_more_than_its_limit() -> None:
-    assert blocks_on_cpu(8 * GIB, BLOCK) == 1024
-    assert blocks_on_cpu(1000 * GIB, BLOCK) == CPU_LIMIT // BLOCK
+    assert on_cpu(8 * GIB) == 1024
+    assert on_cpu(1000 * GIB) == CPU_LIMIT // BLOCK
     with pytest.raises(PoolTooSmall):
-        blocks_on_cpu(BLOCK, BLOCK)
+        on_cpu(BLOCK)
 
 
 @pytest.mark.parametrize(("num_blocks", "ahead"), [(51_200, 1_024), (4_096, 512), (7, 0)])
