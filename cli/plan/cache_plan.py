@@ -9,12 +9,22 @@ import msgspec
 from cli.errors import BadSetting
 from cli.plan.decoder import DecoderCounts
 from cli.plan.estimates import BatchCosts, ModelCosts, batch_costs, model_costs
-from cli.plan.fits import KvFit, RankFit, WeightsFit, free_bytes, kv_fits, rank_fit, weights_fits
+from cli.plan.fits import (
+    KvFit,
+    RankFit,
+    WeightsFit,
+    device_states,
+    free_bytes,
+    kv_fits,
+    rank_fit,
+    weights_fits,
+)
 from cli.plan.machine import MachineModel
 from cli.plan.offload import LayerCopies, copies_of, placement_of
 from cli.plan.offload_fits import OffloadFit, all_needs, need_line, offload_fit, offload_needs
 from cli.plan.options import MemoryFlags, RequestFlags
 from cli.plan.stages import PipelineFit, in_stages, pipeline_fit
+from cli.plan.states import StateFit
 from cli.plan.units import gib
 from cli.plan.windows import WindowFit, window_fit
 from engine.models.architectures.registry import SERVED, ServedModels
@@ -40,6 +50,7 @@ class CachePlan:
     weights: list[WeightsFit]  # the fit of each format that is served
     kv: list[KvFit]  # the fit of the requested type and of narrower types
     windows: WindowFit | None  # None: every layer attends to the whole context
+    states: StateFit | None = None  # None: no layer is recurrent
     rank: RankFit | None = None  # with --tensor-parallel: each rank's part
     pipeline: PipelineFit | None = None  # with --pipeline-parallel: the stages' parts
     offload: OffloadFit | None = None  # with --cpu-offload-gb: the part in host memory
@@ -82,6 +93,7 @@ def make_plan(
         requests=in_stages(batch_costs(decoder, whole, requests, copies), pipeline, whole),
         weights=weights,
         kv=kv,
+        states=device_states(decoder, memory),
         rank=rank_fit(decoder, memory),
         pipeline=pipeline,
         offload=offload_fit(decoder, memory, machine),

@@ -10,6 +10,7 @@ from cli.plan.machine import GIB, MachineModel, break_even_tokens
 from cli.plan.offload import placement_of
 from cli.plan.options import MemoryFlags
 from cli.plan.stages import stages_of
+from cli.plan.states import StateFit, divided, state_fit
 from cli.plan.units import gib
 from engine.models.architectures.registry import SERVED, ServedModels
 from storage.kv_layout import ITEM_BYTES
@@ -145,13 +146,29 @@ def _kv_fit(decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel) 
 
 def device_tokens(decoder: DecoderCounts, memory: MemoryFlags) -> int:
     """Count the tokens of KV that fit every GPU beside the weights; 0 if not even these fit."""
-    gpus = memory.gpus if memory.num_ranks == 1 else 1  # the GPUs that share one rank's part
-    room = memory.gpu_gib * gpus * GIB + _freed_bytes(decoder, memory)
     fitting = [
-        (room - part.weight_bytes) * memory.memory_fraction / part.kv_bytes_per_token
-        for part in _parts(decoder, memory)
+        (
+            room / part.kv_bytes_per_token
+            if part.states is None
+            else divided(part, part.states, room)[0]
+        )
+        for part, room in _rooms(decoder, memory)
     ]
     return max(0, int(min(fitting)))
+
+
+def device_states(decoder: DecoderCounts, memory: MemoryFlags) -> StateFit | None:
+    """Count the recurrent states that fit beside so many tokens; None without recurrent layers."""
+    [*_, (part, room)] = _rooms(decoder, memory)
+    return state_fit(part, room)
+
+
+def _rooms(decoder: DecoderCounts, memory: MemoryFlags) -> Iterator[tuple[DecoderCounts, float]]:
+    """Yield one rank's part of each stage, and the bytes beside its weights."""
+    gpus = memory.gpus if memory.num_ranks == 1 else 1  # the GPUs that share one rank's part
+    room = memory.gpu_gib * gpus * GIB + _freed_bytes(decoder, memory)
+    for part in _parts(decoder, memory):
+        yield part, (room - part.weight_bytes) * memory.memory_fraction
 
 
 def rank_rows(fit: RankFit) -> list[tuple[str, str]]:

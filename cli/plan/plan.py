@@ -37,11 +37,13 @@ from cli.plan.stages import (
     pipeline_line,
     stage_rows,
 )
+from cli.plan.states import state_line
 from cli.plan.units import gib
 from cli.plan.windows import window_line
 from cli.serving.model_source import CONFIG, resolve
 from engine.models.checks import check_served
-from engine.models.errors import ModelNotServed, WrongSetting
+from engine.models.config import refuse_recurrent
+from engine.models.errors import ModelNotServed, UnsupportedModel, WrongSetting
 
 ModelName = Annotated[
     str,
@@ -120,8 +122,10 @@ def check_offload(decoder: DecoderCounts, memory: MemoryFlags) -> None:
             "--cpu-offload-gb", f"counts what each GPU has: of {memory.gpus} with --tensor-parallel"
         )
     try:
+        if memory.cpu_offload_gb:
+            refuse_recurrent(decoder.layers, f"cpu_offload_gb {memory.cpu_offload_gb:g}")
         placement_of(decoder, memory)
-    except WrongSetting as error:
+    except (WrongSetting, UnsupportedModel) as error:
         said = str(error).removeprefix("cpu_offload_gb ")
         raise BadSetting("--cpu-offload-gb", said) from error
 
@@ -170,6 +174,8 @@ def _show(made: CachePlan) -> None:
     )
     if made.windows is not None:
         echo(window_line(made.windows, made.costs.layers))
+    if made.states is not None:
+        echo(state_line(made.states, made.costs.layers))
     asked_tokens = asked.prompt_tokens + asked.output_tokens
     if made.context_tokens is not None and asked_tokens > made.context_tokens:
         echo(_too_long_line(asked_tokens, made.context_tokens))
