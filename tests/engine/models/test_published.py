@@ -78,6 +78,12 @@ BLOCKS = {
     ],
 }  # fmt: skip
 
+QWEN_PLAIN = [
+    *HEAD,
+    *(f"model.layers.{i}.linear_attn.{name}" for i in range(64)
+      for name in ("conv1d", "in_proj_a", "in_proj_b")),
+]  # fmt: skip
+
 
 def quantised(config: dict[str, Any], words: dict[str, Any]) -> dict[str, Any]:
     return {**config, "quantization_config": words}
@@ -92,6 +98,20 @@ STATIC = numbers("tensor"), numbers("tensor")
 OLDER = {"quant_method": "fp8", "activation_scheme": "static", "ignored_layers": HEAD}
 # Of each the weight format, the context, the windows, and what cosines are multiplied by.
 SERVED: dict[str, tuple[dict[str, Any], tuple[str, int, set[int | None], float]]] = {
+    "Qwen3.5 27B": (SHAPES["qwen3.5-27b"], ("plain", 262144, {None}, 1.0)),
+    "Qwen3.5 35B-A3B": (
+        {
+            "architectures": ["Qwen3_5MoeForConditionalGeneration"],
+            "text_config": {**SHAPES["qwen3.5-35b-a3b"], "mtp_num_hidden_layers": 1},
+            "tie_word_embeddings": False,
+            "vision_config": {"depth": 27},
+        },
+        ("plain", 262144, {None}, 1.0),
+    ),
+    "Qwen3.5 27B in fp8": (
+        quantised(SHAPES["qwen3.5-27b"], {**BLOCKS, "modules_to_not_convert": QWEN_PLAIN}),
+        ("fp8", 262144, {None}, 1.0),
+    ),
     "Llama 3.1": (LLAMA, ("plain", 131072, {None}, 1.0)),
     "fp8, dynamic": (
         llama_in(numbers("channel"), BY_TOKEN),
@@ -222,6 +242,18 @@ REFUSED = {
     "bitsandbytes": (
         quantised(LLAMA, {"quant_method": "bitsandbytes"}), "'bitsandbytes'; served are plain",
     ),
+    "Qwen3.5 without gates": (
+        {**SHAPES["qwen3.5-27b"], "attn_output_gate": False}, "attn_output_gate false: served is",
+    ),
+    "Qwen3.5 with wide convolutions": (
+        {**SHAPES["qwen3.5-27b"], "linear_conv_kernel_dim": 8}, "8 taps",
+    ),
+    "Qwen3.5 with values that keys do not divide": (
+        {**SHAPES["qwen3.5-27b"], "linear_num_value_heads": 24}, "no multiple of linear_num_key",
+    ),
+    "Qwen3.5 without attention": (
+        {**SHAPES["qwen3.5-27b"], "layer_types": ["linear_attention"] * 64}, "without attention",
+    ),
     "gpt-oss in int4": (
         quantised(SHAPES["gpt-oss-20b"], AWQ), "one tensor in the files are served in plain",
     ),
@@ -244,8 +276,8 @@ def test_what_is_served_as_what(tmp_path: Path, name: str) -> None:
     model = check_served(written(tmp_path, config), has_weights=False)
     assert model.weight_format.name == weight_format
     assert model.max_positions == positions
-    assert {layer.attention.window for layer in model.layers} == windows
-    ropes = [layer.attention.rope for layer in model.layers]
+    assert {one.window for one in model.attentions} == windows
+    ropes = [one.rope for one in model.attentions]
     assert max(rope.attention_factor for rope in ropes if rope) == pytest.approx(factor)
 
 

@@ -63,6 +63,14 @@ class Recipe:
     norm: float = 1.0  # about which norms' weights are drawn
 
 
+# Architectures with recurrent layers, which one rank computes with all weights on its device.
+RECURRENT = {
+    "Qwen3NextForCausalLM",
+    "Qwen3_5ForCausalLM",
+    "Qwen3_5ForConditionalGeneration",
+    "Qwen3_5MoeForCausalLM",
+    "Qwen3_5MoeForConditionalGeneration",
+}
 HYBRID: dict[str, Any] = {
     "num_hidden_layers": 5,
     "layer_types": [LINEAR, LINEAR, "full_attention", LINEAR, "full_attention"],

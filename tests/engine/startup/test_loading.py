@@ -142,3 +142,31 @@ def test_the_largest_batch_is_one_that_a_decoder_computes(checkpoint: MakeCheckp
     logits = decoder.logits(batch.token_ids, batch.layout, runner.pool.layers, batch.outputs)
     assert logits.shape == (3, 300)
     assert bool(logits.isfinite().all())
+
+
+def test_a_model_with_recurrent_layers_opens_a_pool_of_states(checkpoint: MakeCheckpoint) -> None:
+    model = opened(checkpoint, "qwen3.5", max_running=4, state_cache_ratio=0.5)
+    runner = runner_of(model)
+    assert runner.states is not None
+    kv_bytes = model.num_blocks * runner.pool.block_bytes
+    assert model.num_states == 2 + 12 + kv_bytes // 2 // runner.states.layout.state_bytes
+    assert runner.states.num_slots == model.num_states
+    driven, prompt = HandDriven(runner), random_prompt(19)
+    sequence = driven.add(prompt, sampling(5))
+    driven.generate(sequence)
+    assert output(sequence) == checkpoint("qwen3.5").greedy(prompt, 5)
+    assert opened(checkpoint, "llama").num_states == 0
+
+
+def test_without_cache_tokens_states_are_sized_from_memory_too(checkpoint: MakeCheckpoint) -> None:
+    model = opened(checkpoint, "qwen3.5", cache_tokens=None)
+    states = runner_of(model).states
+    assert states is not None
+    assert model.num_states > 2 + 3 * 256
+    taken = states.tensor.numel() + model.num_blocks * runner_of(model).pool.block_bytes
+    assert taken <= 4 * 1024**3
+
+
+def test_weights_of_such_a_model_do_not_stay_in_host_memory(checkpoint: MakeCheckpoint) -> None:
+    with pytest.raises(UnsupportedModel, match=r"cpu_offload_gb 1: .*recurrent layers"):
+        opened(checkpoint, "qwen3.5", cpu_offload_gb=1.0)

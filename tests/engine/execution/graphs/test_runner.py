@@ -45,7 +45,7 @@ def run(driven: HandDriven, prompts: list[list[int]], wishes: list[SamplingParam
     return [output(sequence) for sequence in sequences]
 
 
-@pytest.mark.parametrize("name", ["llama3-rope", "qwen2", "qwen3", "mistral"])
+@pytest.mark.parametrize("name", ["llama3-rope", "qwen2", "qwen3", "mistral", "qwen3.5"])
 def test_greedy_tokens_are_those_of_eager_steps(checkpoint: MakeCheckpoint, name: str) -> None:
     prompts = [random_prompt(length, seed=length) for length in (1, 5, 33, 50)]
     wishes = [sampling(12)] * 4

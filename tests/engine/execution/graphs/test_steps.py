@@ -121,6 +121,22 @@ def test_a_trial_of_unlike_layers_calls_every_op_as_the_recording_does(
         assert times(captured, "paged_attention") == layers
 
 
+@pytest.mark.parametrize("name", ["qwen3-next", "qwen3.5"])
+def test_a_trial_of_recurrent_layers_calls_every_op_as_the_recording_does(
+    checkpoint: MakeCheckpoint, name: str
+) -> None:
+    runner = build_runner(checkpoint(name).model_dir)
+    capture = CallsOfBoth(Counter())
+    ops = noted(runner.decoder.ops, capture.calls)
+    runner = replace(runner, decoder=replace(runner.decoder, ops=ops))
+    with_graphs(runner, capture, max_tokens=64)
+    assert len(capture.pairs) == capture.rerun.captured > 10
+    for tried, captured in capture.pairs:
+        assert set(tried) == set(captured)
+        assert times(captured, "gated_delta") == 3
+        assert times(captured, "paged_attention") == 2
+
+
 def times(calls: Counter[Any], op: str) -> int:
     return sum(count for (name, *_), count in calls.items() if name == op)
 

@@ -27,7 +27,7 @@ from tests.engine.rigs.int4_checkpoints import make_int4
 
 SIZES = {"hidden_size": 128, "intermediate_size": 256, "head_dim": 32, "num_key_value_heads": 2}
 PHI_ROPE = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.75}
-FAMILIES = ("qwen2", "qwen3", "mistral", "gemma2", "gemma3", "phi3")
+FAMILIES = ("qwen2", "qwen3", "mistral", "gemma2", "gemma3", "phi3", "qwen3.5")
 
 
 def recipe_of(family: str) -> Recipe:

@@ -45,7 +45,7 @@ from tests.engine.rigs.hand_driven import (
     random_prompt,
     sampling,
 )
-from tests.engine.rigs.int4_checkpoints import rewrite
+from tests.engine.rigs.int4_checkpoints import MATRICES, rewrite
 
 CPU = torch.device("cpu")
 TOLERANCE = 1e-4
@@ -127,7 +127,7 @@ def make_quantised(kind: Kind, model_dir: Path, recipe: Recipe = RECIPE) -> Chec
     """A checkpoint of this kind, and its truth."""
     made = make_checkpoint(recipe, model_dir)
     tensors = dict(load_file(model_dir / "model.safetensors"))
-    for name in [name for name in tensors if name.endswith("proj.weight")]:
+    for name in [name for name in tensors if name.endswith(MATRICES)]:
         module = name.removesuffix(".weight")
         kept, rounded = kind.keep(module, tensors.pop(name))
         tensors |= {f"{module}.{suffix}": tensor.contiguous() for suffix, tensor in kept.items()}
@@ -152,9 +152,7 @@ def quantised(request: pytest.FixtureRequest, tmp_path: Path) -> Checkpoint:
 
 def logits(model_dir: Path, tokens: list[int] = PROMPT) -> Tensor:
     driven = HandDriven(build_runner(model_dir))
-    batch = driven.batch([data_row(driven.add(tokens), 0, len(tokens))])
-    every, pool = torch.arange(len(tokens)), driven.runner.pool.layers
-    return driven.runner.decoder.logits(batch.token_ids, batch.layout, pool, every)
+    return driven.logits([data_row(driven.add(tokens), 0, len(tokens))])
 
 
 def test_logits_are_those_of_the_rounded_numbers(quantised: Checkpoint, tmp_path: Path) -> None:
