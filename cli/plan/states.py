@@ -11,7 +11,7 @@ from cli.plan.decoder import BLOCK_SIZE, DecoderCounts
 from cli.plan.units import gib
 from engine.config import CacheSettings, StepSettings
 from engine.models.errors import PoolTooSmall
-from engine.startup.pool_size import Budget, StateSizes, pool_sizes
+from engine.startup.pool_size import PoolBudget, StateSizes, pool_sizes
 from storage.state_layout import FIRST_SLOT, StateLayout
 
 
@@ -31,7 +31,7 @@ def divided(decoder: DecoderCounts, states: StateLayout, free_bytes: float) -> t
         states.state_bytes, StepSettings().max_running, CacheSettings().state_cache_ratio
     )
     try:
-        found = pool_sizes(Budget(int(free_bytes), ""), decoder.kv.block_bytes, sizes)
+        found = pool_sizes(PoolBudget(int(free_bytes), ""), decoder.kv.block_bytes, sizes)
     except PoolTooSmall:
         return 0, 0
     return found.num_blocks * BLOCK_SIZE, found.num_states - FIRST_SLOT

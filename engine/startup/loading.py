@@ -48,7 +48,7 @@ from engine.startup.metadata import ModelMetadata, read_metadata
 from engine.startup.model_runner import open_runner, sharing_rule
 from engine.startup.origin import origin_of
 from engine.startup.pool_size import (
-    Budget,
+    PoolBudget,
     PoolSizes,
     StateSizes,
     blocks_for_tokens,
@@ -288,7 +288,7 @@ def _state_sizes(config: EngineConfig, metadata: ModelMetadata) -> StateSizes | 
     return StateSizes(state_bytes, config.steps.max_running, config.cache.state_cache_ratio)
 
 
-def _budget(config: EngineConfig, decoder: Decoder, metadata: ModelMetadata) -> Budget:
+def _budget(config: EngineConfig, decoder: Decoder, metadata: ModelMetadata) -> PoolBudget:
     device = metadata.device
     if device.type == "cpu":
         return budget_on_cpu(

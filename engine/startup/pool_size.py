@@ -34,28 +34,28 @@ def blocks_for_tokens(cache_tokens: int, block_size: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class PoolBudget:
     """Bytes for the device tier. `given`: what they were counted from, for the error."""
 
     num_bytes: int
     given: str
 
 
-def budget_on_cuda(*, free: int, weights: int, activations: int, fraction: float) -> Budget:
+def budget_on_cuda(*, free: int, weights: int, activations: int, fraction: float) -> PoolBudget:
     """Return the rest if the engine takes `fraction` of the initially free memory.
 
     In bytes: what is `free` now, what `weights` took, what the largest step needs on top.
     """
-    return Budget(
+    return PoolBudget(
         int((free + weights) * fraction) - weights - activations,
         f"{free} bytes free beside {weights} of weights, {activations} of them for a step "
         "(cpu_offload_gb keeps weights in host memory)",
     )
 
 
-def budget_on_cpu(free: int) -> Budget:
+def budget_on_cpu(free: int) -> PoolBudget:
     """Return a modest share of the free memory, at most 4 GiB."""
-    return Budget(min(int(free * CPU_SHARE), CPU_LIMIT), f"{free} bytes of free memory")
+    return PoolBudget(min(int(free * CPU_SHARE), CPU_LIMIT), f"{free} bytes of free memory")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class PoolSizes:
     num_states: int = 0
 
 
-def pool_sizes(budget: Budget, bytes_per_block: int, states: StateSizes | None) -> PoolSizes:
+def pool_sizes(budget: PoolBudget, bytes_per_block: int, states: StateSizes | None) -> PoolSizes:
     """Divide a budget between blocks and states; raises PoolTooSmall where not one block fits.
 
     States of running sequences come first, but take no more than RUNNING_PART. The rest is divided
@@ -93,14 +93,14 @@ def pool_sizes(budget: Budget, bytes_per_block: int, states: StateSizes | None) 
     return PoolSizes(num_blocks, fixed + cached)
 
 
-def state_slots(budget: Budget, kv_bytes: int, states: StateSizes | None) -> int:
+def state_slots(budget: PoolBudget, kv_bytes: int, states: StateSizes | None) -> int:
     """Count the state slots beside so many bytes of KV, which the operator chose."""
     if states is None:
         return 0
     return _fixed_states(states, budget) + int(kv_bytes * states.cache_ratio) // states.state_bytes
 
 
-def _fixed_states(states: StateSizes, budget: Budget) -> int:
+def _fixed_states(states: StateSizes, budget: PoolBudget) -> int:
     """Count the slots of running sequences, at least of one, and those that nobody gets."""
     most = int(budget.num_bytes * RUNNING_PART) // states.state_bytes
     running = min(states.max_running * SEQUENCE_SLOTS, most)

@@ -11,7 +11,7 @@ from engine.models.errors import PoolTooSmall
 from engine.startup.pool_size import (
     CPU_LIMIT,
     OPENING_BYTES,
-    Budget,
+    PoolBudget,
     PoolSizes,
     StateSizes,
     blocks_ahead,
@@ -105,27 +105,27 @@ FEW = StateSizes(STATE, max_running=4, cache_ratio=0.25)  # 12 states, and the t
 
 
 def test_states_of_running_sequences_come_first_and_the_rest_is_divided_by_the_ratio() -> None:
-    sizes = pool_sizes(Budget(14 * STATE + 10 * GIB, "given"), BLOCK, FEW)
+    sizes = pool_sizes(PoolBudget(14 * STATE + 10 * GIB, "given"), BLOCK, FEW)
     assert sizes == PoolSizes(num_blocks=8 * 512, num_states=14 + 32)
-    without = pool_sizes(Budget(14 * STATE + 10 * GIB, ""), BLOCK, StateSizes(STATE, 4, 0.0))
+    without = pool_sizes(PoolBudget(14 * STATE + 10 * GIB, ""), BLOCK, StateSizes(STATE, 4, 0.0))
     assert without == PoolSizes(10 * 512, 14)
-    assert pool_sizes(Budget(10 * GIB, ""), BLOCK, None) == PoolSizes(10 * 512, 0)
+    assert pool_sizes(PoolBudget(10 * GIB, ""), BLOCK, None) == PoolSizes(10 * 512, 0)
 
 
 def test_states_of_running_sequences_take_half_at_most() -> None:
-    sizes = pool_sizes(Budget(10 * GIB, "given"), BLOCK, StateSizes(STATE, 256, 0.0))
+    sizes = pool_sizes(PoolBudget(10 * GIB, "given"), BLOCK, StateSizes(STATE, 256, 0.0))
     assert sizes.num_states == 2 + 80
     assert sizes.num_blocks == (10 * GIB - 82 * STATE) // BLOCK
 
 
 def test_one_sequence_has_its_states_or_the_pool_is_too_small() -> None:
     one = 5 * STATE + BLOCK
-    assert pool_sizes(Budget(one, "given"), BLOCK, StateSizes(STATE, 256, 0.0)).num_states == 5
+    assert pool_sizes(PoolBudget(one, "given"), BLOCK, StateSizes(STATE, 256, 0.0)).num_states == 5
     with pytest.raises(PoolTooSmall, match="given, 5 states of 67108864 bytes first"):
-        pool_sizes(Budget(one - 1, "given"), BLOCK, StateSizes(STATE, 256, 0.0))
+        pool_sizes(PoolBudget(one - 1, "given"), BLOCK, StateSizes(STATE, 256, 0.0))
 
 
 def test_beside_chosen_tokens_states_are_counted_by_the_same_rule() -> None:
-    assert state_slots(Budget(10 * GIB, ""), 4 * GIB, FEW) == 14 + 16
-    assert state_slots(Budget(0, ""), 0, FEW) == 5, "one sequence can always run"
-    assert state_slots(Budget(10 * GIB, ""), 4 * GIB, None) == 0
+    assert state_slots(PoolBudget(10 * GIB, ""), 4 * GIB, FEW) == 14 + 16
+    assert state_slots(PoolBudget(0, ""), 0, FEW) == 5, "one sequence can always run"
+    assert state_slots(PoolBudget(10 * GIB, ""), 4 * GIB, None) == 0
