@@ -272,6 +272,11 @@ class PrefixCache:
         lease.check_open()
         self._states.want(lease, positions)
 
+    def keep_out(self, lease: Lease) -> None:
+        """Commit no more blocks of the lease, and keep none of its states; it stays valid."""
+        lease.shares = False
+        self._states.keep_out(lease)
+
     def launched(self, lease: Lease, end: int, state_slot: int) -> None:
         """Note that a launched row writes the lease's state at position `end` to `state_slot`."""
         self._states.launched(lease, end, state_slot)

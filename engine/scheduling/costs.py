@@ -29,6 +29,11 @@ def charge_row(queue: FairQueue, row: ScheduledRow) -> None:
     queue.charge(row.sequence, row.num_new + (OUTPUT_TOKEN_COST - 1) * row.num_samples)
 
 
+def refund_row(queue: FairQueue, row: ScheduledRow) -> None:
+    """Take back the charge for a part of a row that is not in the step after all."""
+    queue.refund(row.sequence, row.num_new + (OUTPUT_TOKEN_COST - 1) * row.num_samples)
+
+
 def charge_more(queue: FairQueue, sequence: Sequence, tokens: int) -> None:
     """Charge a sequence's flow for the output tokens of a VERIFY row beyond its first."""
     queue.charge(sequence, OUTPUT_TOKEN_COST * tokens)

@@ -15,9 +15,16 @@ from engine.step import PREFILL
 
 
 def without_row(builder: StepBuilder, sequences: Iterable[Sequence]) -> list[Sequence]:
-    """Return the `sequences` with several tokens to compute and no row in `builder`."""
+    """Return the `sequences` with several tokens to compute and no row in `builder`.
+
+    None that waits for its mask: with recurrent layers a row left out is to be computed whole.
+    """
     given = {id(row.sequence) for row in builder.rows}
-    return [one for one in sequences if next_kind(one) is PREFILL and id(one) not in given]
+    return [one for one in sequences if _is_next(one) and id(one) not in given]
+
+
+def _is_next(sequence: Sequence) -> bool:
+    return next_kind(sequence) is PREFILL and not sequence.awaits_mask
 
 
 def in_turn(prompts: list[Sequence], is_overdue: Callable[[Sequence], bool]) -> list[Sequence]:

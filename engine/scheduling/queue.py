@@ -184,6 +184,12 @@ class FairQueue:
         if flow is not None:
             flow.credit = max(flow.credit - cost, min(flow.credit, 0.0))
 
+    def refund(self, sequence: Sequence, cost: float) -> None:
+        """Take back a charge for work that was not done; it lessens debt and gives no credit."""
+        flow = self._flows.get(sequence.flow)
+        if flow is not None:
+            flow.credit = min(flow.credit + cost, max(flow.credit, 0.0))
+
     def _may_wait(self, flow: FlowQueue | None) -> bool:
         """Return whether one more sequence of `flow` may wait.
 

@@ -46,7 +46,7 @@ from operator import attrgetter
 from engine.drafting.draft import Draft, Drafting, NoDrafts
 from engine.scheduling.active import ActiveSequences, slot_victim
 from engine.scheduling.arrivals import Arrivals
-from engine.scheduling.costs import charge_decodes, charge_row
+from engine.scheduling.costs import charge_decodes, charge_row, refund_row
 from engine.scheduling.counters import EngineCounters
 from engine.scheduling.fetching import Fetcher
 from engine.scheduling.partial_prompts import in_turn, pass_over, without_row
@@ -134,6 +134,8 @@ class Scheduler:
         has_room = self._continue_decodes(builder, now)
         if self.queue or self.loading or len(self.running) > len(builder.rows):
             self._add_prompts(builder, now, has_room=has_room)
+            for rest in builder.stop_at_states():
+                refund_row(self.queue, rest)
         return builder.step()
 
     def _add_prompts(self, builder: StepBuilder, now: float, *, has_room: bool) -> None:

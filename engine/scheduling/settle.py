@@ -68,7 +68,9 @@ class Settler:
 
     def begin(self, step: Scheduled) -> None:
         """Advance the counters by the tokens that a launched step computes and samples."""
-        for row in step.rows:
+        for row, sent in zip(step.rows, step.step.rows, strict=True):
+            if sent.state_out:
+                self._sequence_cache.launched(row.sequence, row.end, sent.state_out)
             row.sequence.num_computed = row.end
             if row.kind is not SCORE:
                 row.sequence.num_pending += row.num_new if row.kind is VERIFY else row.samples
@@ -76,10 +78,12 @@ class Settler:
     def leave_out(self, row: ScheduledRow) -> None:
         """Take back a launched row's sample; a later row computes its last token again.
 
-        To be called before a next step is decided.
+        Or all of its tokens, from the state before it, where the model has recurrent layers. To be
+        called before a next step is decided.
         """
         if not row.is_over:
-            row.sequence.num_computed = row.start if samples_each(row.kind) else row.end - 1
+            is_whole = self._sequence_cache.left_out(row.sequence) or samples_each(row.kind)
+            row.sequence.num_computed = row.start if is_whole else row.end - 1
             row.sequence.num_pending = 0
 
     def settle(
@@ -105,8 +109,9 @@ class Settler:
             elif row.kind is SCORE:
                 replies += self._score(row, (value, *more), now)
             elif value.is_left_out:
-                # The last token is computed again, and so are drafts.
-                if row.start < row.end - 1 and row.kind is not VERIFY:
+                # The last token is computed again, and so are drafts; all of it from a state.
+                is_whole = row.kind is VERIFY or self._sequence_cache.has_states(row.sequence)
+                if row.start < row.end - 1 and not is_whole:
                     self._advance(structs.replace(row, end=row.end - 1), now)
             elif more:
                 known = row.sequence.num_tokens

@@ -138,6 +138,7 @@ def sent(row: ScheduledRow) -> Row:
         b"" if first == lease.num_blocks else _new_blocks(sequence, lease),
         None if sequence.is_asked or not row.samples else _new_request(sequence, batch_slot),
         sequence.tokens[start + 1 : end + 1].tobytes() if row.kind is SCORE else b"",
+        *((0, 0) if lease.states is None else (lease.states.at.slot, lease.states.next_out())),
     )
 
 
@@ -214,7 +215,10 @@ class StepBuilder:
     def add(self, sequence: Sequence) -> ScheduledRow:
         """Add a row of the sequence's uncomputed tokens, up to the budget."""
         num_new = min(remaining_tokens(sequence), self.budget)
-        row = self._scored(sequence, num_new) if sequence.is_to_score else row_of(sequence, num_new)
+        if sequence.is_to_score:
+            row = self._scored(sequence, num_new)
+        else:
+            row = row_of(sequence, _up_to_state(sequence, num_new))
         self.rows.append(row)
         self._count(row, row.num_new)
         return row
@@ -225,6 +229,20 @@ class StepBuilder:
         self.rows.append(row)
         self._count(row, row.num_new)
         return row
+
+    def stop_at_states(self) -> list[ScheduledRow]:
+        """Shorten rows to states that are wanted since they were added; return what is left out.
+
+        A sequence that was looked up later in the same step parts from them there.
+        """
+        rests = list[ScheduledRow]()
+        for at, row in enumerate(self.rows):
+            fits = row.num_new if row.kind is SCORE else _up_to_state(row.sequence, row.num_new)
+            if fits < row.num_new and row.start == row.sequence.num_computed:
+                self.rows[at] = row_of(row.sequence, fits)
+                rests.append(row_of(row.sequence, row.num_new - fits, row.start + fits))
+                self._count(row, fits - row.num_new)
+        return rests
 
     def drop(self, sequence: Sequence) -> None:
         """Remove the sequence's row, if it has one."""
@@ -244,6 +262,15 @@ class StepBuilder:
     def step(self) -> Scheduled:
         """Build the step, decodes before chunks, and mark its sequences' data as sent."""
         return step_of(self.rows, self.moves)
+
+
+def _up_to_state(sequence: Sequence, num_new: int) -> int:
+    """Return how many of the next tokens may be in a row, which ends where a state is kept."""
+    states = None if sequence.lease is None else sequence.lease.states
+    if states is None:
+        return num_new
+    start, is_cut = sequence.num_computed, num_new < remaining_tokens(sequence)
+    return states.row_end(start, start + num_new, is_cut=is_cut) - start
 
 
 def remaining_tokens(sequence: Sequence) -> int:

@@ -4,7 +4,8 @@
 
 Single flight: a sequence whose next block is being computed by another under the same namespace
 waits until that block is in the tree, or until a deadline has passed. So N cold requests for one
-prefix compute it once.
+prefix compute it once. Where blocks are of use only with a state at their end, the one that
+computes keeps the state where a waiting one parts from it.
 
 Where a part of the prefix lies lower than the device, it is decided here, once a lease, whether
 to load or to compute it (`prefix_cache.leases.load_or_recompute`).
@@ -18,6 +19,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import count
 
+import numpy as np
+
 from engine.copies import TierCopies
 from engine.link.stats_messages import TierTokens
 from engine.sequences.sequence import Sequence
@@ -26,7 +29,9 @@ from prefix_cache.hashing import KEY_BYTES
 from prefix_cache.leases.lease import Lease
 from prefix_cache.leases.load_or_recompute import LOWER, NO_QUEUE, LoadOrRecompute, Queue
 from prefix_cache.leases.single_flight import SingleFlight
-from prefix_cache.tree.match import PrefixMatch, Whereabouts
+from prefix_cache.tree.edge import common_prefix
+from prefix_cache.tree.match import PrefixMatch, Whereabouts, last_checkpoint
+from prefix_cache.tree.node import Position
 
 
 class LeaseMissing(RuntimeError):
@@ -45,7 +50,7 @@ class SequenceCache:
         single_flight_deadline_s: float,
     ) -> None:
         self._cache = cache
-        self._single_flight = SingleFlight()
+        self._single_flight = SingleFlight[Sequence]()
         self._copies = copies
         self._rates = rates
         self._deadline_s = single_flight_deadline_s
@@ -65,9 +70,10 @@ class SequenceCache:
             return None
         if not sequence.use_cache:
             return 0
-        found = self._match(sequence).found
-        loads = self._loads(sequence, found, before)
-        cached = (found.device + found.coming + loads) * self._cache.block_size
+        match = self._match(sequence)
+        found, loads = match.found, self._loads(sequence, match.found, before)
+        usable = match.first(found.device + found.coming + loads).at
+        cached = usable.num_blocks * self._cache.block_size
         if self._is_held_back(sequence, cached, now):
             return None
         return cached
@@ -94,6 +100,7 @@ class SequenceCache:
         )
         if lease is None:
             return False
+        self._want_states(sequence, lease)
         self._note(sequence, lease, found)
         sequence.hold(lease, next(self._lease_ids))
         sequence.num_computed = lease.cached_tokens
@@ -137,15 +144,38 @@ class SequenceCache:
         first, last = start // self._cache.block_size, end // self._cache.block_size
         if not sequence.use_cache or first == last:
             return
+        lease = lease_of(sequence)
         self._cache.commit(
-            lease_of(sequence),
+            lease,
             sequence.token_ids,
             end,
             sequence.block_keys,
             now=now,
             is_written=is_written,
         )
-        self._single_flight.done(sequence, _prompt_keys(sequence, first, last))
+        if lease.states is None:
+            self._single_flight.done(sequence, _prompt_keys(sequence, first, last))
+        elif lease.states.stop_after(end) is None:
+            self._single_flight.end(sequence)
+        else:  # others wait for the next state
+            last = last_checkpoint(Position.after(lease.node)).num_blocks
+            self._single_flight.done(sequence, _prompt_keys(sequence, 0, last))
+
+    def launched(self, sequence: Sequence, end: int, state_slot: int) -> None:
+        """Note that a launched row writes the sequence's state at `end` to `state_slot`."""
+        self._cache.launched(lease_of(sequence), end, state_slot)
+
+    def has_states(self, sequence: Sequence) -> bool:
+        """Return whether the model has recurrent layers, so that a row starts from a state."""
+        return lease_of(sequence).states is not None
+
+    def left_out(self, sequence: Sequence) -> bool:
+        """Return a sequence to the state before the row launched last; False: it has none."""
+        lease = lease_of(sequence)
+        if lease.states is None:
+            return False
+        self._cache.left_out(lease)
+        return True
 
     def retain(self, sequence: Sequence, now: float) -> None:
         """Retain the marked parts of the sequence's prompt, and count their written tokens.
@@ -169,6 +199,8 @@ class SequenceCache:
         """Commit no more blocks of the sequence; it may use the blocks that it holds."""
         sequence.use_cache = False
         self._single_flight.end(sequence)
+        if sequence.lease is not None:
+            self._cache.keep_out(sequence.lease)
 
     def give_back(self, sequence: Sequence, now: float) -> None:
         """Release the lease; committed blocks stay in the tree."""
@@ -184,6 +216,27 @@ class SequenceCache:
         """Match a waiting sequence's tokens with the tree; later calls continue the match."""
         sequence.match = self._cache.match(sequence.path, sequence.token_ids, sequence.match)
         return sequence.match
+
+    def _want_states(self, sequence: Sequence, lease: Lease) -> None:
+        """Choose the positions of a prompt whose states the tree is to keep.
+
+        Where it parts from what is cached, at the ends of marks and of published prefixes, and at
+        the last block's end before the last token: a next prompt parts from this one there.
+        """
+        if lease.states is None:
+            return
+        spans = [start * self._cache.block_size for start, _ in sequence.path.spans]
+        marks = [mark.num_tokens for mark in sequence.marks]
+        wanted = [lease.states.matched, *spans, *marks, sequence.prompt_len - 1]
+        self._cache.want_states(lease, [one for one in wanted if one < sequence.num_tokens])
+
+    def _want_state_of(self, sequence: Sequence, holder: Sequence) -> None:
+        """Let `holder`, for whose blocks `sequence` waits, keep the state where the two part."""
+        if holder.lease is None or holder.lease.states is None:
+            return
+        mine, theirs = (np.frombuffer(one.block_keys, np.int32) for one in (sequence, holder))
+        same = common_prefix(mine, theirs) * mine.itemsize // KEY_BYTES * self._cache.block_size
+        self._cache.want_states(holder.lease, [min(same, sequence.num_tokens - 1)])
 
     def _loads(self, sequence: Sequence, found: Whereabouts, before: int) -> int:
         if not sequence.use_cache or not found.host + found.disk:
@@ -219,10 +272,12 @@ class SequenceCache:
 
     def _is_held_back(self, sequence: Sequence, cached: int, now: float) -> bool:
         key = next(_prompt_keys(sequence, cached // self._cache.block_size), None)
-        if key is None or not self._single_flight.is_held(key):
+        holder = None if key is None else self._single_flight.holder_of(key)
+        if holder is None:
             return False
         if sequence.held_since is None:
             sequence.held_since = now
+            self._want_state_of(sequence, holder)
         return now - sequence.held_since < self._deadline_s
 
 

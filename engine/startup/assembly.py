@@ -162,6 +162,7 @@ def _cache(loaded_runner: LoadedRunner, parts: CacheParts) -> PrefixCache:
         policy=parts.policy,
         digest=parts.digest,
         tiers=parts.lower.tiers,
+        num_states=loaded_runner.num_states,
     )
 
 

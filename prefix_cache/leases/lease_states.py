@@ -40,6 +40,7 @@ class LeaseStates:
     before: StateAt
     owned: list[int]
     matched: int  # tokens whose blocks were in the tree when the lease was taken
+    block_size: int
     wanted: set[int] = field(default_factory=set)  # positions of states that the tree is to keep
     kept: StateAt | None = None
     coming: list[StateAt] = field(default_factory=list)
@@ -55,6 +56,17 @@ class LeaseStates:
             if slot not in used:
                 return slot
         raise LeaseError("a row is decided before the states of the rows before it are settled")
+
+    def row_end(self, start: int, end: int, *, is_cut: bool) -> int:
+        """Return where a row of the tokens from `start` up to `end` has to end.
+
+        At the next wanted state; a row whose end is free to choose (`is_cut`) at a block's end.
+        """
+        stop = self.stop_after(start)
+        if stop is not None and stop <= end:
+            return stop
+        whole = end // self.block_size * self.block_size
+        return whole if is_cut and whole > start else end
 
     def stop_after(self, position: int) -> int | None:
         """Return the next position whose state is wanted; None without any."""

@@ -7,22 +7,25 @@ is the engine's. Whatever the keys are, even all equal, no block is found or sha
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from typing import Generic, TypeVar
+
+H = TypeVar("H", bound=Hashable)
 
 
-class SingleFlight:
+class SingleFlight(Generic[H]):
     """Keys of blocks being computed; each key is held by the sequence that claimed it first."""
 
     def __init__(self) -> None:
-        self._holder_of: dict[bytes, Hashable] = {}
-        self._keys_of: dict[Hashable, set[bytes]] = {}
+        self._holder_of: dict[bytes, H] = {}
+        self._keys_of: dict[H, set[bytes]] = {}
 
-    def begin(self, holder: Hashable, keys: Iterable[bytes]) -> None:
+    def begin(self, holder: H, keys: Iterable[bytes]) -> None:
         """Claim blocks that `holder` starts to compute; keys held by others stay theirs."""
         mine = {key for key in keys if self._holder_of.setdefault(key, holder) == holder}
         if mine:
             self._keys_of.setdefault(holder, set()).update(mine)
 
-    def done(self, holder: Hashable, keys: Iterable[bytes]) -> None:
+    def done(self, holder: H, keys: Iterable[bytes]) -> None:
         """Free the keys of `holder`'s blocks now in the tree or dropped; others keep theirs."""
         held = self._keys_of.get(holder)
         if held is None:
@@ -34,11 +37,11 @@ class SingleFlight:
         if not held:
             del self._keys_of[holder]
 
-    def end(self, holder: Hashable) -> None:
+    def end(self, holder: H) -> None:
         """Free all keys of `holder`, if it has any."""
         for key in self._keys_of.pop(holder, ()):
             del self._holder_of[key]
 
-    def is_held(self, key: bytes) -> bool:
-        """Return whether any sequence is computing this block."""
-        return key in self._holder_of
+    def holder_of(self, key: bytes) -> H | None:
+        """Return the sequence that is computing this block; None without one."""
+        return self._holder_of.get(key)

@@ -46,7 +46,8 @@ class StateLeasing:
             checkpoints.read(node)
         owned = checkpoints.take(SEQUENCE_SLOTS, lease.owner)
         assert owned is not None  # `may_open`
-        lease.states = LeaseStates(first, first, owned, matched * self._block_size, read=read)
+        size = self._block_size
+        lease.states = LeaseStates(first, first, owned, matched * size, size, read=read)
 
     def may_pin(self, at: Position) -> bool:
         """Return whether a prefix that ends at `at` has a checkpoint there, which may be pinned."""
@@ -59,7 +60,8 @@ class StateLeasing:
         if node.checkpoint is not None:
             first = StateAt(node.end * self._block_size, node.checkpoint.slot)
             read = {first.slot: node}
-            lease.states = LeaseStates(first, first, [], first.position, read=read)
+            size = self._block_size
+            lease.states = LeaseStates(first, first, [], first.position, size, read=read)
             self._checkpoints.num_pinned += 1
             self._checkpoints.read(node)
 
@@ -114,6 +116,11 @@ class StateLeasing:
         if states.kept is not None and not lease.failed:
             self._give(lease, states, states.kept, at_end=True)
         self._close(states)
+
+    def keep_out(self, lease: Lease) -> None:
+        """Keep none of the lease's states from now on."""
+        if lease.states is not None:
+            lease.states.wanted, lease.states.coming, lease.states.kept = set(), [], None
 
     def forget(self, lease: Lease) -> list[Node]:
         """Free all slots; return the nodes that have a checkpoint of this lease."""

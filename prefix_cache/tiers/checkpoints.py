@@ -35,6 +35,7 @@ from prefix_cache.tree.node import Checkpoint, Node
 NO_STATE = 0  # the slot of the state before the first token
 FIRST_SLOT = 2  # the first slot that is given away
 SEQUENCE_SLOTS = 3  # slots of a running sequence
+LEAST_SLOTS = SEQUENCE_SLOTS + 1  # with the checkpoint that a sequence starts from
 PART_OF_SEQUENCES = 2  # half of the slots, where tiers are partitioned or prefixes are pinned
 
 
@@ -56,7 +57,7 @@ class Checkpoints:
 
         Raises ValueError for fewer than one sequence needs.
         """
-        if 0 < num_states < FIRST_SLOT + SEQUENCE_SLOTS:
+        if 0 < num_states < FIRST_SLOT + LEAST_SLOTS:
             raise ValueError(f"{num_states} state slots are too few for one sequence")
         self.allocator = BlockAllocator(num_states)
         self.allocator.reserve(np.arange(min(num_states, FIRST_SLOT), dtype=np.int32))
@@ -209,7 +210,7 @@ class Checkpoints:
     def may_pin(self) -> bool:
         """Return whether one more checkpoint may be pinned beside what sequences need."""
         total = self.usage.total
-        return total - self.num_pinned > max(total // PART_OF_SEQUENCES, SEQUENCE_SLOTS)
+        return total - self.num_pinned > max(total // PART_OF_SEQUENCES, LEAST_SLOTS)
 
     def _divide(self) -> None:
         self.candidates = VictimQueue(

@@ -249,7 +249,7 @@ def test_a_row_decided_too_early_is_refused() -> None:
 
 def test_too_few_slots_are_refused() -> None:
     with pytest.raises(ValueError, match="too few"):
-        PrefixCache(num_blocks=8, block_size=4, num_states=4)
+        PrefixCache(num_blocks=8, block_size=4, num_states=5)
 
 
 Damage = Callable[[Requests, Node, Lease], object]

@@ -42,6 +42,7 @@ from prefix_cache.tiers.tier_pools import Tiers
 from tests.doubles.engine.fake_mover import FakeMover, Faults
 from tests.doubles.engine.fake_runner import VOCAB_SIZE, FakeRunner, expected_output
 from tests.doubles.engine.memory_link import MemoryLink
+from tests.doubles.engine.stateful_runner import StatefulRunner
 from tests.doubles.engine.welcomes import welcome_of
 
 EOS = 0
@@ -118,6 +119,7 @@ class Rig:
     constraint_of: ConstraintOf = unconstrained
     masks: MaskMaker = field(default_factory=MadeOnDemand)
     drafting: Drafting | None = None
+    num_states: int = 0  # state slots; 0: no recurrent layers
     pushed: int = 0
     check_every: int = 1  # steps
     stepped: int = 0
@@ -126,6 +128,10 @@ class Rig:
 
     def __post_init__(self) -> None:
         self.runner = FakeRunner(self.block_size, self.num_blocks)
+        if self.num_states:
+            self.runner = StatefulRunner(
+                self.block_size, self.num_blocks, num_states=self.num_states
+            )
         self.mover = FakeMover(self.runner, self.faults, Random(self.seed))
         welcome = welcome_of(
             VOCAB_SIZE,
@@ -142,6 +148,7 @@ class Rig:
                 MemoryError,
                 self.constraint_of,
                 masks=self.masks,
+                num_states=self.num_states,
             ),
             self.link,
             EngineLimits(
@@ -227,6 +234,8 @@ class Rig:
         self.cache.flush()
         pool = self.cache.capacity.pool()
         assert (pool.free, pool.leased) == (pool.total, 0)
+        checkpoints = self.cache.checkpoints
+        assert checkpoints.num_kept == checkpoints.num_leased == 0
         assert not [*self.scheduler.running, *self.scheduler.loading, *self.scheduler.queue]
         assert not self.runner.on_their_way
         self.cache.check_invariants()

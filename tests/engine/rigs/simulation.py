@@ -13,7 +13,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from random import Random
 from typing import get_args
 
@@ -54,12 +54,13 @@ class Tally:
     cached: Counter[str] = field(default_factory=Counter)
     preemptions: int = 0
     failed_loads: int = 0
+    checkpoints: Counter[str] = field(default_factory=Counter)
 
 
 class World:
     """One engine with sizes and faults drawn from a seed."""
 
-    def __init__(self, seed: int, check_every: int) -> None:
+    def __init__(self, seed: int, check_every: int, *, has_states: bool = False) -> None:
         random = self.random = Random(seed)
         self.rig = Rig(
             num_blocks=random.randint(14, 24),
@@ -83,6 +84,7 @@ class World:
             ),
             seed=seed,
             check_every=check_every,
+            num_states=random.randint(6, 24) if has_states else 0,
         )
         self.asked: dict[str, Generate] = {}
         self.told: dict[str, list[Event]] = {}
@@ -176,18 +178,20 @@ class World:
         tally.steps += steps
         tally.preemptions += stats.preemptions
         tally.failed_loads += stats.failed_loads
+        tally.checkpoints.update(asdict(self.rig.cache.checkpoints.counts))
         for (fate, source, target), count in self.rig.mover.ended.items():
             tally.copies[f"{source.value} to {target.value}: {fate}"] += count
 
 
-def simulate(steps: int, seed: int, check_every: int = 1) -> Tally:
+def simulate(steps: int, seed: int, check_every: int = 1, *, has_states: bool = False) -> Tally:
     """Worlds one after the other until there were so many steps."""
     tally = Tally()
     world = 0
     while tally.steps < steps:
         number = seed * 1_000_003 + world
         try:
-            World(number, check_every).run(min(STEPS_A_WORLD, steps - tally.steps), tally)
+            one = World(number, check_every, has_states=has_states)
+            one.run(min(STEPS_A_WORLD, steps - tally.steps), tally)
         except Exception as error:
             error.add_note(f"world {number}")
             raise

@@ -54,6 +54,7 @@ def rigs(draw: st.DrawFn) -> Rig:
     block_size = draw(st.sampled_from([1, 2, 4]))
     max_running = draw(st.integers(1, 6))
     longest = 24 + 8 + 16
+    stages = draw(st.sampled_from([1, 1, 2, 3]))
     return Rig(
         block_size=block_size,
         # from what one request may need at most, upwards: pressure is the rule
@@ -63,7 +64,8 @@ def rigs(draw: st.DrawFn) -> Rig:
         deadline_s=draw(st.sampled_from([0.0, 0.005, 10.0])),
         quantum=draw(st.sampled_from([1, 16, 256])),
         overlap_scheduling=draw(st.booleans()),
-        stages=draw(st.sampled_from([1, 1, 2, 3])),
+        stages=stages,
+        num_states=draw(st.sampled_from([0, 6, 12, 60])) if stages == 1 else 0,
         policy=draw(st.sampled_from(get_args(PolicyName))),
     )
 

@@ -11,63 +11,63 @@ from tests.prefix_cache.scene import ConstantDigest, path, tokens
 
 
 def test_a_key_is_held_from_begin_to_done() -> None:
-    flight = SingleFlight()
-    assert not flight.is_held(b"k")
+    flight = SingleFlight[str]()
+    assert flight.holder_of(b"k") is None
     flight.begin("a", [b"k", b"l"])
-    assert flight.is_held(b"k")
+    assert flight.holder_of(b"k") is not None
     flight.done("a", [b"k"])
-    assert not flight.is_held(b"k")
-    assert flight.is_held(b"l")
+    assert flight.holder_of(b"k") is None
+    assert flight.holder_of(b"l") is not None
 
 
 def test_the_first_holder_keeps_the_key() -> None:
-    flight = SingleFlight()
+    flight = SingleFlight[str]()
     flight.begin("a", [b"k"])
     flight.begin("b", [b"k", b"m"])
     flight.done("b", [b"k", b"m"])
-    assert flight.is_held(b"k")
-    assert not flight.is_held(b"m")
+    assert flight.holder_of(b"k") is not None
+    assert flight.holder_of(b"m") is None
     flight.end("b")
-    assert flight.is_held(b"k")
+    assert flight.holder_of(b"k") is not None
     flight.done("a", [b"k"])
-    assert not flight.is_held(b"k")
+    assert flight.holder_of(b"k") is None
 
 
 def test_end_forgets_all_of_one_holder() -> None:
-    flight = SingleFlight()
+    flight = SingleFlight[str]()
     flight.begin("a", [b"k", b"l"])
     flight.begin("b", [b"m"])
     flight.end("a")
     flight.end("a")
     flight.end("never seen")
-    assert [flight.is_held(key) for key in (b"k", b"l", b"m")] == [False, False, True]
+    assert [flight.holder_of(key) for key in (b"k", b"l", b"m")] == [None, None, "b"]
 
 
 def test_a_key_can_be_begun_anew() -> None:
-    flight = SingleFlight()
+    flight = SingleFlight[str]()
     flight.begin("a", [b"k"])
     flight.end("a")
     flight.begin("b", [b"k"])
     flight.done("a", [b"k"])
-    assert flight.is_held(b"k")
+    assert flight.holder_of(b"k") is not None
 
 
 def test_with_a_constant_hash_nobody_waits_for_ever() -> None:
     keys = split_keys(block_keys(path("a"), tokens(1, 2, 3, 4), 2, digest=ConstantDigest()))
-    flight = SingleFlight()
+    flight = SingleFlight[str]()
     flight.begin("a", keys)
     flight.begin("b", keys)
-    assert flight.is_held(keys[0])
+    assert flight.holder_of(keys[0]) == "a"
     flight.end("b")
-    assert flight.is_held(keys[0])
+    assert flight.holder_of(keys[0]) == "a"
     flight.done("a", keys[:1])
-    assert not flight.is_held(keys[0])
+    assert flight.holder_of(keys[0]) is None
     flight.end("a")
-    assert not flight.is_held(keys[1])
+    assert flight.holder_of(keys[1]) is None
 
 
 def test_holders_are_what_a_plain_dict_says() -> None:
-    random, flight, plain = Random(5), SingleFlight(), dict[bytes, int]()
+    random, flight, plain = Random(5), SingleFlight[int](), dict[bytes, int]()
     for _ in range(5000):
         holder = random.randrange(4)
         keys = [bytes([random.randrange(8)]) for _ in range(random.randrange(4))]
@@ -82,9 +82,8 @@ def test_holders_are_what_a_plain_dict_says() -> None:
             case _:
                 flight.end(holder)
                 plain = {k: h for k, h in plain.items() if h != holder}
-        assert [flight.is_held(bytes([k])) for k in range(8)] == [
-            bytes([k]) in plain for k in range(8)
-        ]
+        keys = [bytes([k]) for k in range(8)]
+        assert [flight.holder_of(key) for key in keys] == [plain.get(key) for key in keys]
     for holder in range(4):
         flight.end(holder)
-    assert not any(flight.is_held(bytes([k])) for k in range(8))
+    assert all(flight.holder_of(bytes([k])) is None for k in range(8))

@@ -1,0 +1,61 @@
+"""A `FakeRunner` whose model has a recurrent layer as well, with a state slot for each version.
+
+The state after a token is the same chain as the KV of that token: a number made from all tokens so
+far. Each row reads it from one slot and writes it to another, and the next token is made from it.
+So a slot that was given away too early, a version that was overwritten, and a checkpoint of other
+tokens are seen at the next row, and would change what comes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Items
+from dataclasses import dataclass, field
+
+from engine.sequences.sequence import Sequence
+from engine.step import Row, Sampled, Step
+from tests.doubles.engine.fake_runner import FakeRunner, KvCorrupt, next_kv, next_token
+
+FIRST_SLOT = 2
+
+
+@dataclass
+class StatefulRunner(FakeRunner):
+    """A `Runner` over a dict of blocks and a list of states."""
+
+    num_states: int = 8
+    states: list[int | None] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.states = [0, *[None] * (self.num_states - 1)]
+
+    def _computed(self, step: Step) -> tuple[Step, list[Sequence]]:
+        self._check_slots(step.rows)
+        return super()._computed(step)
+
+    def _write(self, row: Row) -> None:
+        super()._write(row)
+        state = self.states[row.state_in]
+        if state != (self._read(row, row.start - 1) if row.start else 0):
+            raise KvCorrupt(f"slot {row.state_in} does not hold the state at {row.start}")
+        for position in range(row.start, row.end):
+            state = next_kv(state or 0, self._token(row, position))
+        self.states[row.state_out] = state
+
+    def _next(self, row: Row, owner: Sequence | None) -> Sampled:
+        sampled = super()._next(row, owner)
+        if sampled.token_id is None or row.kind.value == "score":
+            return sampled
+        kv = [self._read(row, position) for position in range(row.end - 1)]
+        state = self.states[row.state_out]
+        if state is None:
+            raise KvCorrupt(f"slot {row.state_out} was never written")
+        return sampled._replace(token_id=next_token([*kv, state], self.vocab_size))
+
+    def _check_slots(self, rows: Items[Row]) -> None:
+        """No slot that a row writes is read or written by another row of the step."""
+        written = [row.state_out for row in rows]
+        read = [row.state_in for row in rows]
+        if len(set(written)) < len(written) or set(written) & set(read):
+            raise KvCorrupt(f"states are read from {read} and written to {written}")
+        if min(written) < FIRST_SLOT or max(*written, *read) >= self.num_states:
+            raise KvCorrupt(f"states are written to {written} of {self.num_states}")

@@ -1,0 +1,170 @@
+"""A model with recurrent layers: each token is right whatever state its sequence began from.
+
+`StatefulRunner` raises where a row reads another state than that of its sequence.
+"""
+
+from __future__ import annotations
+
+import pytest
+from msgspec import structs
+
+from engine.link.messages import Cancel, Mark
+from tests.doubles.constraints import HeldMasks, steps_of
+from tests.doubles.engine.fake_runner import expected_output
+from tests.engine.in_flight.test_masked_step import answer, bound
+from tests.engine.rigs.rig import Rig, generate
+from tests.engine.rigs.simulation import Tally, simulate
+
+STEPS = 3_000
+both = pytest.mark.parametrize("overlap_scheduling", [False, True])
+
+
+@pytest.fixture(scope="module")
+def tally() -> Tally:
+    return simulate(STEPS, seed=3, check_every=8, has_states=True)
+
+
+def test_every_request_was_told_what_its_prompt_gives_alone(tally: Tally) -> None:
+    assert tally.ends["length"] > STEPS / 20
+    assert min(tally.cached["device"], tally.preemptions, tally.ends["cancelled"]) > 0
+
+
+@pytest.mark.parametrize("what", ["made", "hits", "evicted", "refused"])
+def test_checkpoints_came_and_went(tally: Tally, what: str) -> None:
+    assert tally.checkpoints[what] > 0
+
+
+def rig_of(masks: HeldMasks | None = None, *, num_states: int = 64, **settings: object) -> Rig:
+    masks = masks or HeldMasks()
+    return Rig(constraint_of=steps_of, masks=masks, num_states=num_states, **settings)  # type: ignore[arg-type]
+
+
+def cached(rig: Rig, name: str) -> int:
+    return rig.finished(name).reused.tokens
+
+
+class TestPositions:
+    """Where states are kept, and so where the next request begins."""
+
+    @both
+    def test_the_next_turn_begins_at_the_end_of_the_answer(self, overlap_scheduling: bool) -> None:
+        rig = rig_of(overlap_scheduling=overlap_scheduling)
+        first = generate("1", range(1, 11), max_tokens=12)
+        rig.submit(first)
+        rig.run()
+        rig.expect_output(first)
+        said = rig.link.tokens("1")
+        rig.submit(generate("2", [*range(1, 11), *said, 7, 7], max_tokens=3))
+        rig.run()
+        assert cached(rig, "2") == 20  # of 22, the last one of which was not computed
+
+    def test_a_prompt_is_kept_up_to_the_block_before_its_last_token(self) -> None:
+        rig = rig_of()
+        rig.submit(generate("1", range(1, 14), max_tokens=1))
+        rig.run()
+        rig.submit(generate("2", [*range(1, 14), 5, 5, 5], max_tokens=1))
+        rig.run()
+        assert cached(rig, "2") == 12
+
+    def test_where_the_second_parts_the_third_begins(self) -> None:
+        rig = rig_of()
+        trunk = list(range(1, 15))
+        for name in "123":
+            rig.submit(generate(name, [*trunk, *[int(name)] * 9], max_tokens=1))
+            rig.run()
+        assert [cached(rig, name) for name in "123"] == [0, 0, 12]
+
+    def test_cold_requests_of_one_prefix_compute_it_once(self) -> None:
+        rig = rig_of(max_batch_tokens=64)
+        trunk = list(range(1, 25))
+        for name in "1234":
+            rig.submit(generate(name, [*trunk, *[int(name)] * 7], max_tokens=2))
+        rig.run()
+        assert sorted(cached(rig, name) for name in "1234") == [0, 24, 24, 24]
+
+    def test_the_end_of_a_mark_is_kept(self) -> None:
+        rig = rig_of()
+        request = generate("1", range(1, 31), max_tokens=1)
+        rig.submit(structs.replace(request, marks=(Mark(num_tokens=18, seconds=60.0),)))
+        rig.run()
+        rig.submit(generate("2", [*range(1, 17), *[5] * 8], max_tokens=1))
+        rig.run()
+        assert cached(rig, "2") == 16
+
+    def test_a_cancelled_prompt_leaves_what_it_had(self) -> None:
+        rig = rig_of(max_batch_tokens=10)
+        rig.submit(generate("1", range(1, 41), max_tokens=1))
+        rig.step(3)
+        rig.link.say(Cancel("1"))
+        rig.step()
+        rig.submit(generate("2", range(1, 41), max_tokens=1))
+        rig.run()
+        assert cached(rig, "2") == 24  # chunks of 8: of whole blocks
+        assert rig.link.tokens("2") == expected_output(range(1, 41), 1)
+
+
+class TestLaunches:
+    @both
+    @pytest.mark.parametrize("held", [0, 1, 3])
+    @pytest.mark.parametrize("length", [1, 6, 8, 9])
+    def test_a_row_left_out_is_computed_again_from_its_state(
+        self, length: int, held: int, overlap_scheduling: bool
+    ) -> None:
+        masks = HeldMasks(held={held})
+        rig = rig_of(masks, overlap_scheduling=overlap_scheduling, max_batch_tokens=32)
+        prompt = list(range(length))
+        rig.submit(bound("slow", prompt, 6))
+        rig.submit(generate("free", range(30, 36), max_tokens=20))
+        rig.step(10)
+        masks.release()
+        rig.run()
+        assert rig.core.components.counters.rows_left_out == 1
+        assert rig.link.tokens("slow") == answer(prompt, 6)
+        assert rig.link.tokens("free") == expected_output(range(30, 36), 20)
+        rig.expect_nothing_left()
+
+    @both
+    @pytest.mark.parametrize("at", range(1, 12, 2))
+    def test_a_launch_that_failed_is_repeated(self, at: int, overlap_scheduling: bool) -> None:
+        rig = rig_of(overlap_scheduling=overlap_scheduling, max_batch_tokens=12)
+        requests = [generate(str(n), range(n, n + 14), max_tokens=9) for n in range(1, 4)]
+        for request in requests:
+            rig.submit(request)
+        rig.step(at)
+        rig.runner.raising = [MemoryError()]
+        rig.run()
+        for request in requests:
+            rig.expect_output(request)
+        rig.expect_nothing_left()
+
+    @both
+    def test_masks_without_memory_set_all_rows_back(self, overlap_scheduling: bool) -> None:
+        rig = rig_of(overlap_scheduling=overlap_scheduling)
+        rig.submit(bound("fails", range(6), 6))
+        rig.submit(generate("free", range(9), max_tokens=9))
+        rig.step(2)
+        rig.runner.raising_late = [MemoryError()]
+        rig.run()
+        assert rig.link.tokens("free") == expected_output(range(9), 9)
+        assert rig.failed("fails").code == "engine_failure"
+        rig.expect_nothing_left()
+
+    @both
+    def test_few_slots_make_sequences_wait_and_no_token_wrong(
+        self, overlap_scheduling: bool
+    ) -> None:
+        rig = rig_of(num_states=8, overlap_scheduling=overlap_scheduling)
+        requests = [generate(str(n), range(n, n + 9), max_tokens=7) for n in range(9)]
+        for request in requests:
+            rig.submit(request)
+        rig.run()
+        for request in requests:
+            rig.expect_output(request)
+        rig.expect_nothing_left()
+
+
+def test_without_states_a_row_names_no_slot() -> None:
+    rig = Rig()
+    rig.submit(generate("1", range(9)))
+    rig.run()
+    assert {(r.state_in, r.state_out) for step in rig.runner.steps for r in step.rows} == {(0, 0)}
