@@ -1,7 +1,7 @@
 """The parts of the gated delta rule that need no state, for all chunks of all prompts at once.
 
-A program takes one chunk and one head of keys, with the value heads that share it. The names are
-those of `gated_delta`; q and k here are as they came, and r_q = 1 / (|q| sqrt(K)), r_k = 1 / |k|.
+A program takes one chunk and one value head. The names are those of `gated_delta`; Q and K here
+are as they came, and r_q = 1 / (|q| sqrt(K)), r_k = 1 / |k|.
 
     transform   inv(I + L) diag(beta)
     scores      r_q (Q K^T * D) r_k
@@ -62,52 +62,47 @@ def _kernel(
     EPS: tl.constexpr,
     PRECISION: tl.constexpr,
 ) -> None:
-    MEMBERS: tl.constexpr = HEADS // GROUPS
-    block, group = tl.program_id(0), tl.program_id(1)
+    block, head = tl.program_id(0), tl.program_id(1)
     row = row_of_block(row_starts, block, first_row, end_row, CHUNK)
     start = tl.load(row_starts + row)
     new = tl.load(row_starts + row + 1) - start
     begin = (block - first_row_block(row_starts, row, first_row, CHUNK)) * CHUNK
     if begin < new:
         i, key = tl.arange(0, CHUNK), tl.arange(0, K)
-        real = begin + i < new
+        real, is_before = begin + i < new, i[:, None] >= i[None, :]
         token = (start + begin + i).to(tl.int64)
-        place = token[:, None] * qkv_stride + group * K + key[None, :]
-        q = tl.load(qkv + place, mask=real[:, None], other=0.0)
-        k = tl.load(qkv + GROUPS * K + place, mask=real[:, None], other=0.0)
+        rate = tl.exp(tl.load(a_log + head).to(tl.float32))
+        step = tl.load(a + token * a_stride + head, mask=real, other=0.0).to(tl.float32)
+        step = softplus(step + tl.load(dt_bias + head).to(tl.float32))
+        beta = tl.load(b + token * b_stride + head, mask=real, other=0.0).to(tl.float32)
+        beta = tl.where(real, tl.sigmoid(beta), 0.0)
+        decay = tl.where(real, log_decay(rate, step), 0.0)
+        reached = tl.cumsum(decay, axis=0)
+        left = tl.sum(decay, axis=0) - reached
+        between = tl.where(is_before, reached[:, None] - reached[None, :], 0.0)
+        between = tl.where(is_before, tl.exp(between), 0.0)
+
+        place = qkv + token[:, None] * qkv_stride + head // (HEADS // GROUPS) * K + key[None, :]
+        q = tl.load(place, mask=real[:, None], other=0.0)
+        k = tl.load(place + GROUPS * K, mask=real[:, None], other=0.0)
         wide_q, wide_k = q.to(tl.float32), k.to(tl.float32)
         q_scale = scale * tl.rsqrt(tl.sum(wide_q * wide_q, axis=1) + EPS)
         k_scale = tl.rsqrt(tl.sum(wide_k * wide_k, axis=1) + EPS)
-        of_keys = tl.dot(k, tl.trans(k), input_precision="ieee") * k_scale[None, :]
-        of_queries = tl.dot(q, tl.trans(k), input_precision="ieee") * k_scale[None, :]
-        of_queries *= q_scale[:, None]
-        is_before = i[:, None] >= i[None, :]
-        for member in tl.range(0, MEMBERS):
-            head = group * MEMBERS + member
-            rate = tl.exp(tl.load(a_log + head).to(tl.float32))
-            step = tl.load(a + token * a_stride + head, mask=real, other=0.0).to(tl.float32)
-            step = softplus(step + tl.load(dt_bias + head).to(tl.float32))
-            beta = tl.load(b + token * b_stride + head, mask=real, other=0.0).to(tl.float32)
-            beta = tl.where(real, tl.sigmoid(beta), 0.0)
-            decay = tl.where(real, log_decay(rate, step), 0.0)
-            reached = tl.cumsum(decay, axis=0)
-            left = tl.sum(decay, axis=0) - reached
-            between = tl.where(is_before, reached[:, None] - reached[None, :], 0.0)
-            between = tl.exp(between)
-            at = (block.to(tl.int64) * HEADS + head) * CHUNK
-            square = at * CHUNK + i[:, None] * CHUNK + i[None, :]
-            score = tl.where(is_before, of_queries * between, 0.0)
-            tl.store(scores + square, score.to(scores.dtype.element_ty))
-            lower = of_keys * between * (beta * k_scale)[:, None]
-            lower = tl.where(i[:, None] > i[None, :], lower, 0.0)
-            solved = unit_inverse(lower, CHUNK, PRECISION) * beta[None, :]
-            tl.store(transform + square, solved.to(transform.dtype.element_ty))
-            grown = tl.exp(reached)
-            of_head = factors + at * 4 + i
-            tl.store(of_head, grown * k_scale)
-            tl.store(of_head + CHUNK, grown * q_scale)
-            tl.store(of_head + 2 * CHUNK, tl.exp(left) * k_scale)
-            tl.store(of_head + 3 * CHUNK, grown)
+        between *= k_scale[None, :]
+        at = (block.to(tl.int64) * HEADS + head) * CHUNK
+        square = at * CHUNK + i[:, None] * CHUNK + i[None, :]
+        score = tl.dot(q, tl.trans(k), input_precision="ieee") * between * q_scale[:, None]
+        tl.store(scores + square, score.to(scores.dtype.element_ty))
+        lower = tl.dot(k, tl.trans(k), input_precision="ieee") * between
+        lower = tl.where(i[:, None] > i[None, :], lower * (beta * k_scale)[:, None], 0.0)
+        solved = unit_inverse(lower, CHUNK, PRECISION) * beta[None, :]
+        tl.store(transform + square, solved.to(transform.dtype.element_ty))
+        grown = tl.exp(reached)
+        of_head = factors + at * 4 + i
+        tl.store(of_head, grown * k_scale)
+        tl.store(of_head + CHUNK, grown * q_scale)
+        tl.store(of_head + 2 * CHUNK, tl.exp(left) * k_scale)
+        tl.store(of_head + 3 * CHUNK, grown)
 
 
 def prepare(inputs: DeltaInputs, shape: DeltaShape, rows: StateRows, num_chunks: int) -> Chunks:
@@ -119,7 +114,7 @@ def prepare(inputs: DeltaInputs, shape: DeltaShape, rows: StateRows, num_chunks:
         torch.empty(square, dtype=dtype, device=device),
         torch.empty((*square[:2], 4, CHUNK), dtype=torch.float32, device=device),
     )
-    _kernel[(num_chunks, shape.key_heads)](
+    _kernel[(num_chunks, shape.heads)](
         inputs.qkv,
         inputs.a,
         inputs.b,
@@ -140,6 +135,6 @@ def prepare(inputs: DeltaInputs, shape: DeltaShape, rows: StateRows, num_chunks:
         K=shape.keys,
         CHUNK=CHUNK,
         EPS=NORM_EPS,
-        PRECISION="ieee" if dtype == torch.float32 else "tf32x3",
+        PRECISION="ieee" if dtype == torch.float32 else "tf32",
     )
     return chunks

@@ -7,7 +7,6 @@ that reads or writes its part of the state, so the new one may go to the slot th
 
 from __future__ import annotations
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -15,9 +14,8 @@ from torch import Tensor
 from kernels.launch.row_blocks import count_row_blocks, first_row_block
 from kernels.recurrence import delta_chunks
 from kernels.recurrence.delta_inputs import CHUNK, DeltaInputs, DeltaShape
+from kernels.recurrence.scan_tuning import ScanTuning, scan_tuning
 from kernels.recurrence.state_rows import StateRows
-
-COLUMNS = 32
 
 
 @triton.jit
@@ -112,11 +110,23 @@ def launch(
     inputs: DeltaInputs, shape: DeltaShape, state: Tensor, rows: StateRows, out: Tensor
 ) -> None:
     """Compute `gated_delta.reference` for the rows after the decodes; write their part of `out`."""
+    tuning = scan_tuning(inputs.qkv.dtype, shape.values)
+    launch_tuned(inputs, shape, state, rows, tuning, out)
+
+
+def launch_tuned(
+    inputs: DeltaInputs,
+    shape: DeltaShape,
+    state: Tensor,
+    rows: StateRows,
+    tuning: ScanTuning,
+    out: Tensor,
+) -> None:
+    """Launch by `tuning`, whose columns divide the state's."""
     tokens = inputs.qkv.shape[0] - rows.num_decodes
     num_chunks = count_row_blocks(tokens, rows.num_prompts, CHUNK)
     chunks = delta_chunks.prepare(inputs, shape, rows, num_chunks)
-    columns = COLUMNS if shape.values % COLUMNS == 0 else 16
-    _kernel[(rows.num_prompts, shape.heads, shape.values // columns)](
+    _kernel[(rows.num_prompts, shape.heads, shape.values // tuning.columns)](
         inputs.qkv,
         chunks.transform,
         chunks.scores,
@@ -135,6 +145,7 @@ def launch(
         K=shape.keys,
         V=shape.values,
         CHUNK=CHUNK,
-        COLUMNS=columns,
-        STAGES=1 if inputs.qkv.dtype == torch.float32 else 2,
+        COLUMNS=tuning.columns,
+        STAGES=tuning.stages,
+        num_warps=tuning.warps,
     )

@@ -7,16 +7,14 @@ state, so the new one may go to the slot that it was read from.
 
 from __future__ import annotations
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from kernels.recurrence.decay import log_decay, time_step
+from kernels.recurrence.scan_tuning import ScanTuning, scan_tuning
 from kernels.recurrence.ssd_inputs import CHUNK, SsdInputs, SsdShape
 from kernels.recurrence.state_rows import StateRows
-
-LINES = 32
 
 
 @triton.jit(do_not_specialize=["first_row"])
@@ -101,8 +99,20 @@ def _kernel(
 
 def launch(inputs: SsdInputs, shape: SsdShape, state: Tensor, rows: StateRows, out: Tensor) -> None:
     """Compute `ssd.reference` for the rows after the decodes; write their part of `out`."""
-    lines = LINES if shape.head_dim % LINES == 0 else 16
-    _kernel[(rows.num_prompts, shape.heads, shape.head_dim // lines)](
+    tuning = scan_tuning(inputs.xbc.dtype, shape.head_dim)
+    launch_tuned(inputs, shape, state, rows, tuning, out)
+
+
+def launch_tuned(
+    inputs: SsdInputs,
+    shape: SsdShape,
+    state: Tensor,
+    rows: StateRows,
+    tuning: ScanTuning,
+    out: Tensor,
+) -> None:
+    """Launch by `tuning`, whose columns are lines here and divide the state's."""
+    _kernel[(rows.num_prompts, shape.heads, shape.head_dim // tuning.columns)](
         inputs.xbc,
         inputs.dt,
         inputs.a_log,
@@ -124,6 +134,7 @@ def launch(inputs: SsdInputs, shape: SsdShape, state: Tensor, rows: StateRows, o
         P=shape.head_dim,
         N=shape.state_size,
         CHUNK=CHUNK,
-        LINES=lines,
-        STAGES=1 if inputs.xbc.dtype == torch.float32 else 2,
+        LINES=tuning.columns,
+        STAGES=tuning.stages,
+        num_warps=tuning.warps,
     )

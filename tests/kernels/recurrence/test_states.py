@@ -101,23 +101,23 @@ def test_a_prompt_cut_anywhere(ops: Ops, layer: StateLayer, context: int) -> Non
     got, after = run(layer, ops, whole)
     slot = int(whole.rows.write_slots[0])
     for cut in (1, 2, 3, 4, 15, 16, 17, 33, 63, 64, 65, 66):
-        first = _part(whole, slice(0, cut), context + cut)
+        first = part_of(whole, slice(0, cut), context + cut)
         head, at_cut = run(layer, ops, first)
         state = layer.truth([each[:cut] for each in whole.inputs], whole.before(0))[1]
         assert relative_error(at_cut[slot], state) < BOUND, cut
-        rest = _part(Batch(whole.inputs, at_cut, whole.rows), slice(cut, None), context + tokens)
+        rest = part_of(Batch(whole.inputs, at_cut, whole.rows), slice(cut, None), context + tokens)
         tail, at_end = run(layer, ops, rest)
         assert relative_error(torch.cat((head, tail)), got.double()) < BOUND, cut
         assert relative_error(at_end[slot], after[slot].double()) < BOUND, cut
 
 
-def _part(batch: Batch, tokens: slice, context: int) -> Batch:
+def part_of(batch: Batch, tokens: slice, context: int) -> Batch:
     """Some tokens of the one row, as a batch."""
     inputs = tuple(each[tokens] for each in batch.inputs)
     rows, new = batch.rows, inputs[0].shape[0]
     part = StateRows(
-        torch.tensor([0, new], dtype=torch.int32),
-        torch.tensor([context], dtype=torch.int32),
+        rows.row_starts.new_tensor([0, new]),
+        rows.row_starts.new_tensor([context]),
         rows.read_slots,
         rows.write_slots,
         int(new == 1),
