@@ -53,6 +53,7 @@ MAIN = (
 OF_PACKAGES = (
     BenchmarkPart("tree", "engine.tree", "--num-tokens 2048 --prefixes 100"),
     BenchmarkPart("experts", "engine.experts", "--quick"),
+    BenchmarkPart("recurrence", "engine.recurrence", "--quick"),
     BenchmarkPart("kv", "engine.kv_formats", "--quick"),
     BenchmarkPart("accuracy", "engine.accuracy", "--quick", 1800),
     BenchmarkPart("tiers", "engine.tiers", "--blocks 16 --block-kib 128"),
