@@ -91,9 +91,9 @@ def _kernel(
         between *= k_scale[None, :]
         at = (block.to(tl.int64) * HEADS + head) * CHUNK
         square = at * CHUNK + i[:, None] * CHUNK + i[None, :]
-        score = tl.dot(q, tl.trans(k), input_precision="ieee") * between * q_scale[:, None]
+        score = tl.dot(q, tl.trans(k), input_precision="tf32x3") * between * q_scale[:, None]
         tl.store(scores + square, score.to(scores.dtype.element_ty))
-        lower = tl.dot(k, tl.trans(k), input_precision="ieee") * between
+        lower = tl.dot(k, tl.trans(k), input_precision="tf32x3") * between
         lower = tl.where(i[:, None] > i[None, :], lower * (beta * k_scale)[:, None], 0.0)
         solved = unit_inverse(lower, CHUNK, PRECISION) * beta[None, :]
         tl.store(transform + square, solved.to(transform.dtype.element_ty))
@@ -135,6 +135,6 @@ def prepare(inputs: DeltaInputs, shape: DeltaShape, rows: StateRows, num_chunks:
         K=shape.keys,
         CHUNK=CHUNK,
         EPS=NORM_EPS,
-        PRECISION="ieee" if dtype == torch.float32 else "tf32",
+        PRECISION="tf32x3" if dtype == torch.float32 else "tf32",
     )
     return chunks

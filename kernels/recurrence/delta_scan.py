@@ -92,15 +92,15 @@ def _kernel(
             decay = tl.load(factors + at * 4 + 4 * CHUNK - 1)
 
             rounded = now.to(dtype)
-            known = tl.dot(k, rounded, input_precision="ieee") * key_factor[:, None]
+            known = tl.dot(k, rounded, input_precision="tf32x3") * key_factor[:, None]
             unknown = _rounded(v.to(tl.float32) - known, dtype)
-            added = tl.dot(solve, unknown, input_precision="ieee")
-            result = tl.dot(q, rounded, input_precision="ieee") * query_factor[:, None]
-            result = tl.dot(score, _rounded(added, dtype), result, input_precision="ieee")
+            added = tl.dot(solve, unknown, input_precision="tf32x3")
+            result = tl.dot(q, rounded, input_precision="tf32x3") * query_factor[:, None]
+            result = tl.dot(score, _rounded(added, dtype), result, input_precision="tf32x3")
             place_out = token * (HEADS * V) + head * V + column[None, :]
             tl.store(out + place_out, result.to(dtype), mask=real)
             weighed = _rounded(added * left[:, None], dtype)
-            now = tl.dot(tl.trans(k), weighed, now * decay, input_precision="ieee")
+            now = tl.dot(tl.trans(k), weighed, now * decay, input_precision="tf32x3")
         write = state + tl.load(write_slots + row).to(tl.int64) * slot_stride
         tl.debug_barrier()
         tl.store(write + place, now)

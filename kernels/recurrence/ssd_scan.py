@@ -81,17 +81,17 @@ def _kernel(
             reached = tl.cumsum(tl.where(real, log_decay(rate, step), 0.0), axis=0)
             whole = tl.sum(tl.where(i == CHUNK - 1, reached, 0.0), axis=0)
 
-            score = tl.dot(c, tl.trans(b), input_precision="ieee")
+            score = tl.dot(c, tl.trans(b), input_precision="tf32x3")
             between = tl.where(is_before, reached[:, None] - reached[None, :], 0.0)
             score = tl.where(is_before, score * tl.exp(between) * step[None, :], 0.0)
             wide = x.to(tl.float32)
-            result = tl.dot(c, now.to(dtype), input_precision="ieee") * tl.exp(reached)[:, None]
-            result = tl.dot(score.to(dtype), x, result, input_precision="ieee")
+            result = tl.dot(c, now.to(dtype), input_precision="tf32x3") * tl.exp(reached)[:, None]
+            result = tl.dot(score.to(dtype), x, result, input_precision="tf32x3")
             result += skipped * wide
             place_out = token * (HEADS * P) + head * P + line[None, :]
             tl.store(out + place_out, result.to(dtype), mask=real[:, None])
             weighed = (wide * (tl.exp(whole - reached) * step)[:, None]).to(dtype)
-            now = tl.dot(tl.trans(b), weighed, now * tl.exp(whole), input_precision="ieee")
+            now = tl.dot(tl.trans(b), weighed, now * tl.exp(whole), input_precision="tf32x3")
         write = state + tl.load(write_slots + row).to(tl.int64) * slot_stride
         tl.debug_barrier()
         tl.store(write + place, now)
