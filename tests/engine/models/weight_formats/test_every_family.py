@@ -45,7 +45,8 @@ def recipe_of(family: str) -> Recipe:
 def test_in_fp8(family: str, tmp_path: Path) -> None:
     made = make_quantised(KINDS["channel"], tmp_path, recipe_of(family))
     assert (logits(made.model_dir) - made.logits(PROMPT)).abs().max() < TOLERANCE
-    expect_greedy(made)
+    # A recurrence adds up in another order than that of `transformers`: see `expect_greedy`.
+    expect_greedy(made, exact=48 if family == "qwen3.5" else 64)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
