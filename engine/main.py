@@ -23,7 +23,7 @@ from engine.link.codec import Codec
 from engine.link.socket_link import Link, SocketLink
 from engine.link.tcp.curve import BadLinkKey, LinkKey, read_link_key
 from engine.link.tcp.open_connections import few_connections
-from engine.models.errors import ModelError, ModelNotServed, UnsupportedModel
+from engine.models.errors import ModelError, ModelNotServed
 from engine.process import (
     EXIT_BROKEN,
     EXIT_CANNOT_START,
@@ -91,8 +91,6 @@ def _cannot_start(error: Exception) -> int:
 
 def _opened(config: EngineConfig, opened: ExitStack) -> _Loaded:
     metadata = read_metadata(config)
-    if metadata.states is not None:
-        raise UnsupportedModel("recurrent layers: sequences are not scheduled with states yet")
     key = (
         None
         if config.process.link_key_file is None

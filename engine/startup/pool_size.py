@@ -10,7 +10,7 @@ from fractions import Fraction
 
 from engine.config import EngineConfig
 from engine.models.errors import PoolTooSmall
-from storage.state_layout import FIRST_SLOT
+from prefix_cache.tiers.checkpoints import FIRST_SLOT, LEAST_SLOTS, SEQUENCE_SLOTS
 
 ALL = Fraction(1)
 CPU_SHARE = 0.25  # part of free memory: other programs and mapped weights need memory too
@@ -23,7 +23,6 @@ AHEAD_TOKENS = 16_384  # and blocks of at most so many tokens, which two large s
 # libraries, captured graphs. No weights: they pass through memory that can be reclaimed,
 # except those that stay in host memory, which are counted apart.
 OPENING_BYTES = 2 * 1024**3
-SEQUENCE_SLOTS = 3  # states of a running sequence: read, written, kept
 RUNNING_PART = 0.5  # most of the device tier that running sequences' states take
 CPU_HOST_BYTES = 256 * 1024**2  # on a CPU the device's pool lies in the same memory
 
@@ -104,7 +103,7 @@ def _fixed_states(states: StateSizes, budget: PoolBudget) -> int:
     """Count the slots of running sequences, at least of one, and those that nobody gets."""
     most = int(budget.num_bytes * RUNNING_PART) // states.state_bytes
     running = min(states.max_running * SEQUENCE_SLOTS, most)
-    return FIRST_SLOT + max(running, SEQUENCE_SLOTS)
+    return FIRST_SLOT + max(running, LEAST_SLOTS)
 
 
 def host_blocks(
