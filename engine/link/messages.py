@@ -250,6 +250,9 @@ class Reused(msgspec.Struct, frozen=True, array_like=True):
     # after the mark before.
     written: tuple[int, ...] = ()
     fetched: int = 0  # tokens that another engine sent, not included in `tiers`
+    # Tokens whose blocks were cached: more than were reused where no state is kept at their end
+    # (recurrent layers). 0: no more.
+    matched: int = 0
 
     @property
     def tokens(self) -> int:

@@ -75,6 +75,7 @@ class Probed(Reply, frozen=True, kw_only=True, tag="probed"):
 
     tiers: TierTokens
     saved_seconds: float | None = None  # None: nothing has been measured
+    matched: int = 0  # as `Reused.matched`
     code: str | None = None  # one of `engine.errors`: why the prompt cannot be looked up
     message: str = ""
 

@@ -188,6 +188,22 @@ class PinStats(msgspec.Struct, frozen=True, kw_only=True):
     pinned: dict[str, int] = {}  # pinned blocks on the device, by pin id
 
 
+class StateStats(msgspec.Struct, frozen=True, kw_only=True):
+    """State slots of a model with recurrent layers, and the checkpoints in the cache's tree.
+
+    Of the slots, the others are free or running sequences'. All 0 without such layers.
+    """
+
+    total: int = 0
+    free: int = 0
+    checkpoints: int = 0
+    # Checkpoints since the start: made, begun from, evicted, and not made for lack of a slot.
+    made: int = 0
+    hits: int = 0
+    evicted: int = 0
+    refused: int = 0
+
+
 class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     """The engine's counters at one moment."""
 
@@ -214,5 +230,6 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     pins: PinStats = PinStats()
     exchange: ExchangeStats = ExchangeStats()
     drafts: dict[str, DraftStats] = {}  # by source (`engine.drafting.draft.DraftSource`)
+    states: StateStats = StateStats()
     tensor_parallel: int = 1  # ranks of each stage; all of them run while the engine answers
     pipeline_parallel: int = 1  # pipeline stages

@@ -74,8 +74,9 @@ class PrefixQueries:
                 query_id=query.query_id, tiers=TierTokens(), code=code, message=str(error)
             )
         size = self._cache.block_size
-        found, partial, _ = self._cache.probe(path, token_ids)
+        found, partial, matched = self._cache.probe(path, token_ids)
         device = (found.device + found.coming) * size + partial
         tiers = TierTokens(device, found.host * size, found.disk * size)
         saved = self._times.prefill(0, tiers.total) if self._times.is_measured else None
-        return Probed(query_id=query.query_id, tiers=tiers, saved_seconds=saved)
+        beyond = matched if matched > tiers.total else 0
+        return Probed(query_id=query.query_id, tiers=tiers, saved_seconds=saved, matched=beyond)

@@ -20,6 +20,7 @@ from engine.link.stats_messages import (
     LowerTierStats,
     PoolStats,
     ShareStats,
+    StateStats,
     TierStats,
 )
 from prefix_cache.cache import PrefixCache
@@ -59,6 +60,7 @@ def report(components: Components, tree_depth: int, evictions: int) -> EngineSta
         pins=components.pins.stats(),
         exchange=components.exchange.stats(),
         drafts=dict(components.counters.drafts),
+        states=_states(cache),
         tensor_parallel=components.welcome.tensor_parallel,
         pipeline_parallel=components.welcome.pipeline_parallel,
     )
@@ -78,6 +80,16 @@ def _tier_stats(components: Components) -> TierStats:
         },
         prefill=components.times.tokens_per_second(),
         disk=None if copies.disk is None else disk_stats(copies.disk),
+    )
+
+
+def _states(cache: PrefixCache) -> StateStats:
+    checkpoints = cache.checkpoints
+    return StateStats(
+        total=checkpoints.usage.total,
+        free=checkpoints.allocator.num_free,
+        checkpoints=checkpoints.num_kept,
+        **asdict(checkpoints.counts),
     )
 
 

@@ -100,7 +100,7 @@ class SequenceEvents:
         saved = None
         if self._times.is_measured:
             saved = self._times.prefill(0, found.total + fetched)
-        return Reused(found, saved, written, fetched)
+        return Reused(found, saved, written, fetched, sequence.matched)
 
 
 def join_tokens(replies: list[AddressedEvent]) -> list[AddressedEvent]:

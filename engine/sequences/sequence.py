@@ -57,6 +57,8 @@ class Sequence:
     constraint: TokenConstraint | None = None  # has advanced by every generated token
     # Tokens of the prompt that the cache had at its first start.
     found: TierTokens = field(default_factory=TierTokens)
+    # Tokens whose blocks the cache had then, where these were more: no state is kept at their end.
+    matched: int = 0
     num_pending: int = 0  # tokens that launched steps will sample
     passed_over: int = 0  # times that a later sequence of its flow went first (`queue.py`)
     # True while its constraint is compiled; it cannot start. Changes only between steps (`core`).

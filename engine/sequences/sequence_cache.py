@@ -260,6 +260,8 @@ class SequenceCache:
             host = min(loaded, found.host)
             disk = loaded - host
             sequence.found = TierTokens(cached - loaded * size, host * size, disk * size)
+            if lease.states is not None and lease.states.matched > cached:
+                sequence.matched = lease.states.matched
         for writer, blocks in lease.first_reads.items():
             sequence.first_reads[writer] = sequence.first_reads.get(writer, 0) + blocks * size
 

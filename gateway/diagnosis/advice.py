@@ -34,6 +34,8 @@ ADVICE: dict[str, str] = {
     " effort of reasoning.",
     "evicted": "Most of this had not changed, but was no longer in the cache, or not yet. What is"
     " marked (`cache_control`) is evicted last.",
+    "no_state": "Most of this was cached, but the model's recurrent layers had kept no state at its"
+    " end. What is marked (`cache_control`) has one.",
     "expired": "Most of this had not changed, but the time for which it was marked had passed. Ask"
     " for a longer one, or send it again within that time.",
 }

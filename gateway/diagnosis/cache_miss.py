@@ -30,6 +30,7 @@ Reason = Literal[
     "template_changed",
     "evicted",
     "expired",
+    "no_state",
 ]
 _OF_KIND: dict[PartKind | None, Reason] = {
     "tools": "tools_changed",
@@ -42,6 +43,7 @@ _OF_KIND: dict[PartKind | None, Reason] = {
 class CacheMiss(msgspec.Struct, frozen=True, kw_only=True):
     """A cache miss: the change that lost most tokens, its place, and its cost. None: unknown.
 
+    `matched_tokens` were cached, where these are more than could be used (recurrent layers).
     `reusable_tokens` of the earlier prompt could have been reused, had nothing changed.
     `lost_tokens` of them were computed again, in `lost_ms` at the rate of this prompt. `token` is
     the first that was lost by the reason, in `part` as the request names it; `before` and `after`
@@ -51,6 +53,7 @@ class CacheMiss(msgspec.Struct, frozen=True, kw_only=True):
     reason: Reason
     compared_with: str | None = None  # the id of the earlier request
     cached_tokens: int
+    matched_tokens: int | msgspec.UnsetType = msgspec.UNSET
     reusable_tokens: int | None = None
     lost_tokens: int | None = None
     lost_ms: float | None = None
@@ -62,9 +65,12 @@ class CacheMiss(msgspec.Struct, frozen=True, kw_only=True):
     advice: str | None = None
 
 
-def cache_miss(compared: Comparison, cached: int, s_per_token: float | None) -> CacheMiss:
+def cache_miss(
+    compared: Comparison, cached: int, s_per_token: float | None, matched: int = 0
+) -> CacheMiss:
     """Return why no more than `cached` tokens of a prompt came from the cache.
 
+    `matched`: tokens that were cached, where these are more and a state at their end was missing.
     `s_per_token`: what computing one of the others took, in seconds; None if that is not known.
     """
     seen = compared.seen
@@ -79,10 +85,13 @@ def cache_miss(compared: Comparison, cached: int, s_per_token: float | None) -> 
     reusable = _reusable(compared)
     lost = max(0, reusable - cached)
     reason = _reason(compared, cached, reusable, lost)
+    if reason in ("evicted", "expired") and matched >= cached + compared.block_size:
+        reason = "no_state"
     told = CacheMiss(
         reason=reason,
         compared_with=seen.request_id,
         cached_tokens=cached,
+        matched_tokens=matched if matched > cached else msgspec.UNSET,
         reusable_tokens=reusable,
         lost_tokens=lost,
         lost_ms=None if s_per_token is None else round(1000 * lost * s_per_token, 3),
@@ -93,7 +102,7 @@ def cache_miss(compared: Comparison, cached: int, s_per_token: float | None) -> 
 
 def _placed(told: CacheMiss, at: Divergence | None) -> CacheMiss:
     """Add the place of the first lost token, if a change or an eviction lost tokens."""
-    if told.reason in ("evicted", "expired"):
+    if told.reason in ("evicted", "expired", "no_state"):
         return msgspec.structs.replace(told, token=told.cached_tokens)
     if at is None or told.reason != _OF_KIND[at.kind]:
         return told

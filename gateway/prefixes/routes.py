@@ -60,6 +60,7 @@ def _add_prompts(
         shown = CacheProbe(
             prompt_tokens=admitted.prompt_tokens,
             cached_tokens=found.tiers.total,
+            matched_tokens=found.matched or msgspec.UNSET,
             saved_ms=None if found.saved_seconds is None else 1000 * found.saved_seconds,
             tiers=TokensByTier.of(found.tiers) if permit.caller.sees_tiers else msgspec.UNSET,
         )

@@ -28,12 +28,14 @@ class CacheProbe(Struct, frozen=True, kw_only=True):
     """The part of a request's prompt that the cache would serve if the request were sent now.
 
     `saved_ms` is what computing that would take; None: nothing has been measured. `tiers` is for
-    those whom the operator lets see them.
+    those whom the operator lets see them. `matched_tokens` is there where more of the prompt is
+    cached than can be used: the model has recurrent layers, and no state is kept at their end.
     """
 
     object: Literal["cache.probe"] = "cache.probe"
     prompt_tokens: int
     cached_tokens: int
+    matched_tokens: int | UnsetType = UNSET
     saved_ms: float | None
     tiers: TokensByTier | UnsetType = UNSET
 

@@ -56,6 +56,7 @@ def joined_stats(found: Mapping[str, EngineStats], evictions: int) -> JoinedStat
         pins=_pins([part.pins for part in parts]),
         exchange=_exchange([part.exchange for part in parts]),
         drafts=merged((part.drafts for part in parts), summed),
+        states=summed([part.states for part in parts]),
         replicas=dict(found),
         **{name: sum(getattr(part, name) for part in parts) for name in _COUNTS},
     )

@@ -244,7 +244,8 @@ class RequestMetrics:
             return None
         computed = self._admitted.prompt_tokens - cached
         rate = None if self._prefill_s is None else self._prefill_s / max(1, computed)
-        return cache_miss(compared, cached, rate)
+        matched = sum(max(one.matched, one.tokens) for one in self._reused_by_prompt())
+        return cache_miss(compared, cached, rate, matched)
 
     def _report(self) -> None:
         usage, used = self.usage(), self.use()

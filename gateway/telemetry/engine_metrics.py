@@ -19,6 +19,7 @@ from engine.link.stats_messages import (
     EngineStats,
     ExchangeStats,
     PoolStats,
+    StateStats,
     TierStats,
 )
 
@@ -92,6 +93,7 @@ def _counted(stats: EngineStats) -> Iterator[Metric]:
     yield from _pool(stats.pool)
     yield from _prefixes(stats)
     yield from _tiers(stats)
+    yield from _states(stats.states)
     yield from _moves(stats.tiers)
     yield from _exchange(stats.exchange)
     if stats.tiers.disk is not None:
@@ -209,6 +211,29 @@ def _tiers(stats: EngineStats) -> Iterator[Metric]:
         "Sequences that started over because a load failed",
         stats.failed_loads,
     )
+
+
+def _states(states: StateStats) -> Iterator[Metric]:
+    slots = GaugeMetricFamily(
+        "ratoon_state_slots",
+        "State slots of a model with recurrent layers; they add up to all",
+        labels=["state"],
+    )
+    sequences = states.total - states.free - states.checkpoints
+    for state, count in (
+        ("free", states.free),
+        ("sequences", sequences),
+        ("checkpoints", states.checkpoints),
+    ):
+        slots.add_metric([state], count)
+    yield slots
+    for name, text, value in (
+        ("made", "States that the cache's tree has kept", states.made),
+        ("hits", "Sequences that began from a kept state", states.hits),
+        ("evicted", "Kept states evicted for another's slot", states.evicted),
+        ("refused", "States not kept for lack of a slot", states.refused),
+    ):
+        yield _counter(f"ratoon_checkpoints_{name}", text, value)
 
 
 def _moves(tiers: TierStats) -> Iterator[Metric]:

@@ -8,11 +8,12 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from engine.link.messages import Cancel, Mark
+from engine.link.messages import Cancel, Mark, pack_token_ids
+from engine.link.query_messages import Probe, Probed
 from tests.doubles.constraints import HeldMasks, steps_of
 from tests.doubles.engine.fake_runner import expected_output
 from tests.engine.in_flight.test_masked_step import answer, bound
-from tests.engine.rigs.rig import Rig, generate
+from tests.engine.rigs.rig import CLIENT, NAMESPACE, Rig, generate
 from tests.engine.rigs.simulation import Tally, simulate
 
 STEPS = 3_000
@@ -81,6 +82,23 @@ class TestPositions:
             rig.submit(generate(name, [*trunk, *[int(name)] * 7], max_tokens=2))
         rig.run()
         assert sorted(cached(rig, name) for name in "1234") == [0, 24, 24, 24]
+
+    def test_what_matched_further_than_its_state_is_said(self) -> None:
+        rig = rig_of()
+        rig.submit(generate("1", range(1, 31), max_tokens=1))
+        rig.run()
+        prompt = [*range(1, 26), 5, 5]
+        rig.link.say(
+            Probe(query_id="p", token_ids=pack_token_ids(prompt), namespaces=((0, NAMESPACE),))
+        )
+        rig.submit(generate("2", prompt, max_tokens=1))
+        rig.run()
+        [probed] = [one for one in rig.link.sent[CLIENT] if isinstance(one, Probed)]
+        assert (probed.tiers.total, probed.matched) == (0, 24)
+        assert (cached(rig, "2"), rig.finished("2").reused.matched) == (0, 24)
+        states = rig.core.stats().states
+        assert (states.made, states.hits, states.checkpoints) == (2, 0, 2)
+        assert states.total == 62 == states.free + states.checkpoints
 
     def test_the_end_of_a_mark_is_kept(self) -> None:
         rig = rig_of()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -150,6 +151,19 @@ def test_what_is_lost_after_the_time_of_its_mark_has_expired(
     miss = cache_miss(compared(seen, "a" * 120), cached, None)
     assert miss.reason == reason
     assert miss.token == (None if reason == "none" else cached)
+
+
+@pytest.mark.parametrize(
+    ("matched", "reason", "shown"),
+    [(96, "no_state", 96), (20, "evicted", 20), (0, "evicted", None)],
+)
+def test_what_matched_beyond_its_state_is_said(
+    matched: int, reason: str, shown: int | None
+) -> None:
+    """96 tokens of the earlier prompt fill blocks; a state was kept after the first 16."""
+    miss = cache_miss(compared(memory(prompt("a" * 100)), "a" * 120), 16, None, matched)
+    assert (miss.reason, miss.token, miss.lost_tokens) == (reason, 16, 80)
+    assert miss.matched_tokens == (msgspec.UNSET if shown is None else shown)
 
 
 def test_without_a_mark_nothing_expires() -> None:

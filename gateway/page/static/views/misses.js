@@ -14,6 +14,7 @@ export const REASONS = {
   messages_changed: "earlier messages changed",
   template_changed: "the template wrote something else",
   evicted: "no longer in the cache",
+  no_state: "cached, but without a state of the recurrent layers",
 };
 
 export const ADVICE = {
