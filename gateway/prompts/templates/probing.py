@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal, get_args, get_type_hints
 
 from msgspec.structs import replace
@@ -101,7 +100,7 @@ def find_traits(template: CompiledTemplate) -> TemplateTraits:
     traits = TemplateTraits(shows_tools=probe.shows_one_tool())
     for question in _QUESTIONS:
         tried = [replace(traits, **answer) for answer in question.answers]
-        traits = max(tried, key=partial(probe.count, question.chats))
+        traits = probe.best_of(tried, question.chats)
     completed = get_args(get_type_hints(TemplateTraits)["completed_tools"])
     tried = [replace(traits, completed_tools=one) for one in completed]
     traits = next((one for one in tried if probe.shows_tools(one)), traits)
@@ -116,9 +115,16 @@ class _Probe:
     def __init__(self, template: CompiledTemplate) -> None:
         self._template = template
 
-    def count(self, chats: Sequence[str], traits: TemplateTraits) -> int:
-        """Count how many of these chats are shown whole."""
-        return sum(self.shows(chat, traits) for chat in chats)
+    def best_of(self, tried: Sequence[TemplateTraits], chats: Sequence[str]) -> TemplateTraits:
+        """Return the first traits with which most of these chats are shown whole."""
+        most, best = -1, tried[0]
+        for traits in tried:
+            count = sum(self.shows(chat, traits) for chat in chats)
+            if count > most:
+                most, best = count, traits
+            if most == len(chats):  # none can be better: mostly the first is so
+                break
+        return best
 
     def shows(self, chat: str, traits: TemplateTraits) -> bool:
         """Tell whether all of a chat is shown, once and in order, thoughts included."""
