@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ TEXTS = ["", " ", "\n", "<", "|", "e", "s", "_", ">", "end", "<|", "</", "[", "B
 TEXTS += ["QUESTION", "user", "assistant", "```json\n{", "<tool_call>", "a </think> b"]
 
 
+@cache
 def template_of(one: Family) -> ChatTemplate:
     source = one.template()
     added = {mark.text: mark.is_special for mark in one.marks()}
