@@ -62,8 +62,8 @@ test: $(STAMP) redis chromium zoo
 zoo: $(STAMP)
 	@$(BIN)/python -m tests.zoo.fetch
 
-# All of the zoo: every template, the tokenizers beside transformers, and a model that answers. 170 MB
-# more are fetched, once.
+# All of the zoo: every template, the tokenizers beside transformers, a model that answers, and random
+# runs of full length. 170 MB more are fetched, once.
 test-zoo: $(STAMP)
 	$(BIN)/python -m tests.zoo.fetch --all
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m zoo
