@@ -192,6 +192,8 @@ class Driver:
             listed = {one.prefix_id for one in found}
             for key, chain in list(marked.items()):
                 entry = self.oracle.entries.get(chain)
+                if entry is not None and entry.owner != owner:
+                    entry = None  # it was evicted, and is another's since
                 is_kept = entry is not None and entry.kept_until > self.scene.now
                 assert key in listed or not chain or not is_kept
                 if chain and is_kept:
