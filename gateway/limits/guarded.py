@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from gateway.errors import Unavailable
 from gateway.limits.limiter import Amount, Demand, Granted, Hold, Verdict
 from gateway.limits.memory import MemoryLimiter
 from gateway.limits.redis import Owed, RedisLimiter, as_begun
-from gateway.limits.unpaid import Unpaid
+from gateway.limits.unpaid import Unpaid, uncounted
 from gateway.state.redis.link import NoAnswer
 from gateway.tenant_limits import Limits
 
@@ -47,12 +47,13 @@ class GuardedLimiter:
         *,
         replicas: int,
         alone: MemoryLimiter | None = None,
+        on_lost: Callable[[], None] = uncounted,
     ) -> None:
         self._shared = shared
         self._replicas = replicas
         self._alone = alone or MemoryLimiter()
         self._owed: defaultdict[str, list[Owed]] = defaultdict(list)  # only the last debt is unsent
-        self._uncharged = Unpaid[_Uncharged]()
+        self._uncharged = Unpaid[_Uncharged](on_lost=on_lost)
         self._catching_up: asyncio.Task[None] | None = None
 
     async def reserve(self, demand: Demand) -> Verdict:

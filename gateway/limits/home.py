@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gateway.limits.limiter import Limiter
 from gateway.limits.sqlite import SqliteLimiter
+from gateway.limits.unpaid import uncounted
 from gateway.state.faults import Faulty
 from gateway.state.identity import expected, remember
 from gateway.state.reserved_room import ReservedRoom
@@ -28,20 +29,31 @@ class LimitsHome:
 
 
 def open_limits(
-    data_dir: Path, room: ReservedRoom, link: RedisLink | None, *, processes: int
+    data_dir: Path,
+    room: ReservedRoom,
+    link: RedisLink | None,
+    *,
+    processes: int,
+    on_lost: Callable[[], None] = uncounted,
 ) -> LimitsHome:
     """Open the limits in the Redis of `link`, which stays open; without a link, in a file.
 
-    `processes` are all that share them. Raises WrongState, DatabaseFault or OSError.
+    `processes` are all that share them; `on_lost` is called for each charge that is lost. Raises
+    WrongState, DatabaseFault or OSError.
     """
     if link is not None:
         # Imported late: the Redis client takes 0.2 s to load, and most starts have no Redis.
         from gateway.limits.guarded import GuardedLimiter
         from gateway.limits.redis import RedisLimiter
 
-        return LimitsHome(GuardedLimiter(RedisLimiter(link), replicas=processes), [])
+        return LimitsHome(
+            GuardedLimiter(RedisLimiter(link), replicas=processes, on_lost=on_lost), []
+        )
     limiter = SqliteLimiter(
-        data_dir / LIMITS_FILE, expected=expected(data_dir, "limits", LIMITS_FILE), room=room
+        data_dir / LIMITS_FILE,
+        expected=expected(data_dir, "limits", LIMITS_FILE),
+        room=room,
+        on_lost=on_lost,
     )
     if limiter.file.id is not None:
         remember(data_dir, "limits", limiter.file.id)

@@ -14,7 +14,8 @@ budget's `epoch` is drawn when its key is created: if it has changed, Redis was 
 gateways last saw as spent counts.
 
 Rates expire when they have drained, and not within IDLE_MS. Holds do not expire, since the tokens
-and budgets that they hold would not be let go then; nor do tokens while one of them is held.
+and budgets that they hold would not be let go then; nor do tokens while one of them is held. Names
+of debts are kept for NAMES_MS: a gateway may tell a debt again when its tenant comes back.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ local time = %s
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local ONE = 60000000
 local IDLE_MS = 3600000
+local NAMES_MS = 7 * 24 * 3600000
 
 local function month_of(seconds)
   local z = math.floor(seconds / 86400) + 719468
@@ -133,7 +135,7 @@ local held = (tonumber(redis.call('HGET', KEYS[2], 'held')) or 0) - freed
 local in_requests, in_tokens = drained(KEYS[1], rate), drained(KEYS[2], token_rate)
 for i = 17, #ARGV, 3 do
   if redis.call('SADD', KEYS[6], ARGV[i]) == 1 then
-    redis.call('PEXPIRE', KEYS[6], IDLE_MS)
+    redis.call('PEXPIRE', KEYS[6], NAMES_MS)
     if rate then in_requests = filled(in_requests, tonumber(ARGV[i + 1]), tonumber(ARGV[2])) end
     if token_rate then in_tokens = filled(in_tokens, tonumber(ARGV[i + 2]), tonumber(ARGV[4])) end
   end

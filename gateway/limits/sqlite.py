@@ -32,7 +32,7 @@ from gateway.limits.holds import Held
 from gateway.limits.limiter import Amount, Hold
 from gateway.limits.memory import AccountLimiter
 from gateway.limits.token_bucket import Account, Moment, Sums
-from gateway.limits.unpaid import Unpaid
+from gateway.limits.unpaid import Unpaid, uncounted
 from gateway.state.identity import ExpectedState
 from gateway.state.reserved_room import ReservedRoom
 from gateway.state.sqlite.database import DatabaseFile
@@ -63,6 +63,7 @@ class SqliteLimiter(AccountLimiter):
         clocks: Callable[[], Moment] | None = None,
         expected: ExpectedState | None = None,
         room: ReservedRoom | None = None,
+        on_lost: Callable[[], None] = uncounted,
     ) -> None:
         super().__init__(clocks)
         expected = expected or ExpectedState("limits", path.name)
@@ -70,7 +71,7 @@ class SqliteLimiter(AccountLimiter):
         with suppress(StateLost):
             self.file.run(lambda connection: connection.execute("PRAGMA busy_timeout = 0"))
         self._turn = asyncio.Lock()
-        self._owed = Unpaid[tuple[Hold, Amount]]()
+        self._owed = Unpaid[tuple[Hold, Amount]](on_lost=on_lost)
 
     async def charge(self, hold: Hold, used: Amount) -> None:
         """Release the hold and charge its use; later, if the file cannot be written now."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Callable
 from typing import TypeVar
 
 MOST = 10_000  # charges that wait
@@ -13,12 +14,18 @@ T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
 
 
+def uncounted() -> None:
+    """Count nothing."""
+
+
 class Unpaid(deque[T]):
     """A queue of charges, which loses the charge at its other end when it is full."""
 
-    def __init__(self, most: int = MOST) -> None:
+    def __init__(self, most: int = MOST, on_lost: Callable[[], None] = uncounted) -> None:
+        """Call `on_lost` for each charge that is lost."""
         super().__init__(maxlen=most)
         self.lost = 0
+        self._on_lost = on_lost
 
     def append(self, one: T, /) -> None:
         """Add a charge as the last; the first is lost if there is no place."""
@@ -33,5 +40,6 @@ class Unpaid(deque[T]):
     def _make_place(self) -> None:
         if len(self) == self.maxlen:
             self.lost += 1
+            self._on_lost()
             if self.lost.bit_count() == 1:  # the first, and each time that they have doubled
                 _LOG.error("charges that could not be written are lost: %d so far", self.lost)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -43,8 +44,13 @@ class SharedCache:
     flushing: Flushing
 
 
-async def open_state(config: GatewayConfig, stack: AsyncExitStack) -> KeptState:
-    """Open the state; `stack` closes it. Raises CannotStart for bad files."""
+async def open_state(
+    config: GatewayConfig, stack: AsyncExitStack, on_lost: Callable[[], None]
+) -> KeptState:
+    """Open the state; `stack` closes it. Raises CannotStart for bad files.
+
+    `on_lost` is called for each charge that is lost.
+    """
     data_dir = Path(config.data_dir)
     with needed_to_start():
         files = read_start_files(config)
@@ -52,7 +58,7 @@ async def open_state(config: GatewayConfig, stack: AsyncExitStack) -> KeptState:
         stack.callback(room.fill)  # at the end: grows into space that closed files freed
         home = await stack.enter_async_context(open_home(data_dir, config, room))
         processes = config.gateways * (config.workers or default_workers(cores()))
-        limits = open_limits(data_dir, room, home.link, processes=processes)
+        limits = open_limits(data_dir, room, home.link, processes=processes, on_lost=on_lost)
     return KeptState(files, room, home, limits)
 
 

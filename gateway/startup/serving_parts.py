@@ -106,16 +106,16 @@ async def open_kept(
     stack: AsyncExitStack,
 ) -> Kept:
     """Open the first step, the state and the counts. Raises CannotStart for bad files."""
-    state = await open_state(config, stack)
+    metrics = GatewayMetrics(
+        shared_metrics, config.model_name if config.vllm_metric_names else None
+    )
+    state = await open_state(config, stack, metrics.charge_lost)
     flushes.found(state.home.store)
     sharing = await open_sharing(config, state, engine, stack)
     aggregator = UsageAggregator(state.home.store, time.time)
     await stack.enter_async_context(aggregator.stored_regularly())
     stack.callback(state.room.end)
     await stack.enter_async_context(dropped_when_expired(state.home.store, time.time))
-    metrics = GatewayMetrics(
-        shared_metrics, config.model_name if config.vllm_metric_names else None
-    )
     if isinstance(engine, EngineSet):
         engine.count_with(metrics.routing)
         await _find_engines(config, engine, flushes, state, stack)

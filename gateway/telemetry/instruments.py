@@ -153,6 +153,15 @@ def timings(registry: CollectorRegistry) -> Timings:
     )
 
 
+def lost_charges(registry: CollectorRegistry) -> Counter:
+    """Create the counter of charges that are lost on `registry`."""
+    return Counter(
+        "ratoon_charges_lost",
+        "Charges to limits and budgets that could not be written and are lost",
+        registry=registry,
+    )
+
+
 def fault_gauge(registry: CollectorRegistry) -> Gauge:
     """Create on `registry` a gauge by fault status that is 1 while there is such a fault."""
     return Gauge(

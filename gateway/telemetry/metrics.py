@@ -27,6 +27,7 @@ from gateway.telemetry.engine_metrics import EngineCollector, ReplicaCollector
 from gateway.telemetry.instruments import (
     BulkHistogram,
     fault_gauge,
+    lost_charges,
     request_counters,
     timings,
     token_counters,
@@ -67,6 +68,7 @@ class GatewayMetrics:
         self._tokens = token_counters(registry)
         self._times = timings(registry)
         self._faults = fault_gauge(registry)
+        self._lost = lost_charges(registry)
         self.routing = RoutingMetrics(registry)
         self.faults(set())
 
@@ -109,6 +111,10 @@ class GatewayMetrics:
     def refused(self, route: str, code: str) -> None:
         """Count a request that was refused before it started."""
         self._requests.refused.labels(route, code).inc()
+
+    def charge_lost(self) -> None:
+        """Count a charge that could not be written and is lost."""
+        self._lost.inc()
 
     def latencies(self) -> Latencies:
         """Return the latencies to the first token and between tokens, of all processes in `shared`.

@@ -172,6 +172,18 @@ async def test_what_was_owed_is_counted_once(limiter: RedisLimiter) -> None:
     assert again.retry_after_s <= 6.1
 
 
+async def test_names_of_debts_are_kept_while_a_gateway_may_tell_them_again(
+    limiter: RedisLimiter, admin: redis.Redis
+) -> None:
+    """A debt that Redis has perhaps counted is told again with its tenant's next request."""
+    limits = Limits(requests_per_minute=10)
+    await limiter.reserve_owing(demand("a", limits), [Owed("a", requests=7)])
+    names, rates = (f"ratoon:limits:{{tn_a}}:{name}" for name in ("owed", "requests"))
+    day_ms = 24 * 3600 * 1000
+    assert admin.pttl(names) > 6 * day_ms
+    assert 0 < admin.pttl(rates) < day_ms, "the control: rates have drained by then"
+
+
 async def test_a_frozen_redis_is_given_up_in_time(tmp_path: Path) -> None:
     with redis_server(tmp_path) as server:
         limiter = LoneLimiter(RedisLink(connect(server.url)))

@@ -82,6 +82,13 @@ def test_a_request_is_counted_where_it_belongs() -> None:
     assert value(seen, "ratoon_requests_running") == 0
 
 
+def test_lost_charges_are_counted() -> None:
+    metrics = GatewayMetrics()
+    assert value(samples(metrics), "ratoon_charges_lost_total") == 0
+    metrics.charge_lost()
+    assert value(samples(metrics), "ratoon_charges_lost_total") == 1
+
+
 @pytest.mark.parametrize("amounts", [[], [0.0025], [0.001, 0.0026, 0.2, 0.2, 81.0]])
 def test_many_observations_are_as_many_single_ones(amounts: list[float]) -> None:
     registry = CollectorRegistry()
