@@ -2,7 +2,8 @@
 
 A group is of tenants that trust each other; membership is a field of the tenant, which is in one
 group at most. When a tenant is disabled or deleted, or its group changes, its cached prefixes are
-gone before the answer is sent: by what it wrote for a group it could watch who uses it later. A
+gone before the answer is sent: by what it wrote for a group it could watch who uses it later. What
+other gateways, which learn of the change later, admit until then goes after GROUP_KNOWN_S. A
 change is made of the record as it is stored by then, so two changes at once, of whatever gateways,
 do not undo each other.
 """
@@ -22,6 +23,7 @@ from engine.errors import EngineError
 from engine.link.messages import Priority
 from gateway.admin.audit import AuditTrail
 from gateway.auth.keyring import Keyring
+from gateway.auth.running_requests import GROUP_KNOWN_S
 from gateway.errors import Unavailable
 from gateway.http.admin_json import AdminBody, Name, json_response, left_out, sent
 from gateway.http.openapi import described
@@ -111,6 +113,8 @@ class _Tenants:
         await self.audit.note("tenant.update", tenant_id, **change.given())
         if after.disabled or after.group_id != before.group_id:
             await _flush(self.flushing, tenant_id)
+        if before.group_id not in (None, after.group_id):
+            self.flushing.flush_again(tenant_id, GROUP_KNOWN_S)
         await self.partitions.changed()
         return after
 

@@ -74,6 +74,7 @@ class Authenticator(SecurityBase):
         if self._running is not None:
             running = running_request(request.scope)
             running.tenant_id, running.key_id = caller.tenant_id, caller.key_id
+            running.group_id = caller.group_id
             running.route = route_of(request.scope)
             self._running.add(key.digest, running)
         is_operator = self._operator is not None and self._operator.vouches_for(request)

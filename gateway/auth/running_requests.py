@@ -7,6 +7,10 @@ request ends within CHECK_EVERY_S of the key's end where this gateway made the c
 notified of it, and within IDENTITY_TTL_S more where it was not. While the state does not answer,
 requests go on for as long as new ones are admitted (`keyring.OUTAGE_TTL_S`). A budget ends none:
 what a request may cost was reserved when it began.
+
+A request of a tenant that has left its group is cut off as well: it may share what it computes, or
+is about to compute, with that group. So GROUP_KNOWN_S after the change no
+gateway has one that does.
 """
 
 from __future__ import annotations
@@ -17,12 +21,13 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from itertools import chain
 
-from gateway.auth.keyring import Keyring
-from gateway.errors import GatewayError
+from gateway.auth.keyring import IDENTITY_TTL_S, Keyring
+from gateway.errors import GatewayError, Unavailable
 from gateway.http.request_head import RunningRequest
 from gateway.processes.periodic import repeated
 
 CHECK_EVERY_S = 1.0
+GROUP_KNOWN_S = IDENTITY_TTL_S + 2 * CHECK_EVERY_S
 _AT_ONCE = 16  # more keys would wait for the store together, and new requests with them
 
 _LOG = logging.getLogger(__name__)
@@ -69,15 +74,29 @@ class RunningRequests:
 
     async def _check(self, digest: bytes) -> None:
         try:
-            await self._keyring.check(digest)
+            caller = await self._keyring.check(digest)
         except GatewayError as error:
-            ended = list(self._by_key.get(digest, ()))
-            _LOG.info("cutting off %d requests of one key: %s", len(ended), error.code)
-            for request in ended:
-                request.cut_off(error)
+            self._cut_off(list(self._by_key.get(digest, ())), error)
+            return
+        requests = self._by_key.get(digest, ())
+        if ended := [one for one in requests if one.group_id not in (None, caller.group_id)]:
+            self._cut_off(ended, _group_left())
+
+    def _cut_off(self, ended: list[RunningRequest], error: GatewayError) -> None:
+        _LOG.info("cutting off %d requests of one key: %s", len(ended), error.code)
+        for request in ended:
+            request.cut_off(error)
 
     def _remove(self, digest: bytes, request: RunningRequest) -> None:
         requests = self._by_key.get(digest, set())
         requests.discard(request)
         if not requests:
             self._by_key.pop(digest, None)
+
+
+def _group_left() -> Unavailable:
+    return Unavailable(
+        "the tenant has left its group: send the request again",
+        code="group_left",
+        retry_after_s=CHECK_EVERY_S,
+    )

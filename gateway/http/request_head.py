@@ -78,6 +78,7 @@ class RunningRequest:
         self.owner: str | None = None  # the key's owner, a tenant's id or OPERATOR; None: no key
         self.tenant_id: str | None = None
         self.key_id: str | None = None
+        self.group_id: str | None = None  # the tenant's group when the request came
         self.route: str | None = None  # the route's template, once the request is admitted
         self.refusal: str | None = None  # the code of the error that refused the request
         self.used: RequestUse | None = None

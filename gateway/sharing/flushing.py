@@ -11,12 +11,14 @@ asked, and not from this one.
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from engine.errors import EngineUnavailable
+from engine.errors import EngineError, EngineUnavailable
 from engine.link.interface import Engine
 from engine.link.query_messages import Flush
 from gateway.errors import Unavailable
@@ -27,6 +29,9 @@ from gateway.sharing.flush_folding import folding
 from gateway.sharing.renewed import Renewed
 from gateway.state.records import CacheFlush, Tenant
 from gateway.state.store import FlushLog, Records
+
+_TRIES = 20  # of a flush that is due later, while the state or the engines are away
+_LOG = logging.getLogger(__name__)
 
 ALONE = "0"  # the name of a gateway's only engine
 
@@ -56,6 +61,7 @@ class Flushing(Renewed):
         self._engine = engine
         self._clock = clock
         self._told: dict[str, str | None] = {}
+        self._later: set[asyncio.Task[None]] = set()
 
     async def flush(self, tenant_id: str | None) -> FlushResult:
         """Drop the cached blocks of a tenant, or (None) of all tenants, for good.
@@ -69,11 +75,29 @@ class Flushing(Renewed):
         await self._fold()
         return flushed
 
+    def flush_again(self, tenant_id: str, after_s: float) -> None:
+        """Drop a tenant's cached blocks again after so many seconds, unless the process ends."""
+        task = asyncio.create_task(self._flush_later(tenant_id, after_s), name="flush-again")
+        self._later.add(task)
+        task.add_done_callback(self._later.discard)
+
+    async def _flush_later(self, tenant_id: str, after_s: float) -> None:
+        for _ in range(_TRIES):
+            await asyncio.sleep(after_s)
+            with suppress(EngineError, Unavailable):
+                await self.flush(tenant_id)
+                return
+        _LOG.error("the cache of a tenant that has left its group is not flushed again")
+
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:
         """Pass other gateways' recorded flushes on to the engines while this context is open."""
         async with repeated(self.renew_when_due, "flushes"):
-            yield
+            try:
+                yield
+            finally:
+                for task in self._later:
+                    task.cancel()
 
     async def _asked(self, flush: CacheFlush) -> FlushResult:
         try:

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.auth.keyring import IDENTITY_TTL_S, OUTAGE_TTL_S, IssuedKey, Keyring
-from gateway.auth.running_requests import CHECK_EVERY_S, RunningRequests
+from gateway.auth.running_requests import CHECK_EVERY_S, GROUP_KNOWN_S, RunningRequests
 from gateway.errors import Forbidden, GatewayError, Unauthenticated, Unavailable
 from gateway.http.request_head import RunningRequest
 from gateway.state.records import ApiKey, Tenant
@@ -134,6 +134,22 @@ async def test_a_change_that_nobody_was_told_of_is_seen_within_five_seconds(hous
     house.monotonic.advance(IDENTITY_TTL_S)
     assert await house.cut_off() == [0]
     assert IDENTITY_TTL_S + CHECK_EVERY_S < 5.0
+
+
+async def test_what_was_let_in_to_a_group_ends_when_its_tenant_leaves_it(house: House) -> None:
+    keys = [await house.keyring.issue(one.id) for one in (ACME, ACME, OTHER)]
+    requests = [await house.enter(key) for key in keys]
+    house.store.tenants[ACME.id] = replace(ACME, group_id="gr_1", weight=2.0)
+    house.keyring.forget(ACME.id)
+    assert await house.cut_off() == [], "the control: it has joined one, and left none"
+    requests[0].group_id = "gr_1"
+    assert await house.cut_off() == []
+    house.store.tenants[ACME.id] = replace(ACME, group_id="gr_2")
+    house.monotonic.advance(IDENTITY_TTL_S)
+    assert await house.cut_off() == [0]
+    assert isinstance(requests[0].error, Unavailable)
+    assert requests[0].error.code == "group_left"
+    assert GROUP_KNOWN_S > IDENTITY_TTL_S + CHECK_EVERY_S
 
 
 async def test_while_the_state_is_away_requests_go_on_for_as_long_as_new_ones_are_let_in(

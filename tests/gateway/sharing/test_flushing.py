@@ -71,6 +71,21 @@ async def test_without_the_state_nothing_is_flushed() -> None:
     assert [one.recorded for one in fleet.replicas] == [{}] * 3
 
 
+async def test_a_flush_that_is_due_later_waits_for_the_state() -> None:
+    fleet, store = Fleet(), AtTimesAway()
+    flushing = Flushing(store, fleet.set, clock)
+    async with flushing.kept():
+        store.is_away = True
+        flushing.flush_again("tn_a", after_s=0.001)
+        await asyncio.sleep(0.02)
+        assert [one.recorded for one in fleet.replicas] == [{}] * 3
+        store.is_away = False
+        await until(lambda: [*fleet["a"].recorded.values()] == ["tn_a"])
+        flushing.flush_again("tn_b", after_s=600.0)
+    await asyncio.sleep(0)
+    assert not [one for one in asyncio.all_tasks() if one.get_name() == "flush-again"]
+
+
 async def test_a_reader_waits_for_the_state() -> None:
     reader, store = FlushReader(), AtTimesAway()
     await store.add_flush(CacheFlush(id="fl_1", tenant_id=None, at=1.0))
