@@ -3,6 +3,8 @@
 It is read for drafts, which are no use of a block: no node is split, refreshed, counted or held.
 At each block it goes on in the namespace that the path has there, or in the one in which it stands,
 as `RadixTree.partial` does; so it reads nothing that a request with this path could not read.
+Nor may it show how often others used what they share: by use are only nodes compared of the path's
+last namespace, the reader's own. Of published ones the first by content goes on.
 
 Knows: nodes, tokens. Does not know: what a draft is.
 """
@@ -28,8 +30,8 @@ def continuation(
     """Return up to `most` tokens that followed `tokens`, int32, and the node of the last of them.
 
     While that node is attached and not trimmed, all of them are in the tree.
-    `start` is an attached node on the way, as in `RadixTree.walk`. Of several children the most
-    used goes on. None if the tree has no token after these.
+    `start` is an attached node on the way, as in `RadixTree.walk`. Of several children the
+    reader's own most used one goes on. None if the tree has no token after these.
     """
     at = tree.walk(path, tokens, start)
     size = tree.block_size
@@ -39,7 +41,7 @@ def continuation(
     if at.within:
         node, skip = at.node, at.inside * size
     else:
-        child = _most_used(at.node, path, rest)
+        child = _next(at.node, path, rest)
         if child is None:
             return None
         node, skip = child, 0
@@ -48,26 +50,36 @@ def continuation(
         return None
     found = found[len(rest) :]
     while len(found) < most * TOKEN_BYTES:
-        child = _most_used(node, path, b"")
+        child = _next(node, path, b"")
         if child is None:
             break
         node, found = child, found + child.edge.tokens_from(0, most - len(found) // TOKEN_BYTES)
     return (np.frombuffer(found, np.int32), node) if found else None
 
 
-def _most_used(node: Node, path: NamespacePath, beginning: bytes) -> Node | None:
-    """Return the child most used, of those that may be read and begin with these tokens."""
+def _next(node: Node, path: NamespacePath, beginning: bytes) -> Node | None:
+    """Return the child to go on with, of those that may be read and begin with these tokens."""
     if not node.children:
         return None
     end = node.end
+    own = path.spans[-1][1]
     namespaces = {path.at(end), node.namespace} if end else {path.at(0)}
-    found = (
+    if own in namespaces:
+        found = islice(node.children.beginning(own + beginning), MOST_CHILDREN)
+        most_used = max(found, key=_use, default=None)
+        if most_used is not None:
+            return most_used
+    shared = (
         child
-        for namespace in namespaces
+        for namespace in namespaces - {own}
         for child in islice(node.children.beginning(namespace + beginning), MOST_CHILDREN)
     )
-    return max(found, key=_use, default=None)
+    return min(shared, key=_content, default=None)
 
 
 def _use(node: Node) -> tuple[int, float, bytes]:
     return node.hits, node.last_used, node.first_key
+
+
+def _content(node: Node) -> bytes:
+    return node.first_key

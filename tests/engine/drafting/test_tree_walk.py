@@ -110,6 +110,46 @@ def test_another_namespace_below_the_same_node_is_passed_over(scene: Scene) -> N
     assert set(proposed(drafter, sequence)) == {77}
 
 
+ENDS = [70] * 8, [50] * 8, [60] * 8  # of what is published after the prompt
+
+
+def drafted_after(scene: Scene, where: NamespacePath) -> list[int]:
+    sequence, drafter = row(PROMPT[:8], where=where), TreeWalk(scene.cache.tree)
+    lease = held(scene, sequence)
+    found = list(proposed(drafter, sequence, 4))
+    scene.release(lease)
+    return found
+
+
+@pytest.mark.parametrize("used", range(len(ENDS)))
+def test_how_often_others_use_what_is_published_moves_no_draft(scene: Scene, used: int) -> None:
+    """The control is the reader's own uses of what is its own."""
+    published, mine = path("published"), path("mine")
+    for end in ENDS:
+        for where in (published, mine):
+            scene.run(where, tokens(*PROMPT[:8], *end))
+    before = [drafted_after(scene, where) for where in (published_to("mine"), mine)]
+    for _ in range(3):
+        scene.run(published_to("theirs", 4), tokens(*PROMPT[:8], *ENDS[used]))
+        scene.run(mine, tokens(*PROMPT[:8], *ENDS[used]))
+    shared, own = (drafted_after(scene, where) for where in (published_to("mine"), mine))
+    assert shared == before[0] == [50] * 4, "the first by content"
+    assert own == ENDS[used][:4]
+
+
+def published_to(name: str, num_blocks: int = 2) -> NamespacePath:
+    """The path of a tenant's prompt with so many published blocks."""
+    return path("published", name, length=num_blocks)
+
+
+def test_its_own_is_followed_before_what_is_published(scene: Scene) -> None:
+    for _ in range(3):
+        scene.run(path("published"), tokens(*PROMPT[:8], *ENDS[0]))
+    scene.run(published_to("mine"), tokens(*PROMPT[:8], *ENDS[1]))
+    assert drafted_after(scene, published_to("mine")) == [50] * 4
+    assert drafted_after(scene, published_to("theirs")) == [70] * 4
+
+
 def test_a_request_that_does_not_use_the_cache_gets_none(scene: Scene) -> None:
     earlier(scene)
     for uses_cache in (False, True):
