@@ -18,6 +18,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -42,6 +43,7 @@ from gateway.prompts.tokens.tokenizer import TokenIds, Tokenizer
 from gateway.prompts.verbatim_turns.history import Marks, Render, continued
 from gateway.prompts.verbatim_turns.said import Said, said_by, said_in
 from gateway.prompts.verbatim_turns.turn_memory import GeneratedTurn, TurnMemory
+from gateway.turn_formats.families.hermes import HermesFormat
 from gateway.turn_formats.pieces import Piece
 from gateway.turn_formats.reading import TurnReader
 from gateway.turn_formats.turn_format import TurnParser
@@ -201,13 +203,14 @@ class VerbatimTurns:
         """Select those of `found` that fit into the rendering with all of them."""
         tools = (*specs_of(chat.tools or ()), *chat.later_tools)
         parser = self._forms.parser(AnswerForm(tools), "") or TurnReader
+        parsers = (parser, partial(HermesFormat().parser, tools))
         hashed = ChatHash(rendered)
         fitting: dict[int, Splice] = {}
         for place, turn in found.items():
             if not hashed.is_before(turn.begin) or hashed.read_to(turn.begin) != turn.before:
                 continue
             end = before_control(rendered, turn.begin, ends)
-            if end is None or not _fits(between(rendered, turn.begin, end), turn, parser):
+            if end is None or not _fits(between(rendered, turn.begin, end), turn, parsers):
                 continue
             fitting[place] = Splice(turn.begin, end, turn.token_ids)
             hashed.splice(fitting[place])
@@ -236,11 +239,19 @@ class VerbatimTurns:
         return frozenset(self._control[one] for one in token_ids if one in self._control)
 
 
-def _fits(written: Rendered, turn: GeneratedTurn, parser: Callable[[], TurnParser]) -> bool:
-    """Tell whether the template's spelling is the turn; a spelling is read but once."""
+def _fits(
+    written: Rendered, turn: GeneratedTurn, parsers: Sequence[Callable[[], TurnParser]]
+) -> bool:
+    """Tell whether the template's spelling is the turn; a spelling is read but once.
+
+    The second of `parsers` reads calls that a template was given as text (`fitting.py`).
+    """
     if turn.written and _digest(written) == turn.written:
         return True
-    return _says(written, turn, parser())
+    if _says(written, turn, parsers[0]()):
+        return True
+    is_text = len(written.pieces) == 1 and bool(turn.said.calls)
+    return is_text and _content(written, parsers[1]()) == turn.said
 
 
 def _digest(written: Rendered) -> bytes:
@@ -252,7 +263,11 @@ def _says(written: Rendered, turn: GeneratedTurn, parser: TurnParser) -> bool:
     marker = written.pieces[-2] if len(written.pieces) > 1 else None
     if marker != turn.last_marker:
         return False
-    return said_in([*parser.feed(written.text), *parser.end()]) == turn.said
+    return _content(written, parser) == turn.said
+
+
+def _content(written: Rendered, parser: TurnParser) -> Said | None:
+    return said_in([*parser.feed(written.text), *parser.end()])
 
 
 def _with_reasoning(chat: ChatPrompt, found: Mapping[int, GeneratedTurn]) -> ChatPrompt:
