@@ -2,7 +2,7 @@
 
 A *call object* is `{"name": ..., "arguments": {...}}`, in any order, also with `parameters` in
 place of `arguments`, with `function` or `tool_name` in place of `name`, `function` around both, and
-with an `id`, `tool_call_id` or `type` that is passed over.
+with an `id`, `tool_call_id` or `type` that is passed over. Some models write it as `{name: {...}}`.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ _NOTHING = ("", "null", "None", "[]")
 
 class CallReader(TurnReader):
     """The base of turn readers that parse calls."""
+
+    names_are_keys = False  # a call object has its arguments under the tool's name
 
     def known(self, name: str) -> str | None:
         """Return the name of a known tool, without namespace if need be; None if unknown."""
@@ -173,13 +175,15 @@ class _CallObject:
             key = yield from self._string()
             if key is None:
                 return self._none()
-            if not self._is_known(key):
+            names = self._reader.names_are_keys and self._name is None and self._reader.known(key)
+            self._name = key if names else self._name
+            if not names and not self._is_known(key):
                 return (yield from self._as_text(JsonScanner.after_key()))
             yield from self._reader.spaces()
             if not (yield from self._reader.literal(_COLON)):
                 return self._none()
             yield from self._reader.spaces()
-            if key in _ARGUMENTS and self._name is not None:
+            if names or (key in _ARGUMENTS and self._name is not None):
                 return (yield from self._arguments())
             may_open = key == "function" and not self._is_inner
             if may_open and (yield from self._reader.literal(_OPEN)):

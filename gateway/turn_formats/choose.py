@@ -14,21 +14,41 @@ from msgspec import Struct
 
 from gateway.turn_formats.families.cohere import CohereFormat
 from gateway.turn_formats.families.deepseek import DeepSeekV3Format, DeepSeekV31Format
+from gateway.turn_formats.families.elements import MiniMaxM3Format
 from gateway.turn_formats.families.gemma import FunctionGemmaFormat, Gemma4Format
-from gateway.turn_formats.families.glm import Glm45Format, Glm47Format
+from gateway.turn_formats.families.glm import Glm45Format, Glm47Format, Hy3Format
 from gateway.turn_formats.families.harmony import HarmonyFormat
 from gateway.turn_formats.families.hermes import HermesFormat
-from gateway.turn_formats.families.invokes import MiniMaxM2Format
+from gateway.turn_formats.families.invokes import (
+    DeepSeekV4Format,
+    DeepSeekV32Format,
+    MiniCpm5Format,
+    MiniMaxM2Format,
+)
 from gateway.turn_formats.families.kimi import KimiK2Format
+from gateway.turn_formats.families.kimi_k3 import KimiK3Format
 from gateway.turn_formats.families.llama import LlamaFormat
 from gateway.turn_formats.families.mistral import MistralFormat, MistralV11Format
+from gateway.turn_formats.families.object_lists import (
+    ApertusFormat,
+    AprielFormat,
+    GigaChat3Format,
+    GigaChat31Format,
+    GraniteFormat,
+    MiniMaxM1Format,
+    NemotronNano2Format,
+)
 from gateway.turn_formats.families.pythonic import Lfm2Format, PythonicFormat
 from gateway.turn_formats.families.qwen3_coder import Qwen3CoderFormat, SeedOssFormat
+from gateway.turn_formats.families.solar import SolarOpenFormat
 from gateway.turn_formats.pieces import CallStarted
 from gateway.turn_formats.reasoning import (
+    APRIEL,
     COHERE,
     GEMMA,
+    KIMI_K3,
     MAGISTRAL,
+    SOLAR,
     THINK,
     ReasoningFormat,
     marks_around,
@@ -54,9 +74,24 @@ _FORMATS = (
     Lfm2Format,
     MiniMaxM2Format,
     SeedOssFormat,
+    AprielFormat,
+    ApertusFormat,
+    GigaChat3Format,
+    GigaChat31Format,
+    GraniteFormat,
+    MiniMaxM1Format,
+    NemotronNano2Format,
+    DeepSeekV32Format,
+    DeepSeekV4Format,
+    Hy3Format,
+    MiniCpm5Format,
+    MiniMaxM3Format,
+    KimiK3Format,
+    SolarOpenFormat,
 )
 _BARE = re.compile(r"\s*\[?\s*\{")  # a JSON call without a marker
-_REASONING = (THINK, MAGISTRAL, GEMMA, COHERE)
+_REASONING = (THINK, MAGISTRAL, GEMMA, COHERE, APRIEL)
+_SHOWN_REASONING = (KIMI_K3, SOLAR)  # put together by templates, so that no source has them
 
 
 class UnknownToolFormat(ValueError):
@@ -69,7 +104,7 @@ class UnknownToolFormat(ValueError):
 class ShownTurns(Struct, frozen=True):
     """The assistant turns that a chat template renders, and the template's source.
 
-    `call` has a call of `tool`, `thought` has reasoning that is `thinks`, too. None: not shown.
+    `call` has a call of `tool`; `thought`, a chat, has reasoning that is `thinks`. None: not shown.
     """
 
     source: str
@@ -125,4 +160,7 @@ def reasoning_format(shown: ShownTurns | None) -> ReasoningFormat | None:
     if shown is None:
         return None
     known = next((one for one in _REASONING if one.is_in(shown.source)), None)
-    return known or (marks_around(shown.thinks, shown.thought) if shown.thought else None)
+    if known is not None or not shown.thought:
+        return known
+    found = (one for one in _SHOWN_REASONING if one.is_around(shown.thinks, shown.thought))
+    return next(found, None) or marks_around(shown.thinks, shown.thought)

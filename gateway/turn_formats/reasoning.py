@@ -34,12 +34,15 @@ class ReasoningFormat(Struct, frozen=True):
     @property
     def markers(self) -> tuple[str, ...]:
         """The special tokens that the parser must see in the text."""
-        found = _TOKEN.match(self.opens)  # a word may follow the tag
-        return (self.opens if found is None else found[0], self.closes)
+        return (*_TOKEN.findall(self.opens), *_TOKEN.findall(self.closes))
 
     def is_in(self, template: str) -> bool:
         """Tell whether a chat template's source has these tags."""
         return self.closes in template
+
+    def is_around(self, thought: str, turn: str) -> bool:
+        """Tell whether these tags stand around a thought in a turn."""
+        return f"{self.opens}{thought}{self.closes}" in turn
 
     def is_open(self, prompt: str, prefill: str = "") -> bool:
         """Tell whether a rendered prompt, with the answer's `prefill`, ends within reasoning."""
@@ -104,6 +107,9 @@ class _ReasoningReader(TurnReader):
         yield from self.spaces()
         if (yield from self.literal(self._opens)) or self._is_open:
             yield from self._reasoning()
+        elif (yield from self.literal(self._closes)):  # the model says that it does not think
+            yield from self.spaces()
+            self.drop()
         answer = self._make()
         while True:
             self.pieces += answer.feed(self.take_all())
@@ -193,3 +199,6 @@ THINK = ReasoningFormat("think", "<think>", "</think>")
 MAGISTRAL = ReasoningFormat("magistral", "[THINK]", "[/THINK]")
 GEMMA = ReasoningFormat("gemma", "<|channel>thought", "<channel|>")
 COHERE = ReasoningFormat("cohere", "<|START_THINKING|>", "<|END_THINKING|>")
+APRIEL = ReasoningFormat("apriel", "Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]")
+KIMI_K3 = ReasoningFormat("kimi_k3", "<|open|>think<|sep|>", "<|close|>think<|sep|>")
+SOLAR = ReasoningFormat("solar", "<|think|>", "<|end|><|begin|>assistant")

@@ -8,11 +8,15 @@ from typing import Any
 import pytest
 
 from gateway.turn_formats.families.cohere import CohereFormat
+from gateway.turn_formats.families.elements import MiniMaxM3Format
+from gateway.turn_formats.families.glm import Hy3Format
 from gateway.turn_formats.families.invokes import MiniMaxM2Format
 from gateway.turn_formats.families.kimi import KimiK2Format
+from gateway.turn_formats.families.object_lists import ApertusFormat
+from gateway.turn_formats.families.solar import SolarOpenFormat
 from tests.zoo.families import FAMILIES, family
 from tests.zoo.family import Family
-from tests.zoo.templates import LlamaCpp
+from tests.zoo.templates import LlamaCpp, Ollama
 
 _ELSEWHERE = {"is_own": False, "is_served": False}
 _COMMAND = (
@@ -23,8 +27,42 @@ _COMMAND = (
 _MINIMAX = ("]~!b[", "]~b]")
 
 
+_HY3 = {
+    "ends": ("<\uff5chy_eos:opensource\uff5c>",),
+    "special": (*Hy3Format.markers, "<think:opensource>", "</think:opensource>"),
+}
+_MINIMAX_M3 = {
+    "ends": ("[e~[",),
+    "special": (*_MINIMAX, MiniMaxM3Format.markers[0]),
+    "plain": ("<mm:think>", "</mm:think>"),
+}
+_KIMI_K3 = {"ends": ("<|end_of_msg|>",), "special": ("<|open|>", "<|close|>", "<|sep|>")}
+_SOLAR = {
+    "ends": ("<|flush|>", "<|calls|>"),
+    "special": (*SolarOpenFormat.markers, "<|think|>"),
+}
+_APRIEL = {"ends": ("<|end|>",), "reasons": True}
+_GRANITE = {"ends": ("<|end_of_text|>",), "special": ("<|tool_call|>",)}
+_NEMOTRON = {"ends": ("<SPECIAL_12>",), "special": ("<SPECIAL_10>", "<SPECIAL_11>")}
+_APERTUS = (*ApertusFormat.markers, "<|assistant_start|>", "<|assistant_end|>")
+_GIGACHAT31 = {
+    "ends": ("<|message_sep|>",),
+    "special": ("<|role_sep|>", "<|function_call|>"),
+}
+_GIGACHAT = ("<|message_sep|>", "<|role_sep|>", "<|function_call|>")
+
+
 def _like(name: str, other: str, source: str, **more: Any) -> Family:
     return replace(family(other), name=name, source=LlamaCpp(source), **more)
+
+
+def _other(name: str, other: str, source: str, tools: str, **more: Any) -> Family:
+    """A family that is not served, with the tokenizer of another."""
+    return _like(name, other, source, **{"tools": tools, **_ELSEWHERE, **more})
+
+
+def _dsml(name: str, source: str, tools: str) -> Family:
+    return _other(name, "deepseek-v3.1", source, tools, plain=("\uff5cDSML\uff5c",))
 
 
 def _kimi(name: str, source: str, **more: Any) -> Family:
@@ -47,6 +85,7 @@ def _with_tools(name: str, source: str) -> Family:
 MORE: tuple[Family, ...] = (
     _like("llama3.1-8b", "llama3.1", "meta-llama-Llama-3.1-8B-Instruct"),
     _like("llama3.2-3b", "llama3.2", "meta-llama-Llama-3.2-3B-Instruct"),
+    replace(_other("llama4", "llama3.2", "", "llama3_json"), source=Ollama("llama4:latest")),
     _like("llama3.3", "llama3.1", "meta-llama-Llama-3.3-70B-Instruct"),
     _like("functionary-v3.1", "llama3.1", "meetkai-functionary-medium-v3.1", tools=None),
     _like("functionary-v3.2", "llama3.1", "meetkai-functionary-medium-v3.2", tools=None),
@@ -98,6 +137,22 @@ MORE: tuple[Family, ...] = (
     ),
     _command("command-r7b", "CohereForAI-c4ai-command-r7b-12-2024-tool_use"),
     _command("command-a+", "Cohere2MoE"),
+    _dsml("deepseek-v3.2", "deepseek-ai-DeepSeek-V3.2", "deepseek_v32"),
+    _dsml("deepseek-v4", "deepseek-ai-DeepSeek-V4", "deepseek_v4"),
+    _dsml("deepseek-v4-flash", "deepseek-ai-DeepSeek-V4-Flash-0731", "deepseek_v4"),
+    _other("kimi-k3", "deepseek-v3", "Kimi-K3", "kimi_k3", **_KIMI_K3),
+    _other("solar-open", "qwen3", "upstage-Solar-Open-100B", "solar_open", **_SOLAR),
+    _other("hy3", "qwen3", "tencent-Hy3", "hy3", **_HY3),
+    _other("minicpm5", "qwen3", "openbmb-MiniCPM5-1B", "minicpm5"),
+    _other("minimax-m1", "qwen2.5", "MiniMax-M1", "minimax_m1", ends=("<end_of_sentence>",)),
+    _other("minimax-m3", "qwen3", "MiniMax-M3", "minimax_m3", **_MINIMAX_M3),
+    _other("nemotron-nano-2", "qwen3", "NVIDIA-Nemotron-Nano-v2", "nemotron_nano2", **_NEMOTRON),
+    _other("apertus", "mistral-nemo", "Apertus-8B-Instruct", "apertus", special=_APERTUS),
+    _other("apriel-1.5", "mistral-nemo", "unsloth-Apriel-1.5", "apriel", **_APRIEL),
+    _other("apriel-1.6", "mistral-nemo", "Apriel-1.6-15b-Thinker-fixed", "apriel", **_APRIEL),
+    _other("gigachat3", "qwen2.5", "GigaChat3-10B-A1.8B", "gigachat3", special=_GIGACHAT),
+    _other("gigachat3.1", "qwen2.5", "GigaChat3.1-10B-A1.8B", "gigachat31", **_GIGACHAT31),
+    _other("granite3.3", "qwq", "ibm-granite-granite-3.3-2B-Instruct", "granite", **_GRANITE),
     _like("lfm2-8b-a1b", "lfm2", "LFM2-8B-A1B"),
     _like("lfm2.5-1.2b", "lfm2.5", "LFM2.5-Instruct"),
     _like("deepseek-v3.1-2", "deepseek-v3.1", "deepseek-ai-DeepSeek-V3.1"),

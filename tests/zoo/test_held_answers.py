@@ -91,7 +91,11 @@ FORMATS = (
 _SHOWN = {held.family.name for held in FORMATS}
 MORE_FORMATS = tuple(
     Held(next(one for one in MORE if one.tools == name))
-    for name in ("cohere", "glm47", "kimi_k2", "minimax_m2", "seed_oss")
+    for name in (
+        *("cohere", "glm47", "kimi_k2", "minimax_m2", "seed_oss", "apertus", "deepseek_v32"),
+        *("deepseek_v4", "gigachat3", "gigachat31", "granite", "hy3", "kimi_k3", "minicpm5"),
+        *("minimax_m1", "minimax_m3", "nemotron_nano2", "solar_open"),
+    )
 )
 SHIPPED = (
     *(*FORMATS, *MORE_FORMATS),

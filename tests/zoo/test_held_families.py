@@ -38,7 +38,8 @@ from tests.zoo.walks import Walker
 _MOST = 4000  # tokens
 CALLING = [one for one in FAMILIES if one.tools and one in SERVED]
 CALLING += [one for one in FAMILIES if one.name in CALLING_OTHERWISE]
-MORE_CALLING = [one for one in MORE if one.tools]
+# Without Apriel, whose thoughts end with a text that no walk at random writes.
+MORE_CALLING = [one for one in MORE if one.tools and one.tools != "apriel"]
 ASKS = {
     name: {**CALLS, **OTHERS}[name]
     for name in ("required", "named", "strict and required", "strict", "a schema")

@@ -59,6 +59,19 @@ def _in_kimi(name: str, arguments: dict[str, Any]) -> str:
     return f"{begin}<|tool_call_begin|>{name}{argued}{end}"
 
 
+def _in_dsml(block: str) -> str:
+    bars = "\uff5cDSML\uff5c"
+    name, typed = f"<{bars}parameter name=", f"</{bars}parameter>\n"
+    return (
+        f'So.\n\n<{bars}{block}>\n<{bars}invoke name="get_weather">\n'
+        f'{name}"city" string="true">Oslo{typed}{name}"days" string="false">3{typed}'
+        f'</{bars}invoke>\n<{bars}invoke name="get_time">\n</{bars}invoke>\n</{bars}{block}>'
+    )
+
+
+_OBJECTS = [{"name": name, "arguments": arguments} for name, arguments in (OSLO, TIME)]
+_N = "]<]minimax[>["
+_LIST, _LINES = json.dumps(_OBJECTS), "\n".join(map(json.dumps, _OBJECTS))
 BOTH = Said(calls=(OSLO, TIME))
 # By family: what is written, and what comes back.
 TURNS: dict[str, list[tuple[str, Said]]] = {
@@ -168,6 +181,102 @@ MORE_TURNS: dict[str, list[tuple[str, Said]]] = {
             Said("So.", "Hm.", (OSLO, TIME)),
         ),
     ],
+    "deepseek-v3.2": [(_in_dsml("function_calls"), Said("So.", calls=(OSLO, TIME)))],
+    "deepseek-v4": [
+        (_in_dsml("tool_calls"), Said("So.", calls=(OSLO, TIME))),
+        (_in_dsml("tool_calls").replace('"false">3', '"true">3'), Said("So.", calls=(OSLO, TIME))),
+    ],
+    "hy3": [
+        (
+            "So.<tool_calls:opensource>\n<tool_call:opensource>get_weather<tool_sep:opensource>\n"
+            "<arg_key:opensource>city</arg_key:opensource>\n<arg_value:opensource>Oslo"
+            "</arg_value:opensource>\n<arg_key:opensource>days</arg_key:opensource>\n"
+            "<arg_value:opensource>3</arg_value:opensource>\n</tool_call:opensource>\n"
+            "<tool_call:opensource>get_time<tool_sep:opensource>\n</tool_call:opensource>\n"
+            "</tool_calls:opensource>",
+            Said("So.", calls=(OSLO, TIME)),
+        ),
+    ],
+    "minicpm5": [
+        (
+            '<think>\nHm.\n</think>\n\nSo.\n<function name="get_weather"><param name="city">'
+            '<![CDATA[Oslo]]></param><param name="days">3</param></function>\n'
+            '<function name="get_time"></function>',
+            Said("So.", "Hm.", (OSLO, TIME)),
+        ),
+    ],
+    "minimax-m1": [(f"So.\n<tool_calls>\n{_LINES}\n</tool_calls>", Said("So.", calls=BOTH.calls))],
+    "minimax-m3": [
+        (
+            f'<mm:think>Hm.</mm:think>So.{_N}<tool_call>\n{_N}<invoke name="get_weather">{_N}<city>'
+            f"Oslo{_N}</city>{_N}<days>3{_N}</days>{_N}</invoke>\n"
+            f'{_N}<invoke name="get_time">{_N}</invoke>\n{_N}</tool_call>',
+            Said("So.", "Hm.", (OSLO, TIME)),
+        ),
+        ("</mm:think>It is cold.", Said("It is cold.")),
+    ],
+    "kimi-k3": [
+        (
+            "Hm.<|close|>think<|sep|><|open|>response<|sep|>So.<|close|>response<|sep|><|open|>tools"
+            '<|sep|><|open|>call tool="get_weather" index="1"<|sep|><|open|>argument key="city" '
+            'type="string"<|sep|>Oslo<|close|>argument<|sep|><|open|>argument key="days" '
+            'type="number"<|sep|>3<|close|>argument<|sep|><|close|>call<|sep|><|open|>call '
+            'tool="get_time" index="2"<|sep|><|close|>call<|sep|><|close|>tools<|sep|>'
+            "<|close|>message<|sep|>",
+            Said("So.", "Hm.", BOTH.calls),
+        ),
+        (
+            "Hm.<|close|>think<|sep|><|open|>response<|sep|>1 < 2<|close|>response<|sep|>",
+            Said("1 < 2", "Hm."),
+        ),
+    ],
+    "solar-open": [
+        (
+            "<|think|>Hm.<|end|><|begin|>assistant<|tool_calls|><|tool_call:begin|>a1b2c3d4e5"
+            '<|tool_call:name|>get_weather<|tool_call:args|>{"city": "Oslo", "days": 3}'
+            "<|tool_call:end|><|tool_call:begin|>b1b2c3d4e5<|tool_call:name|>get_time"
+            "<|tool_call:args|>{}<|tool_call:end|>",
+            Said("", "Hm.", BOTH.calls),
+        ),
+        ("<|content|>1 < 2", Said("1 < 2")),
+    ],
+    "nemotron-nano-2": [
+        (f"Hm.\n</think>\n<TOOLCALL>{_LIST}</TOOLCALL>", Said("", "Hm.", BOTH.calls))
+    ],
+    "apertus": [
+        (
+            'So.<|tools_prefix|>[{"get_weather": {"city": "Oslo", "days": 3}}, {"get_time": {}}]'
+            "<|tools_suffix|>",
+            Said("So.", calls=(OSLO, TIME)),
+        ),
+    ],
+    "apriel-1.5": [
+        (
+            "Here are my reasoning steps:\nHm.\n[BEGIN FINAL RESPONSE]\nSo.\n[END FINAL RESPONSE]",
+            Said("So.", "Hm."),
+        ),
+    ],
+    "apriel-1.6": [
+        (
+            f"Hm.\n[BEGIN FINAL RESPONSE]\nSo.\n<tool_calls>{_LIST}</tool_calls>",
+            Said("So.", "Hm.", BOTH.calls),
+        ),
+    ],
+    "gigachat3": [
+        (
+            "So.<|message_sep|>\n\nfunction call<|role_sep|>\n"
+            '{"name": "get_weather", "arguments": {"city": "Oslo", "days": 3}}',
+            Said("So.", calls=(OSLO,)),
+        ),
+        ("It is cold.<|message_sep|>\n\n", Said("It is cold.")),
+    ],
+    "gigachat3.1": [
+        (
+            '<|function_call|>{"name": "get_time", "arguments": {}}<|message_sep|>',
+            Said(calls=(TIME,)),
+        ),
+    ],
+    "granite3.3": [(f"<|tool_call|>{_LIST}", BOTH)],
     "seed-oss": [
         (
             "<seed:think>Hm.</seed:think>\nSo.\n<seed:tool_call>\n<function=get_weather>\n"

@@ -50,18 +50,23 @@ def shown_turns(source: str, render: Render, *, shows_calls: bool = True) -> Sho
         tool=_TOOL,
         call=_turn(render, (_CALL,), _TOOL.name) if shows_calls else None,
         thinks=_THOUGHT,
-        thought=_turn(render, (Reasoning(_THOUGHT), _CALL), _THOUGHT),
+        thought=_turn(render, (Reasoning(_THOUGHT), _CALL), _THOUGHT, is_whole=True),
     )
 
 
-def _turn(render: Render, parts: Sequence[Reasoning | ToolCall], said: str) -> str | None:
-    """Render the turn after a request to the assistant; None if the rendering lacks `said`."""
+def _turn(
+    render: Render, parts: Sequence[Reasoning | ToolCall], said: str, *, is_whole: bool = False
+) -> str | None:
+    """Render the turn after a request to the assistant; None if the rendering lacks `said`.
+
+    With `is_whole` the chat before it, too: a prompt may open and close the reasoning.
+    """
     asks = _rendered(render, [_ASKED], asks=True)
     for after in ([_RESULT], []):
         text = _rendered(render, [_ASKED, Message("assistant", tuple(parts)), *after], asks=False)
         turn = text[_common(asks, text) :]
         if said in turn:
-            return turn
+            return text if is_whole else turn
     return None
 
 

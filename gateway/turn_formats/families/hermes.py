@@ -11,11 +11,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from gateway.turn_formats.calls import CallReader
-from gateway.turn_formats.families.block_format import BlockFormat, call_object
-from gateway.turn_formats.families.object_calls import ObjectReader
-from gateway.turn_formats.grammar import GrammarText
-from gateway.turn_formats.turn_format import ToolSpec, ToolsText
+from gateway.turn_formats.families.object_calls import ObjectFormat
+from gateway.turn_formats.turn_format import ToolsText
 
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _TOLD = """# Tools
@@ -39,16 +36,10 @@ def _tools_text(tools: Sequence[Mapping[str, Any]]) -> str:
     return _TOLD.format(tools="\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools))
 
 
-class HermesFormat(BlockFormat):
+class HermesFormat(ObjectFormat, begin=_OPEN, end=_CLOSE, opens="\n", between=None, closes="\n"):
     """The `ToolFormat` of Hermes, Qwen2.5 and Qwen3."""
 
     name: ClassVar[str] = "hermes"
-    markers: ClassVar[tuple[str, ...]] = (_OPEN, _CLOSE)
-    call_marks: ClassVar[tuple[str, ...]] = (_OPEN,)
-    trigger = _OPEN
-    opens = "\n"
-    closes = "\n" + _CLOSE
-    between_blocks = "\n"
 
     @property
     def tools_text(self) -> ToolsText | None:
@@ -59,11 +50,3 @@ class HermesFormat(BlockFormat):
         """Tell whether a chat template, or a turn that it shows, writes calls in this format."""
         is_other = any(other in template for other in _OTHER_FORMATS)
         return _OPEN in template and "arguments" in template and not is_other
-
-    def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
-        """Make a parser of a turn that may call `tools`."""
-        return ObjectReader(tools, _OPEN, _CLOSE)
-
-    def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
-        """Write the grammar of one call of `tool` within a block."""
-        return call_object(grammar, tool)

@@ -3,8 +3,9 @@
     {"name": "get_weather", "parameters": {"city": "Oslo"}}
 
 Several are separated by `; `; a list of them, or one in a Markdown fence that is all of the turn,
-is read as well. After text only the tag begins a call, since JSON in an answer is none. An answer
-that is itself an object, of other members, is text from its first key on.
+is read as well, also after Llama 4's marks of Python. After text only the tag begins a call, since
+JSON in an answer is none. An answer that is itself an object, of other members, is text from its
+first key on.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from gateway.turn_formats.turn_format import ToolSpec
 
 _TAG = "<|python_tag|>"
 _TAGS, _FENCES, _FENCE_ENDS = Markers(_TAG), Markers("```json", "```"), Markers("```")
+_LLAMA4 = Markers("<|python_start|>", "<|python_end|>", "<|python_start|><|python_end|>")
 _BETWEEN = r'"; "'
 _SPACE = r"[ \t\r\n]*"
 _BEGINS_AS_CALL = rf"{_SPACE}\{{{_SPACE}\"({'|'.join(MEMBERS)})\""
@@ -71,6 +73,7 @@ def _call(grammar: GrammarText, tools: Sequence[ToolSpec]) -> str:
 class _LlamaReader(CallReader):
     def turn(self) -> Read[None]:
         yield from self.spaces()
+        yield from self.literal(_LLAMA4)
         fence = yield from self.literal(_FENCES)
         yield from self.spaces()
         if (yield from self.peek()) in ("{", "["):

@@ -30,10 +30,12 @@ class NamedCallFormat(BlockFormat):
 
     marks: ClassVar[tuple[str, str, str, str, str]]  # section, its end, call, its end, separator
     between_calls = ""
+    id_end: ClassVar[str] = ""  # between a call's id and its name; "": no id comes first
+    around_text: ClassVar[tuple[str, ...]] = ()  # marks that are no text
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
         """Make a parser of a turn that may call `tools`."""
-        return _NamedCallReader(tools, *self.marks)
+        return _NamedCallReader(tools, self.marks, self.id_end, self.around_text)
 
     def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
         """Write the grammar of one call of `tool` within a block."""
@@ -50,21 +52,26 @@ class _NamedCallReader(CallReader):
     def __init__(
         self,
         tools: Sequence[ToolSpec],
-        section: str,
-        section_end: str,
-        call: str,
-        call_end: str,
-        separator: str,
+        marks: tuple[str, str, str, str, str],
+        id_end: str,
+        around_text: Sequence[str],
     ) -> None:
         super().__init__(tools)
+        section, section_end, call, call_end, separator = marks
         self._section = section
-        self._begins = Markers(section, call)
+        self._around_text = frozenset(around_text)
+        self._begins = Markers(section, call, *around_text)
+        self._has_id, self._id_ends = bool(id_end), Markers(id_end or separator)
         self._call_begins, self._call_ends = Markers(call), Markers(call_end)
         self._section_ends, self._separates = Markers(section_end), Markers(separator)
         self._ends = Markers(call_end, section_end, JSON_END)
 
     def turn(self) -> Read[None]:
         while found := (yield from self.until(self._begins, TextPiece)):
+            if found in self._around_text:
+                yield from self.spaces()
+                self.drop()
+                continue
             if found == self._section:
                 yield from self.spaces()
                 found = yield from self.literal(self._call_begins)
@@ -85,6 +92,8 @@ class _NamedCallReader(CallReader):
 
     def _call(self) -> Read[bool]:
         name = yield from self.run(_NAME, _MAX_NAME)
+        if self._has_id and (yield from self.literal(self._id_ends)):
+            name = yield from self.run(_NAME, _MAX_NAME)
         if (yield from self.literal(self._separates)):
             yield from self.spaces()
             is_name = (yield from self.peek()) in _BEGIN_ARGUMENTS

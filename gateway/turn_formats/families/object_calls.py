@@ -1,13 +1,66 @@
-"""Calls as JSON objects between two marks, alone or in a list: the parser of several families."""
+"""Calls as JSON objects between two marks, alone or in a list: the shape of several families.
+
+A family says its marks; the grammars and the parser are made of them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, ClassVar
 
 from gateway.turn_formats.calls import CallReader
+from gateway.turn_formats.families.block_format import BlockFormat, call_object
+from gateway.turn_formats.grammar import GrammarText
 from gateway.turn_formats.pieces import TextPiece
 from gateway.turn_formats.reading import Markers, Read
 from gateway.turn_formats.turn_format import ToolSpec
+
+
+class ObjectFormat(BlockFormat):
+    """The base of formats with call objects; a subclass says its marks and the text beside them.
+
+    A list of objects unless `opens`, `between` and `closes` say otherwise.
+    """
+
+    markers: ClassVar[tuple[str, ...]] = ()
+    call_marks: ClassVar[tuple[str, ...]] = ()
+    names_are_keys: ClassVar[bool] = False  # `{"get_weather": {...}}`
+    around_text: ClassVar[tuple[str, ...]] = ()  # marks that are no text
+    tokens: ClassVar[tuple[str, ...]] = ()  # that are parts of marks
+    end: ClassVar[str]
+
+    def __init_subclass__(
+        cls,
+        *,
+        begin: str,
+        end: str = "",
+        opens: str = "[",
+        between: str | None = ", ",
+        closes: str = "]",
+        **more: Any,
+    ) -> None:
+        """Take the marks before and after calls, and the text between those and the calls."""
+        super().__init_subclass__(**more)
+        cls.trigger, cls.opens, cls.end, cls.closes = begin, opens, end, closes + end
+        cls.between_calls, cls.between_blocks = between, "\n"
+        cls.markers = tuple(
+            dict.fromkeys(filter(None, (begin, end, *cls.around_text, *cls.tokens)))
+        )
+        cls.call_marks = (begin,)
+
+    def is_in(self, template: str) -> bool:
+        """Tell whether a chat template, or a turn that it shows, writes calls in this format."""
+        return self.trigger + self.opens in template
+
+    def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
+        """Make a parser of a turn that may call `tools`."""
+        reader = ObjectReader(tools, self.trigger, self.end, self.around_text)
+        reader.names_are_keys = self.names_are_keys
+        return reader
+
+    def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
+        """Write the grammar of one call of `tool` within a block."""
+        return call_object(grammar, tool)
 
 
 class ObjectReader(CallReader):
@@ -16,10 +69,10 @@ class ObjectReader(CallReader):
     def __init__(
         self, tools: Sequence[ToolSpec], opens: str, closes: str, around_text: Sequence[str] = ()
     ) -> None:
-        """Read calls of `tools`."""
+        """Read calls of `tools`; `closes` is "" where nothing ends a block."""
         super().__init__(tools)
-        self._opens, self._closes = Markers(opens), Markers(closes)
-        self._either = Markers(opens, closes)
+        self._opens, self._closes = Markers(opens), Markers(closes) if closes else None
+        self._either = Markers(opens, closes or opens)
         self._around_text = frozenset(around_text)
         self._begins = Markers(opens, *around_text)
 

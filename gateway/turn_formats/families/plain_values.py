@@ -7,39 +7,68 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import groupby
 
-from gateway.turn_formats.families.schemas import alternatives, types_of, words_of
+from msgspec import Struct
+
+from gateway.turn_formats.families.schemas import alternatives, type_names, types_of, words_of
 from gateway.turn_formats.families.text_bounds import bounds_of
 from gateway.turn_formats.grammar import GrammarText
 from gateway.turn_formats.turn_format import Schema, ToolSpec
 
+OTHERS = frozenset(("array", "boolean", "integer", "null", "number", "object"))
 
-def plain_value(grammar: GrammarText, tool: ToolSpec, schema: Schema, tail: str) -> str:
-    """Write the grammar of a value that follows a parameter's `schema`, and of its end `tail`."""
+
+class ValueTags(Struct, frozen=True):
+    """The tags around a value."""
+
+    tail: str
+    typed: tuple[tuple[str, str], ...] = ()  # JSON types ("": others), tags before their values
+    quote: tuple[str, str] | None = None  # around a text with `<` in it
+
+    def type_tag(self, kind: str) -> str:
+        """Return the tag before a value of the JSON type `kind`; "" if no tag says the type."""
+        tags = dict(self.typed)
+        return tags.get(kind, tags.get("", ""))
+
+
+def plain_value(grammar: GrammarText, tool: ToolSpec, schema: Schema, tags: ValueTags) -> str:
+    """Write the grammar of a value that follows a parameter's `schema`, and of its end."""
     types = types_of(schema, tool.parameters)
-    if types and "string" not in types:
-        return f"{grammar.value(tool, schema)} {grammar.spelled(tail)}"
+    if types and "string" not in types and not tags.typed:
+        return f"{grammar.value(tool, schema)} {grammar.spelled(tags.tail)}"
     ways = [
         way
         for one in alternatives(schema, tool.parameters)
-        for way in _ways(grammar, tool, one, tail)
+        for way in _ways(grammar, tool, one, tags)
     ]
     return grammar.one_of("value", ways)
 
 
-def _ways(grammar: GrammarText, tool: ToolSpec, schema: Schema, tail: str) -> Iterator[str]:
+def _ways(grammar: GrammarText, tool: ToolSpec, schema: Schema, tags: ValueTags) -> Iterator[str]:
     words = words_of(schema)
     if words is not None:
         for word in words:
             spelled = word if isinstance(word, str) else json.dumps(word, ensure_ascii=False)
-            yield grammar.spelled(spelled + tail)
+            yield grammar.spelled(tags.type_tag(type_names(word)[0]) + spelled + tags.tail)
         return
     types = types_of(schema)
-    others = sorted(types - {"string"})
     if not types or "string" in types:
         bounds = bounds_of(schema)
-        yield grammar.up_to(tail, bounds)
-        if not bounds:  # any text, which includes all other values
+        yield from _texts(grammar, bounds, tags)
+        if not (bounds or tags.typed or tags.quote):  # any text, which includes all other values
             return
-    if others:
-        yield f"{grammar.value(tool, {**schema, 'type': others})} {grammar.spelled(tail)}"
+    others = (types or (OTHERS if tags.typed else types)) - {"string"}
+    for opens, kinds in groupby(sorted(others, key=tags.type_tag), tags.type_tag):
+        value = grammar.value(tool, {**schema, "type": sorted(kinds)})
+        yield f"{grammar.spelled(opens)} {value} {grammar.spelled(tags.tail)}"
+
+
+def _texts(grammar: GrammarText, bounds: list[str], tags: ValueTags) -> Iterator[str]:
+    head = grammar.spelled(tags.type_tag("string"))
+    if tags.quote is None:
+        yield f"{head} {grammar.up_to(tags.tail, bounds)}"
+        return
+    opens, closes = tags.quote
+    yield f"{grammar.spelled(opens)} {grammar.up_to(closes + tags.tail, bounds)}"
+    yield grammar.up_to(tags.tail, [*bounds, "/[^<]*/"])

@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from gateway.turn_formats.calls import BETWEEN, CallReader
 from gateway.turn_formats.families.block_format import BlockFormat
-from gateway.turn_formats.families.plain_values import plain_value
+from gateway.turn_formats.families.plain_values import OTHERS, ValueTags, plain_value
 from gateway.turn_formats.families.schemas import ParameterTypes, properties_of, required_of
 from gateway.turn_formats.families.strings import inner, string
 from gateway.turn_formats.families.values import is_text, typed
@@ -34,6 +34,7 @@ from gateway.turn_formats.turn_format import ToolSpec
 
 _LINE = Markers("\n")
 _MAX_NAME = 1024
+_NUMBER = re.compile(r"[0-9]{0,9}")
 _ANY_NAME = r'/[^<>\n"]{1,64}/'
 _Tag = tuple[str, str | None]  # the tag, and its parameter's name
 
@@ -52,11 +53,21 @@ class Tags(Struct, frozen=True):
     holds_many: bool = False  # whether a block has several calls
     line: str = "\n"  # between tags
     pad: str = ""  # around a value
+    numbered: str = ""  # between the tool's name and a number, before `named`
+    between: str | None = None  # between calls that are blocks; None: as between tags
+    typed: tuple[tuple[str, str], ...] = ()  # see `ValueTags`
+    quote: tuple[str, str] | None = None  # see `ValueTags`
+    tokens: tuple[str, ...] = ()  # that are parts of tags
 
     @property
     def key_end(self) -> str:
-        """All between a parameter's name and its value."""
+        """All between a parameter's name and its value, or the tag that says its type."""
         return self.line.join(self.keyed) + self.pad
+
+    @property
+    def value(self) -> ValueTags:
+        """The tags around a value."""
+        return ValueTags(self.pad + self.value_end + self.line, self.typed, self.quote)
 
     @property
     def begins(self) -> tuple[str, ...]:
@@ -72,7 +83,8 @@ class Tags(Struct, frozen=True):
     def whole(self) -> tuple[str, ...]:
         """The tags that may each be a token."""
         tags = (*self.begins, self.named, self.key, *self.keyed, self.value_end, *self.ends)
-        return tuple(dict.fromkeys(tag for tag in tags if tag[:1] + tag[-1:] == "<>"))
+        whole = (tag for tag in tags if tag[:1] + tag[-1:] == "<>")
+        return tuple(dict.fromkeys((*self.tokens, *whole)))
 
 
 class TaggedFormat(BlockFormat):
@@ -87,7 +99,7 @@ class TaggedFormat(BlockFormat):
         super().__init_subclass__(**more)
         tags = cls.tags
         cls.markers, cls.call_marks, cls.trigger = tags.whole, tags.begins, tags.begins[0]
-        cls.between_blocks = tags.line
+        cls.between_blocks = tags.line if tags.between is None else tags.between
         if tags.block:
             cls.opens = tags.line + tags.call
             cls.closes = tags.line + tags.block_end
@@ -100,7 +112,12 @@ class TaggedFormat(BlockFormat):
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
         """Make a parser of a turn that may call `tools`."""
-        return _TaggedReader(tools, self.tags)
+        return _TaggedReader(tools, self.tags, self.around_text(tools))
+
+    def around_text(self, tools: Sequence[ToolSpec]) -> Sequence[str]:
+        """List the marks in a turn that are neither text nor of calls."""
+        del tools
+        return ()
 
     def opening_after_text(self, grammar: GrammarText) -> str:
         """Write the grammar of any text up to a block, with or without the outer tag."""
@@ -109,23 +126,26 @@ class TaggedFormat(BlockFormat):
 
     def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
         """Write the grammar of one call, from the tool's name on."""
-        head = grammar.spelled(tool.name + self.tags.named + self.tags.line)
+        tags = self.tags
+        head = grammar.spelled(tool.name + tags.named + tags.line)
+        if tags.numbered:
+            number = f"{grammar.spelled(tool.name + tags.numbered)} /[0-9]{{1,3}}/"
+            head = f"{number} {grammar.spelled(tags.named + tags.line)}"
         return f"{head} {self._parameters(grammar, tool)} {grammar.spelled(self.tags.call_end)}"
 
     def _parameters(self, grammar: GrammarText, tool: ToolSpec) -> str:
         """Write the grammar of a tool's parameters in schema order, or of any if none are named."""
         tags = self.tags
-        tail = tags.pad + tags.value_end + tags.line
         properties = properties_of(tool)
         if properties is None:
             key, key_end = grammar.spelled(tags.key), grammar.spelled(tags.key_end)
-            one = f"{key} {_ANY_NAME} {key_end} {grammar.up_to(tail)}"
-            return grammar.rule("parameters", f"({one})*")
+            value = plain_value(grammar, tool, {}, tags.value)
+            return grammar.rule("parameters", f"({key} {_ANY_NAME} {key_end} {value})*")
         required = required_of(tool)
         ways = []
         for name, schema in properties.items():
             head = grammar.spelled(tags.key + name + tags.key_end)
-            value = plain_value(grammar, tool, schema, tail)
+            value = plain_value(grammar, tool, schema, tags.value)
             ways.append(f"({head} {value}){'' if name in required else '?'}")
         return grammar.rule("parameters", " ".join(ways) or '""')
 
@@ -144,8 +164,12 @@ class _Marks:
         self.value_ends = Markers(
             *self.closes_value, *unclosed, *(f"\n{tag}" for tag in unclosed if tag[0] != "\n")
         )
+        self.quote = tuple(map(Markers, tags.quote or ()))
         self.named = Markers(tags.named) if tags.named else None
+        self.numbered = Markers(tags.numbered or tags.key)
         self.keyed = tuple(map(Markers, tags.keyed))
+        self.types = Markers(*(tag for _, tag in tags.typed)) if tags.typed else None
+        self.kinds = {tag: kind for kind, tag in tags.typed}
         self.name = _name_before(tags.named)
         self.parameter = _name_before(tags.keyed[0])
 
@@ -155,14 +179,21 @@ def _name_before(tag: str) -> re.Pattern[str]:
 
 
 class _TaggedReader(CallReader):
-    def __init__(self, tools: Sequence[ToolSpec], tags: Tags) -> None:
+    def __init__(self, tools: Sequence[ToolSpec], tags: Tags, around_text: Sequence[str]) -> None:
         super().__init__(tools)
+        self._around_text = frozenset(around_text)
+        self._either = Markers(*tags.begins, *around_text)
         self._parameters = {tool.name: ParameterTypes(tool) for tool in tools}
         self._tags, self._marks = tags, _Marks(tags)
+        self._kind = ""  # the tag that says the type of the value that follows
 
     def turn(self) -> Read[None]:
         marks = self._marks
-        while (yield from self.until(marks.begins, TextPiece)):
+        while found := (yield from self.until(self._either, TextPiece)):
+            if found in self._around_text:
+                yield from self.spaces()
+                self.drop()
+                continue
             while (yield from self._block()) and (
                 yield from self.next_block(marks.begins, marks.block_ends)
             ):
@@ -194,6 +225,8 @@ class _TaggedReader(CallReader):
 
     def _is_named(self) -> Read[bool]:
         """Read what follows a tool's name; return False if that is no call."""
+        if self._tags.numbered and (yield from self.literal(self._marks.numbered)):
+            yield from self.run(_NUMBER)
         if self._marks.named is not None:
             return bool((yield from self.literal(self._marks.named)))
         yield from self.spaces()
@@ -233,6 +266,10 @@ class _TaggedReader(CallReader):
             yield from self.spaces()
             if not (yield from self.closing(tag)):
                 return None
+        if self._marks.types is not None:
+            self._kind = yield from self.closing(self._marks.types)
+            if not self._kind:
+                return None
         return name.strip()
 
     def _parameter(self, parameters: ParameterTypes, name: str, given: set[str]) -> Read[_Tag]:
@@ -242,8 +279,9 @@ class _TaggedReader(CallReader):
         if self._tags.pad:
             yield from self.literal(_LINE)
         self.drop()
-        value = _Value(parameters.types(name))
+        value = _Value(self._types_of(name, parameters))
         self.pieces += value.begin()
+        yield from self._quoted(value)
         while True:
             found = yield from self.until(self._marks.value_ends, value.add, strips=False)
             if found in self._marks.closes_value:
@@ -260,6 +298,23 @@ class _TaggedReader(CallReader):
                 self.pieces += value.end()
                 return tag, name_after
             self.send(value.add)
+
+    def _quoted(self, value: _Value) -> Read[None]:
+        """Send the text within the quotes with which a value may begin."""
+        if self._marks.quote and (yield from self.literal(self._marks.quote[0])):
+            self.drop()
+            found = yield from self.until(self._marks.quote[1], value.add, strips=False)
+            self.drop() if found else self.send(value.add)
+
+    def _types_of(self, name: str, parameters: ParameterTypes) -> Set[str]:
+        """Return the JSON types of a value: the schema's, and of those the one that was written."""
+        types = parameters.types(name)
+        if not self._kind:
+            return types
+        kind = self._marks.kinds[self._kind]
+        if kind == "string":
+            return {kind} if kind in types else types
+        return (types - {"string"}) or types or OTHERS
 
     def _tag_after(
         self, found: str, parameters: ParameterTypes, given: Collection[str]

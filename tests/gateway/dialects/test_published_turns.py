@@ -36,6 +36,10 @@ REUSED = 0.99
 _THINK = ("<think>\n", "\n</think>\n\n")
 _HARMONY = ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant")
 _NONE = (None, "")
+_KIMI_K3 = (
+    "",
+    "<|close|>think<|sep|><|open|>response<|sep|><|close|>response<|sep|>",
+)
 _TAGS = ("<think>", "</think>")
 # How models of each family think; None: their template does not show it, or they do not.
 FAMILIES = {
@@ -61,6 +65,16 @@ MORE_FAMILIES = {
     "minimax-m2": ("", "\n</think>\n\n"),
     "seed-oss": ("<seed:think>", "</seed:think>\n"),
     "command-r7b": _NONE,
+    "deepseek-v3.2": _NONE,
+    "deepseek-v4": _NONE,
+    "hy3": _NONE,
+    "kimi-k3": _KIMI_K3,
+    "minicpm5": _THINK,
+    "minimax-m1": _NONE,
+    "minimax-m3": ("<mm:think>", "</mm:think>"),
+    "gigachat3.1": _NONE,
+    "granite3.3": _NONE,
+    "lfm2-8b-a1b": _NONE,
     "command-a+": ("<|START_THINKING|>", "<|END_THINKING|>"),
 }
 # Whose templates drop thoughts, in a loop of calls or at the next question.

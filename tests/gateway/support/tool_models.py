@@ -18,7 +18,17 @@ from tokenizers import AddedToken, Tokenizer
 from engine.link.messages import Welcome
 from tests.doubles.engine.fake_engine import WELCOME
 from tests.doubles.engine.tiny_model import byte_tokenizer
-from tests.gateway.turn_formats.formats import CALL, CALL_END, CALLS, CALLS_END, FORMATS, SEP, Call
+from tests.gateway.turn_formats.formats import (
+    CALL,
+    CALL_END,
+    CALLS,
+    CALLS_END,
+    DSML,
+    FORMATS,
+    NS,
+    SEP,
+    Call,
+)
 
 _QWEN3 = Path(__file__).parent.parent / "templates" / "qwen3.jinja"
 _FRAME = """\
@@ -93,9 +103,29 @@ _CHANNEL = ("<|channel>thought\n", "<channel|>")
 _CODER = _tagged("<parameter=KEY>\nVALUE\n</parameter>\n")
 _SEED = _tagged("<parameter=KEY>VALUE</parameter>\n")
 _MINIMAX = _tagged('<parameter name="KEY">VALUE</parameter>\n')
+_PARAM = _tagged('<param name="KEY">VALUE</param>')
+_ITEMS = f"{{% for one in v %}}{NS}<item>{{{{ one }}}}{NS}</item>{{% endfor %}}"
+_ELEMENTS = _tagged(f"{NS}<KEY>LIST{NS}</KEY>").replace(
+    "LIST",
+    "{% if v is sequence and v is not string %}" + _ITEMS + "{% else %}{{ v }}{% endif %}",
+)
+_HY3 = _tagged(
+    "<arg_key:opensource>KEY</arg_key:opensource>\n"
+    "<arg_value:opensource>VALUE</arg_value:opensource>\n"
+)
 _GLM45 = _tagged("<arg_key>KEY</arg_key>\n<arg_value>VALUE</arg_value>\n")
 _GLM47 = _tagged("<arg_key>KEY</arg_key><arg_value>VALUE</arg_value>")
+
+
+def _in_dsml(block: str) -> str:
+    typed = 'string="{{ "true" if v is string else "false" }}"'
+    each = _tagged(f'<{DSML}parameter name="KEY" {typed}>VALUE</{DSML}parameter>\n')
+    calls = _each(f'<{DSML}invoke name="NAME">\n{each}</{DSML}invoke>\n')
+    return f"\n\n<{DSML}{block}>\n{calls}</{DSML}{block}>"
+
+
 _COHERE = '{"tool_call_id": "{{ loop.index0 }}", "tool_name": "NAME", "parameters": JSON}'
+_NAMED = '{"name": "NAME", "arguments": JSON}'
 _KIMI = "<|tool_call_begin|>{{ call.id }}<|tool_call_argument_begin|>JSON<|tool_call_end|>"
 # How templates write calls and reasoning; "": calls as a template of its own has them.
 _WRITES: dict[str, tuple[str, tuple[str, str] | None]] = {
@@ -148,6 +178,57 @@ _WRITES: dict[str, tuple[str, tuple[str, str] | None]] = {
         _each(f"\n<seed:tool_call>\n<function=NAME>\n{_SEED}</function>\n</seed:tool_call>"),
         ("<seed:think>", "</seed:think>"),
     ),
+    "deepseek_v32": (_in_dsml("function_calls"), _THINK),
+    "deepseek_v4": (_in_dsml("tool_calls"), _THINK),
+    "hy3": (
+        "<tool_calls:opensource>\n"
+        + _each(f"<tool_call:opensource>NAME<tool_sep:opensource>\n{_HY3}</tool_call:opensource>\n")
+        + "</tool_calls:opensource>",
+        ("<think:opensource>", "</think:opensource>"),
+    ),
+    "kimi_k3": (
+        "<|open|>tools<|sep|>"
+        + _each(
+            '<|open|>call tool="NAME" index="{{ loop.index }}"<|sep|>'
+            + _tagged(
+                '<|open|>argument key="KEY" type="{{ "string" if v is string else "number" if v is '
+                'number else "array" }}"<|sep|>VALUE<|close|>argument<|sep|>'
+            )
+            + "<|close|>call<|sep|>"
+        )
+        + "<|close|>tools<|sep|>",
+        ("<|open|>think<|sep|>", "<|close|>think<|sep|>"),
+    ),
+    "solar_open": (
+        "<|tool_calls|>"
+        + _each(
+            "<|tool_call:begin|>{{ call.id }}<|tool_call:name|>NAME<|tool_call:args|>JSON"
+            "<|tool_call:end|>"
+        ),
+        ("<|think|>", "<|end|><|begin|>assistant"),
+    ),
+    "minimax_m3": (
+        f"{NS}<tool_call>\n"
+        + _each(f'{NS}<invoke name="NAME">{_ELEMENTS}{NS}</invoke>\n')
+        + f"{NS}</tool_call>",
+        ("<mm:think>", "</mm:think>"),
+    ),
+    "minicpm5": (
+        _each(
+            '<function name="NAME">' + _tagged('<param name="KEY">VALUE</param>') + "</function>"
+        ),
+        _THINK,
+    ),
+    "apertus": (
+        "<|tools_prefix|>[" + _each('{"NAME": JSON}', ", ") + "]<|tools_suffix|>",
+        None,
+    ),
+    "apriel": ("<tool_calls>[" + _each(_NAMED, ", ") + "]</tool_calls>", None),
+    "gigachat3": (_each("<|message_sep|>\n\nfunction call<|role_sep|>\n" + _NAMED), None),
+    "gigachat31": (_each("<|function_call|>" + _NAMED), None),
+    "granite": ("<|tool_call|>[" + _each(_NAMED, ", ") + "]", None),
+    "minimax_m1": ("<tool_calls>\n" + _each(_NAMED + "\n") + "</tool_calls>", None),
+    "nemotron_nano2": ("<TOOLCALL>[" + _each(_NAMED, ", ") + "]</TOOLCALL>", _THINK),
 }
 _PLAIN = ("<tool_call>", "</tool_call>", "<think>", "</think>")  # added, but not special
 _CHATML = ("<|im_start|>", "<|im_end|>")

@@ -10,16 +10,33 @@ from msgspec import Struct
 
 from gateway.turn_formats.families.cohere import CohereFormat
 from gateway.turn_formats.families.deepseek import DeepSeekV3Format, DeepSeekV31Format
+from gateway.turn_formats.families.elements import MiniMaxM3Format
 from gateway.turn_formats.families.gemma import FunctionGemmaFormat, Gemma4Format
-from gateway.turn_formats.families.glm import Glm45Format, Glm47Format
+from gateway.turn_formats.families.glm import Glm45Format, Glm47Format, Hy3Format
 from gateway.turn_formats.families.harmony import HarmonyFormat
 from gateway.turn_formats.families.hermes import HermesFormat
-from gateway.turn_formats.families.invokes import MiniMaxM2Format
+from gateway.turn_formats.families.invokes import (
+    DeepSeekV4Format,
+    DeepSeekV32Format,
+    MiniCpm5Format,
+    MiniMaxM2Format,
+)
 from gateway.turn_formats.families.kimi import KimiK2Format
+from gateway.turn_formats.families.kimi_k3 import KimiK3Format
 from gateway.turn_formats.families.llama import LlamaFormat
 from gateway.turn_formats.families.mistral import MistralFormat, MistralV11Format
+from gateway.turn_formats.families.object_lists import (
+    ApertusFormat,
+    AprielFormat,
+    GigaChat3Format,
+    GigaChat31Format,
+    GraniteFormat,
+    MiniMaxM1Format,
+    NemotronNano2Format,
+)
 from gateway.turn_formats.families.pythonic import Lfm2Format, PythonicFormat
 from gateway.turn_formats.families.qwen3_coder import Qwen3CoderFormat, SeedOssFormat
+from gateway.turn_formats.families.solar import SolarOpenFormat
 from gateway.turn_formats.turn_format import ToolSpec, TurnParser
 from tests.gateway.turn_formats.turns import TOOLS
 
@@ -37,6 +54,49 @@ def tagged(each: str) -> Callable[[dict[str, object]], str]:
         return "".join(each % named for named in values.items())
 
     return spelled
+
+
+def in_dsml(arguments: dict[str, object]) -> str:
+    """Arguments with a tag that says whether each is a text."""
+    return "".join(
+        f'<{DSML}parameter name="{name}" string="{str(isinstance(value, str)).lower()}">'
+        f"{value if isinstance(value, str) else json.dumps(value)}</{DSML}parameter>\n"
+        for name, value in arguments.items()
+    )
+
+
+def in_xtml(arguments: dict[str, object]) -> str:
+    """Arguments with a tag that says each one's type."""
+    kinds = {bool: "boolean", dict: "object", list: "array", str: "string"}
+    return "".join(
+        f'<|open|>argument key="{name}" type="{kinds.get(type(value), "number")}"<|sep|>'
+        f"{value if isinstance(value, str) else json.dumps(value)}<|close|>argument<|sep|>"
+        for name, value in arguments.items()
+    )
+
+
+def in_cdata(arguments: dict[str, object]) -> str:
+    """Arguments, whose texts are quoted where they have `<`."""
+    quoted = {
+        name: f"<![CDATA[{value}]]>" if isinstance(value, str) and "<" in value else value
+        for name, value in arguments.items()
+    }
+    return tagged('<param name="%s">%s</param>')(quoted)
+
+
+def in_elements(arguments: dict[str, object]) -> str:
+    """Arguments as elements of their names; lists and trees likewise, other objects as JSON."""
+    return "".join(
+        f"{NS}<{name}>{_in_element(value)}{NS}</{name}>" for name, value in arguments.items()
+    )
+
+
+def _in_element(value: object) -> str:
+    if isinstance(value, dict) and all(isinstance(one, dict) for one in value.values()):
+        return in_elements(value)
+    if isinstance(value, list):
+        return "".join(in_elements({"item": one}) for one in value)
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def as_keywords(arguments: dict[str, object]) -> str:
@@ -72,6 +132,7 @@ class Written(Struct, frozen=True):
     spell: Callable[[Any], str] = json.dumps
     after_text: str = ""  # what begins calls after text; before `opens`
     marks_text: bool = False  # text may stand between marks, too
+    text_end: str = ""  # the mark that ends a text before calls, and is none itself
 
     def turn(self, *calls: Call) -> str:
         written = [self.call % (name, self.arguments(value)) for name, value in calls]
@@ -87,6 +148,13 @@ class Written(Struct, frozen=True):
 
 TAG = "<|python_tag|>"
 CALLS, CALLS_END, CALL, CALL_END, SEP = DeepSeekV3Format.markers
+NS = "]<]minimax[>["
+DSML = "\uff5cDSML\uff5c"
+_HY3 = [
+    f"<{slash}{name}:opensource>" for name in ("tool_calls", "tool_call") for slash in ("", "/")
+]
+_HY3 += ["<tool_sep:opensource>", "<arg_key:opensource>", "</arg_key:opensource>"]
+_HY3 += ["<arg_value:opensource>", "</arg_value:opensource>"]
 _GLM = ("<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>")
 FORMATS = {
     "hermes": Written(
@@ -222,5 +290,113 @@ FORMATS = {
         between="\n",
         spell=tagged("<parameter=%s>%s</parameter>\n"),
         special=("<seed:tool_call>", "</seed:tool_call>"),
+    ),
+    "apertus": Written(
+        ApertusFormat,
+        '{"%s": %s}',
+        opens="<|tools_prefix|>[",
+        between=", ",
+        closes="]<|tools_suffix|>",
+        special=ApertusFormat.markers,
+    ),
+    "apriel": Written(
+        AprielFormat,
+        '{"name": "%s", "arguments": %s}',
+        opens="<tool_calls>[",
+        between=", ",
+        closes="]</tool_calls>",
+        marks_text=True,
+    ),
+    "gigachat3": Written(
+        GigaChat3Format,
+        '<|message_sep|>\n\nfunction call<|role_sep|>\n{"name": "%s", "arguments": %s}',
+        between="\n",
+        special=("<|message_sep|>", "<|role_sep|>"),
+        marks_text=True,
+        text_end="<|message_sep|>",
+    ),
+    "gigachat31": Written(
+        GigaChat31Format,
+        '<|function_call|>{"name": "%s", "arguments": %s}',
+        between="\n",
+        special=("<|function_call|>", "<|message_sep|>"),
+        marks_text=True,
+    ),
+    "granite": Written(
+        GraniteFormat,
+        '{"name": "%s", "arguments": %s}',
+        opens="<|tool_call|>[",
+        between=", ",
+        closes="]",
+        special=("<|tool_call|>",),
+    ),
+    "minimax_m1": Written(
+        MiniMaxM1Format,
+        '{"name": "%s", "arguments": %s}',
+        opens="<tool_calls>\n",
+        between="\n",
+        closes="\n</tool_calls>",
+    ),
+    "nemotron_nano2": Written(
+        NemotronNano2Format,
+        '{"name": "%s", "arguments": %s}',
+        opens="<TOOLCALL>[",
+        between=", ",
+        closes="]</TOOLCALL>",
+    ),
+    "deepseek_v32": Written(
+        DeepSeekV32Format,
+        f'<{DSML}invoke name="%s">\n%s</{DSML}invoke>\n',
+        opens=f"<{DSML}function_calls>\n",
+        closes=f"</{DSML}function_calls>",
+        spell=in_dsml,
+    ),
+    "deepseek_v4": Written(
+        DeepSeekV4Format,
+        f'<{DSML}invoke name="%s">\n%s</{DSML}invoke>\n',
+        opens=f"<{DSML}tool_calls>\n",
+        closes=f"</{DSML}tool_calls>",
+        spell=in_dsml,
+    ),
+    "hy3": Written(
+        Hy3Format,
+        "<tool_call:opensource>%s<tool_sep:opensource>\n%s</tool_call:opensource>\n",
+        opens="<tool_calls:opensource>\n",
+        closes="</tool_calls:opensource>",
+        spell=tagged(
+            "<arg_key:opensource>%s</arg_key:opensource>\n"
+            "<arg_value:opensource>%s</arg_value:opensource>\n"
+        ),
+        special=tuple(_HY3),
+    ),
+    "minicpm5": Written(
+        MiniCpm5Format,
+        '<function name="%s">%s</function>',
+        between="\n",
+        spell=in_cdata,
+    ),
+    "minimax_m3": Written(
+        MiniMaxM3Format,
+        f'{NS}<invoke name="%s">%s{NS}</invoke>\n',
+        opens=f"{NS}<tool_call>\n",
+        closes=f"{NS}</tool_call>",
+        spell=in_elements,
+        special=(NS,),
+    ),
+    "kimi_k3": Written(
+        KimiK3Format,
+        '<|open|>call tool="%s" index="1"<|sep|>%s<|close|>call<|sep|>',
+        opens="<|open|>tools<|sep|>",
+        closes="<|close|>tools<|sep|>",
+        spell=in_xtml,
+        special=("<|open|>", "<|close|>", "<|sep|>"),
+        marks_text=True,
+    ),
+    "solar_open": Written(
+        SolarOpenFormat,
+        "<|tool_call:begin|>a1b2c3d4e5<|tool_call:name|>%s<|tool_call:args|>%s<|tool_call:end|>",
+        opens="<|tool_calls|>",
+        special=SolarOpenFormat.markers,
+        marks_text=True,
     ),
 }

@@ -12,11 +12,13 @@ from gateway.turn_formats.choose import (
     tool_format_names,
 )
 from gateway.turn_formats.families.deepseek import DeepSeekV3Format
-from tests.gateway.turn_formats.formats import FORMATS
+from gateway.turn_formats.families.kimi_k3 import KimiK3Format
+from tests.gateway.turn_formats.formats import DSML, FORMATS, NS
 from tests.gateway.turn_formats.turns import WEATHER
 
 CALLS, _, CALL, _, SEP = DeepSeekV3Format.markers
 
+_DSML = f"""'<{DSML}parameter name="' + key + '" string="true">'"""
 EXCERPTS = {
     "hermes": r"<tool_call>\n{\"name\": <function-name>, \"arguments\": <args-json-object>}\n",
     "llama3_json": """{{- '{"name": "' + tool_call.name + '", ' }}{{- '"parameters": ' }}""",
@@ -36,6 +38,23 @@ EXCERPTS = {
     "lfm2": """ns.system_prompt + "List of tools: <|tool_list_start|>[" -%}""",
     "minimax_m2": """'<minimax:tool_call>' <invoke name="tool-name"> <parameter name="key">""",
     "seed_oss": r"<seed:tool_call>\n<function=example_function_name>\n<parameter=example_1>",
+    "deepseek_v32": f"""'<{DSML}function_calls>' '<{DSML}invoke name="' {_DSML}""",
+    "deepseek_v4": f"""'<{DSML}tool_calls>' '<{DSML}invoke name="' {_DSML}""",
+    "minimax_m3": f"""{{{{- '{NS}<invoke name="' + tool_call.name + '">' }}}}""",
+    "kimi_k3": "".join(
+        (*KimiK3Format.tags.begins, KimiK3Format.tags.key, *KimiK3Format.tags.keyed)
+    ),
+    "solar_open": "'<|tool_call:begin|>' + id + '<|tool_call:name|>' + name + '<|tool_call:args|>'",
+    "hy3": "<tool_calls:opensource>\n<tool_call:opensource>get_weather<tool_sep:opensource>\n"
+    "<arg_key:opensource>city</arg_key:opensource>\n<arg_value:opensource>Oslo",
+    "minicpm5": """<function name="function-name"><param name="param-name">param-value</param>""",
+    "apertus": """{{ tool_calls_token + '[' }} of a turn: <|tools_prefix|>[{"get_weather": """,
+    "apriel": """{{- '<tool_calls>[' -}}{{- '{"name": "' + name + '", "arguments": ' }}""",
+    "gigachat3": "<|message_sep|>\n\nfunction call<|role_sep|>\n",
+    "gigachat31": "{{- '<|function_call|>' + message.content -}}",
+    "granite": "respond only with <|tool_call|> followed by a JSON list of tools used",
+    "minimax_m1": '{{ ai name=assistant <tool_calls>\n{"name": <tool-name>, "arguments": <args>}',
+    "nemotron_nano2": """'<TOOLCALL>[{{"name": "tool_name1", "arguments": "tool_args1"}}, '""",
 }
 
 

@@ -10,6 +10,7 @@ TIME = '{"name": "clock", "parameters": {}}'
 
 TURNS: dict[str, Turn] = {
     "after the tag": (f"<|python_tag|>{TIME}", call("clock", "{}")),
+    "after Llama 4's marks": (f"<|python_start|><|python_end|>{TIME}", call("clock", "{}")),
     "after text and the tag": (f"So. <|python_tag|> {TIME}", [text("So."), *call("clock", "{}")]),
     "the tag before each": (f"<|python_tag|>{TIME}; <|python_tag|>{TIME}", call("clock", "{}") * 2),
     "without whitespace": (f"{TIME};{TIME}", call("clock", "{}") * 2),

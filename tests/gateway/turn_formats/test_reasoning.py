@@ -19,6 +19,7 @@ FROM_OUTSIDE: dict[str, Turn] = {
     "reasoning": ("<think>\nHm.\n\nSo.\n</think>\n\nCold.", [thought("Hm.\n\nSo."), text("Cold.")]),
     "nothing thought": ("<think>\n\n</think>\n\nCold.", [text("Cold.")]),
     "space before": ("\n<think>a</think>b", [thought("a"), text("b")]),
+    "none, as the model says": ("</think>\n\nCold.", [text("Cold.")]),
     "later": ("a <think>b</think>", [text("a <think>b</think>")]),
     "begun": ("<thi", [text("<thi")]),
     "ended": ("<think>\nHm. \n</thi", [thought("Hm. \n</thi")]),

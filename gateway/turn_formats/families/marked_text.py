@@ -1,0 +1,48 @@
+"""The base of formats that put marks around texts, too."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import ClassVar
+
+from gateway.turn_formats.families.block_format import BlockFormat
+from gateway.turn_formats.grammar import ANY_TEXT, GrammarText
+
+_TEXT_START = re.compile(r"^start:", re.MULTILINE)
+
+
+class MarkedText(BlockFormat):
+    """The base of formats whose texts stand between marks; a subclass says which."""
+
+    marks_text: ClassVar[bool] = True
+    text_opens: ClassVar[tuple[str, ...]]
+    text_closes: ClassVar[tuple[str, ...]]
+    turn_begins: ClassVar[str]  # the end of a prompt, before marks of a text
+
+    def before_calls(self, grammar: GrammarText) -> str:
+        """Write the grammar of a text between its marks, which the prompt may have opened."""
+        opens = f"{_one_of(grammar, self.text_opens)}?"
+        return f"({opens} ({' | '.join(map(grammar.up_to, self.text_closes))}))?"
+
+    def opening_after_text(self, grammar: GrammarText) -> str:
+        """Write the grammar of any text up to a block, with or without its marks."""
+        return f"{self.before_calls(grammar)} {super().opening_after_text(grammar)}"
+
+    def last_text(self, grammar: GrammarText) -> str:
+        """Write the grammar of the turn's last text."""
+        opens, closes = _one_of(grammar, self.text_opens), _one_of(grammar, self.text_closes)
+        return f"{opens}? {ANY_TEXT} {closes}?"
+
+    def around(self, text: str, prompt: str) -> str:
+        """Write the grammar of `text` between the marks of a text."""
+        grammar = GrammarText(self.special_tokens, prefix="response")
+        said = prompt.rpartition(self.turn_begins)[2]
+        is_open = any(mark in said for mark in self.text_opens)
+        opens = "" if is_open else f"{_one_of(grammar, self.text_opens)}?"
+        start = grammar.source(f"{opens} said {_one_of(grammar, self.text_closes)}?")
+        return f"{start}{_TEXT_START.sub('said:', text, count=1)}"
+
+
+def _one_of(grammar: GrammarText, marks: Sequence[str]) -> str:
+    return f"({' | '.join(map(grammar.spelled, marks))})"

@@ -1,0 +1,89 @@
+"""Nemotron Nano 2, Apriel, MiniMax-M1, Apertus, Granite 3, GigaChat 3: objects between marks.
+
+    <TOOLCALL>[{"name": "get_weather", "arguments": {"city": "Oslo"}}]</TOOLCALL>
+    <tool_calls>[{"name": "get_weather", "arguments": {"city": "Oslo"}}]</tool_calls>
+    <|tools_prefix|>[{"get_weather": {"city": "Oslo"}}]<|tools_suffix|>
+    <|tool_call|>[{"name": "get_weather", "arguments": {"city": "Oslo"}}]
+    <|function_call|>{"name": "get_weather", "arguments": {"city": "Oslo"}}
+
+(in this order; MiniMax-M1 writes each object on a line, without a list).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import ClassVar
+
+from gateway.turn_formats.families.object_calls import ObjectFormat
+from gateway.turn_formats.grammar import GrammarText
+from gateway.turn_formats.turn_format import ToolSpec
+
+_CALLS, _CALLS_END = "<tool_calls>", "</tool_calls>"
+_MESSAGE_END, _ROLE_END = "<|message_sep|>", "<|role_sep|>"
+
+
+class NemotronNano2Format(ObjectFormat, begin="<TOOLCALL>", end="</TOOLCALL>"):
+    """The `ToolFormat` of Nemotron Nano 2."""
+
+    name: ClassVar[str] = "nemotron_nano2"
+
+
+class AprielFormat(ObjectFormat, begin=_CALLS, end=_CALLS_END):
+    """The `ToolFormat` of Apriel."""
+
+    name: ClassVar[str] = "apriel"
+    marks_text: ClassVar[bool] = True
+    around_text = ("[END FINAL RESPONSE]",)
+
+
+class MiniMaxM1Format(
+    ObjectFormat, begin=_CALLS, end=_CALLS_END, opens="\n", between="\n", closes="\n"
+):
+    """The `ToolFormat` of MiniMax-M1."""
+
+    name: ClassVar[str] = "minimax_m1"
+
+
+class ApertusFormat(ObjectFormat, begin="<|tools_prefix|>", end="<|tools_suffix|>"):
+    """The `ToolFormat` of Apertus."""
+
+    name: ClassVar[str] = "apertus"
+    names_are_keys: ClassVar[bool] = True
+
+    def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
+        """Write the grammar of one call of `tool` within a block."""
+        head = grammar.spelled(f"{{{json.dumps(tool.name, ensure_ascii=False)}: ")
+        return f"{head} {grammar.arguments(tool)} {grammar.spelled('}')}"
+
+
+class GraniteFormat(ObjectFormat, begin="<|tool_call|>"):
+    """The `ToolFormat` of Granite 3, whose templates show no calls."""
+
+    name: ClassVar[str] = "granite"
+
+    def is_in(self, template: str) -> bool:
+        """Tell whether a chat template, or a turn that it shows, names the mark of calls."""
+        return self.trigger in template
+
+
+class GigaChat3Format(
+    ObjectFormat,
+    begin=f"{_MESSAGE_END}\n\nfunction call{_ROLE_END}\n",
+    opens="",
+    between=None,
+    closes="",
+):
+    """The `ToolFormat` of GigaChat 3: each call is a message."""
+
+    name: ClassVar[str] = "gigachat3"
+    marks_text: ClassVar[bool] = True
+    around_text = (_MESSAGE_END,)
+    tokens = (_ROLE_END,)
+
+
+class GigaChat31Format(ObjectFormat, begin="<|function_call|>", opens="", between=None, closes=""):
+    """The `ToolFormat` of GigaChat 3.1."""
+
+    name: ClassVar[str] = "gigachat31"
+    marks_text: ClassVar[bool] = True
+    around_text = (_MESSAGE_END,)
