@@ -275,10 +275,11 @@ def _pool_sizes(config: EngineConfig, decoder: Decoder, metadata: ModelMetadata)
     kv_bytes = num_blocks * block_bytes
     if metadata.device.type == "cpu":
         warn_of_little_room(kv_bytes)
-    if states is None:
-        return PoolSizes(num_blocks)
-    budget = _budget(config, decoder, metadata)
-    return PoolSizes(num_blocks, state_slots(budget, kv_bytes, states))
+        beside = _cpu_budget(config, metadata)
+    else:  # a step of this size is not measured, so its memory is in the fraction that is left
+        free = int(free_bytes(metadata.device) * config.cache.memory_fraction)
+        beside = PoolBudget(free - kv_bytes, f"{free} bytes free")
+    return PoolSizes(num_blocks, state_slots(beside, kv_bytes, states))
 
 
 def _state_sizes(config: EngineConfig, metadata: ModelMetadata) -> StateSizes | None:
@@ -288,12 +289,15 @@ def _state_sizes(config: EngineConfig, metadata: ModelMetadata) -> StateSizes | 
     return StateSizes(state_bytes, config.steps.max_running, config.cache.state_cache_ratio)
 
 
+def _cpu_budget(config: EngineConfig, metadata: ModelMetadata) -> PoolBudget:
+    free = free_bytes(torch.device("cpu"), config.process.host_memory_bytes)
+    return budget_on_cpu(int(free * metadata.share))
+
+
 def _budget(config: EngineConfig, decoder: Decoder, metadata: ModelMetadata) -> PoolBudget:
     device = metadata.device
     if device.type == "cpu":
-        return budget_on_cpu(
-            int(free_bytes(device, config.process.host_memory_bytes) * metadata.share)
-        )
+        return _cpu_budget(config, metadata)
     return budget_on_cuda(
         free=free_bytes(device),
         weights=decoder.parameters.num_bytes,
