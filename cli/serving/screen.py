@@ -1,6 +1,6 @@
 """The output of `ratoon serve`, to a terminal or a log: lines and a greeting.
 
-The supervisor loads no library for it where nobody looks on.
+The supervisor loads no library for it where nobody looks on, and waits for no reader there.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from cli.serving.lines import write_line
+from cli.serving.line_writer import LineWriter
 from cli.serving.serving_state import ChildName
 from gateway.telemetry.harmless import harmless
 
@@ -24,7 +24,7 @@ class StderrScreen:
 
     def __init__(self, loading: str, greeting: str, console: Console | None = None) -> None:
         self._greeting = greeting
-        self._lost = 0  # lines that could not be written
+        self._out, self._err = LineWriter(1), LineWriter(2)
         self._console = console or _terminal()
         self._status = self._console.status(loading) if self._console is not None else None
         if self._status is not None:
@@ -43,40 +43,31 @@ class StderrScreen:
         standard output as it is.
         """
         if line.startswith("{") and line.endswith("}") and self._console is None:
-            self._log(harmless(line), err=False)
+            self._out.put(harmless(line))
         else:
             self._print(f"{name}| {line}", "dim")
 
     def announce(self) -> None:
         """Print the greeting in place of the spinner, unwrapped so that it can be copied."""
-        self.close()
-        self._write(self._greeting, err=False)
+        self._stop_spinner()
+        self._out.put(self._greeting)
 
     def close(self) -> None:
-        """Release the terminal."""
+        """Release the terminal; wait a moment for lines that are not written yet."""
+        self._stop_spinner()
+        for lines in (self._err, self._out):
+            lines.drain()
+
+    def _stop_spinner(self) -> None:
         if self._status is not None:
             self._status.stop()
 
     def _print(self, text: str, style: str) -> None:
         line = harmless(text)
         if self._console is None:
-            self._log(line)
+            self._err.put(line)
         else:
             self._console.print(line, style=style, soft_wrap=True, markup=False, highlight=False)
-
-    def _log(self, line: str, *, err: bool = True) -> None:
-        """Write a line, after the number of lines lost since the last successful write."""
-        if self._lost and self._write(f"ratoon: {self._lost} lines could not be written"):
-            self._lost = 0
-        self._lost += not self._write(line, err=err)
-
-    def _write(self, text: str, *, err: bool = True) -> bool:
-        """Write; return whether it worked: a full disk must not end the server."""
-        try:
-            write_line(text, err=err)
-        except OSError:
-            return False
-        return True
 
 
 def _terminal() -> Console | None:

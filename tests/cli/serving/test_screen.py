@@ -16,6 +16,7 @@ from rich.console import Console
 
 from cli.serving.greeting import HANDBOOK, HANDBOOK_QUESTIONS, chat, greeting
 from cli.serving.installation import first_start
+from cli.serving.line_writer import MAX_WAITING
 from cli.serving.screen import StderrScreen
 
 URL = "http://127.0.0.1:8000"
@@ -106,24 +107,25 @@ def test_the_first_greeting_says_what_was_made() -> None:
 
 
 def test_a_record_in_json_goes_to_standard_output_as_it_is(
-    capsys: pytest.CaptureFixture[str],
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     screen = StderrScreen("loading", "hello")
     record = '{"time":"2026-11-23T20:16:14Z","status":200}'
     screen.child_says("gateway", record)
     screen.child_says("gateway", "time=2026-11-23T20:16:14Z status=200")
-    told = capsys.readouterr()
+    screen.close()
+    told = capfd.readouterr()
     assert told.out == f"{record}\n"
     assert told.err.splitlines()[-1] == "gateway| time=2026-11-23T20:16:14Z status=200"
 
 
-def test_a_pipe_gets_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pipe_gets_plain_lines(capfd: pytest.CaptureFixture[str]) -> None:
     screen = StderrScreen("loading tiny", "hello")
     screen.child_says("engine", "[bold]not markup[/bold]")
     screen.say("the engine is back")
     screen.announce()
     screen.close()
-    printed = capsys.readouterr()
+    printed = capfd.readouterr()
     assert printed.out == "hello\n"
     assert printed.err == (
         "ratoon: loading tiny\nengine| [bold]not markup[/bold]\nratoon: the engine is back\n"
@@ -131,7 +133,7 @@ def test_a_pipe_gets_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_terminal_gets_the_same_words(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TERM", "xterm")
     out = StringIO()
@@ -145,7 +147,7 @@ def test_a_terminal_gets_the_same_words(
     assert "loading tiny" in said
     assert "engine| [bold]not markup[/bold] " + "x" * 40 in said, "wrapped or read as markup"
     assert "ratoon: the engine is back" in said
-    assert capsys.readouterr().out == "hello " * 20 + "\n", "what is copied is not wrapped"
+    assert capfd.readouterr().out == "hello " * 20 + "\n", "what is copied is not wrapped"
 
 
 def test_what_the_greeting_reads_is_there_for_programs_too(tmp_path: Path) -> None:
@@ -167,8 +169,10 @@ import os
 from cli.serving.screen import StderrScreen
 screen = StderrScreen("loading", "greeting")
 screen.say("nobody can write this")
+screen.close()
 os.dup2(1, 2)
 screen.say("there is room again")
+screen.close()
 """
 
 
@@ -184,3 +188,41 @@ def test_a_log_on_a_full_disk_ends_nothing_and_says_later_what_is_missing() -> N
     assert ran.returncode == 0
     told = ran.stdout.decode().splitlines()
     assert told[-2:] == ["ratoon: 2 lines could not be written", "ratoon: there is room again"]
+
+
+LINES = 5 * MAX_WAITING  # some 400 KB: a pipe holds 64
+UNREAD = f"""
+import os, sys
+from cli.serving.screen import StderrScreen
+screen = StderrScreen("loading", "greeting")
+for number in range({LINES}):
+    screen.child_says("engine", f"line {{number}} is as long as lines of a log are {"m" * 30}")
+os.write(1, b"said")
+sys.stdin.read(1)
+screen.close()
+"""
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+def test_the_supervisor_waits_for_no_reader(is_read: bool) -> None:
+    program = subprocess.Popen(
+        [sys.executable, "-c", UNREAD],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert program.stdin is not None
+    assert program.stdout is not None
+    assert program.stderr is not None
+    with program:
+        assert program.stdout.read(4) == b"said"
+        if is_read:
+            lines = [next(program.stderr) for _ in range(MAX_WAITING)]
+            program.stdin.close()
+            lines += program.stderr.readlines()
+            written = sum(b"is as long" in line for line in lines)
+            dropped = [int(line.split()[1]) for line in lines if b"could not be written" in line]
+            assert written + sum(dropped) == LINES
+        else:
+            program.stdin.close()
+            assert program.wait(60) == 0, "it ends though nobody reads"

@@ -1,0 +1,67 @@
+"""A thread that writes lines, so that nobody waits for whoever reads them.
+
+While nobody does, lines beyond MAX_WAITING are dropped. How many were, and how many could not be
+written, is said before the next line that can be written.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+
+MAX_WAITING = 1000  # lines
+_END_S = 2.0  # at most, for lines that wait at the end
+
+
+class LineWriter:
+    """The lines for one stream. For one thread."""
+
+    def __init__(self, descriptor: int) -> None:
+        """Write to a descriptor, not to its stream, which the process's end would wait for."""
+        self._descriptor = descriptor
+        self._waiting: queue.Queue[str | threading.Event] = queue.Queue(MAX_WAITING)
+        self._lock = threading.Lock()  # guards `_lost`
+        self._lost = 0
+        threading.Thread(target=self._run, name="lines", daemon=True).start()
+
+    def put(self, line: str) -> None:
+        """Have a line written, or drop it where too many wait."""
+        try:
+            self._waiting.put_nowait(line)
+        except queue.Full:
+            self._count(1)
+
+    def drain(self, seconds: float = _END_S) -> None:
+        """Wait until the lines so far are written, for at most so many seconds."""
+        written = threading.Event()
+        try:
+            self._waiting.put(written, timeout=seconds)
+        except queue.Full:
+            return
+        written.wait(seconds)
+
+    def _run(self) -> None:
+        while True:
+            line = self._waiting.get()
+            if isinstance(line, threading.Event):
+                line.set()
+                continue
+            lost = self._lost
+            if lost and self._is_written(f"ratoon: {lost} lines could not be written"):
+                self._count(-lost)
+            if not self._is_written(line):
+                self._count(1)
+
+    def _is_written(self, line: str) -> bool:
+        try:
+            data = f"{line}\n".encode(errors="backslashreplace")
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+        except OSError:  # a full disk must not end the server
+            return False
+        return True
+
+    def _count(self, lost: int) -> None:
+        with self._lock:
+            self._lost += lost
