@@ -230,8 +230,8 @@ def _refuse_unsupported(raw: _Raw) -> None:
 QWEN3_NEXT = QwenHybrid(
     "qwen3_next", _Next, joined=True, examples=("Qwen3-Next 80B-A3B", "Qwen3 Coder Next")
 )
-QWEN3_5 = QwenHybrid("qwen3_5", _Raw)
-QWEN3_5_MOE = QwenHybrid("qwen3_5_moe", _Sparse)
+QWEN3_5 = QwenHybrid("qwen3_5", _Raw, examples=("Qwen3.5, its text model",))
+QWEN3_5_MOE = QwenHybrid("qwen3_5_moe", _Sparse, examples=("Qwen3.5-MoE, its text model",))
 # The decoders of multimodal models; their vision tensors are not loaded.
 QWEN3_5_SEEING = replace(QWEN3_5, within=TEXT, examples=("Qwen3.5 0.8B to 27B", "Qwen3.6 27B"))
 QWEN3_5_MOE_SEEING = replace(
