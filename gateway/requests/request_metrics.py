@@ -279,7 +279,8 @@ class RequestMetrics:
             self._trace.first_token(event.timing)
         before = self._last_token_at.get(index)
         if before is not None:
-            self._gaps.append(now - before)
+            count = len(event.token_ids)  # several from one step: each took an equal part
+            self._gaps += [(now - before) / count] * count
             if len(self._gaps) >= _GAPS_AT_ONCE:
                 self._hand_on_gaps()
         self._last_token_at[index] = now

@@ -139,7 +139,7 @@ def timings(registry: CollectorRegistry) -> Timings:
         ),
         gap=BulkHistogram(
             "ratoon_inter_token_latency_seconds",
-            "Between two tokens of one choice",
+            "Between two tokens of one choice; an equal part for each of several from one step",
             registry=registry,
             buckets=GAP_BUCKETS,
         ),

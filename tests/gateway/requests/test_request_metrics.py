@@ -126,7 +126,7 @@ def test_a_request_that_is_answered(reason: EndReason) -> None:
         "queue_seconds_sum": 0.125,
         "time_to_first_token_seconds_count": 1,
         "time_to_first_token_seconds_sum": 1.25,
-        "inter_token_latency_seconds_count": 2,
+        "inter_token_latency_seconds_count": 3,
         "inter_token_latency_seconds_sum": 1.5,
         f"request_seconds_count {ROUTE}": 1,
         f"request_seconds_sum {ROUTE}": 4.75,
@@ -232,6 +232,26 @@ def test_choices_have_gaps_of_their_own_and_one_first_token() -> None:
     assert seen["prompt_tokens_total"] == 10, "once, however many choices"
     assert seen["cached_tokens_total"] == 8
     assert bench.trace.firsts == [replace(TIMING, queue=0.25)]
+
+
+def test_each_of_several_tokens_from_one_step_has_an_equal_part_of_the_gap() -> None:
+    bench, bucket = Bench(10), "ratoon_inter_token_latency_seconds_bucket"
+    with bench.request_metrics.measured():
+        bench.token(cached=0)
+        bench.token(after=0.4, count=4)
+    seen = bench.seen()
+    assert seen["inter_token_latency_seconds_count"] == 4
+    assert seen["inter_token_latency_seconds_sum"] == pytest.approx(0.4)
+    text = bench.metrics.render(None).decode()
+    bounds = {
+        float(sample.labels["le"]): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == bucket
+    }
+    assert all(count == (4 if bound >= 0.1 else 0) for bound, count in bounds.items()), (
+        "none of 0.4"
+    )
 
 
 def test_what_a_choice_had_used_before_it_began_anew_is_nobodys() -> None:
