@@ -52,6 +52,11 @@ class NamespacePath:
         """Return the path of a prompt whose blocks all live in one namespace."""
         return cls(((0, namespace),))
 
+    @property
+    def last(self) -> Namespace:
+        """The namespace of all later blocks."""
+        return self.spans[-1][1]
+
     def at(self, block: int) -> Namespace:
         """Return the namespace of block number `block`."""
         for start, namespace in reversed(self.spans):

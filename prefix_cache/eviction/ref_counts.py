@@ -178,6 +178,7 @@ class RefCounts:
             node.num_read = edge.num_blocks
         self.evictable_blocks += edge.num_device - before
         if edge.num_blocks:
+            self.tree.when_shorter(node)
             self.offer(node)
         else:
             self._remove_leaf(node)

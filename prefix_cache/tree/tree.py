@@ -15,7 +15,7 @@ what is evicted when. Leases and copies under way concern it only when it splits
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from copy import copy
 from typing import TypeVar
 
@@ -54,6 +54,8 @@ class RadixTree:
         # The first nodes of each namespace: their parents are the root or in another namespace.
         self.tops: dict[Namespace, dict[Node, None]] = {}
         self.owned: dict[str, dict[Node, None]] = {}  # all nodes, by owner
+        # Called with a node that has left the tree, or has lost blocks at its end.
+        self.when_shorter: Callable[[Node], None] = _nothing
 
     @property
     def depth(self) -> int:
@@ -217,6 +219,7 @@ class RadixTree:
         """Remove a node that left the tree from the indexes."""
         _take_out(self.tops, node.namespace, node)
         _take_out(self.owned, node.owner, node)
+        self.when_shorter(node)
 
     def give(self, node: Node, owner: str) -> None:
         """Make `owner` the owner of a node that is in the tree."""
@@ -258,6 +261,10 @@ class RadixTree:
         parent.upper_children += now[1] - before[1]
         node.counted_in_parent = now
         return True
+
+
+def _nothing(node: Node) -> None:
+    del node
 
 
 def _take_out(index: dict[K, dict[Node, None]], key: K, node: Node) -> None:
