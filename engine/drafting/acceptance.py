@@ -5,7 +5,7 @@ It is a row's own: the drafts of another tenant must not make its steps longer o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from engine.drafting.draft import DraftSource
 
@@ -19,6 +19,8 @@ PRIORS: dict[DraftSource, float] = {
 PRIOR_WEIGHT = 2.0
 KEPT = 0.97  # part of what was learned that a further token leaves
 LEAST, MOST = 0.02, 0.985
+MOST_DRAFTS = 16  # tokens of one row
+_KEPT_AFTER = [KEPT**count for count in range(MOST_DRAFTS + 2)]
 
 
 @dataclass(slots=True)
@@ -28,16 +30,21 @@ class Acceptance:
     prior: float
     accepted: float = 0.0
     rejected: float = 0.0
+    probability: float = field(init=False)  # between `LEAST` and `MOST`
+
+    def __post_init__(self) -> None:
+        self.learn(0, is_rejected=False)
 
     def learn(self, accepted: int, *, is_rejected: bool) -> None:
         """Learn that so many leading tokens were right, and whether the next one was wrong."""
-        kept: float = KEPT ** (accepted + is_rejected)
-        self.accepted = self.accepted * kept + accepted
+        kept = _KEPT_AFTER[accepted + is_rejected]
+        self.accepted = right = self.accepted * kept + accepted
         self.rejected = self.rejected * kept + is_rejected
+        known = right + self.rejected + PRIOR_WEIGHT
+        probability = (right + PRIOR_WEIGHT * self.prior) / known
+        self.probability = min(max(probability, LEAST), MOST)
 
-    @property
-    def probability(self) -> float:
-        """The probability, between `LEAST` and `MOST`."""
-        right = self.accepted + PRIOR_WEIGHT * self.prior
-        known = self.accepted + self.rejected + PRIOR_WEIGHT
-        return min(max(right / known, LEAST), MOST)
+    def expected(self, size: int) -> float:
+        """Return how many tokens of a draft of `size` tokens will be accepted, as a mean."""
+        probability = self.probability
+        return probability * (1.0 - probability**size) / (1.0 - probability)

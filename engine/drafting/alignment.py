@@ -5,11 +5,12 @@ the next same token in the text nearby is taken first (a word was replaced, inse
 else the longest match anywhere. A draft is at most as long as the match before it, which grows as
 the text is followed (SuffixDecoding, arXiv 2411.04975, with a factor of 1).
 
-Knows: a text, a sequence's tokens. Does not know: which source the text is.
+Knows: a text, a sequence's tokens.
 """
 
 from __future__ import annotations
 
+from engine.drafting.draft import DraftSource
 from engine.drafting.text_index import RUN, TextIndex
 from prefix_cache.hashing import TokenIds
 
@@ -17,13 +18,19 @@ NEARBY = 24  # tokens of the text after a divergence, and of the sequence, in wh
 
 
 class Alignment:
-    """A text and the place in it that a sequence's tokens follow. Both are int32."""
+    """A text and the place in it that a sequence's tokens follow. Both are int32.
 
-    def __init__(self, text: TokenIds, tokens: TokenIds) -> None:
-        """Align nothing yet; `text` may be `tokens`, a sequence's array itself."""
-        self._index = TextIndex(text)
-        self._is_own = text is tokens
-        self._text, self._tokens = text.data, tokens.data
+    Implements `Drafter`.
+    """
+
+    def __init__(self, source: DraftSource, index: TextIndex, tokens: TokenIds) -> None:
+        """Align nothing yet with the text of `index`, which may be `tokens` itself.
+
+        All places of another text that is to be searched are indexed before a draft is asked for.
+        """
+        self.source, self.index = source, index
+        self._is_own = index.text is tokens
+        self._text, self._tokens = index.tokens, tokens.data
         self._known = 0  # tokens of the sequence that were looked at
         self._place: int | None = None  # place of the text that comes next
         self._matched = 0  # tokens that agreed before it
@@ -35,7 +42,7 @@ class Alignment:
 
     def draft(self, known: int, most: int) -> tuple[int, ...]:
         """Return at most `most` tokens that probably follow the sequence's first `known` tokens."""
-        end = known if self._is_own else len(self._text)
+        end = known if self._is_own else self.index.end
         if known > self._known:
             self._follow(known)
         if self._place is None:
@@ -67,8 +74,9 @@ class Alignment:
 
     def _search(self, known: int, end: int) -> None:
         """Find the place in the text, of `end` tokens, after the last known tokens."""
-        self._index.extend(end - 1 if self._is_own else end)
-        found = self._index.find(self._tokens, known)
+        if self._is_own:
+            self.index.extend(end - 1)
+        found = self.index.find(self._tokens, known)
         if found is None or found[1] == RUN:
             found = self._find_nearby(known, end) or found
         if found is not None:
@@ -82,8 +90,6 @@ class Alignment:
         if known - parted > NEARBY:
             self._lost = None
             return None
+        nearby = self._text[place : min(place + NEARBY, end - 1)].tolist()
         last = self._tokens[known - 1]
-        for nearby in range(place, min(place + NEARBY, end - 1)):
-            if self._text[nearby] == last:
-                return nearby + 1, 1
-        return None
+        return (place + nearby.index(last) + 1, 1) if last in nearby else None

@@ -6,15 +6,15 @@ what a grammar forces (certain, and mostly short), the sequence's own text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from functools import partial
 
-from engine.drafting.draft import Drafter
 from engine.drafting.drafting import ChosenDrafts
-from engine.drafting.forced import ForcedTokens
+from engine.drafting.forced import forced_tokens
 from engine.drafting.lengths import Payoff, StepSeconds, no_seconds
-from engine.drafting.own_text import OwnText
-from engine.drafting.prediction import PredictedText
-from engine.drafting.tree_walk import TreeWalk
+from engine.drafting.own_text import own_text
+from engine.drafting.prediction import predicted_text
+from engine.drafting.tree_walk import tree_walk
 from prefix_cache.tree.tree import RadixTree
 
 
@@ -22,15 +22,14 @@ def choose_drafts(
     tree: RadixTree,
     step_seconds: StepSeconds,
     host_seconds: Callable[[], float] = no_seconds,
-    first: Iterable[Drafter] = (),
     most_rows: int | None = None,
 ) -> ChosenDrafts:
     """Compose the choice of drafts from all sources that need no weights.
 
     `step_seconds(rows)` predicts the seconds of a step of so many rows of one token, 0 or None if
     that is unknown. `host_seconds()` is what a step takes longer because it is decided only when
-    the step before it has been settled. `first` are drafters that are asked before the others.
-    A step has at most `most_rows` rows and drafted tokens together.
+    the step before it has been settled. A step has at most `most_rows` rows and drafted tokens
+    together.
     """
-    drafters = [*first, PredictedText(), TreeWalk(tree), ForcedTokens(), OwnText()]
-    return ChosenDrafts(drafters, Payoff(step_seconds, host_seconds, most_rows))
+    sources = predicted_text, partial(tree_walk, tree), forced_tokens, own_text
+    return ChosenDrafts(sources, Payoff(step_seconds, host_seconds, most_rows))

@@ -8,6 +8,7 @@ Knows: token ids, where they come from. Does not know: how a draft is verified (
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal, NamedTuple, Protocol
 
 from engine.sequences.sequence import Sequence
@@ -25,15 +26,23 @@ class Draft(NamedTuple):
 
 
 class Drafter(Protocol):
-    """One source of drafts."""
+    """One source of drafts for one running sequence."""
 
-    def propose(self, sequence: Sequence, most: int) -> Draft | None:
-        """Return a draft of at most `most` tokens after the sequence's known tokens, or None."""
+    @property
+    def source(self) -> DraftSource:
+        """The name of the source."""
         ...
 
-    def ended(self, sequence: Sequence) -> None:
-        """Forget a sequence, which has ended or was preempted."""
+    def draft(self, known: int, most: int) -> tuple[int, ...]:
+        """Return at most `most` tokens that probably follow the sequence's first `known` tokens.
+
+        These are all that it has, and none is pending; () without a draft.
+        """
         ...
+
+
+# Begins to draft for a sequence that has begun to generate; None: never of this source.
+BeginDrafts = Callable[[Sequence], Drafter | None]
 
 
 class Drafting(Protocol):
@@ -54,7 +63,7 @@ class Drafting(Protocol):
         ...
 
     def ended(self, sequence: Sequence) -> None:
-        """Forget a sequence, which has ended or was preempted."""
+        """Forget a sequence, which has ended or was preempted; it still has its lease."""
         ...
 
 

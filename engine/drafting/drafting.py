@@ -13,11 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from collections.abc import Sequence as Ordered
-from dataclasses import dataclass, field
 
-from engine.drafting.acceptance import PRIORS, Acceptance
-from engine.drafting.draft import Draft, Drafter, DraftSource
-from engine.drafting.lengths import MOST_DRAFTS, Payoff
+from engine.drafting.acceptance import MOST_DRAFTS, PRIORS, Acceptance
+from engine.drafting.draft import BeginDrafts, Draft, DraftSource
+from engine.drafting.lengths import Payoff
 from engine.sequences.sequence import Sequence
 
 PATIENCE = 24  # tokens without a right guess, before a row is looked at less often
@@ -26,71 +25,78 @@ LONGEST_REST = 16  # tokens between two looks at it
 GOOD = 0.5  # acceptance of a source with which no other one is asked
 
 
-@dataclass(slots=True)
 class DraftedRow:
     """One sequence's guess, and the acceptance of its sources."""
 
-    drafters: list[Drafter]  # those asked first come first
-    known: int = 0  # tokens of the sequence when it was last looked at; 0: never
-    guess: Draft | None = None  # what was expected to follow them
-    acceptances: dict[DraftSource, Acceptance] = field(default_factory=dict)
-    missed: int = 0  # tokens without a right guess
-    rests_until: int = 0  # number of tokens up to which it is not looked at
+    def __init__(self, sequence: Sequence, sources: Iterable[BeginDrafts]) -> None:
+        """Begin to draft for a sequence; the first of `sources` is asked first."""
+        drafters = [drafter for begin in sources if (drafter := begin(sequence)) is not None]
+        self._sources = [(drafter, Acceptance(PRIORS[drafter.source])) for drafter in drafters]
+        self._tokens = sequence.tokens.data
+        self.known = 0  # tokens of the sequence when it was last looked at; 0: never
+        self.guess: tuple[int, ...] = ()  # what was expected to follow them
+        self._guessed: tuple[DraftSource, Acceptance] | None = None  # the guess's source
+        self._missed = 0  # tokens without a right guess
+        self.rests_until = 0  # number of tokens up to which it is not looked at
 
-    def acceptance(self, source: DraftSource) -> Acceptance:
-        """Return what is known of a source's drafts for this row."""
-        found = self.acceptances.get(source)
-        if found is None:
-            found = self.acceptances[source] = Acceptance(PRIORS[source])
-        return found
-
-    def look(self, sequence: Sequence) -> Draft | None:
-        """Learn from the sequence's new tokens, and return a guess of what follows them."""
-        known = sequence.num_tokens
+    def look(self, known: int) -> bool:
+        """Learn from new tokens, and guess what follows the first `known` ones; False: nothing."""
         if known != self.known:
             if self.known:
-                self._learn(sequence.tokens[self.known : known].tolist())
-            self.known, self.guess = known, None
+                self._learn(self._tokens[self.known : known].tolist())
+            self.known, self.guess = known, ()
             if known >= self.rests_until:
-                self.guess = self._ask(sequence)
-                if self.missed > PATIENCE:
-                    self.rests_until = known + 1 + min(self.missed // PATIENCE, LONGEST_REST)
-        return self.guess
+                self._ask()
+                if self._missed > PATIENCE:
+                    self.rests_until = known + 1 + min(self._missed // PATIENCE, LONGEST_REST)
+        return bool(self.guess)
+
+    def chance(self) -> tuple[float, int]:
+        """Return the acceptance of a token of the guess, and how many tokens there is room for."""
+        assert self._guessed is not None
+        most = min(len(self.guess), len(self._tokens) - self.known - 1)
+        return self._guessed[1].probability, most
+
+    def draft(self, length: int) -> Draft:
+        """Return the first `length` tokens of the guess."""
+        assert self._guessed is not None
+        return Draft(self.guess[:length], self._guessed[0])
 
     def _learn(self, token_ids: list[int]) -> None:
         """Compare new tokens with the guess."""
-        right, guess = 0, self.guess
-        if guess is not None:
-            guessed = guess.token_ids[: len(token_ids)]
+        right = 0
+        if self._guessed is not None and self.guess:
+            guessed = self.guess[: len(token_ids)]
             right = count = len(guessed)
             if guessed != tuple(token_ids[:count]):
                 right = next(at for at in range(count) if guessed[at] != token_ids[at])
-            self.acceptance(guess.source).learn(right, is_rejected=right < count)
+            self._guessed[1].learn(right, is_rejected=right < count)
         if right:
-            self.missed, self.rests_until = max(self.missed - OUTWEIGHS * right, 0), 0
+            self._missed, self.rests_until = max(self._missed - OUTWEIGHS * right, 0), 0
         else:
-            self.missed += len(token_ids)
+            self._missed += len(token_ids)
 
-    def _ask(self, sequence: Sequence) -> Draft | None:
-        """Return the first good guess, or the best one."""
-        best, highest = None, 0.0
-        for drafter in self.drafters:
-            guess = drafter.propose(sequence, MOST_DRAFTS)
-            if guess is not None:
-                probability = self.acceptance(guess.source).probability
-                if probability >= GOOD:
-                    return guess
-                if probability > highest:
-                    best, highest = guess, probability
-        return best
+    def _ask(self) -> None:
+        """Take the first good guess of full length, or else the one of most tokens expected."""
+        highest = 0.0
+        for drafter, acceptance in self._sources:
+            if acceptance.expected(MOST_DRAFTS) <= highest:
+                continue
+            token_ids = drafter.draft(self.known, MOST_DRAFTS)
+            expected = acceptance.expected(len(token_ids))
+            if expected > highest:
+                highest, self.guess = expected, token_ids
+                self._guessed = drafter.source, acceptance
+                if len(token_ids) == MOST_DRAFTS and acceptance.probability >= GOOD:
+                    return
 
 
 class ChosenDrafts:
     """Choice of the drafts of a step from several sources; implements `Drafting`."""
 
-    def __init__(self, drafters: Iterable[Drafter], payoff: Payoff) -> None:
-        """Ask the first of `drafters` first."""
-        self._drafters = list(drafters)
+    def __init__(self, sources: Iterable[BeginDrafts], payoff: Payoff) -> None:
+        """Ask the first of `sources` first."""
+        self._sources = tuple(sources)
         self._payoff = payoff
         self._rows: dict[Sequence, DraftedRow] = {}
         self._has_paid = False  # whether the last step that was decided here has drafts
@@ -102,38 +108,29 @@ class ChosenDrafts:
         if not self._payoff.can_pay(len(decodes)):
             return False
         pending = max(sequence.num_pending for sequence in decodes)
-        return any(length for _, _, length in self._chosen(decodes, pending))
+        return any(self._chosen(decodes, pending)[1])
 
     def propose(self, decodes: list[Sequence]) -> dict[Sequence, Draft]:
-        drafts = {
-            sequence: Draft(guess.token_ids[:length], guess.source)
-            for sequence, guess, length in self._chosen(decodes, 0)
-            if length
-        }
+        chosen = zip(*self._chosen(decodes, 0), strict=True)
+        drafts = {sequence: row.draft(length) for (sequence, row), length in chosen if length}
         self._has_paid = bool(drafts)
         return drafts
 
     def ended(self, sequence: Sequence) -> None:
         self._rows.pop(sequence, None)
-        for drafter in self._drafters:
-            drafter.ended(sequence)
 
     def _chosen(
         self, decodes: list[Sequence], pending: int
-    ) -> Ordered[tuple[Sequence, Draft, int]]:
-        """Return the rows with a guess, and how much of each guess to verify."""
-        guesses: list[tuple[Sequence, Draft]] = []
-        chances: list[tuple[float, int]] = []
+    ) -> tuple[Ordered[tuple[Sequence, DraftedRow]], Ordered[int]]:
+        """Return the rows with a guess, and how many tokens of each guess to verify."""
+        guessed = list[tuple[Sequence, DraftedRow]]()
         for sequence in decodes:
-            row = self._rows.get(sequence)
+            known, row = sequence.num_tokens, self._rows.get(sequence)
             if row is None:
-                row = self._rows[sequence] = DraftedRow(self._drafters)
-            elif row.known < sequence.num_tokens < row.rests_until:
+                row = self._rows[sequence] = DraftedRow(sequence, self._sources)
+            elif row.known < known < row.rests_until:
                 continue
-            guess = row.look(sequence)
-            if guess is not None:
-                most = min(len(guess.token_ids), len(sequence.tokens) - row.known - 1)
-                guesses.append((sequence, guess))
-                chances.append((row.acceptance(guess.source).probability, most))
-        lengths = self._payoff.lengths(len(decodes), chances, pending)
-        return [(*guess, length) for guess, length in zip(guesses, lengths, strict=True)]
+            if row.look(known):
+                guessed.append((sequence, row))
+        chances = [row.chance() for _, row in guessed]
+        return guessed, self._payoff.lengths(len(decodes), chances, pending)

@@ -8,20 +8,28 @@ Knows: constraints. Does not know: grammars.
 
 from __future__ import annotations
 
-from engine.drafting.draft import Draft
+from dataclasses import dataclass
+from typing import ClassVar
+
+from engine.drafting.draft import DraftSource
 from engine.sequences.sequence import Sequence
+from engine.sequences.token_constraint import TokenConstraint
 
 
+@dataclass(frozen=True, slots=True)
 class ForcedTokens:
-    """A source of drafts from grammars; implements `Drafter`. It keeps no state."""
+    """The tokens that a constraint forces; implements `Drafter`."""
 
-    def propose(self, sequence: Sequence, most: int) -> Draft | None:
-        """Return the next tokens if their constraint allows no others, or None."""
-        constraint = sequence.constraint
-        if constraint is None or constraint.is_busy:
-            return None
-        forced = constraint.forced()[:most]
-        return Draft(forced, "grammar") if forced else None
+    constraint: TokenConstraint
+    source: ClassVar[DraftSource] = "grammar"
 
-    def ended(self, sequence: Sequence) -> None:
-        """Forget nothing."""
+    def draft(self, known: int, most: int) -> tuple[int, ...]:
+        """Return the next tokens if the constraint allows no others."""
+        del known
+        return () if self.constraint.is_busy else self.constraint.forced()[:most]
+
+
+def forced_tokens(sequence: Sequence) -> ForcedTokens | None:
+    """Begin to ask the sequence's constraint; None if it has none."""
+    constraint = sequence.constraint
+    return None if constraint is None else ForcedTokens(constraint)

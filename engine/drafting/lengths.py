@@ -14,12 +14,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import numpy.typing as npt
+
+from engine.drafting.acceptance import MOST_DRAFTS
 
 StepSeconds = Callable[[int], float | None]  # rows of one token -> seconds; 0 or None: unknown
 
-MOST_DRAFTS = 16  # tokens of one row
 THRESHOLDS = (0.85, 0.7, 0.55, 0.42, 0.3, 0.2, 0.12, 0.06)
+COUNT = len(THRESHOLDS)
 LEVELS = 64  # of acceptances, which are rounded
+SIZES = MOST_DRAFTS + 1  # numbers of tokens that a draft may have
 GAIN = 1.02  # drafts must yield so many times the tokens a second: predictions are not exact
 UNKNOWN_ROWS = 64  # cost of a step of unknown time, whatever is in it, in rows
 ASKED_AGAIN = 256  # decisions after which seconds are predicted anew
@@ -48,12 +52,7 @@ class Payoff:
         self._most_rows = most_rows
         self._predicted: dict[int, float] = {}
         self._decisions = 0
-        # (levels, tokens) probabilities that so many tokens are all accepted
-        levels = (np.arange(LEVELS)[:, None] + 0.5) / LEVELS
-        chances = levels ** np.arange(1, 2 * MOST_DRAFTS + 1)
-        # (thresholds, levels) longest drafts; (levels, tokens + 1) accepted tokens, expected
-        self._longest = np.array([(chances >= least).sum(axis=1) for least in THRESHOLDS])
-        self._gains = np.pad(np.cumsum(chances, axis=1), ((0, 0), (1, 0)))
+        self._tables: dict[int, _Table] = {}  # by pending tokens
 
     def can_pay(self, rows: int) -> bool:
         """Return whether drafts of `rows` rows would pay if each token were accepted."""
@@ -70,21 +69,21 @@ class Payoff:
         if not chances:
             return []
         self._decisions += 1
-        accepted, most = zip(*chances, strict=True)
-        levels = (np.array(accepted) * LEVELS).astype(np.intp)
-        room = np.maximum(np.minimum(np.array(most) - pending, MOST_DRAFTS), 0)
         pending = min(pending, MOST_DRAFTS)
-        lengths = np.minimum(np.maximum(self._longest[:, levels] - pending, 0), room)
-        gains = self._gains[levels, lengths + pending] - self._gains[levels, pending]
-        drafted, gained = lengths.sum(axis=1).tolist(), gains.sum(axis=1).tolist()
-        speeds = [
-            self._speed(rows, tokens, gain) for tokens, gain in zip(drafted, gained, strict=True)
-        ]
-        fastest = max(speeds)
-        if fastest <= GAIN:
+        table = self._tables.get(pending)
+        if table is None:
+            table = self._tables[pending] = _Table(pending)
+        places = [_place(probability, size) for probability, size in chances]
+        sums: list[float] = table.both[:, places].sum(axis=1).tolist()
+        fastest, best = GAIN, -1
+        for at, (drafted, gained) in enumerate(zip(sums[:COUNT], sums[COUNT:], strict=True)):
+            speed = self._speed(rows, int(drafted), gained)
+            if speed > fastest:
+                fastest, best = speed, at
+        if best < 0:
             return [0] * len(chances)
-        chosen: list[int] = lengths[speeds.index(fastest)].tolist()
-        return chosen
+        lengths = table.lengths[best]
+        return [lengths[place] for place in places]
 
     def _speed(self, rows: int, drafted: int, accepted: float) -> float:
         """Return tokens a second with so many drafted and accepted tokens, as times without any."""
@@ -109,3 +108,32 @@ class Payoff:
             if seconds is not None:
                 self._predicted[rows] = seconds
         return seconds
+
+
+class _Table:
+    """Lengths of a row's draft, and the accepted tokens expected of them.
+
+    A row's place is that of its acceptance and of how many tokens it has (`_place`).
+    """
+
+    def __init__(self, pending: int) -> None:
+        """Tabulate drafts of which so many tokens will be known before any is verified."""
+        levels = (np.arange(LEVELS)[:, None] + 0.5) / LEVELS
+        # (levels, tokens) probabilities that so many tokens are all accepted; their sums
+        chances = levels ** np.arange(1, 2 * MOST_DRAFTS + 1)
+        gains = np.pad(np.cumsum(chances, axis=1), ((0, 0), (1, 0)))
+        # (thresholds, levels) longest drafts; (thresholds, levels, sizes) those there is room for
+        longest = np.array([(chances >= least).sum(axis=1) for least in THRESHOLDS])
+        room = np.maximum(np.arange(SIZES) - pending, 0)
+        lengths = np.minimum(np.maximum(longest - pending, 0)[:, :, None], room)
+        at = np.arange(LEVELS)[:, None]
+        gained = gains[at, lengths + pending] - gains[at, pending]
+        # (lengths and then gains by threshold, places)
+        self.both: npt.NDArray[np.float64] = np.concatenate((lengths, gained)).reshape(
+            2 * COUNT, -1
+        )
+        self.lengths: list[list[int]] = lengths.reshape(COUNT, -1).tolist()
+
+
+def _place(probability: float, size: int) -> int:
+    return int(probability * LEVELS) * SIZES + (size if size < SIZES else MOST_DRAFTS)

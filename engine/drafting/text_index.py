@@ -10,6 +10,8 @@ Knows: tokens, places. Does not know: sequences, drafts.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from prefix_cache.hashing import TokenIds
@@ -35,26 +37,28 @@ class TextIndex:
         bits = min(max(len(text).bit_length(), least), most)
         self._shift = _TOKEN_BITS - bits
         self._wrap = min(1 << len(text).bit_length(), WINDOW) - 1
-        self._text = text
-        self._tokens = text.data
-        self._bytes = self._tokens.cast("B")
+        self.text = text
+        self.tokens = text.data
+        self._bytes = self.tokens.cast("B")
         self._latest_array = np.full(1 << bits, -1, np.int32)
         self._earlier_array = np.full(self._wrap + 1, -1, np.int32)
         self._latest = self._latest_array.data
         self._earlier = self._earlier_array.data
-        self._end = RUN - 1  # the last indexed place
+        self.end = RUN - 1  # the last indexed place
 
     def extend(self, end: int) -> None:
         """Index the places up to `end`; the tokens before it are known."""
-        if end - self._end > _AT_ONCE:
+        if end - self.end > _AT_ONCE:
             self._extend_at_once(end)
             return
-        latest, earlier, wrap = self._latest, self._earlier, self._wrap
-        for place in range(self._end + 1, end + 1):
-            key = self._key(self._tokens, place)
+        latest, earlier, wrap, shift = self._latest, self._earlier, self._wrap, self._shift
+        place, (first, second) = self.end, _FACTORS
+        for before, token in pairwise(self.tokens[place - 1 : end].tolist()):
+            place += 1
+            key = (before * first + token * second & _MASK) >> shift
             earlier[place & wrap] = latest[key]
             latest[key] = place
-            self._end = place
+        self.end = max(end, self.end)
 
     def find(self, tokens: memoryview, end: int) -> tuple[int, int] | None:
         """Return the place after the longest match with the last of `tokens[:end]`, and its length.
@@ -64,20 +68,24 @@ class TextIndex:
         """
         if end < RUN:
             return None
-        place, oldest = self._latest[self._key(tokens, end)], max(self._end - self._wrap, RUN)
+        place, oldest = self._latest[self._key(tokens, end)], max(self.end - self._wrap, RUN)
         if place < oldest:
             return None
         size = min(end, LONGEST)
         wanted = tokens.cast("B")[(end - size) * _TOKEN_BYTES : end * _TOKEN_BYTES]
-        mine = int.from_bytes(wanted, "little")
-        best, longest = 0, RUN - 1
+        number = int.from_bytes(wanted, "little")
+        text, earlier, wrap = self.tokens, self._earlier, self._wrap
+        best, longest, further = 0, RUN - 1, tokens[end - RUN]
         for _ in range(MOST_TRIED):
-            length = self._match(mine, size, place)
-            if length > longest:
-                best, longest = place, length
-                if length == LONGEST:
-                    break
-            after, place = place, self._earlier[place & self._wrap]
+            # a longer match has one more token in common: this tells most places apart at once
+            if place > longest and text[place - 1 - longest] == further:
+                length = self._match(number, size, place)
+                if length > longest:
+                    best, longest = place, length
+                    if length == size:
+                        break
+                    further = tokens[end - 1 - length]
+            after, place = place, earlier[place & wrap]
             if not oldest <= place < after:
                 break
         return (best, longest) if best else None
@@ -98,8 +106,8 @@ class TextIndex:
         return (mixed & _MASK) >> self._shift
 
     def _extend_at_once(self, end: int) -> None:
-        start = max(self._end + 1, end - self._wrap)
-        text = self._text[start - RUN : end].astype(np.uint32)
+        start = max(self.end + 1, end - self._wrap)
+        text = self.text[start - RUN : end].astype(np.uint32)
         first, second = (np.uint32(factor) for factor in _FACTORS)
         mixed = text[:-1] * first + text[1:] * second
         keys = (mixed >> np.uint32(self._shift)).astype(np.uint16)
@@ -113,4 +121,4 @@ class TextIndex:
         is_last = np.append(is_first[1:], True)
         self._earlier_array[places & self._wrap] = earlier
         self._latest_array[keys[is_last]] = places[is_last]
-        self._end = end
+        self.end = end

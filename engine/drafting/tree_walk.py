@@ -9,9 +9,11 @@ request that does not use the cache gets no drafts from it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from engine.drafting.draft import Draft
+from engine.drafting.draft import DraftSource
 from engine.sequences.sequence import Sequence
+from prefix_cache.leases.lease import Lease
 from prefix_cache.tree.continuations import continuation
 from prefix_cache.tree.node import Node
 from prefix_cache.tree.tree import RadixTree
@@ -29,62 +31,61 @@ class _Followed:
     node: Node
     trims: int  # `Node.trims` when they were copied
 
+    def follow(self, tokens: memoryview, known: int, most: int) -> bool:
+        """Move past new tokens; False where they differ or fewer than `most` are left."""
+        place, count = self.place, known - self.known
+        if count:
+            if self.ahead[place : place + count] != tokens[self.known : known]:
+                return False
+            self.known, self.place = known, place + count
+        left = len(self.ahead) - self.place
+        is_whole = len(self.ahead) < AHEAD  # there was no more to copy
+        return self.holds and (left >= most or (is_whole and left > 0))
+
     @property
     def holds(self) -> bool:
+        """True while the tree has all of the copied tokens."""
         return self.node.attached and self.node.trims == self.trims
 
 
 class TreeWalk:
-    """Drafter that follows the most used path below a sequence's place in the tree."""
+    """The most used path below a sequence's place in the tree; implements `Drafter`."""
 
-    def __init__(self, tree: RadixTree) -> None:
-        self._tree = tree
-        self._followed: dict[Sequence, _Followed] = {}
-        # The node below which a sequence found nothing, and its number of children then.
-        self._nothing: dict[Sequence, tuple[Node, int]] = {}
+    source: ClassVar[DraftSource] = "tree"
 
-    def propose(self, sequence: Sequence, most: int) -> Draft | None:
-        followed = self._followed.get(sequence)
-        if followed is None or not _follow(followed, sequence, most):
-            followed = self._find(sequence)
+    def __init__(self, tree: RadixTree, sequence: Sequence, lease: Lease) -> None:
+        self._tree, self._sequence, self._lease = tree, sequence, lease
+        self._followed: _Followed | None = None
+        # The node below which nothing was found, and its number of children then.
+        self._nothing: tuple[Node, int] | None = None
+
+    def draft(self, known: int, most: int) -> tuple[int, ...]:
+        """Return the tokens that followed the same prefix before."""
+        followed, sequence = self._followed, self._sequence
+        if followed is None or not followed.follow(sequence.tokens.data, known, most):
+            followed = self._followed = self._find(known)
         if followed is None:
-            return None
-        token_ids = followed.ahead[followed.place : followed.place + most].tolist()
-        return Draft(tuple(token_ids), "tree")
+            return ()
+        return tuple(followed.ahead[followed.place : followed.place + most].tolist())
 
-    def ended(self, sequence: Sequence) -> None:
-        self._followed.pop(sequence, None)
-        self._nothing.pop(sequence, None)
-
-    def _find(self, sequence: Sequence) -> _Followed | None:
+    def _find(self, known: int) -> _Followed | None:
         """Walk down from the sequence's node; None if the tree has nothing after its tokens."""
-        self._followed.pop(sequence, None)
-        lease = sequence.lease
-        if lease is None or not lease.shares or not sequence.use_cache:
-            return None
-        start = lease.node
+        start = self._lease.node
         seen = (start, len(start.children))
-        if not seen[1] or not start.attached or self._nothing.get(sequence) == seen:
+        sequence = self._sequence
+        if not seen[1] or not start.attached or self._nothing == seen or not sequence.use_cache:
             return None
         found = continuation(self._tree, sequence.path, sequence.token_ids, start, AHEAD)
         if found is None:
-            self._nothing[sequence] = seen
+            self._nothing = seen
             return None
         ahead, node = found
-        followed = _Followed(sequence.num_tokens, ahead.data, 0, node, node.trims)
-        self._followed[sequence] = followed
-        return followed
+        return _Followed(known, ahead.data, 0, node, node.trims)
 
 
-def _follow(followed: _Followed, sequence: Sequence, most: int) -> bool:
-    """Move past the sequence's new tokens; False where they differ or too few tokens are left."""
-    known, place = sequence.num_tokens, followed.place
-    count = known - followed.known
-    if count:
-        new = sequence.tokens.data[followed.known : known]
-        if followed.ahead[place : place + count] != new:
-            return False
-        followed.known, followed.place = known, place + count
-    left = len(followed.ahead) - followed.place
-    is_whole = len(followed.ahead) < AHEAD  # there was no more to copy
-    return followed.holds and (left >= most or (is_whole and left > 0))
+def tree_walk(tree: RadixTree, sequence: Sequence) -> TreeWalk | None:
+    """Begin to walk below the sequence's node; None if it does not use the cache."""
+    lease = sequence.lease
+    if lease is None or not lease.shares or not sequence.use_cache:
+        return None
+    return TreeWalk(tree, sequence, lease)

@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 
 from engine.drafting.composition import choose_drafts
 from engine.drafting.draft import Draft, Drafting, NoDrafts
-from engine.drafting.forced import ForcedTokens
+from engine.drafting.forced import forced_tokens
 from engine.link.messages import Failed, Finished, Grammar, SamplingParams, Tokens
 from engine.sequences.sequence import Sequence
 from prefix_cache.namespace import Namespace
@@ -134,10 +134,13 @@ class WithForced(ScriptedDrafting):
 
     def propose(self, decodes: list[Sequence]) -> dict[Sequence, Draft]:
         """Draft for some of the sequences."""
-        drafts, source = super().propose(decodes), ForcedTokens()
+        drafts = super().propose(decodes)
         for sequence in decodes:
-            if self.random.random() < 0.5 and (draft := source.propose(sequence, self.most)):
-                drafts[sequence] = draft
+            drafter = forced_tokens(sequence)
+            if drafter is None or self.random.random() >= 0.5:
+                continue
+            if token_ids := drafter.draft(sequence.num_tokens, self.most):
+                drafts[sequence] = Draft(token_ids, drafter.source)
                 self.num_forced += 1
         return drafts
 

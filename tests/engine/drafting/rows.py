@@ -6,7 +6,7 @@ from collections.abc import Sequence as Ordered
 
 import numpy as np
 
-from engine.drafting.draft import Draft, Drafter
+from engine.drafting.draft import Drafter
 from engine.link.messages import SamplingParams
 from engine.sequences.sequence import Sequence
 from prefix_cache.hashing import block_keys
@@ -50,10 +50,10 @@ def give(sequence: Sequence, *token_ids: int) -> None:
         sequence.append(token_id)
 
 
-def accepted(draft: Draft | None, answer: Ordered[int]) -> int:
+def accepted(token_ids: Ordered[int], answer: Ordered[int]) -> int:
     """How many leading tokens of a draft are those of the answer."""
     count = 0
-    for drafted, token_id in zip(draft.token_ids if draft else (), answer, strict=False):
+    for drafted, token_id in zip(token_ids, answer, strict=False):
         if drafted != token_id:
             break
         count += 1
@@ -66,10 +66,10 @@ def decode(
     """Decode `answer` with a drafter; return the steps, and the drafted and accepted tokens."""
     left, steps, drafted, right = list(answer), 0, 0, 0
     while left:
-        draft = drafter.propose(sequence, min(most, len(left) - 1)) if len(left) > 1 else None
+        draft = drafter.draft(sequence.num_tokens, min(most, len(left) - 1)) if left[1:] else ()
         agreed = accepted(draft, left)
         steps, right = steps + 1, right + agreed
-        drafted += len(draft.token_ids) if draft else 0
+        drafted += len(draft)
         give(sequence, *left[: agreed + 1])
         del left[: agreed + 1]
     return steps, drafted, right

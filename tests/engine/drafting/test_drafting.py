@@ -8,10 +8,11 @@ from collections.abc import Sequence as Ordered
 import numpy as np
 import pytest
 
+from engine.drafting.acceptance import MOST_DRAFTS
 from engine.drafting.composition import choose_drafts
 from engine.drafting.draft import Draft, DraftSource
 from engine.drafting.drafting import LONGEST_REST, PATIENCE, ChosenDrafts
-from engine.drafting.lengths import MOST_DRAFTS, Payoff
+from engine.drafting.lengths import Payoff
 from engine.sequences.sequence import Sequence
 from prefix_cache.tree.tree import RadixTree
 from tests.engine.drafting.rows import give, held, row
@@ -38,29 +39,37 @@ class Oracle:
         self._random = random.Random(1)
         self.asked = 0
 
-    def propose(self, sequence: Sequence, most: int) -> Draft | None:
+    @property
+    def source(self) -> DraftSource:
+        return self._source
+
+    def begin(self, sequence: Sequence) -> Oracle:
+        self._prompt_len = sequence.prompt_len
+        return self
+
+    def draft(self, known: int, most: int) -> tuple[int, ...]:
         self.asked += 1
-        at = sequence.num_output
-        told = [
+        at = known - self._prompt_len
+        return tuple(
             -5 if self._random.random() < self._lies else token
             for token in self._answer[at : at + most]
-        ]
-        return Draft(tuple(told), self._source) if told else None
-
-    def ended(self, sequence: Sequence) -> None: ...
+        )
 
 
 class Silent:
     """A drafter that has nothing, and counts how often it is asked."""
 
+    source: DraftSource = "own"
+
     def __init__(self) -> None:
         self.asked = 0
 
-    def propose(self, sequence: Sequence, most: int) -> Draft | None:
-        self.asked += 1
-        return None
+    def begin(self, sequence: Sequence) -> Silent:
+        return self
 
-    def ended(self, sequence: Sequence) -> None: ...
+    def draft(self, known: int, most: int) -> tuple[int, ...]:
+        self.asked += 1
+        return ()
 
 
 def play(drafting: ChosenDrafts, sequence: Sequence, answer: Ordered[int]) -> tuple[list[int], int]:
@@ -83,7 +92,7 @@ def play(drafting: ChosenDrafts, sequence: Sequence, answer: Ordered[int]) -> tu
 
 def test_a_perfect_source_is_drafted_at_full_length() -> None:
     answer = list(range(400))
-    drafting = ChosenDrafts([Oracle(answer, 0.0)], Payoff(flat))
+    drafting = ChosenDrafts([Oracle(answer, 0.0).begin], Payoff(flat))
     lengths, right = play(drafting, row([1], 500), answer)
     assert max(lengths) == MOST_DRAFTS
     assert len(lengths) < 32
@@ -94,7 +103,9 @@ def test_a_source_that_lies_is_drafted_less_and_then_not_at_all() -> None:
     answer = list(range(400))
     means = []
     for lies in (0.1, 0.4, 1.0):
-        drafting = ChosenDrafts([Oracle(answer, lies)], Payoff(lambda rows: 0.01 + 0.001 * rows))
+        drafting = ChosenDrafts(
+            [Oracle(answer, lies).begin], Payoff(lambda rows: 0.01 + 0.001 * rows)
+        )
         lengths, _ = play(drafting, row([1], 500), answer)
         means.append(float(np.mean(lengths)))
     assert means[0] > means[1] > means[2]
@@ -104,7 +115,7 @@ def test_a_source_that_lies_is_drafted_less_and_then_not_at_all() -> None:
 def test_a_source_that_was_wrong_is_drafted_again_once_it_is_right() -> None:
     """It is judged by what it would have drafted, though nothing of it was verified."""
     wrong, right = list(range(1000, 1060)), list(range(60, 400))
-    drafting = ChosenDrafts([Oracle(list(range(400)), 0.0)], Payoff(flat))
+    drafting = ChosenDrafts([Oracle(list(range(400)), 0.0).begin], Payoff(flat))
     lengths, _ = play(drafting, row([1], 500), [*wrong, *right])
     assert sum(lengths[20:60]) < 20
     assert max(lengths) == MOST_DRAFTS
@@ -113,7 +124,10 @@ def test_a_source_that_was_wrong_is_drafted_again_once_it_is_right() -> None:
 def test_nothing_is_drafted_where_it_does_not_pay() -> None:
     answer = list(range(100))
     for seconds, is_paid in ((steep, False), (flat, True)):
-        drafting, sequence = ChosenDrafts([Oracle(answer, 0.0)], Payoff(seconds)), row([1], 200)
+        drafting, sequence = (
+            ChosenDrafts([Oracle(answer, 0.0).begin], Payoff(seconds)),
+            row([1], 200),
+        )
         assert drafting.is_worth_waiting([sequence]) == is_paid
         assert bool(drafting.propose([sequence])) == is_paid
 
@@ -123,12 +137,15 @@ def test_the_host_time_of_a_step_that_waits_counts() -> None:
     for host, is_paid in ((0.2, False), (0.001, True)):
         payoff = Payoff(flat, lambda host=host: host)  # type: ignore[misc]
         sequence = row([1], 200)
-        assert ChosenDrafts([Oracle(answer, 0.0)], payoff).is_worth_waiting([sequence]) == is_paid
+        assert (
+            ChosenDrafts([Oracle(answer, 0.0).begin], payoff).is_worth_waiting([sequence])
+            == is_paid
+        )
 
 
 def test_a_step_after_one_with_drafts_waits_without_another_look() -> None:
     oracle, sequence = Oracle(list(range(100)), 0.0), row([1], 200)
-    drafting = ChosenDrafts([oracle], Payoff(flat))
+    drafting = ChosenDrafts([oracle.begin], Payoff(flat))
     assert drafting.propose([sequence])
     give(sequence, *[7] * 40)
     asked = oracle.asked
@@ -141,20 +158,20 @@ def test_a_step_after_one_with_drafts_waits_without_another_look() -> None:
 def test_drafts_of_pending_tokens_count_only_beyond_them() -> None:
     answer = list(range(3))
     for pending, is_worth in ((0, True), (1, True), (3, False)):
-        drafting, sequence = ChosenDrafts([Oracle(answer, 0.0)], Payoff(flat)), row([1], 200)
+        drafting, sequence = ChosenDrafts([Oracle(answer, 0.0).begin], Payoff(flat)), row([1], 200)
         sequence.num_pending = pending
         assert drafting.is_worth_waiting([sequence]) == is_worth
 
 
 def test_a_row_without_guesses_is_looked_at_less_often() -> None:
     silent, sequence = Silent(), row([1], 2000)
-    drafting = ChosenDrafts([silent], Payoff(flat))
+    drafting = ChosenDrafts([silent.begin], Payoff(flat))
     for token_id in range(1000):
         assert drafting.propose([sequence]) == {}
         give(sequence, token_id)
     assert silent.asked < PATIENCE + 2 * 1000 / LONGEST_REST
     often, other = Oracle(list(range(1000)), 0.0), row([1], 2000)
-    drafting = ChosenDrafts([often], Payoff(steep))
+    drafting = ChosenDrafts([often.begin], Payoff(steep))
     for token_id in range(1000):
         assert drafting.propose([other]) == {}, "it does not pay"
         give(other, token_id)
@@ -163,7 +180,7 @@ def test_a_row_without_guesses_is_looked_at_less_often() -> None:
 
 def test_a_row_that_rests_is_looked_at_again_in_time() -> None:
     sequence = row([*FILE, 1], 500)
-    drafting = ChosenDrafts(choose_drafts(RadixTree(4), flat)._drafters, Payoff(flat))
+    drafting = choose_drafts(RadixTree(4), flat)
     answer = [*range(1000, 1100), *FILE]
     lengths, right = play(drafting, sequence, answer)
     assert sum(lengths[:100]) == 0
@@ -173,12 +190,12 @@ def test_a_row_that_rests_is_looked_at_again_in_time() -> None:
 def test_the_better_of_two_sources_is_followed() -> None:
     answer = list(range(300))
     liar, honest = Oracle(answer, 1.0, "prediction"), Oracle(answer, 0.0, "own")
-    _, right = play(ChosenDrafts([liar, honest], Payoff(flat)), row([1], 400), answer)
+    _, right = play(ChosenDrafts([liar.begin, honest.begin], Payoff(flat)), row([1], 400), answer)
     assert right > 0.8 * len(answer)
     assert honest.asked > 0
     honest.asked = 0
     good = Oracle(answer, 0.0, "prediction")
-    play(ChosenDrafts([good, honest], Payoff(flat)), row([1], 400), answer)
+    play(ChosenDrafts([good.begin, honest.begin], Payoff(flat)), row([1], 400), answer)
     assert not honest.asked, "the first one is good enough"
 
 
@@ -186,13 +203,13 @@ def test_no_draft_is_longer_than_the_room_for_tokens() -> None:
     answer = list(range(100))
     for room, length in ((1, 0), (2, 1), (5, 4)):
         sequence = row([1], room)
-        drafts = ChosenDrafts([Oracle(answer, 0.0)], Payoff(flat)).propose([sequence])
+        drafts = ChosenDrafts([Oracle(answer, 0.0).begin], Payoff(flat)).propose([sequence])
         assert sum(len(draft.token_ids) for draft in drafts.values()) == length
 
 
 def test_rows_learn_nothing_of_each_other() -> None:
     answer = list(range(300))
-    drafting = ChosenDrafts([Oracle(answer, 0.0)], Payoff(lambda rows: 0.01 + 0.002 * rows))
+    drafting = ChosenDrafts([Oracle(answer, 0.0).begin], Payoff(lambda rows: 0.01 + 0.002 * rows))
     alone = drafting.propose([row([1], 400)])
     play(drafting, row([1], 400), [-1] * 300)  # another row, for which all is wrong
     play(drafting, row([1], 400), answer)  # and one for which all is right
@@ -201,7 +218,7 @@ def test_rows_learn_nothing_of_each_other() -> None:
 
 def test_an_ended_row_is_forgotten() -> None:
     answer = list(range(30))
-    drafting, sequence = ChosenDrafts([Oracle(answer, 0.0)], Payoff(flat)), row([1], 400)
+    drafting, sequence = ChosenDrafts([Oracle(answer, 0.0).begin], Payoff(flat)), row([1], 400)
     assert drafting.propose([sequence])
     assert drafting._rows
     drafting.ended(sequence)

@@ -6,8 +6,8 @@ from itertools import product
 
 import pytest
 
-from engine.drafting.acceptance import Acceptance
-from engine.drafting.lengths import MOST_DRAFTS, Payoff
+from engine.drafting.acceptance import MOST_DRAFTS, Acceptance
+from engine.drafting.lengths import Payoff
 
 
 def speed(rows: int, chances: list[tuple[float, int]], lengths: list[int], cost: float) -> float:

@@ -7,111 +7,98 @@ import random
 import numpy as np
 import pytest
 
-from engine.drafting.own_text import OwnText
+from engine.drafting.own_text import own_text
+from engine.drafting.text_index import TextIndex
+from engine.sequences.sequence import Sequence
 from tests.engine.drafting.rows import decode, give, row
 
 FILE = list(range(100, 400))
 RANDOM = random.Random(7)
 
 
+def decoded(sequence: Sequence, answer: list[int]) -> tuple[int, int, int]:
+    return decode(own_text(sequence), sequence, answer)
+
+
+def proposed(sequence: Sequence, most: int) -> tuple[int, ...]:
+    return own_text(sequence).draft(sequence.num_tokens, most)
+
+
 def test_a_copied_text_is_drafted_nearly_whole() -> None:
-    steps, drafted, right = decode(OwnText(), row([1, 2, *FILE, 3], 400), FILE)
+    steps, drafted, right = decoded(row([1, 2, *FILE, 3], 400), FILE)
     assert steps < len(FILE) / 10
     assert right == drafted, "nothing else was to be drafted"
 
 
 def test_an_edited_text_is_found_again_after_each_edit() -> None:
     edited = [*FILE[:60], 7, 8, *FILE[60:150], *FILE[170:220], 9, *FILE[221:]]
-    steps, drafted, right = decode(OwnText(), row([1, 2, *FILE, 3], 400), edited)
+    steps, drafted, right = decoded(row([1, 2, *FILE, 3], 400), edited)
     assert right > 0.85 * drafted
     assert steps < len(edited) / 6
 
 
 def test_a_replaced_word_costs_two_steps() -> None:
-    sequence, drafter = row([*FILE, 1], 400), OwnText()
+    sequence = row([*FILE, 1], 400)
+    drafter = own_text(sequence)
     give(sequence, *FILE[:10])
-    assert drafter.propose(sequence, 16)
+    assert drafter.draft(sequence.num_tokens, 16)
     give(sequence, 9999)
-    assert drafter.propose(sequence, 16) is None
+    assert drafter.draft(sequence.num_tokens, 16) == ()
     give(sequence, FILE[11])
-    draft = drafter.propose(sequence, 16)
-    assert draft is not None
-    assert draft.token_ids == (FILE[12],), "one same token near the place where the texts parted"
+    draft = drafter.draft(sequence.num_tokens, 16)
+    assert draft == (FILE[12],), "one same token near the place where the texts parted"
 
 
 def test_random_tokens_are_hardly_drafted() -> None:
     answer = [RANDOM.randrange(50_000) for _ in range(300)]
-    steps, drafted, _ = decode(OwnText(), row(range(50_000, 50_300), 400), answer)
+    steps, drafted, _ = decoded(row(range(50_000, 50_300), 400), answer)
     assert (steps, drafted) == (len(answer), 0)
     copied = [50_000 + at for at in range(300)]
-    assert decode(OwnText(), row(copied, 400), copied)[1] > 100, "the control"
+    assert decoded(row(copied, 400), copied)[1] > 100, "the control"
 
 
 def test_a_repetition_goes_on_beyond_its_own_end() -> None:
     sequence = row([5, 6, 7, 1, 2], 64)
     give(sequence, 1, 2)
-    draft = OwnText().propose(sequence, 16)
-    assert draft is not None
-    assert draft.token_ids == (1, 2)
+    assert proposed(sequence, 16) == (1, 2)
     give(sequence, 1, 2, 1, 2)
-    draft = OwnText().propose(sequence, 16)
-    assert draft is not None
-    assert draft.token_ids == (1, 2, 1, 2, 1, 2), "as long as the match before it"
+    assert proposed(sequence, 16) == (1, 2, 1, 2, 1, 2), "as long as the match before it"
 
 
 def test_a_draft_is_never_longer_than_asked_nor_than_its_match() -> None:
     sequence = row([1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3], 64)
-    drafter = OwnText()
+    drafter = own_text(sequence)
     for most, length in ((1, 1), (2, 2), (16, 3)):
-        draft = drafter.propose(sequence, most)
-        assert draft is not None
-        assert draft.token_ids == (4, 5, 6)[:length]
+        assert drafter.draft(sequence.num_tokens, most) == (4, 5, 6)[:length]
 
 
 @pytest.mark.parametrize("length", [1, 2, 3])
 def test_texts_of_hardly_any_tokens(length: int) -> None:
-    sequence = row([4] * length, 8)
-    draft = OwnText().propose(sequence, 4)
-    assert (draft is not None) == (length > 2)
+    assert bool(proposed(row([4] * length, 8), 4)) == (length > 2)
 
 
 def test_drafts_are_of_known_tokens_alone() -> None:
     """An adversary repeats itself, breaks off and repeats something else."""
     for seed in range(40):
         generator = random.Random(seed)
-        sequence, drafter = row([generator.randrange(4) for _ in range(20)], 300), OwnText()
+        sequence = row([generator.randrange(4) for _ in range(20)], 300)
+        drafter = own_text(sequence)
         while sequence.num_output < 280:
-            draft = drafter.propose(sequence, generator.randrange(1, 17))
-            known = set(sequence.token_ids.tolist())
-            assert draft is None or (draft.token_ids and set(draft.token_ids) <= known)
-            follows = draft.token_ids[: generator.randrange(5)] if draft else ()
-            give(sequence, *follows, generator.randrange(6))
+            draft = drafter.draft(sequence.num_tokens, generator.randrange(1, 17))
+            assert set(draft) <= set(sequence.token_ids.tolist())
+            give(sequence, *draft[: generator.randrange(5)], generator.randrange(6))
 
 
 def test_it_may_be_asked_late_and_twice() -> None:
-    sequence, drafter = row([*FILE, 1], 400), OwnText()
+    sequence = row([*FILE, 1], 400)
+    drafter = own_text(sequence)
     give(sequence, *FILE[:5])
-    first = drafter.propose(sequence, 4)
-    assert first == drafter.propose(sequence, 4)
+    first = drafter.draft(sequence.num_tokens, 4)
+    assert first == drafter.draft(sequence.num_tokens, 4)
     give(sequence, *FILE[5:200])
-    late = drafter.propose(sequence, 4)
-    assert late is not None
-    assert late.token_ids == tuple(FILE[200:204])
-
-
-def test_an_ended_sequence_is_forgotten() -> None:
-    sequence, drafter = row([*FILE, 1], 400), OwnText()
-    give(sequence, *FILE[:5])
-    before = drafter.propose(sequence, 4)
-    drafter.ended(sequence)
-    assert drafter.propose(sequence, 4) == before, "it begins anew"
-    drafter.ended(sequence)
-    drafter.ended(row([1]))
-    assert not drafter._alignments
+    assert drafter.draft(sequence.num_tokens, 4) == tuple(FILE[200:204])
 
 
 def test_the_index_is_bounded() -> None:
-    from engine.drafting.text_index import TextIndex
-
     index = TextIndex(np.zeros(1 << 20, np.int32))
     assert index._latest_array.nbytes + index._earlier_array.nbytes < 800_000

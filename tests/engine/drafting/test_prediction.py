@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from engine.drafting.prediction import PredictedText
+from engine.drafting.alignment import Alignment
+from engine.drafting.prediction import predicted_text
+from engine.sequences.sequence import Sequence
 from tests.engine.drafting.rows import decode, give, row
 
 EXPECTED = list(range(100, 300))
 
 
+def following(sequence: Sequence) -> Alignment:
+    drafter = predicted_text(sequence)
+    assert drafter is not None
+    return drafter
+
+
 def test_an_answer_as_expected_is_drafted_from_its_first_token() -> None:
     sequence = row([1, 2, 3], 300, prediction=EXPECTED)
-    steps, drafted, right = decode(PredictedText(), sequence, EXPECTED)
+    steps, drafted, right = decode(following(sequence), sequence, EXPECTED)
     assert drafted == right
     assert steps == -(-len(EXPECTED) // 17)
 
@@ -18,34 +26,30 @@ def test_an_answer_as_expected_is_drafted_from_its_first_token() -> None:
 def test_it_is_found_again_after_a_divergence() -> None:
     answer = [*EXPECTED[:50], 7, 8, 9, *EXPECTED[80:]]
     sequence = row([1, 2, 3], 300, prediction=EXPECTED)
-    steps, drafted, right = decode(PredictedText(), sequence, answer)
+    steps, drafted, right = decode(following(sequence), sequence, answer)
     assert right > 0.85 * drafted
     assert steps < 25
 
 
 def test_an_answer_that_begins_otherwise_is_looked_for() -> None:
     sequence = row([1, 2, 3], 300, prediction=EXPECTED)
-    drafter = PredictedText()
+    drafter = following(sequence)
     give(sequence, 7, 8)
-    assert drafter.propose(sequence, 4) is None
+    assert drafter.draft(sequence.num_tokens, 4) == ()
     give(sequence, *EXPECTED[60:63])
-    draft = drafter.propose(sequence, 4)
-    assert draft is not None
-    assert draft.token_ids == tuple(EXPECTED[63:66]), "as long as its match"
+    draft = drafter.draft(sequence.num_tokens, 4)
+    assert draft == tuple(EXPECTED[63:66]), "as long as its match"
 
 
 def test_after_its_end_nothing_is_drafted() -> None:
     sequence = row([1, 2, 3], 300, prediction=EXPECTED[:10])
-    drafter = PredictedText()
+    drafter = following(sequence)
     give(sequence, *EXPECTED[:8])
-    draft = drafter.propose(sequence, 16)
-    assert draft is not None
-    assert draft.token_ids == tuple(EXPECTED[8:10])
+    assert drafter.draft(sequence.num_tokens, 16) == tuple(EXPECTED[8:10])
     give(sequence, *EXPECTED[8:12])
-    assert drafter.propose(sequence, 16) is None
+    assert drafter.draft(sequence.num_tokens, 16) == ()
 
 
 def test_a_request_without_one_has_none() -> None:
     for sequence in (row([1, 2, 3], 8), row([1, 2, 3], 8, prediction=[])):
-        give(sequence, 1)
-        assert PredictedText().propose(sequence, 4) is None
+        assert predicted_text(sequence) is None

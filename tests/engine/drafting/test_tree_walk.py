@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.drafting.tree_walk import TreeWalk
+from engine.drafting.tree_walk import TreeWalk, tree_walk
 from engine.sequences.sequence import Sequence
 from prefix_cache.namespace import NamespacePath
 from tests.engine.drafting.rows import accepted, committed, give, held, row
@@ -25,22 +25,29 @@ def earlier(scene: Scene, where: NamespacePath = MINE, answer: list[int] = ANSWE
     scene.run(where, tokens(*PROMPT, *answer))
 
 
+def walking(scene: Scene, sequence: Sequence) -> TreeWalk:
+    """A walk for a sequence, which gets a lease if it has none."""
+    if sequence.lease is None:
+        held(scene, sequence)
+    drafter = tree_walk(scene.cache.tree, sequence)
+    assert drafter is not None
+    return drafter
+
+
 def proposed(drafter: TreeWalk, sequence: Sequence, most: int = 8) -> tuple[int, ...]:
-    draft = drafter.propose(sequence, most)
-    assert draft is None or draft.source == "tree"
-    return draft.token_ids if draft else ()
+    return drafter.draft(sequence.num_tokens, most)
 
 
 def test_a_second_run_is_drafted_from_the_first(scene: Scene) -> None:
     earlier(scene)
-    sequence, drafter = row(PROMPT), TreeWalk(scene.cache.tree)
-    held(scene, sequence)
+    sequence = row(PROMPT)
+    drafter = walking(scene, sequence)
     left, steps = list(ANSWER), 0
     give(sequence, left.pop(0))
     while left:
-        draft = drafter.propose(sequence, 4)
+        draft = drafter.draft(sequence.num_tokens, 4)
         agreed = accepted(draft, left)
-        assert agreed == (len(draft.token_ids) if draft else 0)
+        assert agreed == len(draft)
         give(sequence, *left[: agreed + 1])
         del left[: agreed + 1]
         committed(scene, sequence)
@@ -52,8 +59,8 @@ def test_a_second_run_is_drafted_from_the_first(scene: Scene) -> None:
 def test_an_answer_that_departs_is_not_drafted_until_a_path_fits(scene: Scene) -> None:
     earlier(scene)
     earlier(scene, answer=[*ANSWER[:3], 7, *range(200, 220)])
-    sequence, drafter = row(PROMPT), TreeWalk(scene.cache.tree)
-    held(scene, sequence)
+    sequence = row(PROMPT)
+    drafter = walking(scene, sequence)
     give(sequence, *ANSWER[:3])
     assert proposed(drafter, sequence)
     give(sequence, 7)
@@ -68,8 +75,8 @@ def test_the_most_used_of_several_is_followed(scene: Scene) -> None:
         for _ in range(times):
             scene.run(MINE, tokens(*PROMPT, *answer, 9))
     scene.run(MINE, tokens(*PROMPT, *[60] * 6, 9, 9, 9, 9, 9))
-    sequence, drafter = row(PROMPT), TreeWalk(scene.cache.tree)
-    held(scene, sequence)
+    sequence = row(PROMPT)
+    drafter = walking(scene, sequence)
     assert set(proposed(drafter, sequence, 4)) == {60}
     give(sequence, 70)
     assert set(proposed(drafter, sequence, 4)) == {70}, "of those that begin as the answer does"
@@ -92,8 +99,8 @@ def test_only_readable_namespaces_are_drafted_from(
     scene: Scene, written: NamespacePath, read: NamespacePath, may_read: bool
 ) -> None:
     earlier(scene, where=written)
-    sequence, drafter = row(PROMPT, where=read), TreeWalk(scene.cache.tree)
-    held(scene, sequence)
+    sequence = row(PROMPT, where=read)
+    drafter = walking(scene, sequence)
     give(sequence, ANSWER[0])
     assert proposed(drafter, sequence, 4) == (tuple(ANSWER[1:5]) if may_read else ())
 
@@ -103,8 +110,8 @@ def test_another_namespace_below_the_same_node_is_passed_over(scene: Scene) -> N
     theirs, mine = path("published", "theirs", length=2), path("published", "mine", length=2)
     for _ in range(3):
         earlier(scene, where=theirs, answer=[66] * 20)
-    sequence, drafter = row(PROMPT, where=mine), TreeWalk(scene.cache.tree)
-    held(scene, sequence)
+    sequence = row(PROMPT, where=mine)
+    drafter = walking(scene, sequence)
     assert proposed(drafter, sequence) == ()
     earlier(scene, where=mine, answer=[77] * 20)
     assert set(proposed(drafter, sequence)) == {77}
@@ -114,9 +121,9 @@ ENDS = [70] * 8, [50] * 8, [60] * 8  # of what is published after the prompt
 
 
 def drafted_after(scene: Scene, where: NamespacePath) -> list[int]:
-    sequence, drafter = row(PROMPT[:8], where=where), TreeWalk(scene.cache.tree)
+    sequence = row(PROMPT[:8], where=where)
     lease = held(scene, sequence)
-    found = list(proposed(drafter, sequence, 4))
+    found = list(proposed(walking(scene, sequence), sequence, 4))
     scene.release(lease)
     return found
 
@@ -153,20 +160,30 @@ def test_its_own_is_followed_before_what_is_published(scene: Scene) -> None:
 def test_a_request_that_does_not_use_the_cache_gets_none(scene: Scene) -> None:
     earlier(scene)
     for uses_cache in (False, True):
-        sequence, drafter = row(PROMPT), TreeWalk(scene.cache.tree)
+        sequence = row(PROMPT)
         lease = held(scene, sequence)
         sequence.use_cache = lease.shares = uses_cache
-        assert bool(proposed(drafter, sequence)) == uses_cache
+        assert (tree_walk(scene.cache.tree, sequence) is not None) == uses_cache
+
+
+def test_a_request_that_is_kept_out_of_the_cache_gets_no_more(scene: Scene) -> None:
+    earlier(scene)
+    sequence = row(PROMPT)
+    drafter = walking(scene, sequence)
+    assert proposed(drafter, sequence)
+    give(sequence, 7)
+    sequence.use_cache = False
+    assert proposed(drafter, sequence) == ()
 
 
 def test_a_sequence_without_a_lease_gets_none(scene: Scene) -> None:
     earlier(scene)
-    assert proposed(TreeWalk(scene.cache.tree), row(PROMPT)) == ()
+    assert tree_walk(scene.cache.tree, row(PROMPT)) is None
 
 
 def test_its_own_blocks_are_no_discovery(scene: Scene) -> None:
-    sequence, drafter = row(PROMPT), TreeWalk(scene.cache.tree)
-    held(scene, sequence)
+    sequence = row(PROMPT)
+    drafter = walking(scene, sequence)
     for token_id in ANSWER:
         give(sequence, token_id)
         assert proposed(drafter, sequence) == ()
@@ -177,8 +194,8 @@ def test_its_own_blocks_are_no_discovery(scene: Scene) -> None:
 def test_drafting_changes_nothing_in_the_tree(scene: Scene) -> None:
     earlier(scene)
     earlier(scene, answer=[50, 51, 52, 53, 54, 55])
-    sequence, drafter = row(PROMPT), TreeWalk(scene.cache.tree)
-    held(scene, sequence)
+    sequence = row(PROMPT)
+    drafter = walking(scene, sequence)
     tree = scene.cache.tree
 
     def state() -> list[object]:
@@ -200,8 +217,8 @@ def test_drafting_changes_nothing_in_the_tree(scene: Scene) -> None:
 
 def test_a_flush_ends_what_is_followed(scene: Scene) -> None:
     earlier(scene)
-    sequence, drafter = row(PROMPT), TreeWalk(scene.cache.tree)
-    held(scene, sequence)
+    sequence = row(PROMPT)
+    drafter = walking(scene, sequence)
     give(sequence, ANSWER[0])
     assert proposed(drafter, sequence)
     scene.cache.flush(namespace=namespace("mine"))
@@ -213,8 +230,8 @@ def test_a_flush_ends_what_is_followed(scene: Scene) -> None:
 def test_what_was_forgotten_further_on_is_not_drafted(scene: Scene) -> None:
     scene.run(MINE, tokens(*PROMPT, *ANSWER[:10]))
     scene.run(MINE, tokens(*PROMPT, *ANSWER), owner="another")
-    sequence, drafter = row(PROMPT), TreeWalk(scene.cache.tree)
-    held(scene, sequence)
+    sequence = row(PROMPT)
+    drafter = walking(scene, sequence)
     give(sequence, *ANSWER[:2])
     assert proposed(drafter, sequence, 16) == tuple(ANSWER[2:18])
     assert scene.cache.flush(owner="another")
@@ -224,8 +241,8 @@ def test_what_was_forgotten_further_on_is_not_drafted(scene: Scene) -> None:
 def test_what_is_evicted_is_followed_no_more() -> None:
     scene = Scene(num_blocks=24)
     earlier(scene)
-    sequence, drafter = row(PROMPT), TreeWalk(scene.cache.tree)
-    held(scene, sequence)
+    sequence = row(PROMPT)
+    drafter = walking(scene, sequence)
     give(sequence, ANSWER[0])
     assert proposed(drafter, sequence, 4) == tuple(ANSWER[1:5])
     scene.run(path("theirs"), tokens(*range(300, 380)))
@@ -235,8 +252,8 @@ def test_what_is_evicted_is_followed_no_more() -> None:
 
 def test_a_split_of_what_is_followed_does_not_matter(scene: Scene) -> None:
     earlier(scene)
-    sequence, drafter = row(PROMPT), TreeWalk(scene.cache.tree)
-    held(scene, sequence)
+    sequence = row(PROMPT)
+    drafter = walking(scene, sequence)
     give(sequence, *ANSWER[:2])
     assert proposed(drafter, sequence, 4) == tuple(ANSWER[2:6])
     before = scene.cache.tree.num_nodes
@@ -249,22 +266,10 @@ def test_a_split_of_what_is_followed_does_not_matter(scene: Scene) -> None:
 def test_what_another_sequence_has_just_written_is_found(scene: Scene) -> None:
     """The choices of one request run side by side."""
     first, second = row(PROMPT), row(PROMPT)
-    drafter = TreeWalk(scene.cache.tree)
     held(scene, first)
-    held(scene, second)
+    drafter = walking(scene, second)
     give(second, *ANSWER[:2])
     assert proposed(drafter, second) == ()
     give(first, *ANSWER[:12])
     committed(scene, first)
     assert proposed(drafter, second, 4) == tuple(ANSWER[2:6])
-
-
-def test_an_ended_sequence_is_forgotten(scene: Scene) -> None:
-    earlier(scene)
-    sequence, drafter = row(PROMPT), TreeWalk(scene.cache.tree)
-    held(scene, sequence)
-    assert proposed(drafter, sequence)
-    drafter.ended(sequence)
-    drafter.ended(row(PROMPT))
-    assert not drafter._followed
-    assert not drafter._nothing
