@@ -23,7 +23,7 @@ _TRIES, _LONGEST_PAUSE_S = 8, 5.0
 _VOCABULARY = 1000  # token ids from which prompts are drawn
 _LOOKS, _LOOK_S = 200, 0.05
 _OWN_PREFIXES = "/v1/cache/prefixes"
-_FROM_ANSWERS = "tree"  # source of drafts
+_FROM_ANSWERS = "tree", "answers"  # sources of drafts
 
 
 class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -248,7 +248,6 @@ def reading_of(content: bytes) -> Reading:
             tiers = details.get("ratoon") or {}
             answer = (usage.get("completion_tokens_details") or {}).get("ratoon") or {}
             drafts = answer.get("drafts") or {}
-            found = drafts.get(_FROM_ANSWERS)
-            accepted = found["accepted_tokens"] if found else 0
+            accepted = sum(drafts[one]["accepted_tokens"] for one in _FROM_ANSWERS if one in drafts)
             return Reading(usage["prompt_tokens"], details.get("cached_tokens", 0), tiers, accepted)
     raise ServerRefused("an answer ended without its usage", status=200)

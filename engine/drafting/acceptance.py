@@ -15,6 +15,7 @@ PRIORS: dict[DraftSource, float] = {
     "grammar": 0.95,
     "tree": 0.8,
     "own": 0.6,
+    "answers": 0.6,
 }
 PRIOR_WEIGHT = 2.0
 KEPT = 0.97  # part of what was learned that a further token leaves

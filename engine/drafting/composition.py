@@ -1,7 +1,7 @@
 """The drafters of an engine, composed.
 
 The order is that of trust in long drafts: an expected answer, what followed the same prefix before,
-what a grammar forces (certain, and mostly short), the sequence's own text.
+what a grammar forces (certain, and mostly short), the sequence's own text, other answers.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from engine.drafting.answers import EarlierAnswers
 from engine.drafting.drafting import ChosenDrafts
 from engine.drafting.forced import forced_tokens
 from engine.drafting.lengths import Payoff, StepSeconds, no_seconds
@@ -23,13 +24,15 @@ def choose_drafts(
     step_seconds: StepSeconds,
     host_seconds: Callable[[], float] = no_seconds,
     most_rows: int | None = None,
+    answers: EarlierAnswers | None = None,
 ) -> ChosenDrafts:
     """Compose the choice of drafts from all sources that need no weights.
 
     `step_seconds(rows)` predicts the seconds of a step of so many rows of one token, 0 or None if
     that is unknown. `host_seconds()` is what a step takes longer because it is decided only when
     the step before it has been settled. A step has at most `most_rows` rows and drafted tokens
-    together.
+    together. `answers` takes the place of those of each namespace apart.
     """
-    sources = predicted_text, partial(tree_walk, tree), forced_tokens, own_text
-    return ChosenDrafts(sources, Payoff(step_seconds, host_seconds, most_rows))
+    answers = answers or EarlierAnswers(tree)
+    sources = predicted_text, partial(tree_walk, tree), forced_tokens, own_text, answers.begin
+    return ChosenDrafts(sources, Payoff(step_seconds, host_seconds, most_rows), answers.keep)

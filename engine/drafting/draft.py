@@ -13,9 +13,9 @@ from typing import Literal, NamedTuple, Protocol
 
 from engine.sequences.sequence import Sequence
 
-# The sequence's own text; the cached tree below it; the request's `prediction`; tokens that its
-# grammar forces.
-DraftSource = Literal["own", "tree", "prediction", "grammar"]
+# The sequence's own text; the cached tree below it; earlier answers to other prompts; the request's
+# `prediction`; tokens that its grammar forces.
+DraftSource = Literal["own", "tree", "answers", "prediction", "grammar"]
 
 
 class Draft(NamedTuple):

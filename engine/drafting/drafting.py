@@ -11,7 +11,7 @@ Knows: sequences, guesses. Does not know: how sources find drafts, or how drafts
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Ordered
 
 from engine.drafting.acceptance import MOST_DRAFTS, PRIORS, Acceptance
@@ -94,10 +94,15 @@ class DraftedRow:
 class ChosenDrafts:
     """Choice of the drafts of a step from several sources; implements `Drafting`."""
 
-    def __init__(self, sources: Iterable[BeginDrafts], payoff: Payoff) -> None:
-        """Ask the first of `sources` first."""
+    def __init__(
+        self,
+        sources: Iterable[BeginDrafts],
+        payoff: Payoff,
+        keep: Callable[[Sequence], None] | None = None,
+    ) -> None:
+        """Ask the first of `sources` first; call `keep` with each sequence that has ended."""
         self._sources = tuple(sources)
-        self._payoff = payoff
+        self._payoff, self._keep = payoff, keep
         self._rows: dict[Sequence, DraftedRow] = {}
         self._has_paid = False  # whether the last step that was decided here has drafts
 
@@ -118,6 +123,8 @@ class ChosenDrafts:
 
     def ended(self, sequence: Sequence) -> None:
         self._rows.pop(sequence, None)
+        if self._keep is not None:
+            self._keep(sequence)
 
     def _chosen(
         self, decodes: list[Sequence], pending: int

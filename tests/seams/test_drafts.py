@@ -66,3 +66,18 @@ def test_nothing_is_drafted_from_another_namespace(checkpoint: Checkpoint) -> No
     one.run()
     assert one.tokens("yours") == one.tokens("mine")
     assert "tree" not in one.finished("yours").drafts
+
+
+def test_an_answer_is_drafted_for_another_prompt_of_its_namespace(checkpoint: Checkpoint) -> None:
+    """Greedy answers of a tiny model to prompts that end alike end alike."""
+    one, plain = engine(checkpoint), engine(checkpoint, drafts=False)
+    for other, is_drafted in ((b"o", False), (b"n", True)):
+        for number, prompt in enumerate((PROMPT, PROMPT[1:])):
+            name = f"{other!r}{number}"
+            where = Namespace((b"n", other)[number] * 16)
+            for each in (one, plain):
+                each.submit(name, prompt, WISHES["greedy"], namespace=where)
+                each.run()
+            assert one.tokens(name) == plain.tokens(name)
+        assert ("answers" in one.finished(name).drafts) == is_drafted
+    one.expect_nothing_left()

@@ -9,9 +9,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from engine.drafting.answers import EarlierAnswers
 from engine.drafting.draft import Drafting, NoDrafts
 from tests.cli.console import Console
 from tests.doubles.engine.engine_thread import EngineThread
+from tests.doubles.engine.late_drafting import LateDrafting
+from tests.doubles.engine.pooled_answers import PooledAnswers
 from tests.doubles.engine.pooled_drafting import PooledDrafting
 from tests.doubles.engine.tiny_model import RUNNABLE, write_tiny_model
 from tests.doubles.waiting import wait_for
@@ -62,6 +67,22 @@ def test_a_pool_of_all_tenants_answers_is_found_out(tmp_path: Path) -> None:
     assert record["verdict"] == "leaks"
     cells = {finding["outcome"] for finding in record["findings"]}
     assert "leaks" not in cells, "no block is shared: only the gaps tell"
+
+
+@pytest.mark.parametrize(("answers", "outcome"), [(EarlierAnswers, None), (PooledAnswers, "leaks")])
+def test_earlier_answers_are_a_tenants_own(
+    tmp_path: Path, answers: type[EarlierAnswers], outcome: str | None
+) -> None:
+    """The drafters of a server; the control has one text of answers for all namespaces."""
+    record = record_of(tmp_path, LateDrafting(answers))
+    gaps = record["gaps"]
+    assert gaps["control"]["auc"] > 0.95
+    if outcome is None:
+        assert 0.1 < gaps["across"]["auc"] < 0.9, "few samples, so not for chance"
+        assert gaps["across"]["hit_median_s"] > gaps["across"]["miss_median_s"] / 2
+    else:
+        assert record["gaps_outcome"] == outcome
+        assert gaps["across"]["auc"] > 0.9
 
 
 def test_without_drafts_there_are_no_gaps_to_tell(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from engine.scheduling.step_builder import StepLimits
 from engine.startup.assembly import EngineLimits, LoadedRunner, assemble
 from engine.step import Forward, Launched, Runner, Step
 from tests.doubles.engine.fake_runner import VOCAB_SIZE, FakeRunner
+from tests.doubles.engine.late_drafting import LateDrafting
 from tests.doubles.engine.welcomes import welcome_of
 
 BLOCK_SIZE = 4
@@ -61,12 +62,15 @@ def fake_engine(
     fake = FakeRunner(block_size, NUM_BLOCKS, vocab_size)
     runner = PacedRunner(fake, pace_s, break_at_step)
     welcome = welcome_of(vocab_size, 4096, (0,), block_size=block_size, num_blocks=NUM_BLOCKS)
-    return assemble(
+    core = assemble(
         LoadedRunner(runner, welcome, NUM_BLOCKS, MemoryError),
         link,
         EngineLimits(StepLimits(64, 16), QueueLimits(capacity=100), 10.0),
         drafting=drafting,
     )
+    if isinstance(drafting, LateDrafting):
+        drafting.attach(core._cache.tree)
+    return core
 
 
 def main(arguments: list[str]) -> int:

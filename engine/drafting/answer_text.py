@@ -1,0 +1,96 @@
+"""The answers of one namespace as one text with an index, as long as the tree has them.
+
+An answer is copied when it has ended, as far as the tree has it, and erased when the tree forgets
+its end. The text grows with what it holds; where it has `MOST_TOKENS`, the oldest answers make room
+for the latest. With its index it takes at most 1.3 MiB.
+
+Knows: tokens, nodes. Does not know: whose answers these are, or what repeats them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.drafting.text_index import WINDOW, TextIndex
+from prefix_cache.hashing import TokenIds
+from prefix_cache.tree.node import Node
+
+MOST_TOKENS = WINDOW
+LEAST_TOKENS = 1 << 8
+ERASED = -1  # in place of a token; also between two answers
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """A part of the text; `node` has the answer's last block, which ends at `end_block`."""
+
+    start: int
+    end: int
+    node: Node
+    end_block: int
+
+    @property
+    def is_cached(self) -> bool:
+        return self.node.attached and self.end_block <= self.node.end
+
+
+class AnswerText:
+    """Answers one after the other, with `ERASED` after each. One owner thread."""
+
+    def __init__(self) -> None:
+        self._answers: dict[Node, list[_Answer]] = {}
+        self._begin(LEAST_TOKENS)
+
+    @property
+    def is_empty(self) -> bool:
+        """True if it has no answer."""
+        return not self._answers
+
+    def add(self, token_ids: TokenIds, node: Node, end_block: int) -> None:
+        """Add an answer, int32, which ends with the block before `end_block`, a block of `node`.
+
+        Once: equal answers to one prompt have one place in the tree.
+        """
+        if any(one.end_block == end_block for one in self._answers.get(node, ())):
+            return
+        token_ids = token_ids[1 - MOST_TOKENS // 2 :]
+        if self._end + len(token_ids) >= len(self.index.text):
+            self._make_room(len(token_ids) + 1)
+        self._put(token_ids, node, end_block)
+
+    def forget(self, node: Node) -> None:
+        """Erase the answers whose last block was one of `node`, if the tree has it no more."""
+        answers = self._answers.pop(node, [])
+        for answer in answers:
+            if not answer.is_cached:
+                self.index.text[answer.start : answer.end] = ERASED
+        if kept := [answer for answer in answers if answer.is_cached]:
+            self._answers[node] = kept
+
+    def _begin(self, size: int) -> None:
+        self.index = TextIndex(np.full(size, ERASED, np.int32))  # a new one for each new text
+        self._end = 0
+
+    def _put(self, token_ids: TokenIds, node: Node, end_block: int) -> None:
+        start, end = self._end, self._end + len(token_ids)
+        self.index.text[start:end] = token_ids
+        self.index.extend(end)
+        self._end = end + 1
+        self._answers.setdefault(node, []).append(_Answer(start, end, node, end_block))
+
+    def _make_room(self, wanted: int) -> None:
+        """Begin a new text with the latest answers, twice as large as these and `wanted` tokens."""
+        text, kept, size = self.index.text, list[_Answer](), wanted
+        answers = [answer for some in self._answers.values() for answer in some]
+        for answer in sorted(answers, key=lambda one: one.start, reverse=True):
+            size += answer.end + 1 - answer.start
+            if 2 * size > MOST_TOKENS:
+                size -= answer.end + 1 - answer.start
+                break
+            kept.append(answer)
+        self._answers = {}
+        self._begin(max(2 * size, LEAST_TOKENS))
+        for answer in reversed(kept):
+            self._put(text[answer.start : answer.end], answer.node, answer.end_block)

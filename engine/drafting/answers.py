@@ -1,0 +1,84 @@
+"""Drafts from earlier answers to other prompts: those of the namespace in which a request writes.
+
+A request reads the answers that it could have written itself. An answer is there from its end on,
+until the tree forgets its last block; reading refreshes nothing. A request that does not use the
+cache neither leaves an answer nor gets drafts from one.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from engine.drafting.alignment import Alignment
+from engine.drafting.answer_text import ERASED, AnswerText
+from engine.drafting.draft import DraftSource
+from engine.sequences.sequence import Sequence
+from prefix_cache.namespace import Namespace
+from prefix_cache.tree.node import Node
+from prefix_cache.tree.tree import RadixTree
+
+
+class EarlierAnswers:
+    """The answers of each namespace, while the tree has them. One owner thread."""
+
+    def __init__(self, tree: RadixTree) -> None:
+        self._texts: dict[Namespace, AnswerText] = {}
+        tree.when_shorter = self._forget
+
+    def begin(self, sequence: Sequence) -> FollowedAnswer | None:
+        """Begin to follow answers for the sequence; None if it does not use the cache."""
+        return FollowedAnswer(self, sequence) if _shares(sequence) else None
+
+    def keep(self, sequence: Sequence) -> None:
+        """Keep a sequence's answer, for as long as the tree has its last block."""
+        lease, answer = sequence.lease, sequence.output_ids
+        if lease is None or not _shares(sequence) or not len(answer):
+            return
+        if lease.num_shared and lease.node.attached:
+            namespace = self.scope(sequence.path.last)
+            self._texts.setdefault(namespace, AnswerText()).add(
+                answer, lease.node, lease.num_shared
+            )
+
+    def text_for(self, sequence: Sequence) -> AnswerText | None:
+        """Return the answers that may be repeated for the sequence; None if there are none."""
+        return self._texts.get(self.scope(sequence.path.last))
+
+    def scope(self, namespace: Namespace) -> Namespace:
+        """Return the namespace whose answers a request of `namespace` may read: the same."""
+        return namespace
+
+    def _forget(self, node: Node) -> None:
+        """Forget answers of which the tree has lost the end."""
+        namespace = self.scope(node.namespace)
+        text = self._texts.get(namespace)
+        if text is not None:
+            text.forget(node)
+            if text.is_empty:
+                del self._texts[namespace]
+
+
+class FollowedAnswer:
+    """The place in its namespace's answers that a sequence follows; implements `Drafter`."""
+
+    source: ClassVar[DraftSource] = "answers"
+
+    def __init__(self, answers: EarlierAnswers, sequence: Sequence) -> None:
+        self._answers, self._sequence = answers, sequence
+        self._alignment: Alignment | None = None
+
+    def draft(self, known: int, most: int) -> tuple[int, ...]:
+        """Return the tokens that followed the sequence's last ones in an earlier answer."""
+        text, alignment = self._answers.text_for(self._sequence), self._alignment
+        if text is None or not self._sequence.use_cache:
+            return ()
+        if alignment is None or alignment.index is not text.index:
+            alignment = Alignment(self.source, text.index, self._sequence.tokens)
+            self._alignment = alignment
+        token_ids = alignment.draft(known, most)
+        return token_ids[: token_ids.index(ERASED)] if ERASED in token_ids else token_ids
+
+
+def _shares(sequence: Sequence) -> bool:
+    lease = sequence.lease
+    return lease is not None and lease.shares and sequence.use_cache

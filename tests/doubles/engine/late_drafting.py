@@ -1,0 +1,36 @@
+"""The choice of drafts that a server has, over the tree of an engine that is assembled later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from engine.drafting.answers import EarlierAnswers
+from engine.drafting.composition import choose_drafts
+from engine.drafting.draft import Draft, Drafting, NoDrafts
+from engine.sequences.sequence import Sequence
+from prefix_cache.tree.tree import RadixTree
+
+
+class LateDrafting:
+    """Drafts from all sources, once it has a tree. Implements `Drafting`."""
+
+    def __init__(self, answers: Callable[[RadixTree], EarlierAnswers]) -> None:
+        """Draft from earlier answers as `answers` keeps them."""
+        self._answers = answers
+        self._chosen: Drafting = NoDrafts()
+
+    def attach(self, tree: RadixTree) -> None:
+        """Draft from this tree; steps are said to take as long whatever is in them."""
+        self._chosen = choose_drafts(tree, lambda rows: 0.01, answers=self._answers(tree))
+
+    def is_worth_waiting(self, decodes: list[Sequence]) -> bool:
+        """Return whether drafts are likely."""
+        return self._chosen.is_worth_waiting(decodes)
+
+    def propose(self, decodes: list[Sequence]) -> dict[Sequence, Draft]:
+        """Return the drafts of a step."""
+        return self._chosen.propose(decodes)
+
+    def ended(self, sequence: Sequence) -> None:
+        """Forget a sequence."""
+        self._chosen.ended(sequence)
