@@ -264,7 +264,7 @@ def _emit_sweep(name: str, sizes: RecurrentSizes, device: str) -> None:
 
 
 def _tunings(sizes: RecurrentSizes) -> Iterator[ScanTuning]:
-    for columns, warps, stages in itertools.product((16, 32, 64, 128), (4, 8), (1, 2, 3)):
+    for columns, warps, stages in itertools.product((16, 32), (1, 2), (1, 2, 3)):
         if columns <= (sizes.columns if sizes.is_delta else sizes.lines):
             yield ScanTuning(columns, warps, stages)
 

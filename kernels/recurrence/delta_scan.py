@@ -110,7 +110,7 @@ def launch(
     inputs: DeltaInputs, shape: DeltaShape, state: Tensor, rows: StateRows, out: Tensor
 ) -> None:
     """Compute `gated_delta.reference` for the rows after the decodes; write their part of `out`."""
-    tuning = scan_tuning(inputs.qkv.dtype, shape.values)
+    tuning = scan_tuning(inputs.qkv.dtype)
     launch_tuned(inputs, shape, state, rows, tuning, out)
 
 

@@ -99,7 +99,7 @@ def _kernel(
 
 def launch(inputs: SsdInputs, shape: SsdShape, state: Tensor, rows: StateRows, out: Tensor) -> None:
     """Compute `ssd.reference` for the rows after the decodes; write their part of `out`."""
-    tuning = scan_tuning(inputs.xbc.dtype, shape.head_dim)
+    tuning = scan_tuning(inputs.xbc.dtype)
     launch_tuned(inputs, shape, state, rows, tuning, out)
 
 
