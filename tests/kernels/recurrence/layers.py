@@ -1,13 +1,14 @@
 """Layers with a state, for tests that hold for all of them: inputs, an op, and its truth.
 
-A layer draws the inputs of its tokens; a batch lays rows of them out, with states in a pool whose
-other slots are poison.
+A layer draws the inputs of its tokens, and its weights once; a batch lays rows of them out, with
+states in a pool whose other slots are poison.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Protocol
 
 import torch
@@ -65,22 +66,16 @@ class ConvLayer:
     def state_dtype(self) -> torch.dtype:
         return self.dtype
 
-    def _weights(self) -> tuple[Tensor, Tensor | None]:
-        like = {"dtype": self.dtype, "device": self.device}
-        weight = normal(self.channels, self.width, seed=1, **like)  # type: ignore[arg-type]
-        bias = normal(self.channels, seed=2, **like)  # type: ignore[arg-type]
-        return weight, bias if self.has_bias else None
-
     def draw(self, tokens: int, seed: int) -> tuple[Tensor, ...]:
         return (normal(tokens, self.channels, seed=seed, dtype=self.dtype, device=self.device),)
 
     def apply(self, ops: Ops, inputs: Sequence[Tensor], state: Tensor, rows: StateRows) -> Tensor:
         (x,) = inputs
-        return ops.causal_conv(x, *self._weights(), state, rows)
+        return ops.causal_conv(x, *_conv_weights(self), state, rows)
 
     def truth(self, inputs: Sequence[Tensor], state: Tensor) -> naive.Advanced:
         (x,) = inputs
-        return naive.conv(x, *self._weights(), state)
+        return naive.conv(x, *_conv_weights(self), state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,17 +108,13 @@ class DeltaLayer:
         a, b = normal(2, tokens, self.heads, seed=seed + 1000, device=self.device)
         return qkv.to(self.dtype), (a * self.spread).to(self.dtype), b.to(self.dtype)
 
-    def _weights(self) -> tuple[Tensor, Tensor]:
-        a_log = normal(self.heads, seed=3, device=self.device) - 1
-        return a_log, normal(self.heads, seed=4, device=self.device)
-
     def apply(self, ops: Ops, inputs: Sequence[Tensor], state: Tensor, rows: StateRows) -> Tensor:
         qkv, a, b = inputs
-        return ops.gated_delta(qkv, a, b, *self._weights(), state, rows)
+        return ops.gated_delta(qkv, a, b, *_delta_weights(self), state, rows)
 
     def truth(self, inputs: Sequence[Tensor], state: Tensor) -> naive.Advanced:
         qkv, a, b = inputs
-        return naive.gated_delta(qkv, a, b, *self._weights(), state)
+        return naive.gated_delta(qkv, a, b, *_delta_weights(self), state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,17 +144,33 @@ class SsdLayer:
         dt = normal(tokens, self.heads, seed=seed + 1000, device=self.device) * self.spread
         return xbc.to(self.dtype), dt.to(self.dtype)
 
-    def _weights(self) -> tuple[Tensor, Tensor, Tensor, tuple[float, float]]:
-        a_log, dt_bias, skip = normal(3, self.heads, seed=5, device=self.device)
-        return a_log - 1, dt_bias - 1, skip, self.dt_limit
-
     def apply(self, ops: Ops, inputs: Sequence[Tensor], state: Tensor, rows: StateRows) -> Tensor:
         xbc, dt = inputs
-        return ops.ssd(xbc, dt, *self._weights(), state, rows)
+        return ops.ssd(xbc, dt, *_ssd_weights(self), state, rows)
 
     def truth(self, inputs: Sequence[Tensor], state: Tensor) -> naive.Advanced:
         xbc, dt = inputs
-        return naive.ssd(xbc, dt, *self._weights(), state)
+        return naive.ssd(xbc, dt, *_ssd_weights(self), state)
+
+
+@cache
+def _conv_weights(layer: ConvLayer) -> tuple[Tensor, Tensor | None]:
+    like = {"dtype": layer.dtype, "device": layer.device}
+    weight = normal(layer.channels, layer.width, seed=1, **like)  # type: ignore[arg-type]
+    bias = normal(layer.channels, seed=2, **like)  # type: ignore[arg-type]
+    return weight, bias if layer.has_bias else None
+
+
+@cache
+def _delta_weights(layer: DeltaLayer) -> tuple[Tensor, Tensor]:
+    a_log = normal(layer.heads, seed=3, device=layer.device) - 1
+    return a_log, normal(layer.heads, seed=4, device=layer.device)
+
+
+@cache
+def _ssd_weights(layer: SsdLayer) -> tuple[Tensor, Tensor, Tensor, tuple[float, float]]:
+    a_log, dt_bias, skip = normal(3, layer.heads, seed=5, device=layer.device)
+    return a_log - 1, dt_bias - 1, skip, layer.dt_limit
 
 
 @dataclass(frozen=True, slots=True)
