@@ -36,10 +36,6 @@ REUSED = 0.99
 _THINK = ("<think>\n", "\n</think>\n\n")
 _HARMONY = ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant")
 _NONE = (None, "")
-_KIMI_K3 = (
-    "",
-    "<|close|>think<|sep|><|open|>response<|sep|><|close|>response<|sep|>",
-)
 _TAGS = ("<think>", "</think>")
 # How models of each family think; None: their template does not show it, or they do not.
 FAMILIES = {
@@ -68,7 +64,6 @@ MORE_FAMILIES = {
     "deepseek-v3.2": _NONE,
     "deepseek-v4": _NONE,
     "hy3": _NONE,
-    "kimi-k3": _KIMI_K3,
     "minicpm5": _THINK,
     "minimax-m1": _NONE,
     "minimax-m3": ("<mm:think>", "</mm:think>"),
