@@ -70,7 +70,9 @@ class StateLeasing:
         states, size = lease.states, self._block_size
         if states is not None and lease.shares:
             ends = {position // size * size for position in positions}
-            states.wanted |= {end for end in ends if end > states.at.position}
+            states.wanted |= {
+                end for end in ends if end > states.at.position and _may_keep(lease, end // size)
+            }
 
     def launched(self, lease: Lease, end: int, slot: int) -> None:
         """Move on to the state in `slot`, which a launched row writes, at position `end`."""
@@ -100,7 +102,8 @@ class StateLeasing:
                 if self._give(lease, states, one):
                     states.kept = None
                     continue
-            states.kept = one
+            if _may_keep(lease, one.position // self._block_size):
+                states.kept = one
 
     def refresh(self, node: Node) -> None:
         """Order the checkpoints up to `node` anew, after its retention has changed."""
@@ -178,3 +181,13 @@ class StateLeasing:
         """End the reads of checkpoints that neither the next row nor a repeated one needs."""
         for slot in [one for one in states.read if one not in (states.at.slot, states.before.slot)]:
             self._checkpoints.unread(states.read.pop(slot))
+
+
+def _may_keep(lease: Lease, block: int) -> bool:
+    """Return whether the tree may keep this lease's state before block number `block`.
+
+    In namespaces that others read as well only where those blocks end: elsewhere a reader would see
+    by its cached tokens where requests of others have parted or stopped.
+    """
+    _, span_end = lease.path.span_at(max(block - 1, 0))
+    return span_end is None or span_end == block

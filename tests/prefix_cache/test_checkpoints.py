@@ -12,6 +12,7 @@ from prefix_cache.errors import InvariantBroken, LeaseError
 from prefix_cache.eviction.shares import Quota
 from prefix_cache.hashing import TokenIds, block_keys
 from prefix_cache.leases.lease import Lease
+from prefix_cache.namespace import NamespacePath
 from prefix_cache.tree.node import Node
 from tests.prefix_cache.scene import path
 from tests.prefix_cache.states_driver import states_of
@@ -110,6 +111,30 @@ def test_where_prompts_part_a_state_is_kept_by_the_second() -> None:
     requests.compute(lease, other)
     requests.cache.release(lease, now=requests.now)
     assert requests.usable(np.concatenate([IDS[:20], IDS[10:20]])) == 20
+
+
+@pytest.mark.parametrize(
+    ("at", "early"),
+    [
+        (path("published", "tenant b", length=4), 0),  # only where the published blocks end
+        (HERE, 8),  # the control: in a namespace of its own, anywhere
+    ],
+)
+def test_others_blocks_get_no_state_where_a_tenant_stops(at: NamespacePath, early: int) -> None:
+    cache = PrefixCache(num_blocks=64, block_size=SIZE, num_states=32)
+    for ids in (IDS[:30], IDS[:10]):
+        lease = cache.acquire(at, ids, owner="b", now=1.0)
+        assert lease is not None
+        cache.want_states(lease, [8, 16, 20])
+        states, end = states_of(lease), lease.cached_tokens
+        while end < len(ids):
+            end = min(states.stop_after(end) or len(ids), len(ids))
+            cache.launched(lease, end, states.next_out())
+            cache.commit(lease, ids[:end], end, block_keys(at, ids, SIZE), now=1.0)
+        cache.release(lease, now=1.0)
+    assert cache.match(at, IDS[:15]).found.total * SIZE == early
+    assert cache.match(at, IDS[:19]).found.total * SIZE == 16
+    cache.check_invariants()
 
 
 def test_equal_blocks_get_the_state_of_whoever_computed_them_again() -> None:
