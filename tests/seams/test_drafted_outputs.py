@@ -136,8 +136,8 @@ class WithForced(ScriptedDrafting):
         """Draft for some of the sequences."""
         drafts = super().propose(decodes)
         for sequence in decodes:
-            drafter = forced_tokens(sequence)
-            if drafter is None or self.random.random() >= 0.5:
+            is_drawn, drafter = self.random.random() < 0.5, forced_tokens(sequence)
+            if drafter is None or not is_drawn:
                 continue
             if token_ids := drafter.draft(sequence.num_tokens, self.most):
                 drafts[sequence] = Draft(token_ids, drafter.source)
