@@ -24,6 +24,7 @@ ALLOWED = {
     "echo.py",
     "help_page.py",
     "listing.py",
+    "serving/line_writer.py",
     "serving/lines.py",
     "cluster/actor.py",
     "tables.py",
@@ -76,11 +77,12 @@ def test_a_table_is_spelled(is_terminal: bool) -> None:
     assert "owned\x07" not in written(200, table, terminal=is_terminal)
 
 
-def test_a_child_s_line_is_spelled(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_child_s_line_is_spelled(capfd: pytest.CaptureFixture[str]) -> None:
     screen = StderrScreen("loading", "ready")
     screen.child_says("gateway", EVIL)
     screen.child_says("gateway", f'{{"client_id":"{EVIL}"}}')
-    told = capsys.readouterr()
+    screen.close()
+    told = capfd.readouterr()
     assert told.err.splitlines()[-1] == f"gateway| {SPELLED}"
     assert told.out == f'{{"client_id":"{SPELLED}"}}\n'
 

@@ -53,7 +53,7 @@ def record_of(directory: Path, drafting: Drafting) -> dict[str, Any]:
 def test_drafts_from_a_tenants_own_answers_tell_no_other(tmp_path: Path) -> None:
     record = record_of(tmp_path, PooledDrafting(is_shared=False))
     gaps = record["gaps"]
-    assert gaps["control"]["auc"] > 0.95, "its own answers are drafted"
+    assert gaps["control"]["auc"] > 0.9, "its own answers are drafted"
     assert gaps["control"]["hit_median_s"] < gaps["control"]["miss_median_s"] / 2
     assert 0.1 < gaps["across"]["auc"] < 0.9, "few samples, so not for chance"
     assert gaps["across"]["hit_median_s"] > gaps["across"]["miss_median_s"] / 2
@@ -76,7 +76,7 @@ def test_earlier_answers_are_a_tenants_own(
     """The drafters of a server; the control has one text of answers for all namespaces."""
     record = record_of(tmp_path, LateDrafting(answers))
     gaps = record["gaps"]
-    assert gaps["control"]["auc"] > 0.95
+    assert gaps["control"]["auc"] > 0.9
     if outcome is None:
         assert 0.1 < gaps["across"]["auc"] < 0.9, "few samples, so not for chance"
         assert gaps["across"]["hit_median_s"] > gaps["across"]["miss_median_s"] / 2

@@ -26,7 +26,11 @@ from tests.engine.rigs.checkpoints import RECIPES, config_of
 BLOCKS, BLOCK_SIZE = 3, 16
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 SIZES = {"hidden_size": 256, "intermediate_size": 384, "head_dim": 64, "num_key_value_heads": 2}
-EXPERTS = {"moe_intermediate_size": 128, "pad_token_id": None}
+EXPERTS = {
+    "moe_intermediate_size": 128,
+    "shared_expert_intermediate_size": 128,
+    "pad_token_id": None,
+}
 # Flags of which a plan takes no notice: biases of Llama and Qwen3.
 MODELS = [name for name in RECIPES if "biases" not in name]
 FORMATS: list[WeightFormat] = [

@@ -284,7 +284,8 @@ def write_tool_model(directory: Path, format_name: str, template: str | None = N
     directory.mkdir(parents=True)
     calls, reasoning = _WRITES[format_name]
     opens, closes = reasoning or (None, "")
-    tokens = [*_CHATML, *FORMATS[format_name].special, *_reasoning_tokens(opens, closes)]
+    special = FORMATS[format_name].special
+    tokens = [*_CHATML, *special, *_reasoning_tokens(opens, closes, special)]
     inner = byte_tokenizer()
     for token in dict.fromkeys(tokens):
         added = AddedToken(token, special=token not in _PLAIN, normalized=False)
@@ -310,7 +311,9 @@ def _template(format_name: str, calls: str, opens: str, closes: str) -> str:
     return framed.replace("CALLS", calls)
 
 
-def _reasoning_tokens(opens: str | None, closes: str) -> list[str]:
+def _reasoning_tokens(opens: str | None, closes: str, special: Sequence[str]) -> list[str]:
+    """The marks around thoughts that are tokens; others are made of the format's own."""
     if opens is None or opens.startswith("<|channel|>"):
         return []
-    return [opens.strip().removesuffix("thought"), closes.strip()]
+    marks = [opens.strip().removesuffix("thought"), closes.strip()]
+    return [mark for mark in marks if not any(one in mark and one != mark for one in special)]
