@@ -76,7 +76,8 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     new: NewRequest | None = None  # set in the first sampling row of a lease
     next_ids: bytes = b""  # the token after each token of a scored row; its samples are dropped
     # State slots of a model with recurrent layers: the state at `start` is read from one, the state
-    # at `end` is written to another. Slot 0 holds zeros; both are 0 without recurrent layers.
+    # at `end` is written to another. Slot 0 is nobody's: of rows from the first token on, nothing
+    # is read. Both are 0 without recurrent layers.
     state_in: int = 0
     state_out: int = 0
 

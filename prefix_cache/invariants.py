@@ -18,13 +18,14 @@ from prefix_cache.hashing import KEY_BYTES
 from prefix_cache.leases.lease import Lease
 from prefix_cache.leases.lease_states import LeaseStates
 from prefix_cache.tiers.capacity import Capacity
-from prefix_cache.tiers.checkpoints import FIRST_SLOT, Checkpoints
+from prefix_cache.tiers.checkpoints import Checkpoints
 from prefix_cache.tiers.in_flight import InFlight
 from prefix_cache.tiers.tier_pools import BlockAllocator
 from prefix_cache.tree.node import Node
 from prefix_cache.tree.residency import BIT, DEVICE, HOST, IN_FLIGHT, MOVING, is_legal
 from prefix_cache.tree.tree import RadixTree
 from storage.move import DEVICE_TIER, Tier
+from storage.state_layout import FIRST_SLOT
 
 
 def check(

@@ -23,7 +23,7 @@ from kernels.attention.tuning import decode_tuning, shared_tuning
 from kernels.recurrence.state_rows import StateRows
 from storage.device_pool import empty_blocks, layer_views
 from storage.kv_layout import KvLayout
-from storage.state_layout import FIRST_SLOT, SCRATCH_SLOT, ZERO_SLOT, StateLayout
+from storage.state_layout import FIRST_SLOT, NO_STATE, StateLayout
 from storage.state_pool import LayerState, StepStates, empty_states, state_views
 
 # Copies of the sampled rows' logits, in float32, that the most demanding sampling needs at once:
@@ -67,20 +67,20 @@ def activation_bytes(decoder: Decoder, bounds: StepBounds) -> int:
 
 
 def small_states(layout: StateLayout | None, device: torch.device) -> tuple[LayerState, ...]:
-    """Allocate the states that nobody has: the one of zeros, and the scratch slot."""
+    """Allocate two states: one that no row reads, and one for `state_rows` to write."""
     if layout is None:
         return ()
-    return state_views(empty_states(layout, FIRST_SLOT, device), layout)
+    return state_views(empty_states(layout, FIRST_SLOT + 1, device), layout)
 
 
 def state_rows(layout: BatchLayout) -> StateRows:
-    """Return rows that read zeros and write to the scratch slot; what they write is of no use."""
+    """Return rows that all write to one slot of `small_states`: what they write is of no use."""
     like = torch.zeros_like(layout.context_lens)
     return StateRows(
         row_starts=layout.query_starts,
         context_lens=layout.context_lens,
-        read_slots=like + ZERO_SLOT,
-        write_slots=like + SCRATCH_SLOT,
+        read_slots=like + NO_STATE,
+        write_slots=like + FIRST_SLOT,
         num_decodes=layout.num_decodes,
     )
 

@@ -12,8 +12,9 @@ from collections.abc import Iterable
 from prefix_cache.eviction.ref_counts import RefCounts
 from prefix_cache.leases.lease import Lease
 from prefix_cache.leases.lease_states import LeaseStates, StateAt
-from prefix_cache.tiers.checkpoints import NO_STATE, SEQUENCE_SLOTS, Checkpoints
+from prefix_cache.tiers.checkpoints import SEQUENCE_SLOTS, Checkpoints
 from prefix_cache.tree.node import Node, Position
+from storage.state_layout import NO_STATE
 
 
 class StateLeasing:

@@ -1,8 +1,7 @@
 """The state slots of the device, and the checkpoints in them.
 
-    slot 0      zeros: the state before the first token; never written
-    slot 1      scratch: padded rows write to it
-    from 2 on   free, a running sequence's (`leases.lease_states`), or a node's checkpoint
+    slot 0      nobody's: rows from the first token on name it, and padding
+    from 1 on   free, a running sequence's (`leases.lease_states`), or a node's checkpoint
 
 A checkpoint lasts as long as its node's last block lies in any tier, unless its slot is needed:
 for a sequence, or for a checkpoint of an owner that has its share already. One that a lease may
@@ -31,9 +30,8 @@ from prefix_cache.eviction.shares import PUBLISHED, Quota
 from prefix_cache.eviction.victim_queue import VictimQueue
 from prefix_cache.tiers.tier_pools import BlockAllocator
 from prefix_cache.tree.node import Checkpoint, Node
+from storage.state_layout import FIRST_SLOT
 
-NO_STATE = 0  # the slot of the state before the first token
-FIRST_SLOT = 2  # the first slot that is given away
 SEQUENCE_SLOTS = 3  # slots of a running sequence
 LEAST_SLOTS = SEQUENCE_SLOTS + 1  # with the checkpoint that a sequence starts from
 PART_OF_SEQUENCES = 2  # half of the slots, where tiers are partitioned or prefixes are pinned

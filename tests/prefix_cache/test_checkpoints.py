@@ -150,7 +150,7 @@ def test_equal_blocks_get_the_state_of_whoever_computed_them_again() -> None:
 
 
 def test_what_a_lease_may_read_is_not_evicted() -> None:
-    requests = Requests(num_states=2 + 3 + 1)
+    requests = Requests(num_states=1 + 3 + 1)
     requests.run(IDS[:16])
     lease = requests.open(IDS[:24])
     assert lease.cached_tokens == 16
@@ -161,7 +161,7 @@ def test_what_a_lease_may_read_is_not_evicted() -> None:
 
 
 def test_the_checkpoint_that_saves_least_goes_first() -> None:
-    requests = Requests(num_states=2 + 3 + 2)
+    requests = Requests(num_states=1 + 3 + 2)
     requests.run(IDS[:24], 20, 24)  # the second saves one block, the first five
     requests.open(IDS[:8] + 500)
     assert requests.usable(IDS) == 24
@@ -170,7 +170,7 @@ def test_the_checkpoint_that_saves_least_goes_first() -> None:
 
 
 def test_a_checkpoint_saves_more_once_the_one_before_it_is_gone() -> None:
-    requests = Requests(num_states=2 + 3 + 3)
+    requests = Requests(num_states=1 + 3 + 3)
     requests.run(IDS[:24], 8, 20, 24)  # two, three and one blocks
     worth = [
         requests.cache.checkpoints.policy_of("me").priority(node_at(requests.cache, IDS, end))
@@ -183,7 +183,7 @@ def test_a_checkpoint_saves_more_once_the_one_before_it_is_gone() -> None:
 
 
 def test_marked_prefixes_lose_their_state_last() -> None:
-    requests = Requests(num_states=2 + 3 + 2)
+    requests = Requests(num_states=1 + 3 + 2)
     lease = requests.open(IDS[:9], 8)
     requests.compute(lease, IDS[:9])
     requests.cache.retain(lease, IDS[:8], 100.0, now=requests.now)
@@ -198,7 +198,7 @@ def test_marked_prefixes_lose_their_state_last() -> None:
 
 
 def test_an_owner_over_its_share_evicts_its_own() -> None:
-    requests = Requests(num_states=2 + 10)
+    requests = Requests(num_states=1 + 10)
     requests.cache.quotas.set("me", Quota(ceiling=0.2))
     requests.run(IDS[:16] + 300, owner="ben")
     for at in range(4):
@@ -208,7 +208,7 @@ def test_an_owner_over_its_share_evicts_its_own() -> None:
 
 
 def test_partitions_keep_others_checkpoints_apart() -> None:
-    requests = Requests(num_states=2 + 12)
+    requests = Requests(num_states=1 + 12)
     requests.cache.quotas.partition({"me": Quota(), "ben": Quota()})
     requests.run(IDS[:16] + 300, owner="ben")
     for at in range(5):
@@ -249,7 +249,7 @@ def test_a_discarded_lease_takes_back_its_checkpoints_on_others_blocks() -> None
 
 
 def test_a_pinned_prefix_needs_its_state_and_holds_it() -> None:
-    requests = Requests(num_states=2 + 6)
+    requests = Requests(num_states=1 + 6)
     requests.run(IDS[:20], 8)
     assert requests.cache.pin(HERE, IDS[:12], owner="published", now=1.0) is None
     pin = requests.cache.pin(HERE, IDS[:8], owner="published", now=1.0)
@@ -274,7 +274,7 @@ def test_a_row_decided_too_early_is_refused() -> None:
 
 def test_too_few_slots_are_refused() -> None:
     with pytest.raises(ValueError, match="too few"):
-        PrefixCache(num_blocks=8, block_size=4, num_states=5)
+        PrefixCache(num_blocks=8, block_size=4, num_states=4)
 
 
 Damage = Callable[[Requests, Node, Lease], object]
@@ -293,7 +293,7 @@ DAMAGES: dict[str, Damage] = {
         [states_of(lease).at._replace(slot=states_of(lease).owned[0])] * 2
     ),
     "a state that is not there": lambda r, node, lease: setattr(
-        states_of(lease), "at", states_of(lease).at._replace(slot=1)
+        states_of(lease), "at", states_of(lease).at._replace(slot=31)
     ),
 }
 

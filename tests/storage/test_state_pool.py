@@ -66,4 +66,4 @@ def test_a_slot_is_one_contiguous_run() -> None:
 def test_a_pool_has_a_slot_to_give() -> None:
     with pytest.raises(PoolDoesNotFit, match="none to give"):
         StatePool(LAYOUT, FIRST_SLOT, CPU)
-    assert StatePool(LAYOUT, FIRST_SLOT + 1, CPU).num_slots == 3
+    assert StatePool(LAYOUT, FIRST_SLOT + 1, CPU).num_slots == 2

@@ -30,7 +30,6 @@ from engine.sampling.plan import Randomness
 from engine.step import Row, count_decodes
 from engine.transfers import HostArray, host_buffer
 from kernels.attention.split_sizes import SplitSizes
-from storage.state_layout import SCRATCH_SLOT
 
 Ints = npt.NDArray[np.int32]
 
@@ -178,7 +177,6 @@ class StepInputs:
             "table_slots": nobody,
             "output_slots": nobody,
             "slots": scratch,
-            "write_slots": SCRATCH_SLOT,
             "query_starts": np.minimum(
                 np.arange(self.bucket.num_rows + 1, dtype=np.int32),
                 np.int32(self.bucket.num_decodes),

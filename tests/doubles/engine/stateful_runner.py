@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 
 from engine.sequences.sequence import Sequence
 from engine.step import Row, Sampled, Step
+from storage.state_layout import FIRST_SLOT
 from tests.doubles.engine.fake_runner import FakeRunner, KvCorrupt, next_kv, next_token
-
-FIRST_SLOT = 2
 
 
 @dataclass

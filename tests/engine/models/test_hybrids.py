@@ -126,7 +126,7 @@ def test_a_state_of_another_position_would_give_other_logits(checkpoint: MakeChe
     assert (driven.logits([row]) - got).abs().max() > 0.01
 
 
-def test_the_zero_state_is_never_written(checkpoint: MakeCheckpoint) -> None:
+def test_the_slot_of_nobody_is_never_written(checkpoint: MakeCheckpoint) -> None:
     driven = HandDriven(build_runner(checkpoint("qwen3-next").model_dir))
     sequence = driven.add(random_prompt(40), sampling(4))
     driven.generate(sequence, 16)

@@ -38,7 +38,7 @@ from prefix_cache.leases.lease import Lease
 from prefix_cache.namespace import Namespace, NamespacePath
 from prefix_cache.tree.node import Node
 from storage.device_pool import DevicePool, Mover
-from storage.state_layout import FIRST_SLOT, ZERO_SLOT
+from storage.state_layout import FIRST_SLOT, NO_STATE
 from storage.state_pool import StatePool, StepStates
 
 BLOCK_SIZE = 16
@@ -209,7 +209,7 @@ class States:
 
     def of(self, row: Row) -> Row:
         """The row with the slots of its states; one at the same position is written again."""
-        before = self.slots[row.lease_id, row.start] if row.start else ZERO_SLOT
+        before = self.slots[row.lease_id, row.start] if row.start else NO_STATE
         after = self.slots.setdefault((row.lease_id, row.end), FIRST_SLOT + len(self.slots))
         assert after < self._num_slots
         return msgspec.structs.replace(row, state_in=before, state_out=after)

@@ -84,7 +84,7 @@ class World:
             ),
             seed=seed,
             check_every=check_every,
-            num_states=random.randint(6, 24) if has_states else 0,
+            num_states=random.randint(5, 23) if has_states else 0,
         )
         self.asked: dict[str, Generate] = {}
         self.told: dict[str, list[Event]] = {}

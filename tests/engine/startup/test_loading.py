@@ -149,7 +149,7 @@ def test_a_model_with_recurrent_layers_opens_a_pool_of_states(checkpoint: MakeCh
     runner = runner_of(model)
     assert runner.states is not None
     kv_bytes = model.num_blocks * runner.pool.block_bytes
-    assert model.num_states == 2 + 12 + kv_bytes // 2 // runner.states.layout.state_bytes
+    assert model.num_states == 1 + 12 + kv_bytes // 2 // runner.states.layout.state_bytes
     assert runner.states.num_slots == model.num_states
     driven, prompt = HandDriven(runner), random_prompt(19)
     sequence = driven.add(prompt, sampling(5))
@@ -162,7 +162,7 @@ def test_without_cache_tokens_states_are_sized_from_memory_too(checkpoint: MakeC
     model = opened(checkpoint, "qwen3.5", cache_tokens=None)
     states = runner_of(model).states
     assert states is not None
-    assert model.num_states > 2 + 3 * 256
+    assert model.num_states > 1 + 3 * 256
     taken = states.tensor.numel() + model.num_blocks * runner_of(model).pool.block_bytes
     assert taken <= 4 * 1024**3
 

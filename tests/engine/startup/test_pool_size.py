@@ -101,31 +101,31 @@ def test_weights_in_host_memory_come_before_the_host_tier() -> None:
 
 
 STATE = 64 * 1024**2
-FEW = StateSizes(STATE, max_running=4, cache_ratio=0.25)  # 12 states, and the two of nobody
+FEW = StateSizes(STATE, max_running=4, cache_ratio=0.25)  # 12 states, and the one of nobody
 
 
 def test_states_of_running_sequences_come_first_and_the_rest_is_divided_by_the_ratio() -> None:
-    sizes = pool_sizes(PoolBudget(14 * STATE + 10 * GIB, "given"), BLOCK, FEW)
-    assert sizes == PoolSizes(num_blocks=8 * 512, num_states=14 + 32)
-    without = pool_sizes(PoolBudget(14 * STATE + 10 * GIB, ""), BLOCK, StateSizes(STATE, 4, 0.0))
-    assert without == PoolSizes(10 * 512, 14)
+    sizes = pool_sizes(PoolBudget(13 * STATE + 10 * GIB, "given"), BLOCK, FEW)
+    assert sizes == PoolSizes(num_blocks=8 * 512, num_states=13 + 32)
+    without = pool_sizes(PoolBudget(13 * STATE + 10 * GIB, ""), BLOCK, StateSizes(STATE, 4, 0.0))
+    assert without == PoolSizes(10 * 512, 13)
     assert pool_sizes(PoolBudget(10 * GIB, ""), BLOCK, None) == PoolSizes(10 * 512, 0)
 
 
 def test_states_of_running_sequences_take_half_at_most() -> None:
     sizes = pool_sizes(PoolBudget(10 * GIB, "given"), BLOCK, StateSizes(STATE, 256, 0.0))
-    assert sizes.num_states == 2 + 80
-    assert sizes.num_blocks == (10 * GIB - 82 * STATE) // BLOCK
+    assert sizes.num_states == 1 + 80
+    assert sizes.num_blocks == (10 * GIB - 81 * STATE) // BLOCK
 
 
 def test_one_sequence_has_its_states_or_the_pool_is_too_small() -> None:
-    one = 6 * STATE + BLOCK
-    assert pool_sizes(PoolBudget(one, "given"), BLOCK, StateSizes(STATE, 256, 0.0)).num_states == 6
-    with pytest.raises(PoolTooSmall, match="given, 6 states of 67108864 bytes first"):
+    one = 5 * STATE + BLOCK
+    assert pool_sizes(PoolBudget(one, "given"), BLOCK, StateSizes(STATE, 256, 0.0)).num_states == 5
+    with pytest.raises(PoolTooSmall, match="given, 5 states of 67108864 bytes first"):
         pool_sizes(PoolBudget(one - 1, "given"), BLOCK, StateSizes(STATE, 256, 0.0))
 
 
 def test_beside_chosen_tokens_states_are_counted_by_the_same_rule() -> None:
-    assert state_slots(PoolBudget(10 * GIB, ""), 4 * GIB, FEW) == 14 + 16
-    assert state_slots(PoolBudget(0, ""), 0, FEW) == 6, "one sequence can always run"
+    assert state_slots(PoolBudget(10 * GIB, ""), 4 * GIB, FEW) == 13 + 16
+    assert state_slots(PoolBudget(0, ""), 0, FEW) == 5, "one sequence can always run"
     assert state_slots(PoolBudget(10 * GIB, ""), 4 * GIB, None) == 0

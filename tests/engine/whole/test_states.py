@@ -35,7 +35,7 @@ def test_checkpoints_came_and_went(tally: Tally, what: str) -> None:
     assert tally.checkpoints[what] > 0
 
 
-def rig_of(masks: HeldMasks | None = None, *, num_states: int = 64, **settings: object) -> Rig:
+def rig_of(masks: HeldMasks | None = None, *, num_states: int = 63, **settings: object) -> Rig:
     masks = masks or HeldMasks()
     return Rig(constraint_of=steps_of, masks=masks, num_states=num_states, **settings)  # type: ignore[arg-type]
 
@@ -171,7 +171,7 @@ class TestLaunches:
     def test_few_slots_make_sequences_wait_and_no_token_wrong(
         self, overlap_scheduling: bool
     ) -> None:
-        rig = rig_of(num_states=8, overlap_scheduling=overlap_scheduling)
+        rig = rig_of(num_states=7, overlap_scheduling=overlap_scheduling)
         requests = [generate(str(n), range(n, n + 9), max_tokens=7) for n in range(9)]
         for request in requests:
             rig.submit(request)
