@@ -250,5 +250,5 @@ def _as_routed(request_id: str, admitted: KeyedRequest, block_size: int) -> Rout
         request_id,
         tokens,
         admitted.keys[: tokens // block_size * KEY_BYTES],
-        admitted.path.spans[-1][1],
+        admitted.path.last,
     )

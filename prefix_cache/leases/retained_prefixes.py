@@ -61,7 +61,7 @@ class RetainedPrefixes:
     def retain(self, path: NamespacePath, tokens: TokenIds, owner: str, seconds: float) -> None:
         """Retain the owner's cached whole blocks of `tokens`."""
         node = self._ref_counts.split_at(self._tree.walk(path, tokens))
-        namespace = path.spans[-1][1]
+        namespace = path.last
         own = [one for one in node.way_up() if (one.owner, one.namespace) == (owner, namespace)]
         if not own:
             return

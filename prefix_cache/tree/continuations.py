@@ -62,7 +62,7 @@ def _next(node: Node, path: NamespacePath, beginning: bytes) -> Node | None:
     if not node.children:
         return None
     end = node.end
-    own = path.spans[-1][1]
+    own = path.last
     namespaces = {path.at(end), node.namespace} if end else {path.at(0)}
     if own in namespaces:
         found = islice(node.children.beginning(own + beginning), MOST_CHILDREN)
