@@ -27,8 +27,7 @@ class StateLeasing:
 
     def may_open(self, node: Node) -> bool:
         """Return whether a lease that starts from `node`'s checkpoint can have its slots now."""
-        checkpoints = self._checkpoints
-        return not checkpoints.are_used or checkpoints.can_take(SEQUENCE_SLOTS, node)
+        return self._checkpoints.can_take(SEQUENCE_SLOTS, node)
 
     def open(self, lease: Lease, matched: int) -> None:
         """Give a lease its slots (`may_open`); it starts from its node's checkpoint, if any.

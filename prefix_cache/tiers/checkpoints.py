@@ -69,11 +69,6 @@ class Checkpoints:
         self.candidates: Candidates = Candidates(self._policy, retention)  # none is being read
 
     @property
-    def are_used(self) -> bool:
-        """True if the model has recurrent layers."""
-        return self.usage.total > 0
-
-    @property
     def num_leased(self) -> int:
         """Number of slots that sequences hold."""
         return self.usage.total - self.allocator.num_free - self.num_kept
@@ -112,14 +107,7 @@ class Checkpoints:
 
     def may_put(self, owner: str) -> bool:
         """Return whether `owner` may have one more checkpoint; evicts own ones if need be."""
-        if self.usage.parts and owner == PUBLISHED:
-            return True
-        while self.usage.excess(owner, 1):
-            node = self.candidates.own(owner)
-            if node is None:
-                return False
-            self._evict(node)
-        return True
+        return bool(self.usage.parts and owner == PUBLISHED) or self.trim(owner, 1)
 
     def put(self, node: Node, slot: int) -> None:
         """Make the state in a sequence's `slot` the checkpoint of `node`, which is in the tree."""
@@ -127,8 +115,7 @@ class Checkpoints:
         self.num_kept += 1
         self.counts.made += 1
         self.usage.charge(node.owner, 1)
-        self.policy_of(node.owner).used(node)
-        self.offer(node)
+        self.used(node)
 
     def drop(self, node: Node) -> None:
         """Free the slot of a node's checkpoint, if it has one; no lease may read it."""
@@ -175,8 +162,7 @@ class Checkpoints:
         if node.checkpoint is not None:
             self.usage.charge(before, -1)
             self.usage.charge(node.owner, 1)
-            self.policy_of(node.owner).used(node)
-            self.offer(node)
+            self.used(node)
 
     def set_quota(self, owner: str, quota: Quota) -> None:
         """Change an owner's quota, and choose victims by quotas from now on."""
@@ -193,10 +179,14 @@ class Checkpoints:
         for node in list(self.candidates):
             self.used(node)
 
-    def trim(self, owner: str) -> None:
-        """Evict the checkpoints by which `owner` exceeds its share, as far as none is read."""
-        while self.usage.excess(owner) and (node := self.candidates.own(owner)) is not None:
+    def trim(self, owner: str, more: int = 0) -> bool:
+        """Evict until `owner` keeps to its share with `more` checkpoints; False: one is read."""
+        while self.usage.excess(owner, more):
+            node = self.candidates.own(owner)
+            if node is None:
+                return False
             self._evict(node)
+        return True
 
     def trim_exceeding(self) -> None:
         """Trim the owners that may be over their share."""
