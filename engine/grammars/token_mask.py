@@ -58,7 +58,7 @@ class GrammarConstraint(TokenConstraint):
         self._masks: tuple[Bitmask, ...] = ()  # masks of the next token, and after `_drafts`
         self._drafts: Drafts = ()
         self._time = time_of_flows or FlowTime()
-        self._forced: deque[int] | None = None  # what is forced from here; None: not known
+        self._forced = deque[int]()  # what is forced from here, as far as it was found
         self._error: EngineError | None = None
 
     @property
@@ -111,14 +111,13 @@ class GrammarConstraint(TokenConstraint):
         """
         if not self._forced and not self._time.debt(self.flow):
             self._forced = self._find_forced()
-        return tuple(self._forced or ())
+        return tuple(self._forced)
 
     def advance(self, token_id: int) -> None:
         """Advance by an allowed token of the sequence."""
         self._masks = ()
-        forced, self._forced = self._forced, None
-        if forced and forced.popleft() == token_id:
-            self._forced = forced
+        if self._forced and self._forced.popleft() != token_id:
+            self._forced.clear()
         matcher, is_slow = self._own(), self._compilation.is_slow
         began = time.thread_time() if is_slow else time.perf_counter()  # which costs less
         matcher.consume_token(token_id)
@@ -154,17 +153,15 @@ class GrammarConstraint(TokenConstraint):
             self._address = self._words.ctypes.data
 
     def _first_mask(self) -> Bitmask:
-        if self._error is not None:
-            self._words[0] = 0
-            return self._mask(0)
-        matcher = self._own()
-        took = self._write_mask(matcher, 0)
-        if matcher.is_error():
-            self._error = ConstraintUnsatisfied(
-                f"the grammar cannot be followed here: {first_line(matcher.get_error())}"
-            )
-        elif took > self._mask_s:
-            self._error = _too_long()
+        if self._error is None:
+            matcher = self._own()
+            took = self._write_mask(matcher, 0)
+            if matcher.is_error():
+                self._error = ConstraintUnsatisfied(
+                    f"the grammar cannot be followed here: {first_line(matcher.get_error())}"
+                )
+            elif took > self._mask_s:
+                self._error = _too_long()
         if self._error is not None:
             self._words[0] = 0
         return self._mask(0)
