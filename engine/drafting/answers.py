@@ -27,12 +27,13 @@ class EarlierAnswers:
 
     def begin(self, sequence: Sequence) -> FollowedAnswer | None:
         """Begin to follow answers for the sequence; None if it does not use the cache."""
-        return FollowedAnswer(self, sequence) if _shares(sequence) else None
+        is_cached = sequence.lease is not None and sequence.use_cache
+        return FollowedAnswer(self, sequence) if is_cached else None
 
     def keep(self, sequence: Sequence) -> None:
         """Keep a sequence's answer, for as long as the tree has its last block."""
         lease, answer = sequence.lease, sequence.output_ids
-        if lease is None or not _shares(sequence) or not len(answer):
+        if lease is None or not sequence.use_cache or not len(answer):
             return
         if lease.num_shared and lease.node.attached:
             namespace = self.scope(sequence.path.last)
@@ -77,8 +78,3 @@ class FollowedAnswer:
             self._alignment = alignment
         token_ids = alignment.draft(known, most)
         return token_ids[: token_ids.index(ERASED)] if ERASED in token_ids else token_ids
-
-
-def _shares(sequence: Sequence) -> bool:
-    lease = sequence.lease
-    return lease is not None and lease.shares and sequence.use_cache

@@ -86,6 +86,6 @@ class TreeWalk:
 def tree_walk(tree: RadixTree, sequence: Sequence) -> TreeWalk | None:
     """Begin to walk below the sequence's node; None if it does not use the cache."""
     lease = sequence.lease
-    if lease is None or not lease.shares or not sequence.use_cache:
+    if lease is None or not sequence.use_cache:
         return None
     return TreeWalk(tree, sequence, lease)
