@@ -267,7 +267,7 @@ class PrefixCache:
     def want_states(self, lease: Lease, positions: Iterable[int]) -> None:
         """Let the tree keep the states at the ends of the last blocks before these positions.
 
-        Its rows are to end there (`LeaseStates.stop_after`). Positions already passed are ignored.
+        Its rows are to end there (`LeaseStates.row_end`). Positions already passed are ignored.
         """
         lease.check_open()
         self._states.want(lease, positions)

@@ -37,7 +37,7 @@ class Alignment:
         self._lost: tuple[int, int] | None = None  # where the text and the sequence parted
 
     def begin(self, place: int, known: int, matched: int) -> None:
-        """Say that `known` tokens of the sequence lead to `place`, as sure as a match this long."""
+        """Continue at `place` after `known` tokens, as after a match of `matched` tokens."""
         self._place, self._known, self._matched = place, known, matched
 
     def draft(self, known: int, most: int) -> tuple[int, ...]:

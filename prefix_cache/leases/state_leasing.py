@@ -1,6 +1,6 @@
 """The changes of leases' states: slots taken, versions moved on, checkpoints given to the tree.
 
-    open -> (launched, [left_out], committed)* -> end | forget
+    open -> (launched, [left_out], committed)* -> [forget] -> end
 
 Knows: leases, checkpoints, nodes. Does not know: rows, or which positions deserve a checkpoint.
 """
@@ -126,7 +126,7 @@ class StateLeasing:
             lease.states.wanted, lease.states.coming, lease.states.kept = set(), [], None
 
     def forget(self, lease: Lease) -> list[Node]:
-        """Free all slots; return the nodes that have a checkpoint of this lease."""
+        """Drop the kept state; return the nodes that have a checkpoint of this lease."""
         states = lease.states
         if states is None:
             return []
