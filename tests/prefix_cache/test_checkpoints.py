@@ -25,24 +25,25 @@ IDS = np.arange(100, 132, dtype=np.int32)  # eight blocks
 class Requests:
     """Requests to a cache with so many state slots, each computed at once."""
 
-    def __init__(self, num_states: int = 32) -> None:
+    def __init__(self, num_states: int = 32, at: NamespacePath = HERE) -> None:
+        self.at = at
         self.cache = PrefixCache(num_blocks=64, block_size=SIZE, num_states=num_states)
         self.now = 0.0
 
     def open(self, ids: TokenIds, *wanted: int, owner: str = "me") -> Lease:
         self.now += 1.0
-        lease = self.cache.acquire(HERE, ids, owner=owner, now=self.now)
+        lease = self.cache.acquire(self.at, ids, owner=owner, now=self.now)
         assert lease is not None
         self.cache.want_states(lease, wanted)
         return lease
 
-    def compute(self, lease: Lease, ids: TokenIds, start: int | None = None) -> None:
+    def compute(self, lease: Lease, ids: TokenIds) -> None:
         """Compute all tokens, in rows that end where a state is wanted."""
-        states, at = states_of(lease), lease.cached_tokens if start is None else start
+        states, at = states_of(lease), lease.cached_tokens
         while at < len(ids):
-            at = states.stop_after(at) or len(ids)
+            at = min(states.stop_after(at) or len(ids), len(ids))
             self.cache.launched(lease, at, states.next_out())
-            keys = block_keys(HERE, ids, SIZE)
+            keys = block_keys(self.at, ids, SIZE)
             self.cache.commit(lease, ids[:at], at, keys, now=self.now)
 
     def run(self, ids: TokenIds, *wanted: int, owner: str = "me") -> int:
@@ -54,7 +55,7 @@ class Requests:
         return lease.cached_tokens
 
     def usable(self, ids: TokenIds) -> int:
-        return self.cache.match(HERE, ids).found.total * SIZE
+        return self.cache.match(self.at, ids).found.total * SIZE
 
 
 def node_at(cache: PrefixCache, ids: TokenIds, end: int) -> Node:
@@ -121,20 +122,11 @@ def test_where_prompts_part_a_state_is_kept_by_the_second() -> None:
     ],
 )
 def test_others_blocks_get_no_state_where_a_tenant_stops(at: NamespacePath, early: int) -> None:
-    cache = PrefixCache(num_blocks=64, block_size=SIZE, num_states=32)
+    requests = Requests(at=at)
     for ids in (IDS[:30], IDS[:10]):
-        lease = cache.acquire(at, ids, owner="b", now=1.0)
-        assert lease is not None
-        cache.want_states(lease, [8, 16, 20])
-        states, end = states_of(lease), lease.cached_tokens
-        while end < len(ids):
-            end = min(states.stop_after(end) or len(ids), len(ids))
-            cache.launched(lease, end, states.next_out())
-            cache.commit(lease, ids[:end], end, block_keys(at, ids, SIZE), now=1.0)
-        cache.release(lease, now=1.0)
-    assert cache.match(at, IDS[:15]).found.total * SIZE == early
-    assert cache.match(at, IDS[:19]).found.total * SIZE == 16
-    cache.check_invariants()
+        requests.run(ids, 8, 16, 20)
+    assert requests.usable(IDS[:15]) == early
+    assert requests.usable(IDS[:19]) == 16
 
 
 def test_equal_blocks_get_the_state_of_whoever_computed_them_again() -> None:

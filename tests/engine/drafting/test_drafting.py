@@ -15,7 +15,7 @@ from engine.drafting.drafting import LONGEST_REST, PATIENCE, ChosenDrafts
 from engine.drafting.lengths import Payoff
 from engine.sequences.sequence import Sequence
 from prefix_cache.tree.tree import RadixTree
-from tests.engine.drafting.rows import give, held, row
+from tests.engine.drafting.rows import accepted, give, held, row
 from tests.prefix_cache.scene import Scene, path, tokens
 
 FILE = list(range(100, 400))
@@ -78,12 +78,7 @@ def play(drafting: ChosenDrafts, sequence: Sequence, answer: Ordered[int]) -> tu
     while sequence.num_output < len(answer):
         left = answer[sequence.num_output :]
         draft = drafting.propose([sequence]).get(sequence)
-        agreed = 0
-        if draft is not None:
-            while agreed < min(len(draft.token_ids), len(left) - 1):
-                if draft.token_ids[agreed] != left[agreed]:
-                    break
-                agreed += 1
+        agreed = 0 if draft is None else accepted(draft.token_ids, left[:-1])
         lengths.append(len(draft.token_ids) if draft else 0)
         right += agreed
         give(sequence, *left[: agreed + 1])
