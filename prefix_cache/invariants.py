@@ -24,8 +24,7 @@ from prefix_cache.tiers.tier_pools import BlockAllocator
 from prefix_cache.tree.node import Node
 from prefix_cache.tree.residency import BIT, DEVICE, HOST, IN_FLIGHT, MOVING, is_legal
 from prefix_cache.tree.tree import RadixTree
-from storage.move import DEVICE_TIER, Tier
-from storage.state_layout import FIRST_SLOT
+from storage.move import DEVICE_TIER, FIRST_SLOT, Tier
 
 
 def check(

@@ -27,6 +27,10 @@ class Tier(Enum):
 # Fast names for every request: until Python 3.12 `Tier.DEVICE` takes ten times as long.
 DEVICE_TIER, HOST_TIER, DISK_TIER = Tier
 
+# Slots of recurrent states on the device.
+NO_STATE = 0  # named by rows from the first token on and by padding: neither read nor written
+FIRST_SLOT = 1  # the first slot that is given to sequences and to checkpoints
+
 
 class Move(msgspec.Struct, frozen=True, gc=False):
     """Copy the whole block in slot `source` of one tier to slot `target` of another or the same.

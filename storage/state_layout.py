@@ -18,8 +18,6 @@ from itertools import accumulate
 
 from storage.kv_layout import ALIGNMENT, ITEM_BYTES
 
-NO_STATE = 0  # named by rows from the first token on and by padding: neither read nor written
-FIRST_SLOT = 1  # the first slot that is given to sequences and to checkpoints
 RECURRENCE_DTYPE = "float32"  # what a recurrence adds up over thousands of tokens
 
 

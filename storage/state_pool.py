@@ -13,7 +13,8 @@ from torch import Tensor
 
 from kernels.recurrence.state_rows import StateRows
 from storage.errors import PoolDoesNotFit
-from storage.state_layout import FIRST_SLOT, RECURRENCE_DTYPE, StateLayout, StateShape
+from storage.move import FIRST_SLOT
+from storage.state_layout import RECURRENCE_DTYPE, StateLayout, StateShape
 from storage.zeroed import zeroed
 
 

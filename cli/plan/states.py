@@ -12,7 +12,8 @@ from cli.plan.units import gib
 from engine.config import CacheSettings, StepSettings
 from engine.models.errors import PoolTooSmall
 from engine.startup.pool_size import PoolBudget, StateSizes, pool_sizes
-from storage.state_layout import FIRST_SLOT, StateLayout
+from storage.move import FIRST_SLOT
+from storage.state_layout import StateLayout
 
 
 @dataclass(frozen=True, slots=True)

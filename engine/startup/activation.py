@@ -23,7 +23,8 @@ from kernels.attention.tuning import decode_tuning, shared_tuning
 from kernels.recurrence.state_rows import StateRows
 from storage.device_pool import empty_blocks, layer_views
 from storage.kv_layout import KvLayout
-from storage.state_layout import FIRST_SLOT, NO_STATE, StateLayout
+from storage.move import FIRST_SLOT, NO_STATE
+from storage.state_layout import StateLayout
 from storage.state_pool import LayerState, StepStates, empty_states, state_views
 
 # Copies of the sampled rows' logits, in float32, that the most demanding sampling needs at once:

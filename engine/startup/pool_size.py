@@ -11,7 +11,7 @@ from fractions import Fraction
 from engine.config import EngineConfig
 from engine.models.errors import PoolTooSmall
 from prefix_cache.tiers.checkpoints import LEAST_SLOTS, SEQUENCE_SLOTS
-from storage.state_layout import FIRST_SLOT
+from storage.move import FIRST_SLOT
 
 ALL = Fraction(1)
 CPU_SHARE = 0.25  # part of free memory: other programs and mapped weights need memory too

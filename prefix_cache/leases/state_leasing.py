@@ -14,7 +14,7 @@ from prefix_cache.leases.lease import Lease
 from prefix_cache.leases.lease_states import LeaseStates, StateAt
 from prefix_cache.tiers.checkpoints import SEQUENCE_SLOTS, Checkpoints
 from prefix_cache.tree.node import Node, Position
-from storage.state_layout import NO_STATE
+from storage.move import NO_STATE
 
 
 class StateLeasing:

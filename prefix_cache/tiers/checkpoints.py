@@ -30,7 +30,7 @@ from prefix_cache.eviction.shares import PUBLISHED, Quota
 from prefix_cache.eviction.victim_queue import VictimQueue
 from prefix_cache.tiers.tier_pools import BlockAllocator
 from prefix_cache.tree.node import Checkpoint, Node
-from storage.state_layout import FIRST_SLOT
+from storage.move import FIRST_SLOT
 
 SEQUENCE_SLOTS = 3  # slots of a running sequence
 LEAST_SLOTS = SEQUENCE_SLOTS + 1  # with the checkpoint that a sequence starts from

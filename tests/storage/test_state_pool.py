@@ -7,7 +7,8 @@ import torch
 
 from storage.errors import PoolDoesNotFit
 from storage.kv_layout import ALIGNMENT
-from storage.state_layout import FIRST_SLOT, StateLayout, StateShape
+from storage.move import FIRST_SLOT
+from storage.state_layout import StateLayout, StateShape
 from storage.state_pool import StatePool
 
 CPU = torch.device("cpu")

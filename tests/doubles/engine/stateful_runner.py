@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from engine.sequences.sequence import Sequence
 from engine.step import Row, Sampled, Step
-from storage.state_layout import FIRST_SLOT
+from storage.move import FIRST_SLOT
 from tests.doubles.engine.fake_runner import FakeRunner, KvCorrupt, next_kv, next_token
 
 

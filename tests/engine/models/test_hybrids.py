@@ -17,7 +17,7 @@ from engine.models.config import kv_layout, state_layout
 from engine.models.errors import CheckpointError, UnsupportedModel
 from engine.models.grid import RankGrid
 from engine.step import Row
-from storage.state_layout import FIRST_SLOT
+from storage.move import FIRST_SLOT
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.rigs.hand_driven import (
     HandDriven,

@@ -38,7 +38,7 @@ from prefix_cache.leases.lease import Lease
 from prefix_cache.namespace import Namespace, NamespacePath
 from prefix_cache.tree.node import Node
 from storage.device_pool import DevicePool, Mover
-from storage.state_layout import FIRST_SLOT, NO_STATE
+from storage.move import FIRST_SLOT, NO_STATE
 from storage.state_pool import StatePool, StepStates
 
 BLOCK_SIZE = 16
