@@ -3,9 +3,10 @@
 A group is of tenants that trust each other; membership is a field of the tenant, which is in one
 group at most. When a tenant is disabled or deleted, or its group changes, its cached prefixes are
 gone before the answer is sent: by what it wrote for a group it could watch who uses it later. What
-other gateways, which learn of the change later, admit until then goes after GROUP_KNOWN_S. A
-change is made of the record as it is stored by then, so two changes at once, of whatever gateways,
-do not undo each other.
+other gateways, which learn of the change later, admit until then goes after GROUP_KNOWN_S: that is
+recorded before the change, so that it is done whoever ends meanwhile. A change is made of the
+record as it is stored by then, so two changes at once, of whatever gateways, do not undo each
+other.
 """
 
 from __future__ import annotations
@@ -108,13 +109,13 @@ class _Tenants:
 
     async def change(self, tenant_id: str, change: TenantChange) -> Tenant:
         before = await self.store.get(Tenant, tenant_id)
+        if before.group_id not in (None, change.applied_to(before).group_id):
+            await self.flushing.record(tenant_id, GROUP_KNOWN_S)
         after = await self.store.update(Tenant, tenant_id, change.applied_to)
         self.keyring.forget(tenant_id)
         await self.audit.note("tenant.update", tenant_id, **change.given())
         if after.disabled or after.group_id != before.group_id:
             await _flush(self.flushing, tenant_id)
-        if before.group_id not in (None, after.group_id):
-            self.flushing.flush_again(tenant_id, GROUP_KNOWN_S)
         await self.partitions.changed()
         return after
 

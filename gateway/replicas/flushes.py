@@ -10,6 +10,8 @@ Knows: the records. Does not know: which engine has done which flush; each knows
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Callable
 
 from gateway.errors import Unavailable
 from gateway.state.store import FlushLog
@@ -20,7 +22,9 @@ RETRY_S = 0.5
 class FlushReader:
     """A reader of all recorded flushes. For one event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        """Take `clock`, in seconds since the epoch."""
+        self._clock = clock
         self._log: FlushLog | None = None
         self._is_found = asyncio.Event()
 
@@ -34,11 +38,11 @@ class FlushReader:
         while True:
             await self._is_found.wait()
             try:
-                return await recorded(self._log) if self._log is not None else {}
+                return {} if self._log is None else await recorded(self._log, self._clock())
             except Unavailable:
                 await asyncio.sleep(RETRY_S)
 
 
-async def recorded(log: FlushLog) -> dict[str, str | None]:
-    """Map flush ids to tenants, None for all tenants; raise Unavailable."""
-    return {one.id: one.tenant_id for one in await log.flushes()}
+async def recorded(log: FlushLog, now: float) -> dict[str, str | None]:
+    """Map the ids of flushes that are due to tenants, None for all tenants; raise Unavailable."""
+    return {one.id_at(now): one.tenant_id for one in await log.flushes()}

@@ -6,19 +6,18 @@
 A gateway tells an engine all that is recorded when it connects to it (`gateway.replicas.flushes`).
 To engines that it is connected to it passes on what others have recorded, at once where they tell
 each other (Redis), within REFRESH_S elsewhere: an engine may be away from the gateway that was
-asked, and not from this one.
+asked, and not from this one. So a flush that is due again later is made by whichever gateways run
+by then.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from engine.errors import EngineError, EngineUnavailable
+from engine.errors import EngineUnavailable
 from engine.link.interface import Engine
 from engine.link.query_messages import Flush
 from gateway.errors import Unavailable
@@ -29,9 +28,6 @@ from gateway.sharing.flush_folding import folding
 from gateway.sharing.renewed import Renewed
 from gateway.state.records import CacheFlush, Tenant
 from gateway.state.store import FlushLog, Records
-
-_TRIES = 20  # of a flush that is due later, while the state or the engines are away
-_LOG = logging.getLogger(__name__)
 
 ALONE = "0"  # the name of a gateway's only engine
 
@@ -61,47 +57,43 @@ class Flushing(Renewed):
         self._engine = engine
         self._clock = clock
         self._told: dict[str, str | None] = {}
-        self._later: set[asyncio.Task[None]] = set()
 
     async def flush(self, tenant_id: str | None) -> FlushResult:
         """Drop the cached blocks of a tenant, or (None) of all tenants, for good.
 
         Raises Unavailable, and then nothing is dropped; EngineError other than EngineUnavailable.
         """
-        flush = CacheFlush.new(tenant_id, at=self._clock())
-        await self._state.add_flush(flush)
+        flush = await self.record(tenant_id)
         flushed = await self._asked(flush)
         await self.changed()  # engines that stand still do the flush when they go on
         await self._fold()
         return flushed
 
-    def flush_again(self, tenant_id: str, after_s: float) -> None:
-        """Drop a tenant's cached blocks again after so many seconds, unless the process ends."""
-        task = asyncio.create_task(self._flush_later(tenant_id, after_s), name="flush-again")
-        self._later.add(task)
-        task.add_done_callback(self._later.discard)
+    async def record(self, tenant_id: str | None, again_s: float = 0.0) -> CacheFlush:
+        """Record a flush that engines are told of soon, and again `again_s` seconds from now.
 
-    async def _flush_later(self, tenant_id: str, after_s: float) -> None:
-        for _ in range(_TRIES):
-            await asyncio.sleep(after_s)
-            with suppress(EngineError, Unavailable):
-                await self.flush(tenant_id)
-                return
-        _LOG.error("the cache of a tenant that has left its group is not flushed again")
+        It takes the place of others, and is due again no sooner than they were. Raises Unavailable.
+        """
+        now = self._clock()
+        replaced = [
+            one.again_at or now
+            for one in await self._state.flushes()
+            if tenant_id in (None, one.tenant_id)
+        ]
+        again_at = max(now + again_s, *replaced, now)
+        flush = CacheFlush.new(tenant_id, at=now, again_at=again_at if again_at > now else None)
+        await self._state.add_flush(flush)
+        return flush
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:
         """Pass other gateways' recorded flushes on to the engines while this context is open."""
         async with repeated(self.renew_when_due, "flushes"):
-            try:
-                yield
-            finally:
-                for task in self._later:
-                    task.cancel()
+            yield
 
     async def _asked(self, flush: CacheFlush) -> FlushResult:
         try:
-            asked = Flush(flow=flush.tenant_id, flush_id=flush.id)
+            asked = Flush(flow=flush.tenant_id, flush_id=flush.id_at(self._clock()))
             return FlushResult((await self._engine.ask(asked)).blocks)
         except NotAllFlushed as error:
             is_any = len(error.missed) < len(self._engine.replicas)
@@ -119,7 +111,7 @@ class Flushing(Renewed):
 
     async def renew(self) -> None:
         """Pass recorded flushes on to the engines that have not got them; raise Unavailable."""
-        flushes = await recorded(self._state)
+        flushes = await recorded(self._state, self._clock())
         if flushes != self._told:
             self._engine.flush_recorded(flushes)
             self._told = flushes

@@ -199,11 +199,16 @@ class CacheFlush(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     tenant_id: str | None  # None: all tenants
     at: float
+    again_at: float | None = None  # when engines do it a second time
 
     @classmethod
-    def new(cls, tenant_id: str | None, *, at: float) -> CacheFlush:
+    def new(cls, tenant_id: str | None, *, at: float, again_at: float | None = None) -> CacheFlush:
         """Make a flush with a random id, which no engine has done yet."""
-        return cls(id=f"fl_{secrets.token_hex(8)}", tenant_id=tenant_id, at=at)
+        return cls(id=f"fl_{secrets.token_hex(8)}", tenant_id=tenant_id, at=at, again_at=again_at)
+
+    def id_at(self, now: float) -> str:
+        """Return the id that engines are told: another one once they are to do it again."""
+        return self.id if self.again_at is None or now < self.again_at else f"{self.id}_again"
 
 
 class Counters(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from gateway.errors import Unavailable
+from gateway.state.records import CacheFlush
 from tests.gateway.admin.office import Office, body, error_of, open_office
 
 
@@ -155,10 +157,6 @@ async def test_disabling_by_patch_flushes_too(office: Office) -> None:
     assert office.engine.flushes == [tenant["id"]]
 
 
-def due_flushes() -> list[asyncio.Task[object]]:
-    return [one for one in asyncio.all_tasks() if one.get_name() == "flush-again"]
-
-
 async def test_a_tenant_s_blocks_go_when_its_group_changes(office: Office) -> None:
     """Else it could see when the members it has left use what it wrote for them."""
     groups = [
@@ -172,8 +170,28 @@ async def test_a_tenant_s_blocks_go_when_its_group_changes(office: Office) -> No
         assert (await office.operator.patch(f"/admin/tenants/{tenant}", json=change)).is_success
         flushes += is_change
         assert office.engine.flushes == [tenant] * flushes, group
-        left = max(flushes - 1, 0)  # it had none before the first
-        assert len(due_flushes()) == left, "once all gateways know of the change"
+        [due] = await office.store.flushes()
+        has_left = flushes > 1  # it had none before the first
+        assert (due.again_at is not None) == has_left, "once all gateways know of the change"
+
+
+async def test_what_is_due_is_recorded_before_the_group_changes(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that ends between the two leaves the tenant where it was."""
+    group = body(await office.operator.post("/admin/groups", json={"name": "first"}))["id"]
+    tenant = (await office.tenant(group_id=group))["id"]
+
+    async def away(flush: CacheFlush) -> None:
+        raise Unavailable("away")
+
+    path = f"/admin/tenants/{tenant}"
+    with monkeypatch.context() as patched:
+        patched.setattr(office.store, "add_flush", away)
+        answer = await office.operator.patch(path, json={"group_id": None})
+        assert error_of(answer)[0] == 503
+        assert body(await office.operator.get(path))["group_id"] == group
+    assert body(await office.operator.patch(path, json={"group_id": None}))["group_id"] is None
 
 
 async def test_a_change_of_weight_is_seen_by_the_next_request(office: Office) -> None:

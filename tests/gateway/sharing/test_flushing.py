@@ -13,6 +13,7 @@ from gateway.sharing.flushing import Flushing, FlushResult
 from gateway.state.records import CacheFlush
 from tests.gateway.replicas.rig import Fleet, until
 from tests.gateway.state.memory_store import MemoryStore
+from tests.gateway.support.manual_clock import ManualClock
 
 
 class AtTimesAway(MemoryStore):
@@ -71,19 +72,46 @@ async def test_without_the_state_nothing_is_flushed() -> None:
     assert [one.recorded for one in fleet.replicas] == [{}] * 3
 
 
-async def test_a_flush_that_is_due_later_waits_for_the_state() -> None:
-    fleet, store = Fleet(), AtTimesAway()
-    flushing = Flushing(store, fleet.set, clock)
-    async with flushing.kept():
-        store.is_away = True
-        flushing.flush_again("tn_a", after_s=0.001)
-        await asyncio.sleep(0.02)
-        assert [one.recorded for one in fleet.replicas] == [{}] * 3
-        store.is_away = False
-        await until(lambda: [*fleet["a"].recorded.values()] == ["tn_a"])
-        flushing.flush_again("tn_b", after_s=600.0)
-    await asyncio.sleep(0)
-    assert not [one for one in asyncio.all_tasks() if one.get_name() == "flush-again"]
+async def told(store: MemoryStore, now: float) -> dict[str, str | None]:
+    """What a gateway that starts tells an engine which connects to it."""
+    reader = FlushReader(lambda: now)
+    reader.found(store)
+    return await reader.read()
+
+
+async def test_a_flush_that_is_due_again_is_made_by_whoever_runs_then() -> None:
+    store, now = MemoryStore(), ManualClock(1.0)
+    fleet = Fleet()
+    gone = Flushing(store, fleet.set, now)
+    first = (await gone.record("tn_a", again_s=5.0)).id
+    assert await gone.flush("tn_b") == FlushResult(0)
+    del gone  # its process has ended
+    assert first in await told(store, now.now)
+    now.advance(5.0)
+    left = await told(store, now.now)
+    assert list(left.values()) == ["tn_a", "tn_b"]
+    assert first not in left, "engines do what they have not done under this id"
+    other = Fleet()
+    await Flushing(store, other.set, now).renew()
+    assert other["a"].recorded == left
+
+
+@pytest.mark.parametrize("tenant_id", ["tn_a", None])
+async def test_another_flush_of_the_tenant_does_not_undo_that_it_is_due_again(
+    tenant_id: str | None,
+) -> None:
+    store, now = MemoryStore(), ManualClock(1.0)
+    flushing = Flushing(store, Fleet().set, now)
+    await flushing.record("tn_a", again_s=5.0)
+    now.advance(2.0)
+    await flushing.flush(tenant_id)
+    [second] = await told(store, now.now)
+    now.advance(3.0)
+    assert await told(store, now.now) == {f"{second}_again": tenant_id}
+    await flushing.flush(tenant_id)
+    [third] = await told(store, now.now)
+    now.advance(60.0)
+    assert await told(store, now.now) == {third: tenant_id}, "the control: it was not due again"
 
 
 async def test_a_reader_waits_for_the_state() -> None:
