@@ -253,7 +253,9 @@ class Keyring:
         if not may_be_made_up or self._issued.get(digest):
             return await self._look_up(digest)
         async with self._strange:
-            return await self._look_up(digest)
+            # Others may have had the same key while this one waited.
+            known = self._known.get(digest)
+            return known or (None if self._unknown.get(digest) else await self._look_up(digest))
 
     async def _look_up(self, digest: bytes) -> Identity | None:
         changes = self._changes
@@ -268,6 +270,8 @@ class Keyring:
             if while_away is None:
                 raise
             return while_away
+        if found is not None:  # whatever has changed meanwhile, nobody made it up
+            self._issued.put(digest, True)
         if changes == self._changes:  # else the lookup may be older than the change
             self._remember(digest, found)
         return found
@@ -280,7 +284,6 @@ class Keyring:
         else:
             self._known.put(digest, found)
             self._while_away.put(digest, found)
-            self._issued.put(digest, True)
 
 
 def key_of(bits: bytes) -> str:

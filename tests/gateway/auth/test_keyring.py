@@ -235,6 +235,54 @@ async def test_keys_that_are_made_up_keep_no_issued_key_waiting() -> None:
     assert {type(one) for one in await asyncio.gather(*made_up)} == {Unauthenticated}
 
 
+async def turns(count: int = 10) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def flood(ring: Ring) -> list[asyncio.Task[GatewayError]]:
+    """Keys that are made up, whose lookups take all places of strangers."""
+    return [
+        asyncio.create_task(refusal(ring.keyring, key_of(bytes([number]) * KEY_BYTES)))
+        for number in range(2 * STRANGE_AT_ONCE)
+    ]
+
+
+async def test_an_old_key_that_was_found_during_a_change_waits_with_no_stranger() -> None:
+    store = PausingStore()
+    ring = a_ring(store)
+    old = await issue_unmarked(store, PEPPER, ACME.id)
+    first = asyncio.create_task(ring.keyring.identify(old))
+    await store.found.wait()
+    ring.keyring.reload()  # what was found is not kept: it may be older than the change
+    store.go.set()
+    await first
+    store.go.clear()
+    made_up = flood(ring)
+    await turns()
+    assert store.lookups == 1 + STRANGE_AT_ONCE
+    again = asyncio.create_task(ring.keyring.identify(old))
+    await turns()
+    assert store.lookups == 2 + STRANGE_AT_ONCE, "it is looked up at once"
+    store.go.set()
+    assert (await again).tenant_id == ACME.id
+    await asyncio.gather(*made_up)
+
+
+async def test_of_requests_that_wait_with_one_key_the_first_lookup_serves_all() -> None:
+    store = SlowStore()
+    ring = a_ring(store)
+    old = await issue_unmarked(store, PEPPER, ACME.id)
+    made_up = flood(ring)
+    waiting = [asyncio.create_task(ring.keyring.identify(old)) for _ in range(20)]
+    await turns()
+    assert not any(one.done() for one in waiting), "the control: nobody has seen this key"
+    store.go.set()
+    assert {one.tenant_id for one in await asyncio.gather(*waiting)} == {ACME.id}
+    await asyncio.gather(*made_up)
+    assert store.lookups == len(made_up) + 1
+
+
 async def test_only_the_issuer_s_pepper_makes_the_mark(ring: Ring) -> None:
     issued = (await ring.keyring.issue(ACME.id)).secret
     other = Keyring(ring.store, b"other".ljust(32, b"."), ring.clock)
