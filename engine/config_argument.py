@@ -6,12 +6,12 @@ Knows: limits of a process, its log, how a config is read. Does not know: what a
 from __future__ import annotations
 
 import logging
-import sys
 
 import msgspec
 
 from engine.config import EngineConfig
 from engine.core_dumps import prevent_core_dumps
+from engine.line_writer import log_lines
 from engine.link.tcp.open_connections import allow_open_files
 
 _log = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ def begun_with(arguments: list[str]) -> EngineConfig | None:
     """
     prevent_core_dumps()
     allow_open_files()
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(message)s")
+    log_lines("%(levelname)s %(message)s")
     try:
         [settings] = arguments
         return msgspec.json.decode(settings, type=EngineConfig)

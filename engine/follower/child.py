@@ -6,12 +6,11 @@ It dies with its parent, stopped or not; when it is over, rank 0 says, and no si
 from __future__ import annotations
 
 import ctypes
-import logging
 import os
 import signal
-import sys
 
 from engine.core_dumps import prevent_core_dumps
+from engine.line_writer import log_lines
 
 _PR_SET_PDEATHSIG = 1
 
@@ -24,6 +23,5 @@ def tie_to(parent: int, name: str) -> bool:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     prevent_core_dumps()
-    line = f"%(levelname)s {name}: %(message)s"
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=line)
+    log_lines(f"%(levelname)s {name}: %(message)s")
     return True

@@ -18,6 +18,7 @@ from contextlib import ExitStack, closing, contextmanager
 import torch
 
 from engine.config import EngineConfig
+from engine.line_writer import end_process
 from engine.models.errors import ModelError, UnsupportedModel
 from engine.models.grid import RankGrid
 from engine.ranks.collectives import RankLeft, Rendezvous
@@ -95,7 +96,7 @@ def started_ranks(
     grid: RankGrid,
     stage: Stage,
     device: torch.device,
-    end: Callable[[int], None] = os._exit,
+    end: Callable[[int], None] = end_process,
 ) -> Iterator[Team | None]:
     """Start the ranks from 1 on and meet them; None for a single rank.
 

@@ -3,25 +3,18 @@
 The message of an exception may quote its input, so it is left out: the types of the exceptions
 and the places in the code are enough to find the fault.
 
-Lines are written by a thread, so that no loop waits for whoever reads them. While nobody does, the
-lines beyond MAX_WAITING are dropped, and counted in the first that is written afterwards.
+Lines are written by a thread (`engine.line_writer`): no loop waits for whoever reads them.
 """
 
 from __future__ import annotations
 
-import atexit
 import logging
-import os
-import queue
-import threading
 import traceback
-from contextlib import suppress
 from types import TracebackType
 
+from engine.line_writer import LogHandler
 from gateway.telemetry.harmless import harmless
 
-MAX_WAITING = 1000  # lines
-_END_S = 2.0  # at most, at the process's end, for lines that wait
 _FORM = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
 
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
@@ -50,47 +43,7 @@ def _describe(error: BaseException) -> str:
     return "\n".join([f"{type(error).__module__}.{type(error).__qualname__}", *places])
 
 
-class QueueingHandler(logging.Handler):
-    """A handler whose lines wait for `write_on`, which another thread runs."""
-
-    def __init__(self, waiting: queue.Queue[str | None]) -> None:
-        super().__init__()
-        self._waiting = waiting
-        self._dropped = 0
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Add a line, or drop it where too many wait."""
-        line = self.format(record) + "\n"
-        if self._dropped:
-            line = f"{self._dropped} lines of the log were not written\n{line}"
-        try:
-            self._waiting.put_nowait(line)
-            self._dropped = 0
-        except queue.Full:
-            self._dropped += 1
-
-
-def write_on(waiting: queue.Queue[str | None], descriptor: int) -> None:
-    """Write lines as they come, until None."""
-    while (line := waiting.get()) is not None:
-        data = line.encode(errors="backslashreplace")
-        with suppress(OSError):
-            while data:
-                data = data[os.write(descriptor, data) :]
-
-
 def set_up_logging(level: str, descriptor: int = 2) -> None:
     """Send all logs to `descriptor`, standard error, through `QuietFormatter`."""
-    waiting: queue.Queue[str | None] = queue.Queue(MAX_WAITING)
-    handler = QueueingHandler(waiting)
-    handler.setFormatter(QuietFormatter(_FORM))
-    writer = threading.Thread(target=write_on, args=(waiting, descriptor), name="log", daemon=True)
-    writer.start()
-
-    def end() -> None:
-        with suppress(queue.Full):
-            waiting.put(None, timeout=_END_S)
-            writer.join(_END_S)
-
-    atexit.register(end)
+    handler = LogHandler(QuietFormatter(_FORM), descriptor)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

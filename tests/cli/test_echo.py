@@ -24,7 +24,6 @@ ALLOWED = {
     "echo.py",
     "help_page.py",
     "listing.py",
-    "serving/line_writer.py",
     "serving/lines.py",
     "cluster/actor.py",
     "tables.py",

@@ -6,9 +6,11 @@ written, is said before the next line that can be written.
 
 from __future__ import annotations
 
+import logging
 import os
 import queue
 import threading
+from typing import NoReturn
 
 MAX_WAITING = 1000  # lines
 _END_S = 2.0  # at most, for lines that wait at the end
@@ -65,3 +67,33 @@ class LineWriter:
     def _count(self, lost: int) -> None:
         with self._lock:
             self._lost += lost
+
+
+class LogHandler(logging.Handler):
+    """A handler of a process's log; `flush`, and with it the process's end, waits a moment."""
+
+    def __init__(self, form: logging.Formatter, descriptor: int = 2) -> None:
+        super().__init__()
+        self.setFormatter(form)
+        self._lines = LineWriter(descriptor)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Have a record written, or dropped where too many wait."""
+        self._lines.put(self.format(record))
+
+    def flush(self) -> None:
+        """Wait until the records so far are written, for at most _END_S."""
+        self._lines.drain()
+
+
+def log_lines(form: str) -> None:
+    """Send this process's log to standard error, in lines of this form."""
+    handler = LogHandler(logging.Formatter(form))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+
+
+def end_process(code: int) -> NoReturn:
+    """End the process at once, after its log."""
+    for handler in logging.root.handlers:
+        handler.flush()
+    os._exit(code)
