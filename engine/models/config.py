@@ -144,6 +144,8 @@ class ModelConfig:
     weight_format: WeightFormat = PLAIN
     names: CheckpointNames = PLAIN_NAMES
     embedding_scale: float | None = None  # factor of embeddings, or None
+    rounds_embedding_scale: bool = False  # to the model's dtype (Gemma)
+    logits_divisor: float | None = None  # logits are divided by it, or None
     logits_softcap: float | None = None  # logits become softcap * tanh(logit / softcap)
 
     def for_positions(self, num_positions: int) -> ModelConfig:

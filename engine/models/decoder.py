@@ -149,6 +149,8 @@ class Decoder:
         hidden, _ = self.parameters.final_norm.add(self.ops, *computed)
         assert isinstance(hidden, Tensor), "the head is plain in every format"
         logits = self._of_all_ranks(self.ops.linear(hidden, self.head, None))
+        if (divisor := self.config.logits_divisor) is not None:
+            logits.div_(divisor)
         cap = self.config.logits_softcap
         return logits if cap is None else logits.div_(cap).tanh_().mul_(cap)
 
@@ -216,7 +218,9 @@ class Decoder:
         scale = self.config.embedding_scale
         if scale is None:
             return embedded
-        return embedded.mul_(torch.tensor(scale, dtype=embedded.dtype).item())
+        if self.config.rounds_embedding_scale:
+            scale = torch.tensor(scale, dtype=embedded.dtype).item()
+        return embedded.mul_(scale)
 
 
 def unlike_layers(kinds: Sequence[Hashable]) -> list[int]:

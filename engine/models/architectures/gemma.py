@@ -144,6 +144,7 @@ class Gemma:
             dtype=served_dtype(raw),
             names=self.names,
             embedding_scale=raw.hidden_size**0.5,
+            rounds_embedding_scale=True,
             logits_softcap=raw.final_logit_softcapping,
         )
 

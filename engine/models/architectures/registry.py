@@ -17,6 +17,7 @@ import msgspec
 from engine.config import Quantization
 from engine.models.architectures.gemma import GEMMA2, GEMMA3, GEMMA3_SEEING
 from engine.models.architectures.gpt_oss import GPT_OSS
+from engine.models.architectures.granite import GRANITE
 from engine.models.architectures.llama import LLAMA, MISTRAL, MISTRAL3, QWEN2, QWEN3
 from engine.models.architectures.mixtures import MIXTRAL, QWEN3_MOE
 from engine.models.architectures.phi import PHI3
@@ -107,6 +108,7 @@ SERVED = ServedModels(
         "Gemma3ForCausalLM": GEMMA3,
         "Gemma3ForConditionalGeneration": GEMMA3_SEEING,
         "GptOssForCausalLM": GPT_OSS,
+        "GraniteForCausalLM": GRANITE,
         "LlamaForCausalLM": LLAMA,
         "MistralForCausalLM": MISTRAL,
         "Mistral3ForConditionalGeneration": MISTRAL3,

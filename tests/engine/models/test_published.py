@@ -15,7 +15,7 @@ import pytest
 from engine.models.checks import check_served
 from engine.models.errors import ModelNotServed
 from tests.doubles.engine.shapes import SHAPES
-from tests.engine.rigs.published import GEMMA_3_4B
+from tests.engine.rigs.published import GEMMA_3_4B, GRANITE_3_3_8B
 
 LLAMA, MIXTURE, PHI = SHAPES["llama-3.1-8b"], SHAPES["qwen3-30b-a3b"], SHAPES["phi-4-mini"]
 QWEN2: dict[str, Any] = {
@@ -203,6 +203,7 @@ SERVED: dict[str, tuple[dict[str, Any], tuple[str, int, set[int | None], float]]
         ),
         ("mxfp4", 131072, {None, 128}, 1.3465735903),
     ),
+    "Granite 3.3": (GRANITE_3_3_8B, ("plain", 131072, {None}, 1.0)),
     "Gemma 3 that sees": (GEMMA_3_4B, ("plain", 131072, {None, 1024}, 1.0)),
     "Gemma 3 that sees, fp8": (
         quantised(
@@ -256,6 +257,9 @@ REFUSED = {
     ),
     "gpt-oss in int4": (
         quantised(SHAPES["gpt-oss-20b"], AWQ), "one tensor in the files are served in plain",
+    ),
+    "Granite without layers in its sums": (
+        {**GRANITE_3_3_8B, "residual_multiplier": 0}, "$.residual_multiplier",
     ),
     "DeepSeek V3": ({**LLAMA, "architectures": ["DeepseekV3ForCausalLM"]}, "served are Gemma2For"),
     "rope for video": (

@@ -164,6 +164,16 @@ RECIPES = {
         config="Gemma3TextConfig",
         norm=0.0,
     ),
+    "granite": Recipe(
+        "Granite",
+        {
+            "embedding_multiplier": 3.0,
+            "residual_multiplier": 0.22,
+            "attention_multiplier": 0.15,
+            "logits_scaling": 2.0,
+            "rms_norm_eps": 1e-3,
+        },
+    ),
     "qwen3-next": Recipe("Qwen3Next", {**HYBRID, **EXPERTS, "mlp_only_layers": [1]}, norm=0.0),
     "qwen3.5": Recipe("Qwen3_5", HYBRID, config="Qwen3_5TextConfig", norm=0.0),
     "qwen3.5-moe": Recipe(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,7 +28,11 @@ from tests.engine.rigs.int4_checkpoints import make_int4
 
 SIZES = {"hidden_size": 128, "intermediate_size": 256, "head_dim": 32, "num_key_value_heads": 2}
 PHI_ROPE = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.75}
-FAMILIES = ("qwen2", "qwen3", "mistral", "gemma2", "gemma3", "phi3", "qwen3.5")
+OF_FAMILY: dict[str, dict[str, Any]] = {
+    "phi3": {"rope_parameters": PHI_ROPE, "sliding_window": None},
+    "granite": {"residual_multiplier": 0.25},
+}
+FAMILIES = ("qwen2", "qwen3", "mistral", "gemma2", "gemma3", "phi3", "granite", "qwen3.5")
 
 
 def recipe_of(family: str) -> Recipe:
@@ -35,10 +40,10 @@ def recipe_of(family: str) -> Recipe:
 
     Phi-3 and Mistral without a window: with one, a number of theirs that is halfway between two of
     e4m3 is rounded the other way, probably since `transformers` adds up its keys in another order.
+    For the same reason Granite's sums are multiplied by a power of two.
     """
     recipe = RECIPES[family]
-    phi = {"rope_parameters": PHI_ROPE, "sliding_window": None} if family == "phi3" else {}
-    return replace(recipe, fields={**recipe.fields, **SIZES, **phi})
+    return replace(recipe, fields={**recipe.fields, **SIZES, **OF_FAMILY.get(family, {})})
 
 
 @pytest.mark.parametrize("family", FAMILIES)

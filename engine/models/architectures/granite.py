@@ -1,0 +1,85 @@
+"""Granite 3 and 4.1: Llama with four multipliers.
+
+    embedding_multiplier   of what the table gives
+    residual_multiplier    of what attention and MLP put out, before it is added
+    attention_multiplier   of scores, in place of head_dim ** -0.5
+    logits_scaling         logits are divided by it
+
+Sums are kept divided by the residual multiplier s. Then what is added is added whole, and since
+norm(s y) with epsilon e is norm(y) with epsilon e / s^2, only numbers of the config change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from engine.models.architectures.llama import Llama
+from engine.models.architectures.mixtures import MixtureModel
+from engine.models.config import ModelConfig, ModelSizes, read_json
+from engine.models.layers.attention import AttentionConfig
+from engine.models.layers.layer import LayerConfig
+from engine.models.layers.norms import RmsNormConfig
+
+Multiplier = Annotated[float, msgspec.Meta(ge=1e-6, le=1e6)]
+
+
+class Multipliers(msgspec.Struct, kw_only=True):
+    """Granite's multipliers; absent ones have the defaults of `transformers`."""
+
+    embedding_multiplier: Multiplier = 1.0
+    residual_multiplier: Multiplier = 1.0
+    attention_multiplier: Multiplier = 1.0
+    logits_scaling: Multiplier = 1.0
+
+    def multiply(self, model: ModelConfig) -> ModelConfig:
+        """Return the model with the multipliers, whose heads have no norms of their own."""
+        return replace(
+            model,
+            layers=tuple(self._layer(layer) for layer in model.layers),
+            final_norm=self._norm(model.final_norm),
+            embedding_scale=self.embedding_multiplier / self.residual_multiplier,
+            logits_divisor=self.logits_scaling,
+        )
+
+    def _layer(self, layer: LayerConfig) -> LayerConfig:
+        mixer = layer.mixer
+        if isinstance(mixer, AttentionConfig):
+            mixer = replace(mixer, scale=self.attention_multiplier)
+        return replace(layer, mixer=mixer, norm=self._norm(layer.norm))
+
+    def _norm(self, norm: RmsNormConfig) -> RmsNormConfig:
+        return replace(norm, eps=norm.eps / self.residual_multiplier**2)
+
+
+@dataclass(frozen=True, slots=True)
+class Granite:
+    """A model with multipliers; implements `Architecture`."""
+
+    plain: Llama | MixtureModel
+
+    @property
+    def examples(self) -> tuple[str, ...]:
+        return self.plain.examples
+
+    def read(self, path: Path) -> ModelConfig:
+        return read_json(path, Multipliers).multiply(self.plain.read(path))
+
+    def sizes(self, path: Path) -> ModelSizes:
+        return self.plain.sizes(path)
+
+    def layers(self, path: Path) -> tuple[LayerConfig, ...]:
+        return self.plain.layers(path)
+
+
+GRANITE = Granite(
+    Llama(
+        "granite",
+        reads_attention_bias=True,
+        reads_mlp_bias=True,
+        examples=("Granite 3.3 2B, 8B", "Granite 4.1"),
+    )
+)

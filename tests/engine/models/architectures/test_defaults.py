@@ -1,0 +1,35 @@
+"""Configs as `transformers` makes them without a word: served, and with its sizes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import transformers
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as TYPES
+
+from engine.models.architectures.registry import SERVED, planned_layers
+from engine.models.checks import check_served
+from engine.models.layers.layer import attentions
+
+MODEL_TYPES = {name: kind for kind, name in TYPES.items()}  # the last, which is of text
+
+
+@pytest.mark.parametrize("name", [one for one in SERVED.architectures if "ForCausalLM" in one])
+def test_the_defaults_of_transformers_are_served(tmp_path: Path, name: str) -> None:
+    truth: Any = transformers.CONFIG_MAPPING[MODEL_TYPES[name]]()
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**truth.to_dict(), "architectures": [name]}))
+    model = check_served(tmp_path, has_weights=False)
+    attention = attentions(model.layers)[0]
+    assert (model.vocab_size, model.hidden_size) == (truth.vocab_size, truth.hidden_size)
+    assert len(model.layers) == truth.num_hidden_layers
+    assert attention.num_heads == truth.num_attention_heads
+    assert attention.num_kv_heads == truth.num_key_value_heads
+    heads = truth.hidden_size // truth.num_attention_heads
+    assert attention.head_dim == (getattr(truth, "head_dim", None) or heads)
+    assert model.max_positions >= truth.max_position_embeddings
+    planned = planned_layers(path)
+    assert [one.num_weights for one in planned] == [one.num_weights for one in model.layers]
