@@ -29,27 +29,14 @@ from storage.stage import Stage
 from tests.doubles.models.alternating_architecture import SERVED as ALTERNATING
 from tests.doubles.models.alternating_architecture import make_alternating_checkpoint
 from tests.engine.conftest import MakeCheckpoint
-from tests.engine.rigs.checkpoints import RECURRENT
+from tests.engine.rigs.checkpoints import DIVISIBLE, RECURRENT
 
 CPU = torch.device("cpu")
 NUM_TOKENS = 40
 OUTPUTS = torch.tensor([3, 39])
 
 # By architecture, a model of it. Biases, ties, windows, sandwiches, mixtures beside a dense layer.
-DIVIDED = {
-    "Gemma2ForCausalLM": "gemma2",
-    "Gemma3ForCausalLM": "gemma3",
-    "Gemma3ForConditionalGeneration": "gemma3",
-    "GptOssForCausalLM": "gpt-oss",
-    "Phi3ForCausalLM": "phi3",
-    "LlamaForCausalLM": "llama-biases",
-    "MistralForCausalLM": "mistral-window",
-    "Mistral3ForConditionalGeneration": "mistral",
-    "MixtralForCausalLM": "mixtral",
-    "Qwen2ForCausalLM": "qwen2",
-    "Qwen3ForCausalLM": "qwen3",
-    "Qwen3MoeForCausalLM": "qwen3-moe",
-}
+DIVIDED = {**DIVISIBLE, "MistralForCausalLM": "mistral-window"}
 
 
 @dataclass(frozen=True)

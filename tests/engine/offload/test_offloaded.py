@@ -21,7 +21,7 @@ from tests.doubles.models.alternating_architecture import SERVED as ALTERNATING
 from tests.doubles.models.alternating_architecture import make_alternating_checkpoint
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.models.weight_formats.test_mxfp4 import in_mxfp4
-from tests.engine.rigs.checkpoints import RECIPES, RECURRENT, Recipe, make_checkpoint
+from tests.engine.rigs.checkpoints import DIVISIBLE, RECIPES, RECURRENT, Recipe, make_checkpoint
 from tests.engine.rigs.int4_checkpoints import KINDS, make_int4
 from tests.engine.rigs.offloading import (
     CPU,
@@ -33,21 +33,6 @@ from tests.engine.rigs.offloading import (
 )
 from tests.engine.rigs.ranks import on_ranks
 
-# A model of every architecture that is served; Mistral 3's decoder is Mistral's.
-MODELS = {
-    "Gemma2ForCausalLM": "gemma2",
-    "Gemma3ForCausalLM": "gemma3",
-    "Gemma3ForConditionalGeneration": "gemma3",
-    "GptOssForCausalLM": "gpt-oss",
-    "Phi3ForCausalLM": "phi3",
-    "LlamaForCausalLM": "llama-biases",
-    "MistralForCausalLM": "mistral",
-    "Mistral3ForConditionalGeneration": "mistral",
-    "MixtralForCausalLM": "mixtral",
-    "Qwen2ForCausalLM": "qwen2",
-    "Qwen3ForCausalLM": "qwen3",
-    "Qwen3MoeForCausalLM": "qwen3-moe",
-}
 LAYERS = 7
 
 
@@ -80,10 +65,10 @@ def expect_alike(model_dir: Path, model: ModelConfig) -> None:
 
 
 def test_every_architecture_that_is_served_is_below() -> None:
-    assert SERVED.architectures.keys() == MODELS.keys() | RECURRENT
+    assert SERVED.architectures.keys() == DIVISIBLE.keys() | RECURRENT
 
 
-@pytest.mark.parametrize("name", sorted(set(MODELS.values())))
+@pytest.mark.parametrize("name", sorted(set(DIVISIBLE.values())))
 def test_of_every_architecture(checkpoint: MakeCheckpoint, name: str) -> None:
     model_dir = checkpoint(name).model_dir
     expect_alike(model_dir, read_model_config(model_dir))

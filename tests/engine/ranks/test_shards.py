@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -36,7 +35,7 @@ from tests.doubles.ranks.noted_peers import NotedPeers
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.models.weight_formats.test_int4_experts import recipe as int4_mixture
 from tests.engine.models.weight_formats.test_mxfp4 import in_mxfp4
-from tests.engine.rigs.checkpoints import RECIPES, RECURRENT, Recipe, make_checkpoint
+from tests.engine.rigs.checkpoints import DIVISIBLE, RECIPES, RECURRENT, Recipe, make_checkpoint
 from tests.engine.rigs.int4_checkpoints import KINDS, SIZES, make_int4
 from tests.engine.rigs.ranks import CPU, on_ranks
 
@@ -44,22 +43,9 @@ BLOCK_SIZE, NUM_TOKENS = 16, 40
 OPS = torch_ops()
 BLOCKS = Fp8Format("fp8", "block", "group")
 
-# By architecture, a model of it. Biases, ties, GQA whose KV heads are fewer than four ranks,
-# mixtures beside a dense layer. Mistral 3's decoder is Mistral's.
-DIVIDED = {
-    "Gemma2ForCausalLM": [("gemma2", 2)],
-    "Gemma3ForCausalLM": [("gemma3", 2)],
-    "Gemma3ForConditionalGeneration": [("gemma3", 2)],
-    "GptOssForCausalLM": [("gpt-oss", 2)],
-    "Phi3ForCausalLM": [("phi3", 2)],
-    "LlamaForCausalLM": [("llama-biases", 2), ("llama-tied-mha", 4)],
-    "MistralForCausalLM": [("mistral", 2)],
-    "Mistral3ForConditionalGeneration": [("mistral", 2)],
-    "MixtralForCausalLM": [("mixtral", 4)],
-    "Qwen2ForCausalLM": [("qwen2", 2)],
-    "Qwen3ForCausalLM": [("qwen3", 4)],
-    "Qwen3MoeForCausalLM": [("qwen3-moe", 2)],
-}
+# Beside a model of each architecture on two ranks: GQA whose KV heads are fewer than four ranks.
+ON_FOUR = {"llama-tied-mha", "mixtral", "qwen3"}
+DIVIDED = sorted({(name, 2) for name in DIVISIBLE.values()} | {(name, 4) for name in ON_FOUR})
 
 
 @torch.inference_mode()
@@ -82,10 +68,10 @@ def logits(
 
 
 def test_every_architecture_that_is_served_is_divided_below() -> None:
-    assert SERVED.architectures.keys() == DIVIDED.keys() | RECURRENT
+    assert SERVED.architectures.keys() == DIVISIBLE.keys() | RECURRENT
 
 
-@pytest.mark.parametrize(("name", "num_ranks"), sorted(set(chain(*DIVIDED.values()))))
+@pytest.mark.parametrize(("name", "num_ranks"), DIVIDED)
 def test_ranks_compute_what_one_computes(
     checkpoint: MakeCheckpoint, name: str, num_ranks: int
 ) -> None:

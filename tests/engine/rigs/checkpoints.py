@@ -185,6 +185,24 @@ RECIPES = {
 }
 
 
+# By architecture, a recipe of it: of those that ranks and stages divide and the host may keep.
+DIVISIBLE = {
+    "Gemma2ForCausalLM": "gemma2",
+    "Gemma3ForCausalLM": "gemma3",
+    "Gemma3ForConditionalGeneration": "gemma3",
+    "GptOssForCausalLM": "gpt-oss",
+    "GraniteForCausalLM": "granite",
+    "Phi3ForCausalLM": "phi3",
+    "LlamaForCausalLM": "llama-biases",
+    "MistralForCausalLM": "mistral",
+    "Mistral3ForConditionalGeneration": "mistral",  # its decoder is Mistral's
+    "MixtralForCausalLM": "mixtral",
+    "Qwen2ForCausalLM": "qwen2",
+    "Qwen3ForCausalLM": "qwen3",
+    "Qwen3MoeForCausalLM": "qwen3-moe",
+}
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """A saved model and the same model in `transformers`."""
