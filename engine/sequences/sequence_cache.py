@@ -26,6 +26,7 @@ from engine.link.stats_messages import TierTokens
 from engine.sequences.sequence import Sequence
 from prefix_cache.cache import PrefixCache
 from prefix_cache.hashing import KEY_BYTES
+from prefix_cache.leases.checkpoint_positions import prompt_positions
 from prefix_cache.leases.lease import Lease
 from prefix_cache.leases.load_or_recompute import LOWER, NO_QUEUE, LoadOrRecompute, Queue
 from prefix_cache.leases.single_flight import SingleFlight
@@ -218,17 +219,8 @@ class SequenceCache:
         return sequence.match
 
     def _want_states(self, sequence: Sequence, lease: Lease) -> None:
-        """Choose the positions of a prompt whose states the tree is to keep.
-
-        Where it parts from what is cached, at the ends of marks and of published prefixes, and at
-        the last block's end before the last token: a next prompt parts from this one there.
-        """
-        if lease.states is None:
-            return
-        spans = [start * self._cache.block_size for start, _ in sequence.path.spans]
-        marks = [mark.num_tokens for mark in sequence.marks]
-        wanted = [lease.states.matched, *spans, *marks, sequence.prompt_len - 1]
-        self._cache.want_states(lease, [one for one in wanted if one < sequence.num_tokens])
+        marks = (mark.num_tokens for mark in sequence.marks)
+        self._cache.want_states(lease, prompt_positions(lease, sequence.prompt_len, marks=marks))
 
     def _want_state_of(self, sequence: Sequence, holder: Sequence) -> None:
         """Let `holder`, for whose blocks `sequence` waits, keep the state where the two part."""

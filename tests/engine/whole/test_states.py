@@ -44,6 +44,10 @@ def cached(rig: Rig, name: str) -> int:
     return rig.finished(name).reused.tokens
 
 
+def text(length: int) -> list[int]:
+    return [one * one % 61 for one in range(length)]
+
+
 class TestPositions:
     """Where states are kept, and so where the next request begins."""
 
@@ -59,13 +63,21 @@ class TestPositions:
         rig.run()
         assert cached(rig, "2") == 20  # of 22, the last one of which was not computed
 
-    def test_a_prompt_is_kept_up_to_the_block_before_its_last_token(self) -> None:
-        rig = rig_of()
-        rig.submit(generate("1", range(1, 14), max_tokens=1))
+    def test_a_long_prompt_is_kept_up_to_the_block_before_its_last_token(self) -> None:
+        rig = rig_of(max_batch_tokens=256)
+        rig.submit(generate("1", text(141), max_tokens=1))
         rig.run()
-        rig.submit(generate("2", [*range(1, 14), 5, 5, 5], max_tokens=1))
+        rig.submit(generate("2", [*text(141), 5, 5, 5], max_tokens=1))
         rig.run()
-        assert cached(rig, "2") == 12
+        assert cached(rig, "2") == 140
+
+    @pytest.mark.parametrize(("length", "rows"), [(128, [128]), (129, [128, 1]), (7, [7])])
+    def test_a_short_prompt_is_computed_in_one_step(self, length: int, rows: list[int]) -> None:
+        """Without its state at the end, the next one computes few tokens more, in as many steps."""
+        rig = rig_of(max_batch_tokens=256)
+        rig.submit(generate("1", text(length), max_tokens=1))
+        rig.run()
+        assert [row.num_new for step in rig.runner.steps for row in step.rows] == rows
 
     def test_where_the_second_parts_the_third_begins(self) -> None:
         rig = rig_of()
@@ -84,7 +96,7 @@ class TestPositions:
         assert sorted(cached(rig, name) for name in "1234") == [0, 24, 24, 24]
 
     def test_what_matched_further_than_its_state_is_said(self) -> None:
-        rig = rig_of()
+        rig = rig_of(max_batch_tokens=64)
         rig.submit(generate("1", range(1, 31), max_tokens=1))
         rig.run()
         prompt = [*range(1, 26), 5, 5]
@@ -97,7 +109,7 @@ class TestPositions:
         assert (probed.tiers.total, probed.matched) == (0, 24)
         assert (cached(rig, "2"), rig.finished("2").reused.matched) == (0, 24)
         states = rig.core.stats().states
-        assert (states.made, states.hits, states.checkpoints) == (2, 0, 2)
+        assert (states.made, states.hits, states.checkpoints) == (1, 0, 1)
         assert states.total == 62 == states.free + states.checkpoints
 
     def test_the_end_of_a_mark_is_kept(self) -> None:
