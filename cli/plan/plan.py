@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from os.path import expanduser
 from pathlib import Path
 from typing import Annotated
 
@@ -40,7 +39,7 @@ from cli.plan.stages import (
 from cli.plan.states import state_line
 from cli.plan.units import gib
 from cli.plan.windows import window_line
-from cli.serving.model_source import CONFIG, resolve
+from cli.serving.model_source import CONFIG, config_of
 from engine.models.checks import check_served
 from engine.models.config import refuse_recurrent
 from engine.models.errors import ModelNotServed, UnsupportedModel, WrongSetting
@@ -88,7 +87,7 @@ def plan(
 
         ratoon plan --model meta-llama/Llama-3.3-70B-Instruct --gpu h100 --cpu-offload-gb 64
     """
-    config = _config_of(model)
+    config = config_of(model)
     decoder = read_decoder(config, memory.kv_dtype)
     memory, machine = on_gpu(memory.gpu, memory, machine, _given(context))
     memory = checked_ranks(decoder, memory)
@@ -134,15 +133,6 @@ def _given(context: typer.Context) -> frozenset[str]:
     """List the flags whose values are not the defaults."""
     sources = {name: context.get_parameter_source(name) for name in context.params}
     return frozenset(name for name, one in sources.items() if one and one.name != "DEFAULT")
-
-
-def _config_of(model: str) -> Path:
-    path = Path(expanduser(model))
-    if model != EMBEDDED and path.is_dir():
-        return path / "config.json"
-    if model != EMBEDDED and path.is_file():
-        return path
-    return resolve(model, "dummy").directory / "config.json"
 
 
 def _show(made: CachePlan) -> None:

@@ -104,6 +104,16 @@ def resolve(
     return ModelSource(_complete(download(model, load_format), model), model)
 
 
+def config_of(model: str) -> Path:
+    """Find the config.json of `model`, which may be that file; raise ModelNotFound."""
+    path = Path(expanduser(model))
+    if model != EMBEDDED and path.is_dir():
+        return path / CONFIG
+    if model != EMBEDDED and path.is_file():
+        return path
+    return resolve(model, "dummy").directory / CONFIG
+
+
 def _complete(directory: Path, model: str) -> Path:
     missing = [name for name in REQUIRED_FILES if not (directory / name).is_file()]
     if CONFIG in missing:

@@ -12,12 +12,28 @@ from cli.options.engine_options import ENGINE_DEFAULTS
 from cli.options.flags import ConfigFlags, field, plain_field
 from cli.options.options import Json
 from cli.plan.machine import MachineModel, ModelShape
-from cli.plan.options import CACHE, RATES, cache_field, machine_flag
+from cli.plan.options import CACHE, RATES, cache_field, machine_field, machine_flag
 from prefix_cache.names import PolicyName
 
 SettleName = Literal["at-once", "in-time"]
 
 output_field = partial(field, panel="Output")
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedModelFlags:
+    """The flags for a model whose costs are those of the simulation."""
+
+    model: str | None = machine_field(
+        None,
+        "'handbook', a directory with config.json, that file, or a hub id: its costs, and its "
+        "recurrent states.",
+    )
+    state_cache_ratio: float = cache_field(
+        ENGINE_DEFAULTS.cache.state_cache_ratio,
+        "With a --model of recurrent layers: bytes of kept states per byte of KV.",
+        min=0.0,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ is the same as with all tokens; only the arrays are shorter.
 Each request ends before the next one begins: concurrency is not modelled, so nothing is held for
 long. Only whole blocks are shared, and the last token is always computed. Generated tokens are
 unknown content: they are not cached and not part of the hit rate. A prompt that is longer than
-the device tier is computed and leaves nothing in the cache.
+the device tier is computed and leaves nothing in the cache. With recurrent layers a request begins
+at a kept state (`states`).
 
 Copies between tiers end at once, or after the time that their bytes take: between the same two
 tiers in the same direction one after the other, all others at the same time.
@@ -22,6 +23,7 @@ from itertools import count
 from typing import NamedTuple
 
 from cli.load.requests.trace import BlockTrace, Request
+from cli.simulation.states import StateCosts, StatesReport, rows, states_report
 from prefix_cache.cache import PrefixCache
 from prefix_cache.eviction.policies import policy_by_name
 from prefix_cache.eviction.shares import Quota
@@ -64,6 +66,7 @@ class ServedRequest(NamedTuple):
     from_disk: int
     waited_s: float  # seconds of waiting for copies
     fetched: int = 0  # tokens from another replica
+    cut: int = 0  # cached tokens that no kept state makes usable
 
     @property
     def cached(self) -> int:
@@ -169,6 +172,7 @@ class Replayed:
     written: dict[Tier, int] = field(default_factory=dict)
     loaded: dict[Tier, int] = field(default_factory=dict)
     blocks_per_second: float = 0.0  # replayed blocks per second
+    states: StatesReport | None = None  # of a model with recurrent layers
 
 
 class Replay:
@@ -181,8 +185,12 @@ class Replay:
         policy: PolicyName,
         clock: CopyClock,
         partition: EqualParts | None = None,
+        states: StateCosts | None = None,
     ) -> None:
-        """Replay with `block_size` tokens for an id. A missing tier has no tokens."""
+        """Replay with `block_size` tokens for an id. A missing tier has no tokens.
+
+        `states`: of a model with recurrent layers.
+        """
         self._block_size = block_size
         self.cache = PrefixCache(
             num_blocks=sizes.device // block_size,
@@ -193,11 +201,13 @@ class Replay:
                 disk_blocks=sizes.disk // block_size,
                 max_disk_writes=max(64, sizes.disk // block_size),
             ),
+            num_states=0 if states is None else states.slots(sizes.device),
         )
         if partition is not None:
             working = min(partition.longest, sizes.device // block_size // 2)
             self.cache.quotas.partition(dict.fromkeys(partition.tenants, Quota()), working)
         self._clock = clock
+        self._states = states
         self._result = Replayed(policy, block_size, sizes)
 
     def run(self, admitted: Sequence[KeyedRequest], advance: Callable[[int], None]) -> Replayed:
@@ -212,6 +222,9 @@ class Replay:
         """The requests served so far."""
         log = self.cache.eviction_log
         self._result.written, self._result.loaded = dict(log.written), dict(log.loaded)
+        if self._states is not None:
+            cut = sum(one.cut for one in self._result.served)
+            self._result.states = states_report(self.cache, self._states.state_bytes, cut)
         return self._result
 
     def check(self) -> None:
@@ -240,7 +253,9 @@ class Replay:
             return ServedRequest(request.tenant, request.input_tokens, 0, 0, 0, 0.0)
         host, disk, now = loaded[HOST_TIER] - host, loaded[DISK_TIER] - disk, clock.now
         size, cached = self._block_size, lease.cached_tokens
-        cache.commit(lease, request.ids, request.input_tokens // size, admitted.keys, now=now)
+        whole = request.input_tokens // size
+        for end in rows(cache, lease, len(request.ids), size):
+            cache.commit(lease, request.ids, min(end, whole), admitted.keys, now=now)
         cache.release(lease, now=now)
         return ServedRequest(
             tenant=request.tenant,
@@ -249,6 +264,7 @@ class Replay:
             from_host=host * size,
             from_disk=disk * size,
             waited_s=now - arrived,
+            cut=0 if lease.states is None else (lease.states.matched - cached) * size,
         )
 
     def _lease(self, path: NamespacePath, request: Request) -> Lease | None:

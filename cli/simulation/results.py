@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from msgspec import UNSET, UnsetType
+
 from cli.charts import draw_curves
 from cli.echo import echo
 from cli.load.percentiles import Summary, summarise
 from cli.output import print_table
 from cli.plan.machine import MachineModel, ModelShape
+from cli.plan.units import gib
 from cli.simulation.replay import Replayed, ServedRequest, TierSizes
+from cli.simulation.states import StatesReport
 from storage.move import Tier
 
 
@@ -62,6 +66,7 @@ class SimulationReport:
     ttft_without_cache_ms: Summary | None  # estimated times
     blocks_per_second: float  # replayed blocks per second
     by_size: list[Point]
+    states: StatesReport | UnsetType = UNSET  # of a model with recurrent layers
 
 
 def make_report(
@@ -92,6 +97,7 @@ def make_report(
         ttft_without_cache_ms=summarise([machine.start_ms + 1000 * s for s in cold]),
         blocks_per_second=run.blocks_per_second,
         by_size=list(by_size),
+        states=UNSET if run.states is None else run.states,
     )
 
 
@@ -133,6 +139,8 @@ def show(report: SimulationReport) -> None:
             _times("without", report.ttft_without_cache_ms),
         ],
     )
+    if report.states is not UNSET:
+        _show_states(report.states, report.input_tokens)
     if report.by_size:
         print_table(
             "By size",
@@ -144,6 +152,19 @@ def show(report: SimulationReport) -> None:
     echo(
         f"{report.compute_saved:.1%} of the prefill's FLOPs saved; "
         f"{report.blocks_per_second:,.0f} blocks replayed a second"
+    )
+
+
+def _show_states(states: StatesReport, input_tokens: int) -> None:
+    names = ("held", "made", "hits", "evicted", "refused")
+    print_table(
+        f"Checkpoints: {states.slots:,} slots of {gib(states.state_bytes)}",
+        names,
+        [[f"{getattr(states, name):,}" for name in names]],
+    )
+    echo(
+        f"{states.cut_tokens / input_tokens:.1%} of the input tokens were cached and computed "
+        "again, as no state was kept at their end"
     )
 
 

@@ -14,12 +14,15 @@ from cli.charts import write_chart
 from cli.errors import BadSetting
 from cli.load.requests.trace import BlockTrace, among_tenants, read_trace
 from cli.output import print_result
+from cli.plan.decoder import read_decoder
 from cli.plan.machine import MachineModel, ModelShape
 from cli.progress import Advance, progress_bar
+from cli.serving.model_source import config_of
 from cli.simulation.options import (
     MachineFlags,
     OutputFlags,
     ShapeFlags,
+    SimulatedModelFlags,
     TenancyFlags,
     TierTokenFlags,
 )
@@ -34,6 +37,7 @@ from cli.simulation.replay import (
     partition_of,
 )
 from cli.simulation.results import Point, draw, hit_rates, make_report, show
+from cli.simulation.states import StateCosts, state_costs
 from prefix_cache.names import PolicyName
 from storage.move import Tier
 
@@ -45,6 +49,7 @@ def simulate(
     trace: Annotated[Path, typer.Argument(help="A file with one JSON object a line.")],
     tiers: TierTokenFlags,
     tenancy: TenancyFlags,
+    model: SimulatedModelFlags,
     shape: ShapeFlags,
     machine: MachineFlags,
     output: OutputFlags,
@@ -58,7 +63,10 @@ def simulate(
     Example: what a host tier adds for a chat, and a plot of other sizes:
 
         ratoon simulate chat.jsonl --device-tokens 500000 --host-tokens 500000 --plot chat.svg
+
+    Where the --model has recurrent layers, a hit ends at a kept state.
     """
+    shape, states = _costs(model, shape)
     read = read_trace(trace, tiers.block_size)
     if tenancy.tenants:
         read = among_tenants(read, tenancy.tenants, tenancy.tenant_sizes)
@@ -69,7 +77,7 @@ def simulate(
     totals = _totals(output.sizes, sizes, tiers.block_size, is_drawn=bool(output.plot))
     each = [sizes.scaled(total) for total in totals]
     policies = dict.fromkeys((tiers.policy, "lru") if output.plot else (tiers.policy,))
-    simulation = _Simulation(read, tiers, partition, shape, machine)
+    simulation = _Simulation(read, tiers, partition, shape, machine, states)
     replays = 1 + len(each) * len(policies)
     with progress_bar("blocks", replays * read.num_blocks) as advance:
         run = simulation.run(tiers.policy, sizes, advance)
@@ -82,6 +90,16 @@ def simulate(
     print_result(report, show, as_json=output.json)
 
 
+def _costs(flags: SimulatedModelFlags, shape: ModelShape) -> tuple[ModelShape, StateCosts | None]:
+    """Read a model's costs, which replace those of `shape`; raise BadSetting if both are given."""
+    if flags.model is None:
+        return shape, None
+    if shape != ModelShape():
+        raise BadSetting("--model", "its config.json has the costs that other flags give, too")
+    decoder = read_decoder(config_of(flags.model))
+    return decoder.shape, state_costs(decoder, flags.state_cache_ratio)
+
+
 class _Simulation:
     """A trace, and the common settings of its replays."""
 
@@ -92,8 +110,9 @@ class _Simulation:
         partition: EqualParts | None,
         shape: ModelShape,
         machine: MachineModel,
+        states: StateCosts | None,
     ) -> None:
-        self._partition = partition
+        self._partition, self._states = partition, states
         self._admitted = admit(trace)
         self._num_blocks = trace.num_blocks
         self._block_size = tiers.block_size
@@ -101,7 +120,8 @@ class _Simulation:
 
     def run(self, policy: PolicyName, sizes: TierSizes, advance: Advance) -> Replayed:
         """Replay the trace once."""
-        replay = Replay(self._block_size, sizes, policy, CopyClock(self._seconds), self._partition)
+        clock = CopyClock(self._seconds)
+        replay = Replay(self._block_size, sizes, policy, clock, self._partition, self._states)
         started_at = time.perf_counter()
         replayed = replay.run(self._admitted, advance)
         replayed.blocks_per_second = self._num_blocks / (time.perf_counter() - started_at)

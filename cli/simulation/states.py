@@ -1,0 +1,84 @@
+"""The recurrent states of a simulated model: their slots, and the work of a replay on them.
+
+A sequence's rows end where a state is kept, as in the engine, and the states are the cache's own:
+only the rows are made here. Answers are not replayed, so no state is kept at their ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cli.plan.decoder import DecoderCounts
+from engine.startup.pool_size import PoolBudget, StateSizes, state_slots
+from prefix_cache.cache import PrefixCache
+from prefix_cache.leases.checkpoint_positions import LEAST_SAVED, prompt_positions
+from prefix_cache.leases.lease import Lease
+
+
+@dataclass(frozen=True, slots=True)
+class StateCosts:
+    """Bytes of a model's states, and what share of the device they get."""
+
+    state_bytes: int
+    kv_bytes_per_token: int
+    cache_ratio: float  # as `state_cache_ratio`
+
+    def slots(self, device_tokens: int) -> int:
+        """Count the state slots beside so many tokens of KV, with those of one sequence."""
+        sizes = StateSizes(self.state_bytes, 1, self.cache_ratio)
+        return state_slots(PoolBudget(0, ""), device_tokens * self.kv_bytes_per_token, sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class StatesReport:
+    """The checkpoints of a replay: states that the cache has kept."""
+
+    state_bytes: int
+    slots: int  # with those of one running sequence
+    held: int  # checkpoints at the end
+    made: int
+    hits: int  # requests that began at one
+    evicted: int
+    refused: int  # states not kept for lack of a slot
+    cut_tokens: int = 0  # cached tokens that were computed again: no state was kept at their end
+
+
+def state_costs(decoder: DecoderCounts, cache_ratio: float) -> StateCosts | None:
+    """Return the costs of a model's states; None for a model without recurrent layers."""
+    states = decoder.states
+    if states is None:
+        return None
+    return StateCosts(states.state_bytes, decoder.kv_bytes_per_token, cache_ratio)
+
+
+def states_report(cache: PrefixCache, state_bytes: int, cut_tokens: int) -> StatesReport:
+    """Report on a cache's checkpoints."""
+    kept, counts = cache.checkpoints, cache.checkpoints.counts
+    return StatesReport(
+        state_bytes=state_bytes,
+        slots=kept.usage.total,
+        held=kept.num_kept,
+        made=counts.made,
+        hits=counts.hits,
+        evicted=counts.evicted,
+        refused=counts.refused,
+        cut_tokens=cut_tokens,
+    )
+
+
+def rows(cache: PrefixCache, lease: Lease, length: int, block_size: int) -> Iterator[int]:
+    """Launch the rows of a prompt of `length` ids one by one; yield each one's end.
+
+    An id stands for `block_size` tokens. The caller commits up to the end before the next row.
+    """
+    states, at = lease.states, lease.cached_tokens
+    wanted = prompt_positions(lease, length, least_saved=LEAST_SAVED // block_size)
+    cache.want_states(lease, wanted)
+    while at < length:
+        if states is None:
+            at = length
+        else:
+            at = states.row_end(at, length, is_cut=False)
+            cache.launched(lease, at, states.next_out())
+        yield at

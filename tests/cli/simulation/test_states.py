@@ -1,0 +1,86 @@
+"""Replays with recurrent states: hits end where one is kept, as in the engine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cli.load.requests.trace import read_trace
+from cli.simulation.replay import CopyClock, Replay, Replayed, TierSizes, admit
+from cli.simulation.states import StateCosts
+from tests.cli.console import Console
+from tests.cli.simulation.traces import row, write
+from tests.doubles.engine.shapes import SHAPES
+
+PARTING = [row(at, [1, 2, last, 30 + at]) for at, last in enumerate([7, 8, 9, 10])]
+
+
+def replayed(tmp_path: Path, rows: list[dict[str, object]], states: StateCosts | None) -> Replayed:
+    trace = read_trace(write(tmp_path / "t", rows), 10)
+    replay = Replay(10, TierSizes(1000), "lru", CopyClock(), None, states)
+    found = replay.run(admit(trace), lambda _: None)
+    replay.check()
+    return found
+
+
+def test_where_the_second_prompt_parts_the_third_begins(tmp_path: Path) -> None:
+    plain = replayed(tmp_path, PARTING, None)
+    assert [one.cached for one in plain.served] == [0, 20, 20, 20]
+    assert plain.states is None
+    found = replayed(tmp_path, PARTING, StateCosts(1000, 10, 1.0))
+    assert [one.cached for one in found.served] == [0, 0, 20, 20]
+    assert [one.cut for one in found.served] == [0, 20, 0, 0]
+    states = found.states
+    assert states is not None
+    assert (states.slots, states.hits, states.cut_tokens, states.refused) == (14, 2, 20, 0)
+    assert states.held == states.made == 5  # where they part, and each prompt's end
+
+
+def test_few_slots_lose_states_and_hits(tmp_path: Path) -> None:
+    rows = [row(at, [at % 3, 1, 2, 40 + at]) for at in range(30)]
+    many, few = (replayed(tmp_path, rows, StateCosts(1000, 10, ratio)) for ratio in (1.0, 0.0))
+    assert many.states is not None
+    assert few.states is not None
+    assert few.states.slots == 4
+    assert few.states.evicted > many.states.evicted
+    assert sum(one.cached for one in few.served) < sum(one.cached for one in many.served)
+
+
+class TestTyped:
+    @pytest.fixture
+    def model(self, tmp_path: Path) -> str:
+        (tmp_path / "config.json").write_text(json.dumps(SHAPES["qwen3.5-27b"]))
+        return str(tmp_path)
+
+    @pytest.fixture
+    def trace(self, tmp_path: Path) -> str:
+        return str(write(tmp_path / "trace.jsonl", PARTING))
+
+    def test_a_model_with_states_reports_them(
+        self, console: Console, model: str, trace: str
+    ) -> None:
+        words = ("simulate", trace, "--block-size", "10", "--model", model)
+        states = console.type(*words, "--json").json["states"]
+        assert states["state_bytes"] == 48 * (48 * 128 * 128 * 4 + 3 * 10240 * 2)
+        assert (states["hits"], states["cut_tokens"]) == (2, 20)
+        assert "slots of 146.8 MiB" in console.type(*words).out
+        none = console.type(*words, "--state-cache-ratio", "0", "--json").json["states"]
+        assert none["slots"] == 4
+
+    def test_without_recurrent_layers_nothing_is_said_of_states(
+        self, console: Console, trace: str
+    ) -> None:
+        words = ("simulate", trace, "--block-size", "10", "--json")
+        bare, plain = console.type(*words).json, console.type(*words, "--model", "handbook").json
+        assert bare.keys() == plain.keys()
+        assert "states" not in bare
+        assert bare["token_hit_rate"] == plain["token_hit_rate"] == 60 / 160
+
+    def test_costs_are_given_once(self, console: Console, model: str, trace: str) -> None:
+        words = ("simulate", trace, "--block-size", "10", "--parameters", "7e9")
+        assert console.type(*words).status == 0
+        refused = console.type(*words, "--model", model)
+        assert refused.status == 2
+        assert "other flags give, too" in refused.err
