@@ -139,6 +139,7 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
     # hits them receives the label (`WrittenAndRead`). Opaque to the engine; "": no label.
     writer: str = ""
     marks: tuple[Mark, ...] = ()  # marks in order of their tokens
+    question: int = 0  # tokens before the user's last message (`Welcome.has_states`); 0: unknown
     source: FetchSource | None = None  # engine to fetch uncached blocks from
     is_counted: bool = True  # the prompt counts as looked up; False: the other engine counts it
     drafts: bool = True  # whether several tokens a step may be verified; the answer is the same
@@ -199,6 +200,7 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
     role: Role = "both"  # a hint to gateways: the engine itself serves every request
     tensor_parallel: int = 1  # ranks of each stage
     pipeline_parallel: int = 1  # pipeline stages
+    has_states: bool = False  # recurrent layers: a prompt's hit ends at a kept state
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):

@@ -67,6 +67,8 @@ class Intake:
         self._check_length(len(prompt), sampled)
         self._check_keys(request, len(prompt))
         _check_marks(request.marks, len(prompt))
+        if not 0 <= request.question <= len(prompt):
+            raise InvalidRequest("the question begins outside of the prompt")
         tokens = np.zeros(len(prompt) + sampled, np.int32)
         tokens[: len(prompt)] = prompt
         return Sequence(
@@ -87,6 +89,7 @@ class Intake:
             is_counted=request.is_counted,
             loads=request.loads,
             marks=request.marks,
+            question=request.question,
             source=request.source if request.use_cache else None,
             fetches_only=request.source is not None and request.source.only,
             constraint=self.constraint_of(request.sampling, request.flow),

@@ -83,6 +83,7 @@ class Sequence:
     fetched_end: int = 0  # end of the prompt's tokens that were found or fetched at its first start
     fetch_seconds: float = 0.0  # seconds of waiting for fetched blocks
     marks: tuple[Mark, ...] = ()  # parts of its prompt to retain
+    question: int = 0  # tokens before the last message of the user; 0: unknown
     # Tokens that it cached up to each cache breakpoint, once its prompt is computed.
     written: tuple[int, ...] = ()
     added: list[tuple[int, int]] = field(default_factory=list)  # blocks, by released leases

@@ -220,7 +220,10 @@ class SequenceCache:
 
     def _want_states(self, sequence: Sequence, lease: Lease) -> None:
         marks = (mark.num_tokens for mark in sequence.marks)
-        self._cache.want_states(lease, prompt_positions(lease, sequence.prompt_len, marks=marks))
+        positions = prompt_positions(
+            lease, sequence.prompt_len, marks=marks, question=sequence.question
+        )
+        self._cache.want_states(lease, positions)
 
     def _want_state_of(self, sequence: Sequence, holder: Sequence) -> None:
         """Let `holder`, for whose blocks `sequence` waits, keep the state where the two part."""

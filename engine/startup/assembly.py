@@ -105,6 +105,8 @@ def assemble(
     parts, welcome = cache_parts or CacheParts(), loaded_runner.welcome
     if exchange is not None:
         welcome = msgspec.structs.replace(welcome, exchange_address=exchange.address)
+    if loaded_runner.num_states:
+        welcome = msgspec.structs.replace(welcome, has_states=True)
     cache = _cache(loaded_runner, parts)
     counters = EngineCounters(started=clock())
     times = StepTimes(limits.graph_tokens, CPU_WEIGHTS if welcome.device == "cpu" else WEIGHTS)

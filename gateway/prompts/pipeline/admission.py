@@ -45,6 +45,7 @@ from gateway.prompts.pipeline.prompt_tokens import (
     PromptTokens,
     Tokenised,
 )
+from gateway.prompts.pipeline.question import question_start
 from gateway.prompts.pipeline.sampling_limits import (
     check_vocabulary,
     least_room,
@@ -281,6 +282,7 @@ class Admission:
             compared,
             marks,
             prediction,
+            question_start(prompt, found, self.tokenizer) if welcome.has_states else 0,
         )
 
     def _asked(

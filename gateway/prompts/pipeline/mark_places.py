@@ -51,11 +51,12 @@ def _common(
             found = yield from prompts.tokenised(tried, asked, add_special_tokens=False)
         except BadRequest:
             continue
-        return _common_prefix(found.token_ids, token_ids)
+        return common_prefix(found.token_ids, token_ids)
     return 0
 
 
-def _common_prefix(one: TokenIds, other: TokenIds) -> int:
+def common_prefix(one: TokenIds, other: TokenIds) -> int:
+    """Count the tokens with which both begin."""
     length = min(len(one), len(other))
     differs = np.flatnonzero(one[:length] != other[:length])
     return int(differs[0]) if len(differs) else length

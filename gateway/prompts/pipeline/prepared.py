@@ -40,6 +40,7 @@ class Prepared:
     comparison: Comparison | None
     marks: tuple[Mark, ...]
     prediction: bytes  # packed token ids
+    question: int  # as in `Generate`
 
 
 def generates_of(
@@ -74,6 +75,7 @@ def generates_of(
                     marks=prompt.marks,
                     drafts=wanted.drafts,
                     prediction=prompt.prediction,
+                    question=prompt.question,
                 )
             )
     return tuple(generates)

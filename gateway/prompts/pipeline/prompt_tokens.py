@@ -61,6 +61,7 @@ class Tokenised:
     prefill: str = ""  # the text that the answer continues
     origin: Origin | None = None  # the origin of the answer, if the answer is to be remembered
     last_text: str = ""  # the end of a rendered chat's text after its last control token
+    rendered: Rendered | None = None  # of a chat
 
 
 class PromptTokens:
@@ -169,10 +170,10 @@ class PromptTokens:
         prefill = chat.rendered.prefill
         tail, last = _tail_of(chat.rendered), chat.rendered.pieces[-1][-_LAST_CHARS:]
         if self._turns is None or keys is None:
-            return Tokenised(ids, tail, prefill, last_text=last)
+            return Tokenised(ids, tail, prefill, None, last, chat.rendered)
         keeps = self._keeps_thoughts(prompt, asked)
         origin = self._turns.origin(prompt, keys, chat, ids, keeps_thoughts=keeps)
-        return Tokenised(ids, tail, prefill, origin, last)
+        return Tokenised(ids, tail, prefill, origin, last, chat.rendered)
 
     def _joined(
         self, chat: SplicedChat, asked: PromptContext, *, add_special_tokens: bool

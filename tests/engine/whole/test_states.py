@@ -5,15 +5,18 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from msgspec import structs
 
 from engine.link.messages import Cancel, Mark, pack_token_ids
 from engine.link.query_messages import Probe, Probed
+from prefix_cache.hashing import block_keys
+from prefix_cache.namespace import NamespacePath
 from tests.doubles.constraints import HeldMasks, steps_of
 from tests.doubles.engine.fake_runner import expected_output
 from tests.engine.in_flight.test_masked_step import answer, bound
-from tests.engine.rigs.rig import CLIENT, NAMESPACE, Rig, generate
+from tests.engine.rigs.rig import CLIENT, NAMESPACE, OTHER, Rig, generate
 from tests.engine.rigs.simulation import Tally, simulate
 
 STEPS = 3_000
@@ -120,6 +123,46 @@ class TestPositions:
         rig.submit(generate("2", [*range(1, 17), *[5] * 8], max_tokens=1))
         rig.run()
         assert cached(rig, "2") == 16
+
+    @pytest.mark.parametrize(("hint", "found"), [(151, 148), (0, 0)])
+    def test_another_question_begins_where_the_first_one_did(self, hint: int, found: int) -> None:
+        rig = rig_of(max_batch_tokens=256)
+        for name in "12":
+            request = generate(name, [*text(151), *[int(name)] * 9], max_tokens=1)
+            rig.submit(structs.replace(request, question=hint))
+            rig.run()
+            rig.expect_output(request)
+        assert cached(rig, "2") == found
+        rows = [row.num_new for row in rig.runner.steps[0].rows]
+        assert rows == [148 if hint else 156], "the hint costs no step of its own"
+
+    def test_a_question_soon_after_what_is_cached_is_not_kept(self) -> None:
+        rig = rig_of(max_batch_tokens=256)
+        rig.submit(structs.replace(generate("1", text(90), max_tokens=1), question=80))
+        rig.run()
+        assert [row.num_new for step in rig.runner.steps for row in step.rows] == [90]
+
+    @pytest.mark.parametrize(("question", "rows"), [(140, [156, 156, 4]), (300, [156, 144, 16])])
+    def test_no_state_is_kept_at_a_question_in_what_others_read_too(
+        self, question: int, rows: list[int]
+    ) -> None:
+        """It would tell these others where someone asked; in the request's own text it is kept."""
+        rig = rig_of(max_batch_tokens=512, num_blocks=128)
+        path, prompt = NamespacePath(((0, OTHER), (39, NAMESPACE))), text(316)
+        keys = block_keys(path, np.array(prompt, np.int32), 4)
+        request = generate("1", prompt, max_tokens=1)
+        rig.submit(
+            structs.replace(request, namespaces=path.spans, block_keys=keys, question=question)
+        )
+        rig.run()
+        assert [row.num_new for step in rig.runner.steps for row in step.rows] == rows
+
+    def test_a_question_outside_of_the_prompt_is_refused(self) -> None:
+        rig = rig_of()
+        for question in (-1, 10):
+            rig.submit(structs.replace(generate(str(question), range(9)), question=question))
+        rig.run()
+        assert {rig.failed(name).code for name in ("-1", "10")} == {"invalid_request"}
 
     def test_a_cancelled_prompt_leaves_what_it_had(self) -> None:
         rig = rig_of(max_batch_tokens=10)

@@ -1,0 +1,50 @@
+"""The place in a chat's tokens where the text of its last message begins, if the user says it.
+
+Other questions about the same documents part from the prompt there, so an engine of a model with
+recurrent layers keeps a state before it. A hint: it is found by the message's text in the rendered
+chat, nothing is rendered twice, and only what follows the last control token before the text is
+tokenised again.
+
+Knows: rendered chats and their tokens. Does not know: blocks, or which states are kept.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gateway.prompts.chats.messages import Text
+from gateway.prompts.generation_request import ChatPrompt, Prompt
+from gateway.prompts.pipeline.mark_places import common_prefix
+from gateway.prompts.pipeline.prompt_tokens import Tokenised
+from gateway.prompts.tokens.control_tokens import Rendered
+from gateway.prompts.tokens.tokenizer import Tokenizer
+
+_MOST = 1 << 14  # characters to be tokenised again, which takes some milliseconds
+
+
+def question_start(prompt: Prompt, found: Tokenised, tokenizer: Tokenizer) -> int:
+    """Count the tokens before the last message's text; 0: unknown."""
+    said, rendered = _last_text(prompt), found.rendered
+    if rendered is None or not said:
+        return 0
+    pieces = rendered.pieces
+    ends = (at for at in range(len(pieces) - 1, -1, -2) if pieces[at].rstrip().endswith(said))
+    at = next(ends, None)
+    rest = Rendered(() if at is None else pieces[at:])
+    if at is None or len(rest) > _MOST:
+        return 0
+    before = pieces[at][: pieces[at].rindex(said)]
+    head, tail = (
+        tokenizer.encode(one, add_special_tokens=False) for one in (Rendered((before,)), rest)
+    )
+    start = len(found.token_ids) - len(tail)
+    if start < 0 or not np.array_equal(found.token_ids[start:], tail):
+        return 0
+    return start + common_prefix(head, tail)
+
+
+def _last_text(prompt: Prompt) -> str:
+    last = prompt.messages[-1] if isinstance(prompt, ChatPrompt) and prompt.messages else None
+    if last is None or last.role != "user":
+        return ""
+    return "".join(part.text for part in last.parts if isinstance(part, Text)).strip()
