@@ -42,7 +42,9 @@ class Compilation:
     failure: tuple[str, str] | None = None  # code and message of an error
     compiled_bytes: int = 0  # bytes measured by the check
     masks_s: float = 0.0  # processor seconds; threads add to it without a lock: approximate
-    is_slow: bool = False  # a token took long to follow: from then on such calls are measured
+    is_slow: bool = False  # a token took long to follow: from then on calls are measured exactly
+    token_s: float = 0.0  # seconds that a token may take to follow, by the last ones
+    forced_s: float = 0.0  # the most that it took to find forced tokens
     is_broken: bool = False  # the library had an error, which later copies may repeat
     users: WeakSet[object] = field(default_factory=WeakSet)  # constraints that use the grammar
 

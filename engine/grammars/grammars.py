@@ -13,9 +13,9 @@ from pathlib import Path
 from engine.errors import EngineFailure, InvalidGrammar
 from engine.grammars.cache import GrammarCache
 from engine.grammars.compiler import GrammarCompiler
-from engine.grammars.flow_time import FlowTime
 from engine.grammars.limits import MAX_CHARS
 from engine.grammars.mask_threads import MaskThreads
+from engine.grammars.step_time import StepTime
 from engine.grammars.token_mask import GrammarConstraint
 from engine.grammars.vocabulary import NoVocabulary, read_vocabulary
 from engine.link.messages import SamplingParams
@@ -31,8 +31,8 @@ class Grammars:
         """Compile grammars by `compiler`; without a compiler every grammar is refused."""
         self._compiler = compiler
         self._cache = cache or GrammarCache()
-        self._time = FlowTime()
-        self.masks = MaskThreads()
+        self._time = StepTime()
+        self.masks = MaskThreads(next_step=self._time.next_step)
 
     def constraint_of(self, sampling: SamplingParams, flow: str) -> GrammarConstraint | None:
         """Return the constraint of a flow's request, which may not be compiled yet.
@@ -57,7 +57,7 @@ class Grammars:
             self._cache.keep(flow, grammar, compilation)
         if compilation.error is not None:
             raise compilation.error
-        return GrammarConstraint(compilation, flow, time_of_flows=self._time)
+        return GrammarConstraint(compilation, flow, step_time=self._time)
 
     def forget(self, flow: str | None) -> None:
         """Drop the grammars of a flow, or of all flows; grammars in use stay until their end."""

@@ -30,11 +30,13 @@ MASK_S = 0.1  # processor seconds for one mask; usual are 20 to 100 us
 # Processor seconds after which no further mask after a draft is begun. A row's masks then take
 # little longer than its first, as without drafts.
 AHEAD_S = 0.001
-# Processor seconds of the engine's thread. A call to follow a token takes some 10 us, one of hard
-# grammars up to 0.1 ms.
-FREE_S = 0.0005  # of each call that count for nothing
-DEBT_S = 0.1  # debt of a flow beyond which its requests with long calls end
-SHARE = 0.03  # of all time, by which a flow's debt drains
+# Seconds that Python's lock is held. A call to follow a token takes some 5 us, one of hard grammars
+# up to 0.1 ms.
+STEP_S = 0.002  # of all calls in a step
+LEAST_SHARE_S = 0.0001  # of a flow's calls, however many flows there are
+LONGEST_S = 0.005  # of one call; a request with MOST_LONG in a row ends
+MOST_LONG = 3
+LATE_REST = 3  # times as long as a late token took do others wait: a quarter of the time is theirs
 MOST_FORCED = 256  # forced tokens that are kept of one call, which may find tens of thousands
 
 

@@ -8,6 +8,9 @@ turns; several where no other flow waits. No flow has all threads. So however sl
 are, another flow waits for none of them as long as a thread is free, and else for at most those
 that each thread is making.
 
+A constraint that is behind first follows the tokens that had no time in their step, with Python's
+lock. One does so at a time, in turns of flows too, and then none for LATE_REST times as long.
+
 Most masks take less than to wake a thread or to take turns, so few threads are woken at first.
 
 Knows: threads, turns. Does not know: what a mask is made of (`token_mask.py`), or who waits for how
@@ -18,14 +21,15 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from engine.grammars.limits import COMPILE_STACK_BYTES
-from engine.sequences.token_constraint import WantedMasks
+from engine.grammars.limits import COMPILE_STACK_BYTES, LATE_REST
+from engine.sequences.token_constraint import TokenConstraint, WantedMasks
 
 MOST_THREADS = 8
 WOKEN = 2  # threads woken at once; waking one takes longer than most masks
@@ -55,8 +59,21 @@ _Asked: TypeAlias = tuple[WantedMasks, MaskBatch]
 class MaskThreads:
     """A `MaskMaker` whose threads start with the first mask, and end with `close`."""
 
-    def __init__(self, num_threads: int | None = None) -> None:
-        """Start one thread more than cores, up to `MOST_THREADS`; a flow may use all but one."""
+    def __init__(
+        self,
+        num_threads: int | None = None,
+        *,
+        next_step: Callable[[], None] = lambda: None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Start one thread more than cores, up to `MOST_THREADS`; a flow may use all but one.
+
+        `next_step` is called at the masks of each step.
+        """
+        self._next_step = next_step
+        self._monotonic = monotonic
+        self._catches_up = False  # True while a thread follows tokens
+        self._late_at = 0.0  # time from which one may do so
         self._num_threads = num_threads or min(len(os.sched_getaffinity(0)) + 1, MOST_THREADS)
         self._most_of_a_flow = max(self._num_threads - 1, 1)
         self._threads: list[threading.Thread] = []
@@ -70,6 +87,7 @@ class MaskThreads:
 
         One that is busy already is part of the batch in which it was asked for first.
         """
+        self._next_step()
         asked = [one for one in wanted if not one.constraint.is_busy]
         batch = MaskBatch(len(asked), self._wake_all)
         if asked and not self._threads:
@@ -105,20 +123,18 @@ class MaskThreads:
 
     def _work(self) -> None:
         while (taken := self._take()) is not None:
-            flow, waiting = taken
-            while True:
-                try:
-                    asked = waiting.popleft()
-                except IndexError:  # other threads took all masks
-                    break
+            flow, first = taken
+            asked: _Asked | None = first
+            del taken, first  # a waiting thread keeps no grammar in use
+            while asked is not None:
                 self._make(*asked)
-                del asked  # a waiting thread keeps no grammar in use
-                if len(self._waiting) > 1 or self._is_closed:
-                    break
+                asked = self._further(flow)
             self._give_back(flow)
 
     def _make(self, wanted: WantedMasks, batch: MaskBatch) -> None:
         with suppress(Exception):  # the error is raised again where the mask is used
+            if wanted.constraint.is_behind:
+                self._catch_up(wanted.constraint)
             wanted.constraint.allowed_after(wanted.drafts)
         wanted.constraint.is_busy = False
         with batch.lock:
@@ -126,16 +142,37 @@ class MaskThreads:
         if not batch.left:
             batch.made.set()
 
-    def _take(self) -> tuple[str, deque[_Asked]] | None:
-        """Wait for the flow whose turn it is, and return its masks. None: closed."""
+    def _catch_up(self, constraint: TokenConstraint) -> None:
+        took = 0.0
+        try:
+            took = constraint.catch_up()
+        finally:
+            with self._changed:
+                self._catches_up = False
+                self._late_at = self._monotonic() + LATE_REST * took
+                self._changed.notify()
+
+    def _further(self, flow: str) -> _Asked | None:
+        """Return a flow's next masks, where no other flow waits and it is not behind."""
+        with self._changed:
+            waiting = self._waiting[flow]
+            is_alone = len(self._waiting) == 1 and not self._is_closed
+            if not (is_alone and waiting) or waiting[0][0].constraint.is_behind:
+                return None
+            return waiting.popleft()
+
+    def _take(self) -> tuple[str, _Asked] | None:
+        """Wait for the flow whose turn it is, and return its first masks. None: closed."""
         with self._changed:
             while not self._is_closed:
                 flow = self._next_flow()
                 if flow is not None:
                     self._at_work[flow] += 1
                     self._waiting.move_to_end(flow)
-                    return flow, self._waiting[flow]
-                self._changed.wait()
+                    asked = self._waiting[flow].popleft()
+                    self._catches_up |= asked[0].constraint.is_behind
+                    return flow, asked
+                self._changed.wait(self._rest())
         return None
 
     def _next_flow(self) -> str | None:
@@ -143,9 +180,21 @@ class MaskThreads:
         fewest, chosen = self._most_of_a_flow, None
         for flow, waiting in self._waiting.items():
             at_work = self._at_work[flow]
-            if waiting and at_work < fewest:
+            if at_work < fewest and self._may_begin(waiting):
                 fewest, chosen = at_work, flow
         return chosen
+
+    def _may_begin(self, waiting: deque[_Asked]) -> bool:
+        """Tell whether there is a first one, and it is not behind while none may catch up."""
+        if not waiting or not waiting[0][0].constraint.is_behind:
+            return bool(waiting)
+        return not self._catches_up and self._monotonic() >= self._late_at
+
+    def _rest(self) -> float | None:
+        """Return the seconds until a constraint that is behind may catch up; None: unknown."""
+        rest = self._late_at - self._monotonic()
+        is_late = any(one and one[0][0].constraint.is_behind for one in self._waiting.values())
+        return rest if rest > 0 and is_late else None
 
     def _give_back(self, flow: str) -> None:
         with self._changed:

@@ -1,8 +1,9 @@
 """A grammar that constrains the next token of a sequence.
 
 A mask takes some 20 to 100 us, beside the engine's thread (`mask_threads.py`). A grammar whose
-masks take much longer ends its own request. So does one whose tokens take long to follow, on the
-engine's thread, once its flow has had its time there (`flow_time.py`).
+masks take much longer ends its own request, and so does one whose tokens take long to follow. The
+engine's thread follows a token at once while its flow has time in the step (`step_time.py`); else
+the token waits, and is followed before the next mask is made.
 
 Masks after drafts are made by a copy of the matcher, which takes some 3 us. A matcher that takes
 tokens back would be no cheaper, and may be wrong: the library (1.9) then mistakes a mask that it
@@ -25,10 +26,12 @@ from llguidance import LLMatcher
 
 from engine.errors import ConstraintUnsatisfied, EngineError
 from engine.grammars.compilation import Compilation, first_line
-from engine.grammars.flow_time import FlowTime
-from engine.grammars.limits import AHEAD_S, FREE_S, MASK_S, MOST_FORCED
+from engine.grammars.limits import AHEAD_S, LEAST_SHARE_S, LONGEST_S, MASK_S, MOST_FORCED, MOST_LONG
+from engine.grammars.step_time import StepTime
 from engine.grammars.vocabulary import WORD_BITS
 from engine.sequences.token_constraint import Bitmask, Drafts, TokenConstraint
+
+FADES = 0.9  # what is left of the longest time after another call
 
 
 class GrammarConstraint(TokenConstraint):
@@ -40,12 +43,12 @@ class GrammarConstraint(TokenConstraint):
         flow: str = "",
         mask_s: float = MASK_S,
         ahead_s: float = AHEAD_S,
-        time_of_flows: FlowTime | None = None,
+        step_time: StepTime | None = None,
     ) -> None:
         """Constrain by a compilation; a mask that takes over `mask_s` seconds is the last one.
 
-        After `ahead_s` no further mask after a draft is begun. Without `time_of_flows` the
-        sequence has the engine's thread for itself.
+        After `ahead_s` no further mask after a draft is begun. Without `step_time` the sequence
+        has all the time of each step.
         """
         self.flow = flow
         self._compilation = compilation
@@ -57,7 +60,9 @@ class GrammarConstraint(TokenConstraint):
         self._address = 0  # address of the buffer
         self._masks: tuple[Bitmask, ...] = ()  # masks of the next token, and after `_drafts`
         self._drafts: Drafts = ()
-        self._time = time_of_flows or FlowTime()
+        self._time = step_time
+        self._behind = deque[int]()  # tokens of the sequence that are to be followed
+        self._num_long = 0  # successive tokens that took too long
         self._forced = deque[int]()  # what is forced from here, as far as it was found
         self._error: EngineError | None = None
 
@@ -75,7 +80,14 @@ class GrammarConstraint(TokenConstraint):
     def is_over(self) -> bool:
         """True if the grammar is complete: only an end of sequence may follow."""
         matcher = self._matcher
-        return matcher is not None and matcher.is_stopped() and not matcher.is_error()
+        if matcher is None or self._behind:
+            return False
+        return matcher.is_stopped() and not matcher.is_error()
+
+    @property
+    def is_behind(self) -> bool:
+        """True if tokens wait to be followed, since the step had no time for them."""
+        return bool(self._behind)
 
     @property
     def error(self) -> EngineError | None:
@@ -95,6 +107,7 @@ class GrammarConstraint(TokenConstraint):
         They are made, where none is: until `ahead_s` have passed.
         """
         if not self._masks:
+            self.catch_up()
             self._grow(1 + len(drafts))
             first = self._first_mask()
             self._masks = (first, *self._masks_after(first, drafts))
@@ -107,9 +120,9 @@ class GrammarConstraint(TokenConstraint):
         """Return next tokens that the grammar forces; none where tokenizations are ambiguous.
 
         Takes 1 to 2 us where nothing is forced, and some 20 to 40 us where something is; longer if
-        thousands are. So they are kept, and a flow that has debts finds no more.
+        thousands are. So they are kept, and a flow that has no time left in the step finds no more.
         """
-        if not self._forced and not self._time.debt(self.flow):
+        if not (self._forced or self._behind) and self._may_find():
             self._forced = self._find_forced()
         return tuple(self._forced)
 
@@ -118,25 +131,53 @@ class GrammarConstraint(TokenConstraint):
         self._masks = ()
         if self._forced and self._forced.popleft() != token_id:
             self._forced.clear()
-        matcher, is_slow = self._own(), self._compilation.is_slow
-        began = time.thread_time() if is_slow else time.perf_counter()  # which costs less
-        matcher.consume_token(token_id)
-        if not is_slow:
-            self._compilation.is_slow = time.perf_counter() - began > FREE_S
-        elif not self._spend(began):
-            self._error = _too_long()
+        if self._behind or not self._may_follow():
+            self._behind.append(token_id)
+            return
+        compilation = self._compilation
+        clock = time.thread_time if compilation.is_slow else time.perf_counter  # which costs less
+        began = clock()
+        self._own().consume_token(token_id)
+        took = clock() - began
+        if took > LEAST_SHARE_S and not compilation.is_slow:  # or the thread had to wait
+            compilation.is_slow, took = True, LEAST_SHARE_S
+        self._followed(took)
+
+    def catch_up(self) -> float:
+        """Follow the tokens that wait; return the seconds that it took."""
+        took = 0.0
+        while self._behind and self._error is None:
+            began = time.thread_time()
+            self._own().consume_token(self._behind.popleft())
+            one = time.thread_time() - began
+            self._followed(one, is_late=True)
+            self._compilation.masks_s += one
+            self._num_long = self._num_long + 1 if one > LONGEST_S else 0
+            if self._num_long == MOST_LONG:
+                self._error = _too_long()
+            took += one
+        return took
+
+    def _may_follow(self) -> bool:
+        return self._time is None or self._time.may(self.flow, self._compilation.token_s)
+
+    def _followed(self, took: float, *, is_late: bool = False) -> None:
+        self._compilation.token_s = max(took, FADES * self._compilation.token_s)
+        if self._time is not None:
+            self._time.spend(self.flow, took, is_late=is_late)
+
+    def _may_find(self) -> bool:
+        return self._time is None or self._time.may_draft(self.flow, self._compilation.forced_s)
 
     def _find_forced(self) -> deque[int]:
         began, matcher = time.thread_time(), self._own()
         found = () if matcher.is_stopped() else matcher.compute_ff_tokens()
-        self._spend(began)
-        return deque(found[:MOST_FORCED])
-
-    def _spend(self, began: float) -> bool:
-        """Count a call on the engine's thread; return False where its flow owes too much."""
         took = time.thread_time() - began
+        self._compilation.forced_s = max(took, self._compilation.forced_s)
         self._compilation.masks_s += took
-        return self._time.spend(self.flow, took)
+        if self._time is not None:
+            self._time.spend(self.flow, took)
+        return deque(found[:MOST_FORCED])
 
     def _own(self) -> LLMatcher:
         if self._matcher is None:
@@ -170,18 +211,21 @@ class GrammarConstraint(TokenConstraint):
         """Make masks after drafts, as long as these are allowed and time is left."""
         if not drafts or self._error is not None:
             return
-        began = time.thread_time()
+        copied = began = time.thread_time()
         matcher = self._own().deep_copy()
         for number, draft in enumerate(drafts, 1):
-            is_late = number > 1 and time.thread_time() - began > self._ahead_s
-            if is_late or not _allows(before, draft):
+            is_late = number > 1 and copied - began > self._ahead_s
+            if is_late or not (_allows(before, draft) and self._may_follow()):
                 return
-            if not matcher.consume_token(draft) or matcher.is_stopped():
+            is_followed = matcher.consume_token(draft)
+            self._followed(time.thread_time() - copied)
+            if not is_followed or matcher.is_stopped():
                 return
             self._write_mask(matcher, number)
             if matcher.is_error():
                 return
             yield (before := self._mask(number))
+            copied = time.thread_time()
 
     def _write_mask(self, matcher: LLMatcher, number: int) -> float:
         """Compute a mask, mostly without Python's lock, so that other masks run; return seconds."""

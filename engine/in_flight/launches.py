@@ -105,10 +105,11 @@ class Launches:
         for row in left_out:
             self._settler.leave_out(row)
         self._counters.rows_left_out += len(left_out)
+        over = [self._settler.end(one, self._clock()) for one in masked.over]
         if failing is None or failing.is_over:
-            return []
+            return over
         error = EngineFailure("the device has no memory left for this request's grammar")
-        return [self._settler.fail(failing.sequence, error, self._clock())]
+        return [*over, self._settler.fail(failing.sequence, error, self._clock())]
 
     def decided(self, seconds: float) -> None:
         """Record the seconds that the host took to decide and launch a step."""

@@ -14,10 +14,11 @@ a sequence (`settle`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence as SequenceOf
 from itertools import repeat
 
 from engine.scheduling.step_builder import Scheduled, ScheduledRow, unsent
+from engine.sequences.sequence import Sequence
 from engine.sequences.token_constraint import Drafts, Making, MaskMaker, WantedMasks
 from engine.step import Bitmask, Forward, Launched, Sampled
 
@@ -80,6 +81,13 @@ class MaskedStep:
             row for row in self._masked if row.sequence.awaits_mask and not row.is_over
         )
 
+    @property
+    def over(self) -> list[Sequence]:
+        """Sequences whose constraint turned out to be complete while the masks were made."""
+        found = (row for row in self._masked if row not in self._left_out and not row.is_over)
+        constraints = ((row.sequence, row.sequence.constraint) for row in found)
+        return [one for one, constraint in constraints if constraint and constraint.is_over]
+
     def refuse(self) -> tuple[frozenset[ScheduledRow], ScheduledRow]:
         """Sample no row: the device has no memory for it.
 
@@ -108,6 +116,6 @@ def _drafts(row: ScheduledRow) -> Drafts:
     return () if row.draft is None else row.draft.token_ids
 
 
-def _masks(row: ScheduledRow) -> Sequence[Bitmask]:
+def _masks(row: ScheduledRow) -> SequenceOf[Bitmask]:
     constraint = row.sequence.constraint
     return () if row.is_over or constraint is None else constraint.allowed_after(_drafts(row))

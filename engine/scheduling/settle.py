@@ -136,6 +136,10 @@ class Settler:
             sequence.fetched_end = end
         self._sequence_cache.commit(sequence, start, end, now, is_written=False)
 
+    def end(self, sequence: Sequence, now: float) -> AddressedEvent:
+        """End a sequence whose constraint is over, and was behind when it was settled."""
+        return self._finish(sequence, "stop", now)
+
     def end_fetched(self, sequence: Sequence, now: float) -> AddressedEvent:
         """End a sequence that was to be fetched, and not to be computed."""
         return self._finish(sequence, "length", now)

@@ -46,6 +46,15 @@ class TokenConstraint(Protocol):
         return False
 
     @property
+    def is_behind(self) -> bool:
+        """True if tokens of the sequence wait to be followed."""
+        return False
+
+    def catch_up(self) -> float:
+        """Follow the tokens that wait; return the seconds that Python's lock was held."""
+        return 0.0
+
+    @property
     def error(self) -> EngineError | None:
         """Reason why the sequence cannot continue, or None: bad constraint, or no allowed token."""
         return None

@@ -72,6 +72,32 @@ class Script(TokenConstraint):
         self.told.append(token_id)
 
 
+class LateScript(Script):
+    """A script that follows each token only when its next mask is asked for."""
+
+    def __init__(self, script: Sequence[Collection[int]], vocab_size: int, end: int) -> None:
+        """`end`: the only token that is allowed once it is over."""
+        super().__init__(script, vocab_size)
+        self._behind: list[int] = []
+        self._end = bitmask([end], vocab_size)
+
+    @property
+    def is_behind(self) -> bool:
+        return bool(self._behind)
+
+    @property
+    def is_over(self) -> bool:
+        return not self.is_behind and super().is_over
+
+    def allowed_after(self, drafts: Drafts) -> tuple[Bitmask, ...]:
+        self.told += self._behind
+        self._behind.clear()
+        return (self._end,) if self.is_over else super().allowed_after(drafts)
+
+    def advance(self, token_id: int) -> None:
+        self._behind.append(token_id)
+
+
 def all_but(token_id: int, vocab_size: int) -> set[int]:
     """The tokens of a vocabulary but one."""
     return set(range(vocab_size)) - {token_id}

@@ -53,6 +53,7 @@ def say(constraint: GrammarConstraint, text: str) -> bool:
         if byte not in tokens(constraint):
             return False
         constraint.advance(byte)
+    constraint.catch_up()  # no step begins here
     return True
 
 

@@ -7,12 +7,16 @@ import time
 import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import closing
+from functools import partial
 
 import pytest
 
+from engine.grammars.limits import LATE_REST
 from engine.grammars.mask_threads import MaskThreads
 from engine.sequences.token_constraint import Bitmask, TokenConstraint, WantedMasks
 from tests.doubles.constraints import bitmask
+from tests.doubles.waiting import wait_for
+from tests.gateway.support.manual_clock import ManualClock
 
 LONG_S = 30.0  # nothing takes that long, unless it hangs
 
@@ -197,3 +201,34 @@ def test_threads_that_never_had_anything_to_do_can_be_closed() -> None:
     before = threading.active_count()
     MaskThreads().close()
     assert threading.active_count() == before
+
+
+class Behind(Noted):
+    """Follows a token for ten seconds, by the manual clock's time, before its mask."""
+
+    is_behind = True
+
+    def catch_up(self) -> float:
+        self.is_behind = False
+        return 10.0
+
+
+def has_made(order: list[str], number: int) -> bool:
+    return len(order) == number
+
+
+def test_those_that_are_behind_catch_up_in_turns_and_leave_time_to_others() -> None:
+    order: list[str] = []
+    clock = ManualClock()
+    one, same, other = (Behind(flow, order) for flow in ("a", "a", "b"))
+    with closing(MaskThreads(2, monotonic=clock)) as threads:
+        batch = threads.make([WantedMasks(each) for each in (one, same, other)])
+        threads.make([WantedMasks(Noted("c", order))]).wait(LONG_S)
+        wait_for(partial(has_made, order, 2), LONG_S)
+        assert sorted(order) == ["a", "c"], "whoever is not behind waits for nobody"
+        for number in (3, 4):
+            clock.advance(10.0 * LATE_REST)
+            threads.make([WantedMasks(Noted("c", []))]).wait(LONG_S)  # wakes a thread
+            wait_for(partial(has_made, order, number), LONG_S)
+        batch.wait(LONG_S)
+    assert order[-2:] == ["b", "a"]

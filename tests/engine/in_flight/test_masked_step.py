@@ -13,7 +13,7 @@ from engine.in_flight.masked_step import LONGEST_PART, LOST_STEPS
 from engine.link.messages import Cancel, Generate, Grammar, SamplingParams
 from engine.scheduling.step_times import StepShape
 from engine.sequences.token_constraint import WantedMasks
-from tests.doubles.constraints import HeldMasks, steps_allow, steps_of
+from tests.doubles.constraints import HeldMasks, LateScript, Script, steps_allow, steps_of
 from tests.doubles.engine.fake_runner import VOCAB_SIZE, expected_output, next_kv, next_token
 from tests.engine.rigs.rig import EOS, Rig, generate
 
@@ -368,3 +368,25 @@ class TestOutOfMemory:
         new = [row.new is not None for step in rig.runner.steps for row in step.rows]
         assert new[:3] == [True, True, True]
         rig.expect_output(generate("free", range(6), max_tokens=3))
+
+
+@both
+@pytest.mark.parametrize("is_late", [True, False])
+def test_who_was_behind_at_its_last_token_ends_there(
+    is_late: bool, overlap_scheduling: bool
+) -> None:
+    script = [{5}, {6, 7}, {8}]
+
+    def constraint_of(sampling: SamplingParams, flow: str) -> Script | None:
+        if sampling.grammar is None:
+            return None
+        return LateScript(script, VOCAB_SIZE, EOS) if is_late else Script(script, VOCAB_SIZE)
+
+    rig = Rig(constraint_of=constraint_of, overlap_scheduling=overlap_scheduling)
+    rig.submit(bound("a", range(6)))
+    rig.submit(generate("free", range(10, 16), max_tokens=6))
+    rig.run()
+    told = rig.link.tokens("a")
+    assert (len(told), told[0], told[-1]) == (3, 5, 8)
+    assert (rig.finished("a").reason, rig.finished("a").completion_tokens) == ("stop", 3)
+    assert rig.finished("free").completion_tokens == 6
