@@ -4,8 +4,6 @@ pygal is only imported when there is something to draw, because it adds a finder
 Python no longer supports to the import system. `_load_pygal` removes it again.
 """
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Words on the standard streams: the only way out for text that may come from a server."""
 
-from __future__ import annotations
-
 import typer
 
 from gateway.telemetry.harmless import harmless

@@ -10,8 +10,6 @@ CliError                exit 1
  `- ServingFailed       exit 1  a process that `ratoon serve` watches could not be kept alive
 """
 
-from __future__ import annotations
-
 
 class CliError(Exception):
     """Base of the errors that a command reports instead of a result."""

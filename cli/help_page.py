@@ -3,8 +3,6 @@
 No word is ever cut, so a flag and its variable can be copied. Groups of commands have typer's help.
 """
 
-from __future__ import annotations
-
 import inspect
 import sys
 from collections.abc import Iterable, Iterator

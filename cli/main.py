@@ -5,8 +5,6 @@ second to load, and `ratoon serve` is to start its engine at once. The help list
 imports none.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The output of commands: tables, JSON, and single values for pipes."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence

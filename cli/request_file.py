@@ -1,7 +1,5 @@
 """A request's body in a file, or on standard input."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`python -m gateway CONFIG_JSON`: the gateway process."""
 
-from __future__ import annotations
-
 import gc
 import sys
 

@@ -1,7 +1,5 @@
 """The authenticated caller without its key, for every layer after authentication."""
 
-from __future__ import annotations
-
 import msgspec
 
 from engine.link.messages import Priority

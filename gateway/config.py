@@ -3,8 +3,6 @@
 Secrets are not among them: they are files in `data_dir`, or where `Shared` says.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from typing import Literal

@@ -26,8 +26,6 @@ Errors of the engine (`engine.errors`) are translated to these at one place, `fr
 Messages never quote prompt text or keys, and codes are the gateway's own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

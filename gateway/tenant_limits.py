@@ -3,8 +3,6 @@
 What a unit of a budget is, is the operator's business.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Annotated, Literal
 

@@ -6,8 +6,6 @@ those of one that has more. Threads look values up, the event loop adds them.
 Knows: sizes, times and tenants. Does not know: what is remembered.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import OrderedDict
 from collections.abc import Callable

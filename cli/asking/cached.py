@@ -1,7 +1,5 @@
 """`ratoon cache probe` and `ratoon cache warm`: a prompt's state in the cache, for its tenant."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Annotated, Any, Literal
 

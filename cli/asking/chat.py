@@ -1,7 +1,5 @@
 """`ratoon chat`: a conversation, with the cache's share of the prompt after each turn."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import time

@@ -3,8 +3,6 @@
 Pure: lines and times come from outside.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

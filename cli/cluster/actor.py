@@ -10,8 +10,6 @@ one. No request and no token passes through here.
 Knows: a host and its end. Does not know: Ray; it is made an actor in `placing`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

@@ -1,7 +1,5 @@
 """`ratoon cluster`: engines on the machines of a Ray cluster, which gateways find by themselves."""
 
-from __future__ import annotations
-
 import signal
 import threading
 import time

@@ -1,7 +1,5 @@
 """`ratoon engine`: runs a single engine, which gateways may find."""
 
-from __future__ import annotations
-
 import typer
 
 from cli.errors import BadSetting

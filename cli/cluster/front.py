@@ -9,8 +9,6 @@ Its settings go to it in a file that is its user's alone, since the admin key ma
 Knows: the section `gateway` and its process. Does not know: Ray, or engines.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -8,8 +8,6 @@
 Knows: addresses and the first bytes of HTTP/2. Does not know: Ray.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 from contextlib import suppress

@@ -9,8 +9,6 @@ here: who has started the host does that, on this machine or on another one.
 Knows: the process, the link, the heartbeat. Does not know: Ray, signals, or what gateways do.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

@@ -1,7 +1,5 @@
 """`ratoon engine --register`: an engine under a host; signals end both."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 from functools import partial

@@ -7,8 +7,6 @@ Knows: what was placed from here, and how all engines are doing. Does not know: 
 should be (`scaling`).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from cli.cluster.actor import EngineReport

@@ -4,8 +4,6 @@ Actors are detached: they outlive who has placed them, and are found by their na
 so on.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress

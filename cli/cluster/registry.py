@@ -1,7 +1,5 @@
 """The registry of engines, in the state that the gateways use."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path

@@ -6,8 +6,6 @@
 Knows: what engines need and machines have, by Ray's names. Does not know: what is free just now.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 Knows: which engines are ready, and which one goes. Does not know: when (`scaling`).
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -10,8 +10,6 @@ first. Between the two there is room, so that the number comes to rest.
 Pure: knows numbers and a clock's readings. Does not know: Ray, or how a wait is predicted (`wait`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal

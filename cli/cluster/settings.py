@@ -6,8 +6,6 @@ engine`, and `ClusterFlags`. They are read and refused by the same code (`option
 Knows: the file, and which values exclude each other. Does not know: Ray.
 """
 
-from __future__ import annotations
-
 import inspect
 from dataclasses import dataclass
 from functools import partial

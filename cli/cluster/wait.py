@@ -13,8 +13,6 @@ only what it has sent itself. What waiting prompts will find in the cache is not
 are scheduled, so they count whole.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import NamedTuple, Protocol

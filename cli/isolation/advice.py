@@ -1,7 +1,5 @@
 """Advice for an inconclusive verdict: the flag to change, and its new value."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 

@@ -11,8 +11,6 @@ The control of each is the first tenant, which finds, lists, prolongs and delete
 That marks do not change what a neighbour keeps is part of the eviction test (`eviction.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from secrets import token_hex
 

@@ -1,7 +1,5 @@
 """The cells of the paired test: the difference of two requests, their tier, the entry point."""
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
 from functools import partial

@@ -11,8 +11,6 @@ result is the mutual information of the level and the reading: 0 bits if all rea
 tokens must move its own blocks.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 import random

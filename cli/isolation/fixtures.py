@@ -3,8 +3,6 @@
 Each is removed when the fixture ends, also after Ctrl-C or an error.
 """
 
-from __future__ import annotations
-
 import asyncio
 import secrets
 from collections.abc import AsyncIterator

@@ -11,8 +11,6 @@ wanted one hold only a few of its prompts, and high enough that the wanted one h
 takes few prompts on a server of any size, and no other tenant loses anything.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 import secrets

@@ -1,7 +1,5 @@
 """The record of a run, and its report: tables in the terminal, Markdown in the file."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """The server under test: its facts, and requests to it as any tenant."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import secrets

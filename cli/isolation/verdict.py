@@ -8,8 +8,6 @@ what it may                       anything less             inconclusive
 what members of a group may do    full                      allowed
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from enum import StrEnum

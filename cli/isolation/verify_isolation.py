@@ -1,7 +1,5 @@
 """`ratoon verify-isolation`: tests whether a running server isolates its tenants."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import signal

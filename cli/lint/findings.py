@@ -7,8 +7,6 @@ Knows: parts and their texts. Does not know: tokens; where a number of them is n
 characters are taken for one.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest

@@ -3,8 +3,6 @@
 Knows: files and tables. Does not know: what is wrong with a request (`findings.py`).
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -9,8 +9,6 @@ Claude Code's billing header is no part of a `system` beside the messages: that 
 Knows: where requests of each dialect have their texts. Does not know: templates, or what is wrong.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """`ratoon bench`: sends load to a running server and reports its performance."""
 
-from __future__ import annotations
-
 import asyncio
 import secrets
 from collections.abc import Sequence

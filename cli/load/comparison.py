@@ -1,7 +1,5 @@
 """Tables that compare runs: ways of batching, and the rates of a search."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import msgspec

@@ -1,7 +1,5 @@
 """Percentiles of measured times."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from statistics import fmean
 

@@ -13,8 +13,6 @@ The turns of a chain follow each other; chains run concurrently. The answers in 
 made up, so that every server gets the same requests.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

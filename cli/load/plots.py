@@ -1,7 +1,5 @@
 """Plots of load runs, as SVG: times over the run, distributions, goodput over the rate."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 

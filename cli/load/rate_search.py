@@ -3,8 +3,6 @@
 Decides which rate is tried next; sends nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil, sqrt

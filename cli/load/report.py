@@ -1,7 +1,5 @@
 """The report of a load run: numbers from its outcomes, as a record and as tables."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The runs of `ratoon bench`: a closed loop, arrivals, ways of batching, a rate search."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """A service level objective (SLO), and goodput: the requests that meet the SLO."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The run of a named workload, phase by phase."""
 
-from __future__ import annotations
-
 import msgspec
 
 from cli.echo import echo

@@ -1,7 +1,5 @@
 """`ratoon audit`: the operators' changes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Annotated, Any

@@ -3,8 +3,6 @@
 The tables are for people; machines read the JSON.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Annotated, Any

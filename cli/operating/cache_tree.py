@@ -1,7 +1,5 @@
 """`ratoon cache tree`: the cached prefixes by owner, as an indented tree."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 from urllib.parse import quote
 

@@ -1,7 +1,5 @@
 """Deleted tenants in a single row: they have no names, but the engine still counts them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from functools import reduce
 from typing import Any

@@ -1,7 +1,5 @@
 """`ratoon engines`: the engines that the gateways of one state use."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 from urllib.parse import quote
 

@@ -1,7 +1,5 @@
 """`ratoon groups`: tenants that trust each other."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from cli.operating.admin_client import GROUPS, TENANTS, AdminClient, with_admin

@@ -1,7 +1,5 @@
 """`ratoon prefixes`: published prompts that many tenants begin with."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any

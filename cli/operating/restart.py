@@ -3,8 +3,6 @@
 The server's supervisor does it, on a signal; this command asks for it and looks on.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections import Counter

@@ -3,8 +3,6 @@
 An issued key is printed once and alone on standard output, so that it can be piped.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from functools import partial

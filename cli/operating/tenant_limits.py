@@ -1,7 +1,5 @@
 """`ratoon tenants limits` and `quota`: a tenant's limits, and its share of the cache."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial

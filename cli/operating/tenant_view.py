@@ -1,7 +1,5 @@
 """`ratoon tenants show`: one tenant's record, keys, cache and usage in one view."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

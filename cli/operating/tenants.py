@@ -1,7 +1,5 @@
 """`ratoon tenants`: the server's users; their limits are in `tenant_limits.py`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any
 

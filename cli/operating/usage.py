@@ -1,7 +1,5 @@
 """`ratoon usage`: the usage of tenants, by key and day."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter

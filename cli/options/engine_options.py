@@ -1,7 +1,5 @@
 """The engine's flags."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated

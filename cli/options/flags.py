@@ -6,8 +6,6 @@ a `CliError` into its message and exit code. A flag has the name of its field, a
 variable `RATOON_NAME`; a switch that is on has a `--no-` too.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import inspect

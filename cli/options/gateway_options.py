@@ -1,7 +1,5 @@
 """The flags of the gateway, of its bounds and of its prices."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated

@@ -3,8 +3,6 @@
 Does not know: how the URL or the key is found when they are left out (`admin_client`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path

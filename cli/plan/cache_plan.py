@@ -1,7 +1,5 @@
 """A plan: a model's costs, the tokens that fit each tier, and when loading beats computing."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import msgspec

@@ -8,8 +8,6 @@
 TTFT and TPOT are those of `MachineModel`, which counts a little more closely.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from cli.plan.decoder import DecoderCounts

@@ -1,7 +1,5 @@
 """The fit in a machine's memory: weights in each served format, and tokens of KV."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 

@@ -4,8 +4,6 @@ Data sheets say how fast a GPU could be. Of an H200 it was measured how much of 
 decode reach; others are taken to reach the same share.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 

@@ -12,8 +12,6 @@ read 3.7 TB/s of the 4.2 that a copy reaches, copies from pinned memory at 48 GB
 read at 3 GB/s. Queues and other load of the machine are not in them.
 """
 
-from __future__ import annotations
-
 from math import ceil, sqrt
 
 import msgspec

@@ -4,8 +4,6 @@ The layers are those that an engine would keep there (`engine.offload.placement`
 are not counted, nor the head, which is computed after the last layer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil

@@ -1,7 +1,5 @@
 """The fit of a GPU that keeps weights in host memory, and its step times."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from cli.plan.decoder import DecoderCounts

@@ -1,7 +1,5 @@
 """The flags of `plan`, and the flags that `simulate` shares."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Literal

@@ -1,7 +1,5 @@
 """`ratoon plan`: computes a plan (`cache_plan.py`) and shows it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated

@@ -8,8 +8,6 @@
 What goes from stage to stage is counted in bytes: how fast it goes depends on the link.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from cli.errors import BadSetting

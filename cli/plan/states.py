@@ -3,8 +3,6 @@
 free bytes    states of running sequences | KV | cached states, for each byte of KV a part
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from cli.plan.decoder import BLOCK_SIZE, DecoderCounts

@@ -1,7 +1,5 @@
 """Amounts in suitable units: megabytes for a small model, gigabytes for a large one."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 _BYTES = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("bytes", 1))

@@ -5,8 +5,6 @@
 It is kept whole in all layers, so that a cached prefix can be continued anywhere.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from cli.plan.decoder import DecoderCounts

@@ -9,8 +9,6 @@ process, and a file that nobody has locked is stale.
 Does not know: whether the server answers.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import secrets

@@ -1,7 +1,5 @@
 """A report on a model's chat template, as the gateway's start would read it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

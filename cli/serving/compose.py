@@ -3,8 +3,6 @@
 Knows: which flag goes into which field, and which values exclude each other. Pure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit

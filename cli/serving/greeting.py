@@ -1,7 +1,5 @@
 """The greeting of `ratoon serve` once it is ready: its URL, and calls to copy."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import sys

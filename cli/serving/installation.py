@@ -1,7 +1,5 @@
 """The needs of a server before its start: state and keys, a socket directory, free ports."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import socket

@@ -1,7 +1,5 @@
 """Lines on standard error, without the command line's library."""
 
-from __future__ import annotations
-
 import sys
 
 

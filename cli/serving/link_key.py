@@ -4,8 +4,6 @@ The engine makes it at its first start; the operator copies it to the gateways' 
 the file. Does not know: what the key protects (`engine/link/tcp/curve.py`).
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import zmq

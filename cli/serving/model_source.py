@@ -5,8 +5,6 @@ files of a repository are wanted (never pickles). Does not know: what is inside 
 (`model_check`).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ usage: python parent_death.py PARENT_PID COMMAND [ARGUMENT ...]
 Without prctl, the command outlives that process.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

@@ -5,8 +5,6 @@ would be a third of what the supervisor loads. Does not know: what is done about
 (`supervisor.py`).
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from contextlib import closing

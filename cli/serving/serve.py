@@ -6,8 +6,6 @@ signals and exit status go straight to the parent process. Keys that the command
 are not in the memory of what it becomes.
 """
 
-from __future__ import annotations
-
 import os
 
 import msgspec

@@ -7,8 +7,6 @@ file without a name, which is open under that descriptor.
 Knows: what to run, where it says how it is, and what to show. Does not know: flags, models, keys.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil

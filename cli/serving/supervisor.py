@@ -14,8 +14,6 @@ Knows: which child lives, how often it died and when something is due. Does not 
 signals, sockets, nor a clock of its own: every event comes with its time in seconds.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from cli.serving.serving_state import (

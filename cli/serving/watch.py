@@ -1,7 +1,5 @@
 """The runner of gateway and engines: passes events to `supervisor.decide`, runs its actions."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import time

@@ -1,7 +1,5 @@
 """The flags of `simulate`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The results of a replay: hit rates, bytes and estimated times, as record, tables and plot."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

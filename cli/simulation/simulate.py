@@ -1,7 +1,5 @@
 """`ratoon simulate`: the hit rates of caches of given sizes on a request trace."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Sequence

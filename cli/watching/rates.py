@@ -3,8 +3,6 @@
 Pure. Does not know: where readings come from, nor when to take the next.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`ratoon status`: the state of server, engine and cache tiers on one screen."""
 
-from __future__ import annotations
-
 from typing import Any, TypeAlias
 
 import typer

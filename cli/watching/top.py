@@ -1,7 +1,5 @@
 """`ratoon top`: a server's activity, updated on one screen."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from collections.abc import AsyncIterator

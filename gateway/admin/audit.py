@@ -5,8 +5,6 @@ store cannot take the entry, the change stands, and the gateway's own log says s
 operator's key, and so one actor.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """`/admin/cache`: the prefix cache's statistics, its last evictions, and its flush."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 

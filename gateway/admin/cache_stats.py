@@ -1,7 +1,5 @@
 """The conversion of engines' counters to the operator's views of the cache (`cache_views.py`)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import msgspec

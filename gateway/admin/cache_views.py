@@ -1,7 +1,5 @@
 """The operator's views of the cache's counters, in which each flow of the engine is a tenant."""
 
-from __future__ import annotations
-
 import msgspec
 
 from engine.link.interface import ReplicaState

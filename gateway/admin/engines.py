@@ -4,8 +4,6 @@ Those that register themselves are listed, and leave when they end; an operator 
 others by hand.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated

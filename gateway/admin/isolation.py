@@ -1,7 +1,5 @@
 """`PUT /admin/isolation/report`: takes the report of `ratoon verify-isolation`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Bodies and answers of `/admin/prefixes`, and the reading of a body's messages, tools or text."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec

@@ -7,8 +7,6 @@ Does not know: how a prefix becomes tokens (`gateway.sharing.published`) or what
 with it.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The operator's routes behind one guard, which asks for the operator's key."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any

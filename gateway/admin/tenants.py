@@ -9,8 +9,6 @@ record as it is stored by then, so two changes at once, of whatever gateways, do
 other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated

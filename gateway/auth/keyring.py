@@ -17,8 +17,6 @@ still accepted; any other gets Unavailable, not Unauthenticated. Of a state that
 nothing is remembered.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import hashlib

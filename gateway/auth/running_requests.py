@@ -13,8 +13,6 @@ is about to compute, with that group. So GROUP_KNOWN_S after the change no
 gateway has one that does.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator

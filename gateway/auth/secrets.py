@@ -9,8 +9,6 @@ Without them every key is invalid and every cached block unreachable; they are n
 over an old installation (`first_start`).
 """
 
-from __future__ import annotations
-
 import secrets
 from pathlib import Path
 

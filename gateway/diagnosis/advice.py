@@ -1,7 +1,5 @@
 """The advice about each cause of a cache miss, for answers and for `ratoon lint`."""
 
-from __future__ import annotations
-
 ADVICE: dict[str, str] = {
     # Kinds of changes
     "billing_header": "Do not send this header (CLAUDE_CODE_ATTRIBUTION_HEADER=0 for Claude Code),"

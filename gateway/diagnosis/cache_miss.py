@@ -5,8 +5,6 @@ time had passed for which it had asked to keep it (`expired`) or not (`evicted`)
 requests alone: by whose pressure is the operator's to see.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

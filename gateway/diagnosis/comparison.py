@@ -7,8 +7,6 @@ Prompts under another salt are compared only where they are named, and then noth
 Knows: tokens, parts and texts of one tenant. Does not know: what the cache had of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar

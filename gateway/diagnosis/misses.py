@@ -6,8 +6,6 @@ tenant whose page is open: one that has asked for its data within WATCHED_S.
 Knows: tenants, times and misses of this process. Does not know: how a miss is found.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field

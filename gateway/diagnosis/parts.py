@@ -6,8 +6,6 @@ the end. A part that is not found is passed over. Each one costs a reading of th
 a request may have thousands that the template leaves out, so the search is bounded.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise

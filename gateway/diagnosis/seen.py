@@ -4,8 +4,6 @@ What is kept are the token ids that the engine was sent, and the names of the to
 share nothing here: a conversation of ten turns is kept ten times, as far as the bounds allow.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace

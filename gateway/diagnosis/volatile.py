@@ -3,8 +3,6 @@
 Knows: how such things are spelled. Does not know: which part of a prompt is meant to stay.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Literal, NamedTuple

@@ -7,8 +7,6 @@ Knows: how many marks there may be, in which order, and for how long. Does not k
 has them, or what each covers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ Knows: the order in which a request is answered, rendered and released. Does not
 read, or what an answer looks like (`Rendering`, which each dialect has).
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import dataclass, field, replace

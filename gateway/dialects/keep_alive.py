@@ -6,8 +6,6 @@ one another closely, and are not timed: that would cost a task for each.
 Knows: waiting. Does not know: what a sign looks like (`KeepAlive.frame`, which a dialect gives).
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator
 from typing import NamedTuple

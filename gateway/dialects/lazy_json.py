@@ -6,8 +6,6 @@ at a time, when all that comes before them has been spelled.
 Knows: JSON. Does not know: what is spelled, or which thread spells it.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, TypeVar, overload

@@ -13,8 +13,6 @@ Clients that speak of Anthropic's models in OpenAI's chats send `cache_control` 
 Knows: names, values, and how many marks a request may make. Does not know: turns or items.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Annotated, Literal, NamedTuple, TypeVar
 

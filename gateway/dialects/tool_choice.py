@@ -3,8 +3,6 @@
 Knows: names of tools. Does not know: how a dialect spells its choice.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import replace
 

@@ -7,8 +7,6 @@ is returned. Where the text of a token depends on no other token, it is looked u
 it keeps bytes that never become a character without bound.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Protocol
 

@@ -5,8 +5,6 @@ raised once. Leaving the `async with` early cancels everything that still runs, 
 it is cancelled.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager

@@ -3,8 +3,6 @@
 Knows: `TokenLogprobs`. Does not know: tokens, or how they are shown.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Iterable, Sequence
 from typing import overload

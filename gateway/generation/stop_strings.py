@@ -3,8 +3,6 @@
 Text is held back only where it could be the beginning of a stop string.
 """
 
-from __future__ import annotations
-
 
 class StopScanner:
     """A finder of the first stop string in a text that is fed in pieces.

@@ -1,7 +1,5 @@
 """The page at `/`, for visitors without a key, and the version at `/version`."""
 
-from __future__ import annotations
-
 import msgspec
 from fastapi import APIRouter, Response
 

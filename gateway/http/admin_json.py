@@ -8,8 +8,6 @@ it asks for the key, and without a bound.
 What a record keeps as a Struct of msgspec is that Struct in a body, too (`http/struct_field.py`).
 """
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, TypeVar

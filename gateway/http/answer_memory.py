@@ -6,8 +6,6 @@ tenant with the most is cut off, so that nobody loses his for what another tenan
 Knows: sizes. Does not know: what is held, or how an answer is cut off (`HeldAnswer`).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Literal, Protocol
 

@@ -5,8 +5,6 @@ Knows: what is answered to each kind of exception. Does not know: how the router
 (`connection.py`).
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

@@ -12,8 +12,6 @@ Knows: messages of answers, and bytes. Does not know: what is in them, or when a
 enough to send (`Flow`).
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections import deque

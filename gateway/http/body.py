@@ -8,8 +8,6 @@ The cost of parsing depends on the number of values, not on bytes: a body of 16 
 of values. So they are counted first. Large bodies are parsed in a thread.
 """
 
-from __future__ import annotations
-
 import asyncio
 import codecs
 import re

@@ -7,8 +7,6 @@ right that a key does not give; an origin that is not listed gets no field at al
 Knows: the fields of CORS. Does not know: who may call what.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from urllib.parse import urlsplit

@@ -11,8 +11,6 @@ Knows: paths, and who guards them. Does not know: what handlers do, or how error
 answered: that is the application's, here as there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ Knows: which dialect a path is in, and what of an error all dialects have in com
 any dialect (`gateway/dialects`).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from http.client import responses

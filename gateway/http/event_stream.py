@@ -5,8 +5,6 @@ in the request's dialect. The same holds for a stream that the gateway cuts off 
 Frames are taken as they are made, however slowly the client reads (`backlog.py`).
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, suppress

@@ -1,7 +1,5 @@
 """Health checks for load balancers and supervisors, without a key."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Literal, TypeAlias
 

@@ -6,8 +6,6 @@ nothing comes out are work all the same, so they are counted too.
 Knows: gzip. Does not know: where the pieces come from, or what room there is for them.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterator
 

@@ -9,8 +9,6 @@ operator sends, and of files with keys, no object has a name twice.
 Does not know: which names mean something.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from typing import Any

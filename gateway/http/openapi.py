@@ -7,8 +7,6 @@ the operator sends are pydantic models. A route declares what it takes and retur
 have in the dialect of each path, and which key a path takes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from types import UnionType

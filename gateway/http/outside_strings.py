@@ -5,8 +5,6 @@ Vectorised and piece by piece, for a body may be long, and may be all brackets a
 Knows: strings and escapes. Does not know: which characters or numbers are too many (`body.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -14,8 +14,6 @@ is cut off (`server`, `running_requests`). It is the outermost middleware, so th
 unexpected exception has these headers too.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, MutableMapping

@@ -4,8 +4,6 @@ Its own is in no other request, so responses and the engine's requests are named
 `x-request-id` is repeated in the answer's head, in logs and traces, and names nothing.
 """
 
-from __future__ import annotations
-
 import re
 import uuid
 

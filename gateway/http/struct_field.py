@@ -4,8 +4,6 @@ Knows: how errors of the one library are told by the other. Does not know: who s
 (`gateway/http/admin_json.py`), or how they are described (`openapi.py`).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

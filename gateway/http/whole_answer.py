@@ -9,8 +9,6 @@ when the client has taken those before it, so that it is never in memory as a wh
 Knows: pieces of JSON, and bytes. Does not know: what is in them, or who spells them.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress

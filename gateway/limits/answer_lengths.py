@@ -7,8 +7,6 @@ its tenant have needed, and what it uses is settled.
 Knows: lengths. Does not know: limits, or how much a tenant has left of them (`fitting.py`).
 """
 
-from __future__ import annotations
-
 import heapq
 from collections import deque
 

@@ -3,8 +3,6 @@
 Knows: rates and prices. Does not know: what is left of a limit at the moment (`limiter.py`).
 """
 
-from __future__ import annotations
-
 import math
 
 from gateway.limits.token_bucket import ONE, capacity

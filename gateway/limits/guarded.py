@@ -7,8 +7,6 @@ it does not        this process decides alone, at its share of every rate; a ten
 it answers again   it is sent what was admitted and charged meanwhile
 """
 
-from __future__ import annotations
-
 import asyncio
 import secrets
 from collections import defaultdict

@@ -3,8 +3,6 @@
 Knows: the table `holds`. Does not know: transactions, which its callers begin.
 """
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Sequence
 from typing import Any

@@ -3,8 +3,6 @@
 No call walks them all: what it costs is of the holds that it gives back or changes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from itertools import takewhile
 from typing import Protocol

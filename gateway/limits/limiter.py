@@ -13,8 +13,6 @@ a budget must never be exceeded.
 Homes: `memory` (this process), `sqlite` (this machine), `redis` (several). One contract suite.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 

@@ -3,8 +3,6 @@
 It decides while Redis is down (`guarded`), and is the simplest limiter of the contract suite.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Sequence

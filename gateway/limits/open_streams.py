@@ -1,7 +1,5 @@
 """The bound on the choices that a tenant has running at once, with all its keys."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from gateway.errors import TooManyRequests

@@ -9,8 +9,6 @@ its hold then lapses, or is settled by `guarded`.
 What was last seen as spent is remembered, so that no budget starts again when Redis is emptied.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Sequence
 from typing import NamedTuple

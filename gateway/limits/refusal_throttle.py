@@ -3,8 +3,6 @@
 Knows: tenants and times. Does not know: why a request is refused.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 

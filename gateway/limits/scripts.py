@@ -18,8 +18,6 @@ and budgets that they hold would not be let go then; nor do tokens while one of 
 of debts are kept for NAMES_MS: a gateway may tell a debt again when its tenant comes back.
 """
 
-from __future__ import annotations
-
 CLOCK = "redis.call('TIME')"  # seconds and microseconds
 
 _ACCOUNT = """

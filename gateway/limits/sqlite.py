@@ -13,8 +13,6 @@ budget begins again before the operator says so.
 A charge that cannot be written is owed, and written before the next change.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sqlite3
 import time

@@ -1,7 +1,5 @@
 """The charges that could not be written yet: bounded, and what is lost is said."""
 
-from __future__ import annotations
-
 import logging
 from collections import deque
 from collections.abc import Callable

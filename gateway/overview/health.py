@@ -4,8 +4,6 @@ Knows: the engines and the router process as this process sees them, the engines
 the gateway's workers, and the faults of what the gateway keeps. Does not know: other gateways.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 

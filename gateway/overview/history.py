@@ -9,8 +9,6 @@ not matter which of them is asked.
 Knows: differences between two looks. Does not know: tenants.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable

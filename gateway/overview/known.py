@@ -3,8 +3,6 @@
 Knows: which parts are added up how. Does not know: how workers are reached (`siblings.py`).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 from operator import attrgetter

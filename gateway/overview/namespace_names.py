@@ -5,8 +5,6 @@ again and compared: of what is published, of groups, of the tenants who own some
 is a tenant's namespace with a salt.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from gateway.sharing.namespaces import Namespaces

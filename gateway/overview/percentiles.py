@@ -4,8 +4,6 @@ Knows: counts by bucket. Does not know: single observations, so a percentile is 
 bucket, as if the observations there lay evenly.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import accumulate
 

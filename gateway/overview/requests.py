@@ -4,8 +4,6 @@ The engine has all of them, whichever worker they came through. Their routes, an
 not in the engine yet or any more, are told by the workers that answer them (`known.py`).
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable
 from typing import Literal

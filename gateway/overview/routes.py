@@ -1,5 +1,4 @@
 """`/admin/overview`, `/admin/requests` and `/admin/refusals`, which the operator's page polls."""
-# No `from __future__ import annotations`: FastAPI evaluates the annotations of the handlers.
 
 import asyncio
 from collections.abc import Callable

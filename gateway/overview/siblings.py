@@ -9,8 +9,6 @@ Knows: bytes between workers, and who did not answer. Does not know: what is ask
 is the pages' (`known.py`), or gateways of other machines.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable

@@ -4,8 +4,6 @@ A page that polls must not read every tenant from the state each time. Who was r
 under the old name for RENEW_S seconds at most; who is new, after RETRY_S.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 from gateway.errors import Unavailable

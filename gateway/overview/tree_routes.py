@@ -1,5 +1,4 @@
 """`/admin/cache/tree`, a level at a time, and `/admin/cache/prefixes`, the hot and the wasteful."""
-# No `from __future__ import annotations`: FastAPI evaluates the annotations of the handlers.
 
 from typing import Annotated, Any, get_args
 

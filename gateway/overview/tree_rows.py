@@ -4,8 +4,6 @@ Text is shown of published prefixes alone. It is read from the published record,
 cache, whose tokens do not cross the link; so no tenant's text can be shown by mistake.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Literal
 

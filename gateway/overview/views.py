@@ -1,7 +1,5 @@
 """The parts of the operator's overview: the engine's flows under their tenants' names."""
 
-from __future__ import annotations
-
 import msgspec
 
 from engine.link.stats_messages import EvictionStats

@@ -3,7 +3,6 @@
 Knows: files. Does not know: what is described, which the page asks of `/openapi.json`; or keys,
 which whoever tries a route enters there and which stay in that browser's tab.
 """
-# No `from __future__ import annotations`: FastAPI evaluates the annotations of the handlers.
 
 from fastapi import APIRouter, Request, Response
 

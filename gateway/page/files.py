@@ -3,8 +3,6 @@
 Knows: names, types and bytes. Does not know: who is signed in; the files are the same for everyone.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass

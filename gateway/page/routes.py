@@ -4,7 +4,6 @@ Files are served without a key. Whoever signs in sends a key once and gets a coo
 admin route accepts the operator's (`gateway.auth.auth`), and only `/usage/data` a tenant's. All of
 it is for the pages alone, so `/openapi.json` has none of it.
 """
-# No `from __future__ import annotations`: FastAPI evaluates the annotations of the handlers.
 
 import asyncio
 import time

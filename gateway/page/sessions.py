@@ -10,8 +10,6 @@ A request that changes something has to bear the CSRF token as a header, which n
 of another origin can add. The token is made of the cookie, and is given to the page alone.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import time

@@ -5,8 +5,6 @@ the operator's and the tenants' bodies have, nor of other sign-ins': it may be a
 needs, and has to come within seconds.
 """
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass
 from typing import Annotated

@@ -1,7 +1,5 @@
 """The data of a tenant's page: its usage by day, its last misses and its limits."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 

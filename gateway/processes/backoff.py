@@ -3,8 +3,6 @@
 The command line's supervisor uses it for the engine, and the parent of workers for these.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

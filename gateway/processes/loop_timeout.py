@@ -6,8 +6,6 @@ out. So the timeout is divided into turns of the loop's clock, and a turn that i
 counts as one turn only.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

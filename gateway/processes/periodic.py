@@ -5,8 +5,6 @@ Anything else would otherwise end it without a word, and with it the storing of 
 the next restart.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable

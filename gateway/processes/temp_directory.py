@@ -5,8 +5,6 @@ however that ends. So a directory whose lock is free was left behind. From such 
 only known files are removed, and the directory itself if nothing else is in it.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import re

@@ -6,8 +6,6 @@ in turn, and one tenant's many pieces wait behind each other alone.
 Knows: tenants. Does not know: what they wait for.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from collections.abc import AsyncIterator, Awaitable

@@ -4,8 +4,6 @@ Grammars are written on the way to the engine, and each choice takes its own. So
 that the engine refuses long ones.
 """
 
-from __future__ import annotations
-
 from gateway.errors import BadRequest
 from gateway.turn_formats.grammar import MAX_CHARS
 

@@ -3,8 +3,6 @@
 Knows: the model's directory, and what the operator says in place of it.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

@@ -5,8 +5,6 @@ between messages. So the source is rendered with several continuations, and the 
 them begin with are the prefix: whatever follows it, its tokens are these.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import product
 

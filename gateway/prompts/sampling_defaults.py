@@ -4,8 +4,6 @@ Makers publish it with their models; a request's own fields always count first. 
 and that `do_sample` has no effect, is as vLLM's `--generation-config auto` has it.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

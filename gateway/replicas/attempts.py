@@ -12,8 +12,6 @@ Each time it has an id of its own, so that a late end of the one before ends not
 Knows: errors, and what each says of a request. Does not know: who is ready (`members`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import TypeVar
 

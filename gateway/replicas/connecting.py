@@ -1,7 +1,5 @@
 """The links of this process to the engines of the gateway's config."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path

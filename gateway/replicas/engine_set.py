@@ -3,8 +3,6 @@
 Knows: which part answers what. Does not know: how (`serving` for requests, `queries` for the rest).
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager

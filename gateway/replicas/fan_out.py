@@ -4,8 +4,6 @@ A replica that does not answer costs its part of the answer. Where none answers,
 error is raised.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 

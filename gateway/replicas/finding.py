@@ -13,8 +13,6 @@ While the state does not answer nobody joins or leaves.
 Knows: addresses. Does not know: who registers them (`cli/cluster/host.py`, the operator); requests.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable

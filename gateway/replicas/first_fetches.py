@@ -8,8 +8,6 @@ and for so long at most. What was not fetched is computed by the pin, so no erro
 Knows: replicas, prefixes, which are hot. Does not know: who publishes (`gateway.sharing`).
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress

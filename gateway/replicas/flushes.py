@@ -7,8 +7,6 @@ used. No flush can be recorded meanwhile, and a minute later no key is valid eit
 Knows: the records. Does not know: which engine has done which flush; each knows that of itself.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable

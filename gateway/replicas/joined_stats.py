@@ -3,8 +3,6 @@
 Sums are of the engines that have answered: one that restarts begins at zero, and the sum falls.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 from engine.link.stats_messages import (

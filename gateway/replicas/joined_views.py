@@ -4,8 +4,6 @@ Lists are bounded as each engine's are: what is among the largest of none of the
 though it may be large in all together.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from heapq import nlargest
 from itertools import chain

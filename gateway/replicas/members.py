@@ -15,8 +15,6 @@ when all replicas that had it have come back with others: while one is merely aw
 Knows: connections and what they say they are. Does not know: requests.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Protocol

@@ -14,8 +14,6 @@ under way. A new replica is asked for all pins by whoever keeps them, since the 
 changes with it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 

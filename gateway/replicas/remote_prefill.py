@@ -12,8 +12,6 @@ What its engine computes for the request was not cached, though it is fetched: `
 Knows: one engine, one request. Does not know: who chose them (`gateway.routing.remote_prefill`).
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 Knows: names and numbers. Does not know: what they are counted with.
 """
 
-from __future__ import annotations
-
 from typing import Literal, Protocol
 
 FetchReason = Literal["prefix", "prompt", "published"]

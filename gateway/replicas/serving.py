@@ -4,8 +4,6 @@ Knows: which request is where. Does not know: what an error says of a request (`
 replica is best and what it fetches (`gateway.routing`), or queries (`queries`).
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing

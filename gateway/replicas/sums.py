@@ -1,7 +1,5 @@
 """The sums of counters: one Struct of several engines, field by field."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 

@@ -1,7 +1,5 @@
 """The answering of a request: admission, limits, generation, accounting."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager

@@ -6,8 +6,6 @@ is added when it comes.
 Knows: ends and counts. Does not know: when a request is over (`gateway.requests.answering`).
 """
 
-from __future__ import annotations
-
 from engine.link.messages import Failed, Finished
 from gateway.caller import Caller
 from gateway.requests.request_metrics import RequestMetrics

@@ -1,7 +1,5 @@
 """The token use of one request, for the caller's usage and for `/metrics`."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -17,8 +17,6 @@ read: `tracestate` and baggage are free text.
 Knows: OpenTelemetry's API. Does not know: where spans go (`span_export.py`).
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`python -m gateway.router_process CONFIG_JSON WORKER_CONFIG_JSON`: the router process."""
 
-from __future__ import annotations
-
 import gc
 import sys
 

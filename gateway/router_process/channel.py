@@ -6,8 +6,6 @@ be sent to a process that stands still does not grow without bound.
 Knows: frames. Does not know: what messages are for.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar, cast

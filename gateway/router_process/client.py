@@ -10,8 +10,6 @@ what is under way. A new connection begins with what is under way.
 Knows: the socket, and who has answered. Does not know: how a replica is chosen.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable

@@ -7,8 +7,6 @@ concerns engines: their addresses, or that they are found in the state.
 Knows: what the process is made of. Does not know: requests (`service.py`).
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import signal

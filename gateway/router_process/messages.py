@@ -14,8 +14,6 @@ a connection ends, all that was noted of it has ended.
 Knows: field names, types, order. Does not know: who is asked what (`client.py`, `service.py`).
 """
 
-from __future__ import annotations
-
 import msgspec
 
 from engine.link.messages import FetchSource, Reused, Timing

@@ -5,8 +5,6 @@ By these it chooses where nobody answers, and these it tells a router process th
 Knows: requests and where they are. Does not know: caches, or other workers' requests.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The routers by the names that flags give them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import get_args
 

@@ -3,8 +3,6 @@
 What routers do that know caches alone. It is here to be compared with.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from engine.link.cache_events import CacheEvents

@@ -16,8 +16,6 @@ about as old in all of them, as in one large cache.
 Knows: names and numbers. Does not know: where they come from.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

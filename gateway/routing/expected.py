@@ -10,8 +10,6 @@ known a little too short.
 Knows: keys. Does not know: requests, or how long anything takes.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Sequence
 

@@ -9,8 +9,6 @@ and since what is fetched is in two caches from then on.
 Knows: blocks, tokens, seconds. Does not know: what moves the bytes, or how a replica is chosen.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias

@@ -10,8 +10,6 @@ It has what its engine says (`index`), and what was sent there just now will be 
 Knows: how the parts go together. Does not know: which replicas are ready.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 

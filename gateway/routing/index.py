@@ -13,8 +13,6 @@ never more, since the engine compares tokens.
 Knows: names, keys, tiers. Does not know: tokens, tenants, or what a tier costs.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple

@@ -3,8 +3,6 @@
 Knows: prompts that were sent and are not over. Does not know: what of them is computed or cached.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 

@@ -3,8 +3,6 @@
 Knows: requests by their ids, tokens, rates. Does not know: what is cached (`index`).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, field
 

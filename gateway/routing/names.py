@@ -1,7 +1,5 @@
 """The names of the routers, for flags and configs; imports none of them."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 RouterName = Literal[

@@ -6,8 +6,6 @@ blocks, are close enough.
 Knows: tokens by their number, keys. Does not know: what is cached, which tokens they are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated

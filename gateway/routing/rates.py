@@ -18,8 +18,6 @@ forgotten.
 Knows: tokens and seconds. Does not know: what a token costs at which place of a prompt.
 """
 
-from __future__ import annotations
-
 from engine.link.address import is_tcp
 from engine.link.messages import FetchSource, Reused, Timing
 

@@ -7,8 +7,6 @@ mostly cached there it computes the rest itself, and so it does when the others 
 Knows: tokens and seconds. Does not know: engines, or what moves the blocks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -7,8 +7,6 @@ may be the router of this process, which answers at once, or one that several pr
 Knows: what is asked of a router, in which order. Does not know: who is ready, or where it decides.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Protocol
 

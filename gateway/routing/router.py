@@ -10,8 +10,6 @@ alone. Calls about requests that a router does not know are ignored: their repli
 Knows: names of replicas. Does not know: which of them are ready, connections, or retries.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, Protocol, TypeAlias

@@ -5,8 +5,6 @@ round-robin    one after the other
 session        by the first block of the prompt, the same one as long as it is ready
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from hashlib import blake2b
 from random import Random

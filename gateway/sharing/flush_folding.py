@@ -12,8 +12,6 @@ everything, those tenants' blocks among it, at the price of its other ones.
 Knows: records and time. Does not know: the state, or engines.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 

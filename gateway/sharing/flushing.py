@@ -10,8 +10,6 @@ asked, and not from this one. So a flush that is due again later is made by whic
 by then.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass

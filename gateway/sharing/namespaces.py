@@ -13,8 +13,6 @@ Scopes are tuples, framed part by part (`derive_namespace`), and no two kinds of
     ("group", id)    ("tenant", id)               ("tenant", id, "salt", s)
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass

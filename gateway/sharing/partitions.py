@@ -9,8 +9,6 @@ Every gateway, and each of its workers, sends the engine the same, from the same
 tier is divided the engine decides (`prefix_cache.eviction.shares`).
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 

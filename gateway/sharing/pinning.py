@@ -5,8 +5,6 @@ no harm. A new engine gets all requests again. A pin that is refused, or fails i
 requested again later.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

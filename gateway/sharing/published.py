@@ -7,8 +7,6 @@ The latest version of every name that is not deleted is published. While the sto
 what was known stays published.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence

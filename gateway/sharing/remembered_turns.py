@@ -6,8 +6,6 @@ deleted is forgotten here, too.
 Knows: the state and the memories. Does not know: what is remembered.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress

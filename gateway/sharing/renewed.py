@@ -3,8 +3,6 @@
 Knows: when to look. Does not know: at what.
 """
 
-from __future__ import annotations
-
 import asyncio
 from abc import ABC, abstractmethod
 from contextlib import suppress

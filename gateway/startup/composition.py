@@ -7,8 +7,6 @@ Knows: the steps of a start, and which routes are at which address. Does not kno
 (`serving_parts.py`), processes and signals (`main.py`).
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager

@@ -1,7 +1,5 @@
 """The links of this process to its engines, and the choice of its router."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

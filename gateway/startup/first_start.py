@@ -11,8 +11,6 @@ makes its own `keys.env`, with the same keys in it: a demo key is derived from t
 tenant's id, so gateways that start at the same time agree, and starting again adds no key.
 """
 
-from __future__ import annotations
-
 import base64
 import re
 import secrets

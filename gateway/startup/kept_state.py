@@ -1,7 +1,5 @@
 """The gateway's state and the sharing of the cache, opened before the gateway serves."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

@@ -4,8 +4,6 @@ Knows: processes and signals. Does not know: what a gateway is made of (`composi
 environment variables: the config comes as JSON in the first argument (`cli` writes it).
 """
 
-from __future__ import annotations
-
 import gc
 import logging
 import os

@@ -5,8 +5,6 @@ kernel's queue, and its client waits. The process itself cannot open its files e
 connections are refused while there still are descriptors.
 """
 
-from __future__ import annotations
-
 import resource
 import sys
 

@@ -1,7 +1,5 @@
 """The operator's acceptance, before a start, of missing, replaced or damaged state or limits."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 

@@ -7,8 +7,6 @@ Knows: which part is given what. Does not know: routes and addresses (`compositi
 kept on the disk or in Redis (`kept_state.py`).
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 If one of them is missing or damaged, the start ends with a single line that says so.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager

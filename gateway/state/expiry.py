@@ -3,8 +3,6 @@
 An expired one is not found in any case; this gives its bytes back.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress

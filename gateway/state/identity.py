@@ -6,8 +6,6 @@ gone or another one, is never taken for a first start. An older backup of the sa
 same id, and is welcome.
 """
 
-from __future__ import annotations
-
 import secrets
 from dataclasses import dataclass
 from pathlib import Path

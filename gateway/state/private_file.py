@@ -9,8 +9,6 @@ A file appears whole or not at all: the bytes go to a fresh file beside it (O_EX
 reach the disk, and only then get the name. Messages name paths, never contents.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import stat

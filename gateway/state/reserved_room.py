@@ -8,8 +8,6 @@ need none of this.
 The bytes are random, because a file system that compresses would keep zeros in no room at all.
 """
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import fcntl

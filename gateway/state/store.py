@@ -7,8 +7,6 @@ is atomic, whatever other processes change meanwhile.
 The protocol is in parts, so that users can name the one they need.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 

@@ -3,8 +3,6 @@
 No label names a tenant: what each flow holds is shown by `/admin/cache`, not here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from msgspec.structs import asdict

@@ -5,8 +5,6 @@ the title, and in some terminals the clipboard. Others change the direction of w
 a name reads as another. Names, errors and answers may hold all of them.
 """
 
-from __future__ import annotations
-
 import re
 
 # C0 but for tabs and ends of lines, DEL, C1; Unicode's ends of lines, and changes of direction.

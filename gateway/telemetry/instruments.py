@@ -4,8 +4,6 @@ Knows: Prometheus. Does not know: when they are counted, or what is shown (`metr
 seconds.
 """
 
-from __future__ import annotations
-
 import collections
 from bisect import bisect_left
 from collections.abc import Sequence

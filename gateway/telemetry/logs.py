@@ -6,8 +6,6 @@ and the places in the code are enough to find the fault.
 Lines are written by a thread (`engine.line_writer`): no loop waits for whoever reads them.
 """
 
-from __future__ import annotations
-
 import logging
 import traceback
 from types import TracebackType

@@ -9,8 +9,6 @@ Every `started` is followed by exactly one `ended`; a request that was refused b
 started is counted by `refused` alone. Times are seconds, sizes tokens or blocks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path

@@ -4,8 +4,6 @@ Knows: this process's own. Does not know: a stream that broke off after it had b
 access log has. Messages are those that the clients got, which quote neither prompts nor keys.
 """
 
-from __future__ import annotations
-
 from collections import Counter, deque
 from collections.abc import Iterable
 from itertools import islice

@@ -3,8 +3,6 @@
 How many blocks each engine is known to have is a gauge of the scrape (`engine_metrics`).
 """
 
-from __future__ import annotations
-
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from gateway.replicas.routing_notes import FetchReason

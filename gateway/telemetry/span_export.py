@@ -10,8 +10,6 @@ Knows: OpenTelemetry's SDK and exporter, which are imported with this file: a ga
 trace goes without. Does not know: what a span says (`requests/tracing.py`).
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator

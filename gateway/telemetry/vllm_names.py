@@ -6,8 +6,6 @@ counter are not added up.
 Knows: names. Does not know: what is counted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric

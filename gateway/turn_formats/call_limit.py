@@ -3,8 +3,6 @@
 Knows: pieces. Does not know: formats.
 """
 
-from __future__ import annotations
-
 from gateway.turn_formats.pieces import CallArguments, CallStarted, Piece, TextPiece
 from gateway.turn_formats.reading import SPACE
 from gateway.turn_formats.turn_format import TurnParser

@@ -5,8 +5,6 @@ place of `arguments`, with `function` or `tool_name` in place of `name`, `functi
 with an `id`, `tool_call_id` or `type` that is passed over. Some models write it as `{name: {...}}`.
 """
 
-from __future__ import annotations
-
 import re
 
 import msgspec

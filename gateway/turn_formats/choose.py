@@ -5,8 +5,6 @@ where it shows none its source does. Where calls are shown as JSON without any m
 tells whether the model knows one. The name given by `--tool-format` wins.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

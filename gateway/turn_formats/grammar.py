@@ -11,8 +11,6 @@ Knows: Lark, JSON schemas as llguidance takes them. Does not know: llguidance it
 engine calls; so a grammar that it refuses is found there.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -3,8 +3,6 @@
 The ids and numbers of calls are given by the layer above.
 """
 
-from __future__ import annotations
-
 from msgspec import Struct
 
 

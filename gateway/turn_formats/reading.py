@@ -8,8 +8,6 @@ What was read is *held* until it is sent as a piece or dropped. What turns out t
 sent as text. Of what is not yet read, no more is kept than can be the beginning of a marker.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Generator, Sequence
 from typing import TypeVar

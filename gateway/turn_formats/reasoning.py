@@ -5,8 +5,6 @@ parser's: the tool format's, or plain text. Harmony's reasoning is read with its
 (`families/harmony.py`).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 

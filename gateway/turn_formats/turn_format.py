@@ -12,8 +12,6 @@ Rules of parsing:
 - Work is linear in the text.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 

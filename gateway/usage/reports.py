@@ -7,8 +7,6 @@ is made for a client that has gone.
 Knows: whose a request is. Does not know: what is in a report.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 

@@ -11,8 +11,6 @@ Conversations and questions are drawn at random, each once before any a second t
 trace are taken in their order.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

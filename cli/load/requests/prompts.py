@@ -1,7 +1,5 @@
 """Bodies of requests with prompts of given lengths, from a seed: random token ids, or words."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass

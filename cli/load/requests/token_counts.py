@@ -1,7 +1,5 @@
 """Token counts of texts, without special tokens: by a tokenizer file, or by the server."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path

@@ -14,8 +14,6 @@ begin alike, those with the same id after the blocks that all requests have in c
 is one tenant's, drawn with a fixed seed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The arrival times of requests: Poisson, evenly spaced, or recorded in a trace."""
 
-from __future__ import annotations
-
 import random
 from itertools import accumulate
 from math import inf

@@ -7,8 +7,6 @@
 Decides how many of the waiting requests are sent now, and when to ask again; does no I/O.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Protocol
 

@@ -1,7 +1,5 @@
 """Closed-loop load: each caller sends its next request when its last answer has ended."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence

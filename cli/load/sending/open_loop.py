@@ -5,8 +5,6 @@ A client that is late sends later but never fewer: a request's times begin when 
 for the batch.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import deque

@@ -3,8 +3,6 @@
 Knows: `tool_choice` and the schema of an answer. Does not know: what a tool is (`tools.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -4,8 +4,6 @@ Fields that are not here are ignored, and so are the marks of the cache, which n
 template.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct

@@ -4,8 +4,6 @@ Knows: how each error of the gateway is rendered, with which status, and which o
 again. Does not know: where it came from.
 """
 
-from __future__ import annotations
-
 import msgspec
 
 from gateway.errors import BudgetSpent, GatewayError, LimitReached

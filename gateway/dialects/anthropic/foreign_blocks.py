@@ -3,8 +3,6 @@
 No model here sees pictures or reads files, and what only another server can read is not held here.
 """
 
-from __future__ import annotations
-
 from msgspec import Struct
 
 

@@ -7,8 +7,6 @@ answer says so.
 Knows: fields of these blocks. Does not know: turns.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

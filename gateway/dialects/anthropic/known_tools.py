@@ -6,8 +6,6 @@ what Anthropic documents of them.
 Knows: types, names and schemas. Does not know: which tools a request has (`tools.py`).
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -3,8 +3,6 @@
 Knows: names, and how a time is written. Does not know: where the numbers come from.
 """
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 from gateway.tenant_limits import Allowance, RateStatus

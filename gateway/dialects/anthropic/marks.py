@@ -7,8 +7,6 @@ the same mark.
 Knows: where marks may be, and what each covers. Does not know: tokens, or the cache.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple

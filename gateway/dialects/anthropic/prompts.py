@@ -3,8 +3,6 @@
 Knows: what makes a prompt. Does not know: blocks (`turns.py`), sampling (`reading.py`), templates.
 """
 
-from __future__ import annotations
-
 import msgspec
 
 from gateway.diagnosis.volatile import without_billing_header

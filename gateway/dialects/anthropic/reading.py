@@ -4,8 +4,6 @@ Knows: fields of sampling and their defaults. Does not know: how blocks become m
 (`turns.py`), or how a request is answered (`routes.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar

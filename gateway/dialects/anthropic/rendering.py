@@ -8,8 +8,6 @@ the prompt was cached.
 Knows: the order of events, and which block is open. Does not know: how a text is read for calls.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar

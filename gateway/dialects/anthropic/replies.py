@@ -3,8 +3,6 @@
 Knows: field names and their order. Does not know: where the values come from.
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType

@@ -6,8 +6,6 @@ refused where they ask for anything. `docs/reference/http-api.md` lists what is 
 Knows: names, types, ranges. Does not know: what they lead to (`prompts.py`, `reading.py`).
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Raw, Struct, field

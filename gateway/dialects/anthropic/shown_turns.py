@@ -8,8 +8,6 @@ more. Up to it the prompt is as it was; the answer that followed it is computed 
 Knows: fields of turns. Does not know: what a turn becomes (`turns.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 

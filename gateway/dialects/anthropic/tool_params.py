@@ -3,8 +3,6 @@
 Fields that are not here are ignored.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct

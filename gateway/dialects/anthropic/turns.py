@@ -6,8 +6,6 @@ several: each result of a call is a message of its own, and texts that stand tog
 Knows: blocks, and what each becomes. Does not know: fields beside the turns (`prompts.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple

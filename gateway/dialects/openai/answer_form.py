@@ -4,8 +4,6 @@ Knows: OpenAI's `tool_choice`. Does not know: how a call or a grammar is spelled
 (`gateway/prompts/answer_forms.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal, TypeAlias

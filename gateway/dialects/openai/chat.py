@@ -5,8 +5,6 @@ or rendered (`chat_reply.py`).
 Fields with an effect on the answer that Ratoon lacks are refused, never silently ignored.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 

@@ -3,8 +3,6 @@
 Knows: OpenAI's messages and their pieces. Does not know: how a text is read for calls.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 

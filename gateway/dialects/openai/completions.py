@@ -1,7 +1,5 @@
 """The route `/v1/completions`: from the request to a `GenerationRequest`, from events to chunks."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """The OpenAI dialect's implementation of the protocol `Dialect`."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import msgspec

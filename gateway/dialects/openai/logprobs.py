@@ -1,7 +1,5 @@
 """Log-probabilities in OpenAI's two shapes, for chats and for text completions."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from engine.link.messages import TokenLogprobs

@@ -9,8 +9,6 @@ either the end of the prompt may be marked, which then is one of the four.
 Knows: where a chat has marks, and what each covers. Does not know: tokens, or the cache.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile

@@ -1,7 +1,5 @@
 """Log-probabilities of a prompt's tokens, in vLLM's form."""
 
-from __future__ import annotations
-
 from msgspec import UNSET, UnsetType
 
 from engine.link.messages import TokenLogprobs

@@ -8,8 +8,6 @@ Lists of ids that are longer than the context, and batches of more prompts than 
 counted and refused without being parsed.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

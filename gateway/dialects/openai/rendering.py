@@ -1,7 +1,5 @@
 """The common part of the rendering of chat and text completions: streams and usage."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """OpenAI's answers as Structs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal
 

@@ -7,8 +7,6 @@ Fireworks' ask for a `grammar`, Together's for a `regex` with a `pattern`.
 Knows: the fields. Does not know: which grammars exclude each other (`structured_outputs.py`).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -3,8 +3,6 @@
 The vocabulary and the context length are checked at admission.
 """
 
-from __future__ import annotations
-
 from engine.link.messages import Loads, LogitBias, SamplingParams, pack_logit_bias
 from gateway.config import Bounds
 from gateway.diagnosis.comparison import Explain

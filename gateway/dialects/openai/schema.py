@@ -8,8 +8,6 @@ ignored. Plain `Raw` fields are known but not supported. `None` means the same a
 out, as in OpenAI's own clients.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec

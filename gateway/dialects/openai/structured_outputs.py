@@ -7,8 +7,6 @@ several that say the same.
 Knows: fields. Does not know: which schemas can be followed (the engine compiles them).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 

@@ -3,8 +3,6 @@
 They count as requests and run as such; their tokens cost nothing, because no engine computes them.
 """
 
-from __future__ import annotations
-
 import msgspec
 import numpy as np
 

@@ -6,8 +6,6 @@ such an item, and items of calls and outputs become messages again.
 Knows: fields of these items. Does not know: other items, or which tools a request has.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal

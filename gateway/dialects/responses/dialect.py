@@ -3,8 +3,6 @@
 Knows: the dialect's paths and parts. Does not know: its fields or its answers.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import msgspec

@@ -3,8 +3,6 @@
 Knows: names and fields. Does not know: their order (`output.py`, `rendering.py`).
 """
 
-from __future__ import annotations
-
 import msgspec
 from msgspec import Struct
 

@@ -7,8 +7,6 @@ and the answer says so.
 Knows: fields of these items. Does not know: turns.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 

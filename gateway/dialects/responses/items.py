@@ -6,8 +6,6 @@ given to a later response as part of its input.
 Knows: kinds and fields of items. Does not know: what a prompt makes of them (`turns.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 

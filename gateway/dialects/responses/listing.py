@@ -3,8 +3,6 @@
 Knows: how lists are paged. Does not know: what an item is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Literal
 

@@ -9,8 +9,6 @@ more: what they kept is kept for its time.
 Knows: where items have marks, and what each covers. Does not know: tokens, or the cache.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile

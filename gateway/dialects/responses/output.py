@@ -3,8 +3,6 @@
 Knows: the order of an item's events. Does not know: the response around them (`rendering.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypedDict

@@ -4,8 +4,6 @@ Knows: in which order a request is checked, looked up and understood. Does not k
 is kept of an answer (`routes.py`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from gateway.dialects.dialect import RouteParts

@@ -4,8 +4,6 @@ Knows: fields and their defaults. Does not know: how items become messages (`tur
 request is answered (`routes.py`).
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

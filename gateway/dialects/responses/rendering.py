@@ -7,8 +7,6 @@ Knows: the order of events, and what a response says at each point. Does not kno
 (`output.py`), or where a response is stored (`stored.py`).
 """
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections.abc import Iterator, Mapping, Sequence

@@ -7,8 +7,6 @@ good as absent.
 Knows: names, types, ranges. Does not know: what they lead to.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Raw, Struct, field

@@ -7,8 +7,6 @@ Knows: what is stored of a response. Does not know: where (`gateway/state`), or 
 of it.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress

@@ -10,8 +10,6 @@
 Knows: types and fields of tools. Does not know: the other tools of a request (`toolset.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeVar
 

@@ -6,8 +6,6 @@ have to stand before what is there begins another turn.
 Knows: what a turn may hold. Does not know: templates, or where items come from.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -4,8 +4,6 @@ uvicorn writes the head alone, and uvloop sends each write at once. So the head 
 of its own, and would wake the client before the first piece of the body is ready.
 """
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

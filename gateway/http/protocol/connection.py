@@ -10,8 +10,6 @@ piece of a body is parsed in each turn of the event loop. While many bytes wait,
 received.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from collections.abc import Callable

@@ -11,8 +11,6 @@ holds more than half of it is given no more: the rest is for others.
 Knows: connections, whose they are, and whether they are idle. Does not know: bytes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Generic, Protocol, TypeVar
 

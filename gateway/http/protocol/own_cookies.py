@@ -4,8 +4,6 @@ The framework would parse all that a browser has for this host, which other serv
 set; they mean nothing here.
 """
 
-from __future__ import annotations
-
 PREFIX = b"ratoon_"
 _LONGEST = 8192  # bytes; a browser sends a cookie of at most 4096 bytes, and there are two pages
 

@@ -10,8 +10,6 @@ megabytes is free, which a steady client on a slow line needs minutes for.
 Knows: how many bytes wait. Does not know: what is sent, or what else ends a connection.
 """
 
-from __future__ import annotations
-
 import asyncio
 import fcntl
 import struct

@@ -6,8 +6,6 @@ worker that is awake first would accept a whole burst of connections and keep it
 live long.
 """
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import socket

@@ -1,7 +1,5 @@
 """The states of a client's connection (`connection.py`)."""
 
-from __future__ import annotations
-
 from enum import Enum
 
 

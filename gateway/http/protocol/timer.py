@@ -1,7 +1,5 @@
 """A timer of a single later call."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 

@@ -7,8 +7,6 @@ Knows: names and types, and what a message becomes (`messages.py`). Does not kno
 (`chat_tools.py`), or how a model writes a call (`gateway/turn_formats`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Annotated, Any, Literal

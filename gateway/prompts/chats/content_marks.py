@@ -10,8 +10,6 @@ A template may also write the rest of a token around a string, `<` and `>` aroun
 name, say. So strings that lack nothing but brackets are *near* tokens, and can be marked as well.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import secrets

@@ -7,8 +7,6 @@ Templates put tools after the system prompt, so what is told there makes all of 
 Knows: how such a text is spelled. Does not know: which tenant wants it elsewhere.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The form of messages and tools for a template with certain traits."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any

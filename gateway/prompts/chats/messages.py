@@ -5,8 +5,6 @@ came with the request: a control token in it is plain text, whichever part it is
 (`content_marks.py`). Only the assistant's text may have markup.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any

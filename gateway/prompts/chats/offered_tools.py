@@ -7,8 +7,6 @@ that the server would have to run is passed over, and the answer says so.
 Knows: how such a tool is shown, and how its input is read. Does not know: how a dialect names them.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Sequence

@@ -5,8 +5,6 @@ So a model's formats are known by what its template writes, however the template
 Knows: templates and chats. Does not know: formats (`gateway/turn_formats`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from gateway.errors import BadRequest

@@ -3,8 +3,6 @@
 It loads no library of templates: `ratoon serve` reads a flag by it before anything else is loaded.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

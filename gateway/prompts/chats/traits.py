@@ -1,7 +1,5 @@
 """The traits of a chat template's input, found once by rendering small chats."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from msgspec import Struct

@@ -8,8 +8,6 @@ Knows: the engine's limits, and what a request must pass. Does not know: how a p
 what is generated (`generation.py`).
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace

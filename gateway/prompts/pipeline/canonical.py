@@ -15,8 +15,6 @@ whole.
 Knows: the forms of messages, tools and JSON schemas. Does not know: which tenant wants it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

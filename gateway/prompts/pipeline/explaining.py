@@ -3,8 +3,6 @@
 Knows: requests and callers. Does not know: how prompts are compared.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import partial
 

@@ -8,8 +8,6 @@ Some templates refuse a chat that ends there; then it is followed by a turn of t
 Knows: prompts and their tokens. Does not know: how a dialect writes a mark, or blocks of the cache.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

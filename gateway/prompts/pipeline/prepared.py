@@ -4,8 +4,6 @@ Knows: what the engine is sent of each choice. Does not know: how a prompt is pr
 (`admission.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

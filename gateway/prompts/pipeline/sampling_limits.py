@@ -3,8 +3,6 @@
 Knows: vocabulary and context. Does not know: how a prompt becomes tokens.
 """
 
-from __future__ import annotations
-
 import msgspec
 import numpy as np
 

@@ -5,8 +5,6 @@ own steps: each turn of a loop and each call of a macro is one. So one that does
 like one that raises.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

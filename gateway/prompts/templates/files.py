@@ -5,8 +5,6 @@ additional_chat_templates/; where there is no such file, what tokenizer_config.j
 older chat_template.json of a processor. A file that the operator names stands for all of them.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -8,8 +8,6 @@ results are missing, nothing is asked of the model.)
 Knows: messages and traits. Does not know: templates, or the form that they are given (`forms.py`).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile

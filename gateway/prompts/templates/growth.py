@@ -6,8 +6,6 @@ gives no more than about what it was given.
 Knows: Python's and jinja2's functions for texts. Does not know: templates.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from string import Formatter

@@ -1,7 +1,5 @@
 """The limits of a chat template, and their workarounds, in words for an operator."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -3,8 +3,6 @@
 Knows: steps, processor time, characters and values. Does not know: templates.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import ItemsView, Iterable, KeysView, ValuesView
 from itertools import chain

@@ -5,8 +5,6 @@ fitted as the answer has it and rendered; the first answer with which most chats
 holds. Later questions build on earlier answers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_type_hints

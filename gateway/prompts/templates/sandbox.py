@@ -8,8 +8,6 @@ template is compiled.
 Knows: jinja2. Does not know: which template, or for which chat.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime

@@ -7,8 +7,6 @@ kind of turn many times over, and twice is enough to tell.
 Knows: messages. Does not know: templates.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest

@@ -6,8 +6,6 @@ chat would tell of its variables and its shape.
 Knows: tenants and namespaces. Does not know: what a verdict is about (`fitted.py`).
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass

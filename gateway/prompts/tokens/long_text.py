@@ -14,8 +14,6 @@ tenant begin are the same, and with a memory only those that it does not have ar
 end of a text is no chunk of the longer text that comes next: it is tokenised each time.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -3,8 +3,6 @@
 Knows: token ids and texts. Does not know: what a marker means (`gateway/turn_formats`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from itertools import groupby
 

@@ -8,8 +8,6 @@ Knows: texts, control tokens, token ids. Does not know: which turns are remember
 put back (`verbatim_turns/verbatim.py`).
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ the next. Only digests of texts are kept, beside their ids.
 Knows: pieces of text, tenants and namespaces. Does not know: where a text may be cut.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ alphabet of a byte-level tokenizer, or as `<0x0A>`.
 Knows: tokens. Does not know: how they are shown.
 """
 
-from __future__ import annotations
-
 import re
 from functools import cached_property
 

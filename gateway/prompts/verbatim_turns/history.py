@@ -7,8 +7,6 @@ is remembered are the tokens that there were, and only what follows it is render
 Knows: rendered chats, remembered turns. Does not know: who wants this (`prompt_tokens.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple

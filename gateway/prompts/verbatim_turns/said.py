@@ -5,8 +5,6 @@ Space around texts does not count, nor does the order of a call's arguments.
 Knows: pieces and messages. Does not know: tokens, templates, or how a model marks anything.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from typing import Any

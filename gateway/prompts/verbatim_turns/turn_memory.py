@@ -1,7 +1,5 @@
 """The recently generated turns, whose tokens a following request can reuse."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -13,8 +13,6 @@ Knows: messages, formats and the template's rendering. Does not know: the cache,
 may share (`sharing/namespaces.py`).
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -5,8 +5,6 @@ listing is one command; and an eviction (which the server must not be configured
 a whole kind of record at once, which denies access rather than granting any.
 """
 
-from __future__ import annotations
-
 STATE_ID = "ratoon:state-id"
 WRITABLE = "ratoon:writable"  # a key written to learn whether Redis takes writes again
 TENANTS = "ratoon:tenants"

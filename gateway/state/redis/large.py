@@ -7,8 +7,6 @@ of their own, a time by their size, and no breaker: one that comes too late is o
 Knows: how they cross. Does not know: what is large (`identity`, and who asks it).
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 

@@ -6,8 +6,6 @@ only where its bytes are needed. What one call frees stays free for the next.
 Knows: when bytes are short. Does not know: which responses may go (`response_room`).
 """
 
-from __future__ import annotations
-
 from gateway.state.redis import keys as at
 
 # The arguments: the tenant and the size of its new response, the bounds of a tenant and of all,

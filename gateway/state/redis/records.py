@@ -5,8 +5,6 @@ version) by the index of its kind. Groups and tenants have sets of what belongs 
 that was overtaken by another is made again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 

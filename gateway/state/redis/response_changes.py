@@ -3,8 +3,6 @@
 Knows: the keys of stored responses. Does not know: when one comes or goes (`responses`, `records`).
 """
 
-from __future__ import annotations
-
 import msgspec
 
 from gateway.state.records import StoredResponse

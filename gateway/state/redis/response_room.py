@@ -3,8 +3,6 @@
 Knows: whose they are, and their order. Does not know: the response that is added.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from gateway.state.records import ResponseRoom

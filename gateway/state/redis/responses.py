@@ -4,8 +4,6 @@ Knows: how they come, are found and go. Does not know: which one makes room (`re
 what a response holds.
 """
 
-from __future__ import annotations
-
 from contextlib import suppress
 
 import msgspec

@@ -8,8 +8,6 @@ How durable a change is depends on Redis' configuration: with an append-only fil
 every second, a power cut may lose a second. After FLUSHALL everything is lost: StateLost.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import defaultdict

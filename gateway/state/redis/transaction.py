@@ -6,8 +6,6 @@ depends on stored data reads it first and makes its transaction conditional on i
 full or read-only it refuses a script at its first write, so even then nothing is applied by half.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

@@ -7,8 +7,6 @@ Room: the file has a megabyte of free pages and its WAL is as long, so most writ
 the file system. Where one does and finds none, it has the ballast (`reserved_room`).
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sqlite3

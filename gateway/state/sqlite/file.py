@@ -8,8 +8,6 @@ DatabaseFault
  `- DatabaseAway      locked for too long, read-only, or it cannot be opened
 """
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import time

@@ -3,8 +3,6 @@
 Knows: the tables `audit`, `reports`, `engines` and `flushes`. Does not know: tenants.
 """
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Sequence
 

@@ -6,8 +6,6 @@ after them is synced as ever. And they take none of the room that is reserved on
 Knows: the tables `responses` and `response_bytes`. Does not know: what a response holds.
 """
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -8,8 +8,6 @@ A release that changes it raises VERSION and brings files of older releases to i
 none; version 3 added stored responses, version 4 reports, version 5 engines, version 6 flushes.
 """
 
-from __future__ import annotations
-
 import sqlite3
 from pathlib import Path
 

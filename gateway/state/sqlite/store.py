@@ -8,8 +8,6 @@ survives a power cut.
 Names of tables and columns (`schema`) are the code's own; values are always parameters.
 """
 
-from __future__ import annotations
-
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence

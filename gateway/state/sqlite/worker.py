@@ -11,8 +11,6 @@ thread a tenant waits for one piece of every other at most.
 Knows: where work on the file runs. Does not know: what is in the file.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable, Coroutine

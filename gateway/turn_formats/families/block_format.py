@@ -4,8 +4,6 @@ A block is the marker, `opens`, calls with `between_calls` between them, and `cl
 `between_calls` is None a block has one call, and blocks follow each other.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import ClassVar

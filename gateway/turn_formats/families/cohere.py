@@ -8,8 +8,6 @@ A text stands between `<|START_RESPONSE|>` and `<|END_RESPONSE|>`, in later mode
 `<|START_TEXT|>` and `<|END_TEXT|>`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import ClassVar

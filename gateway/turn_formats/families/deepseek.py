@@ -14,8 +14,6 @@ V3.1, with nothing between calls:
 The parser of each reads both.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar

@@ -8,8 +8,6 @@
 argument when it is whole.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import defaultdict

@@ -8,8 +8,6 @@ escape; the rest is as in JSON, and is passed on as JSON while it comes. Gemma 3
 form of calls: what its prompts show it is `pythonic`.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Sequence

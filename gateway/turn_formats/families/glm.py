@@ -8,8 +8,6 @@
 Since GLM 4.7 all of it stands on one line. Hy3 has other tags, and one around all calls.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from msgspec.structs import replace

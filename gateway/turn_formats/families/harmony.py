@@ -12,8 +12,6 @@ The model stops at `<|call|>`, so that a call's arguments may end with the turn.
 Text is passed on with its whitespace, since the marks stand around it without any.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import ClassVar

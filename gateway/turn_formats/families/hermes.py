@@ -5,8 +5,6 @@
 </tool_call>
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar

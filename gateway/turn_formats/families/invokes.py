@@ -11,8 +11,6 @@ is a text, `string="true"`. MiniCPM5 writes `function` and `param`, without bloc
 `<` only in CDATA.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from msgspec.structs import replace

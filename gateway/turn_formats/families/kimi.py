@@ -6,8 +6,6 @@
 (on one line).
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from gateway.turn_formats.families.named_calls import NamedCallFormat

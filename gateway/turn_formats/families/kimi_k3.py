@@ -8,8 +8,6 @@
 (on one line).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import ClassVar
 

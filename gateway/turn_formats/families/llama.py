@@ -8,8 +8,6 @@ JSON in an answer is none. An answer that is itself an object, of other members,
 first key on.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """The base of formats that put marks around texts, too."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import ClassVar

@@ -6,8 +6,6 @@
 Both parsers read both.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import ClassVar

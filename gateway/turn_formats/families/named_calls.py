@@ -4,8 +4,6 @@ A family says its marks. The parser also reads a type before the name, and a fen
 arguments, as DeepSeek V3 writes them.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import ClassVar

@@ -3,8 +3,6 @@
 A family says its marks; the grammars and the parser are made of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, ClassVar
 

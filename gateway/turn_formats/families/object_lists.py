@@ -9,8 +9,6 @@
 (in this order; MiniMax-M1 writes each object on a line, without a list).
 """
 
-from __future__ import annotations
-
 import json
 from typing import ClassVar
 

@@ -3,8 +3,6 @@
 A text has its bounds, and never the mark that ends it. Any other value is JSON.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from itertools import groupby

@@ -4,8 +4,6 @@ Strings, numbers, True, False, None, lists, tuples and dicts with strings as key
 words, too. Linear.
 """
 
-from __future__ import annotations
-
 import re
 
 import msgspec

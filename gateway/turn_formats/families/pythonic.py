@@ -7,8 +7,6 @@ The list is at the beginning of the turn, in Llama 4 between `<|python_start|>` 
 argument is sent when it is whole, as JSON.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import ClassVar

@@ -11,8 +11,6 @@
 Some models leave `<tool_call>` out. Seed-OSS writes no lines around values.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from msgspec.structs import replace

@@ -3,8 +3,6 @@
 Knows: JSON schemas. Does not know: how values are written.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain

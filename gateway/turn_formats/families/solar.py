@@ -6,8 +6,6 @@
 (on one line). A text stands between `<|content|>` and `<|end|>`. The model stops at `<|calls|>`.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from gateway.turn_formats.families.marked_text import MarkedText

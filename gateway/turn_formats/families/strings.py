@@ -1,7 +1,5 @@
 """The writing of texts as JSON strings."""
 
-from __future__ import annotations
-
 import json
 
 

@@ -3,8 +3,6 @@
 The `format`s are those that llguidance knows in JSON. Others describe, and bind nothing.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 

@@ -4,8 +4,6 @@ The tool's schema says the type. A text whose type is not known stays a string, 
 that is not of the type it should have: the client sees then what the model wrote.
 """
 
-from __future__ import annotations
-
 from collections.abc import Set
 
 import msgspec
