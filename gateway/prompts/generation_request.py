@@ -8,8 +8,9 @@ needs neither the tokenizer nor the engine's limits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -17,8 +18,9 @@ import msgspec
 from engine.link.messages import Generate, Grammar, Loads, Priority, SamplingParams
 from gateway.diagnosis.comparison import Comparison, Explain
 from gateway.diagnosis.seen import SeenPrompt
+from gateway.processes.fair_executor import LARGE
 from gateway.prompts.chats.forms import Tool
-from gateway.prompts.chats.messages import Message, Part, ToolCall, ToolResult
+from gateway.prompts.chats.messages import Message, ToolCall, ToolResult
 from gateway.prompts.chats.template_variables import Scalar, size_of_variables
 from gateway.prompts.tokens.splicing import Place
 from gateway.prompts.tokens.tokenizer import TokenIds
@@ -28,6 +30,7 @@ from gateway.turn_formats.turn_format import ToolSpec, TurnParser
 _IDS_PER_CHARACTER = 16  # token ids that take as long as tokenising one character
 TOKEN_BYTES = 4  # bytes of a packed token id
 _EACH = 64  # characters that take as long as an empty message or part
+_VALUE = 8  # the same of a JSON value
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,26 +52,50 @@ Prompt = ChatPrompt | str | TokenIds
 
 
 def size_of(prompt: Prompt) -> int:
-    """Return the work of admitting a prompt, in characters."""
+    """Return the work of admitting a prompt, in characters; of what is large, that it is large.
+
+    The event loop counts: a chat of many thousand parts is not looked at to its end.
+    """
     if isinstance(prompt, ChatPrompt):
-        said = sum(map(_said, prompt.messages)) + prompt.tools_size
-        later = len(msgspec.json.encode(prompt.later_tools))
-        return said + later + size_of_variables(prompt.variables or {})
+        size = prompt.tools_size
+        sizes = chain(
+            _sizes_said(prompt.messages),
+            _sizes_in(map(msgspec.structs.astuple, prompt.later_tools)),
+        )
+        while size <= LARGE and (more := next(sizes, None)) is not None:
+            size += more
+        return size + size_of_variables(prompt.variables or {})
     return len(prompt) if isinstance(prompt, str) else len(prompt) // _IDS_PER_CHARACTER
 
 
-def _said(message: Message) -> int:
-    return _EACH + len(message.name or "") + sum(_EACH + _length(part) for part in message.parts)
+def _sizes_said(messages: Iterable[Message]) -> Iterator[int]:
+    for message in messages:
+        yield _EACH + len(message.name or "")
+        for part in message.parts:
+            yield _EACH
+            match part:
+                case ToolCall(name, arguments, call_id):
+                    yield from _sizes_in((name, arguments, call_id))
+                case ToolResult(text, call_id):
+                    yield len(text) + len(call_id)
+                case _:
+                    yield len(part.text)
 
 
-def _length(part: Part) -> int:
-    match part:
-        case ToolCall():
-            return len(msgspec.json.encode(part))
-        case ToolResult(text, call_id):
-            return len(text) + len(call_id)
-        case _:
-            return len(part.text)
+def _sizes_in(values: Iterable[object]) -> Iterator[int]:
+    """Yield the sizes of JSON values within each other."""
+    for value in values:
+        match value:
+            case str():
+                yield _VALUE + len(value)
+            case dict():
+                yield _VALUE
+                yield from _sizes_in(chain(value, value.values()))
+            case list() | tuple():
+                yield _VALUE
+                yield from _sizes_in(value)
+            case _:
+                yield _VALUE
 
 
 TextGrammar = Grammar | StructuralTag

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 
 from engine.link.messages import Grammar, SamplingParams
 from gateway.diagnosis.seen import SeenPrompt
-from gateway.prompts.chats.messages import Message, Text, ToolCall, ToolResult
+from gateway.processes.fair_executor import LARGE
+from gateway.prompts.chats.messages import Message, Part, Text, ToolCall, ToolResult
 from gateway.prompts.generation_request import (
     AnswerForm,
     ChatPrompt,
@@ -39,6 +43,28 @@ NOTHING = Message("user", (Text(""),))
 def test_all_that_a_chat_brings_counts(chat: ChatPrompt) -> None:
     assert size_of(chat) >= 5000
     assert size_of(ChatPrompt((NOTHING,))) < 200, "the control"
+
+
+class Noted(tuple[Part, ...]):
+    """Parts of a message, which count how many of them were looked at."""
+
+    looked_at = 0
+
+    def __iter__(self) -> Iterator[Part]:
+        for part in super().__iter__():
+            self.looked_at += 1
+            yield part
+
+
+@pytest.mark.parametrize("arguments", [{}, {"a": [[]] * 100}])
+def test_a_chat_of_very_many_calls_is_not_looked_at_to_its_end(arguments: dict[str, Any]) -> None:
+    for number, most in ((30_000, LARGE // 64 + 1), (5, 5)):
+        calls = Noted((ToolCall("f", arguments),) * number)
+        chat = ChatPrompt((Message("assistant", calls),))
+        calls.looked_at = 0
+        assert (size_of(chat) > LARGE) == (number > most)
+        assert calls.looked_at <= most
+        assert number > 5 or calls.looked_at == 5, "the control"
 
 
 @pytest.mark.parametrize("text", [Grammar("regex", LONG), StructuralTag(Regex(LONG))])
