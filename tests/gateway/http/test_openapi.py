@@ -31,9 +31,14 @@ from tests.doubles.gateway.served import MODEL, Served
 
 EVENTS = "text/event-stream"
 EXAMPLES = 30  # of each operation, in each mode
+# To make up a chat takes a tenth of a second: of these operations only the zoo has all examples.
+WITH_CHATS = (
+    *("/v1/chat/completions", "/tokenize", "/admin/prefixes"),
+    *("/v1/messages", "/v1/messages/count_tokens"),
+)
+chats = pytest.mark.parametrize("chats", [10, pytest.param(EXAMPLES, marks=pytest.mark.zoo)])
 HANG_S = 60.0
 FUZZ = settings(
-    max_examples=EXAMPLES,
     derandomize=True,
     database=None,
     suppress_health_check=list(HealthCheck),
@@ -85,12 +90,15 @@ def is_operators(operation: Any) -> bool:
     return str(operation.path).startswith(("/admin", "/metrics"))
 
 
-def answers(operation: Any, mode: GenerationMode, checks: list[Any], key: str) -> list[Any]:
+def answers(
+    operation: Any, mode: GenerationMode, checks: list[Any], key: str, chats: int = EXAMPLES
+) -> list[Any]:
     """Send made-up requests and check their answers, which are returned."""
     came: list[Any] = []
+    most = chats if operation.path in WITH_CHATS else EXAMPLES
     with requests.Session() as session:
 
-        @FUZZ
+        @settings(FUZZ, max_examples=most)
         @given(operation.as_strategy(generation_mode=mode))
         def send(case: Any) -> None:
             answer = case.call(session=session, headers={"authorization": f"Bearer {key}"})
@@ -101,19 +109,24 @@ def answers(operation: Any, mode: GenerationMode, checks: list[Any], key: str) -
     return came
 
 
-def fuzz(operation: Any, mode: GenerationMode, checks: list[Any], key: str) -> list[int]:
+def fuzz(
+    operation: Any, mode: GenerationMode, checks: list[Any], key: str, chats: int = EXAMPLES
+) -> list[int]:
     """The statuses of those answers."""
-    return [answer.status_code for answer in answers(operation, mode, checks, key)]
+    return [answer.status_code for answer in answers(operation, mode, checks, key, chats)]
 
 
+@chats
 @pytest.mark.parametrize("operators", [False, True])
-def test_bad_data_is_refused(description: dict[str, Any], served: Served, operators: bool) -> None:
+def test_bad_data_is_refused(
+    description: dict[str, Any], served: Served, operators: bool, chats: int
+) -> None:
     """Of the model that is served: any other would be refused whatever else is wrong."""
     key = served.admin_key if operators else served.key
     refused = 0
     for operation in operations_of(of_the_model(description)):
         if is_operators(operation) is operators and operation.body:
-            statuses = list(fuzz(operation, GenerationMode.NEGATIVE, BAD_DATA, key))
+            statuses = list(fuzz(operation, GenerationMode.NEGATIVE, BAD_DATA, key, chats))
             refused += sum(400 <= status < 500 for status in statuses)
     assert refused > EXAMPLES
 
@@ -190,9 +203,10 @@ def is_checked_by_its_schema(operation: Any) -> bool:
     return operation.method != "delete" and operation.path not in OF_ANOTHER_ROUTE
 
 
+@chats
 @pytest.mark.parametrize("operators", [False, True])
 def test_good_data_gets_a_documented_answer_and_is_refused_only_for_what_no_schema_says(
-    description: dict[str, Any], served: Served, operators: bool
+    description: dict[str, Any], served: Served, operators: bool, chats: int
 ) -> None:
     known = re.compile("|".join(BEYOND_SCHEMAS))
     unexpected, accepted, asked = set(), 0, 0
@@ -201,7 +215,7 @@ def test_good_data_gets_a_documented_answer_and_is_refused_only_for_what_no_sche
             continue
         asked += 1
         key = served.admin_key if operators else served.key
-        came = answers(operation, GenerationMode.POSITIVE, UNDOCUMENTED, key)
+        came = answers(operation, GenerationMode.POSITIVE, UNDOCUMENTED, key, chats)
         statuses = {answer.status_code for answer in came}
         assert statuses
         assert 401 not in statuses, "not a request got past the key"
