@@ -102,8 +102,8 @@ def kept(encrypted: bool, tmp_path_factory: pytest.TempPathFactory) -> Kept:
     data_dir = tmp_path_factory.mktemp("rest") / "data"
     said, text = Said(1), canary()
     own = settings(encrypted=encrypted)
-    # A fork server's limits are not these.
-    with core_dumps_allowed(), running_server(data_dir, own, is_executed=True) as server:
+    # A fork server's limits are not these; one of two servers is enough to show them.
+    with core_dumps_allowed(), running_server(data_dir, own, is_executed=encrypted) as server:
         for _ in range(2):  # the second time it has earned its place on disk
             ask(server, said.token_ids)
             ask(server, f"{text} " * 40)
@@ -129,6 +129,7 @@ def test_token_ids_are_at_rest_without_encryption_alone(kept: Kept, encrypted: b
         assert all(find.endswith("data.mdb") for find in found)
 
 
+@pytest.mark.parametrize("encrypted", [True], ids=["encrypted"], indirect=True, scope="module")
 def test_no_process_dumps_its_memory_when_it_crashes(kept: Kept) -> None:
     assert set(kept.core_limits) == {"gateway", "engine", "disk"}
     for limits in kept.core_limits.values():
