@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.seams.page.support import Visit
 from tests.seams.support.server import Server
@@ -21,9 +21,14 @@ def authorize(page: Page, scheme: str, key: str) -> None:
     page.get_by_role("button", name="Close").first.click()
 
 
+def block_of(page: Page, method: str, path: str) -> Locator:
+    """What the page has of an operation."""
+    return page.locator(f".opblock-{method}").filter(has=page.locator(f'[data-path="{path}"]'))
+
+
 def try_out(page: Page, method: str, path: str, body: str | None = None) -> Any:
     """Send a request as the page does; its answer."""
-    block = page.locator(f".opblock-{method}").filter(has=page.locator(f'[data-path="{path}"]'))
+    block = block_of(page, method, path)
     block.locator(".opblock-summary-control").click()
     block.get_by_role("button", name="Try it out").click()
     if body is not None:
@@ -33,10 +38,12 @@ def try_out(page: Page, method: str, path: str, body: str | None = None) -> Any:
     return came.value
 
 
-def test_a_tenant_is_made_and_chats(server: Server, visit: Callable[..., Visit]) -> None:
-    at = visit()
+def test_a_group_is_made_and_a_tenant_chats(server: Server, visit: Callable[..., Visit]) -> None:
+    """On one visit, since to load the page costs seconds of a processor."""
+    at = visit(**NARROW)
     at.page.goto(f"{server.url}/docs")
     expect(at.page.get_by_role("heading", name="Ratoon")).to_be_visible()
+    expect(at.page.locator("html.dark-mode"), "as the browser").to_be_attached()
     refused = try_out(at.page, "get", "/v1/models")
     assert refused.status == 401
     authorize(at.page, "operator", server.admin_key)
@@ -46,16 +53,8 @@ def test_a_tenant_is_made_and_chats(server: Server, visit: Callable[..., Visit])
     chat = '{"model": "handbook", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2}'
     answered = try_out(at.page, "post", "/v1/chat/completions", chat)
     assert answered.json()["usage"]["completion_tokens"] == 2
-    assert all(url.startswith((server.url, "data:")) for url in at.asked), at.asked
-
-
-def test_it_follows_the_browser_and_shows_fields(
-    server: Server, visit: Callable[..., Visit]
-) -> None:
-    page = visit(**NARROW).page
-    page.goto(f"{server.url}/docs")
-    expect(page.locator("html.dark-mode")).to_be_attached()
     for path in ("/v1/messages", "/admin/tenants"):
-        block = page.locator(".opblock-post").filter(has=page.locator(f'[data-path="{path}"]'))
+        block = block_of(at.page, "post", path)
         block.locator(".opblock-summary-control").click()
-        expect(block.get_by_text("Request body")).to_be_visible()
+        expect(block.get_by_text("Request body"), "its fields").to_be_visible()
+    assert all(url.startswith((server.url, "data:")) for url in at.asked), at.asked
