@@ -25,10 +25,10 @@ from gateway.prompts.templates.chat_template import ChatTemplate
 from gateway.prompts.tokens.tokenizer import Tokenizer
 from gateway.turn_formats.call_limit import CallLimit
 from gateway.turn_formats.choose import reasoning_format, tool_format
-from gateway.turn_formats.families.schemas import properties_of
 from gateway.turn_formats.grammar import GrammarTooLong
 from gateway.turn_formats.reading import TurnReader
 from gateway.turn_formats.reasoning import ReasoningFormat
+from gateway.turn_formats.shapes.schemas import properties_of
 from gateway.turn_formats.structural_tag import StructuralTag
 from gateway.turn_formats.turn_format import ToolFormat, ToolSpec, TurnParser
 

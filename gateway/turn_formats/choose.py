@@ -10,35 +10,22 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from gateway.turn_formats.families.cohere import CohereFormat
-from gateway.turn_formats.families.deepseek import DeepSeekV3Format, DeepSeekV31Format
-from gateway.turn_formats.families.elements import MiniMaxM3Format
-from gateway.turn_formats.families.gemma import FunctionGemmaFormat, Gemma4Format
-from gateway.turn_formats.families.glm import Glm45Format, Glm47Format, Hy3Format
-from gateway.turn_formats.families.harmony import HarmonyFormat
-from gateway.turn_formats.families.hermes import HermesFormat
-from gateway.turn_formats.families.invokes import (
-    DeepSeekV4Format,
-    DeepSeekV32Format,
-    MiniCpm5Format,
-    MiniMaxM2Format,
+from gateway.turn_formats.families import (
+    cohere,
+    deepseek,
+    elements,
+    gemma,
+    harmony,
+    hermes,
+    kimi,
+    kimi_k3,
+    llama,
+    mistral,
+    object_lists,
+    pythonic,
+    solar,
+    tagged_families,
 )
-from gateway.turn_formats.families.kimi import KimiK2Format
-from gateway.turn_formats.families.kimi_k3 import KimiK3Format
-from gateway.turn_formats.families.llama import LlamaFormat
-from gateway.turn_formats.families.mistral import MistralFormat, MistralV11Format
-from gateway.turn_formats.families.object_lists import (
-    ApertusFormat,
-    AprielFormat,
-    GigaChat3Format,
-    GigaChat31Format,
-    GraniteFormat,
-    MiniMaxM1Format,
-    NemotronNano2Format,
-)
-from gateway.turn_formats.families.pythonic import Lfm2Format, PythonicFormat
-from gateway.turn_formats.families.qwen3_coder import Qwen3CoderFormat, SeedOssFormat
-from gateway.turn_formats.families.solar import SolarOpenFormat
 from gateway.turn_formats.pieces import CallStarted
 from gateway.turn_formats.reasoning import (
     APRIEL,
@@ -54,38 +41,38 @@ from gateway.turn_formats.reasoning import (
 from gateway.turn_formats.turn_format import ToolFormat, ToolSpec
 
 _FORMATS = (
-    HermesFormat,
-    LlamaFormat,
-    MistralFormat,
-    MistralV11Format,
-    DeepSeekV3Format,
-    DeepSeekV31Format,
-    Qwen3CoderFormat,
-    HarmonyFormat,
-    PythonicFormat,
-    FunctionGemmaFormat,
-    Gemma4Format,
-    CohereFormat,
-    Glm45Format,
-    Glm47Format,
-    KimiK2Format,
-    Lfm2Format,
-    MiniMaxM2Format,
-    SeedOssFormat,
-    AprielFormat,
-    ApertusFormat,
-    GigaChat3Format,
-    GigaChat31Format,
-    GraniteFormat,
-    MiniMaxM1Format,
-    NemotronNano2Format,
-    DeepSeekV32Format,
-    DeepSeekV4Format,
-    Hy3Format,
-    MiniCpm5Format,
-    MiniMaxM3Format,
-    KimiK3Format,
-    SolarOpenFormat,
+    hermes.HermesFormat,
+    llama.LlamaFormat,
+    mistral.MistralFormat,
+    mistral.MistralV11Format,
+    deepseek.DeepSeekV3Format,
+    deepseek.DeepSeekV31Format,
+    tagged_families.Qwen3CoderFormat,
+    harmony.HarmonyFormat,
+    pythonic.PythonicFormat,
+    gemma.FunctionGemmaFormat,
+    gemma.Gemma4Format,
+    cohere.CohereFormat,
+    tagged_families.Glm45Format,
+    tagged_families.Glm47Format,
+    kimi.KimiK2Format,
+    pythonic.Lfm2Format,
+    tagged_families.MiniMaxM2Format,
+    tagged_families.SeedOssFormat,
+    object_lists.AprielFormat,
+    object_lists.ApertusFormat,
+    object_lists.GigaChat3Format,
+    object_lists.GigaChat31Format,
+    object_lists.GraniteFormat,
+    object_lists.MiniMaxM1Format,
+    object_lists.NemotronNano2Format,
+    tagged_families.DeepSeekV32Format,
+    tagged_families.DeepSeekV4Format,
+    tagged_families.Hy3Format,
+    tagged_families.MiniCpm5Format,
+    elements.MiniMaxM3Format,
+    kimi_k3.KimiK3Format,
+    solar.SolarOpenFormat,
 )
 _BARE = re.compile(r"\s*\[?\s*\{")  # a JSON call without a marker
 _REASONING = (THINK, MAGISTRAL, GEMMA, COHERE, APRIEL)

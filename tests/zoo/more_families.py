@@ -9,11 +9,10 @@ import pytest
 
 from gateway.turn_formats.families.cohere import CohereFormat
 from gateway.turn_formats.families.elements import MiniMaxM3Format
-from gateway.turn_formats.families.glm import Hy3Format
-from gateway.turn_formats.families.invokes import MiniMaxM2Format
 from gateway.turn_formats.families.kimi import KimiK2Format
 from gateway.turn_formats.families.object_lists import ApertusFormat
 from gateway.turn_formats.families.solar import SolarOpenFormat
+from gateway.turn_formats.families.tagged_families import Hy3Format, MiniMaxM2Format
 from tests.zoo.families import FAMILIES, family
 from tests.zoo.family import Family
 from tests.zoo.templates import LlamaCpp, Ollama

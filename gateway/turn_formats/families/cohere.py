@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from gateway.turn_formats.calls import CallReader
-from gateway.turn_formats.families.marked_text import MarkedText
-from gateway.turn_formats.families.object_calls import ObjectReader
 from gateway.turn_formats.grammar import GrammarText
+from gateway.turn_formats.shapes.marked_text import MarkedText
+from gateway.turn_formats.shapes.object_calls import ObjectReader
 from gateway.turn_formats.turn_format import ToolSpec
 
 _CALLS, _CALLS_END = "<|START_ACTION|>", "<|END_ACTION|>"

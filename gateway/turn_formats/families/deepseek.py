@@ -18,8 +18,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from gateway.turn_formats.families.named_calls import JSON_BEGIN, JSON_END, NamedCallFormat
 from gateway.turn_formats.grammar import GrammarText
+from gateway.turn_formats.shapes.named_calls import JSON_BEGIN, JSON_END, NamedCallFormat
 from gateway.turn_formats.turn_format import ToolSpec, ToolsText
 
 # Full-width bars and lower blocks, which ordinary text does not have.
@@ -83,33 +83,6 @@ def _spelled(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-class DeepSeekV3Format(NamedCallFormat):
-    """The `ToolFormat` of DeepSeek V3, of R1 and of models distilled from R1."""
-
-    name: ClassVar[str] = "deepseek_v3"
-    marks = _MARKS
-    markers: ClassVar[tuple[str, ...]] = _MARKS
-    call_marks: ClassVar[tuple[str, ...]] = (_CALLS, _CALL)
-    trigger = _CALLS
-    closes = _CALLS_END
-    between_calls = "\n"
-
-    @property
-    def tools_text(self) -> ToolsText | None:
-        """The tools text for the system message, since these models' templates show no tools."""
-        return _tools_text_v3
-
-    def is_in(self, template: str) -> bool:
-        """Tell whether a chat template, or a turn that it shows, writes calls in this format."""
-        return _CALLS in template and JSON_BEGIN in template
-
-    def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
-        """Write the grammar of one call of `tool` within a block."""
-        head = grammar.spelled(f"{_CALL}function{_SEPARATOR}{tool.name}\n{JSON_BEGIN}\n")
-        tail = grammar.spelled(f"\n{JSON_END}{_CALL_END}")
-        return f"{head} {grammar.arguments(tool)} {tail}"
-
-
 class DeepSeekV31Format(NamedCallFormat):
     """The `ToolFormat` of DeepSeek V3.1."""
 
@@ -128,3 +101,25 @@ class DeepSeekV31Format(NamedCallFormat):
     def is_in(self, template: str) -> bool:
         """Tell whether a chat template, or a turn that it shows, writes calls in this format."""
         return _CALLS in template and JSON_BEGIN not in template
+
+
+class DeepSeekV3Format(DeepSeekV31Format):
+    """The `ToolFormat` of DeepSeek V3, of R1 and of models distilled from R1."""
+
+    name: ClassVar[str] = "deepseek_v3"
+    between_calls = "\n"
+
+    @property
+    def tools_text(self) -> ToolsText | None:
+        """The tools text for the system message, since these models' templates show no tools."""
+        return _tools_text_v3
+
+    def is_in(self, template: str) -> bool:
+        """Tell whether a chat template, or a turn that it shows, writes calls in this format."""
+        return _CALLS in template and JSON_BEGIN in template
+
+    def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
+        """Write the grammar of one call of `tool` within a block."""
+        head = grammar.spelled(f"{_CALL}function{_SEPARATOR}{tool.name}\n{JSON_BEGIN}\n")
+        tail = grammar.spelled(f"\n{JSON_END}{_CALL_END}")
+        return f"{head} {grammar.arguments(tool)} {tail}"

@@ -15,14 +15,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from gateway.turn_formats.calls import CallReader
-from gateway.turn_formats.families.block_format import BlockFormat
-from gateway.turn_formats.families.schemas import alternatives, names, types_of, words_of
-from gateway.turn_formats.families.strings import inner, string
-from gateway.turn_formats.families.text_bounds import bounds_of
-from gateway.turn_formats.families.values import typed
 from gateway.turn_formats.grammar import GrammarText
 from gateway.turn_formats.pieces import CallArguments, TextPiece
 from gateway.turn_formats.reading import Kind, Markers, Read
+from gateway.turn_formats.shapes.block_format import BlockFormat
+from gateway.turn_formats.shapes.schemas import alternatives, names, types_of, words_of
+from gateway.turn_formats.shapes.strings import inner, string
+from gateway.turn_formats.shapes.text_bounds import bounds_of
+from gateway.turn_formats.shapes.values import typed
 from gateway.turn_formats.turn_format import Schema, ToolSpec
 
 _N = "]<]minimax[>["

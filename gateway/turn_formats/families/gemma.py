@@ -14,20 +14,20 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from gateway.turn_formats.calls import CallReader
-from gateway.turn_formats.families.block_format import BlockFormat
-from gateway.turn_formats.families.schemas import (
+from gateway.turn_formats.grammar import GrammarText, in_order, repeated
+from gateway.turn_formats.pieces import CallArguments, TextPiece
+from gateway.turn_formats.reading import Markers, Read
+from gateway.turn_formats.shapes.block_format import BlockFormat
+from gateway.turn_formats.shapes.schemas import (
     alternatives,
     names,
     resolved,
     types_of,
     words_of,
 )
-from gateway.turn_formats.families.strings import inner, string
-from gateway.turn_formats.families.text_bounds import bounds_of
-from gateway.turn_formats.families.values import typed
-from gateway.turn_formats.grammar import GrammarText, in_order, repeated
-from gateway.turn_formats.pieces import CallArguments, TextPiece
-from gateway.turn_formats.reading import Markers, Read
+from gateway.turn_formats.shapes.strings import inner, string
+from gateway.turn_formats.shapes.text_bounds import bounds_of
+from gateway.turn_formats.shapes.values import typed
 from gateway.turn_formats.turn_format import Schema, ToolSpec
 
 _SCALARS = ("number", "boolean", "null")

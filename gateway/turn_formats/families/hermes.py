@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from gateway.turn_formats.families.object_calls import ObjectFormat
+from gateway.turn_formats.shapes.object_calls import ObjectFormat
 from gateway.turn_formats.turn_format import ToolsText
 
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"

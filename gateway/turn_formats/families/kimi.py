@@ -8,8 +8,8 @@
 
 from typing import ClassVar
 
-from gateway.turn_formats.families.named_calls import NamedCallFormat
 from gateway.turn_formats.grammar import GrammarText
+from gateway.turn_formats.shapes.named_calls import NamedCallFormat
 from gateway.turn_formats.turn_format import ToolSpec
 
 _SECTION, _SECTION_END = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"

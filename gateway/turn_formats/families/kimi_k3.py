@@ -11,9 +11,10 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
-from gateway.turn_formats.families.marked_text import MarkedText
-from gateway.turn_formats.families.tagged import TaggedFormat, Tags
 from gateway.turn_formats.grammar import GrammarText
+from gateway.turn_formats.shapes.marked_text import MarkedText
+from gateway.turn_formats.shapes.tagged import TaggedFormat
+from gateway.turn_formats.shapes.tags import Tags
 from gateway.turn_formats.turn_format import ToolSpec
 
 _OPEN, _CLOSE, _SEP = "<|open|>", "<|close|>", "<|sep|>"

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from gateway.turn_formats.calls import MEMBERS, CallReader
-from gateway.turn_formats.families.block_format import UnmarkedText, call_object
 from gateway.turn_formats.grammar import ANY_TEXT, GrammarText, checked, repeated
 from gateway.turn_formats.pieces import TextPiece
 from gateway.turn_formats.reading import Markers, Read
+from gateway.turn_formats.shapes.block_format import UnmarkedText, call_object
 from gateway.turn_formats.turn_format import ToolSpec
 
 _TAG = "<|python_tag|>"

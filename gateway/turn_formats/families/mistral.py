@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from gateway.turn_formats.calls import CallReader
-from gateway.turn_formats.families.block_format import BlockFormat, call_object
 from gateway.turn_formats.grammar import GrammarText
 from gateway.turn_formats.pieces import TextPiece
 from gateway.turn_formats.reading import Markers, Read
+from gateway.turn_formats.shapes.block_format import BlockFormat, call_object
 from gateway.turn_formats.turn_format import ToolSpec
 
 _CALLS, _ARGS, _ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"

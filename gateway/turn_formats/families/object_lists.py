@@ -12,8 +12,8 @@
 import json
 from typing import ClassVar
 
-from gateway.turn_formats.families.object_calls import ObjectFormat
 from gateway.turn_formats.grammar import GrammarText
+from gateway.turn_formats.shapes.object_calls import ObjectFormat
 from gateway.turn_formats.turn_format import ToolSpec
 
 _CALLS, _CALLS_END = "<tool_calls>", "</tool_calls>"

@@ -14,19 +14,19 @@ from typing import ClassVar
 import msgspec
 
 from gateway.turn_formats.calls import CallReader
-from gateway.turn_formats.families.block_format import BlockFormat, UnmarkedText
-from gateway.turn_formats.families.python_literal import as_json
-from gateway.turn_formats.families.schemas import (
+from gateway.turn_formats.grammar import ANY_TEXT, GrammarText, checked, in_order, repeated
+from gateway.turn_formats.pieces import CallArguments, TextPiece
+from gateway.turn_formats.reading import Markers, Read
+from gateway.turn_formats.shapes.block_format import BlockFormat, UnmarkedText
+from gateway.turn_formats.shapes.python_literal import as_json
+from gateway.turn_formats.shapes.schemas import (
     ParameterTypes,
     properties_of,
     required_of,
     words_of,
 )
-from gateway.turn_formats.families.strings import string
-from gateway.turn_formats.families.values import typed
-from gateway.turn_formats.grammar import ANY_TEXT, GrammarText, checked, in_order, repeated
-from gateway.turn_formats.pieces import CallArguments, TextPiece
-from gateway.turn_formats.reading import Markers, Read
+from gateway.turn_formats.shapes.strings import string
+from gateway.turn_formats.shapes.values import typed
 from gateway.turn_formats.turn_format import Schema, ToolSpec
 
 _START, _END = "<|python_start|>", "<|python_end|>"

@@ -8,9 +8,9 @@
 
 from typing import ClassVar
 
-from gateway.turn_formats.families.marked_text import MarkedText
-from gateway.turn_formats.families.named_calls import NamedCallFormat
 from gateway.turn_formats.grammar import GrammarText
+from gateway.turn_formats.shapes.marked_text import MarkedText
+from gateway.turn_formats.shapes.named_calls import NamedCallFormat
 from gateway.turn_formats.turn_format import ToolSpec
 
 _CALLS, _CALLS_END = "<|tool_calls|>", "<|calls|>"

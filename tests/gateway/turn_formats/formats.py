@@ -8,35 +8,22 @@ from typing import Any
 
 from msgspec import Struct
 
-from gateway.turn_formats.families.cohere import CohereFormat
-from gateway.turn_formats.families.deepseek import DeepSeekV3Format, DeepSeekV31Format
-from gateway.turn_formats.families.elements import MiniMaxM3Format
-from gateway.turn_formats.families.gemma import FunctionGemmaFormat, Gemma4Format
-from gateway.turn_formats.families.glm import Glm45Format, Glm47Format, Hy3Format
-from gateway.turn_formats.families.harmony import HarmonyFormat
-from gateway.turn_formats.families.hermes import HermesFormat
-from gateway.turn_formats.families.invokes import (
-    DeepSeekV4Format,
-    DeepSeekV32Format,
-    MiniCpm5Format,
-    MiniMaxM2Format,
+from gateway.turn_formats.families import (
+    cohere,
+    deepseek,
+    elements,
+    gemma,
+    harmony,
+    hermes,
+    kimi,
+    kimi_k3,
+    llama,
+    mistral,
+    object_lists,
+    pythonic,
+    solar,
+    tagged_families,
 )
-from gateway.turn_formats.families.kimi import KimiK2Format
-from gateway.turn_formats.families.kimi_k3 import KimiK3Format
-from gateway.turn_formats.families.llama import LlamaFormat
-from gateway.turn_formats.families.mistral import MistralFormat, MistralV11Format
-from gateway.turn_formats.families.object_lists import (
-    ApertusFormat,
-    AprielFormat,
-    GigaChat3Format,
-    GigaChat31Format,
-    GraniteFormat,
-    MiniMaxM1Format,
-    NemotronNano2Format,
-)
-from gateway.turn_formats.families.pythonic import Lfm2Format, PythonicFormat
-from gateway.turn_formats.families.qwen3_coder import Qwen3CoderFormat, SeedOssFormat
-from gateway.turn_formats.families.solar import SolarOpenFormat
 from gateway.turn_formats.turn_format import ToolSpec, TurnParser
 from tests.gateway.turn_formats.turns import TOOLS
 
@@ -147,7 +134,7 @@ class Written(Struct, frozen=True):
 
 
 TAG = "<|python_tag|>"
-CALLS, CALLS_END, CALL, CALL_END, SEP = DeepSeekV3Format.markers
+CALLS, CALLS_END, CALL, CALL_END, SEP = deepseek.DeepSeekV3Format.markers
 NS = "]<]minimax[>["
 DSML = "\uff5cDSML\uff5c"
 _HY3 = [
@@ -158,20 +145,20 @@ _HY3 += ["<arg_value:opensource>", "</arg_value:opensource>"]
 _GLM = ("<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>")
 FORMATS = {
     "hermes": Written(
-        HermesFormat,
+        hermes.HermesFormat,
         '<tool_call>\n{"name": "%s", "arguments": %s}\n</tool_call>',
         between="\n",
         special=("<tool_call>", "</tool_call>"),
     ),
     "qwen3_coder": Written(
-        Qwen3CoderFormat,
+        tagged_families.Qwen3CoderFormat,
         "<tool_call>\n<function=%s>\n%s</function>\n</tool_call>",
         between="\n",
         spell=tagged("<parameter=%s>\n%s\n</parameter>\n"),
         special=("<tool_call>", "</tool_call>"),
     ),
     "llama3_json": Written(
-        LlamaFormat,
+        llama.LlamaFormat,
         '{"name": "%s", "parameters": %s}',
         between="; ",
         special=(TAG,),
@@ -179,7 +166,7 @@ FORMATS = {
         has_token=True,
     ),
     "harmony": Written(
-        HarmonyFormat,
+        harmony.HarmonyFormat,
         "<|channel|>commentary to=functions.%s <|constrain|>json<|message|>%s",
         between="<|call|><|start|>assistant",
         closes="<|call|>",
@@ -187,10 +174,10 @@ FORMATS = {
         before_text="<|channel|>final<|message|>",
         after_text="<|end|><|start|>assistant",
         marks_text=True,
-        special=HarmonyFormat.markers,
+        special=harmony.HarmonyFormat.markers,
     ),
     "pythonic": Written(
-        PythonicFormat,
+        pythonic.PythonicFormat,
         "%s(%s)",
         opens="[",
         between=", ",
@@ -200,19 +187,19 @@ FORMATS = {
         holds_arguments=True,
     ),
     "functiongemma": Written(
-        FunctionGemmaFormat,
+        gemma.FunctionGemmaFormat,
         "<start_function_call>call:%s%s<end_function_call>",
         spell=lambda value: in_gemma(value, "<escape>"),
-        special=FunctionGemmaFormat.markers,
+        special=gemma.FunctionGemmaFormat.markers,
     ),
     "gemma4": Written(
-        Gemma4Format,
+        gemma.Gemma4Format,
         "<|tool_call>call:%s%s<tool_call|>",
         spell=lambda value: in_gemma(value, '<|"|>'),
-        special=Gemma4Format.markers,
+        special=gemma.Gemma4Format.markers,
     ),
     "mistral": Written(
-        MistralFormat,
+        mistral.MistralFormat,
         '{"name": "%s", "arguments": %s}',
         opens="[TOOL_CALLS] [",
         between=", ",
@@ -220,10 +207,10 @@ FORMATS = {
         special=("[TOOL_CALLS]",),
     ),
     "mistral_v11": Written(
-        MistralV11Format, "[TOOL_CALLS]%s[ARGS]%s", special=("[TOOL_CALLS]", "[ARGS]")
+        mistral.MistralV11Format, "[TOOL_CALLS]%s[ARGS]%s", special=("[TOOL_CALLS]", "[ARGS]")
     ),
     "deepseek_v3": Written(
-        DeepSeekV3Format,
+        deepseek.DeepSeekV3Format,
         f"{CALL}function{SEP}%s\n```json\n%s\n```{CALL_END}",
         opens=CALLS,
         between="\n",
@@ -231,14 +218,14 @@ FORMATS = {
         special=(CALLS, CALLS_END, CALL, CALL_END, SEP),
     ),
     "deepseek_v31": Written(
-        DeepSeekV31Format,
+        deepseek.DeepSeekV31Format,
         f"{CALL}%s{SEP}%s{CALL_END}",
         opens=CALLS,
         closes=CALLS_END,
         special=(CALLS, CALLS_END, CALL, CALL_END, SEP),
     ),
     "cohere": Written(
-        CohereFormat,
+        cohere.CohereFormat,
         '{"tool_call_id": "0", "tool_name": "%s", "parameters": %s}',
         opens="<|START_ACTION|>[\n    ",
         between=",\n    ",
@@ -247,37 +234,37 @@ FORMATS = {
         marks_text=True,
     ),
     "glm45": Written(
-        Glm45Format,
+        tagged_families.Glm45Format,
         "<tool_call>%s\n%s</tool_call>",
         between="\n",
         spell=tagged("<arg_key>%s</arg_key>\n<arg_value>%s</arg_value>\n"),
         special=_GLM,
     ),
     "glm47": Written(
-        Glm47Format,
+        tagged_families.Glm47Format,
         "<tool_call>%s%s</tool_call>",
         spell=tagged("<arg_key>%s</arg_key><arg_value>%s</arg_value>"),
         special=_GLM,
     ),
     "kimi_k2": Written(
-        KimiK2Format,
+        kimi.KimiK2Format,
         "<|tool_call_begin|>functions.%s:0<|tool_call_argument_begin|>%s<|tool_call_end|>",
         opens="<|tool_calls_section_begin|>",
         closes="<|tool_calls_section_end|>",
-        special=KimiK2Format.markers,
+        special=kimi.KimiK2Format.markers,
     ),
     "lfm2": Written(
-        Lfm2Format,
+        pythonic.Lfm2Format,
         "%s(%s)",
         opens="<|tool_call_start|>[",
         between=", ",
         closes="]<|tool_call_end|>",
         spell=as_keywords,
         holds_arguments=True,
-        special=Lfm2Format.markers,
+        special=pythonic.Lfm2Format.markers,
     ),
     "minimax_m2": Written(
-        MiniMaxM2Format,
+        tagged_families.MiniMaxM2Format,
         '<invoke name="%s">\n%s</invoke>\n',
         opens="<minimax:tool_call>\n",
         closes="</minimax:tool_call>",
@@ -285,22 +272,22 @@ FORMATS = {
         special=("<minimax:tool_call>", "</minimax:tool_call>"),
     ),
     "seed_oss": Written(
-        SeedOssFormat,
+        tagged_families.SeedOssFormat,
         "<seed:tool_call>\n<function=%s>\n%s</function>\n</seed:tool_call>",
         between="\n",
         spell=tagged("<parameter=%s>%s</parameter>\n"),
         special=("<seed:tool_call>", "</seed:tool_call>"),
     ),
     "apertus": Written(
-        ApertusFormat,
+        object_lists.ApertusFormat,
         '{"%s": %s}',
         opens="<|tools_prefix|>[",
         between=", ",
         closes="]<|tools_suffix|>",
-        special=ApertusFormat.markers,
+        special=object_lists.ApertusFormat.markers,
     ),
     "apriel": Written(
-        AprielFormat,
+        object_lists.AprielFormat,
         '{"name": "%s", "arguments": %s}',
         opens="<tool_calls>[",
         between=", ",
@@ -308,7 +295,7 @@ FORMATS = {
         marks_text=True,
     ),
     "gigachat3": Written(
-        GigaChat3Format,
+        object_lists.GigaChat3Format,
         '<|message_sep|>\n\nfunction call<|role_sep|>\n{"name": "%s", "arguments": %s}',
         between="\n",
         special=("<|message_sep|>", "<|role_sep|>"),
@@ -316,14 +303,14 @@ FORMATS = {
         text_end="<|message_sep|>",
     ),
     "gigachat31": Written(
-        GigaChat31Format,
+        object_lists.GigaChat31Format,
         '<|function_call|>{"name": "%s", "arguments": %s}',
         between="\n",
         special=("<|function_call|>", "<|message_sep|>"),
         marks_text=True,
     ),
     "granite": Written(
-        GraniteFormat,
+        object_lists.GraniteFormat,
         '{"name": "%s", "arguments": %s}',
         opens="<|tool_call|>[",
         between=", ",
@@ -331,35 +318,35 @@ FORMATS = {
         special=("<|tool_call|>",),
     ),
     "minimax_m1": Written(
-        MiniMaxM1Format,
+        object_lists.MiniMaxM1Format,
         '{"name": "%s", "arguments": %s}',
         opens="<tool_calls>\n",
         between="\n",
         closes="\n</tool_calls>",
     ),
     "nemotron_nano2": Written(
-        NemotronNano2Format,
+        object_lists.NemotronNano2Format,
         '{"name": "%s", "arguments": %s}',
         opens="<TOOLCALL>[",
         between=", ",
         closes="]</TOOLCALL>",
     ),
     "deepseek_v32": Written(
-        DeepSeekV32Format,
+        tagged_families.DeepSeekV32Format,
         f'<{DSML}invoke name="%s">\n%s</{DSML}invoke>\n',
         opens=f"<{DSML}function_calls>\n",
         closes=f"</{DSML}function_calls>",
         spell=in_dsml,
     ),
     "deepseek_v4": Written(
-        DeepSeekV4Format,
+        tagged_families.DeepSeekV4Format,
         f'<{DSML}invoke name="%s">\n%s</{DSML}invoke>\n',
         opens=f"<{DSML}tool_calls>\n",
         closes=f"</{DSML}tool_calls>",
         spell=in_dsml,
     ),
     "hy3": Written(
-        Hy3Format,
+        tagged_families.Hy3Format,
         "<tool_call:opensource>%s<tool_sep:opensource>\n%s</tool_call:opensource>\n",
         opens="<tool_calls:opensource>\n",
         closes="</tool_calls:opensource>",
@@ -370,13 +357,13 @@ FORMATS = {
         special=tuple(_HY3),
     ),
     "minicpm5": Written(
-        MiniCpm5Format,
+        tagged_families.MiniCpm5Format,
         '<function name="%s">%s</function>',
         between="\n",
         spell=in_cdata,
     ),
     "minimax_m3": Written(
-        MiniMaxM3Format,
+        elements.MiniMaxM3Format,
         f'{NS}<invoke name="%s">%s{NS}</invoke>\n',
         opens=f"{NS}<tool_call>\n",
         closes=f"{NS}</tool_call>",
@@ -384,7 +371,7 @@ FORMATS = {
         special=(NS,),
     ),
     "kimi_k3": Written(
-        KimiK3Format,
+        kimi_k3.KimiK3Format,
         '<|open|>call tool="%s" index="1"<|sep|>%s<|close|>call<|sep|>',
         opens="<|open|>tools<|sep|>",
         closes="<|close|>tools<|sep|>",
@@ -393,10 +380,10 @@ FORMATS = {
         marks_text=True,
     ),
     "solar_open": Written(
-        SolarOpenFormat,
+        solar.SolarOpenFormat,
         "<|tool_call:begin|>a1b2c3d4e5<|tool_call:name|>%s<|tool_call:args|>%s<|tool_call:end|>",
         opens="<|tool_calls|>",
-        special=SolarOpenFormat.markers,
+        special=solar.SolarOpenFormat.markers,
         marks_text=True,
     ),
 }

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.turn_formats.families.python_literal import as_json
 from gateway.turn_formats.families.pythonic import PythonicFormat
+from gateway.turn_formats.shapes.python_literal import as_json
 from tests.gateway.turn_formats.turns import TOOLS, Turn, call, check, text
 
 TURNS: dict[str, Turn] = {

@@ -4,10 +4,10 @@ import pytest
 
 from gateway.prompts.answer_forms import AnswerForms
 from gateway.prompts.generation_request import AnswerForm
-from gateway.turn_formats.families.qwen3_coder import Qwen3CoderFormat
-from gateway.turn_formats.families.schemas import types_of
-from gateway.turn_formats.families.values import typed
+from gateway.turn_formats.families.tagged_families import Qwen3CoderFormat
 from gateway.turn_formats.pieces import CallArguments, CallStarted
+from gateway.turn_formats.shapes.schemas import types_of
+from gateway.turn_formats.shapes.values import typed
 from gateway.turn_formats.turn_format import ToolSpec
 from tests.gateway.turn_formats.grammars import Bytes
 from tests.gateway.turn_formats.turns import TOOLS, Turn, call, check, text

@@ -9,9 +9,9 @@ from itertools import groupby
 
 from msgspec import Struct
 
-from gateway.turn_formats.families.schemas import alternatives, type_names, types_of, words_of
-from gateway.turn_formats.families.text_bounds import bounds_of
 from gateway.turn_formats.grammar import GrammarText
+from gateway.turn_formats.shapes.schemas import alternatives, type_names, types_of, words_of
+from gateway.turn_formats.shapes.text_bounds import bounds_of
 from gateway.turn_formats.turn_format import Schema, ToolSpec
 
 OTHERS = frozenset(("array", "boolean", "integer", "null", "number", "object"))

@@ -8,7 +8,7 @@ import re
 
 import msgspec
 
-from gateway.turn_formats.families.strings import string
+from gateway.turn_formats.shapes.strings import string
 
 _TOKEN = re.compile(
     r"""(?P<text>'''(?:[^\\]|\\.)*?'''|\"\"\"(?:[^\\]|\\.)*?\"\"\"|'(?:[^\\']|\\.)*'|"(?:[^\\"]|\\.)*")"""

@@ -1,153 +1,28 @@
-"""Calls whose arguments are plain text between tags, the shape of several families.
+"""The reader of calls whose arguments are plain text between tags.
 
-    <tool_call>
-    <function=get_weather>
-    <parameter=city>
-    Oslo
-    </parameter>
-    </function>
-    </tool_call>
-
-A family says its tags (`Tags`); the grammars and the parser are made of them. What is text by the
-tool's schema is sent as it comes, as the characters of a JSON string; any other argument when it
-is whole, since its text alone does not say whether it is a number.
+What is text by the tool's schema is sent as it comes, as the characters of a JSON string; any other
+argument when it is whole, since its text alone does not say whether it is a number.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence, Set
-from typing import Any, ClassVar
-
-from msgspec import Struct
 
 from gateway.turn_formats.calls import BETWEEN, CallReader
-from gateway.turn_formats.families.block_format import BlockFormat
-from gateway.turn_formats.families.plain_values import OTHERS, ValueTags, plain_value
-from gateway.turn_formats.families.schemas import ParameterTypes, properties_of, required_of
-from gateway.turn_formats.families.strings import inner, string
-from gateway.turn_formats.families.values import is_text, typed
-from gateway.turn_formats.grammar import GrammarText
 from gateway.turn_formats.pieces import CallArguments, Piece, TextPiece
 from gateway.turn_formats.reading import Markers, Read
+from gateway.turn_formats.shapes.plain_values import OTHERS
+from gateway.turn_formats.shapes.schemas import ParameterTypes
+from gateway.turn_formats.shapes.strings import inner, string
+from gateway.turn_formats.shapes.tags import Tags
+from gateway.turn_formats.shapes.values import is_text, typed
 from gateway.turn_formats.turn_format import ToolSpec
 
 _LINE = Markers("\n")
 _MAX_NAME = 1024
 _NUMBER = re.compile(r"[0-9]{0,9}")
-_ANY_NAME = r'/[^<>\n"]{1,64}/'
 _Tag = tuple[str, str | None]  # the tag, and its parameter's name
-
-
-class Tags(Struct, frozen=True):
-    """The tags of a call, in their order."""
-
-    call: str  # before the tool's name
-    named: str  # after the name; "": another tag or whitespace follows
-    key: str  # before a parameter's name
-    keyed: tuple[str, ...]  # between the name and the value
-    value_end: str
-    call_end: str
-    block: str = ""  # around calls; "": nothing
-    block_end: str = ""
-    holds_many: bool = False  # whether a block has several calls
-    line: str = "\n"  # between tags
-    pad: str = ""  # around a value
-    numbered: str = ""  # between the tool's name and a number, before `named`
-    between: str | None = None  # between calls that are blocks; None: as between tags
-    typed: tuple[tuple[str, str], ...] = ()  # see `ValueTags`
-    quote: tuple[str, str] | None = None  # see `ValueTags`
-    tokens: tuple[str, ...] = ()  # that are parts of tags
-
-    @property
-    def key_end(self) -> str:
-        """All between a parameter's name and its value, or the tag that says its type."""
-        return self.line.join(self.keyed) + self.pad
-
-    @property
-    def value(self) -> ValueTags:
-        """The tags around a value."""
-        return ValueTags(self.pad + self.value_end + self.line, self.typed, self.quote)
-
-    @property
-    def begins(self) -> tuple[str, ...]:
-        """The tags that begin calls."""
-        return (self.block, self.call) if self.block else (self.call,)
-
-    @property
-    def ends(self) -> tuple[str, ...]:
-        """The tags that end calls."""
-        return (self.call_end, self.block_end) if self.block else (self.call_end,)
-
-    @property
-    def whole(self) -> tuple[str, ...]:
-        """The tags that may each be a token."""
-        tags = (*self.begins, self.named, self.key, *self.keyed, self.value_end, *self.ends)
-        whole = (tag for tag in tags if tag[:1] + tag[-1:] == "<>")
-        return tuple(dict.fromkeys((*self.tokens, *whole)))
-
-
-class TaggedFormat(BlockFormat):
-    """The base of formats with tagged arguments; a subclass says its name and `tags`."""
-
-    tags: ClassVar[Tags]
-    markers: ClassVar[tuple[str, ...]] = ()
-    call_marks: ClassVar[tuple[str, ...]] = ()
-
-    def __init_subclass__(cls, **more: Any) -> None:
-        """Derive from the tags what the grammars of blocks need."""
-        super().__init_subclass__(**more)
-        tags = cls.tags
-        cls.markers, cls.call_marks, cls.trigger = tags.whole, tags.begins, tags.begins[0]
-        cls.between_blocks = tags.line if tags.between is None else tags.between
-        if tags.block:
-            cls.opens = tags.line + tags.call
-            cls.closes = tags.line + tags.block_end
-            cls.between_calls = cls.opens if tags.holds_many else None
-
-    def is_in(self, template: str) -> bool:
-        """Tell whether a chat template, or a turn that it shows, writes calls in this format."""
-        tags = self.tags
-        return all(tag in template for tag in (*tags.begins, tags.key, tags.line.join(tags.keyed)))
-
-    def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
-        """Make a parser of a turn that may call `tools`."""
-        return _TaggedReader(tools, self.tags, self.around_text(tools))
-
-    def around_text(self, tools: Sequence[ToolSpec]) -> Sequence[str]:
-        """List the marks in a turn that are neither text nor of calls."""
-        del tools
-        return ()
-
-    def opening_after_text(self, grammar: GrammarText) -> str:
-        """Write the grammar of any text up to a block, with or without the outer tag."""
-        outer = super().opening_after_text(grammar)
-        return f"({outer} | {grammar.up_to(self.tags.call)})" if self.tags.block else outer
-
-    def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
-        """Write the grammar of one call, from the tool's name on."""
-        tags = self.tags
-        head = grammar.spelled(tool.name + tags.named + tags.line)
-        if tags.numbered:
-            number = f"{grammar.spelled(tool.name + tags.numbered)} /[0-9]{{1,3}}/"
-            head = f"{number} {grammar.spelled(tags.named + tags.line)}"
-        return f"{head} {self._parameters(grammar, tool)} {grammar.spelled(self.tags.call_end)}"
-
-    def _parameters(self, grammar: GrammarText, tool: ToolSpec) -> str:
-        """Write the grammar of a tool's parameters in schema order, or of any if none are named."""
-        tags = self.tags
-        properties = properties_of(tool)
-        if properties is None:
-            key, key_end = grammar.spelled(tags.key), grammar.spelled(tags.key_end)
-            value = plain_value(grammar, tool, {}, tags.value)
-            return grammar.rule("parameters", f"({key} {_ANY_NAME} {key_end} {value})*")
-        required = required_of(tool)
-        ways = []
-        for name, schema in properties.items():
-            head = grammar.spelled(tags.key + name + tags.key_end)
-            value = plain_value(grammar, tool, schema, tags.value)
-            ways.append(f"({head} {value}){'' if name in required else '?'}")
-        return grammar.rule("parameters", " ".join(ways) or '""')
 
 
 class _Marks:
@@ -178,7 +53,9 @@ def _name_before(tag: str) -> re.Pattern[str]:
     return re.compile(rf"[^<>\n{re.escape(tag[:1])}]*")
 
 
-class _TaggedReader(CallReader):
+class TaggedReader(CallReader):
+    """A parser of calls with these tags; marks in `around_text` are no text."""
+
     def __init__(self, tools: Sequence[ToolSpec], tags: Tags, around_text: Sequence[str]) -> None:
         super().__init__(tools)
         self._around_text = frozenset(around_text)

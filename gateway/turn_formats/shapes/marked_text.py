@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 from typing import ClassVar
 
-from gateway.turn_formats.families.block_format import BlockFormat
 from gateway.turn_formats.grammar import ANY_TEXT, GrammarText
+from gateway.turn_formats.shapes.block_format import BlockFormat
 
 _TEXT_START = re.compile(r"^start:", re.MULTILINE)
 

@@ -8,10 +8,10 @@ from collections.abc import Set
 
 import msgspec
 
-from gateway.turn_formats.families.python_literal import as_json
-from gateway.turn_formats.families.schemas import type_names
-from gateway.turn_formats.families.strings import string
 from gateway.turn_formats.json_scanner import JsonScanner
+from gateway.turn_formats.shapes.python_literal import as_json
+from gateway.turn_formats.shapes.schemas import type_names
+from gateway.turn_formats.shapes.strings import string
 
 _WORDS = {"true": "true", "false": "false", "null": "null", "none": "null"}
 

@@ -1,0 +1,90 @@
+"""Calls whose arguments are plain text between tags, the shape of several families.
+
+    <tool_call>
+    <function=get_weather>
+    <parameter=city>
+    Oslo
+    </parameter>
+    </function>
+    </tool_call>
+
+A family says its tags (`Tags`); the grammars and the parser are made of them.
+"""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from gateway.turn_formats.calls import CallReader
+from gateway.turn_formats.grammar import GrammarText
+from gateway.turn_formats.shapes.block_format import BlockFormat
+from gateway.turn_formats.shapes.plain_values import plain_value
+from gateway.turn_formats.shapes.schemas import properties_of, required_of
+from gateway.turn_formats.shapes.tagged_reader import TaggedReader
+from gateway.turn_formats.shapes.tags import Tags
+from gateway.turn_formats.turn_format import ToolSpec
+
+_ANY_NAME = r'/[^<>\n"]{1,64}/'
+
+
+class TaggedFormat(BlockFormat):
+    """The base of formats with tagged arguments; a subclass says its name and `tags`."""
+
+    name: ClassVar[str]
+    tags: ClassVar[Tags]
+    markers: ClassVar[tuple[str, ...]] = ()
+    call_marks: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        """Derive from the tags what the grammars of blocks need."""
+        super().__init_subclass__(**more)
+        tags = cls.tags
+        cls.markers, cls.call_marks, cls.trigger = tags.whole, tags.begins, tags.begins[0]
+        cls.between_blocks = tags.line if tags.between is None else tags.between
+        if tags.block:
+            cls.opens = tags.line + tags.call
+            cls.closes = tags.line + tags.block_end
+            cls.between_calls = cls.opens if tags.holds_many else None
+
+    def is_in(self, template: str) -> bool:
+        """Tell whether a chat template, or a turn that it shows, writes calls in this format."""
+        tags = self.tags
+        return all(tag in template for tag in (*tags.begins, tags.key, tags.line.join(tags.keyed)))
+
+    def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
+        """Make a parser of a turn that may call `tools`."""
+        return TaggedReader(tools, self.tags, self.around_text(tools))
+
+    def around_text(self, tools: Sequence[ToolSpec]) -> Sequence[str]:
+        """List the marks in a turn that are neither text nor of calls."""
+        del tools
+        return ()
+
+    def opening_after_text(self, grammar: GrammarText) -> str:
+        """Write the grammar of any text up to a block, with or without the outer tag."""
+        outer = super().opening_after_text(grammar)
+        return f"({outer} | {grammar.up_to(self.tags.call)})" if self.tags.block else outer
+
+    def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
+        """Write the grammar of one call, from the tool's name on."""
+        tags = self.tags
+        head = grammar.spelled(tool.name + tags.named + tags.line)
+        if tags.numbered:
+            number = f"{grammar.spelled(tool.name + tags.numbered)} /[0-9]{{1,3}}/"
+            head = f"{number} {grammar.spelled(tags.named + tags.line)}"
+        return f"{head} {self._parameters(grammar, tool)} {grammar.spelled(self.tags.call_end)}"
+
+    def _parameters(self, grammar: GrammarText, tool: ToolSpec) -> str:
+        """Write the grammar of a tool's parameters in schema order, or of any if none are named."""
+        tags = self.tags
+        properties = properties_of(tool)
+        if properties is None:
+            key, key_end = grammar.spelled(tags.key), grammar.spelled(tags.key_end)
+            value = plain_value(grammar, tool, {}, tags.value)
+            return grammar.rule("parameters", f"({key} {_ANY_NAME} {key_end} {value})*")
+        required = required_of(tool)
+        ways = []
+        for name, schema in properties.items():
+            head = grammar.spelled(tags.key + name + tags.key_end)
+            value = plain_value(grammar, tool, schema, tags.value)
+            ways.append(f"({head} {value}){'' if name in required else '?'}")
+        return grammar.rule("parameters", " ".join(ways) or '""')

@@ -1,0 +1,53 @@
+"""The tags with which a family writes calls."""
+
+from msgspec import Struct
+
+from gateway.turn_formats.shapes.plain_values import ValueTags
+
+
+class Tags(Struct, frozen=True):
+    """The tags of a call, in their order."""
+
+    call: str  # before the tool's name
+    named: str  # after the name; "": another tag or whitespace follows
+    key: str  # before a parameter's name
+    keyed: tuple[str, ...]  # between the name and the value
+    value_end: str
+    call_end: str
+    block: str = ""  # around calls; "": nothing
+    block_end: str = ""
+    holds_many: bool = False  # whether a block has several calls
+    line: str = "\n"  # between tags
+    pad: str = ""  # around a value
+    numbered: str = ""  # between the tool's name and a number, before `named`
+    between: str | None = None  # between calls that are blocks; None: as between tags
+    typed: tuple[tuple[str, str], ...] = ()  # see `ValueTags`
+    quote: tuple[str, str] | None = None  # see `ValueTags`
+    tokens: tuple[str, ...] = ()  # that are parts of tags
+
+    @property
+    def key_end(self) -> str:
+        """All between a parameter's name and its value, or the tag that says its type."""
+        return self.line.join(self.keyed) + self.pad
+
+    @property
+    def value(self) -> ValueTags:
+        """The tags around a value."""
+        return ValueTags(self.pad + self.value_end + self.line, self.typed, self.quote)
+
+    @property
+    def begins(self) -> tuple[str, ...]:
+        """The tags that begin calls."""
+        return (self.block, self.call) if self.block else (self.call,)
+
+    @property
+    def ends(self) -> tuple[str, ...]:
+        """The tags that end calls."""
+        return (self.call_end, self.block_end) if self.block else (self.call_end,)
+
+    @property
+    def whole(self) -> tuple[str, ...]:
+        """The tags that may each be a token."""
+        tags = (*self.begins, self.named, self.key, *self.keyed, self.value_end, *self.ends)
+        whole = (tag for tag in tags if tag[:1] + tag[-1:] == "<>")
+        return tuple(dict.fromkeys((*self.tokens, *whole)))
