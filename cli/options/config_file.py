@@ -53,6 +53,7 @@ OTHER_VARIABLES = frozenset(
     )
 )
 _OF_TESTS = PREFIX + "TEST_"
+MAX_BYTES = 1 << 20  # of a file, which is read in seconds
 
 
 class BadConfigFile(CliError):
@@ -125,13 +126,16 @@ def _read(path: Path) -> dict[str, Any]:
 
     try:
         with path.open(encoding="utf-8") as file:
+            if os.fstat(file.fileno()).st_size > MAX_BYTES:
+                raise BadConfigFile(f"{path}: it is larger than {MAX_BYTES} bytes")
             loader = yaml.SafeLoader(file)
             top = loader.get_single_node()
             _check_keys(path, top)
             read = {} if top is None else loader.construct_document(top)
     except OSError as error:
         raise BadConfigFile(f"{path}: {error.strerror}") from None
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
+    # The reader of YAML raises the first two for values such as the date 2026-13-45.
+    except (ValueError, AttributeError, RecursionError, yaml.YAMLError) as error:
         raise BadConfigFile(f"{path}: {' '.join(str(error).split())}") from None
     if not isinstance(read, dict) or not all(isinstance(key, str) for key in read):
         raise BadConfigFile(f"{path}: it should have settings, such as max_running: 64")

@@ -11,6 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from cli.options.config_file import (
+    MAX_BYTES,
     OTHER_VARIABLES,
     BadConfigFile,
     ConfigFile,
@@ -42,6 +43,33 @@ class TestSettingsIn:
             "data_dir": Path("/srv/ratoon"),
         }
         assert settings_in(written(tmp_path, ""), SERVE) == {}
+
+    @pytest.mark.parametrize(
+        "value",
+        [
+            "2026-13-45",
+            '!!int "abc"',
+            '!!float "x"',
+            '!!timestamp "x"',
+            "!!python/object:os.system x",
+            "9" * 5000,
+            "[" * 1000 + "]" * 1000,
+            "[1",
+            "*nothing",
+            "&a [*a]",
+            ".nan",
+            "\0",
+            "1" + " " * MAX_BYTES,
+        ],
+        ids=range(13),
+    )
+    def test_whatever_a_value_is_the_error_is_one_line(self, tmp_path: Path, value: str) -> None:
+        path = written(tmp_path, f"max_running: {value}\n")
+        with pytest.raises(BadConfigFile) as caught:
+            settings_in(path, SERVE)
+        assert caught.value.message.startswith(f"{path}: ")
+        assert "\n" not in caught.value.message
+        assert settings_in(written(tmp_path, "max_running: 7\n"), SERVE) == {"max_running": 7}
 
     @pytest.mark.parametrize(
         ("text", "told"),
