@@ -1,11 +1,11 @@
-"""Copies of blocks between tiers beside the engine's steps: started, ended, timed.
+"""Copies of blocks and states between tiers beside the engine's steps: started, ended, timed.
 
     complete   copies that have ended are reported to the cache       before a step is scheduled
     start      copies that the cache has planned since are started    after it is scheduled
 
 Why a copy never conflicts with a launched step:
-- Only blocks of the tree are copied down. They entered the tree when their step was settled, so the
-  host has waited for the step that wrote them, and no step writes a block of the tree again.
+- Only blocks and states of the tree are copied down. They entered the tree when their step was
+  settled, so the host has waited for the step that wrote them, and no step writes them again.
 - A block that a copy reads or fills keeps its slot until the copy is complete: the cache
   guarantees it (`prefix_cache.tree.residency`).
 - A block is loaded into a slot that was free when the plan was made. A stray row, or a copy
@@ -121,7 +121,10 @@ class LowerTiers:
 
 @dataclass(slots=True)
 class CopyCounts:
-    """The numbers of copies from one tier to another, ended and under way."""
+    """The numbers of copies from one tier to another, ended and under way, in blocks.
+
+    A state counts as the blocks that have room for it.
+    """
 
     moves: int = 0
     failed: int = 0
@@ -192,7 +195,7 @@ class TierCopies:
             way = self.ways.setdefault(direction, CopyCounts())
             if not way.under_way:
                 way.busy_since = now
-            way.under_way += len(moves)
+            way.under_way += self._blocks(moves)
         self._mover.start(plan)
 
     def restore(self, now: float) -> int:
@@ -238,7 +241,7 @@ class TierCopies:
         done = _by_direction(ended.done)
         for direction in done.keys() | failed.keys():
             way = self.ways[direction]
-            arrived, missed = len(done.get(direction, ())), len(failed.get(direction, ()))
+            arrived, missed = (self._blocks(some.get(direction, ())) for some in (done, failed))
             seconds, way.busy_since = timed.get(direction, now - way.busy_since), now
             way.seconds += seconds
             way.moves += arrived
@@ -247,6 +250,10 @@ class TierCopies:
             if direction[1] is Tier.DEVICE and direction[0] in self._rates.copies:
                 # A failed copy counts with its time: a tier that fails is a slow tier.
                 self._rates.copies[direction[0]].add(max(arrived, 1), seconds)
+
+    def _blocks(self, moves: Sequence[Move]) -> int:
+        states = sum(move.is_state for move in moves)
+        return len(moves) + states * (self._rates.state_blocks - 1)
 
 
 def _by_direction(moves: Sequence[Move]) -> dict[tuple[Tier, Tier], list[Move]]:

@@ -102,7 +102,9 @@ def _opened(config: EngineConfig, opened: ExitStack) -> _Loaded:
         started_ranks(config, metadata.grid, metadata.stage, metadata.device)
     )
     block_bytes, device, share = metadata.layout.block_bytes, metadata.device, metadata.share
-    ahead = opened.enter_context(host_ahead(config, block_bytes, device, share=share))
+    ahead = opened.enter_context(
+        host_ahead(config, block_bytes, device, share=share, state_blocks=metadata.state_blocks)
+    )
     with why_not_started(team):
         model = open_model(config, metadata, team)
     opened.callback(model.part.close)
@@ -132,6 +134,7 @@ def _warm_core(config: EngineConfig, loaded: _Loaded, opened: ExitStack) -> Engi
         loaded.ahead,
         None if team is None else team.groups,
         loaded.share,
+        model.states,
     )
     opened.enter_context(closing(tiers))
     lower = tiers.lower

@@ -68,7 +68,8 @@ class PrefixCache:
     ) -> None:
         """Key generated blocks by `digest`, the hash that also made the prompts' keys.
 
-        `num_states`: state slots of a model with recurrent layers, two of which are not given away.
+        `num_states`: state slots on the device of a model with recurrent layers, the first of which
+        is not given away.
         """
         self.block_size = block_size
         self.tree = RadixTree(block_size, needs_state=num_states > 0)
@@ -84,7 +85,7 @@ class PrefixCache:
         self.reuse_accounting = ReuseAccounting()  # read only
         parts = self.ref_counts, self.capacity
         self.restart = Restart(*parts, self._loader, self.in_flight, digest)
-        self._states = StateLeasing(self.ref_counts, self.checkpoints)
+        self._states = StateLeasing(self.ref_counts, self.capacity)
         self._leasing = Leasing(*parts, self._loader, self.reuse_accounting, self._states)
         self._committer = Committer(*parts, digest, self.reuse_accounting)
 
@@ -318,6 +319,7 @@ class PrefixCache:
         """
         self.quotas.keep_again()
         self.capacity.offloader.make_ahead()
+        self.capacity.state_copies.copy_ahead()
         return self.in_flight.take_plan()
 
     def complete(
@@ -331,6 +333,9 @@ class PrefixCache:
         ends = ((done, CopyOutcome.DONE), (failed, CopyOutcome.FAILED), (lost, CopyOutcome.LOST))
         for moves, outcome in ends:
             for transfer in self.in_flight.end(moves, outcome):
+                if transfer.of_state:
+                    self._states.complete(transfer)
+                    continue
                 completing = self._loader if transfer.target is DEVICE_TIER else self.capacity
                 self.capacity.removals.prune_all(completing.complete(transfer), Reason.LOST)
 
@@ -340,7 +345,7 @@ class PrefixCache:
         Leases that waited for nothing else are ready. Each move must still be completed.
         """
         for transfer in self.in_flight.transfers_of(moves):
-            if transfer.target is DEVICE_TIER:
+            if transfer.target is DEVICE_TIER and not transfer.of_state:
                 self._loader.release_early(transfer)
 
     def _at(self, now: float) -> None:

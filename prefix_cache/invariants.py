@@ -21,10 +21,11 @@ from prefix_cache.tiers.capacity import Capacity
 from prefix_cache.tiers.checkpoints import Checkpoints
 from prefix_cache.tiers.in_flight import InFlight
 from prefix_cache.tiers.tier_pools import BlockAllocator
-from prefix_cache.tree.node import Node
+from prefix_cache.tiers.tier_states import TierStates
+from prefix_cache.tree.node import Checkpoint, Node
 from prefix_cache.tree.residency import BIT, DEVICE, HOST, IN_FLIGHT, MOVING, is_legal
 from prefix_cache.tree.tree import RadixTree
-from storage.move import DEVICE_TIER, FIRST_SLOT, Tier
+from storage.move import DEVICE_TIER, Tier
 
 
 def check(
@@ -60,35 +61,48 @@ def check_states(
 ) -> None:
     """Raise InvariantBroken where a state slot is in two places or lost, or a count is wrong."""
     leases = list(leases)
-    attached = list(tree.nodes())
-    kept = [n for n in (*attached, *_detached(leases, in_flight)) if n.checkpoint is not None]
+    nodes = [*tree.nodes(), *_detached(leases, in_flight)]
+    kept = {node: node.checkpoint for node in nodes if node.checkpoint is not None}
     owned = [slot for lease in leases if lease.states is not None for slot in lease.states.owned]
-    slots = [node.checkpoint.slot for node in kept if node.checkpoint is not None]
-    everywhere = sorted([*checkpoints.allocator.free_ids().tolist(), *owned, *slots])
-    total = checkpoints.allocator.total
-    _expect("state slots", everywhere, list(range(FIRST_SLOT, total)) if total else [])
-    _expect("number of checkpoints", checkpoints.num_kept, len(kept))
-    charged = Counter(node.owner for node in kept)
-    for owner in {*charged, *checkpoints.usage.held}:
-        held = checkpoints.usage.held.get(owner, 0)
-        _expect("checkpoints of an owner", held, charged[owner])
+    for at in checkpoints.tiers.values():
+        _check_tier_states(at, kept, owned if at is checkpoints.device else [])
     readers: Counter[Node] = Counter()
     for lease in leases:
         if lease.states is not None:
-            _check_lease_states(lease, lease.states)
             readers.update(lease.states.read.values())
-    for node in kept:
-        _expect(
-            "readers of a checkpoint", node.checkpoint and node.checkpoint.readers, readers[node]
-        )
-    free = {node for node in kept if node.attached and not readers[node]}
-    _expect("checkpoints that may go", set(checkpoints.candidates), free)
-    _expect("checkpoints with an outdated key", checkpoints.candidates.outdated(), [])
+            if not lease.failed:
+                _check_lease_states(lease, lease.states)
+    for node, checkpoint in kept.items():
+        _expect("readers of a checkpoint", checkpoint.readers, readers[node])
+        _expect("a checkpoint of nothing", not (checkpoint.copies or checkpoint.coming), False)
+        coming = {one for one in node.transfers if one.of_state}
+        _expect("states being copied", set(checkpoint.coming.values()), coming)
+
+
+def _check_tier_states(at: TierStates, kept: Mapping[Node, Checkpoint], owned: list[int]) -> None:
+    """Check one tier's state slots, the owners charged for them, and the candidates."""
+    here = {node: one.copies[at.tier].slot for node, one in kept.items() if at.tier in one.copies}
+    coming = {n: one.coming[at.tier] for n, one in kept.items() if at.tier in one.coming}
+    filled = [transfer.moves[0].target for transfer in coming.values()]
+    everywhere = sorted([*at.allocator.free_ids().tolist(), *owned, *here.values(), *filled])
+    first = at.allocator.total - at.usage.total
+    _expect("state slots", everywhere, list(range(first, at.allocator.total)))
+    _expect("number of checkpoints", (at.num_kept, at.num_coming), (len(here), len(coming)))
+    charged = Counter(node.owner for node in [*here, *coming])
+    for owner in {*charged, *at.usage.held}:
+        _expect("checkpoints of an owner", at.usage.held.get(owner, 0), charged[owner])
+    is_device = at.tier is DEVICE_TIER
+    in_use = {n for n in here if kept[n].coming or (is_device and kept[n].readers)}
+    free = {node for node in here if node.attached and node not in in_use}
+    _expect("checkpoints that may go", set(at.candidates), free)
+    _expect("checkpoints with an outdated key", at.candidates.outdated(), [])
 
 
 def _check_lease_states(lease: Lease, states: LeaseStates) -> None:
     """Check that what a lease reads is there, and that its versions are in slots of their own."""
-    read = {slot: node.checkpoint and node.checkpoint.slot for slot, node in states.read.items()}
+    read = {
+        slot: node.checkpoint and node.checkpoint.device_slot for slot, node in states.read.items()
+    }
     _expect("checkpoints that are read", read, {slot: slot for slot in read})
     for one in (states.at, states.before):
         is_there = one.slot in (0, *states.read) or one.slot in states.owned
@@ -184,6 +198,8 @@ def _check_lease(lease: Lease) -> None:
         block_ids[node.start : node.end] = node.edge.block_ids
         ready = ready and (node.edge.is_on_device or _is_released(node))
         node = node.parent
+    if lease.states is not None:
+        ready = ready and all(DEVICE_TIER in _copies(one) for one in lease.states.read.values())
     if lease.failed:
         return  # its device slots may belong to other blocks by now
     _expect("whether a lease is ready", lease.ready, ready)
@@ -192,9 +208,13 @@ def _check_lease(lease: Lease) -> None:
     _expect("the top of a lease's way", node.attached, True)
 
 
+def _copies(node: Node) -> Iterable[Tier]:
+    return () if node.checkpoint is None else node.checkpoint.copies
+
+
 def _is_released(node: Node) -> bool:
     """Return whether all loads of the node's blocks are released early, so that steps may read."""
-    up = [one for one in node.transfers if one.target is DEVICE_TIER]
+    up = [one for one in node.transfers if one.target is DEVICE_TIER and not one.of_state]
     return bool(up) and all(one.is_released for one in up)
 
 
@@ -245,10 +265,13 @@ def _check_transfers(nodes: list[Node], in_flight: InFlight) -> None:
             _expect("a transfer among its node's", transfer in node.transfers, True)
             moving[node] += range(start, end)
             ways = node.edge.states[start:end] & MOVING
-            _expect("where a transfer goes", set(ways.tolist()), {IN_FLIGHT * BIT[transfer.target]})
+            wanted = set() if transfer.of_state else {IN_FLIGHT * BIT[transfer.target]}
+            _expect("where a transfer goes", set(ways.tolist()), wanted)
     for node, places in moving.items():
         _expect("moving", sorted(places), np.flatnonzero(node.edge.states & MOVING).tolist())
     for move, transfer, position in in_flight.open_moves():
+        if transfer.of_state:
+            continue  # `check_states`
         node = transfer.node_at(position)
         froms = node.edge.slots(move.source_tier)[position - node.start]
         to = node.edge.slots(move.target_tier)[position - node.start]

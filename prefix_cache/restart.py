@@ -4,6 +4,9 @@
     restore   the part of the tree that is on disk is rebuilt               after a start
     hottest   the blocks that were used most are loaded to the device       before any request
 
+A state on disk is as many records as blocks have room for it. It is found again where all of them
+are there and its block is, as the end of a node.
+
 A restored block is put after the block whose key its record names. That is the one place where a
 key decides and not tokens, so keys are checked twice: a record whose key is not the digest of its
 content is dropped, and of two records that differ under one key both are.
@@ -12,7 +15,7 @@ content is dropped, and of two records that differ under one key both are.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -30,6 +33,8 @@ from prefix_cache.tree.residency import DISK, IN_FLIGHT
 from storage.move import BlockRecord, Tier
 
 Stored = tuple[int, BlockRecord]  # a slot on disk, and its record
+# What a block and the state after it have in common: key, parent, namespace, tokens, owner.
+Identity = tuple[bytes, bytes, bytes, bytes, str]
 
 
 class Restart:
@@ -44,6 +49,7 @@ class Restart:
         digest: Digest,
     ) -> None:
         self._tree = ref_counts.tree
+        self._tiers = capacity.tiers
         self._ref_counts = ref_counts
         self._capacity = capacity
         self._loader = loader
@@ -63,18 +69,21 @@ class Restart:
             raise RestoreError("only a cache with a disk tier and nothing in it can be restored")
         below: defaultdict[bytes, list[Stored]] = defaultdict(list)
         slots: set[int] = set()
-        sound = self._sound(found, slots)
+        sound, parts = self._sound(found, slots)
+        states = self._whole_states(parts)
         for slot, record in sound:
             below[record.parent_key].append((slot, record))
         taken: list[int] = []
+        kept: list[int] = []  # disk slots of states
         waiting = [(self._tree.root, first) for first in below[ROOT_KEY]]
         while waiting:
             parent, first = waiting.pop()
-            run = _run_from(first, below)
+            run = _run_from(first, below, states)
             taken += [slot for slot, _ in run]
             node = self._add(parent, run, now)
+            kept += self._add_state(node, states.get(_identity(run[-1][1])))
             waiting += [(node, then) for then in below[run[-1][1].key]]
-        self._capacity.took_on_disk(taken, slots.difference(taken))
+        self._capacity.took_on_disk(taken, slots.difference(taken, kept))
         return len(taken)
 
     def hottest(self, blocks: int) -> int:
@@ -93,12 +102,13 @@ class Restart:
                 top = self._ref_counts.split_at(at)
                 self._loader.begin(top, top.owner)
                 left -= loads
+                self._load_state(top)
             if not left:
                 break
         return room - left
 
     def save(self, blocks: int) -> int:
-        """Plan copies of up to `blocks` blocks that are not on disk yet, before a stop.
+        """Plan copies of up to `blocks` blocks and states not on disk yet, before a stop.
 
         Blocks that the policy values most come first, and every block after its prefix. At most
         `Tiers.max_disk_writes` are under way at once: take the plan, complete it, call again.
@@ -112,24 +122,58 @@ class Restart:
                 left -= self._capacity.offloader.save(part, left)
                 if not _is_saved(part):
                     break  # a block on disk is of no use without the blocks before it
+                if left and self._capacity.state_copies.save(part):
+                    left -= 1
             if not left:
                 break
         return blocks - left
 
-    def _sound(self, found: Iterable[Stored], slots: set[int]) -> list[Stored]:
-        """Return the records that pass the checks, each key once; fills `slots` with all found."""
+    def _load_state(self, node: Node) -> None:
+        """Load the state at the end of a node whose blocks are loaded, if a slot is free for it."""
+        is_free = self._capacity.checkpoints.device.allocator.num_free > 0
+        if is_free and node.checkpoint is not None and node.checkpoint.device_slot is None:
+            self._capacity.state_copies.load(node, node.owner)
+
+    def _add_state(self, node: Node, slot: int | None) -> Iterable[int]:
+        """Give a restored node its state, if it has one; return the disk slots of its parts."""
+        if slot is None:
+            return ()
+        self._capacity.checkpoints.restored(node, slot)
+        return self._tiers.erased_with(slot)
+
+    def _whole_states(self, parts: Iterable[Stored]) -> dict[Identity, int]:
+        """Return the state slots whose parts are all there, by the blocks that they follow."""
+        found: defaultdict[int, dict[int, Identity]] = defaultdict(dict)
+        for slot, record in parts:
+            state, part = divmod(slot - self._tiers.disk_blocks, self._tiers.state_blocks)
+            if part == record.state_part and 0 <= state < self._tiers.disk_states:
+                found[state][part] = _identity(record)
+        return {
+            of[0]: state
+            for state, of in found.items()
+            if len(of) == self._tiers.state_blocks and len(set(of.values())) == 1
+        }
+
+    def _sound(self, found: Iterable[Stored], slots: set[int]) -> tuple[list[Stored], list[Stored]]:
+        """Return the records that pass the checks, each key once, and those of states.
+
+        Fills `slots` with all that were found.
+        """
         by_key: dict[bytes, Stored] = {}
-        doubtful = set()
+        doubtful, parts = set(), []
         for slot, record in found:
             if slot in slots:
                 continue
             slots.add(slot)
+            if record.state_part is not None:
+                parts.append((slot, record))
+                continue
             if not self._is_sound(slot, record):
                 continue
             other = by_key.setdefault(record.key, (slot, record))[1]
             if _content(other) != _content(record):
                 doubtful.add(record.key)
-        return [stored for key, stored in by_key.items() if key not in doubtful]
+        return [stored for key, stored in by_key.items() if key not in doubtful], parts
 
     def _is_sound(self, slot: int, record: BlockRecord) -> bool:
         whole = len(record.token_ids) == 4 * self._tree.block_size
@@ -162,12 +206,20 @@ class Restart:
         return node
 
 
-def _run_from(first: Stored, below: dict[bytes, list[Stored]]) -> list[Stored]:
-    """Return the records of one node: with equal fields and no branch in between."""
+def _run_from(
+    first: Stored, below: dict[bytes, list[Stored]], states: Mapping[Identity, int]
+) -> list[Stored]:
+    """Return the records of one node: with equal fields, and no branch or state in between."""
     run = [first]
     while len(then := below.get(run[-1][1].key, [])) == 1 and _alike(first[1], then[0][1]):
+        if _identity(run[-1][1]) in states:
+            break
         run.append(then[0])
     return run
+
+
+def _identity(record: BlockRecord) -> Identity:
+    return record.key, *_content(record), record.owner
 
 
 def _alike(one: BlockRecord, other: BlockRecord) -> bool:

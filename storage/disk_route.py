@@ -4,6 +4,9 @@
     host   -> disk                                    write
     disk   -> device  wait for a buffer | read | copy up | the buffer is free
 
+A state goes block by block like KV, and its move ends with the last of them: lost where one is,
+else failed where one is.
+
 Reads come first, since a request waits for them. Blocks that go down take at most half of the
 buffers. When the disk does not answer, moves that wait for a buffer fail at once: a request is
 better off computing its prefix than waiting in a queue that does not move.
@@ -13,7 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from torch import Tensor
@@ -22,15 +25,26 @@ from storage.copies import CopyDirection, CopyEvent, CopyStream
 from storage.disk.tier import DiskTier
 from storage.disk.wire import DiskOutcome, Segment
 from storage.errors import CopyFailed
-from storage.move import BlockRecord, Completed, Move, Tier
+from storage.move import BlockRecord, Completed, Move, StateSlots, Tier
 from storage.runs import Runs, Slots, runs_of
 
 
 @dataclass(slots=True, eq=False)
-class _Passage:
-    """One block's move to or from the disk."""
+class _OpenMove:
+    """A move that ends once `left` blocks of it have ended."""
 
     move: Move
+    left: int
+    outcome: DiskOutcome = DiskOutcome.DONE
+
+
+@dataclass(slots=True, eq=False)
+class _Passage:
+    """One block's way to or from the disk."""
+
+    of: _OpenMove
+    disk_slot: int
+    place: int  # slot of the block on the device or in the host
     record: BlockRecord
     after: CopyEvent  # event after the steps that may use the device slot
     turn: int  # number of the `start` that recorded `after`: a later number is later on the stream
@@ -46,9 +60,20 @@ class _DiskBatch:
 class DiskRoute:
     """The moves to and from one disk. One owner thread."""
 
-    def __init__(self, device: Tensor, disk: DiskTier, copies: CopyStream) -> None:
-        """Move blocks to and from `device`, the device pool as (num_blocks, block_bytes) uint8."""
-        self._device = device
+    def __init__(
+        self,
+        device: Tensor,
+        device_states: Tensor,
+        disk: DiskTier,
+        copies: CopyStream,
+        states: StateSlots | None,
+    ) -> None:
+        """Move blocks to and from `device`, the device pool as (num_blocks, block_bytes) uint8.
+
+        States: to and from `device_states`, the state pool as blocks.
+        """
+        self._memories = {False: device, True: device_states}
+        self._states = states
         self._disk = disk
         self._buffers = disk.buffers
         self._copies = copies
@@ -64,13 +89,28 @@ class DiskRoute:
         """Queue `moves`, each of which has a record; `launch` begins them."""
         self._turn += 1
         for move in moves:
-            passage = _Passage(move, records[move], after, self._turn)
-            if move.source_tier is Tier.DISK:
-                self._reads.append(passage)
-            elif move.source_tier is Tier.DEVICE:
-                self._writes.append(passage)
-            else:
-                self._write(passage, Segment.HOST, move.source)
+            for passage in self._passages(move, records[move], after):
+                if move.source_tier is Tier.DISK:
+                    self._reads.append(passage)
+                elif move.source_tier is Tier.DEVICE:
+                    self._writes.append(passage)
+                else:
+                    self._write(passage, Segment.HOST, passage.place)
+
+    def _passages(self, move: Move, record: BlockRecord, after: CopyEvent) -> list[_Passage]:
+        sources: Iterable[int] = (move.source,)
+        targets: Iterable[int] = (move.target,)
+        records = [record]
+        if move.is_state and self._states is not None:
+            sources = self._states.of(move.source_tier, move.source)
+            targets = self._states.of(move.target_tier, move.target)
+            parts = range(self._states.blocks)
+            records = [replace(record, state_part=part) for part in parts]
+        of, up = _OpenMove(move, len(records)), move.source_tier is Tier.DISK
+        return [
+            _Passage(of, *((source, target) if up else (target, source)), one, after, self._turn)
+            for source, target, one in zip(sources, targets, records, strict=True)
+        ]
 
     def launch(self, ended: Completed) -> None:
         """Start the queued moves that get a buffer; fail all queued moves if the disk hangs."""
@@ -82,7 +122,7 @@ class DiskRoute:
         while self._reads and (buffer := self._buffers.take()) is not None:
             passage = self._reads.popleft()
             passage.buffer = buffer
-            ticket = self._disk.read(passage.move.source, passage.record, buffer)
+            ticket = self._disk.read(passage.disk_slot, passage.record, buffer)
             self._asked[ticket] = passage
         self._launch_down(ended)
 
@@ -94,7 +134,7 @@ class DiskRoute:
             passage = self._asked.pop(answer.ticket, None)
             if passage is None:
                 continue  # the move was dropped by `close`
-            if answer.outcome is DiskOutcome.DONE and passage.move.source_tier is Tier.DISK:
+            if answer.outcome is DiskOutcome.DONE and passage.of.move.source_tier is Tier.DISK:
                 arrived.append(passage)
             else:
                 self._end(passage, answer.outcome, ended)
@@ -116,21 +156,23 @@ class DiskRoute:
             passage = self._writes.popleft()
             passage.buffer = self._buffers.take()
             going.append(passage)
-        if not going:
-            return
-        slots = np.array([passage.move.source for passage in going], np.int64)
-        runs = runs_of(self._buffers.pool.tensor, self._device, _buffers_of(going), slots)
-        self._copy(CopyDirection.DOWN, going, runs, ended)
+        self._copy(CopyDirection.DOWN, going, ended)
 
     def _bring(self, arrived: list[_Passage], ended: Completed) -> None:
         """Copy blocks that were read from disk from their buffers to the device."""
-        if not arrived:
-            return
-        slots = np.array([passage.move.target for passage in arrived], np.int64)
-        runs = runs_of(self._device, self._buffers.pool.tensor, slots, _buffers_of(arrived))
-        self._copy(CopyDirection.UP, arrived, runs, ended)
+        self._copy(CopyDirection.UP, arrived, ended)
 
-    def _copy(
+    def _copy(self, direction: CopyDirection, passages: list[_Passage], ended: Completed) -> None:
+        buffers = self._buffers.pool.tensor
+        for of_states, device in self._memories.items():
+            some = [passage for passage in passages if passage.of.move.is_state is of_states]
+            if some:
+                ends = (device, buffers, _places_of(some), _buffers_of(some))
+                if direction is CopyDirection.DOWN:
+                    ends = (buffers, device, ends[3], ends[2])
+                self._copy_runs(direction, some, runs_of(*ends), ended)
+
+    def _copy_runs(
         self, direction: CopyDirection, passages: list[_Passage], runs: Runs, ended: Completed
     ) -> None:
         after = max(passages, key=lambda passage: passage.turn).after
@@ -150,14 +192,14 @@ class DiskRoute:
                 going.append(batch)
                 continue
             for passage in batch.passages:
-                if passage.move.target_tier is Tier.DISK and passage.buffer is not None:
+                if passage.of.move.target_tier is Tier.DISK and passage.buffer is not None:
                     self._write(passage, Segment.STAGING, passage.buffer)
                 else:
                     self._end(passage, DiskOutcome.DONE, ended)
         self._batches = going
 
     def _write(self, passage: _Passage, segment: Segment, place: int) -> None:
-        ticket = self._disk.write(passage.move.target, passage.record, segment, place)
+        ticket = self._disk.write(passage.disk_slot, passage.record, segment, place)
         self._asked[ticket] = passage
 
     def _end(self, passage: _Passage, outcome: DiskOutcome, ended: Completed) -> None:
@@ -168,7 +210,15 @@ class DiskRoute:
             DiskOutcome.FAILED: ended.failed,
             DiskOutcome.LOST: ended.lost,
         }
-        by_outcome[outcome].append(passage.move)
+        of, worse = passage.of, list(by_outcome)
+        of.left -= 1
+        of.outcome = max(of.outcome, outcome, key=worse.index)
+        if not of.left:
+            by_outcome[of.outcome].append(of.move)
+
+
+def _places_of(passages: list[_Passage]) -> Slots:
+    return np.array([passage.place for passage in passages], np.int64)
 
 
 def _buffers_of(passages: list[_Passage]) -> Slots:

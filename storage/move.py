@@ -1,4 +1,4 @@
-"""A copy of one block between slots, as data, and the outcomes of copies.
+"""A copy of one block or state between slots, as data, and the outcomes of copies.
 
 Knows: the names of the tiers, that a block has a slot number in each, and what a block on disk is
 bound to. Does not know: why a block moves, or how a copy is made. `prefix_cache` returns plans; a
@@ -36,12 +36,30 @@ class Move(msgspec.Struct, frozen=True, gc=False):
     """Copy the whole block in slot `source` of one tier to slot `target` of another or the same.
 
     There is one for every block, so it is made, hashed and compared without any Python.
+    `is_state`: a recurrent state, whose slots are counted apart from those of blocks.
     """
 
     source_tier: Tier
     source: int
     target_tier: Tier
     target: int
+    is_state: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StateSlots:
+    """The slots of states below the device: each is as many blocks in a row, after those of KV.
+
+    So a state lies in the memory, the staging and the records of blocks.
+    """
+
+    blocks: int  # blocks of a state
+    first: Mapping[Tier, int]  # the block with which a tier's state slot 0 begins
+
+    def of(self, tier: Tier, slot: int) -> range:
+        """Return the blocks of a tier, or for the device of the state pool, that are `slot`."""
+        start = self.first.get(tier, 0) + slot * self.blocks
+        return range(start, start + self.blocks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +72,7 @@ class BlockRecord:
     owner: str  # the flow under whose data key the block lies
     token_ids: bytes  # block_size int32, little endian
     hits: int = 0  # requests that had found the block when it was written; not compared
+    state_part: int | None = None  # which part of the state after the block this is; None: its KV
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -94,8 +113,8 @@ class Completed:
     # themselves where they have to, and the moves are done once such a step is over.
     released: list[Move] = field(default_factory=list)
 
-    def add_copied(self, moves: Sequence[Move], seconds: float) -> None:
+    def add_copied(self, moves: Sequence[Move], blocks: int, seconds: float) -> None:
         """Add moves that one batch of copies has done, all between the same two tiers."""
         self.done.extend(moves)
         one = moves[0]
-        self.copied.append(Copied(one.source_tier, one.target_tier, len(moves), seconds))
+        self.copied.append(Copied(one.source_tier, one.target_tier, blocks, seconds))

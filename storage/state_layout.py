@@ -55,6 +55,10 @@ class StateLayout:
         """Bytes of one state."""
         return sum(self._part_bytes())
 
+    def blocks(self, block_bytes: int) -> int:
+        """Count the blocks of so many bytes that have room for a state."""
+        return -(-self.state_bytes // block_bytes)
+
     def offsets(self) -> list[tuple[int, int]]:
         """Return where each layer's convolution and recurrence begin in a state, in bytes."""
         ends = [0, *accumulate(self._part_bytes())]

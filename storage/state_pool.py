@@ -35,21 +35,28 @@ class StepStates(NamedTuple):
 class StatePool:
     """The state pool: one tensor (slots, bytes) uint8, allocated once and zeroed.
 
+    A slot is as long as whole blocks of KV, so that it is moved to their slots in lower tiers:
+    `blocks` is the pool as (slots * blocks of a state, block_bytes).
+
     Concurrency: as of `DevicePool`, which lies beside it.
     """
 
-    def __init__(self, layout: StateLayout, num_slots: int, device: torch.device) -> None:
+    def __init__(
+        self, layout: StateLayout, num_slots: int, device: torch.device, block_bytes: int
+    ) -> None:
         """Raise PoolDoesNotFit without a slot to give, or if the device lacks the memory."""
         if num_slots <= FIRST_SLOT:
             raise PoolDoesNotFit(f"a pool of {num_slots} states has none to give")
         self.layout = layout
         self.num_slots = num_slots
-        self.tensor = _allocate(layout, num_slots, device)
+        self.slot_blocks = layout.blocks(block_bytes)
+        self.tensor = _allocate(num_slots, self.slot_blocks * block_bytes, device)
+        self.blocks = self.tensor.view(-1, block_bytes)
         self.layers = state_views(self.tensor, layout)
 
 
 def empty_states(layout: StateLayout, num_slots: int, device: torch.device) -> Tensor:
-    """Allocate `StatePool.tensor`, zeroed."""
+    """Allocate slots that are as long as a state, zeroed."""
     return zeroed(num_slots * layout.state_bytes, device).view(num_slots, -1)
 
 
@@ -80,9 +87,9 @@ def _layer_state(
     )
 
 
-def _allocate(layout: StateLayout, num_slots: int, device: torch.device) -> Tensor:
+def _allocate(num_slots: int, slot_bytes: int, device: torch.device) -> Tensor:
     try:
-        return empty_states(layout, num_slots, device)
+        return zeroed(num_slots * slot_bytes, device).view(num_slots, -1)
     except (torch.OutOfMemoryError, MemoryError) as error:
-        wanted = num_slots * layout.state_bytes
+        wanted = num_slots * slot_bytes
         raise PoolDoesNotFit(f"{wanted} bytes of states do not fit on {device}") from error

@@ -4,6 +4,9 @@
     device <-> disk    through staging buffers, see `disk_route`
     host    -> disk    written from where the block lies
 
+A state is as many blocks as it takes (`StateSlots`), on the device of the state pool; its move ends
+with the last of them, and is never released early.
+
 Moves within the device are not made here, but by `mover`, on the stream of the step that needs
 them.
 """
@@ -23,8 +26,9 @@ from storage.disk.tier import DiskTier
 from storage.disk_route import DiskRoute
 from storage.errors import CopyFailed, UnknownSlot, UnsupportedMove
 from storage.host_pool import HostPool
-from storage.move import Completed, Move, Plan, Tier
+from storage.move import Completed, Move, Plan, StateSlots, Tier
 from storage.runs import Slots, runs_of
+from storage.state_pool import StatePool
 
 # Copies up come first, because requests wait for them.
 _DIRECTIONS = {
@@ -36,9 +40,10 @@ _ROUTES = {*_DIRECTIONS, (Tier.DEVICE, Tier.DISK), (Tier.HOST, Tier.DISK), (Tier
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Direction:
-    """The moves of a plan from one tier to another."""
+    """The moves of a plan from one tier to another, of blocks or of states, as blocks."""
 
     ends: tuple[Tier, Tier]
+    of_states: bool
     moves: tuple[Move, ...]
     source_slots: Slots
     target_slots: Slots
@@ -47,6 +52,7 @@ class _Direction:
 @dataclass(slots=True, eq=False)
 class _CopyBatch:
     moves: tuple[Move, ...]
+    num_blocks: int
     copying: Copying
     is_released: bool = False
 
@@ -66,8 +72,12 @@ class TierMover:
         host: HostPool | None = None,
         disk: DiskTier | None = None,
         copies: CopyStream | None = None,
+        states: tuple[StatePool, StateSlots] | None = None,
     ) -> None:
-        """Copy to and from the device with `copies`; None: with `copies_for` the device."""
+        """Copy to and from the device with `copies`; None: with `copies_for` the device.
+
+        `states`: the pool of a model with recurrent layers, and where its states lie below.
+        """
         self._device = block_bytes_of(device)
         self._host = None if host is None else host.tensor
         self._disk = disk
@@ -77,15 +87,24 @@ class TierMover:
             self._slots[Tier.HOST] = host.num_blocks
         if disk is not None:
             self._slots[Tier.DISK] = disk.num_blocks
-        self._route = None if disk is None else DiskRoute(self._device, disk, self._copies)
+        self._state_slots: StateSlots | None = None
+        self._device_states = self._device[:0]
+        if states is not None:
+            self._device_states, self._state_slots = states[0].blocks, states[1]
+        # No layer of a state may be late.
+        self._state_copies = copies or copies_for(device.tensor.device)
+        self._route = None
+        if disk is not None:
+            memories = self._device, self._device_states
+            self._route = DiskRoute(*memories, disk, self._copies, self._state_slots)
         self._batches: list[_CopyBatch] = []
         self._ended = Completed()
         self.pending = 0  # moves that have been started and not reported
 
     def start(self, plan: Plan) -> None:
         """Start all moves of `plan`, or none: raises UnsupportedMove or UnknownSlot."""
-        flows = _flows(plan.moves)
-        for flow in flows.values():
+        flows = _flows(plan.moves, self._state_slots)
+        for flow in flows:
             self._check(flow, plan)
         if plan.erase and self._disk is not None:
             self._disk.erase(plan.erase)
@@ -94,12 +113,11 @@ class TierMover:
         self.pending += len(plan.moves)
         after = self._copies.record_event()
         for ends, direction in _DIRECTIONS.items():
-            if ends in flows:
-                self._copy(flows[ends], direction, after)
+            for flow in flows:
+                if flow.ends == ends:
+                    self._copy(flow, direction, after)
         if self._route is not None:
-            moves = [
-                move for flow in flows.values() if Tier.DISK in flow.ends for move in flow.moves
-            ]
+            moves = [move for flow in flows if Tier.DISK in flow.ends for move in flow.moves]
             self._route.start(moves, plan.records, after)
             self._route.launch(self._ended)
 
@@ -108,7 +126,7 @@ class TierMover:
         going = []
         for batch in self._batches:
             if batch.copying.query():
-                self._ended.add_copied(batch.moves, batch.copying.seconds)
+                self._ended.add_copied(batch.moves, batch.num_blocks, batch.copying.seconds)
                 continue
             going.append(batch)
             if not batch.is_released and batch.copying.release_early():
@@ -133,15 +151,17 @@ class TierMover:
     def _copy(self, flow: _Direction, direction: CopyDirection, after: CopyEvent) -> None:
         if self._host is None:
             return
-        down = direction is CopyDirection.DOWN
-        target, source = (self._host, self._device) if down else (self._device, self._host)
+        down, device, copies = direction is CopyDirection.DOWN, self._device, self._copies
+        if flow.of_states:
+            device, copies = self._device_states, self._state_copies
+        target, source = (self._host, device) if down else (device, self._host)
         runs = runs_of(target, source, flow.target_slots, flow.source_slots)
         try:
-            copying = self._copies.copy(direction, runs, after)
+            copying = copies.copy(direction, runs, after)
         except CopyFailed:
             self._ended.failed += flow.moves
         else:
-            self._batches.append(_CopyBatch(flow.moves, copying))
+            self._batches.append(_CopyBatch(flow.moves, len(flow.source_slots), copying))
 
     def _check(self, flow: _Direction, plan: Plan) -> None:
         source, target = flow.ends
@@ -153,11 +173,11 @@ class TierMover:
                 if move not in plan.records:
                     raise UnsupportedMove(f"{move} has no record")
         for tier, slots in ((source, flow.source_slots), (target, flow.target_slots)):
-            outside = slots[(slots < 0) | (slots >= self._slots[tier])]
+            is_device_state = flow.of_states and tier is Tier.DEVICE
+            total = len(self._device_states) if is_device_state else self._slots[tier]
+            outside = slots[(slots < 0) | (slots >= total)]
             if len(outside):
-                raise UnknownSlot(
-                    f"slot {outside[0]} of {tier.value} is not in 0..{self._slots[tier] - 1}"
-                )
+                raise UnknownSlot(f"slot {outside[0]} of {tier.value} is not in 0..{total - 1}")
 
 
 def block_bytes_of(pool: DevicePool) -> Tensor:
@@ -165,17 +185,25 @@ def block_bytes_of(pool: DevicePool) -> Tensor:
     return pool.tensor.view(pool.num_blocks, -1).view(torch.uint8)
 
 
-def _flows(moves: Sequence[Move]) -> dict[tuple[Tier, Tier], _Direction]:
-    """Group the moves by source and target tier, each group in the given order."""
-    groups: dict[tuple[Tier, Tier], list[Move]] = {}
+def _flows(moves: Sequence[Move], states: StateSlots | None) -> list[_Direction]:
+    """Group the moves by source and target tier, each group in the given order, states apart."""
+    groups: dict[tuple[Tier, Tier, bool], list[Move]] = {}
     for move in moves:
-        groups.setdefault((move.source_tier, move.target_tier), []).append(move)
-    return {
-        ends: _Direction(
-            ends,
+        groups.setdefault((move.source_tier, move.target_tier, move.is_state), []).append(move)
+    return [
+        _Direction(
+            (source, target),
+            of_states,
             tuple(group),
-            np.array([move.source for move in group], np.int64),
-            np.array([move.target for move in group], np.int64),
+            _slots(source, [move.source for move in group], states if of_states else None),
+            _slots(target, [move.target for move in group], states if of_states else None),
         )
-        for ends, group in groups.items()
-    }
+        for (source, target, of_states), group in groups.items()
+    ]
+
+
+def _slots(tier: Tier, slots: list[int], states: StateSlots | None) -> Slots:
+    """Return the slots of blocks, where these are of states the blocks of each in a row."""
+    if states is not None:
+        slots = [block for slot in slots for block in states.of(tier, slot)]
+    return np.array(slots, np.int64)

@@ -57,8 +57,8 @@ def states_report(cache: PrefixCache, state_bytes: int, cut_tokens: int) -> Stat
     kept, counts = cache.checkpoints, cache.checkpoints.counts
     return StatesReport(
         state_bytes=state_bytes,
-        slots=kept.usage.total,
-        held=kept.num_kept,
+        slots=kept.device.usage.total,
+        held=kept.device.num_kept,
         made=counts.made,
         hits=counts.hits,
         evicted=counts.evicted,

@@ -188,10 +188,17 @@ class PinStats(msgspec.Struct, frozen=True, kw_only=True):
     pinned: dict[str, int] = {}  # pinned blocks on the device, by pin id
 
 
+class LowerStates(msgspec.Struct, frozen=True, kw_only=True):
+    """Checkpoints in one tier below the device."""
+
+    total: int
+    used: int
+
+
 class StateStats(msgspec.Struct, frozen=True, kw_only=True):
     """State slots of a model with recurrent layers, and the checkpoints in the cache's tree.
 
-    Of the slots, the others are free or running sequences'. All 0 without such layers.
+    Of the device's slots, the others are free or running sequences'. All 0 without such layers.
     """
 
     total: int = 0
@@ -202,6 +209,11 @@ class StateStats(msgspec.Struct, frozen=True, kw_only=True):
     hits: int = 0
     evicted: int = 0
     refused: int = 0
+    # Copied to a lower tier, loaded to the device, and copies that came to nothing.
+    copied_down: int = 0
+    loaded: int = 0
+    failed: int = 0
+    lower: dict[str, LowerStates] = {}  # by tier
 
 
 class EngineStats(msgspec.Struct, frozen=True, kw_only=True):

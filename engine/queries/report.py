@@ -17,6 +17,7 @@ from engine.link.stats_messages import (
     EngineStats,
     EvictionStats,
     FlowShares,
+    LowerStates,
     LowerTierStats,
     PoolStats,
     ShareStats,
@@ -84,12 +85,13 @@ def _tier_stats(components: Components) -> TierStats:
 
 
 def _states(cache: PrefixCache) -> StateStats:
-    checkpoints = cache.checkpoints
+    device, *lower = cache.checkpoints.tiers.values()
     return StateStats(
-        total=checkpoints.usage.total,
-        free=checkpoints.allocator.num_free,
-        checkpoints=checkpoints.num_kept,
-        **asdict(checkpoints.counts),
+        total=device.usage.total,
+        free=device.allocator.num_free,
+        checkpoints=device.num_kept,
+        lower={at.tier.value: LowerStates(total=at.usage.total, used=at.num_used) for at in lower},
+        **asdict(cache.checkpoints.counts),
     )
 
 

@@ -72,8 +72,7 @@ class SequenceCache:
         if not sequence.use_cache:
             return 0
         match = self._match(sequence)
-        found, loads = match.found, self._loads(sequence, match.found, before)
-        usable = match.first(found.device + found.coming + loads).at
+        usable = match.loading(self._loads(sequence, match, before)).at
         cached = usable.num_blocks * self._cache.block_size
         if self._is_held_back(sequence, cached, now):
             return None
@@ -88,7 +87,7 @@ class SequenceCache:
             return False
         size = self._cache.block_size
         match = self._match(sequence).first((sequence.num_tokens - 1) // size)
-        found, loads = match.found, self._loads(sequence, match.found, before)
+        found, loads = match.found, self._loads(sequence, match, before)
         lease = self._cache.acquire(
             sequence.path,
             sequence.token_ids,
@@ -233,23 +232,28 @@ class SequenceCache:
         same = common_prefix(mine, theirs) * mine.itemsize // KEY_BYTES * self._cache.block_size
         self._cache.want_states(holder.lease, [min(same, sequence.num_tokens - 1)])
 
-    def _loads(self, sequence: Sequence, found: Whereabouts, before: int) -> int:
-        if not sequence.use_cache or not found.host + found.disk:
+    def _loads(self, sequence: Sequence, match: PrefixMatch, before: int) -> int | None:
+        """Return how many blocks to load at most; None: all, with the state at their end."""
+        found = match.found
+        if not sequence.use_cache or not _is_lower(found):
             return 0
         if self._cache.quotas.are_partitions:
             queue = NO_QUEUE  # other flows' work must not influence this flow's result
         else:
             queue = Queue(before, {tier: self._copies.up_from(tier) for tier in LOWER})
-        return self._rates.load_blocks(
-            found, sequence.num_tokens, queue, sequence.loads, sequence.flow
-        )
+        asked = sequence.num_tokens, queue, sequence.loads, sequence.flow
+        if not match.needs_state:
+            return self._rates.load_blocks(found, *asked)
+        without = match.loading(0).at.num_blocks
+        return None if self._rates.loads_state(found, without, *asked) else 0
 
     def _note(self, sequence: Sequence, lease: Lease, found: Whereabouts) -> None:
         """Record the tiers of the sequence's cached tokens, and count the choice."""
         size, loaded = self._cache.block_size, 0
-        if sequence.use_cache and found.host + found.disk:
+        if sequence.use_cache and _is_lower(found):
             loaded = max(lease.num_shared - found.device - found.coming, 0)
-            self._rates.count(found, loaded, sequence.flow)
+            is_whole = lease.num_shared >= found.total
+            self._rates.count(found, loaded, sequence.flow, has_state=is_whole)
         if sequence.admitted is None:
             cached = min(lease.cached_tokens, sequence.prompt_len)
             host = min(loaded, found.host)
@@ -276,6 +280,11 @@ class SequenceCache:
             sequence.held_since = now
             self._want_state_of(sequence, holder)
         return now - sequence.held_since < self._deadline_s
+
+
+def _is_lower(found: Whereabouts) -> bool:
+    """Return whether anything of a prefix is to be loaded."""
+    return found.host + found.disk > 0 or found.state is not None
 
 
 def lease_of(sequence: Sequence) -> Lease:

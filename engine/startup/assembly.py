@@ -73,7 +73,7 @@ class LoadedRunner:
     constraint_of: ConstraintOf = unconstrained
     forget_grammars: ForgetGrammars = nothing_kept
     masks: MaskMaker = field(default_factory=MadeOnDemand)
-    num_states: int = 0  # state slots, with the two that nobody gets; 0: no layer is recurrent
+    num_states: int = 0  # state slots of the device, with nobody's; 0: no layer is recurrent
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,10 @@ def assemble(
     counters = EngineCounters(started=clock())
     times = StepTimes(limits.graph_tokens, CPU_WEIGHTS if welcome.device == "cpu" else WEIGHTS)
     rates = LoadOrRecompute(
-        times, block_size=welcome.block_size, block_bytes=parts.lower.block_bytes
+        times,
+        block_size=welcome.block_size,
+        block_bytes=parts.lower.block_bytes,
+        state_blocks=parts.lower.tiers.state_blocks,
     )
     copies = TierCopies(cache, parts.lower.mover, parts.lower.disk, rates)
     exchanged = Exchange(cache, times, welcome.fingerprint, rates.block_bytes, exchange, patience)

@@ -65,7 +65,6 @@ from kernels.launch.compiler_key import begin_key
 from storage.device_pool import DevicePool
 from storage.errors import PoolDoesNotFit
 from storage.kv_layout import KvLayout
-from storage.state_layout import StateLayout
 from storage.state_pool import StatePool
 
 SCRATCH_BLOCKS = 1  # block after the cache's blocks: padding writes to it
@@ -89,6 +88,7 @@ class OpenedPart:
     max_model_len: int
     fingerprint: bytes
     host_layers: HostLayers | None = None  # None: all weights are on the device
+    states: StatePool | None = None  # None: no layer is recurrent
 
     def close(self) -> None:
         """Free captured graphs, before the group of ranks ends, and weights in host memory.
@@ -107,6 +107,7 @@ class OpenedModel(LoadedRunner):
     """A model ready to compute steps, its config and its pool."""
 
     part: OpenedPart
+    states: StatePool | None
     pool: DevicePool
     model: ModelConfig
     max_batch_tokens: int
@@ -150,6 +151,7 @@ def open_model(
         forget_grammars=grammars.forget,
         masks=grammars.masks,
         part=part,
+        states=part.states,
         pool=part.pool,
         model=model,
         max_batch_tokens=metadata.batch_tokens,
@@ -184,7 +186,7 @@ def open_part(
     decoder = replace(decoder, late=pool.late)
     max_model_len = min(metadata.model_len, num_blocks * config.cache.block_size)
     sharing = sharing_rule(config, metadata.part, metadata.layout, device)
-    states = _state_pool(metadata.states, sizes.num_states, device)
+    states = _state_pool(metadata, sizes.num_states)
     runner = open_runner(
         config, decoder, sampler, pool, sharing, max_model_len=max_model_len, states=states
     )
@@ -197,6 +199,7 @@ def open_part(
         max_model_len,
         origin.fingerprint(),
         host_layers,
+        states,
     )
 
 
@@ -254,13 +257,12 @@ def _pool(
         raise PoolTooSmall(str(error)) from error
 
 
-def _state_pool(
-    layout: StateLayout | None, num_slots: int, device: torch.device
-) -> StatePool | None:
+def _state_pool(metadata: ModelMetadata, num_slots: int) -> StatePool | None:
+    layout = metadata.states
     if layout is None:
         return None
     try:
-        states = StatePool(layout, num_slots, device)
+        states = StatePool(layout, num_slots, metadata.device, metadata.layout.block_bytes)
     except PoolDoesNotFit as error:
         raise PoolTooSmall(str(error)) from error
     _log.info("%d states of %.1f MiB", num_slots, layout.state_bytes / 2**20)
@@ -285,7 +287,7 @@ def _pool_sizes(config: EngineConfig, decoder: Decoder, metadata: ModelMetadata)
 def _state_sizes(config: EngineConfig, metadata: ModelMetadata) -> StateSizes | None:
     if metadata.states is None:
         return None
-    state_bytes = metadata.states.state_bytes
+    state_bytes = metadata.state_blocks * metadata.layout.block_bytes
     return StateSizes(state_bytes, config.steps.max_running, config.cache.state_cache_ratio)
 
 

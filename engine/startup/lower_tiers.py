@@ -25,7 +25,13 @@ from engine.config import EngineConfig
 from engine.copies import LowerTiers
 from engine.ranks.groups import RankGroups
 from engine.startup.device import host_bytes
-from engine.startup.pool_size import ALL, blocks_ahead, host_blocks, host_free_beside_weights
+from engine.startup.pool_size import (
+    ALL,
+    below,
+    blocks_ahead,
+    host_blocks,
+    host_free_beside_weights,
+)
 from prefix_cache.tiers.tier_pools import Tiers
 from storage import tier_mover
 from storage.device_pool import DevicePool
@@ -33,6 +39,8 @@ from storage.disk.config import DiskConfig
 from storage.disk.tier import DiskTier
 from storage.errors import DiskUnavailable, PoolDoesNotFit
 from storage.host_pool import HostPool
+from storage.move import StateSlots, Tier
+from storage.state_pool import StatePool
 
 GIB = 1 << 30
 RANK_PREFIX = "rank-"  # prefix of the directories of ranks from 1 on
@@ -53,10 +61,11 @@ def host_ahead(
     device: torch.device,
     new_pool: NewHostPool = HostPool,
     share: Fraction = ALL,
+    state_blocks: int = 0,
 ) -> Iterator[HostAhead | None]:
     """Open the host tier of `config`, prepared by a thread; it is closed on leaving.
 
-    Of several ranks each has its `share` of it.
+    Of several ranks each has its `share` of it. `state_blocks` as for `pool_size.below`.
 
     Clearing and pinning 31 GiB takes about as long as loading a model and capturing its graphs, and
     neither needs the other. None on a CPU: there weights and pool lie in the same memory, so what
@@ -66,7 +75,9 @@ def host_ahead(
         yield None
         return
     free = host_free_beside_weights(config, host_bytes(config.process.host_memory_bytes))
-    num_blocks = host_blocks(config, block_bytes, on_cuda=True, free=free, share=share)
+    num_blocks = host_blocks(
+        config, block_bytes, on_cuda=True, free=free, share=share, state_blocks=state_blocks
+    )
     with ThreadPoolExecutor(1, thread_name_prefix="host-tier") as thread:
         made = thread.submit(_made, new_pool, num_blocks, block_bytes, device, free)
         try:
@@ -107,13 +118,15 @@ def open_tiers(
     ahead: HostAhead | None = None,
     group: RankGroups | None = None,
     share: Fraction = ALL,
+    states: StatePool | None = None,
 ) -> OpenTiers:
     """Open the tiers of `config` below `pool`, whose first `num_blocks` blocks are the cache's.
 
     `ahead` is the host tier if a thread makes it ready already; else it is made now. Of a `group`
     of ranks each has its `share` of every tier, and as many slots as the one that has fewest.
     """
-    host = _open_host(config, pool, ahead, share)
+    state_blocks = 0 if states is None else states.slot_blocks
+    host = _open_host(config, pool, ahead, share, state_blocks)
     disk = _open_disk(config, pool, host, fingerprint, 0 if group is None else group.rank, share)
     host_blocks = 0 if host is None else host.num_blocks
     disk_blocks = 0 if disk is None else disk.num_blocks
@@ -125,17 +138,36 @@ def open_tiers(
             )
     if host is None and disk is None:
         return OpenTiers(LowerTiers(block_bytes=pool.block_bytes), None, None)
-    tiers = Tiers(host_blocks, disk_blocks, ahead=blocks_ahead(num_blocks, config.cache.block_size))
-    lower = LowerTiers(tiers, tier_mover.TierMover(pool, host, disk), disk, pool.block_bytes)
-    return OpenTiers(lower, host, disk)
+    in_host, on_disk = (
+        below(blocks, state_blocks, config.cache.state_cache_ratio)
+        for blocks in (host_blocks, disk_blocks)
+    )
+    tiers = Tiers(
+        in_host.num_blocks,
+        on_disk.num_blocks,
+        ahead=blocks_ahead(num_blocks, config.cache.block_size),
+        host_states=in_host.num_states,
+        disk_states=on_disk.num_states,
+        state_blocks=state_blocks or 1,
+    )
+    first = {Tier.HOST: tiers.host_blocks, Tier.DISK: tiers.disk_blocks}
+    moved = None if states is None else (states, StateSlots(state_blocks, first))
+    mover = tier_mover.TierMover(pool, host, disk, states=moved)
+    return OpenTiers(LowerTiers(tiers, mover, disk, pool.block_bytes), host, disk)
 
 
 def _open_host(
-    config: EngineConfig, pool: DevicePool, ahead: HostAhead | None, share: Fraction
+    config: EngineConfig,
+    pool: DevicePool,
+    ahead: HostAhead | None,
+    share: Fraction,
+    state_blocks: int,
 ) -> HostPool | None:
     began = time.perf_counter()
     try:
-        host = _make_host(config, pool, share) if ahead is None else ahead.result()
+        host = (
+            ahead.result() if ahead is not None else _make_host(config, pool, share, state_blocks)
+        )
     except PoolDoesNotFit as error:
         _log.warning("no host tier: %s", error)
         return None
@@ -151,7 +183,9 @@ def _open_host(
     return host
 
 
-def _make_host(config: EngineConfig, pool: DevicePool, share: Fraction) -> HostPool | None:
+def _make_host(
+    config: EngineConfig, pool: DevicePool, share: Fraction, state_blocks: int
+) -> HostPool | None:
     device = pool.tensor.device
     num_blocks = host_blocks(
         config,
@@ -159,6 +193,7 @@ def _make_host(config: EngineConfig, pool: DevicePool, share: Fraction) -> HostP
         on_cuda=device.type == "cuda",
         free=host_bytes(config.process.host_memory_bytes),
         share=share,
+        state_blocks=state_blocks,
     )
     return HostPool(num_blocks, pool.block_bytes, device) if num_blocks else None
 

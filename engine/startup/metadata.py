@@ -47,6 +47,11 @@ class ModelMetadata:
     model_len: int  # tokens of the longest sequence
     batch_tokens: int  # tokens of the largest step; stages have several steps under way
 
+    @property
+    def state_blocks(self) -> int:
+        """Number of blocks whose room a state takes; 0: no layer is recurrent."""
+        return 0 if self.states is None else self.states.blocks(self.layout.block_bytes)
+
 
 def read_metadata(
     config: EngineConfig, served: ServedModels = SERVED, rank: int = 0

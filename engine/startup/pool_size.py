@@ -108,19 +108,41 @@ def _fixed_states(states: StateSizes, budget: PoolBudget) -> int:
 
 
 def host_blocks(
-    config: EngineConfig, bytes_per_block: int, *, on_cuda: bool, free: int, share: Fraction = ALL
+    config: EngineConfig,
+    bytes_per_block: int,
+    *,
+    on_cuda: bool,
+    free: int,
+    share: Fraction = ALL,
+    state_blocks: int = 0,
 ) -> int:
-    """Count the blocks of the host tier, or 0. `free`: bytes of free host memory.
+    """Count the blocks of the host tier with those for states, or 0. `free`: bytes of free memory.
 
     Of several ranks each has its part of every block, and as large a `share` of the memory: of the
-    operator's number, or of what the machine has free.
+    operator's number, or of what the machine has free. `state_blocks` as in `below`; of a number of
+    tokens, states come beside them.
     """
     if config.cache.host_cache_tokens is not None:
-        return config.cache.host_cache_tokens // config.cache.block_size
+        blocks = config.cache.host_cache_tokens // config.cache.block_size
+        if not state_blocks:
+            return blocks
+        beside = int(blocks * config.cache.state_cache_ratio)
+        return blocks + beside // state_blocks * state_blocks
     if config.cache.host_cache_gib is not None:
         return int(int(config.cache.host_cache_gib * 1024**3) * share) // bytes_per_block
     taken = min(int(free * HOST_SHARE), HOST_LIMIT if on_cuda else CPU_HOST_BYTES)
     return int(taken * share) // bytes_per_block
+
+
+def below(num_blocks: int, state_blocks: int, cache_ratio: float) -> PoolSizes:
+    """Divide a lower tier between KV and cached states, by the ratio that the device has.
+
+    `state_blocks`: blocks whose room a state takes; 0: no layer is recurrent.
+    """
+    if not state_blocks:
+        return PoolSizes(num_blocks)
+    states = int(num_blocks * cache_ratio / (1 + cache_ratio)) // state_blocks
+    return PoolSizes(num_blocks - states * state_blocks, states)
 
 
 def host_free_beside_weights(config: EngineConfig, free: int) -> int:

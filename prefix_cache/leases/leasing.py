@@ -74,8 +74,8 @@ class Leasing:
         match = self._tree.match(path, known, match)
         at = match.at.cut(reachable(match.at, load_blocks))
         if self._tree.needs_state:
-            at = last_checkpoint(at)
-            if not self._states.may_open(at.node):
+            at = last_checkpoint(at, on_device=load_blocks == 0)
+            if not self._states.may_open(at.node, owner):
                 return None
         is_here = at.inside <= at.node.edge.num_device
         missing = -(-len(token_ids) // self._block_size) - at.num_blocks

@@ -10,6 +10,9 @@ time for other requests. What computing takes is predicted by the caller (`Prefi
 copies take is measured by the tier that they come from. Before anything is measured, loading is
 assumed to be quicker, because a rate that is never tried is never measured. For the same reason,
 a flow's blocks that would not be loaded from a tier are loaded now and then (`refusals.py`).
+
+Where a state is needed at the end, all blocks up to it are loaded with it, or none: what is left is
+then computed from the last state that is on the device. It takes as long as its bytes of blocks.
 """
 
 from __future__ import annotations
@@ -71,8 +74,12 @@ NO_QUEUE = Queue()
 class LoadOrRecompute:
     """The load-or-recompute decision, its copy rates and its counts. One owner thread."""
 
-    def __init__(self, times: PrefillTimes, *, block_size: int, block_bytes: int) -> None:
+    def __init__(
+        self, times: PrefillTimes, *, block_size: int, block_bytes: int, state_blocks: int = 0
+    ) -> None:
+        """`state_blocks`: blocks that have room for a state."""
         self._times = times
+        self.state_blocks = state_blocks
         self.copies = {tier: CopyRate(block_bytes / rate) for tier, rate in FIRST_GUESS.items()}
         # Decisions on lower blocks that requests found, in blocks by tier.
         self.chosen = dict.fromkeys(LOWER, 0)
@@ -103,10 +110,35 @@ class LoadOrRecompute:
         quickest = min(loads, key=lambda n: (self.seconds(n, found, num_tokens, queue), -n))
         return max(quickest, self._on_trial(found, quickest, flow))
 
+    def loads_state(
+        self,
+        found: Whereabouts,
+        without: int,
+        num_tokens: int,
+        queue: Queue = NO_QUEUE,
+        asked: Loads = "auto",
+        flow: str = "",
+    ) -> bool:
+        """Decide whether to load all of `found`, with its state.
+
+        Else what follows block `without` is computed.
+        """
+        if asked != "auto" or not self._times.is_measured:
+            return asked != "never"
+        loaded = self.seconds(found.host + found.disk, found, num_tokens, queue)
+        first = min(without * self._block_size, num_tokens)
+        waited = self._times.prefill(0, queue.tokens)
+        if loaded <= waited + self._times.prefill(first, num_tokens):
+            return True
+        there = self._there(found)
+        return any(there[tier] and self._refusals.is_due((tier, flow)) for tier in LOWER)
+
     def seconds(self, loads: int, found: Whereabouts, num_tokens: int, queue: Queue) -> float:
         """Predict the seconds to the first token if `loads` of the lower-tier blocks are loaded."""
         host = min(loads, found.host)
         parts = {Tier.HOST: host, Tier.DISK: loads - host}
+        if found.state is not None:
+            parts[found.state] += self.state_blocks
         copied = max(
             (
                 (queue.copies.get(tier, 0) + blocks) * self.copies[tier].per_block
@@ -119,18 +151,31 @@ class LoadOrRecompute:
         first = (found.device + found.coming + loads) * self._block_size
         return max(copied, waited) + self._times.prefill(min(first, num_tokens), num_tokens)
 
-    def count(self, found: Whereabouts, loads: int, flow: str = "") -> None:
-        """Count that a request got a lease which loads `loads` of `found`'s lower-tier blocks."""
+    def count(
+        self, found: Whereabouts, loads: int, flow: str = "", *, has_state: bool = True
+    ) -> None:
+        """Count that a request got a lease which loads `loads` of `found`'s lower-tier blocks.
+
+        `has_state`: and the state at their end, if that lies lower.
+        """
         host = min(loads, found.host)
-        for tier, there, chosen in (
-            (Tier.HOST, found.host, host),
-            (Tier.DISK, found.disk, loads - host),
-        ):
+        loaded = {Tier.HOST: host, Tier.DISK: loads - host}
+        if found.state is not None and has_state:
+            loaded[found.state] += self.state_blocks
+        for tier, there in self._there(found).items():
+            chosen = loaded[tier]
             self.chosen[tier] += chosen
             self.refused[tier] += there - chosen
             # A trial counts as well: its measured rate is used from now on.
             if there > chosen or (chosen > 0 and self._refusals.is_due((tier, flow))):
                 self._refusals.add((tier, flow))
+
+    def _there(self, found: Whereabouts) -> dict[Tier, int]:
+        """Count what is to be loaded from each tier, in blocks."""
+        there = {Tier.HOST: found.host, Tier.DISK: found.disk}
+        if found.state is not None:
+            there[found.state] += self.state_blocks
+        return there
 
     def _on_trial(self, found: Whereabouts, loads: int, flow: str) -> int:
         """Return the blocks of a tier whose loads were refused often enough for a new trial."""

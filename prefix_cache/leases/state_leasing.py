@@ -1,6 +1,9 @@
 """The changes of leases' states: slots taken, versions moved on, checkpoints given to the tree.
 
-    open -> (launched, [left_out], committed)* -> [forget] -> end
+    open -> [loading] -> (launched, [left_out], committed)* -> [forget] -> end
+
+A checkpoint that lies below the device is copied to a slot there, and all leases that begin at it
+wait for that. If it does not arrive they have failed, as where a block does not.
 
 Knows: leases, checkpoints, nodes. Does not know: rows, or which positions deserve a checkpoint.
 """
@@ -9,25 +12,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from prefix_cache.eviction.checkpoint_worth import checkpoint_of
 from prefix_cache.eviction.ref_counts import RefCounts
 from prefix_cache.leases.lease import Lease
 from prefix_cache.leases.lease_states import LeaseStates, StateAt
-from prefix_cache.tiers.checkpoints import SEQUENCE_SLOTS, Checkpoints
-from prefix_cache.tree.node import Node, Position
-from storage.move import NO_STATE
+from prefix_cache.tiers.capacity import Capacity
+from prefix_cache.tiers.checkpoints import SEQUENCE_SLOTS
+from prefix_cache.tree.node import Node, Position, Transfer
+from storage.move import DEVICE_TIER, NO_STATE
 
 
 class StateLeasing:
     """The states of all leases. One owner thread."""
 
-    def __init__(self, ref_counts: RefCounts, checkpoints: Checkpoints) -> None:
+    def __init__(self, ref_counts: RefCounts, capacity: Capacity) -> None:
         self._ref_counts = ref_counts
-        self._checkpoints = checkpoints
+        self._capacity = capacity
+        self._checkpoints = capacity.checkpoints
         self._block_size = ref_counts.tree.block_size
+        self._waiting: dict[Transfer, list[Lease]] = {}
 
-    def may_open(self, node: Node) -> bool:
+    def may_open(self, node: Node, owner: str) -> bool:
         """Return whether a lease that starts from `node`'s checkpoint can have its slots now."""
-        return self._checkpoints.can_take(SEQUENCE_SLOTS, node)
+        checkpoint = node.checkpoint
+        loads = checkpoint is not None and checkpoint.device_slot is None
+        return self._capacity.state_copies.make_room(SEQUENCE_SLOTS + loads, owner, node)
 
     def open(self, lease: Lease, matched: int) -> None:
         """Give a lease its slots (`may_open`); it starts from its node's checkpoint, if any.
@@ -39,26 +48,39 @@ class StateLeasing:
         first = StateAt(node.end * self._block_size, NO_STATE)
         read: dict[int, Node] = {}
         if node.checkpoint is not None:
-            first = first._replace(slot=node.checkpoint.slot)
+            first = first._replace(slot=self._begin_at(lease, node))
             read[first.slot] = node
-            checkpoints.policy_of(node.owner).used(node)
             checkpoints.counts.hits += 1
+            checkpoints.used(node)
             checkpoints.read(node)
         owned = checkpoints.take(SEQUENCE_SLOTS, lease.owner)
         assert owned is not None  # `may_open`
         size = self._block_size
         lease.states = LeaseStates(first, first, owned, matched * size, size, read=read)
 
+    def complete(self, transfer: Transfer) -> None:
+        """Apply the end of a state's copy; the leases that waited for it may start, or failed."""
+        leases, node = self._waiting.pop(transfer, []), transfer.nodes[0]
+        for lease in leases:
+            lease.loads -= 1
+            if transfer.missed and lease.states is not None:
+                lease.failed = True
+                lease.states.read = {}
+                self._checkpoints.unread(node)
+        self._capacity.state_copies.complete(transfer)
+        self._capacity.landed(node)
+
     def may_pin(self, at: Position) -> bool:
         """Return whether a prefix that ends at `at` has a checkpoint there, which may be pinned."""
-        is_kept = not at.within and at.node.checkpoint is not None
+        checkpoint = None if at.within else at.node.checkpoint
+        is_kept = checkpoint is not None and DEVICE_TIER in checkpoint.copies
         return is_kept and self._checkpoints.may_pin()
 
     def pin(self, lease: Lease) -> None:
         """Hold the checkpoint at the end of a pinned prefix for as long as the lease is open."""
         node = lease.node
-        if node.checkpoint is not None:
-            first = StateAt(node.end * self._block_size, node.checkpoint.slot)
+        if node.checkpoint is not None:  # on the device: `may_pin`
+            first = StateAt(node.end * self._block_size, self._begin_at(lease, node))
             read = {first.slot: node}
             size = self._block_size
             lease.states = LeaseStates(first, first, [], first.position, size, read=read)
@@ -107,7 +129,7 @@ class StateLeasing:
 
     def refresh(self, node: Node) -> None:
         """Order the checkpoints up to `node` anew, after its retention has changed."""
-        if self._checkpoints.num_kept:
+        if not self._checkpoints.is_empty:
             for one in node.way_up():
                 self._checkpoints.offer(one)
 
@@ -118,7 +140,7 @@ class StateLeasing:
             return
         if states.kept is not None and not lease.failed:
             self._give(lease, states, states.kept, at_end=True)
-        self._close(states)
+        self._close(lease, states)
 
     def keep_out(self, lease: Lease) -> None:
         """Keep none of the lease's states from now on."""
@@ -133,13 +155,28 @@ class StateLeasing:
         states.kept = None
         return [node for node in states.given if node.attached and node.checkpoint is not None]
 
-    def _close(self, states: LeaseStates) -> None:
+    def _begin_at(self, lease: Lease, node: Node) -> int:
+        """Return the device slot of a node's state, which the lease waits for if need be."""
+        checkpoint = checkpoint_of(node)
+        if checkpoint.device_slot is None:
+            self._capacity.state_copies.load(node, lease.owner)
+        coming, slot = checkpoint.coming.get(DEVICE_TIER), checkpoint.device_slot
+        assert slot is not None  # `may_open`
+        if coming is not None:
+            self._waiting.setdefault(coming, []).append(lease)
+            lease.loads += 1
+        return slot
+
+    def _close(self, lease: Lease, states: LeaseStates) -> None:
+        for waiting in self._waiting.values():
+            if lease in waiting:
+                waiting.remove(lease)
         if not states.owned:  # a pin's
             self._checkpoints.num_pinned -= len(states.read)
         for node in states.read.values():
             self._checkpoints.unread(node)
         if states.owned:
-            self._checkpoints.give_back(states.owned)
+            self._checkpoints.device.give_back(states.owned)
         states.owned, states.read, states.kept = [], {}, None
 
     def _give(
@@ -153,12 +190,12 @@ class StateLeasing:
         node = self._node_at(lease, one.position // self._block_size)
         if node is None:
             return False
-        if node.checkpoint is not None:
+        if node.checkpoint is not None and node.checkpoint.device_slot is not None:
             checkpoints.used(node)
             return True
         fresh = [] if at_end else checkpoints.take(1, lease.owner)
         if fresh is None or not checkpoints.may_put(node.owner):
-            checkpoints.give_back(fresh or [])
+            checkpoints.device.give_back(fresh or [])
             checkpoints.counts.refused += 1
             return False
         states.owned.remove(one.slot)

@@ -23,6 +23,7 @@ from prefix_cache.tiers.eviction_log import Reason
 from prefix_cache.tiers.in_flight import InFlight
 from prefix_cache.tiers.offloader import Offloader
 from prefix_cache.tiers.removals import Removals
+from prefix_cache.tiers.state_copies import StateCopies
 from prefix_cache.tiers.tier_pools import Pools, Tiers
 from prefix_cache.tree.edge import BlockIds
 from prefix_cache.tree.node import Node, Partial, Position, Transfer
@@ -60,11 +61,13 @@ class Capacity:
         in_flight: InFlight,
         num_states: int = 0,
     ) -> None:
+        self.tiers = tiers
         self._pools = pools = Pools(num_blocks, tiers)
         self.allocator, self.allocators = pools.device, pools.allocators
         self.quota_usages = pools.quota_usages
         self._device = pools.quota_usages[DEVICE_TIER]
-        self.checkpoints = Checkpoints(num_states, ref_counts.retention)
+        self.checkpoints = Checkpoints(num_states, tiers, ref_counts.retention, in_flight)
+        self.state_copies = StateCopies(self.checkpoints, ref_counts, in_flight)
         self.removals = Removals(ref_counts, pools, in_flight, self.checkpoints)
         self.offloader = Offloader(tiers, ref_counts, pools, self.removals, in_flight)
         self._ref_counts = ref_counts
@@ -121,8 +124,9 @@ class Capacity:
         return not len(self._in_flight)
 
     def is_leaving(self, owner: str) -> bool:
-        """Return whether blocks of `owner` are leaving a tier."""
-        return any(quota_usage.is_leaving(owner) for quota_usage in self.quota_usages.values())
+        """Return whether blocks of `owner` are leaving a tier, or its states are copied down."""
+        is_leaving = any(one.is_leaving(owner) for one in self.quota_usages.values())
+        return is_leaving or self.state_copies.is_copied_down(owner)
 
     def is_coming(self, count: int) -> bool:
         """Return whether `count` device blocks are free, or will be once copies have ended."""
@@ -202,7 +206,7 @@ class Capacity:
         """Reserve disk slots that the tree uses after a start; plan to erase the `erased` slots."""
         slots = np.array(list(taken), dtype=np.int32)
         self.allocators[Tier.DISK].reserve(slots)
-        self._in_flight.erase(np.array(list(erased), dtype=np.int32))
+        self._in_flight.erase(erased)
 
     def complete(self, transfer: Transfer) -> list[tuple[Node, int]]:
         """Apply the end of all copies of a transfer to a slower tier, arrived or not.

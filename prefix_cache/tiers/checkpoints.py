@@ -1,17 +1,18 @@
-"""The state slots of the device, and the checkpoints in them.
+"""The checkpoints of one cache: which tiers have their states, and which give up their slots.
 
-    slot 0      nobody's: rows from the first token on name it, and padding
-    from 1 on   free, a running sequence's (`leases.lease_states`), or a node's checkpoint
+    device slot 0   nobody's: rows from the first token on name it, and padding
+    from 1 on       free, a running sequence's (`leases.lease_states`), or a node's checkpoint
+    below           free, a node's checkpoint, or being filled with one
 
-A checkpoint lasts as long as its node's last block lies in any tier, unless its slot is needed:
-for a sequence, or for a checkpoint of an owner that has its share already. One that a lease may
-still read stays. Whose goes first is decided as for blocks (`eviction.victim_queue`), which of
-theirs by what it saves (`eviction.checkpoint_worth`), marked prefixes' after others.
+A checkpoint lasts as long as its node's last block lies in any tier and one tier has its state.
+Where a slot is needed on the device (for a sequence, or for a checkpoint of an owner that has its
+share already) the copy there goes that is worth the least. What a lease may still read, and what is
+being copied (`state_copies`), stays.
 
-Where tiers are partitioned, half of the slots are for sequences, and each owner has its part of the
-other half.
+Where tiers are partitioned, half of the device's slots are for sequences, and each owner has its
+part of the other half.
 
-Knows: slots, nodes, owners. Does not know: what is in a slot, or which positions deserve one.
+Knows: nodes, tiers, owners. Does not know: what is in a slot, or which positions deserve one.
 """
 
 from __future__ import annotations
@@ -22,15 +23,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from prefix_cache.errors import InvariantBroken
-from prefix_cache.eviction.checkpoint_worth import CheckpointWorth, checkpoint_of
-from prefix_cache.eviction.eviction_policy import Candidates
-from prefix_cache.eviction.quota_usage import QuotaUsage
+from prefix_cache.eviction.checkpoint_worth import checkpoint_of
 from prefix_cache.eviction.retention import Retention
-from prefix_cache.eviction.shares import PUBLISHED, Quota
-from prefix_cache.eviction.victim_queue import VictimQueue
-from prefix_cache.tiers.tier_pools import BlockAllocator
+from prefix_cache.eviction.shares import Quota
+from prefix_cache.tiers.in_flight import InFlight
+from prefix_cache.tiers.tier_pools import Tiers
+from prefix_cache.tiers.tier_states import TierStates
 from prefix_cache.tree.node import Checkpoint, Node
-from storage.move import FIRST_SLOT
+from storage.move import DEVICE_TIER, DISK_TIER, FIRST_SLOT
 
 SEQUENCE_SLOTS = 3  # slots of a running sequence
 LEAST_SLOTS = SEQUENCE_SLOTS + 1  # with the checkpoint that a sequence starts from
@@ -43,97 +43,98 @@ class CheckpointCounts:
 
     made: int = 0
     hits: int = 0  # sequences that started from one
-    evicted: int = 0  # because their slots were needed
+    evicted: int = 0  # from the device, because their slots were needed
     refused: int = 0  # states that were to be kept, and no slot was there for them
+    copied_down: int = 0
+    loaded: int = 0  # copied back to the device
+    failed: int = 0  # copies that came to nothing
 
 
 class Checkpoints:
-    """The state slots of one cache. One owner thread."""
+    """The state slots of one cache in all tiers. One owner thread."""
 
-    def __init__(self, num_states: int, retention: Retention) -> None:
+    def __init__(
+        self, num_states: int, tiers: Tiers, retention: Retention, in_flight: InFlight
+    ) -> None:
         """Divide `num_states` slots; 0: the model has no recurrent layers, and needs none.
 
         Raises ValueError for fewer than one sequence needs.
         """
         if 0 < num_states < FIRST_SLOT + LEAST_SLOTS:
             raise ValueError(f"{num_states} state slots are too few for one sequence")
-        self.allocator = BlockAllocator(num_states)
-        self.allocator.reserve(np.arange(min(num_states, FIRST_SLOT), dtype=np.int32))
-        self.usage = QuotaUsage(max(num_states - FIRST_SLOT, 0))
+        sizes = tiers.states(num_states)
+        self.tiers = {tier: TierStates(tier, slots, retention) for tier, slots in sizes.items()}
+        self.device = self.tiers[DEVICE_TIER]
         self.counts = CheckpointCounts()
-        self.num_kept = 0  # checkpoints
         self.num_pinned = 0  # checkpoints of pinned prefixes
-        self._retention = retention
-        self._policy = CheckpointWorth()
-        self._policies: dict[str, CheckpointWorth] | None = None  # by owner, if they are set apart
-        self.candidates: Candidates = Candidates(self._policy, retention)  # none is being read
+        self.grown: set[str] = set()  # owners with new checkpoints on the device since last cleared
+        self._sizes = tiers
+        self._in_flight = in_flight
 
     @property
     def num_leased(self) -> int:
-        """Number of slots that sequences hold."""
-        return self.usage.total - self.allocator.num_free - self.num_kept
+        """Number of device slots that sequences hold."""
+        device = self.device
+        return device.usage.total - device.allocator.num_free - device.num_used
 
-    def policy_of(self, owner: str) -> CheckpointWorth:
-        """Return the policy of `owner`'s checkpoints: the shared one, or its own if set apart."""
-        if self._policies is None:
-            return self._policy
-        return self._policies.setdefault(owner, self._policy.fresh())
+    @property
+    def is_empty(self) -> bool:
+        """True if no tier has a checkpoint."""
+        return not any(at.num_used for at in self.tiers.values())
 
     def can_take(self, count: int, beside: Node | None = None) -> bool:
-        """Return whether `count` slots can be freed now without the checkpoint of `beside`."""
-        free = self.allocator.num_free
+        """Return whether `count` device slots can be freed now without the copy of `beside`."""
+        free, candidates = self.device.allocator.num_free, self.device.candidates
         if free >= count:
             return True
-        if self.usage.parts and self.num_leased:
+        if self.device.usage.parts and self.num_leased:
             return False  # others' parts are broken into rather than a sequence never served
-        candidates = len(self.candidates) - (beside is not None and beside in self.candidates)
-        return free + candidates >= count
+        return free + len(candidates) - (beside is not None and beside in candidates) >= count
 
     def take(self, count: int, owner: str) -> list[int] | None:
-        """Return `count` slots for `owner`, evicting checkpoints if need be; None: impossible now.
+        """Return `count` device slots for `owner`, evicting if need be; None: impossible now.
 
         Where it is None nothing has changed.
         """
-        if not self.can_take(count):
-            return None
-        while self.allocator.num_free < count:
-            self._evict(self._victim(owner))
-        slots: list[int] = self.allocator.allocate(count).tolist()
-        return slots
+        return self.device.take(count) if self.free(count, owner) else None
 
-    def give_back(self, slots: list[int]) -> None:
-        """Free slots of a sequence."""
-        self.allocator.free(np.array(slots, dtype=np.int32))
+    def free(self, count: int, owner: str) -> bool:
+        """Free `count` device slots for `owner`, like `take`; False: impossible now."""
+        if not self.can_take(count):
+            return False
+        while self.device.allocator.num_free < count:
+            node = self.device.victim(owner)
+            if node is None:
+                raise InvariantBroken("state slots were promised that no checkpoint can give")
+            self.evict(self.device, node)
+        return True
 
     def may_put(self, owner: str) -> bool:
         """Return whether `owner` may have one more checkpoint; evicts own ones if need be."""
-        return bool(self.usage.parts and owner == PUBLISHED) or self.trim(owner, 1)
+        return self.device.is_exempt(owner) or self._trim(self.device, owner, 1)
 
     def put(self, node: Node, slot: int) -> None:
         """Make the state in a sequence's `slot` the checkpoint of `node`, which is in the tree."""
-        node.checkpoint = Checkpoint(slot)
-        self.num_kept += 1
+        if node.checkpoint is None:
+            node.checkpoint = Checkpoint()
         self.counts.made += 1
-        self.usage.charge(node.owner, 1)
-        self.used(node)
+        self.device.put(node, slot)
+        self.grown.add(node.owner)
 
     def drop(self, node: Node) -> None:
-        """Free the slot of a node's checkpoint, if it has one; no lease may read it."""
+        """Free all slots of a node's checkpoint, if it has one; none of it is in use."""
         checkpoint = node.checkpoint
         if checkpoint is None:
             return
-        if checkpoint.readers:
-            raise InvariantBroken("a checkpoint is freed that a lease may read")
-        self.candidates.discard(node)
-        node.checkpoint = None
-        self.num_kept -= 1
-        self.usage.charge(node.owner, -1)
-        self.give_back([checkpoint.slot])
+        if checkpoint.readers or checkpoint.coming:
+            raise InvariantBroken("a checkpoint is freed that is in use")
+        for tier in list(checkpoint.copies):
+            self.forget(self.tiers[tier], node)
 
     def read(self, node: Node) -> None:
         """Note that one more lease may read the node's checkpoint."""
         checkpoint_of(node).readers += 1
-        self.candidates.discard(node)
+        self.device.candidates.discard(node)
 
     def unread(self, node: Node) -> None:
         """Note that a lease cannot read the node's checkpoint any more."""
@@ -142,79 +143,102 @@ class Checkpoints:
 
     def used(self, node: Node) -> None:
         """Note that the node's checkpoint was of use."""
-        self.policy_of(node.owner).used(node)
-        self.offer(node)
+        checkpoint_of(node).kept = True
+        for tier in checkpoint_of(node).copies:
+            self.tiers[tier].used(node)
 
     def offer(self, node: Node) -> None:
-        """Make a node's checkpoint a candidate at its present place, unless a lease may read it."""
-        checkpoint = node.checkpoint
-        if checkpoint is not None and node.attached and not checkpoint.readers:
-            checkpoint.priority = self.policy_of(node.owner).priority(node)
-            self.candidates.add(node)
+        """Make a node's checkpoint, if any, a candidate at its present place in each tier."""
+        if node.checkpoint is not None:
+            for tier in node.checkpoint.copies:
+                self.tiers[tier].offer(node)
 
     def withdraw(self, node: Node) -> None:
         """Withdraw a node that leaves the tree, or changes its owner, from the candidates."""
         if node.checkpoint is not None:
-            self.candidates.discard(node)
+            for at in self.tiers.values():
+                at.candidates.discard(node)
 
     def adopted(self, node: Node, before: str) -> None:
-        """Charge the checkpoint of a node that was withdrawn, and `before`'s, to its new owner."""
-        if node.checkpoint is not None:
-            self.usage.charge(before, -1)
-            self.usage.charge(node.owner, 1)
+        """Charge the checkpoint of a node that was withdrawn, and `before`'s, to its new owner.
+
+        What lies on disk is sealed for `before`, and forgotten.
+        """
+        checkpoint = node.checkpoint
+        if checkpoint is None:
+            return
+        for tier in checkpoint.copies:
+            self.tiers[tier].usage.charge(before, -1)
+            self.tiers[tier].usage.charge(node.owner, 1)
+        if DISK_TIER in checkpoint.copies:
+            self.forget(self.tiers[DISK_TIER], node)
+        if checkpoint.copies:
             self.used(node)
 
     def set_quota(self, owner: str, quota: Quota) -> None:
-        """Change an owner's quota, and choose victims by quotas from now on."""
-        is_first = not self.usage.quotas
-        self.usage.set_quota(owner, quota)
-        if is_first:
-            self._divide()
+        """Change an owner's quota in every tier."""
+        for at in self.tiers.values():
+            at.set_quota(owner, quota)
 
     def partition(self, parts: Mapping[str, float]) -> None:
         """Give each owner a part of the slots that are not for sequences; owners are set apart."""
-        self.usage.partition(parts, -(-self.usage.total // PART_OF_SEQUENCES))
-        self._policies = {}
-        self._divide()
-        for node in list(self.candidates):
-            self.used(node)
+        for at in self.tiers.values():
+            is_device = at is self.device
+            at.partition(parts, -(-at.usage.total // PART_OF_SEQUENCES) if is_device else 0)
 
-    def trim(self, owner: str, more: int = 0) -> bool:
-        """Evict until `owner` keeps to its share with `more` checkpoints; False: one is read."""
-        while self.usage.excess(owner, more):
-            node = self.candidates.own(owner)
-            if node is None:
-                return False
-            self._evict(node)
-        return True
+    def trim(self, owner: str) -> None:
+        """Evict until `owner` keeps to its share in every tier, apart from what is in use."""
+        for at in self.tiers.values():
+            if not at.is_exempt(owner):
+                self._trim(at, owner)
 
     def trim_exceeding(self) -> None:
         """Trim the owners that may be over their share."""
-        exceeding, self.usage.exceeding = sorted(self.usage.exceeding), set()
-        for owner in exceeding:
-            if not (self.usage.parts and owner == PUBLISHED):
-                self.trim(owner)
+        over = set[str]()
+        for at in self.tiers.values():
+            over |= at.usage.exceeding
+            at.usage.exceeding.clear()
+        for owner in sorted(over):
+            self.trim(owner)
 
     def may_pin(self) -> bool:
         """Return whether one more checkpoint may be pinned beside what sequences need."""
-        total = self.usage.total
+        total = self.device.usage.total
         return total - self.num_pinned > max(total // PART_OF_SEQUENCES, LEAST_SLOTS)
 
-    def _divide(self) -> None:
-        self.candidates = VictimQueue(
-            self.policy_of, self.usage, list(self.candidates), self._retention
-        )
+    def restored(self, node: Node, slot: int) -> None:
+        """Make what lies in a state slot of the disk the checkpoint of a node that is there too."""
+        node.checkpoint = Checkpoint()
+        self.tiers[DISK_TIER].allocator.reserve(np.array([slot], dtype=np.int32))
+        self.tiers[DISK_TIER].put(node, slot)
 
-    def _victim(self, owner: str) -> Node:
-        """Return the node whose checkpoint goes first; priorities that have grown are renewed."""
-        while (chosen := self.candidates.choose(owner, 1, 0)) is not None:
-            node = chosen[0]
-            if self.policy_of(node.owner).priority(node) <= checkpoint_of(node).priority:
-                return node
-            self.offer(node)
-        raise InvariantBroken("state slots were promised that no checkpoint can give")
+    def evict(self, at: TierStates, node: Node) -> None:
+        """Give up a copy because its slot is needed."""
+        at.policy_of(node.owner).evicted(node)
+        self.counts.evicted += at is self.device
+        self.forget(at, node)
 
-    def _evict(self, node: Node) -> None:
-        self.policy_of(node.owner).evicted(node)
-        self.counts.evicted += 1
-        self.drop(node)
+    def forget(self, at: TierStates, node: Node) -> None:
+        """Free the slot of one copy; the checkpoint goes with the last."""
+        self.erase(at, at.forget(node))
+        self.clear(node)
+
+    def clear(self, node: Node) -> None:
+        """Take a checkpoint that no tier has, or gets, from its node."""
+        checkpoint = node.checkpoint
+        if checkpoint is not None and not (checkpoint.copies or checkpoint.coming):
+            node.checkpoint = None
+
+    def erase(self, at: TierStates, slot: int) -> None:
+        """Plan to erase what lies in a slot that was freed, if it is on disk."""
+        if at.tier is DISK_TIER:
+            self._in_flight.erase(self._sizes.erased_with(slot))
+
+    def _trim(self, at: TierStates, owner: str, more: int = 0) -> bool:
+        """Evict until `owner` keeps to its share with `more` copies; False: some are in use."""
+        while at.usage.excess(owner, more):
+            node = at.own_victim(owner)
+            if node is None:
+                return False
+            self.evict(at, node)
+        return True

@@ -92,6 +92,24 @@ class InFlight:
             self.leaving[source] += count
         return transfer
 
+    def begin_state(self, node: Node, ends: tuple[Tier, Tier], slots: tuple[int, int]) -> Transfer:
+        """Copy the state at the end of `node` from a slot of one tier to a slot of another."""
+        (source, target), at = ends, node.end
+        move = Move(source, slots[0], target, slots[1], is_state=True)
+        transfer = Transfer(
+            source, target, at, at, [node], node.owner, False, [move], 1, of_state=True
+        )
+        node.transfers.append(transfer)
+        self._transfers[transfer] = None
+        self._whole[move] = transfer
+        self._moves.append(move)
+        if DISK_TIER in ends:
+            self._records[move] = _record(node, len(node.edge) - 1)
+        self.arriving[target] += 1
+        if target is DISK_TIER:
+            self.disk_writes[node.owner] += 1
+        return transfer
+
     def transfers_of(self, moves: Sequence[Move]) -> Iterator[Transfer]:
         """Yield the transfers that these moves make up; none for transfers that ended in part."""
         at = 0
@@ -148,11 +166,12 @@ class InFlight:
         """Fail all copies under way to `tier`, whatever is reported of them."""
         for transfer in self._transfers:
             if transfer.target is tier:
-                transfer.missed.update(range(transfer.start, transfer.end))
+                last = max(transfer.end, transfer.start + 1)  # a state has no run of blocks
+                transfer.missed.update(range(transfer.start, last))
 
-    def erase(self, slots: BlockIds) -> None:
+    def erase(self, slots: Iterable[int]) -> None:
         """Plan to erase disk slots."""
-        self._erase += slots.tolist()
+        self._erase += slots
 
     def take_plan(self) -> Plan:
         """Return and clear the plan of copies and erasures requested since the last call."""

@@ -59,7 +59,7 @@ class Removals:
         """Free slots of a tier that are charged to `owner`."""
         self._pools.give_back(tier, slots, owner)
         if tier is DISK_TIER:
-            self._in_flight.erase(slots)
+            self._in_flight.erase(slots.tolist())
 
     def lose(self, tier: Tier, node: Node, wanted: int, owner: str, reason: Reason) -> None:
         """Drop up to `wanted` of the node's last blocks in `tier`, and all blocks after them."""
@@ -137,13 +137,15 @@ class Removals:
         blocks = self.prune_all(alone, Reason.TIER_GONE)
         for node in self._ref_counts.tree.nodes():
             self.forget_below(node, DISK_TIER, Reason.TIER_GONE)
+            if node.checkpoint is not None and DISK_TIER in node.checkpoint.copies:
+                self._checkpoints.forget(self._checkpoints.tiers[DISK_TIER], node)
         return blocks
 
     def _detach(self, top: Node, reason: Reason | None = None, owner: str = "") -> int:
         if reason is not None:
             for node in self._ref_counts.tree.nodes(top):
                 self._count_from(node, 0, reason, owner)
-        if self._checkpoints.num_kept:
+        if not self._checkpoints.is_empty:
             for node in self._ref_counts.tree.nodes(top):
                 self._checkpoints.withdraw(node)
         blocks, unreferenced = self._ref_counts.detach(top)

@@ -15,16 +15,32 @@ from storage.move import DEVICE_TIER, Tier
 
 @dataclass(frozen=True, slots=True)
 class Tiers:
-    """Sizes of the tiers below the device, in blocks; 0: the tier does not exist."""
+    """Sizes of the tiers below the device, in blocks; 0: the tier does not exist.
+
+    Slots of recurrent states lie after those of blocks: each takes `state_blocks` of them.
+    """
 
     host_blocks: int = 0
     disk_blocks: int = 0
     max_disk_writes: int = 64  # under way at once; a stalled disk delays no more writes
     ahead: int = 0  # free device blocks that a plan keeps, so that few requests wait for copies
+    host_states: int = 0
+    disk_states: int = 0
+    state_blocks: int = 1
 
     def sizes(self, device_blocks: int) -> dict[Tier, int]:
         """Return the number of blocks of each tier, the device among them."""
         return dict(zip(Tier, (device_blocks, self.host_blocks, self.disk_blocks), strict=True))
+
+    def states(self, device_states: int) -> dict[Tier, int]:
+        """Return the number of state slots of each tier that has any, the device among them."""
+        sizes = zip(Tier, (device_states, self.host_states, self.disk_states), strict=True)
+        return {tier: states for tier, states in sizes if states or tier is DEVICE_TIER}
+
+    def erased_with(self, disk_state: int) -> range:
+        """Return the disk slots of the blocks of a state."""
+        start = self.disk_blocks + disk_state * self.state_blocks
+        return range(start, start + self.state_blocks)
 
     def present(self) -> tuple[Tier, ...]:
         """Return the tiers that exist, the device among them."""

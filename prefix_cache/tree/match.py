@@ -16,6 +16,7 @@ import numpy as np
 
 from prefix_cache.tree.node import Position
 from prefix_cache.tree.residency import DEVICE, HOST, IN_FLIGHT, MOVING, WITHOUT
+from storage.move import Tier
 
 COMING = IN_FLIGHT * DEVICE
 
@@ -28,6 +29,9 @@ class Whereabouts:
     coming: int  # blocks being copied to the device
     host: int  # blocks in the host, not in a faster tier
     disk: int  # blocks on disk only
+    # The lower tier from which the state at their end is to be loaded; None: no state is needed, or
+    # it is on the device or being copied there.
+    state: Tier | None = None
 
     @property
     def total(self) -> int:
@@ -38,12 +42,20 @@ class Whereabouts:
 def whereabouts(at: Position) -> Whereabouts:
     """Count the blocks up to `at` by their tier."""
     if at.inside <= at.node.edge.num_device:
-        return Whereabouts(at.num_blocks, 0, 0, 0)
+        return Whereabouts(at.num_blocks, 0, 0, 0, _state_below(at))
     states = np.frombuffer(_states_to(at), np.uint8)
     device, coming = states & DEVICE != 0, states & COMING != 0
     host = (states & HOST != 0) & ~device & ~coming
     on_device, on_way, in_host = (int(np.count_nonzero(part)) for part in (device, coming, host))
-    return Whereabouts(on_device, on_way, in_host, len(states) - on_device - on_way - in_host)
+    on_disk = len(states) - on_device - on_way - in_host
+    return Whereabouts(on_device, on_way, in_host, on_disk, _state_below(at))
+
+
+def _state_below(at: Position) -> Tier | None:
+    checkpoint = None if at.within else at.node.checkpoint
+    if checkpoint is None or checkpoint.device_slot is not None:
+        return None
+    return checkpoint.lower_tier
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,6 +73,20 @@ class PrefixMatch:
         """Return the match of the blocks up to `known`; `needs_state`: usable to a checkpoint."""
         at = last_checkpoint(known) if needs_state else known
         return cls(at, whereabouts(at), known, known.node.trims, needs_state)
+
+    def loading(self, load_blocks: int | None) -> PrefixMatch:
+        """Shorten the match to what can be used with so many loads at most (None: any number).
+
+        With none at all, no state is loaded either.
+        """
+        if load_blocks is None:
+            return self
+        found = self.found
+        match = self.first(found.device + found.coming + load_blocks)
+        if not self.needs_state or load_blocks:
+            return match
+        here = last_checkpoint(match.at, on_device=True)
+        return PrefixMatch(here, whereabouts(here), self.known, self.trims, self.needs_state)
 
     def first(self, num_blocks: int) -> PrefixMatch:
         """Shorten the match to its first `num_blocks` blocks, if it has more."""
@@ -80,12 +106,18 @@ class PrefixMatch:
         return self.holds and known.node.start + known.inside == known.num_blocks
 
 
-def last_checkpoint(at: Position) -> Position:
-    """Return the end of the last node up to `at` that has a checkpoint; else the root's."""
+def last_checkpoint(at: Position, *, on_device: bool = False) -> Position:
+    """Return the end of the last node up to `at` that has a checkpoint; else the root's.
+
+    `on_device`: that has it on the device, or gets it there.
+    """
     node = at.node
     if at.within and node.parent is not None:
         node = node.parent
-    while node.checkpoint is None and node.parent is not None:
+    while node.parent is not None:
+        checkpoint = node.checkpoint
+        if checkpoint is not None and not (on_device and checkpoint.device_slot is None):
+            break
         node = node.parent
     return Position.after(node)
 

@@ -15,10 +15,11 @@ from sortedcontainers import SortedList
 from prefix_cache.hashing import ROOT_KEY
 from prefix_cache.namespace import Namespace
 from prefix_cache.tree.edge import Edge
-from storage.move import Move, Tier
+from storage.move import DEVICE_TIER, DISK_TIER, HOST_TIER, Move, Tier
 
 TIERS = {flags: tuple(compress(Tier, flags)) for flags in product((False, True), repeat=len(Tier))}
 NO_TIERS: tuple[Tier, ...] = ()
+LOWER_TIERS = (HOST_TIER, DISK_TIER)
 FEW = 8  # children that are looked through without an order
 
 
@@ -72,6 +73,9 @@ class Transfer:
 
     No block of it leaves its node before all of the copies have ended; then all complete at
     once. Positions are counted from the prompt's block 0.
+
+    Or of the state at the end of a node, which is then the only one of `nodes`: the run is empty,
+    and there is one copy.
     """
 
     source: Tier
@@ -84,6 +88,7 @@ class Transfer:
     makes_room: bool  # the blocks leave `source` as soon as they lie in `target`
     moves: list[Move]  # copies in order of position
     open: int  # copies that have not ended
+    of_state: bool = False
     # Copies to the device whose blocks steps may read: steps wait for missing layers themselves.
     is_released: bool = False
     missed: set[int] = field(default_factory=set)  # positions of blocks that have not arrived
@@ -105,13 +110,35 @@ class Transfer:
 
 
 @dataclass(slots=True, eq=False)
-class Checkpoint:
-    """A recurrent state at a node's end, in a slot of the device's state pool."""
+class StateCopy:
+    """A whole copy of a recurrent state, in a state slot of one tier."""
 
     slot: int
-    readers: int = 0  # leases whose next row may read it: it is not evicted
     since: float = 0.0  # the policy's clock at its last use (`eviction.checkpoint_worth`)
     priority: float = 0.0  # the policy's number; set when it becomes a candidate
+
+
+@dataclass(slots=True, eq=False)
+class Checkpoint:
+    """A recurrent state at a node's end: its copies, and those being made, by tier."""
+
+    copies: dict[Tier, StateCopy] = field(default_factory=dict)
+    coming: dict[Tier, Transfer] = field(default_factory=dict)
+    readers: int = 0  # leases whose next row may read the device's: that is not evicted
+    kept: bool = True  # False: copying it down has failed since its last use
+
+    @property
+    def device_slot(self) -> int | None:
+        """Slot of the device that has the state, or gets it; None: it lies lower."""
+        if DEVICE_TIER in self.copies:
+            return self.copies[DEVICE_TIER].slot
+        coming = self.coming.get(DEVICE_TIER)
+        return None if coming is None else coming.moves[0].target
+
+    @property
+    def lower_tier(self) -> Tier | None:
+        """The fastest tier below the device that has a copy; None: no tier has."""
+        return next((tier for tier in LOWER_TIERS if tier in self.copies), None)
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)

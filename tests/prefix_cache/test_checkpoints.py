@@ -164,13 +164,13 @@ def test_the_checkpoint_that_saves_least_goes_first() -> None:
 def test_a_checkpoint_saves_more_once_the_one_before_it_is_gone() -> None:
     requests = Requests(num_states=1 + 3 + 3)
     requests.run(IDS[:24], 8, 20, 24)  # two, three and one blocks
+    device = requests.cache.checkpoints.device
     worth = [
-        requests.cache.checkpoints.policy_of("me").priority(node_at(requests.cache, IDS, end))
-        for end in (8, 20, 24)
+        device.policy_of("me").priority(node_at(requests.cache, IDS, end)) for end in (8, 20, 24)
     ]
     assert worth == [2.0, 3.0, 1.0]
     requests.cache.checkpoints.drop(node_at(requests.cache, IDS, 8))
-    priority = requests.cache.checkpoints.policy_of("me").priority
+    priority = requests.cache.checkpoints.device.policy_of("me").priority
     assert priority(node_at(requests.cache, IDS, 20)) == 5.0
 
 
@@ -195,7 +195,7 @@ def test_an_owner_over_its_share_evicts_its_own() -> None:
     requests.run(IDS[:16] + 300, owner="ben")
     for at in range(4):
         requests.run(IDS[:16] + 1000 * at + 1000)
-    assert requests.cache.checkpoints.usage.held == {"me": 2, "ben": 1}
+    assert requests.cache.checkpoints.device.usage.held == {"me": 2, "ben": 1}
     assert requests.usable(IDS[:16] + 300) == 16
 
 
@@ -205,7 +205,7 @@ def test_partitions_keep_others_checkpoints_apart() -> None:
     requests.run(IDS[:16] + 300, owner="ben")
     for at in range(5):
         requests.run(IDS[:16] + 1000 * at + 1000)
-    assert requests.cache.checkpoints.usage.held == {"me": 3, "ben": 1}
+    assert requests.cache.checkpoints.device.usage.held == {"me": 3, "ben": 1}
 
 
 def test_blocks_that_leave_the_tree_take_their_checkpoint() -> None:
@@ -213,7 +213,7 @@ def test_blocks_that_leave_the_tree_take_their_checkpoint() -> None:
     requests.run(IDS, 8)
     requests.cache.flush()
     requests.cache.check_invariants()
-    assert requests.cache.checkpoints.num_kept == 0
+    assert requests.cache.checkpoints.is_empty
 
 
 def test_a_flushed_checkpoint_stays_until_its_reader_is_gone() -> None:
@@ -222,11 +222,11 @@ def test_a_flushed_checkpoint_stays_until_its_reader_is_gone() -> None:
     lease = requests.open(IDS[:20])
     slot = states_of(lease).at.slot
     requests.cache.flush()
-    assert slot not in requests.cache.checkpoints.allocator.free_ids()
+    assert slot not in requests.cache.checkpoints.device.allocator.free_ids()
     assert requests.usable(IDS) == 0
     requests.cache.release(lease, now=9.0)
     requests.cache.check_invariants()
-    assert slot in requests.cache.checkpoints.allocator.free_ids()
+    assert slot in requests.cache.checkpoints.device.allocator.free_ids()
 
 
 def test_a_discarded_lease_takes_back_its_checkpoints_on_others_blocks() -> None:
@@ -271,16 +271,18 @@ def test_too_few_slots_are_refused() -> None:
 
 Damage = Callable[[Requests, Node, Lease], object]
 DAMAGES: dict[str, Damage] = {
-    "a slot is lost": lambda r, node, lease: r.cache.checkpoints.allocator.allocate(1),
+    "a slot is lost": lambda r, node, lease: r.cache.checkpoints.device.allocator.allocate(1),
     "a slot is in two places": lambda r, node, lease: states_of(lease).owned.append(
-        node.checkpoint.slot if node.checkpoint else 0
+        (node.checkpoint and node.checkpoint.device_slot) or 0
     ),
     "a checkpoint is not counted": lambda r, node, lease: setattr(
-        r.cache.checkpoints, "num_kept", 0
+        r.cache.checkpoints.device, "num_kept", 0
     ),
-    "a checkpoint is not charged": lambda r, node, lease: r.cache.checkpoints.usage.charge("me", 1),
+    "a checkpoint is not charged": lambda r, node, lease: r.cache.checkpoints.device.usage.charge(
+        "me", 1
+    ),
     "a reader is not counted": lambda r, node, lease: setattr(node.checkpoint, "readers", 0),
-    "a candidate is read": lambda r, node, lease: r.cache.checkpoints.candidates.add(node),
+    "a candidate is read": lambda r, node, lease: r.cache.checkpoints.device.candidates.add(node),
     "two versions in one slot": lambda r, node, lease: states_of(lease).coming.extend(
         [states_of(lease).at._replace(slot=states_of(lease).owned[0])] * 2
     ),

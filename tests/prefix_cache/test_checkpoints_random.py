@@ -5,8 +5,11 @@ The pools are small, so that states are refused, evicted and read while others a
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
+from prefix_cache.tiers.tier_pools import Tiers
 from tests.prefix_cache.states_driver import StatesDriver
 
 SHAPES = [
@@ -35,3 +38,32 @@ def test_no_hit_is_longer_than_its_state(
     seen, counts = driver.seen, driver.cache.checkpoints.counts
     assert min(seen["hits"], seen["matched beyond a state"], seen["failed"]) > 10
     assert min(seen["left out"], counts.evicted, counts.made) > 10
+
+
+TIERS = [
+    # seed, blocks, state slots, tiers, with quotas
+    (11, 40, 12, Tiers(32, 0, host_states=6, ahead=2), False),
+    (12, 40, 12, Tiers(0, 64, disk_states=9, state_blocks=3), False),
+    (13, 32, 9, Tiers(24, 64, host_states=4, disk_states=12, state_blocks=2), False),
+    (14, 40, 14, Tiers(24, 64, host_states=5, disk_states=10, ahead=3), True),
+]
+
+
+@pytest.mark.parametrize(("seed", "blocks", "states", "tiers", "quotas"), TIERS)
+def test_a_state_below_the_device_is_its_prefixs_or_not_there(
+    seed: int, blocks: int, states: int, tiers: Tiers, quotas: bool
+) -> None:
+    driver = StatesDriver(seed, num_blocks=blocks, num_states=states, quotas=quotas, tiers=tiers)
+    driver.run(2_500)
+    seen, ends = driver.seen, Counter[str]()
+    for what, count in seen.items():
+        if what.startswith("state"):
+            ends[what.partition(" to ")[2]] += count
+    assert min(seen["hits"], seen["loading"]) > 10
+    assert min(ends["device: done"], ends["device: failed"] + ends["device: lost"]) > 3
+    assert seen["failed loads"] > 1
+    if tiers.host_states:
+        assert min(seen["kept in host"], ends["host: done"]) > 5
+        assert ends["host: failed"] > 1
+    if tiers.disk_states:
+        assert min(seen["kept in disk"], ends["disk: done"], seen["restored states"]) > 5

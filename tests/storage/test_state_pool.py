@@ -35,7 +35,7 @@ def test_a_state_of_no_layers_is_none() -> None:
 
 
 def test_layers_have_their_shapes_and_share_no_number() -> None:
-    pool = StatePool(LAYOUT, 5, CPU)
+    pool = StatePool(LAYOUT, 5, CPU, 64)
     assert [tuple(one.conv.shape) for one in pool.layers] == [(5, 7, 3), (5, 5, 1), (5, 7, 3)]
     assert [tuple(one.recurrence.shape) for one in pool.layers] == [
         (5, 4, 16, 32),
@@ -53,11 +53,12 @@ def test_layers_have_their_shapes_and_share_no_number() -> None:
 
 
 def test_a_slot_is_one_contiguous_run() -> None:
-    pool = StatePool(LAYOUT, 4, CPU)
+    pool = StatePool(LAYOUT, 4, CPU, 64)
     for layer in pool.layers:
         layer.conv[2].fill_(1.0)
         layer.recurrence[2].fill_(1.0)
-    assert pool.tensor.shape == (4, LAYOUT.state_bytes)
+    assert pool.tensor.shape == (4, 64 * LAYOUT.blocks(64))
+    assert pool.blocks.shape == (4 * pool.slot_blocks, 64)
     assert pool.tensor[2].any()
     assert not pool.tensor[[0, 1, 3]].any()
     pool.tensor[3] = pool.tensor[2]
@@ -66,5 +67,5 @@ def test_a_slot_is_one_contiguous_run() -> None:
 
 def test_a_pool_has_a_slot_to_give() -> None:
     with pytest.raises(PoolDoesNotFit, match="none to give"):
-        StatePool(LAYOUT, FIRST_SLOT, CPU)
-    assert StatePool(LAYOUT, FIRST_SLOT + 1, CPU).num_slots == 2
+        StatePool(LAYOUT, FIRST_SLOT, CPU, 64)
+    assert StatePool(LAYOUT, FIRST_SLOT + 1, CPU, 64).num_slots == 2

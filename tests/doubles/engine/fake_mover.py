@@ -11,15 +11,17 @@ used by two copies, or a record that is not the one written is an error at once.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
+from prefix_cache.tiers.tier_pools import Tiers
 from storage.move import BlockRecord, Completed, Copied, Move, Plan, Tier
 from tests.doubles.engine.fake_runner import FakeRunner, KvCorrupt
+from tests.doubles.engine.stateful_runner import StatefulRunner
 
 Block = list[int | None]
-Place = tuple[Tier, int]
+Place = tuple[Tier, int, bool]  # whether it is a state's
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,12 @@ class FakeMover:
     held: set[Tier] = field(default_factory=set)  # no copy into these ends
     host: dict[int, Block] = field(default_factory=dict)
     disk: dict[int, tuple[BlockRecord, Block]] = field(default_factory=dict)
+    tiers: Tiers = field(default_factory=Tiers)  # where states lie on disk
+    host_states: dict[int, Block] = field(default_factory=dict)
+    disk_states: dict[int, tuple[BlockRecord, Block]] = field(default_factory=dict)
     plans: list[Plan] = field(default_factory=list)
     ended: Counter[tuple[str, Tier, Tier]] = field(default_factory=Counter)
+    ended_states: Counter[tuple[str, Tier, Tier]] = field(default_factory=Counter)
     is_closed: bool = False
     block_seconds: float | None = None  # what copies say they took, a block; None: nothing
     under_way: list[Copy] = field(default_factory=list)
@@ -74,6 +80,9 @@ class FakeMover:
         self.plans.append(plan)
         for slot in plan.erase:
             self.disk.pop(slot, None)
+            if slot >= self.tiers.disk_blocks:
+                state = (slot - self.tiers.disk_blocks) // self.tiers.state_blocks
+                self.disk_states.pop(state, None)
         for move in plan.moves:
             self._begin(move, plan.records.get(move))
 
@@ -118,7 +127,8 @@ class FakeMover:
         copies = [
             copy
             for copy in self.under_way
-            if (copy.move.source_tier, copy.move.target_tier) == up and not copy.is_released
+            if (copy.move.source_tier, copy.move.target_tier) == up
+            and not (copy.is_released or copy.move.is_state)
         ]
         for copy in copies:
             copy.is_released = True
@@ -145,13 +155,12 @@ class FakeMover:
     def _begin(self, move: Move, record: BlockRecord | None) -> None:
         if (record is None) == (Tier.DISK in (move.source_tier, move.target_tier)):
             raise KvCorrupt(f"{move} and its record do not fit")
-        source, target = (move.source_tier, move.source), (move.target_tier, move.target)
+        source, target = _places(move)
         for copy in self.under_way:
-            busy = copy.move
-            if target in _places(busy) or source == (busy.target_tier, busy.target):
-                raise KvCorrupt(f"{move} while {busy} is under way")
+            if target in _places(copy.move) or source == _places(copy.move)[1]:
+                raise KvCorrupt(f"{move} while {copy.move} is under way")
         seen = list(self._read(source, record))
-        spoilt: Block = [None] * self.runner.block_size
+        spoilt: Block = [None] * len(seen)
         self._write(target, spoilt, record)
         polls = self.random.randint(1, self.faults.most_polls)
         self.under_way.append(Copy(move, seen, spoilt, record, polls))
@@ -165,25 +174,26 @@ class FakeMover:
             self._check(copy)
         how = "promised" if copy.has_arrived else fate
         self.ended[how, move.source_tier, move.target_tier] += 1
+        self.ended_states[how, move.source_tier, move.target_tier] += move.is_state
         if fate != "done" and move.target_tier is Tier.DISK:
-            del self.disk[move.target]
+            del (self.disk_states if move.is_state else self.disk)[move.target]
         return fate
 
     def _bring(self, copy: Copy) -> None:
         """The copy is whole: write what was read into its target."""
         self._check(copy)
         copy.spoilt = list(copy.seen)
-        self._write((copy.move.target_tier, copy.move.target), copy.spoilt, copy.record)
+        self._write(_places(copy.move)[1], copy.spoilt, copy.record)
 
     def _check(self, copy: Copy) -> None:
         """What is read has not changed, and nobody else has written what is written."""
-        move = copy.move
-        source, target = (move.source_tier, move.source), (move.target_tier, move.target)
+        move, (source, target) = copy.move, _places(copy.move)
         if self._read(source, copy.record) != copy.seen:
             raise KvCorrupt(f"the source of {move} has changed")
         there = self._read(target, copy.record)
         want = copy.seen if copy.has_arrived else [None] * len(there)
-        if there is not copy.spoilt or there != want:
+        is_its_own = there is copy.spoilt or (move.is_state and target[0] is Tier.DEVICE)
+        if not is_its_own or there != want:
             raise KvCorrupt(f"somebody else wrote the target of {move}")
 
     def _fate(self, move: Move) -> str:
@@ -197,28 +207,38 @@ class FakeMover:
         return "done"
 
     def _read(self, place: Place, record: BlockRecord | None) -> Block:
-        tier, slot = place
+        tier, slot, is_state = place
         if tier is Tier.DEVICE:
-            return self.runner.blocks[slot]
+            return [self._states()[slot]] if is_state else self.runner.blocks[slot]
         if tier is Tier.HOST:
-            return self.host[slot]
-        written, block = self.disk[slot]
+            return (self.host_states if is_state else self.host)[slot]
+        written, block = (self.disk_states if is_state else self.disk)[slot]
         if record is None or _bound(written) != _bound(record):
             raise KvCorrupt(f"disk slot {slot} holds another block")
         return block
 
     def _write(self, place: Place, block: Block, record: BlockRecord | None) -> None:
-        tier, slot = place
-        if tier is Tier.DEVICE:
+        tier, slot, is_state = place
+        if tier is Tier.DEVICE and is_state:
+            [self._states()[slot]] = block
+        elif tier is Tier.DEVICE:
             self.runner.blocks[slot] = block
         elif tier is Tier.HOST:
-            self.host[slot] = block
+            (self.host_states if is_state else self.host)[slot] = block
         elif record is not None:
-            self.disk[slot] = (record, block)
+            (self.disk_states if is_state else self.disk)[slot] = (record, block)
+
+    def _states(self) -> list[int | None]:
+        assert isinstance(self.runner, StatefulRunner)
+        return self.runner.states
 
 
-def _places(move: Move) -> Sequence[Place]:
-    return (move.source_tier, move.source), (move.target_tier, move.target)
+def _places(move: Move) -> tuple[Place, Place]:
+    """The source and the target."""
+    return (
+        (move.source_tier, move.source, move.is_state),
+        (move.target_tier, move.target, move.is_state),
+    )
 
 
 def _bound(record: BlockRecord) -> tuple[bytes, ...]:

@@ -160,7 +160,7 @@ def build_runner(
         torch.zeros(BATCH_SLOTS + 1, dtype=torch.int64, device=device),
         BlockTables(num_batch_slots=BATCH_SLOTS, num_blocks=num_blocks),
         sizes=split_sizes(pool.layers[0]),
-        states=None if layout is None else StatePool(layout, NUM_STATES, device),
+        states=None if layout is None else StatePool(layout, NUM_STATES, device, pool.block_bytes),
     )
 
 

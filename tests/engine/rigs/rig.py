@@ -132,7 +132,7 @@ class Rig:
             self.runner = StatefulRunner(
                 self.block_size, self.num_blocks, num_states=self.num_states
             )
-        self.mover = FakeMover(self.runner, self.faults, Random(self.seed))
+        self.mover = FakeMover(self.runner, self.faults, Random(self.seed), tiers=self.tiers)
         welcome = welcome_of(
             VOCAB_SIZE,
             self.context_len,
@@ -235,7 +235,8 @@ class Rig:
         pool = self.cache.capacity.pool()
         assert (pool.free, pool.leased) == (pool.total, 0)
         checkpoints = self.cache.checkpoints
-        assert checkpoints.num_kept == checkpoints.num_leased == 0
+        assert checkpoints.is_empty
+        assert checkpoints.num_leased == 0
         assert not [*self.scheduler.running, *self.scheduler.loading, *self.scheduler.queue]
         assert not self.runner.on_their_way
         self.cache.check_invariants()

@@ -13,7 +13,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from random import Random
 from typing import get_args
 
@@ -70,12 +70,7 @@ class World:
             deadline_s=random.choice([0.0, 0.05, 10.0]),
             overlap_scheduling=random.random() < 0.5,
             policy=get_args(PolicyName)[seed % len(get_args(PolicyName))],
-            tiers=Tiers(
-                host_blocks=random.choice([0, 3, 8, 24]),
-                disk_blocks=random.choice([0, 4, 16, 40]),
-                max_disk_writes=random.choice([1, 4, 64]),
-                ahead=random.choice([0, 0, 2, 4]),
-            ),
+            tiers=_tiers(random, has_states=has_states),
             faults=Faults(
                 most_polls=random.choice([1, 3, 12]),
                 failing=random.choice([0.0, 0.05, 0.3]),
@@ -181,6 +176,25 @@ class World:
         tally.checkpoints.update(asdict(self.rig.cache.checkpoints.counts))
         for (fate, source, target), count in self.rig.mover.ended.items():
             tally.copies[f"{source.value} to {target.value}: {fate}"] += count
+        for (fate, source, target), count in self.rig.mover.ended_states.items():
+            tally.copies[f"state {source.value} to {target.value}: {fate}"] += count
+
+
+def _tiers(random: Random, *, has_states: bool) -> Tiers:
+    tiers = Tiers(
+        host_blocks=random.choice([0, 3, 8, 24]),
+        disk_blocks=random.choice([0, 4, 16, 40]),
+        max_disk_writes=random.choice([1, 4, 64]),
+        ahead=random.choice([0, 0, 2, 4]),
+    )
+    if not has_states:
+        return tiers
+    return replace(
+        tiers,
+        host_states=random.choice([2, 9]) if tiers.host_blocks else 0,
+        disk_states=random.choice([0, 3, 12]) if tiers.disk_blocks else 0,
+        state_blocks=random.choice([1, 3]),
+    )
 
 
 def simulate(steps: int, seed: int, check_every: int = 1, *, has_states: bool = False) -> Tally:

@@ -117,5 +117,5 @@ def test_a_plan_has_what_was_asked_for_since_the_one_before() -> None:
     transfer = station.begin(1)
     assert station.in_flight.take_plan().moves == tuple(transfer.moves)
     assert station.in_flight.take_plan() == Plan()
-    station.in_flight.erase(np.array([4, 4, 5], dtype=np.int32))
+    station.in_flight.erase([4, 4, 5])
     assert station.in_flight.take_plan().erase == (4, 5)

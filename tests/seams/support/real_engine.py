@@ -146,6 +146,7 @@ class RealEngine:
             self.fingerprint,
             group=groups,
             share=metadata.share,
+            states=opened.states,
         )
         lower = self.tiers.lower
         self.exchange = None

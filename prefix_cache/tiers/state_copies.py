@@ -1,0 +1,190 @@
+"""The copies of checkpoints between tiers: down before their slots are needed, up for leases.
+
+The copies that go next from a tier are copied to the tier below before (`copy_ahead`), so that
+little is lost. A request for whose slots states would be lost that may be copied waits for that
+(`make_room`); a running sequence does not. To disk goes what was found again or is retained, and
+few states at once: a slow disk delays nothing.
+
+Knows: checkpoints and the copies of them. Does not know: leases, or how a copy is made.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+
+from prefix_cache.errors import InvariantBroken
+from prefix_cache.eviction.checkpoint_worth import checkpoint_of
+from prefix_cache.eviction.ref_counts import RefCounts
+from prefix_cache.tiers.checkpoints import SEQUENCE_SLOTS, Checkpoints
+from prefix_cache.tiers.in_flight import InFlight
+from prefix_cache.tiers.tier_states import TierStates
+from prefix_cache.tree.node import Node, Transfer
+from storage.move import DEVICE_TIER, DISK_TIER, Tier
+
+AHEAD = 2 * SEQUENCE_SLOTS  # slots of a tier that can be had without losing a state
+DISK_WRITES = 2  # states on their way to disk at once
+
+
+class StateCopies:
+    """The copies of states under way. One owner thread."""
+
+    def __init__(
+        self, checkpoints: Checkpoints, ref_counts: RefCounts, in_flight: InFlight
+    ) -> None:
+        self._checkpoints = checkpoints
+        self._tiers = checkpoints.tiers
+        self._device = checkpoints.device
+        self._ref_counts = ref_counts
+        self._in_flight = in_flight
+        self._below = dict(pairwise(self._tiers.values()))
+        # States being copied down: by the tier that they come from, or go to, and by owner.
+        self._from: Counter[Tier] = Counter()
+        self._to: Counter[Tier] = Counter()
+        self._of: Counter[str] = Counter()
+
+    def is_copied_down(self, owner: str) -> bool:
+        """Return whether checkpoints of `owner` are being copied down."""
+        return self._of[owner] > 0
+
+    def make_room(self, count: int, owner: str, beside: Node) -> bool:
+        """Return whether `count` device slots can be had now without losing what may be copied.
+
+        The copies of `beside` stay. False: copies are under way after which they can, or sequences
+        have them.
+        """
+        if not self._checkpoints.can_take(count, beside):
+            return False
+        self._checkpoints.withdraw(beside)
+        is_saved = self._offload(self._device, count, owner)
+        self._checkpoints.offer(beside)
+        return is_saved or not self._from[DEVICE_TIER]
+
+    def copy_ahead(self) -> None:
+        """Start to copy down the states that will make room next, and those of owners at bounds."""
+        grown, self._checkpoints.grown = self._checkpoints.grown, set()
+        if not self._below:
+            return
+        for at in self._below:
+            self._offload(at, AHEAD)
+        for owner in sorted(grown):
+            if self._device.usage.excess(owner, 1):
+                node = self._device.own_victim(owner)
+                if node is not None:
+                    self._copy_down(node, self._device)
+
+    def save(self, node: Node) -> bool:
+        """Start to copy the node's state to disk before a stop; False: it cannot go there now."""
+        disk, checkpoint = self._tiers.get(DISK_TIER), node.checkpoint
+        if disk is None or checkpoint is None or DISK_TIER in checkpoint.coming:
+            return False
+        source = next((tier for tier in self._tiers if tier in checkpoint.copies), DISK_TIER)
+        if DISK_TIER in checkpoint.copies or source is DISK_TIER or not self._room(disk, node):
+            return False
+        self._begin(node, self._tiers[source], disk)
+        return True
+
+    def load(self, node: Node, owner: str) -> Transfer | None:
+        """Copy the node's state from its fastest lower tier to a device slot; None: none is free.
+
+        The device has it not, and does not get it.
+        """
+        source = checkpoint_of(node).lower_tier
+        if source is None:
+            raise InvariantBroken("a state is to be loaded that no tier has")
+        self._checkpoints.may_put(node.owner)  # what is over its share is trimmed, now or later
+        if not self._checkpoints.free(1, owner):
+            return None
+        return self._begin(node, self._tiers[source], self._device)
+
+    def complete(self, transfer: Transfer) -> bool:
+        """Apply the end of a state's copy; return whether it has arrived."""
+        self._in_flight.close(transfer)
+        [node], [move] = transfer.nodes, transfer.moves
+        checkpoint, target = checkpoint_of(node), self._tiers[transfer.target]
+        is_down, counts = target is not self._device, self._checkpoints.counts
+        self._count(transfer, node, -is_down)
+        node.transfers.remove(transfer)
+        del checkpoint.coming[transfer.target]
+        if transfer.missed:
+            counts.failed += 1
+            target.fail(node, move.target)
+            self._checkpoints.erase(target, move.target)
+            checkpoint.kept = not is_down
+            copy = checkpoint.copies.get(transfer.source)
+            if transfer.lost and copy is not None and copy.slot == move.source:
+                self._checkpoints.forget(self._tiers[transfer.source], node)
+            self._checkpoints.clear(node)
+        else:
+            counts.copied_down += is_down
+            counts.loaded += not is_down
+            target.land(node, move.target)
+        self._checkpoints.offer(node)
+        return not transfer.missed
+
+    def _offload(self, at: TierStates, wanted: int, owner: str = "") -> bool:
+        """Copy down the next victims until `wanted` slots are free or can be without a loss.
+
+        False: some are only so once the copies that this call has begun have ended.
+        """
+        if at not in self._below:
+            return True
+        ready, begun, passed = at.allocator.num_free, 0, list[Node]()
+        while ready + begun < wanted and (node := at.victim(owner)) is not None:
+            if self._copy_down(node, at):
+                begun += 1
+                continue
+            ready += 1  # it lies below, or cannot go there
+            at.candidates.discard(node)
+            passed.append(node)
+        for node in passed:
+            at.offer(node)
+        return not begun
+
+    def _copy_down(self, node: Node, at: TierStates) -> bool:
+        """Start to copy the node's state from `at` to the tier below; False: not, or not needed."""
+        below, checkpoint = self._below[at], checkpoint_of(node)
+        order = list(self._tiers)
+        is_there = any(one in checkpoint.copies for one in order[order.index(at.tier) + 1 :])
+        if is_there or not checkpoint.kept:
+            return False
+        if below.tier is DISK_TIER and not self._earns_disk(node):
+            return False
+        if not self._room(below, node):
+            return False
+        self._begin(node, at, below)
+        return True
+
+    def _earns_disk(self, node: Node) -> bool:
+        return bool(node.hits or node.seen or self._ref_counts.retention.keeps(node))
+
+    def _room(self, at: TierStates, node: Node) -> bool:
+        """Return whether `at` has a free slot for the node's state, after evicting lesser ones."""
+        if at.tier is DISK_TIER and self._to[DISK_TIER] >= DISK_WRITES:
+            return False
+        while at.usage.excess(node.owner, 1) and not at.is_exempt(node.owner):
+            own = at.own_victim(node.owner)
+            if own is None or not at.candidates.admits(node, own):
+                return False
+            self._checkpoints.evict(at, own)
+        if not at.allocator.num_free and not at.usage.parts:
+            victim = at.victim(node.owner, spares=True)
+            if victim is not None and at.candidates.admits(node, victim):
+                self._checkpoints.evict(at, victim)
+        return at.allocator.num_free > 0
+
+    def _begin(self, node: Node, source: TierStates, target: TierStates) -> Transfer:
+        """Start to copy the node's state to a slot that is free."""
+        ends = source.tier, target.tier
+        slots = checkpoint_of(node).copies[source.tier].slot, target.begin(node)
+        transfer = self._in_flight.begin_state(node, ends, slots)
+        checkpoint_of(node).coming[target.tier] = transfer
+        self._count(transfer, node, int(target is not self._device))
+        self._checkpoints.offer(node)
+        self._ref_counts.withdraw(node)
+        return transfer
+
+    def _count(self, transfer: Transfer, node: Node, one: int) -> None:
+        self._from[transfer.source] += one
+        self._to[transfer.target] += one
+        self._of[node.owner] += one

@@ -1,0 +1,165 @@
+"""The state slots of one tier: which are free, who is charged, and which checkpoint goes first.
+
+Whose goes first is decided as for blocks (`eviction.victim_queue`), which of theirs by what it
+saves (`eviction.checkpoint_worth`), marked prefixes' after others.
+
+Knows: slots, nodes, owners of one tier. Does not know: copies between tiers, or leases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from prefix_cache.errors import InvariantBroken
+from prefix_cache.eviction.checkpoint_worth import CheckpointWorth, checkpoint_of
+from prefix_cache.eviction.eviction_policy import Candidates
+from prefix_cache.eviction.quota_usage import QuotaUsage
+from prefix_cache.eviction.retention import Retention
+from prefix_cache.eviction.shares import PUBLISHED, Quota
+from prefix_cache.eviction.victim_queue import VictimQueue
+from prefix_cache.tiers.tier_pools import BlockAllocator
+from prefix_cache.tree.node import Node, StateCopy
+from storage.move import DEVICE_TIER, FIRST_SLOT, Tier
+
+
+class TierStates:
+    """The state slots of one tier, and the checkpoints in them. One owner thread."""
+
+    def __init__(self, tier: Tier, num_slots: int, retention: Retention) -> None:
+        """Start with all slots free, but on the device nobody's slot 0."""
+        nobodys = min(num_slots, FIRST_SLOT) if tier is DEVICE_TIER else 0
+        self.tier = tier
+        self.allocator = BlockAllocator(num_slots)
+        self.allocator.reserve(np.arange(nobodys, dtype=np.int32))
+        self.usage = QuotaUsage(num_slots - nobodys)
+        self.num_kept = 0  # copies of checkpoints
+        self.num_coming = 0  # slots that copies under way fill
+        self._retention = retention
+        self._policy = CheckpointWorth(tier)
+        self._policies: dict[str, CheckpointWorth] | None = None  # by owner, if they are set apart
+        self.candidates: Candidates = Candidates(self._policy, retention)  # none is read or copied
+
+    @property
+    def num_used(self) -> int:
+        """Number of slots that hold a checkpoint or are being filled with one."""
+        return self.num_kept + self.num_coming
+
+    def policy_of(self, owner: str) -> CheckpointWorth:
+        """Return the policy of `owner`'s checkpoints: the shared one, or its own if set apart."""
+        if self._policies is None:
+            return self._policy
+        return self._policies.setdefault(owner, self._policy.fresh())
+
+    def is_exempt(self, owner: str) -> bool:
+        """Return whether `owner` may exceed its share: published prefixes, beside partitions."""
+        return bool(self.usage.parts) and owner == PUBLISHED
+
+    def take(self, count: int) -> list[int]:
+        """Return `count` slots; the caller knows that they are free."""
+        slots: list[int] = self.allocator.allocate(count).tolist()
+        return slots
+
+    def give_back(self, slots: list[int]) -> None:
+        """Free slots that are charged to nobody."""
+        self.allocator.free(np.array(slots, dtype=np.int32))
+
+    def put(self, node: Node, slot: int) -> None:
+        """Note that a whole copy of the node's state lies in `slot`, and charge its owner."""
+        self.usage.charge(node.owner, 1)
+        self._add(node, slot)
+
+    def begin(self, node: Node) -> int:
+        """Take a free slot for a copy of the node's state, charge its owner, and return it."""
+        self.num_coming += 1
+        self.usage.charge(node.owner, 1)
+        return self.take(1)[0]
+
+    def land(self, node: Node, slot: int) -> None:
+        """Note that the copy to `slot` is whole."""
+        self.num_coming -= 1
+        self._add(node, slot)
+
+    def fail(self, node: Node, slot: int) -> None:
+        """Note that no copy arrived in `slot`, and free it."""
+        self.num_coming -= 1
+        self.usage.charge(node.owner, -1)
+        self.give_back([slot])
+
+    def forget(self, node: Node) -> int:
+        """Free the slot of the node's copy here, and return it."""
+        self.candidates.discard(node)
+        slot = checkpoint_of(node).copies.pop(self.tier).slot
+        self.num_kept -= 1
+        self.usage.charge(node.owner, -1)
+        self.give_back([slot])
+        return slot
+
+    def used(self, node: Node) -> None:
+        """Note that the node's checkpoint was of use."""
+        self.policy_of(node.owner).used(node)
+        self.offer(node)
+
+    def offer(self, node: Node) -> None:
+        """Make the node's copy here a candidate at its present place, unless it is in use."""
+        checkpoint = checkpoint_of(node)
+        is_read = self.tier is DEVICE_TIER and checkpoint.readers
+        if is_read or checkpoint.coming or not node.attached:
+            self.candidates.discard(node)
+        else:
+            checkpoint.copies[self.tier].priority = self.policy_of(node.owner).priority(node)
+            self.candidates.add(node)
+
+    def victim(self, owner: str, *, spares: bool = False) -> Node | None:
+        """Return the node whose copy goes first for `owner`; None: all are in use.
+
+        `spares`: nor is any of an owner below its floor. Priorities that have grown are renewed.
+        """
+        choose = self.candidates.spare if spares else self.candidates.choose
+        while (chosen := choose(owner, 1, int(spares))) is not None:
+            if self._is_up_to_date(chosen[0]):
+                return chosen[0]
+        return None
+
+    def own_victim(self, owner: str) -> Node | None:
+        """Return the node of `owner` whose copy goes first; None: all are in use."""
+        while (node := self.candidates.own(owner)) is not None:
+            if self._is_up_to_date(node):
+                return node
+        return None
+
+    def set_quota(self, owner: str, quota: Quota) -> None:
+        """Change an owner's quota, and choose victims by quotas from now on."""
+        is_first = not self.usage.quotas
+        self.usage.set_quota(owner, quota)
+        if is_first:
+            self._divide()
+
+    def partition(self, parts: Mapping[str, float], beside: int) -> None:
+        """Give each owner a part of the slots but `beside`; owners are set apart."""
+        self.usage.partition(parts, beside)
+        self._policies = {}
+        self._divide()
+        for node in list(self.candidates):
+            self.used(node)
+
+    def _add(self, node: Node, slot: int) -> None:
+        checkpoint_of(node).copies[self.tier] = StateCopy(slot)
+        self.num_kept += 1
+        self.used(node)
+
+    def _divide(self) -> None:
+        self.candidates = VictimQueue(
+            self.policy_of, self.usage, list(self.candidates), self._retention
+        )
+
+    def _is_up_to_date(self, node: Node) -> bool:
+        """Return whether the node stands at its present place; else put it there."""
+        priority = checkpoint_of(node).copies[self.tier].priority
+        if self.policy_of(node.owner).priority(node) <= priority:
+            return True
+        self.offer(node)
+        if node not in self.candidates:
+            raise InvariantBroken("a checkpoint that is in use was to be evicted")
+        return False

@@ -1,0 +1,118 @@
+"""States of a real model below the device: a next turn begins from the host's, or from the disk's.
+
+Costs about ten seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from engine.config import EngineConfig
+from engine.link.messages import SamplingParams
+from engine.startup.warm_up import warm_up
+from tests.doubles.waiting import wait_for
+from tests.engine.rigs.checkpoints import RECIPES, Checkpoint, make_checkpoint
+from tests.seams.support.mix import NAMESPACES
+from tests.seams.support.real_engine import Bounds, RealEngine
+
+BOUNDS = Bounds(num_blocks=96, block_size=16, max_batch_tokens=64, max_running=1, host_blocks=600)
+GREEDY = SamplingParams(max_tokens=6, temperature=0.0, ignore_eos=True)
+CHATS = 5
+Told = dict[int, tuple[list[int], list[int]]]  # by chat
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    model_dir: Path = tmp_path_factory.mktemp("qwen3.5")
+    return make_checkpoint(RECIPES["qwen3.5"], model_dir)
+
+
+def few_states(config: EngineConfig) -> EngineConfig:
+    """On the device the slots of one sequence and of one or two checkpoints."""
+    cache = structs.replace(config.cache, state_cache_ratio=0.05)
+    return structs.replace(config, cache=cache)
+
+
+def prompt(chat: int) -> list[int]:
+    return [(7 * chat + 3 * at) % 50 + 1 for at in range(70)]
+
+
+def ask(engine: RealEngine, name: str, ids: list[int], *, use_cache: bool = True) -> list[int]:
+    engine.submit(name, ids, GREEDY, namespace=NAMESPACES[0], use_cache=use_cache)
+    engine.run()
+    while engine.core.components.copies.pending:
+        engine.step()
+    return engine.tokens(name)
+
+
+@pytest.fixture(scope="module")
+def told(saved: Checkpoint) -> Told:
+    """Each chat's second prompt, and what follows it without any cache."""
+    engine = RealEngine(str(saved.model_dir), replace(BOUNDS, host_blocks=0))
+    told = {}
+    for chat in range(CHATS):
+        said = ask(engine, f"{chat} 1", prompt(chat), use_cache=False)
+        longer = [*prompt(chat), *said, 9, 9, 9]
+        told[chat] = longer, ask(engine, f"{chat} 2", longer, use_cache=False)
+    engine.close()
+    return told
+
+
+def test_the_next_turn_begins_from_a_state_that_only_the_host_has(
+    saved: Checkpoint, told: Told
+) -> None:
+    engine = RealEngine(str(saved.model_dir), BOUNDS, over=few_states)
+    states = engine.core.stats().states
+    assert states.total < CHATS + 3
+    assert states.lower["host"].total > 2 * CHATS
+    assert engine.cache.capacity.tiers.state_blocks > 1
+    for chat in range(CHATS):
+        ask(engine, f"{chat} 1", prompt(chat))
+    assert engine.core.stats().states.evicted > 0
+    for chat, (longer, follows) in told.items():
+        assert ask(engine, f"{chat} 2", longer) == follows
+        assert engine.finished(f"{chat} 2").reused.tokens == 64
+    assert engine.core.stats().states.loaded > 0
+    engine.expect_nothing_left()
+    engine.close()
+
+
+@pytest.mark.parametrize("host_blocks", [0, BOUNDS.host_blocks])
+@pytest.mark.parametrize("change", ["nothing", "records of states are gone"])
+def test_a_restart_brings_the_states_back(
+    saved: Checkpoint,
+    told: Told,
+    change: str,
+    host_blocks: int,
+    tmp_path: Path,
+) -> None:
+    """Without their records each prompt is computed anew, and right."""
+    bounds = replace(BOUNDS, host_blocks=host_blocks, disk_bytes=64 << 20)
+    first = RealEngine(str(saved.model_dir), bounds, over=few_states, disk=tmp_path)
+    for chat in range(CHATS):
+        ask(first, f"{chat} 1", prompt(chat))
+    first.core.spill(20.0)
+    wait_for(lambda: first.core.stats().states.lower["disk"].used > 0, 5)
+    first.close()
+    second = RealEngine(str(saved.model_dir), bounds, over=few_states, disk=tmp_path)
+    if change != "nothing":
+        erase_states(second)
+    assert warm_up(second.core.components) > 0
+    reused = 0
+    for chat, (longer, follows) in told.items():
+        assert ask(second, f"{chat} 2", longer) == follows
+        reused += second.finished(f"{chat} 2").reused.tokens
+    assert (reused > 64) == (change == "nothing")
+    second.expect_nothing_left()
+    second.close()
+
+
+def erase_states(engine: RealEngine) -> None:
+    disk = engine.tiers.disk
+    assert disk is not None
+    disk.erase([slot for slot, record in disk.scan() if record.state_part == 0])
+    wait_for(lambda: all(record.state_part != 0 for _, record in disk.scan()), 5)
