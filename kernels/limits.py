@@ -25,6 +25,17 @@ def check_hidden_size(hidden_size: int) -> None:
         raise UnsupportedShape(f"hidden size {hidden_size} is not in 1..{MAX_HIDDEN_SIZE}")
 
 
+def check_groups(num_experts: int, groups: int, top_groups: int, top_k: int) -> None:
+    """Raise UnsupportedShape unless `top_k` experts can be chosen from the best groups."""
+    size = num_experts // groups
+    if groups == 1 == top_groups:
+        return
+    if size < 2 or groups * size != num_experts or groups & (groups - 1) or size & (size - 1):
+        raise UnsupportedShape(f"{num_experts} experts in {groups} groups: served are powers of 2")
+    if not top_k <= top_groups * size <= num_experts:
+        raise UnsupportedShape(f"{top_k} experts of {top_groups} groups of {size}, of {groups}")
+
+
 def check_attention(num_q_heads: int, num_kv_heads: int, *, block_size: int, head_dim: int) -> None:
     """Raise UnsupportedShape unless kernels can compute attention of this geometry."""
     whole = num_kv_heads > 0 and num_q_heads > 0 and num_q_heads % num_kv_heads == 0

@@ -38,6 +38,8 @@ class CheckpointNames:
 
     # Prefixes in files and the decoder's prefixes instead; the first match counts.
     prefixes: tuple[tuple[str, str], ...] = ()
+    # Endings in files and the decoder's endings instead.
+    endings: tuple[tuple[str, str], ...] = ()
     surplus: tuple[str, ...] = SURPLUS_PREFIXES
     # Speculative layers after the last layer: `num_nextn_predict_layers`.
     drafting_layers: range = range(0)
@@ -50,7 +52,11 @@ class CheckpointNames:
         """Return the decoder's name of a tensor in the files."""
         for prefix, instead in self.prefixes:
             if name.startswith(prefix):
-                return instead + name.removeprefix(prefix)
+                name = instead + name.removeprefix(prefix)
+                break
+        for ending, instead in self.endings:
+            if name.endswith(ending):
+                return name.removesuffix(ending) + instead
         return name
 
     def parts(self, own: str) -> tuple[str, ...]:

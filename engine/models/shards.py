@@ -22,6 +22,7 @@ from engine.models.errors import UnsupportedModel
 from engine.models.layers.attention import AttentionConfig
 from engine.models.layers.layer import LayerConfig
 from engine.models.layers.mixture import MixtureConfig
+from engine.models.layers.mlp import MlpConfig
 from engine.models.modules import LinearConfig, WeightFormat
 
 MOST_RANKS = 8
@@ -69,7 +70,15 @@ def shard_layer(layer: LayerConfig, num_ranks: int) -> LayerConfig:
         num_heads=layer.mixer.num_heads // num_ranks,
         num_kv_heads=max(layer.mixer.num_kv_heads // num_ranks, 1),
     )
-    return replace(layer, mixer=attention, mlp=replace(layer.mlp, size=layer.mlp.size // num_ranks))
+    return replace(layer, mixer=attention, mlp=_shard_mlp(layer.mlp, num_ranks))
+
+
+def _shard_mlp(mlp: MlpConfig | MixtureConfig, num_ranks: int) -> MlpConfig | MixtureConfig:
+    part = replace(mlp, size=mlp.size // num_ranks)
+    if not isinstance(part, MixtureConfig) or part.shared is None:
+        return part
+    own = replace(part.shared.mlp, size=part.shared.mlp.size // num_ranks)
+    return replace(part, shared=replace(part.shared, mlp=own))
 
 
 def vocabulary_rows(vocab_size: int, num_ranks: int) -> int:
@@ -81,15 +90,23 @@ def _check_attention(attention: AttentionConfig, num_ranks: int) -> None:
     heads, kv_heads = attention.num_heads, attention.num_kv_heads
     if heads % num_ranks:
         raise _refused(num_ranks, "num_attention_heads", heads)
+    if attention.norms_together:
+        raise UnsupportedModel(
+            f"tensor_parallel {num_ranks}: norms of all heads together are computed by one rank"
+        )
     if kv_heads % num_ranks and num_ranks % kv_heads:
         raise _refused(num_ranks, "num_key_value_heads", kv_heads)
 
 
 def _check_mlp(layer: LayerConfig, num_ranks: int) -> None:
-    if layer.mlp.size % num_ranks:
-        mixture = isinstance(layer.mlp, MixtureConfig)
-        field = "the experts' intermediate size" if mixture else "intermediate_size"
-        raise _refused(num_ranks, field, layer.mlp.size)
+    sizes = {"intermediate_size": layer.mlp.size}
+    if isinstance(layer.mlp, MixtureConfig):
+        sizes = {"the experts' intermediate size": layer.mlp.size}
+        if layer.mlp.shared is not None:
+            sizes["the shared expert's size"] = layer.mlp.shared.mlp.size
+    for field, size in sizes.items():
+        if size % num_ranks:
+            raise _refused(num_ranks, field, size)
 
 
 def _check_matrix(part: LinearConfig, weight_format: WeightFormat, num_ranks: int) -> None:

@@ -1,9 +1,11 @@
-"""The router's choice of experts for each token: those with the k largest logits.
+"""The router's choice of experts for each token: those with the k largest scores.
 
-    weights = softmax(logits), of all experts, in float32
-    with `renormalise` divided by the sum of the chosen ones
+    scores  = softmax(logits), of all experts, or sigmoid(logits), in float32
+    chosen  = the k largest of scores + bias, where there is one, in the best groups (`Scoring`)
+    weights = scores of the chosen ones, without the bias
+              with `renormalise` divided by their sum, and then times `factor`
 
-Of equal logits the expert with the lowest number is taken. Whatever the logits are, NaN included,
+Of equal scores the expert with the lowest number is taken. Whatever the logits are, NaN included,
 the experts that are chosen exist.
 """
 
@@ -17,8 +19,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.experts.scoring import SOFTMAX, Scoring
 from kernels.launch.dependent_launch import dependent_launch, launch_dependents_and_wait
 from kernels.launch.rounding import next_power_of_2
+from kernels.limits import check_groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,26 +33,70 @@ class Routed:
     weights: Tensor
 
 
-RouteOp = Callable[[Tensor, int, bool], Routed]
-"""logits (T, E), k, renormalise -> the k experts of each token."""
+RouteOp = Callable[[Tensor, int, bool, Scoring, Tensor | None], Routed]
+"""logits (T, E), k, renormalise, scoring, bias (E,) float32 or None -> the k experts of each token.
+"""
+_LEAST_SUM = 1e-20  # so that scores which are all 0 have weights of 0
 
 
-def reference(logits: Tensor, top_k: int, renormalise: bool) -> Routed:
+def reference(
+    logits: Tensor,
+    top_k: int,
+    renormalise: bool,
+    scoring: Scoring = SOFTMAX,
+    bias: Tensor | None = None,
+) -> Routed:
     """Choose experts by logits (T, E) of any float dtype; k at most E. Plain PyTorch."""
-    probabilities = torch.softmax(logits.float(), -1)
-    ordered = torch.sort(probabilities, dim=-1, descending=True, stable=True)
-    weights, experts = ordered.values[:, :top_k], ordered.indices[:, :top_k]
+    wide = logits.float()
+    scores = wide.sigmoid() if scoring.sigmoid else torch.softmax(wide, -1)
+    ranked = _within_groups(scores if bias is None else scores + bias, scoring)
+    experts = torch.sort(ranked, dim=-1, descending=True, stable=True).indices[:, :top_k]
+    weights = scores.gather(1, experts)
     if renormalise:
-        weights = weights / weights.sum(-1, keepdim=True)
-    return Routed(experts.int().contiguous(), weights.contiguous())
+        weights = weights / (weights.sum(-1, keepdim=True) + _LEAST_SUM)
+    return Routed(experts.int().contiguous(), weights * scoring.factor)
+
+
+def _within_groups(ranked: Tensor, scoring: Scoring) -> Tensor:
+    """Return -inf for experts of all but the best groups."""
+    if scoring.groups == 1:
+        return ranked
+    grouped = ranked.view(len(ranked), scoring.groups, -1)
+    sums = grouped.topk(2, dim=-1).values.sum(-1)
+    best = torch.sort(sums, dim=-1, descending=True, stable=True).indices[:, : scoring.top_groups]
+    left = torch.ones_like(sums, dtype=torch.bool).scatter_(1, best, value=False)
+    return grouped.masked_fill(left[..., None], float("-inf")).flatten(1)
+
+
+@triton.jit
+def _within_best_groups(
+    ranked: tl.tensor, GROUPS: tl.constexpr, TOP_GROUPS: tl.constexpr, E: tl.constexpr
+) -> tl.tensor:
+    grouped = tl.reshape(ranked, (GROUPS, E // GROUPS))
+    member, group = tl.arange(0, E // GROUPS)[None, :], tl.arange(0, GROUPS)
+    best, number = tl.max(grouped, axis=1, return_indices=True, return_indices_tie_break_left=True)
+    others = tl.where(member == number[:, None], float("-inf"), grouped)
+    sums = best + tl.max(others, axis=1)
+    left = tl.full([GROUPS], 1, tl.int32)
+    for _ in tl.static_range(TOP_GROUPS):
+        _, chosen = tl.max(sums, axis=0, return_indices=True, return_indices_tie_break_left=True)
+        left = tl.where(group == chosen, 0, left)
+        sums = tl.where(group == chosen, float("-inf"), sums)
+    return tl.reshape(tl.where(left[:, None] == 1, float("-inf"), grouped), (E,))
 
 
 @triton.jit
 def _kernel(
     logits: tl.tensor,
+    bias: tl.tensor,
     experts: tl.tensor,
     weights: tl.tensor,
     row_stride: tl.tensor,
+    FACTOR: tl.constexpr,
+    GROUPS: tl.constexpr,
+    TOP_GROUPS: tl.constexpr,
+    SIGMOID: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
     E: tl.constexpr,
     E_PADDED: tl.constexpr,
     K: tl.constexpr,
@@ -63,34 +111,57 @@ def _kernel(
     given = tl.load(logits + row * row_stride + expert, mask=inside, other=0.0).to(tl.float32)
     given = tl.where(given == given, given, -1e30)  # NaN becomes the least score
     given = tl.where(inside, tl.minimum(tl.maximum(given, -1e30), 1e30), float("-inf"))
-    largest = tl.max(given, axis=0)
-    total = tl.sum(tl.exp(given - largest), axis=0)
+    if SIGMOID:
+        scores = 1 / (1 + tl.exp(-given))
+        ranked = tl.where(inside, scores, float("-inf"))
+    else:
+        powers = tl.exp(given - tl.max(given, axis=0))
+        scores = powers / tl.sum(powers, axis=0)
+        ranked = given
+    if HAS_BIAS:
+        added = tl.load(bias + expert, mask=inside, other=0.0)
+        ranked = tl.where(inside, scores + added, float("-inf"))
+    if GROUPS > 1:
+        ranked = _within_best_groups(ranked, GROUPS, TOP_GROUPS, E_PADDED)
     chosen = tl.zeros([K_PADDED], tl.int32)
     weight = tl.zeros([K_PADDED], tl.float32)
     for k in tl.static_range(K):
-        best, number = tl.max(
-            given, axis=0, return_indices=True, return_indices_tie_break_left=True
-        )
+        _, number = tl.max(ranked, axis=0, return_indices=True, return_indices_tie_break_left=True)
         chosen = tl.where(place == k, number, chosen)
-        weight = tl.where(place == k, tl.exp(best - largest) / total, weight)
-        given = tl.where(expert == number, float("-inf"), given)
+        own = tl.sum(tl.where(expert == number, scores, 0.0), axis=0)
+        weight = tl.where(place == k, own, weight)
+        ranked = tl.where(expert == number, float("-inf"), ranked)
     if RENORMALISE:
-        weight = weight / tl.sum(weight, axis=0)
+        weight = weight / (tl.sum(weight, axis=0) + 1e-20)
+    weight = weight * FACTOR
     tl.store(experts + row * K + place, chosen, mask=place < K)
     tl.store(weights + row * K + place, weight, mask=place < K)
 
 
-def launch(logits: Tensor, top_k: int, renormalise: bool) -> Routed:
-    """Compute `reference` on the device, for contiguous rows."""
+def launch(
+    logits: Tensor,
+    top_k: int,
+    renormalise: bool,
+    scoring: Scoring = SOFTMAX,
+    bias: Tensor | None = None,
+) -> Routed:
+    """Compute `reference` on the device, for contiguous rows; groups of powers of two."""
     tokens, num_experts = logits.shape
+    check_groups(num_experts, scoring.groups, scoring.top_groups, top_k)
     experts = torch.empty((tokens, top_k), dtype=torch.int32, device=logits.device)
     weights = torch.empty((tokens, top_k), dtype=torch.float32, device=logits.device)
     if tokens:
         _kernel[(tokens,)](
             logits,
+            bias,
             experts,
             weights,
             logits.stride(0),
+            FACTOR=scoring.factor,
+            GROUPS=scoring.groups,
+            TOP_GROUPS=scoring.top_groups,
+            SIGMOID=scoring.sigmoid,
+            HAS_BIAS=bias is not None,
             E=num_experts,
             E_PADDED=next_power_of_2(num_experts),
             K=top_k,

@@ -206,7 +206,9 @@ def _mixture(raw: _Raw) -> MixtureConfig | None:
             raw.num_experts,
             raw.num_experts_per_tok,
             raw.norm_topk_prob,
-            shared=SharedExpertConfig(raw.shared_expert_intermediate_size),
+            shared=SharedExpertConfig(
+                MlpConfig(raw.shared_expert_intermediate_size, place="shared_expert.")
+            ),
         )
     )
 

@@ -1,7 +1,7 @@
 """A layer's mixture of experts: its config as data, and its computation.
 
     x -> router -> the k best experts -> their MLPs, weighted -> +
-    x -> shared expert, if there is one, weighted by its own gate -> +
+    x -> shared expert, if there is one, weighted by its own gate or not -> +
 
 The router is plain in every weight format. Knows: names in checkpoints. Does not know: config.json
 (`architectures`), or which kernels do the work (`Ops`).
@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, cast
 
 from engine.models.layers.mlp import GatedMlp, MlpConfig
+from engine.models.layers.vectors import Vector, build_vector
 from engine.models.modules import Allocator, Experts, ExpertsConfig, Linear, LinearConfig
 from engine.models.weight_formats.plain import PLAIN
+from kernels.experts.scoring import SOFTMAX, Scoring
 from kernels.norms.gate import SILU, Gate
 
 if TYPE_CHECKING:
@@ -27,29 +29,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SharedExpertConfig:
-    """Gated MLP of `size` columns that every token uses, weighted by the sigmoid of a product."""
+    """MLP that every token uses, `weighted` by the sigmoid of a product, or as it is."""
 
-    size: int
-    place: ClassVar[str] = "shared_expert."
+    mlp: MlpConfig
+    weighted: bool = True
 
     def num_weights(self, hidden: int) -> int:
         """Count the weights used per token."""
-        return hidden + 3 * hidden * self.size
+        return self.weighted * hidden + self.mlp.num_weights(hidden)
 
     def matrices(self, prefix: str, hidden: int) -> Iterator[LinearConfig]:
         """Yield the matrices of the expert of a mixture whose names begin with `prefix`."""
-        yield self._weight(prefix, hidden)
-        yield from self._mlp.matrices(prefix + self.place, hidden)
+        if self.weighted:
+            yield self._weight(prefix, hidden)
+        yield from self.mlp.matrices(prefix + self.mlp.place, hidden)
 
     def build(self, prefix: str, hidden: int, new: Allocator) -> SharedExpert:
         """Build the expert of a mixture whose matrices' names begin with `prefix`."""
-        weight = PLAIN.linear(self._weight(prefix, hidden), new)
-        mlp = self._mlp.build(prefix + self.place, hidden, new, in_parts=False)
+        weight = PLAIN.linear(self._weight(prefix, hidden), new) if self.weighted else None
+        mlp = self.mlp.build(prefix + self.mlp.place, hidden, new, in_parts=False)
         return SharedExpert(weight, mlp)
-
-    @property
-    def _mlp(self) -> MlpConfig:
-        return MlpConfig(self.size)
 
     def _weight(self, prefix: str, hidden: int) -> LinearConfig:
         rows = ((f"{prefix}shared_expert_gate", 1),)
@@ -58,16 +57,18 @@ class SharedExpertConfig:
 
 @dataclass(frozen=True, slots=True)
 class SharedExpert:
-    """The shared expert's MLP, and the row (1, H) whose product weights it."""
+    """The shared expert's MLP, and the row (1, H) whose product weights it, if it is weighted."""
 
-    weight: Linear
+    weight: Linear | None
     mlp: GatedMlp
 
     def add_to(self, product: Tensor, ops: Ops, x: Tensor) -> Tensor:
         """Add the output for x (T, H) to a product (T, H), or to its parts as one more part."""
         import torch  # imported here, since sizes are read without torch
 
-        own = self.mlp.product(ops, x) * self.weight.product(ops, x).sigmoid()
+        own = self.mlp.product(ops, x)
+        if self.weight is not None:
+            own = own * self.weight.product(ops, x).sigmoid()
         if product.dim() == 2:
             return product + own
         return torch.cat((product, own.to(product.dtype)[None]))
@@ -86,8 +87,11 @@ class MixtureConfig:
     gate: Gate = SILU
     bias: bool = False  # biases of the experts
     router: str = "gate"  # the router's name, after `place`
+    experts: str = "experts."  # prefix of the experts' names, after `place`
     router_bias: bool = False
     packed: bool = False  # stacked experts, as in `ExpertsConfig`
+    scoring: Scoring = SOFTMAX
+    correction: str | None = None  # name, after `place`, of what is added to choose by; None: none
     shared: SharedExpertConfig | None = None  # an expert of every token, beside those chosen
 
     def num_weights(self, hidden: int) -> int:
@@ -112,7 +116,9 @@ class MixtureConfig:
         router = PLAIN.linear(self._router(prefix, hidden), new)
         experts = new.experts(self._experts(prefix, hidden))
         shared = None if self.shared is None else self.shared.build(prefix, hidden, new)
-        return Mixture(self, router, experts, shared)
+        name, size = self.correction, self.num_experts
+        bias = None if name is None else build_vector(prefix + name, size, new, low=0.0, high=0.0)
+        return Mixture(self, router, experts, shared, bias)
 
     def _router(self, prefix: str, hidden: int) -> LinearConfig:
         rows = ((prefix + self.router, self.num_experts),)
@@ -120,7 +126,7 @@ class MixtureConfig:
 
     def _experts(self, prefix: str, hidden: int) -> ExpertsConfig:
         return ExpertsConfig(
-            f"{prefix}experts.",
+            prefix + self.experts,
             self.names,
             self.num_experts,
             hidden,
@@ -139,6 +145,7 @@ class Mixture:
     router: Linear
     experts: Experts
     shared: SharedExpert | None = None
+    correction: Vector | None = None
 
     @property
     def takes_fp8(self) -> Scaling | None:
@@ -148,7 +155,8 @@ class Mixture:
     def product(self, ops: Ops, x: Tensor | Fp8Rows) -> Tensor:
         """Compute x (T, H) -> (T, H), whole or in parts."""
         logits = self.router.product(ops, x)
-        routed = ops.route(logits, self.config.top_k, self.config.renormalise)
+        config, bias = self.config, None if self.correction is None else self.correction.values
+        routed = ops.route(logits, config.top_k, config.renormalise, config.scoring, bias)
         plain = cast("Tensor", x)  # `takes_fp8` is None
         product = self.experts.product(ops, plain, routed)
         return product if self.shared is None else self.shared.add_to(product, ops, plain)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from kernels.errors import UnsupportedShape
 from kernels.experts import route
+from kernels.experts.scoring import SOFTMAX, Scoring
 from kernels.ops import Ops
 
 
@@ -14,7 +16,7 @@ from kernels.ops import Ops
 def test_the_k_best(ops: Ops, tokens: int, num_experts: int, top_k: int, renormalise: bool) -> None:
     generator = torch.Generator().manual_seed(num_experts)
     logits = 3 * torch.randn(tokens, num_experts, generator=generator)
-    got = ops.route(logits, top_k, renormalise)
+    got = ops.route(logits, top_k, renormalise, SOFTMAX, None)
     probabilities = logits.double().softmax(-1)
     weights, experts = probabilities.topk(top_k)
     if renormalise:
@@ -24,21 +26,61 @@ def test_the_k_best(ops: Ops, tokens: int, num_experts: int, top_k: int, renorma
     torch.testing.assert_close(got.weights.double(), weights, rtol=1e-5, atol=1e-6)
 
 
+CORRECTED = [
+    Scoring(sigmoid=True, factor=2.5),
+    Scoring(sigmoid=True, groups=4, top_groups=2),
+    Scoring(groups=8, top_groups=3, factor=0.5),
+]
+
+
+@pytest.mark.parametrize("scoring", CORRECTED)
+@pytest.mark.parametrize("renormalise", [False, True])
+def test_a_bias_and_groups_choose_and_scores_weigh(
+    ops: Ops, scoring: Scoring, renormalise: bool
+) -> None:
+    """Against DeepSeek V3's router as `transformers` has it, written out by the token."""
+    generator = torch.Generator().manual_seed(1)
+    logits = torch.randn(6, 16, generator=generator)
+    bias = 0.5 * torch.randn(16, generator=generator)
+    got = ops.route(logits, 4, renormalise, scoring, bias)
+    scores = logits.sigmoid() if scoring.sigmoid else logits.softmax(-1)
+    for token, own in enumerate(scores + bias):
+        groups = own.view(scoring.groups, -1)
+        best = groups.topk(2).values.sum(-1).topk(scoring.top_groups).indices
+        allowed = torch.full_like(groups, float("-inf"))
+        allowed[best] = groups[best]
+        chosen = allowed.flatten().topk(4).indices
+        weights = scores[token][chosen]
+        if renormalise:
+            weights = weights / weights.sum()
+        assert got.experts[token].tolist() == chosen.tolist()
+        torch.testing.assert_close(got.weights[token], weights * scoring.factor)
+    plain = ops.route(logits, 4, renormalise, Scoring(scoring.sigmoid), None)
+    assert not torch.equal(plain.experts, got.experts), "the bias and groups matter"
+
+
+def test_groups_that_hold_too_few_experts_are_refused() -> None:
+    route.launch(torch.empty(0, 16), 4, True, Scoring(groups=4, top_groups=1))
+    for scoring in (Scoring(groups=8, top_groups=1), Scoring(groups=3), Scoring(groups=16)):
+        with pytest.raises(UnsupportedShape, match="experts"):
+            route.launch(torch.empty(0, 16), 4, True, scoring)
+
+
 def test_of_equal_logits_the_lowest_number_wins(ops: Ops) -> None:
     logits = torch.tensor([[0.0, 2.0, 2.0, 2.0, 1.0], [1.0, 1.0, 1.0, 1.0, 1.0]])
-    assert ops.route(logits, 2, True).experts.tolist() == [[1, 2], [0, 1]]
+    assert ops.route(logits, 2, True, SOFTMAX, None).experts.tolist() == [[1, 2], [0, 1]]
 
 
 @pytest.mark.parametrize("odd", [float("nan"), float("inf"), float("-inf")])
 def test_whatever_the_logits_are_the_experts_exist(ops: Ops, odd: float) -> None:
     logits = torch.full((2, 6), odd)
     logits[1, 3] = 1.0
-    experts = ops.route(logits, 3, True).experts
+    experts = ops.route(logits, 3, True, SOFTMAX, None).experts
     assert ((experts >= 0) & (experts < 6)).all()
 
 
 def test_no_tokens(ops: Ops) -> None:
-    assert ops.route(torch.empty(0, 8), 2, True).experts.shape == (0, 2)
+    assert ops.route(torch.empty(0, 8), 2, True, SOFTMAX, None).experts.shape == (0, 2)
 
 
 @pytest.mark.gpu
