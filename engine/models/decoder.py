@@ -21,7 +21,7 @@ from torch import Tensor
 from engine.models.config import ModelConfig
 from engine.models.layers.attention import AttentionConfig
 from engine.models.layers.mixer import KvMemory, Memory, RecurrentConfig, StateMemory
-from engine.models.layers.rope import rope_table
+from engine.models.layers.rope import query_scales, rope_table
 from engine.models.parameters import Parameters
 from engine.models.rank_group import RankGroup
 from engine.models.shards import vocabulary_rows
@@ -70,6 +70,7 @@ class LayerPlace:
 
     index: int
     cos_sin: Tensor | None
+    query_scales: Tensor | None = None  # (positions, 1, 1) float32; None: queries are not scaled
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ class Memories:
         """Return the memory of a layer, by its number in the model."""
         place = self.places[layer]
         if place.cos_sin is not None:
-            return KvMemory(self.pool[place.index], place.cos_sin)
+            return KvMemory(self.pool[place.index], place.cos_sin, place.query_scales)
         assert self.states is not None, "a recurrent layer has states"
         return StateMemory(self.states.layers[place.index], self.states.rows)
 
@@ -275,11 +276,12 @@ def build_decoder(
         (rope, head_dim): rope_table(rope, head_dim, num_positions, device)
         for rope, head_dim in {(one.rope, one.head_dim) for one in config.attentions}
     }
+    scales = {rope: query_scales(rope, num_positions, device) for rope, _ in tables}
     mixers = [(index, layer.mixer) for index, layer in computed]
     attending = [(index, one) for index, one in mixers if isinstance(one, AttentionConfig)]
     recurrent = [index for index, one in mixers if isinstance(one, RecurrentConfig)]
     places = {
-        index: LayerPlace(place, tables[one.rope, one.head_dim])
+        index: LayerPlace(place, tables[one.rope, one.head_dim], scales[one.rope])
         for place, (index, one) in enumerate(attending)
     }
     places |= {index: LayerPlace(place, None) for place, index in enumerate(recurrent)}

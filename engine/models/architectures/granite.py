@@ -1,4 +1,4 @@
-"""Granite 3 and 4.1: Llama with four multipliers.
+"""Granite 3 and 4.1, dense or with experts: Llama with four multipliers.
 
     embedding_multiplier   of what the table gives
     residual_multiplier    of what attention and MLP put out, before it is added
@@ -18,12 +18,21 @@ from typing import Annotated
 import msgspec
 
 from engine.models.architectures.llama import Llama
-from engine.models.architectures.mixtures import MixtureModel
-from engine.models.config import ModelConfig, ModelSizes, read_json
+from engine.models.architectures.mixtures import InLayer, MixtureModel, check_experts
+from engine.models.config import ExpertCount, ModelConfig, ModelSizes, Positive, read_json
 from engine.models.layers.attention import AttentionConfig
 from engine.models.layers.layer import LayerConfig
+from engine.models.layers.mixture import MixtureConfig
 from engine.models.layers.norms import RmsNormConfig
+from engine.models.names import CheckpointNames
 
+EXPERTS = "block_sparse_moe."
+NAMES = CheckpointNames(
+    endings=(
+        (f"{EXPERTS}input_linear.weight", f"{EXPERTS}experts.gate_up_proj"),
+        (f"{EXPERTS}output_linear.weight", f"{EXPERTS}experts.down_proj"),
+    )
+)
 Multiplier = Annotated[float, msgspec.Meta(ge=1e-6, le=1e6)]
 
 
@@ -66,7 +75,11 @@ class Granite:
         return self.plain.examples
 
     def read(self, path: Path) -> ModelConfig:
-        return read_json(path, Multipliers).multiply(self.plain.read(path))
+        model = read_json(path, Multipliers).multiply(self.plain.read(path))
+        mlp = model.layers[0].mlp
+        if not isinstance(mlp, MixtureConfig):
+            return model
+        return replace(model, names=replace(NAMES, stacked_experts=mlp.num_experts))
 
     def sizes(self, path: Path) -> ModelSizes:
         return self.plain.sizes(path)
@@ -75,6 +88,33 @@ class Granite:
         return self.plain.layers(path)
 
 
+class _Experts(msgspec.Struct, kw_only=True):
+    intermediate_size: Positive
+    num_local_experts: ExpertCount = 8
+    num_experts_per_tok: Positive = 2
+
+
+def _experts(path: Path) -> InLayer:
+    raw = read_json(path, _Experts)
+    mixture = check_experts(
+        MixtureConfig(
+            raw.intermediate_size,
+            raw.num_local_experts,
+            raw.num_experts_per_tok,
+            renormalise=True,
+            place=EXPERTS,
+            router="router.layer",
+        )
+    )
+    return lambda _: mixture
+
+
+GRANITE_MOE = Granite(
+    MixtureModel(
+        Llama("granite_moe", reads_attention_bias=True, examples=("Granite 3 1B-A400M, 3B-A800M",)),
+        _experts,
+    )
+)
 GRANITE = Granite(
     Llama(
         "granite",

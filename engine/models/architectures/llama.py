@@ -1,18 +1,23 @@
 """Llama, Mistral, Qwen2 and Qwen3, which differ in biases, head norms and defaults.
 
-Of Mistral 3, which sees, the decoder is Mistral's.
+Families that differ in a few things more are in `plain`, those with experts in `mixtures`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 
-from engine.models.architectures.rope_fields import check_rotary, parse_rope, stretched_positions
+from engine.models.architectures.rope_fields import (
+    check_rotary,
+    parse_query_scaling,
+    parse_rope,
+    stretched_positions,
+)
 from engine.models.architectures.windows import (
     WindowFields,
     WindowRule,
@@ -41,6 +46,8 @@ from engine.models.layers.norms import RmsNormConfig
 from engine.models.layers.rope import RopeConfig
 from engine.models.names import PLAIN_NAMES, CheckpointNames
 
+Ropes = Sequence[RopeConfig | None]  # of each layer; None: no position encoding
+
 
 class _DualChunk(msgspec.Struct):
     original_max_position_embeddings: Positive | None = None
@@ -58,7 +65,6 @@ class LlamaFields(WindowFields, kw_only=True):
     rope_parameters: dict[str, Any] | None = None
     attention_bias: bool = False
     mlp_bias: bool = False
-    model_type: str | None = None
     original_max_position_embeddings: Positive | None = None
     partial_rotary_factor: float | None = None
     num_nextn_predict_layers: Annotated[int, msgspec.Meta(ge=0, le=MAX_LAYERS)] | None = None
@@ -96,31 +102,36 @@ class Llama:
     rope_fields: Callable[[LlamaFields], dict[str, Any] | None] = usual_rope
     default_theta: float = 10000.0
     partial_rotary: bool = False
+    fields: type[LlamaFields] = LlamaFields
+    output_bias: str | None = "attention_bias"  # field that gives the output a bias; None: no bias
+    qk_norm_by: str | None = None  # field that gives it head norms; None: they need none
+    norms_together: bool = False  # head norms are of all heads at once
+    rounds_once: bool = False  # norms multiply in float32
+    scales_queries: bool = False
+    ropes: Callable[[Any, RopeConfig], Ropes] | None = None  # of each layer; None: all alike
+    layer: type[LayerConfig] = LayerConfig
     within: str | None = None  # field of config.json with the decoder's config; None: the file
-    model_type: str | None = None  # required model type of that field
     names: CheckpointNames = PLAIN_NAMES
     examples: tuple[str, ...] = ()
 
     def read(self, path: Path) -> ModelConfig:
-        raw = read_json(path, LlamaFields, self.within)
-        self._refuse_unsupported(raw)
+        raw = read_json(path, self.fields, self.within)
+        if raw.hidden_act != "silu":
+            raise UnsupportedModel(f"hidden_act {raw.hidden_act!r}: only 'silu' is served")
         check_heads(raw, self.default_head_dim)
         positions = raw.positions
-        rope = parse_rope(self.rope_fields(raw), raw.rope_theta or self.default_theta, positions)
+        scaling = self.rope_fields(raw)
+        rope = parse_rope(scaling, raw.rope_theta or self.default_theta, positions)
+        if self.scales_queries:
+            rope = replace(rope, queries=parse_query_scaling(scaling))
         check_rotary(rope, raw.size_of_head(self.default_head_dim), served=self.partial_rotary)
         positions = stretched_positions(rope, positions)
-        layer = self._layer(
-            raw,
-            rope,
-            raw.rms_norm_eps,
-            attention_bias=self.reads_attention_bias and raw.attention_bias,
-            mlp_bias=self.reads_mlp_bias and raw.mlp_bias,
-        )
+        layer = self._with_flags(self._layer(raw, rope, raw.rms_norm_eps), raw)
         return ModelConfig(
             family=self.family,
             vocab_size=raw.vocab_size,
             hidden_size=raw.hidden_size,
-            layers=_with_windows(layer, in_use(self.windows(raw), positions)),
+            layers=self._layers(layer, in_use(self.windows(raw), positions), raw),
             final_norm=layer.norm,
             max_positions=positions,
             tied=raw.tie_word_embeddings,
@@ -135,7 +146,8 @@ class Llama:
         if self.windows is no_window:  # models planned as Llama may have any other fields
             sizes = read_sizes(path)
             return (self._layer(sizes),) * sizes.num_hidden_layers
-        fields = read_json(path, WindowFields, text_field(path))
+        kind = WindowFields if self.fields is LlamaFields else self.fields
+        fields = read_json(path, kind, text_field(path))
         windows = in_use(self.windows(fields), fields.max_position_embeddings)
         return _with_windows(self._layer(fields), windows)
 
@@ -144,33 +156,51 @@ class Llama:
         sizes: ModelSizes,
         rope: RopeConfig | None = None,
         eps: float = 1e-6,
-        *,
-        attention_bias: bool = False,
-        mlp_bias: bool = False,
     ) -> LayerConfig:
         attention = AttentionConfig(
             num_heads=sizes.num_attention_heads,
             num_kv_heads=sizes.num_kv_heads,
             head_dim=sizes.size_of_head(self.default_head_dim),
             rope=rope,
-            qkv_bias=self.qkv_bias or attention_bias,
-            output_bias=attention_bias,
+            qkv_bias=self.qkv_bias,
             qk_norm=self.qk_norm,
+            norms_together=self.norms_together,
         )
-        mlp = MlpConfig(sizes.intermediate_size, mlp_bias)
-        return LayerConfig(sizes.hidden_size, attention, mlp, RmsNormConfig(eps))
+        mlp, norm = (
+            MlpConfig(sizes.intermediate_size),
+            RmsNormConfig(eps, rounds_once=self.rounds_once),
+        )
+        return self.layer(sizes.hidden_size, attention, mlp, norm)
+
+    def _with_flags(self, layer: LayerConfig, raw: LlamaFields) -> LayerConfig:
+        """Return the layer with what flags of config.json turn on or off."""
+        bias = self.reads_attention_bias and raw.attention_bias
+        attention = replace(
+            layer.attention,
+            qkv_bias=self.qkv_bias or bias,
+            output_bias=self.output_bias is not None
+            and self.reads_attention_bias
+            and getattr(raw, self.output_bias),
+            qk_norm=self.qk_norm and (self.qk_norm_by is None or getattr(raw, self.qk_norm_by)),
+        )
+        mlp = replace(layer.mlp, bias=self.reads_mlp_bias and raw.mlp_bias)
+        return replace(layer, mixer=attention, mlp=mlp)
+
+    def _layers(
+        self, layer: LayerConfig, windows: Windows, raw: LlamaFields
+    ) -> tuple[LayerConfig, ...]:
+        layers = _with_windows(layer, windows)
+        rope = layer.attention.rope
+        if self.ropes is None or rope is None:
+            return layers
+        return tuple(
+            replace(one, mixer=replace(one.attention, rope=own))
+            for one, own in zip(layers, self.ropes(raw, rope), strict=True)
+        )
 
     def _names(self, raw: LlamaFields) -> CheckpointNames:
         layers, drafting = raw.num_hidden_layers, raw.num_nextn_predict_layers or 0
         return replace(self.names, drafting_layers=range(layers, layers + drafting))
-
-    def _refuse_unsupported(self, raw: LlamaFields) -> None:
-        if self.model_type is not None and raw.model_type != self.model_type:
-            raise UnsupportedModel(
-                f"{self.within}.model_type {raw.model_type!r}: served is {self.model_type!r}"
-            )
-        if raw.hidden_act != "silu":
-            raise UnsupportedModel(f"hidden_act {raw.hidden_act!r}: only 'silu' is served")
 
 
 def _with_windows(layer: LayerConfig, windows: Windows) -> tuple[LayerConfig, ...]:
@@ -188,14 +218,6 @@ LLAMA = Llama(
 )
 MISTRAL = Llama(
     "mistral", windows=in_every_layer_by_default, examples=("Mistral 7B", "Mistral Nemo")
-)
-# The decoder of a multimodal model; its vision tensors are not loaded.
-MISTRAL3 = replace(
-    MISTRAL,
-    within="text_config",
-    model_type="mistral",
-    names=CheckpointNames((("language_model.", ""), ("model.language_model.", "model."))),
-    examples=("Mistral Small 3.1",),
 )
 QWEN2 = Llama("qwen2", qkv_bias=True, windows=by_layer, examples=("Qwen2.5", "Qwen2.5 Coder"))
 QWEN3 = Llama(

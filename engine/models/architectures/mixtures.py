@@ -1,4 +1,4 @@
-"""Qwen3-MoE and Mixtral: dense models with mixtures of experts in place of MLPs."""
+"""Qwen2-MoE, Qwen3-MoE, Mixtral and OLMoE: dense models with mixtures of experts for MLPs."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ import msgspec
 from engine.models.architectures.llama import Llama
 from engine.models.architectures.windows import in_every_layer, in_every_layer_by_flag
 from engine.models.config import ExpertCount, ModelConfig, ModelSizes, Positive, read_json
-from engine.models.errors import BadConfig
+from engine.models.errors import BadConfig, UnsupportedModel
 from engine.models.layers.layer import LayerConfig
-from engine.models.layers.mixture import MixtureConfig
+from engine.models.layers.mixture import MixtureConfig, SharedExpertConfig
+from engine.models.layers.mlp import MlpConfig
+from kernels.errors import UnsupportedShape
+from kernels.limits import check_groups
 
 InLayer = Callable[[int], MixtureConfig | None]  # mixture of a layer; None: the dense model's MLP
 
@@ -51,11 +54,16 @@ class MixtureModel:
 
 
 def check_experts(mixture: MixtureConfig) -> MixtureConfig:
-    """Return the mixture; raise BadConfig if a token uses more experts than there are."""
+    """Return the mixture; raise ModelError if a token cannot choose as many experts as it uses."""
     if mixture.top_k > mixture.num_experts:
         raise BadConfig(
             f"num_experts_per_tok {mixture.top_k} is more than the {mixture.num_experts} experts"
         )
+    groups, top_groups = mixture.scoring.groups, mixture.scoring.top_groups
+    try:
+        check_groups(mixture.num_experts, groups, top_groups, mixture.top_k)
+    except UnsupportedShape as error:
+        raise UnsupportedModel(f"n_group {groups}, topk_group {top_groups}: {error}") from error
     return mixture
 
 
@@ -69,12 +77,36 @@ class _Qwen3Moe(msgspec.Struct, kw_only=True):
     mlp_only_layers: list[int] | None = None
 
 
+class _Qwen2Moe(_Qwen3Moe, kw_only=True):
+    num_experts: ExpertCount | None = 60
+    num_experts_per_tok: Positive = 4
+    shared_expert_intermediate_size: Positive = 5632
+    qkv_bias: bool = True
+    use_sliding_window: bool = False
+
+
+def _qwen2_moe(path: Path) -> InLayer:
+    raw = read_json(path, _Qwen2Moe)
+    if raw.use_sliding_window:
+        raise UnsupportedModel("use_sliding_window true: of Qwen2-MoE served is false")
+    if not raw.qkv_bias:
+        raise UnsupportedModel("qkv_bias false: of Qwen2-MoE served is true")
+    mlp = MlpConfig(raw.shared_expert_intermediate_size, place="shared_expert.")
+    return _qwen_mixture(raw, SharedExpertConfig(mlp))
+
+
 def _qwen3_moe(path: Path) -> InLayer:
-    raw = read_json(path, _Qwen3Moe)
-    num_experts = raw.num_experts or raw.num_local_experts or 128
+    return _qwen_mixture(read_json(path, _Qwen3Moe), None)
+
+
+def _qwen_mixture(raw: _Qwen3Moe, shared: SharedExpertConfig | None) -> InLayer:
     mixture = check_experts(
         MixtureConfig(
-            raw.moe_intermediate_size, num_experts, raw.num_experts_per_tok, raw.norm_topk_prob
+            raw.moe_intermediate_size,
+            raw.num_experts or raw.num_local_experts or 128,
+            raw.num_experts_per_tok,
+            raw.norm_topk_prob,
+            shared=shared,
         )
     )
     dense = frozenset(raw.mlp_only_layers or ())
@@ -107,6 +139,30 @@ def _mixtral(path: Path) -> InLayer:
     return lambda _: mixture
 
 
+class _Olmoe(msgspec.Struct, kw_only=True):
+    intermediate_size: Positive
+    num_experts: ExpertCount = 64
+    num_experts_per_tok: Positive = 8
+    norm_topk_prob: bool = False
+    clip_qkv: float | None = None
+
+
+def _olmoe(path: Path) -> InLayer:
+    raw = read_json(path, _Olmoe)
+    if raw.clip_qkv is not None:
+        raise UnsupportedModel(f"clip_qkv {raw.clip_qkv}: served is null")
+    mixture = check_experts(
+        MixtureConfig(
+            raw.intermediate_size, raw.num_experts, raw.num_experts_per_tok, raw.norm_topk_prob
+        )
+    )
+    return lambda _: mixture
+
+
+QWEN2_MOE = MixtureModel(
+    Llama("qwen2_moe", qkv_bias=True, examples=("Qwen1.5-MoE A2.7B", "Qwen2 57B-A14B")),
+    _qwen2_moe,
+)
 QWEN3_MOE = MixtureModel(
     Llama(
         "qwen3_moe",
@@ -125,4 +181,14 @@ MIXTRAL = MixtureModel(
         examples=("Mixtral 8x7B", "Mixtral 8x22B"),
     ),
     _mixtral,
+)
+OLMOE = MixtureModel(
+    Llama(
+        "olmoe",
+        reads_attention_bias=True,
+        qk_norm=True,
+        norms_together=True,
+        examples=("OLMoE 1B-7B",),
+    ),
+    _olmoe,
 )

@@ -15,12 +15,15 @@ from typing import Any, Protocol
 import msgspec
 
 from engine.config import Quantization
+from engine.models.architectures.corrected import DOTS1, GLM4_MOE, MINIMAX_M2
 from engine.models.architectures.gemma import GEMMA2, GEMMA3, GEMMA3_SEEING
 from engine.models.architectures.gpt_oss import GPT_OSS
-from engine.models.architectures.granite import GRANITE
-from engine.models.architectures.llama import LLAMA, MISTRAL, MISTRAL3, QWEN2, QWEN3
-from engine.models.architectures.mixtures import MIXTRAL, QWEN3_MOE
+from engine.models.architectures.granite import GRANITE, GRANITE_MOE
+from engine.models.architectures.llama import LLAMA, MISTRAL, QWEN2, QWEN3
+from engine.models.architectures.mistral3 import MINISTRAL3, MISTRAL3
+from engine.models.architectures.mixtures import MIXTRAL, OLMOE, QWEN2_MOE, QWEN3_MOE
 from engine.models.architectures.phi import PHI3
+from engine.models.architectures.plain import CWM, EXAONE4, OLMO2, OLMO3, SEED_OSS, SMOLLM3
 from engine.models.architectures.qwen_hybrid import (
     QWEN3_5,
     QWEN3_5_MOE,
@@ -104,24 +107,37 @@ def read_compressed_tensors(quantization: dict[str, Any]) -> WeightFormat:
 
 SERVED = ServedModels(
     {
+        "CwmForCausalLM": CWM,
+        "Dots1ForCausalLM": DOTS1,
+        "Exaone4ForCausalLM": EXAONE4,
         "Gemma2ForCausalLM": GEMMA2,
         "Gemma3ForCausalLM": GEMMA3,
         "Gemma3ForConditionalGeneration": GEMMA3_SEEING,
+        "Glm4MoeForCausalLM": GLM4_MOE,
         "GptOssForCausalLM": GPT_OSS,
         "GraniteForCausalLM": GRANITE,
+        "GraniteMoeForCausalLM": GRANITE_MOE,
         "LlamaForCausalLM": LLAMA,
-        "MistralForCausalLM": MISTRAL,
+        "MiniMaxM2ForCausalLM": MINIMAX_M2,
+        "Ministral3ForCausalLM": MINISTRAL3,
         "Mistral3ForConditionalGeneration": MISTRAL3,
+        "MistralForCausalLM": MISTRAL,
         "MixtralForCausalLM": MIXTRAL,
+        "Olmo2ForCausalLM": OLMO2,
+        "Olmo3ForCausalLM": OLMO3,
+        "OlmoeForCausalLM": OLMOE,
         "Phi3ForCausalLM": PHI3,
         "Qwen2ForCausalLM": QWEN2,
-        "Qwen3ForCausalLM": QWEN3,
-        "Qwen3MoeForCausalLM": QWEN3_MOE,
-        "Qwen3NextForCausalLM": QWEN3_NEXT,
+        "Qwen2MoeForCausalLM": QWEN2_MOE,
         "Qwen3_5ForCausalLM": QWEN3_5,
         "Qwen3_5ForConditionalGeneration": QWEN3_5_SEEING,
         "Qwen3_5MoeForCausalLM": QWEN3_5_MOE,
         "Qwen3_5MoeForConditionalGeneration": QWEN3_5_MOE_SEEING,
+        "Qwen3ForCausalLM": QWEN3,
+        "Qwen3MoeForCausalLM": QWEN3_MOE,
+        "Qwen3NextForCausalLM": QWEN3_NEXT,
+        "SeedOssForCausalLM": SEED_OSS,
+        "SmolLM3ForCausalLM": SMOLLM3,
     },
     {
         "awq": read_awq,

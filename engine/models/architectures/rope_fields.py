@@ -20,6 +20,7 @@ from engine.models.layers.rope import (
     LinearScaling,
     Llama3Scaling,
     LongRopeScaling,
+    QueryScaling,
     RopeConfig,
     Scaling,
     YarnScaling,
@@ -36,6 +37,11 @@ class _Common(msgspec.Struct):
     type: str | None = None  # the older spelling
     rope_theta: PositiveFloat | None = None
     partial_rotary_factor: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
+
+
+class _Queries(msgspec.Struct):
+    llama_4_scaling_beta: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    original_max_position_embeddings: PositiveInt | None = None
 
 
 class _Linear(msgspec.Struct):
@@ -81,6 +87,19 @@ def parse_rope(scaling: dict[str, Any] | None, theta: float, max_positions: int)
     common = _convert(scaling, _Common)
     rope = _scaled(scaling, common, common.rope_theta or theta, max_positions)
     return replace(rope, partial=common.partial_rotary_factor)
+
+
+def parse_query_scaling(scaling: dict[str, Any] | None) -> QueryScaling | None:
+    """Read Ministral 3's scaling of queries from the fields of its rope; raises BadConfig."""
+    raw = _convert(scaling or {}, _Queries)
+    beta, context = raw.llama_4_scaling_beta, raw.original_max_position_embeddings
+    if not beta:
+        return None
+    if context is None:
+        raise BadConfig(
+            "rope scaling: llama_4_scaling_beta without original_max_position_embeddings"
+        )
+    return QueryScaling(beta, context)
 
 
 def _scaled(

@@ -80,6 +80,18 @@ def by_layer(raw: WindowFields) -> Windows:
     return windows_of(raw.layer_types or (FULL,) * layers, layers, window)
 
 
+def one_full_in(period: int, window: int = USUAL_WINDOW, *, first: bool = False) -> WindowRule:
+    """Return a rule: `layer_types`, else one layer of `period` sees all, the last or the first."""
+
+    def rule(raw: WindowFields) -> Windows:
+        count = raw.num_hidden_layers
+        places = range(count) if first else range(1, count + 1)
+        usual = [SLIDING if place % period else FULL for place in places]
+        return windows_of(raw.layer_types or usual, count, raw.window(window))
+
+    return rule
+
+
 def windows_of(layer_types: Sequence[str], layers: int, window: int | None) -> Windows:
     """Return the window of each layer by its type; raises ModelError."""
     if window is None and SLIDING in layer_types:

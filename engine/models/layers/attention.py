@@ -47,6 +47,7 @@ class AttentionConfig(MixerConfig):
     qkv_bias: bool = False
     output_bias: bool = False
     qk_norm: bool = False
+    norms_together: bool = False  # its norms of queries and keys are of all heads at once
     window: int | None = None  # keys that a token attends to, itself included; None: all
     softcap: float | None = None  # scores become softcap * tanh(score / softcap)
     sinks: bool = False  # each head has a logit without a value beside the keys' logits
@@ -79,12 +80,13 @@ class AttentionConfig(MixerConfig):
     def qkv(self, prefix: str, hidden: int) -> LinearConfig:
         """Return the joined projection to queries, keys and values.
 
-        Where it is gated, the rows of each head's gate follow those of its query; then its products
-        are whole.
+        Where it is gated, the rows of each head's gate follow those of its query. Its products are
+        whole then, and where norms are of all heads together.
         """
         queries = self.query_size * (1 + self.gated)
         sizes = {"q_proj": queries, "k_proj": self.kv_size, "v_proj": self.kv_size}
-        return side_by_side(prefix, sizes, hidden, bias=self.qkv_bias, in_parts=not self.gated)
+        in_parts = not (self.gated or self.norms_together)
+        return side_by_side(prefix, sizes, hidden, bias=self.qkv_bias, in_parts=in_parts)
 
     def output(self, prefix: str, hidden: int, *, in_parts: bool = True) -> LinearConfig:
         """Return the output projection; `in_parts`: as in `LinearConfig`."""
@@ -94,14 +96,15 @@ class AttentionConfig(MixerConfig):
     def build(
         self, prefix: str, hidden: int, norm: RmsNormConfig, new: Allocator, *, in_parts: bool
     ) -> Attention:
-        def head_norm(name: str) -> RmsNorm | None:
-            return norm.build(prefix + name, self.head_dim, new) if self.qk_norm else None
+        def head_norm(name: str, of_all: int) -> RmsNorm | None:
+            size = of_all if self.norms_together else self.head_dim
+            return norm.build(prefix + name, size, new) if self.qk_norm else None
 
         return Attention(
             config=self,
             qkv=new.linear(self.qkv(prefix, hidden)),
-            q_norm=head_norm("q_norm"),
-            k_norm=head_norm("k_norm"),
+            q_norm=head_norm("q_norm", self.query_size),
+            k_norm=head_norm("k_norm", self.kv_size),
             sinks=Sinks(f"{prefix}sinks", new.empty(self.num_heads)) if self.sinks else None,
             output=new.linear(self.output(prefix, hidden, in_parts=in_parts)),
             variant=self.variant,
@@ -115,8 +118,8 @@ class Attention(Mixer):
 
     config: AttentionConfig
     qkv: Linear  # ((Hq + 2 Hkv) D, H); with gates (2 Hq + 2 Hkv) D rows
-    q_norm: RmsNorm | None  # (D,)
-    k_norm: RmsNorm | None  # (D,)
+    q_norm: RmsNorm | None  # (D,), or (Hq D,) where norms are of all heads together
+    k_norm: RmsNorm | None  # (D,), or (Hkv D,)
     sinks: Sinks | None
     output: Linear  # (H, Hq D)
     variant: AttentionVariant
@@ -135,6 +138,11 @@ class Attention(Mixer):
         if self.config.gated:
             qkv, gates = self._apart(qkv)
         q_norm, k_norm = self.q_norm, self.k_norm
+        if q_norm is not None and k_norm is not None and self.config.norms_together:
+            sizes = [self.config.query_size, self.config.kv_size, self.config.kv_size]
+            apart = qkv.split(sizes, dim=1)  # type: ignore[no-untyped-call]
+            qkv = _joined(ops, q_norm, k_norm, *apart)
+            q_norm = k_norm = None
         queries = ops.rope_write_kv(
             qkv,
             layout.positions,
@@ -147,6 +155,8 @@ class Attention(Mixer):
             self.config.num_heads,
             dtype,
         )
+        if memory.query_scales is not None:
+            queries = queries * memory.query_scales[layout.positions].to(dtype)
         return queries, *gates
 
     def _apart(self, product: Tensor) -> tuple[Tensor, Entered]:
@@ -176,6 +186,15 @@ class Attention(Mixer):
         for gate in gates:
             attended = attended * gate.sigmoid()
         return self.output.product(ops, attended.flatten(1))
+
+
+def _joined(
+    ops: Ops, q_norm: RmsNorm, k_norm: RmsNorm, queries: Tensor, keys: Tensor, values: Tensor
+) -> Tensor:
+    """Norm queries (T, Hq D) and keys, and join all with the values (T, Hkv D)."""
+    import torch  # imported here, since sizes are read without torch
+
+    return torch.cat((q_norm.norm(ops, queries), k_norm.norm(ops, keys), values), dim=1)
 
 
 @dataclass(frozen=True, slots=True)

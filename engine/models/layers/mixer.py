@@ -37,6 +37,7 @@ class KvMemory(NamedTuple):
 
     kv: Tensor  # (blocks, 2, kv heads, block size, head dim)
     cos_sin: Tensor  # (positions, rotated) float32
+    query_scales: Tensor | None = None  # (positions, 1, 1) float32; None: all are 1
 
 
 class StateMemory(NamedTuple):

@@ -78,16 +78,28 @@ Scaling = LinearScaling | Llama3Scaling | YarnScaling | LongRopeScaling | PairSc
 
 
 @dataclass(frozen=True, slots=True)
+class QueryScaling:
+    """Scaling of queries by position (Llama 4; `get_llama_4_attn_scale` of transformers).
+
+    The factor is 1 + beta * log(1 + floor(position / context)).
+    """
+
+    beta: float
+    context: int
+
+
+@dataclass(frozen=True, slots=True)
 class RopeConfig:
     """Base and scaling of the rotary frequencies, and the factor of cosines and sines.
 
-    Of a head the first `partial` is rotated.
+    Of a head the first `partial` is rotated. `queries`: None where queries are not scaled.
     """
 
     theta: float
     scaling: Scaling | None = None
     attention_factor: float = 1.0
     partial: float = 1.0
+    queries: QueryScaling | None = None
 
     def rotary_dim(self, head_dim: int) -> int:
         """Return the number of rotated elements of a head."""
@@ -169,3 +181,16 @@ def rope_table(
     angles = positions[:, None] * frequencies
     table = torch.cat((angles.cos(), angles.sin()), dim=-1)
     return table if rope is None else table.mul_(rope.attention_factor)
+
+
+def query_scales(
+    rope: RopeConfig | None, num_positions: int, device: torch.device
+) -> Tensor | None:
+    """Tabulate the factors of queries, (num_positions, 1, 1) float32; None: all are 1."""
+    if rope is None or rope.queries is None:
+        return None
+    import torch
+
+    positions = torch.arange(num_positions, device=device)
+    waves = (positions // rope.queries.context).float()
+    return (1 + rope.queries.beta * torch.log1p(waves))[:, None, None]

@@ -1,9 +1,11 @@
-"""Layers with four norms, as in Gemma 2 and 3: before and after attention and the MLP.
+"""Layers with norms after attention and the MLP: with norms before as well, or without.
 
     x -> norm -> QKV -> rope, KV -> attention -> output -> norm -> + -> norm -> MLP -> norm -> + x
+    x ->         QKV -> rope, KV -> attention -> output -> norm -> + ->         MLP -> norm -> + x
 
-The norms after are of what a product puts out, before it is added to the residual: so these
-products are whole. Knows: names in checkpoints. Does not know: config.json.
+The first is of Gemma 2 and 3, the second of OLMo 2 and 3 and EXAONE 4. Norms after a product come
+before it is added to the residual: so it is whole. Knows: names in checkpoints. Does not know:
+config.json.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from kernels.attention.batch_layout import BatchLayout
+    from kernels.collectives.peer_rows import PeerProduct
     from kernels.ops import Ops
 
 
@@ -67,3 +70,58 @@ class SandwichLayer(DecoderLayer):
         normed, residual = self.post_norm.add(ops, mixed, residual)
         product = self.of_all_ranks(self.mlp.product(ops, normed), residual)
         return self.mlp_norm.norm(ops, cast("Tensor", product)), residual
+
+
+@dataclass(frozen=True, slots=True)
+class PostNormLayerConfig(LayerConfig):
+    """Config of a layer with norms after both parts and none before. Its MLP is dense."""
+
+    mlp: MlpConfig
+    adds_parts: ClassVar[bool] = False
+
+    def build(self, index: int, new: Allocator) -> PostNormLayer:
+        prefix, hidden = f"model.layers.{index}.", self.hidden_size
+        mixer = self.mixer.build(prefix + self.mixer.place, hidden, self.norm, new, in_parts=False)
+        return PostNormLayer(
+            config=self,
+            index=index,
+            input_norm=self.norm.build(f"{prefix}post_feedforward_layernorm", hidden, new),
+            mixer=mixer,
+            post_norm=self.norm.build(f"{prefix}post_attention_layernorm", hidden, new),
+            mlp=self.mlp.build(prefix + self.mlp.place, hidden, new, in_parts=False),
+            group=new.group,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PostNormLayer(DecoderLayer):
+    """Layer of `PostNormLayerConfig` with its tensors.
+
+    `post_norm` norms what attention puts out, and `input_norm` what the MLP does.
+    """
+
+    def enter(
+        self,
+        ops: Ops,
+        hidden: Tensor | PeerProduct | None,
+        residual: Tensor,
+        layout: BatchLayout,
+        memory: Memory,
+    ) -> tuple[Entered, Tensor]:
+        if hidden is not None:
+            residual = residual + cast("Tensor", hidden)  # it has no parts
+        return self.mixer.enter(ops, residual, layout, memory, residual.dtype), residual
+
+    def finish(
+        self,
+        ops: Ops,
+        entered: Entered,
+        residual: Tensor,
+        layout: BatchLayout,
+        memory: Memory,
+        outputs: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
+        mixed, residual = self.mix(ops, entered, residual, layout, memory, outputs)
+        residual = residual + self.post_norm.norm(ops, cast("Tensor", mixed))
+        product = self.of_all_ranks(self.mlp.product(ops, residual), residual)
+        return self.input_norm.norm(ops, cast("Tensor", product)), residual

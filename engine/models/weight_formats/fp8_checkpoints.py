@@ -35,10 +35,13 @@ class _Fp8(msgspec.Struct):
     fmt: str = "e4m3"
 
 
+E4M3 = ("e4m3", "float8_e4m3fn")  # the second is torch's name of the first (MiniMax-M2)
+
+
 def read_fp8(quantization: dict[str, Any]) -> Fp8Format:
     """Read `quant_method` fp8; raises BadConfig, UnsupportedModel."""
     raw = converted(quantization, _Fp8)
-    if raw.fmt != "e4m3":
+    if raw.fmt not in E4M3:
         raise UnsupportedModel(f"{FIELD}.fmt {raw.fmt!r}: served is 'e4m3'")
     ignored = _plain_ones(raw)
     static = raw.activation_scheme == "static"

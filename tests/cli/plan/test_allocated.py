@@ -30,8 +30,10 @@ EXPERTS = {
     "moe_intermediate_size": 128,
     "shared_expert_intermediate_size": 128,
     "pad_token_id": None,
+    "attention_bias": False,
+    "mlp_bias": False,
 }
-# Flags of which a plan takes no notice: biases of Llama and Qwen3.
+# A plan takes no notice of flags of biases.
 MODELS = [name for name in RECIPES if "biases" not in name]
 FORMATS: list[WeightFormat] = [
     *SERVED.planned_formats,

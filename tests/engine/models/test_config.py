@@ -62,9 +62,9 @@ def test_what_transformers_saves_is_read(checkpoint: MakeCheckpoint, name: str) 
     config = read_model_config(saved.model_dir)
     assert config.hidden_size == truth.hidden_size
     assert len(config.layers) == truth.num_hidden_layers
-    attention, rope = config.layers[-1].attention, truth.rope_parameters
-    first = attentions(config.layers)[0]
-    if truth.model_type == "gemma3_text":
+    rope, every = truth.rope_parameters, attentions(config.layers)
+    first, attention = every[0], [one for one in every if one.rope is not None][-1]
+    if "rope_type" not in rope:
         rope = rope[truth.layer_types[-1]]
     assert attention.num_heads == truth.num_attention_heads
     assert first.num_kv_heads == truth.num_key_value_heads

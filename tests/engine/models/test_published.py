@@ -15,7 +15,14 @@ import pytest
 from engine.models.checks import check_served
 from engine.models.errors import ModelNotServed
 from tests.doubles.engine.shapes import SHAPES
-from tests.engine.rigs.published import GEMMA_3_4B, GRANITE_3_3_8B
+from tests.engine.rigs.published import (
+    GEMMA_3_4B,
+    GLM_4_5_AIR,
+    GRANITE_3_3_8B,
+    MINIMAX_M2,
+    MINISTRAL_3_8B,
+    SMOLLM3_3B,
+)
 
 LLAMA, MIXTURE, PHI = SHAPES["llama-3.1-8b"], SHAPES["qwen3-30b-a3b"], SHAPES["phi-4-mini"]
 QWEN2: dict[str, Any] = {
@@ -204,6 +211,20 @@ SERVED: dict[str, tuple[dict[str, Any], tuple[str, int, set[int | None], float]]
         ("mxfp4", 131072, {None, 128}, 1.3465735903),
     ),
     "Granite 3.3": (GRANITE_3_3_8B, ("plain", 131072, {None}, 1.0)),
+    "GLM-4.5-Air": (GLM_4_5_AIR, ("plain", 131072, {None}, 1.0)),
+    "GLM-4.5-Air-FP8": (
+        quantised(
+            GLM_4_5_AIR,
+            compressed(
+                numbers("channel"), BY_TOKEN,
+                [*HEAD, *(f"model.layers.{i}.mlp.gate" for i in range(1, 46))],
+            ),
+        ),
+        ("compressed-tensors", 131072, {None}, 1.0),
+    ),
+    "MiniMax-M2": (MINIMAX_M2, ("fp8", 196608, {None}, 1.0)),
+    "Ministral 3": (MINISTRAL_3_8B, ("fp8", 262144, {None}, 1.0)),
+    "SmolLM3": (SMOLLM3_3B, ("plain", 65536, {None}, 1.0)),
     "Gemma 3 that sees": (GEMMA_3_4B, ("plain", 131072, {None, 1024}, 1.0)),
     "Gemma 3 that sees, fp8": (
         quantised(
@@ -261,7 +282,20 @@ REFUSED = {
     "Granite without layers in its sums": (
         {**GRANITE_3_3_8B, "residual_multiplier": 0}, "$.residual_multiplier",
     ),
-    "DeepSeek V3": ({**LLAMA, "architectures": ["DeepseekV3ForCausalLM"]}, "served are Gemma2For"),
+    "GLM in groups of 48": ({**GLM_4_5_AIR, "n_routed_experts": 192, "n_group": 4}, "n_group 4"),
+    "GLM by softmax": ({**GLM_4_5_AIR, "scoring_func": "softmax"}, "scoring_func 'softmax': "),
+    "MiniMax with lightning attention": (
+        {**MINIMAX_M2, "attn_type_list": [0, 1]}, "attn_type_list [0, 1]: served is [1]",
+    ),
+    "SmolLM3 of too few layers with rope": (
+        {**SMOLLM3_3B, "no_rope_layers": [1, 0]}, "no_rope_layers has 2 of 36 layers",
+    ),
+    "queries by an unknown context": (
+        {**MINISTRAL_3_8B, "text_config": {
+            **MINISTRAL_3_8B["text_config"], "rope_parameters": {"llama_4_scaling_beta": 0.1}}},
+        "llama_4_scaling_beta without original_max_position_embeddings",
+    ),
+    "DeepSeek V3": ({**LLAMA, "architectures": ["DeepseekV3ForCausalLM"]}, "served are CwmForC"),
     "rope for video": (
         {**QWEN2, "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}},
         "rope_type 'mrope': served are default",

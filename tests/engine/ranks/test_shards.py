@@ -35,7 +35,14 @@ from tests.doubles.ranks.noted_peers import NotedPeers
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.models.weight_formats.test_int4_experts import recipe as int4_mixture
 from tests.engine.models.weight_formats.test_mxfp4 import in_mxfp4
-from tests.engine.rigs.checkpoints import DIVISIBLE, RECIPES, RECURRENT, Recipe, make_checkpoint
+from tests.engine.rigs.checkpoints import (
+    DIVISIBLE,
+    RECIPES,
+    RECURRENT,
+    TOGETHER,
+    Recipe,
+    make_checkpoint,
+)
 from tests.engine.rigs.int4_checkpoints import KINDS, SIZES, make_int4
 from tests.engine.rigs.ranks import CPU, on_ranks
 
@@ -45,7 +52,10 @@ BLOCKS = Fp8Format("fp8", "block", "group")
 
 # Beside a model of each architecture on two ranks: GQA whose KV heads are fewer than four ranks.
 ON_FOUR = {"llama-tied-mha", "mixtral", "qwen3"}
-DIVIDED = sorted({(name, 2) for name in DIVISIBLE.values()} | {(name, 4) for name in ON_FOUR})
+ON_TWO = {*DIVISIBLE.values()} - TOGETHER
+DIVIDED = sorted(
+    {(name, 2) for name in {*DIVISIBLE.values()} - TOGETHER} | {(name, 4) for name in ON_FOUR}
+)
 
 
 @torch.inference_mode()
@@ -77,6 +87,14 @@ def test_ranks_compute_what_one_computes(
 ) -> None:
     model_dir = checkpoint(name).model_dir
     expect_alike(model_dir, read_model_config(model_dir), num_ranks)
+
+
+@pytest.mark.parametrize("name", sorted(TOGETHER))
+def test_norms_of_all_heads_together_are_not_divided(checkpoint: MakeCheckpoint, name: str) -> None:
+    model = read_model_config(checkpoint(name).model_dir)
+    check_shards(model, 1)
+    with pytest.raises(UnsupportedModel, match=r"^tensor_parallel 2: norms of all heads together"):
+        check_shards(model, 2)
 
 
 def expect_alike(model_dir: Path, model: ModelConfig, num_ranks: int) -> None:

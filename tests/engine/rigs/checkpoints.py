@@ -86,6 +86,23 @@ EXPERTS: dict[str, Any] = {
     "moe_intermediate_size": 32,
     "shared_expert_intermediate_size": 48,
 }
+GRANITE: dict[str, Any] = {
+    "embedding_multiplier": 3.0,
+    "residual_multiplier": 0.22,
+    "attention_multiplier": 0.15,
+    "logits_scaling": 2.0,
+    "rms_norm_eps": 1e-3,
+}
+CORRECTED: dict[str, Any] = {
+    "n_routed_experts": 8,
+    "n_group": 4,
+    "topk_group": 2,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 32,
+    "routed_scaling_factor": 1.7,
+    "n_shared_experts": 2,
+    "first_k_dense_replace": 1,
+}
 RECIPES = {
     "llama": Recipe("Llama"),
     "llama-tied-mha": Recipe("Llama", {"tie_word_embeddings": True, "num_key_value_heads": 4}),
@@ -164,15 +181,48 @@ RECIPES = {
         config="Gemma3TextConfig",
         norm=0.0,
     ),
-    "granite": Recipe(
-        "Granite",
+    "granite": Recipe("Granite", GRANITE),
+    "granite-moe": Recipe("GraniteMoe", {**GRANITE, "num_local_experts": 4}),
+    "ministral3": Recipe(
+        "Ministral3",
         {
-            "embedding_multiplier": 3.0,
-            "residual_multiplier": 0.22,
-            "attention_multiplier": 0.15,
-            "logits_scaling": 2.0,
-            "rms_norm_eps": 1e-3,
+            "rope_parameters": {
+                **YARN_ROPE,
+                "original_max_position_embeddings": 32,
+                "llama_4_scaling_beta": 0.5,
+            }
         },
+    ),
+    "smollm3": Recipe(
+        "SmolLM3",
+        {
+            "no_rope_layer_interval": 2,
+            "use_sliding_window": True,
+            "sliding_window": 24,
+            "pad_token_id": None,
+        },
+    ),
+    "seed-oss": Recipe("SeedOss", {"mlp_bias": True}),
+    "cwm": Recipe("Cwm", {"sliding_window": 24, "hidden_size": 64, "bos_token_id": 1}),
+    "olmo2": Recipe("Olmo2"),
+    "olmo3": Recipe(
+        "Olmo3",
+        {
+            "num_hidden_layers": 4,
+            "sliding_window": 24,
+            "rope_parameters": {
+                SLIDING: {"rope_type": "default", "rope_theta": 500.0},
+                "full_attention": YARN_ROPE,
+            },
+        },
+    ),
+    "exaone4": Recipe("Exaone4", {"num_hidden_layers": 4, "sliding_window": 24}),
+    "olmoe": Recipe("Olmoe", {"num_experts": 8, "num_experts_per_tok": 3}),
+    "qwen2-moe": Recipe("Qwen2Moe", {**EXPERTS, "mlp_only_layers": [1]}),
+    "glm4-moe": Recipe("Glm4Moe", {**CORRECTED, "use_qk_norm": True, "attention_bias": True}),
+    "dots1": Recipe("Dots1", {**CORRECTED, "sliding_window": 24, "max_window_layers": 2}),
+    "minimax-m2": Recipe(
+        "MiniMaxM2", {"num_local_experts": 8, "num_experts_per_tok": 3, "rotary_dim": 8}
     ),
     "qwen3-next": Recipe("Qwen3Next", {**HYBRID, **EXPERTS, "mlp_only_layers": [1]}, norm=0.0),
     "qwen3.5": Recipe("Qwen3_5", HYBRID, config="Qwen3_5TextConfig", norm=0.0),
@@ -185,6 +235,8 @@ RECIPES = {
 }
 
 
+# Recipes whose head norms are of all heads together, which one rank computes.
+TOGETHER = {"minimax-m2", "olmo2", "olmo3", "olmoe"}
 # By architecture, a recipe of it: of those that ranks and stages divide and the host may keep.
 DIVISIBLE = {
     "Gemma2ForCausalLM": "gemma2",
@@ -192,6 +244,19 @@ DIVISIBLE = {
     "Gemma3ForConditionalGeneration": "gemma3",
     "GptOssForCausalLM": "gpt-oss",
     "GraniteForCausalLM": "granite",
+    "CwmForCausalLM": "cwm",
+    "Dots1ForCausalLM": "dots1",
+    "Exaone4ForCausalLM": "exaone4",
+    "Glm4MoeForCausalLM": "glm4-moe",
+    "GraniteMoeForCausalLM": "granite-moe",
+    "MiniMaxM2ForCausalLM": "minimax-m2",
+    "Ministral3ForCausalLM": "ministral3",
+    "Olmo2ForCausalLM": "olmo2",
+    "Olmo3ForCausalLM": "olmo3",
+    "OlmoeForCausalLM": "olmoe",
+    "Qwen2MoeForCausalLM": "qwen2-moe",
+    "SeedOssForCausalLM": "seed-oss",
+    "SmolLM3ForCausalLM": "smollm3",
     "Phi3ForCausalLM": "phi3",
     "LlamaForCausalLM": "llama-biases",
     "MistralForCausalLM": "mistral",
@@ -268,7 +333,7 @@ def saved_seeing(model: Any, model_dir: Path) -> Checkpoint:
 def config_of(recipe: Recipe) -> Any:
     """In `transformers`."""
     fields = {**SHAPE, **recipe.fields}
-    if recipe.family in ("Qwen2", "Phi3"):
+    if recipe.family in ("Qwen2", "Phi3", "Olmoe"):
         # Not of their configs: hidden / heads.
         fields["hidden_size"] = fields.pop("head_dim") * fields["num_attention_heads"]
     return getattr(transformers, recipe.config or f"{recipe.family}Config")(**fields)
@@ -277,6 +342,9 @@ def config_of(recipe: Recipe) -> Any:
 def _randomise(model: Any, norm: float) -> None:
     """Weights at which logits spread, and norms and biases that matter."""
     with torch.no_grad():
+        for name, buffer in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                buffer.normal_(0.0, 0.3)
         for name, parameter in model.named_parameters():
             if "norm" in name:
                 parameter.normal_(1.0 if "linear_attn" in name else norm, 0.2)

@@ -31,8 +31,9 @@ PHI_ROPE = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_facto
 OF_FAMILY: dict[str, dict[str, Any]] = {
     "phi3": {"rope_parameters": PHI_ROPE, "sliding_window": None},
     "granite": {"residual_multiplier": 0.25},
+    "glm4-moe": {"moe_intermediate_size": 128},
 }
-FAMILIES = ("qwen2", "qwen3", "mistral", "gemma2", "gemma3", "phi3", "granite", "qwen3.5")
+FAMILIES = ("qwen2", "qwen3", "mistral", "gemma2", "gemma3", "phi3", "granite", "olmo2", "qwen3.5")
 
 
 def recipe_of(family: str) -> Recipe:
@@ -54,7 +55,7 @@ def test_in_fp8(family: str, tmp_path: Path) -> None:
     expect_greedy(made, exact=48 if family == "qwen3.5" else 64)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [*FAMILIES, "glm4-moe"])
 def test_in_int4(family: str, tmp_path: Path) -> None:
     made = make_int4(INT4["awq"], tmp_path, recipe_of(family))
     assert (logits(made.int4.model_dir) - made.int4.logits(PROMPT)).abs().max() < TOLERANCE

@@ -28,7 +28,7 @@ from tests.engine.models.weight_formats.test_fp8 import (
     logits,
     say,
 )
-from tests.engine.rigs.checkpoints import Checkpoint, Recipe, make_checkpoint
+from tests.engine.rigs.checkpoints import CORRECTED, Checkpoint, Recipe, make_checkpoint
 from tests.engine.rigs.int4_checkpoints import rewrite
 
 CPU = torch.device("cpu")
@@ -48,6 +48,9 @@ FAMILIES = {
     ),
     "mixtral": Recipe(
         "Mixtral", {**SIZES, "intermediate_size": 128, "num_local_experts": NUM_EXPERTS}
+    ),
+    "glm4-moe": Recipe(
+        "Glm4Moe", {**CORRECTED, **SIZES, "intermediate_size": 256, "moe_intermediate_size": 128}
     ),
 }
 RECIPE = FAMILIES["qwen3-moe"]
