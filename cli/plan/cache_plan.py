@@ -24,7 +24,6 @@ from cli.plan.options import MemoryFlags, RequestFlags
 from cli.plan.stages import PipelineFit, in_stages, pipeline_fit
 from cli.plan.states import StateFit
 from cli.plan.units import gib
-from cli.plan.windows import WindowFit, window_fit
 from engine.models.architectures.registry import SERVED, ServedModels
 
 
@@ -47,7 +46,6 @@ class CachePlan:
     requests: BatchCosts
     weights: list[WeightsFit]  # the fit of each format that is served
     kv: list[KvFit]  # the fit of the requested type and of narrower types
-    windows: WindowFit | None  # None: every layer attends to the whole context
     states: StateFit | None = None  # None: no layer is recurrent
     rank: RankFit | None = None  # with --tensor-parallel: each rank's part
     pipeline: PipelineFit | None = None  # with --pipeline-parallel: the stages' parts
@@ -96,9 +94,6 @@ def make_plan(
         pipeline=pipeline,
         offload=offload_fit(decoder, memory, machine),
         with_offload=offload_needs(decoder, memory, machine, requests, served),
-        windows=window_fit(
-            decoder, kv[0].device_tokens, requests.prompt_tokens + requests.output_tokens
-        ),
     )
 
 

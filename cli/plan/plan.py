@@ -36,7 +36,6 @@ from cli.plan.stages import (
 )
 from cli.plan.states import state_line
 from cli.plan.units import gib
-from cli.plan.windows import window_line
 from cli.serving.model_source import CONFIG, config_of
 from engine.models.checks import check_served
 from engine.models.config import refuse_recurrent
@@ -63,11 +62,11 @@ def plan(
     """Show what a model costs, what fits each tier, and when loading beats computing.
 
     Weights in each format, KV and FLOPs, the times of a batch of requests, how many tokens fit each
-    tier, from what length on loading beats computing, and what freeing KV outside of windows would
-    give. All follows from config.json and the flags, by default an H200's; nothing is measured.
-    Loading takes --setup-ms and bytes by bandwidth, computing FLOPs by --tflops times --gpus, a
-    step of decoding weights and KV by --device-gb-s times --gpus, and copies of --cpu-offload-gb by
-    --host-gb-s. Stages compute one after the other: several requests at once gain by them.
+    tier, and from what length on loading beats computing. All follows from config.json and the
+    flags, by default an H200's; nothing is measured. Loading takes --setup-ms and bytes by
+    bandwidth, computing FLOPs by --tflops times --gpus, a step of decoding weights and KV by
+    --device-gb-s times --gpus, and copies of --cpu-offload-gb by --host-gb-s. Stages compute one
+    after the other: several requests at once gain by them.
 
     Examples: an 8B on one H200 with 256 GiB of host memory and a terabyte of disk; on one L4;
     32 requests of 4,096 tokens at once; a 70B divided between two ranks, and between two stages;
@@ -160,8 +159,6 @@ def _show(made: CachePlan) -> None:
         ("tier", "KV", "tokens that fit", "tokens/s", "beats computing from"),
         tier_rows(made.kv, made.prefill_tokens_per_s),
     )
-    if made.windows is not None:
-        echo(window_line(made.windows, made.costs.layers))
     if made.states is not None:
         echo(state_line(made.states, made.costs.layers))
     asked_tokens = asked.prompt_tokens + asked.output_tokens
