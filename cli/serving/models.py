@@ -23,7 +23,7 @@ from cli.serving.model_check import check_defaults, served_model
 from cli.serving.model_source import CONFIG, ModelSource, resolve
 from engine.models.architectures.registry import COMPRESSED_TENSORS, SERVED, ServedModels
 from engine.models.architectures.rope_fields import ROPES
-from engine.models.config import SERVED_DTYPES, ModelConfig
+from engine.models.config import SERVED_DTYPES, ModelConfig, kv_layout, state_layout
 from engine.models.weight_formats.plain import PLAIN
 from gateway.prompts.chats.template_variables import ChatSettings
 from storage.kv_layout import ITEM_BYTES
@@ -70,6 +70,15 @@ class WhatIsServed:
 
 
 @dataclass(frozen=True, slots=True)
+class HybridState:
+    """The cost of one recurrent state of a hybrid, in the model's dtype."""
+
+    layers: int  # recurrent layers
+    state_bytes: int
+    as_kv_tokens: int  # tokens whose KV takes as many bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Served:
     """The properties of a model that is served."""
 
@@ -80,6 +89,7 @@ class Served:
     weight_format: str
     dtype: str | None  # None: the files do not say
     chats: Chats | None  # None: only config.json was given
+    state: HybridState | None  # None: no layer is recurrent
 
 
 def models(
@@ -157,7 +167,18 @@ def _served(model: str, config: ModelConfig, chats: Chats | None = None) -> Serv
         weight_format=config.weight_format.name,
         dtype=config.dtype,
         chats=chats,
+        state=_state(config),
     )
+
+
+def _state(config: ModelConfig) -> HybridState | None:
+    dtype = config.dtype or "bfloat16"
+    states = state_layout(config.layers, dtype)
+    if states is None:
+        return None
+    kv = kv_layout(config.layers, dtype, ENGINE_DEFAULTS.cache.block_size)
+    as_tokens = -(-states.state_bytes // kv.token_bytes)
+    return HybridState(len(states.layers), states.state_bytes, as_tokens)
 
 
 def _show(served: WhatIsServed) -> None:
@@ -185,6 +206,12 @@ def _say(served: Served) -> None:
         f"{served.context:,} tokens of context, {served.weight_format} weights"
         f"{'' if served.dtype is None else f' ({served.dtype})'}"
     )
+    if served.state is not None:
+        echo(
+            f"It is a hybrid: {served.state.layers} of its layers are recurrent. A state takes "
+            f"{served.state.state_bytes:,} bytes, as much as the KV of "
+            f"{served.state.as_kv_tokens:,} tokens."
+        )
     if served.chats is not None:
         from cli.serving.chat_check import in_lines
 

@@ -24,12 +24,11 @@ class SimulatedModelFlags:
 
     model: str | None = machine_field(
         None,
-        "'handbook', a directory with config.json, that file, or a hub id: its costs, and its "
-        "recurrent states.",
+        "A model, as 'ratoon plan' takes it: its costs, and its recurrent states.",
     )
     state_cache_ratio: float = cache_field(
         ENGINE_DEFAULTS.cache.state_cache_ratio,
-        "With a --model of recurrent layers: bytes of kept states per byte of KV.",
+        "Bytes of kept recurrent states per byte of KV.",
         min=0.0,
     )
 

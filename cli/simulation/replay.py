@@ -66,7 +66,6 @@ class ServedRequest(NamedTuple):
     from_disk: int
     waited_s: float  # seconds of waiting for copies
     fetched: int = 0  # tokens from another replica
-    cut: int = 0  # cached tokens that no kept state makes usable
 
     @property
     def cached(self) -> int:
@@ -223,8 +222,9 @@ class Replay:
         log = self.cache.eviction_log
         self._result.written, self._result.loaded = dict(log.written), dict(log.loaded)
         if self._states is not None:
-            cut = sum(one.cut for one in self._result.served)
-            self._result.states = states_report(self.cache, self._states.state_bytes, cut)
+            self._result.states = states_report(
+                self.cache, self._states.state_bytes, self._block_size
+            )
         return self._result
 
     def check(self) -> None:
@@ -264,7 +264,6 @@ class Replay:
             from_host=host * size,
             from_disk=disk * size,
             waited_s=now - arrived,
-            cut=0 if lease.states is None else (lease.states.matched - cached) * size,
         )
 
     def _lease(self, path: NamespacePath, request: Request) -> Lease | None:

@@ -61,8 +61,6 @@ def simulate(
     Example: what a host tier adds for a chat, and a plot of other sizes:
 
         ratoon simulate chat.jsonl --device-tokens 500000 --host-tokens 500000 --plot chat.svg
-
-    Where the --model has recurrent layers, a hit ends at a kept state.
     """
     shape, states = _costs(model, shape)
     read = read_trace(trace, tiers.block_size)

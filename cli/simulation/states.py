@@ -41,7 +41,7 @@ class StatesReport:
     hits: int  # requests that began at one
     evicted: int
     refused: int  # states not kept for lack of a slot
-    cut_tokens: int = 0  # cached tokens that were computed again: no state was kept at their end
+    cut_tokens: int  # cached tokens that were computed again: no state was kept at their end
 
 
 def state_costs(decoder: DecoderCounts, cache_ratio: float) -> StateCosts | None:
@@ -52,8 +52,8 @@ def state_costs(decoder: DecoderCounts, cache_ratio: float) -> StateCosts | None
     return StateCosts(states.state_bytes, decoder.kv_bytes_per_token, cache_ratio)
 
 
-def states_report(cache: PrefixCache, state_bytes: int, cut_tokens: int) -> StatesReport:
-    """Report on a cache's checkpoints."""
+def states_report(cache: PrefixCache, state_bytes: int, block_size: int) -> StatesReport:
+    """Report on the checkpoints of a cache whose ids stand for `block_size` tokens."""
     kept, counts = cache.checkpoints, cache.checkpoints.counts
     return StatesReport(
         state_bytes=state_bytes,
@@ -63,7 +63,7 @@ def states_report(cache: PrefixCache, state_bytes: int, cut_tokens: int) -> Stat
         hits=counts.hits,
         evicted=counts.evicted,
         refused=counts.refused,
-        cut_tokens=cut_tokens,
+        cut_tokens=counts.cut_tokens * block_size,
     )
 
 

@@ -28,6 +28,7 @@ def tables(now: Stats, before: Stats | None) -> list[TableText]:
     return [
         TableText.of(f"Engine {since}", ("", ""), _engine_rows(now, before, seconds)),
         *_draft_tables(now, before),
+        *_state_tables(now["states"], before and before["states"]),
         *_replica_tables(now, before),
         TableText.of("Cache (blocks)", (*TIER_COLUMNS, "hit rate"), _tier_rows(now, before)),
         TableText.of(
@@ -66,6 +67,17 @@ def _draft_tables(now: Stats, before: Stats | None) -> list[TableText]:
             rows.append((source, count, drafted, _share(accepted, drafted), a_draft))
     columns = ("source", "drafts", "tokens", "accepted", "accepted a draft")
     return [TableText.of("Drafts", columns, rows)] if rows else []
+
+
+def _state_tables(now: Stats, before: Stats | None) -> list[TableText]:
+    """Make a table of the checkpoints if the model has recurrent layers."""
+    if not now["total"]:
+        return []
+    lower = (f"{tier} {one['used']} of {one['total']}" for tier, one in now["lower"].items())
+    held = ", ".join((f"{now['checkpoints']} of {now['total']}", *lower))
+    names = ("hits", "made", "evicted", "refused", "cut_tokens")
+    row = (held, *(_grown(name, now, before) for name in names))
+    return [TableText.of("Checkpoints", ("held", *names[:-1], "tokens cut"), [row])]
 
 
 def num_ranks(engine: Stats) -> int:

@@ -207,6 +207,7 @@ class StateStats(msgspec.Struct, frozen=True, kw_only=True):
     # Checkpoints since the start: made, begun from, evicted, and not made for lack of a slot.
     made: int = 0
     hits: int = 0
+    cut_tokens: int = 0  # tokens that matched and were computed again: no state was at their end
     evicted: int = 0
     refused: int = 0
     # Copied to a lower tier, loaded to the device, and copies that came to nothing.

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import field
 
 from engine.link.query import Query, R, Reply
-from engine.link.stats_messages import DiskStats, DraftStats, EvictionStats, TierTokens
+from engine.link.stats_messages import DiskStats, DraftStats, EvictionStats, StateStats, TierTokens
 
 SequenceState = Literal["waiting", "loading", "prefill", "decode"]
 
@@ -66,6 +66,7 @@ class Overview(Reply, frozen=True, kw_only=True, tag="overview"):
     evictions: list[EvictionStats] = field(default_factory=list)
     disk: DiskStats | None = None
     drafts: dict[str, DraftStats] = field(default_factory=dict)  # by source
+    states: StateStats = StateStats()
 
 
 class OverviewQuery(View[Overview], frozen=True, kw_only=True, tag="overview_query"):

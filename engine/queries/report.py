@@ -61,7 +61,7 @@ def report(components: Components, tree_depth: int, evictions: int) -> EngineSta
         pins=components.pins.stats(),
         exchange=components.exchange.stats(),
         drafts=dict(components.counters.drafts),
-        states=_states(cache),
+        states=state_stats(cache),
         tensor_parallel=components.welcome.tensor_parallel,
         pipeline_parallel=components.welcome.pipeline_parallel,
     )
@@ -84,7 +84,8 @@ def _tier_stats(components: Components) -> TierStats:
     )
 
 
-def _states(cache: PrefixCache) -> StateStats:
+def state_stats(cache: PrefixCache) -> StateStats:
+    """Count state slots and checkpoints."""
     device, *lower = cache.checkpoints.tiers.values()
     return StateStats(
         total=device.usage.total,

@@ -27,7 +27,7 @@ from engine.link.view_messages import (
     View,
     ViewReply,
 )
-from engine.queries.report import disk_stats, eviction_stats
+from engine.queries.report import disk_stats, eviction_stats, state_stats
 from engine.queries.tree_views import TreeViews
 from engine.sequences.sequence import Sequence
 from prefix_cache.cache import PrefixCache
@@ -72,6 +72,7 @@ def _overview(components: Components, query: OverviewQuery) -> Overview:
         evictions=[eviction_stats(one, now) for one in log[: query.evictions]],
         disk=None if disk is None else disk_stats(disk),
         drafts=dict(counters.drafts),
+        states=state_stats(cache),
     )
 
 

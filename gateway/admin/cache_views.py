@@ -10,6 +10,7 @@ from engine.link.stats_messages import (
     DiskStats,
     DraftStats,
     ShareStats,
+    StateStats,
     WindowStats,
 )
 
@@ -126,6 +127,7 @@ class EngineView(msgspec.Struct, frozen=True, kw_only=True):
     queue: QueueView
     tiers: TiersView
     drafts: dict[str, DraftStats]  # by source
+    states: StateStats
 
 
 class ReplicaView(msgspec.Struct, frozen=True, kw_only=True):

@@ -111,6 +111,7 @@ async def _overview(
         tiers=[tier_shown(one, known) for one in found.tiers] if found else [],
         queue=[queue_shown(one, known) for one in found.queue] if found else [],
         evictions=[eviction_shown(one, known, now) for one in found.evictions] if found else [],
+        states=found.states if found else None,
         health=health(
             found,
             watched.faults.faults(),

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from engine.link.stats_messages import EvictionStats
+from engine.link.stats_messages import EvictionStats, StateStats
 from engine.link.view_messages import Overview, OwnerView, QueueUsage, TierUsage
 from gateway.overview.health import Health
 from gateway.overview.history import Sample
@@ -67,6 +67,7 @@ class OverviewShown(msgspec.Struct, frozen=True, kw_only=True):
     tiers: list[TierShown]
     queue: list[QueueShown]
     evictions: list[EvictionShown]
+    states: StateStats | None  # of models with recurrent layers; else all 0
     health: list[Health]
     isolation: IsolationReport | None  # the last report
 

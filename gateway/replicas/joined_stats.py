@@ -14,6 +14,7 @@ from engine.link.stats_messages import (
     FlowShares,
     PinStats,
     PoolStats,
+    StateStats,
     TierStats,
 )
 from gateway.replicas.sums import merged, summed
@@ -54,10 +55,15 @@ def joined_stats(found: Mapping[str, EngineStats], evictions: int) -> JoinedStat
         pins=_pins([part.pins for part in parts]),
         exchange=_exchange([part.exchange for part in parts]),
         drafts=merged((part.drafts for part in parts), summed),
-        states=summed([part.states for part in parts]),
+        states=joined_states([part.states for part in parts]),
         replicas=dict(found),
         **{name: sum(getattr(part, name) for part in parts) for name in _COUNTS},
     )
+
+
+def joined_states(parts: Sequence[StateStats]) -> StateStats:
+    """Add up state slots and checkpoints."""
+    return summed(parts, lower=merged((part.lower for part in parts), summed))
 
 
 _COUNTS = (

@@ -23,7 +23,7 @@ from engine.link.view_messages import (
     TierUsage,
     TreeLevel,
 )
-from gateway.replicas.joined_stats import joined_disk
+from gateway.replicas.joined_stats import joined_disk, joined_states
 from gateway.replicas.sums import merged, summed
 
 
@@ -55,6 +55,7 @@ def joined_overview(found: Mapping[str, Overview], owners: int, evictions: int) 
         evictions=evicted[:evictions],
         disk=joined_disk(part.disk for part in parts),
         drafts=merged((part.drafts for part in parts), summed),
+        states=joined_states([part.states for part in parts]),
         replicas=dict(found),
         **counts,
     )

@@ -228,6 +228,7 @@ def _states(states: StateStats) -> Iterator[Metric]:
     for name, text, value in (
         ("made", "States that the cache's tree has kept", states.made),
         ("hits", "Sequences that began from a kept state", states.hits),
+        ("cut_tokens", "Tokens matched beyond a kept state", states.cut_tokens),
         ("evicted", "Kept states evicted for another's slot", states.evicted),
         ("refused", "States not kept for lack of a slot", states.refused),
     ):

@@ -56,6 +56,7 @@ class StateLeasing:
         owned = checkpoints.take(SEQUENCE_SLOTS, lease.owner)
         assert owned is not None  # `may_open`
         size = self._block_size
+        checkpoints.counts.cut_tokens += matched * size - first.position
         lease.states = LeaseStates(first, first, owned, matched * size, size, read=read)
 
     def complete(self, transfer: Transfer) -> None:

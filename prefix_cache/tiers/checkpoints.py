@@ -43,6 +43,7 @@ class CheckpointCounts:
 
     made: int = 0
     hits: int = 0  # sequences that started from one
+    cut_tokens: int = 0  # tokens matched after the checkpoint from which their sequence started
     evicted: int = 0  # from the device, because their slots were needed
     refused: int = 0  # states that were to be kept, and no slot was there for them
     copied_down: int = 0

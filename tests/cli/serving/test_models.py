@@ -14,6 +14,7 @@ from engine.models.architectures.registry import COMPRESSED_TENSORS, SERVED
 from engine.models.architectures.rope_fields import ROPES
 from tests.cli.console import Console
 from tests.cli.fresh import loaded_by
+from tests.doubles.engine.shapes import SHAPES
 from tests.doubles.engine.tiny_model import RUNNABLE, write_tiny_model
 from tests.zoo.families import family
 from tests.zoo.models import write_runnable
@@ -62,8 +63,18 @@ def test_a_model_that_is_served_is_described(
         "context": 2048,
         "weight_format": "plain",
         "dtype": "float32",
+        "state": None,
     }
     assert f"{asked} is served: llama, 2 layers" in console.type("models", asked).out
+
+
+def test_a_hybrid_says_what_its_state_takes(console: Console, tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(SHAPES["qwen3.5-27b"]))
+    found = console.type("models", str(path), "--json").json["state"]
+    assert found == {"layers": 48, "state_bytes": 153_944_064, "as_kv_tokens": 2349}
+    said = console.type("models", str(path)).out
+    assert "48 of its layers are recurrent. A state takes 153,944,064 bytes" in said
 
 
 def test_a_config_alone_can_be_refused(console: Console, tmp_path: Path) -> None:

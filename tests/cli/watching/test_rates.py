@@ -12,6 +12,8 @@ from engine.link.stats_messages import (
     DraftStats,
     EngineStats,
     FlowStats,
+    LowerStates,
+    StateStats,
     TierTokens,
     WindowStats,
 )
@@ -161,3 +163,18 @@ def test_drafts_have_a_table_by_source_once_there_are_any() -> None:
         ("grammar", "2", "2", "100.0%", "1.00"),
         ("tree", "4", "16", "50.0%", "2.00"),
     )
+
+
+def test_checkpoints_have_a_table_where_the_model_has_states() -> None:
+    def kept(**counts: int) -> dict[str, Any]:
+        lower = {"host": LowerStates(total=9, used=1)}
+        states = StateStats(total=60, free=20, checkpoints=31, lower=lower)
+        return told(replace(some_stats(flows={}), states=replace(states, **counts)))
+
+    before = kept(hits=4, made=9, evicted=1, refused=0, cut_tokens=160)
+    after = kept(hits=9, made=11, evicted=2, refused=3, cut_tokens=192)
+    _, table, *_ = tables(after, before)
+    assert (table.title, table.heads[0], table.heads[-1]) == ("Checkpoints", "held", "tokens cut")
+    assert table.rows == (("31 of 60, host 1 of 9", "5", "2", "1", "3", "32"),)
+    _, since_start, *_ = tables(before, None)
+    assert since_start.rows == (("31 of 60, host 1 of 9", "4", "9", "1", "0", "160"),)

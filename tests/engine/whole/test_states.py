@@ -114,6 +114,7 @@ class TestPositions:
         states = rig.core.stats().states
         assert (states.made, states.hits, states.checkpoints) == (1, 0, 1)
         assert states.total == 62 == states.free + states.checkpoints
+        assert states.cut_tokens == 24
 
     def test_the_end_of_a_mark_is_kept(self) -> None:
         rig = rig_of()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -11,6 +12,7 @@ from engine.link.stats_messages import (
     FlowStats,
     LowerTierStats,
     ShareStats,
+    StateStats,
     TierStats,
     TierTokens,
 )
@@ -78,6 +80,7 @@ async def test_stats_tell_everything_in_one_object(office: Office) -> None:
         "tenants": [],
         "floors_scale": {"device": 1.0},
         "drafts": {},
+        "states": msgspec.to_builtins(StateStats()),
         "replicas": [],
         "router_answers": None,
         "tiers": {

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from engine.link.stats_messages import EvictionStats
+from engine.link.stats_messages import EvictionStats, StateStats
 from engine.link.view_messages import OwnerView, QueueUsage, SequenceView, TierUsage
 from gateway.http.request_head import RunningRequest
 from gateway.overview.routes import EVICTIONS, OWNERS
@@ -33,6 +33,7 @@ async def test_the_overview_names_tenants(office: Office) -> None:
                 blocks=4,
             )
         ],
+        states=StateStats(total=60, checkpoints=31, cut_tokens=160),
     )
     told = body(await office.operator.get("/admin/overview"))
     assert told["now"] == office.clock()
@@ -56,6 +57,7 @@ async def test_the_overview_names_tenants(office: Office) -> None:
             "num_owners": 2,
         }
     ]
+    assert (told["states"]["checkpoints"], told["states"]["cut_tokens"]) == (31, 160)
     assert told["queue"] == [{"tenant": acme, "name": "acme", "waiting": 2, "running": 1}]
     assert told["evictions"] == [
         {

@@ -19,8 +19,10 @@ from engine.link.stats_messages import (
     FetchStats,
     FlowShares,
     FlowStats,
+    LowerStates,
     PinStats,
     ShareStats,
+    StateStats,
     TierTokens,
 )
 from engine.link.view_messages import (
@@ -166,10 +168,15 @@ def test_an_overview_adds_up_and_lists_what_is_largest() -> None:
             queue=[QueueUsage("both", 1, 2), QueueUsage(flow, blocks, 0)],
             evictions=[eviction(float(blocks))],
             disk=some_tiers().disk,
+            states=StateStats(
+                total=60, checkpoints=blocks, lower={"host": LowerStates(total=9, used=1)}
+            ),
         )
 
     joined = joined_overview({"0": seen("x", 1, "e1"), "1": seen("y", 5, "e2")}, 2, 1)
     assert (joined.engine_id, joined.found, joined.waiting) == ("e1+e2", TierTokens(2, 4, 6), 8)
+    below = {"host": LowerStates(total=18, used=2)}
+    assert joined.states == StateStats(total=120, checkpoints=6, lower=below)
     (tier,) = joined.tiers
     assert (tier.total, tier.used, tier.num_owners) == (200, 100, 3)
     assert tier.owners == [OwnerView("both", 6, 2, 4), OwnerView("y", 5, 1, 2)]

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.seams.page.support import (
     NOT_KNOWN,
@@ -206,3 +206,20 @@ def test_what_is_shown_of_a_gateway_that_is_away_is_marked_as_stale(
     expect(page.get_by_text("The gateway does not answer. This is from")).to_be_visible()
     page.context.set_offline(False)
     expect(page.get_by_text("live,")).to_be_visible()
+
+
+def test_checkpoints_are_shown_where_the_model_has_states(operated: Server, page: Page) -> None:
+    sign_in(page, operated)
+    open_view(page, "Cache")
+    expect(page.get_by_role("heading", name="Tiers")).to_be_visible()
+    expect(page.get_by_role("heading", name="Checkpoints")).to_have_count(0)
+
+    def with_states(route: Route) -> None:
+        told = route.fetch().json()
+        states = {**told["states"], "total": 60, "free": 20, "checkpoints": 31, "cut_tokens": 160}
+        route.fulfill(json={**told, "states": states})
+
+    page.route("**/admin/overview*", with_states)
+    page.reload()
+    expect(figure(page, "Held")).to_have_text("31of 60 slots, 9 of sequences")
+    expect(figure(page, "Matched beyond")).to_contain_text("160")

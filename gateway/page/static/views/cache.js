@@ -1,7 +1,7 @@
 // The cache: each tier's fill by owner, whose blocks were evicted for whom, the tree, the prefixes.
 import { html, useState } from "../core/html.js";
-import { count, tenantName, time } from "../core/format.js";
-import { Choice, Panel, ViewHead } from "../parts/panel.js";
+import { count, short, tenantName, time } from "../core/format.js";
+import { Choice, Figures, Panel, ViewHead } from "../parts/panel.js";
 import { Shown } from "../parts/states.js";
 import { Table } from "../parts/table.js";
 import { coloursOf, TierFill } from "../parts/fill.js";
@@ -13,6 +13,8 @@ const TiersNote = () => html`Blocks by owner.
   <span class="marks"><b class="ceiling"></b>ceiling: the most that an owner keeps</span>`;
 const BY = [["pairs", "By tenants"], ["each", "One by one"]];
 
+const STATES_NOTE = "States of recurrent layers that were kept. A prompt begins at one, and computes what it matches beyond";
+
 export function Cache({ api, overview }) {
   return html`
     <${ViewHead} title="Cache" />
@@ -21,6 +23,11 @@ export function Cache({ api, overview }) {
         ${({ tiers }) => html`<div class="tiers">${tiers.map((tier) => html`<${TierFill} key=${tier.tier} tier=${tier} colours=${coloursOf(tiers)} />`)}</div>`}
       <//>
     <//>
+    ${overview.data?.states?.total > 0 && html`<${Panel} title="Checkpoints" note=${STATES_NOTE}>
+      <${Shown} live=${overview}>
+        ${({ states }) => html`<${Figures} label="Checkpoints" of=${checkpointsOf(states)} />`}
+      <//>
+    <//>`}
     <div class="panels lists">
       <${Tree} api=${api} />
       <div class="stack">
@@ -29,6 +36,19 @@ export function Cache({ api, overview }) {
       </div>
     </div>
   `;
+}
+
+function checkpointsOf(states) {
+  const sequences = states.total - states.free - states.checkpoints;
+  return [
+    { name: "Held", value: count(states.checkpoints), note: `of ${count(states.total)} slots, ${count(sequences)} of sequences` },
+    ...Object.entries(states.lower).map(([tier, { used, total }]) => (
+      { name: `Held: ${tier}`, value: count(used), note: `of ${count(total)}` })),
+    { name: "Hits", value: count(states.hits), note: `${count(states.made)} made` },
+    { name: "Evicted", value: count(states.evicted) },
+    { name: "Refused", value: count(states.refused), note: "for lack of a slot" },
+    { name: "Matched beyond", value: short(states.cut_tokens), note: "tokens computed again" },
+  ];
 }
 
 function Evictions({ overview }) {
