@@ -1,4 +1,4 @@
-"""How much of texts the drafters foresee, by source and load; nothing is computed.
+"""Share of texts that the drafters foresee, by source and load; nothing is computed.
 
     python -m benchmarks.simulated.drafts FILE [--tokenizer DIRECTORY] [--runs 2]
 

@@ -27,6 +27,7 @@ OF_OTHER_PACKAGES = {
     "engine.link.stats_messages",
     "engine.link.view_messages",
     "engine.core_dumps",
+    "engine.line_writer",  # both write their logs by a thread that waits for no reader
     "engine.models.model_files",  # both read the files of one folder, within the same bounds
     "engine.models.token_marks",  # both ends of the link call the same tokens marks
     "prefix_cache.hashing",
