@@ -27,6 +27,10 @@ def chat(
         str | None, typer.Option(help="The system message.", show_default=False)
     ] = None,
     max_tokens: Annotated[int, typer.Option(help="Most tokens of an answer.", min=1)] = 512,
+    temperature: Annotated[
+        float | None,
+        typer.Option(help="0 always takes the likeliest token.", min=0, max=2, show_default=False),
+    ] = None,
 ) -> None:
     """Talk to the model; after each turn it shows the cached tokens and the speed.
 
@@ -42,7 +46,9 @@ def chat(
     # Ctrl-C interrupts the prompt at once only outside of an event loop.
     with asyncio.Runner() as runner, suppress(KeyboardInterrupt):
         model = target.served_model or runner.run(_first_model(url, key))
-        common = {"model": model, "max_tokens": max_tokens}
+        common: dict[str, Any] = {"model": model, "max_tokens": max_tokens}
+        if temperature is not None:
+            common["temperature"] = temperature
         while (said := _next_line()) is not None:
             asked = [*messages, {"role": "user", "content": said}]
             try:

@@ -37,6 +37,15 @@ def test_each_turn_has_its_numbers_and_finds_the_one_before(
     assert int(second[1]) > int(first[1]), "the conversation goes on"
 
 
+def test_a_temperature_is_sent_if_one_is_said(
+    console: Console, gateway: Served, engine: FakeEngine
+) -> None:
+    talked(console, gateway, "Hello?\n", "--temperature", "0")
+    talked(console, gateway, "Hello?\n")
+    assert [one.sampling.temperature for one in engine.requests] == [0.0, 1.0]
+    assert talked(console, gateway, "Hello?\n", "--temperature", "3").status == 2
+
+
 def test_exit_ends_it(console: Console, gateway: Served) -> None:
     assert talked(console, gateway, "/exit\nHello?\n").out == ""
     assert talked(console, gateway, "Hello?\n /exit \nHello?\n").out == "Hello.\n"
