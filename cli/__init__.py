@@ -5,6 +5,7 @@
     asking, cluster, isolation, lint, load, plan, watching    a folder for each kind of command
     operating     commands for a running server, by its admin routes
     serving       configs, models and processes of a server
+    gguf          what a model's GGUF file says, as other models' files say it
     options, output, progress, charts, request_file    flags and files in, lines and plots out
     commands, tables, errors, echo
 

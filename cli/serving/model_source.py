@@ -5,6 +5,7 @@ files of a repository are wanted (never pickles). Does not know: what is inside 
 (`model_check`).
 """
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from engine.models.checkpoints.weight_files import refuse_other_weights
 from engine.models.errors import ModelError
 
 CONFIG = "config.json"
+GGUF = ".gguf"
 REQUIRED_FILES = (CONFIG, "tokenizer.json")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
@@ -89,9 +91,11 @@ def resolve(
     path = Path(expanduser(model))
     if path.is_dir():
         path = path.resolve()
+        if file := _only_gguf(path):
+            return ModelSource(_described(file), file.stem)
         return ModelSource(_complete(path, model), path.name)
-    if path.suffix == ".gguf":
-        raise ModelRefused(f"{model}: weights in GGUF; served is a directory with safetensors")
+    if path.suffix == GGUF and path.exists():
+        return ModelSource(_described(path), path.stem)
     if path.exists():
         raise ModelNotFound(f"{model} is a file; --model needs its directory")
     if not _HUB_ID.fullmatch(model):
@@ -105,11 +109,39 @@ def resolve(
 def config_of(model: str) -> Path:
     """Find the config.json of `model`, which may be that file; raise ModelNotFound."""
     path = Path(expanduser(model))
-    if model != EMBEDDED and path.is_dir():
+    if model != EMBEDDED and path.is_dir() and not _only_gguf(path):
         return path / CONFIG
-    if model != EMBEDDED and path.is_file():
+    if model != EMBEDDED and path.is_file() and path.suffix != GGUF:
         return path
     return resolve(model, "dummy").directory / CONFIG
+
+
+def _only_gguf(directory: Path) -> Path | None:
+    """Return the GGUF file of a directory without other weights; ModelRefused if it has several."""
+    found = sorted(directory.glob(f"*{GGUF}"))
+    if not found or next(directory.glob("*.safetensors"), None):
+        return None
+    if len(found) > 1:
+        names = ", ".join(path.name for path in found)
+        raise ModelRefused(f"{directory} has several GGUF files; --model names one of {names}")
+    return found[0]
+
+
+def _described(path: Path) -> Path:
+    """Return the directory that describes a GGUF file; raises ModelRefused."""
+    # Imported here: few models are one, and the library takes 0.2 s to load.
+    from cli.gguf.description import describe
+
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or expanduser("~/.cache"))
+    try:
+        return describe(path, caches / "ratoon" / "gguf")
+    except ModelError as error:
+        raise ModelRefused(f"{path} cannot be served: {error}") from error
+    except OSError as error:
+        raise ModelRefused(
+            f"{path} cannot be described in {caches}: {error.strerror}; XDG_CACHE_HOME names "
+            "another place"
+        ) from error
 
 
 def _complete(directory: Path, model: str) -> Path:

@@ -19,5 +19,5 @@
   processor time for the large ones; several families share one).
 - `write_runnable` (tests.zoo.models) adds a config of two small layers, for `--load-format dummy`;
   `write_parrot` adds weights that say given texts, whatever they are asked.
-- `python -m tests.zoo.smollm2 DIRECTORY` makes the one real model (`make test-zoo`).
+- SmolLM2 in a GGUF file is the one real model (`make test-zoo`; `MODEL=smollm2 make serve`).
 """

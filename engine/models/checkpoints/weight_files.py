@@ -1,7 +1,7 @@
 """The files of a directory with the checkpoint's weights, and files of unserved formats.
 
     model.safetensors | model.safetensors.index.json | model-00001-of-00003.safetensors ... |
-    the only file of safetensors, whatever its name
+    the only file of safetensors, whatever its name | model.gguf
 
 Knows: names of files, and the header of safetensors. Does not know: what tensors are for (`names`),
 nor torch: the command line looks here before anything is started.
@@ -20,12 +20,13 @@ from engine.models.model_files import decode, read_file
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
+GGUF_FILE = "model.gguf"  # beside what describes it (`cli.gguf`)
 _SHARD = re.compile(r"(?P<stem>.+)-\d+-of-(?P<count>\d+)\.safetensors")
 _SERVED = "served are safetensors with Hugging Face's names"
 # Errors for directories without safetensors, by the pattern of their files.
 _OTHERS: tuple[tuple[str, type[ModelError], str], ...] = (
     ("adapter_config.json", UnsupportedModel, "a LoRA adapter, to be merged into its model,"),
-    ("*.gguf", UnsupportedModel, "weights in GGUF"),
+    ("*.gguf", UnsupportedModel, "weights in GGUF (--model may name the file)"),
     ("consolidated*", UnsupportedModel, "weights with their maker's own names"),
     ("*.bin", CheckpointError, "pickled weights, which are never opened,"),
     ("*.pt*", CheckpointError, "pickled weights, which are never opened,"),
@@ -63,6 +64,8 @@ def _named_files(model_dir: Path) -> list[Path]:
         return [model_dir / SINGLE_FILE]
     if (model_dir / INDEX_FILE).exists():
         return _indexed_files(model_dir)
+    if (model_dir / GGUF_FILE).exists():
+        return [model_dir / GGUF_FILE]
     refuse_other_weights(model_dir)
     found = sorted(model_dir.glob("*.safetensors"))
     if shards := [path for path in found if _SHARD.fullmatch(path.name)]:

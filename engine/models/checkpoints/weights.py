@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from engine.models.checkpoints.shard_slices import ShardSlices
-from engine.models.checkpoints.weight_files import tensor_bytes, weight_files
+from engine.models.checkpoints.weight_files import GGUF_FILE, tensor_bytes, weight_files
 from engine.models.config import ModelConfig
 from engine.models.errors import CheckpointError
+from engine.models.gguf.tensors import GgufFile
 from engine.models.modules import CheckpointTensor
 from engine.models.names import CheckpointNames, Surplus
 from engine.models.parameters import (
@@ -97,8 +100,8 @@ class _Loading:
     def read_file(self, path: Path, device: torch.device) -> None:
         """Fill tensors from the file `path`."""
         try:
-            with safe_open(str(path), framework="pt", device=str(device)) as file:
-                sizes = tensor_bytes(path)
+            with _opened(path, device) as file:
+                sizes = file.sizes() if isinstance(file, GgufFile) else tensor_bytes(path)
                 for name in file.keys():  # noqa: SIM118 - not a mapping
                     own = self._names.own(name)
                     if not any(map(self._slices.has, self._names.parts(own) or (own,))):
@@ -179,6 +182,13 @@ class _Loading:
             head.to(self._embedding.dtype), self._embedding
         ):
             raise CheckpointError(f"{TIED_HEAD} differs from the embedding that it is tied to")
+
+
+def _opened(path: Path, device: torch.device) -> AbstractContextManager[Any]:
+    if path.name == GGUF_FILE:
+        return GgufFile(path, device)
+    opened: AbstractContextManager[Any] = safe_open(str(path), framework="pt", device=str(device))
+    return opened
 
 
 def _converted(convert: Callable[[Tensor], Tensor], value: Tensor, name: str) -> Tensor:

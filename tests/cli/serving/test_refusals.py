@@ -133,7 +133,10 @@ REFUSED: Mapping[str, tuple[Spoil, str]] = {
     ),
     "no vocabulary": (config(vocab_size=None), "missing required field `vocab_size`"),
     "no JSON": (lambda directory: (directory / "config.json").write_text("{"), "config.json: "),
-    "GGUF": (weights_only_in("q4.gguf"), "only weights in GGUF in q4.gguf; served are safetensors"),
+    "GGUF": (
+        weights_only_in("q4.gguf"),
+        "q4.gguf is no whole GGUF file",
+    ),
     "pickles": (weights_only_in("pytorch_model.bin"), "only pickled weights, which are never open"),
     "its maker's names": (
         weights_only_in("consolidated.safetensors"),
@@ -149,7 +152,7 @@ REFUSED: Mapping[str, tuple[Spoil, str]] = {
     ),
     "GGUF alone": (
         without("config.json", "model.safetensors", beside="q4.gguf"),
-        "only weights in GGUF in q4.gguf; served are safetensors",
+        "q4.gguf is no whole GGUF file",
     ),
     "no weights": (without("model.safetensors"), "has neither model.safetensors nor model.safe"),
     "a shard of three": (
@@ -203,12 +206,20 @@ def test_an_engine_alone_ends_as_well(
     assert printed.err.count("\n") == 1
 
 
-def test_a_file_of_gguf_is_refused(console: Console, tmp_path: Path) -> None:
+def test_a_file_that_is_no_gguf_is_refused(console: Console, tmp_path: Path) -> None:
     file = tmp_path / "q4.gguf"
-    file.touch()
+    file.write_bytes(b"no")
     printed = console.type("serve", "--model", str(file), "--data-dir", str(tmp_path / "data"))
     assert (printed.status, printed.out) == (3, "")
-    assert "weights in GGUF; served is a directory with safetensors" in printed.err
+    assert "q4.gguf is no whole GGUF file" in printed.err
+
+
+def test_of_several_gguf_files_one_is_to_be_named(console: Console, tmp_path: Path) -> None:
+    for name in ("q4.gguf", "q8.gguf"):
+        (tmp_path / name).touch()
+    printed = console.type("models", str(tmp_path))
+    assert printed.status == 1
+    assert "several GGUF files; --model names one of q4.gguf, q8.gguf" in printed.err
 
 
 def test_defaults_that_are_not_used_may_be_anything(model_dir: Path) -> None:

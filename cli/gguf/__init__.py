@@ -1,0 +1,1 @@
+"""The description of a GGUF file as Hugging Face's models are described."""

@@ -1,0 +1,123 @@
+"""The tensors of a GGUF file under a decoder's names, as numbers.
+
+Packed weights become float32 when they are read, one tensor at a time (`gguf.dequantize`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.models.gguf.families import OUTSIDE_LAYERS, ROPE_FACTORS, GgufFamily, family_of
+from engine.models.gguf.header import GgufHeader, StoredTensor, read_header
+from engine.models.gguf.numbers import read_numbers
+
+_IN_LAYER = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A tensor of the decoder: where it is stored; of which expert, if experts are stored as one;
+    `heads` where its rows lie in pairs; `less_one` where 1 is to be subtracted."""
+
+    stored: StoredTensor
+    expert: int | None = None
+    heads: int | None = None
+    less_one: bool = False
+
+
+class GgufFile:
+    """An open file; has what `safetensors.safe_open` gives of one."""
+
+    def __init__(self, path: Path, device: torch.device) -> None:
+        """Open a file; raises CheckpointError, UnsupportedModel."""
+        self._device = device
+        header = read_header(path)
+        self._places = dict(_places(header, family_of(header)))
+        self._bytes = np.memmap(path, np.uint8, "r")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        del self._bytes
+
+    def keys(self) -> list[str]:
+        """Return the tensors' names."""
+        return list(self._places)
+
+    def sizes(self) -> dict[str, int]:
+        """Return the bytes of each tensor in the file."""
+        return {name: place.stored.num_bytes for name, place in self._places.items()}
+
+    def get_tensor(self, name: str) -> Tensor:
+        """Return a tensor as float32 on the device; raises UnsupportedModel."""
+        place = self._places[name]
+        rows = read_numbers(self._bytes, place.stored, place.expert)
+        if place.heads is not None:
+            pairs = rows.reshape(place.heads, -1, 2, *rows.shape[1:])
+            rows = pairs.swapaxes(1, 2).reshape(rows.shape)
+        if place.less_one:
+            rows = rows - 1
+        return torch.tensor(rows, device=self._device)
+
+    def get_slice(self, name: str) -> GgufSlice:
+        """Return a tensor of which a part is wanted."""
+        return GgufSlice(self, name, self._places[name])
+
+
+@dataclass(frozen=True, slots=True)
+class GgufSlice:
+    """A tensor of which a part is wanted; it is read whole, since its weights are packed."""
+
+    file: GgufFile
+    name: str
+    place: _Place
+
+    def get_shape(self) -> list[int]:
+        """Return the tensor's shape."""
+        return list(self.place.stored.shape[0 if self.place.expert is None else 1 :])
+
+    def __getitem__(self, index: tuple[slice, ...]) -> Tensor:
+        return self.file.get_tensor(self.name)[index]
+
+
+def _places(header: GgufHeader, family: GgufFamily) -> Iterator[tuple[str, _Place]]:
+    of_model = f"{header.fields['general.architecture']}.attention."
+    query_heads = header.fields.get(f"{of_model}head_count")
+    heads = {"attn_q": query_heads}
+    heads["attn_k"] = header.fields.get(f"{of_model}head_count_kv", query_heads)
+    for name, stored in header.tensors.items():
+        in_layer = _IN_LAYER.fullmatch(name)
+        layer, part, kind = in_layer.groups() if in_layer else ("", *_outside(name))
+        names = family.in_layer if in_layer else OUTSIDE_LAYERS
+        own = f"{names.get(part, part)}.{kind}"
+        place = _Place(
+            stored,
+            heads=heads.get(part) if family.pairs else None,
+            less_one=family.norms_less_one and "norm" in part,
+        )
+        before = f"model.layers.{layer}." if in_layer else ""
+        if "{expert}" in own:
+            for expert in range(stored.shape[0]):
+                yield before + own.format(expert=expert), replace(place, expert=expert)
+        elif name != ROPE_FACTORS:  # it is in the config
+            yield before + own, place
+
+
+def _outside(name: str) -> tuple[str, str]:
+    part, _, kind = name.rpartition(".")
+    return part, kind
