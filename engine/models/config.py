@@ -125,6 +125,12 @@ def check_heads(raw: ModelSizes, default_head_dim: int | None = None) -> None:
         )
 
 
+def check_silu(hidden_act: str) -> None:
+    """Raise UnsupportedModel for another activation than SiLU."""
+    if hidden_act != "silu":
+        raise UnsupportedModel(f"hidden_act {hidden_act!r}: only 'silu' is served")
+
+
 SERVED_DTYPES = ("float32", "bfloat16", "float16")
 
 

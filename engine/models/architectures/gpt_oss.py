@@ -33,10 +33,10 @@ from engine.models.config import (
     ModelSizes,
     Positive,
     check_heads,
+    check_silu,
     read_json,
     served_dtype,
 )
-from engine.models.errors import UnsupportedModel
 from engine.models.layers.attention import AttentionConfig
 from engine.models.layers.layer import LayerConfig
 from engine.models.layers.mixture import MixtureConfig
@@ -81,8 +81,7 @@ class GptOss:
 
     def read(self, path: Path) -> ModelConfig:
         raw = read_json(path, _Raw)
-        if raw.hidden_act != "silu":
-            raise UnsupportedModel(f"hidden_act {raw.hidden_act!r}: only 'silu' is served")
+        check_silu(raw.hidden_act)
         check_heads(raw)
         scaling = raw.rope_parameters or raw.rope_scaling or USUAL_YARN
         rope = parse_rope(scaling, raw.rope_theta, raw.max_position_embeddings)

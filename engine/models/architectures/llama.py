@@ -33,6 +33,7 @@ from engine.models.config import (
     ModelSizes,
     Positive,
     check_heads,
+    check_silu,
     read_json,
     read_sizes,
     served_dtype,
@@ -116,8 +117,7 @@ class Llama:
 
     def read(self, path: Path) -> ModelConfig:
         raw = read_json(path, self.fields, self.within)
-        if raw.hidden_act != "silu":
-            raise UnsupportedModel(f"hidden_act {raw.hidden_act!r}: only 'silu' is served")
+        check_silu(raw.hidden_act)
         check_heads(raw, self.default_head_dim)
         positions = raw.positions
         scaling = self.rope_fields(raw)

@@ -28,6 +28,7 @@ from engine.models.config import (
     ModelSizes,
     Positive,
     check_heads,
+    check_silu,
     read_json,
     served_dtype,
 )
@@ -223,8 +224,7 @@ def _rope_fields(raw: _Raw) -> dict[str, Any]:
 
 
 def _refuse_unsupported(raw: _Raw) -> None:
-    if raw.hidden_act != "silu":
-        raise UnsupportedModel(f"hidden_act {raw.hidden_act!r}: only 'silu' is served")
+    check_silu(raw.hidden_act)
     if not raw.attn_output_gate:
         raise UnsupportedModel("attn_output_gate false: served is true")
 
