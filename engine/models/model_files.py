@@ -22,6 +22,8 @@ MAX_DEPTH = 64  # the deepest descriptions have some 8 levels
 T = TypeVar("T")
 
 _TEXT = re.compile(rb'"[^"]*"')
+_INFINITY = re.compile(rb'("(?:[^"\\]|\\.)*")|\bInfinity\b')
+_INFINITE = b'{"__float__":"Infinity"}'
 _BRACKETS = bytes.maketrans(b"{}", b"[]")
 _OTHER_BYTES = bytes(byte for byte in range(256) if byte not in b'"[]{}')
 
@@ -65,11 +67,19 @@ def read_text(path: Path) -> str:
 
 
 def decode(content: bytes, kind: type[T]) -> T:
-    """Decode JSON as a `kind`; raises msgspec.DecodeError and UnicodeDecodeError."""
+    """Decode JSON as a `kind`; raises msgspec.DecodeError and UnicodeDecodeError.
+
+    An infinite number, which is not of JSON, is what `transformers` 5 writes in its place.
+    """
     try:
         decoded = msgspec.json.decode(content, type=kind)
     except RecursionError:
         raise NestedTooDeeply(_too_deep()) from None
+    except msgspec.DecodeError:
+        proper = _INFINITY.sub(lambda found: found[1] or _INFINITE, content)
+        if proper == content:
+            raise
+        return decode(proper, kind)
     if _is_deep(content):
         raise NestedTooDeeply(_too_deep())
     return decoded

@@ -86,6 +86,15 @@ def test_what_is_no_json_is_said_by_the_decoder() -> None:
         assert not isinstance(error.value, NestedTooDeeply)
 
 
+def test_an_infinite_number_is_read_in_both_spellings() -> None:
+    newer = b'{"a": [0, {"__float__": "Infinity"}], "b": "Infinity"}'
+    older = b'{"a": [0, Infinity], "b": "Infinity"}'
+    kind = dict[str, Any]
+    assert decode(older, kind) == decode(newer, kind) == msgspec.json.decode(newer)
+    with pytest.raises(msgspec.DecodeError):
+        decode(b'{"a": [0, Infinite]}', kind)
+
+
 def test_ends_of_lines_are_those_of_a_text(tmp_path: Path) -> None:
     (tmp_path / "text").write_bytes(b"a\r\nb\rc\n")
     assert read_text(tmp_path / "text") == "a\nb\nc\n"
