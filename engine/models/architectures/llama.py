@@ -39,7 +39,6 @@ from engine.models.config import (
     served_dtype,
     text_field,
 )
-from engine.models.errors import UnsupportedModel
 from engine.models.layers.attention import AttentionConfig
 from engine.models.layers.layer import LayerConfig
 from engine.models.layers.mlp import MlpConfig

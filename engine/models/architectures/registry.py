@@ -19,6 +19,7 @@ from engine.models.architectures.corrected import DOTS1, GLM4_MOE, MINIMAX_M2
 from engine.models.architectures.gemma import GEMMA2, GEMMA3, GEMMA3_SEEING
 from engine.models.architectures.gpt_oss import GPT_OSS
 from engine.models.architectures.granite import GRANITE, GRANITE_MOE
+from engine.models.architectures.granite_hybrid import GRANITE_HYBRID
 from engine.models.architectures.llama import LLAMA, MISTRAL, QWEN2, QWEN3
 from engine.models.architectures.mistral3 import MINISTRAL3, MISTRAL3
 from engine.models.architectures.mixtures import MIXTRAL, OLMOE, QWEN2_MOE, QWEN3_MOE
@@ -117,6 +118,7 @@ SERVED = ServedModels(
         "GptOssForCausalLM": GPT_OSS,
         "GraniteForCausalLM": GRANITE,
         "GraniteMoeForCausalLM": GRANITE_MOE,
+        "GraniteMoeHybridForCausalLM": GRANITE_HYBRID,
         "LlamaForCausalLM": LLAMA,
         "MiniMaxM2ForCausalLM": MINIMAX_M2,
         "Ministral3ForCausalLM": MINISTRAL3,

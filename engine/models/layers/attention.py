@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from engine.models.layers.mixer import Entered, KvMemory, Memory, Mixer, MixerConfig
 from engine.models.layers.norms import RmsNorm, RmsNormConfig
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 class AttentionConfig(MixerConfig):
     """Config of attention over the whole context, or over a sliding window."""
 
-    place: ClassVar[str] = "self_attn."
-
     num_heads: int
     num_kv_heads: int
     head_dim: int
@@ -53,6 +51,7 @@ class AttentionConfig(MixerConfig):
     sinks: bool = False  # each head has a logit without a value beside the keys' logits
     scale: float | None = None  # scale of scores; None: head_dim ** -0.5
     gated: bool = False  # a head's output is multiplied by the sigmoid of a gate, made as queries
+    place: str = "self_attn."
 
     @property
     def query_size(self) -> int:

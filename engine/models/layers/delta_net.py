@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from engine.models.layers.mixer import Entered, Memory, Mixer, RecurrentConfig, StateMemory
 from engine.models.layers.norms import RmsNormConfig
@@ -41,14 +41,13 @@ class DeltaNetConfig(RecurrentConfig):
     value heads, their z (Qwen3-Next); else all queries, keys and values, and all z.
     """
 
-    place: ClassVar[str] = "linear_attn."
-
     key_heads: int
     value_heads: int
     key_dim: int
     value_dim: int
     conv_width: int
     joined: bool = False
+    place: str = "linear_attn."
 
     @property
     def key_size(self) -> int:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from engine.models.layers.attention import AttentionConfig
 from engine.models.layers.delta_net import DeltaNetConfig
+from engine.models.layers.mamba import MambaConfig
 from engine.models.layers.mixer import Entered, Memory, Mixer
 from engine.models.layers.mixture import Mixture, MixtureConfig
 from engine.models.layers.mlp import GatedMlp, MlpConfig
@@ -39,7 +40,7 @@ class LayerConfig:
     """Config of a layer, without tensors."""
 
     hidden_size: int
-    mixer: AttentionConfig | DeltaNetConfig
+    mixer: AttentionConfig | DeltaNetConfig | MambaConfig
     mlp: MlpConfig | MixtureConfig
     norm: RmsNormConfig
     before_mlp: ClassVar[str] = "post_attention_layernorm"  # name of the norm before the MLP

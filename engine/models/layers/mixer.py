@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from engine.models.layers.norms import RmsNormConfig
 from engine.models.modules import Allocator, LinearConfig
@@ -83,7 +83,7 @@ class MixerConfig(ABC):
     """Config of a mixer, without tensors. A frozen dataclass: layers are compared by it."""
 
     __slots__ = ()
-    place: ClassVar[str]  # prefix of its matrices' names in a layer
+    place: str  # prefix of its matrices' names in a layer
 
     @abstractmethod
     def num_weights(self, hidden: int) -> int:

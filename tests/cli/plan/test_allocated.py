@@ -29,6 +29,7 @@ SIZES = {"hidden_size": 256, "intermediate_size": 384, "head_dim": 64, "num_key_
 EXPERTS = {
     "moe_intermediate_size": 128,
     "shared_expert_intermediate_size": 128,
+    "shared_intermediate_size": 128,
     "pad_token_id": None,
     "attention_bias": False,
     "mlp_bias": False,
@@ -87,7 +88,7 @@ def test_weights_in_every_format(tmp_path: Path, name: str) -> None:
                 served.add(one)
                 assert plan.weight_bytes == held_bytes(parameters)
                 norms = parameters.num_bytes - plan.weight_bytes
-                assert 0 < norms < 0.02 * parameters.num_bytes, "of tiny models"
+                assert 0 < norms < 0.04 * parameters.num_bytes, "of tiny models"
     assert PLAIN in served
     assert len(served) > 5 or name == "gpt-oss"
 

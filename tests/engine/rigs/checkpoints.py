@@ -80,6 +80,22 @@ HYBRID: dict[str, Any] = {
     "linear_key_head_dim": 16,
     "linear_value_head_dim": 32,
 }
+# Two groups of four heads, and factors that matter.
+GRANITE_HYBRID: dict[str, Any] = {
+    "num_hidden_layers": 4,
+    "layer_types": [LINEAR, "full_attention", LINEAR, LINEAR],
+    "hidden_size": 64,
+    "mamba_n_heads": 8,
+    "mamba_n_groups": 2,
+    "mamba_d_state": 16,
+    "mamba_chunk_size": 32,
+    "shared_intermediate_size": 80,
+    "embedding_multiplier": 0.5,
+    "attention_multiplier": 0.2,
+    "residual_multiplier": 0.7,
+    "logits_scaling": 2.0,
+    "num_local_experts": 0,
+}
 EXPERTS: dict[str, Any] = {
     "num_experts": 8,
     "num_experts_per_tok": 3,
@@ -232,6 +248,22 @@ RECIPES = {
         config="Qwen3_5MoeTextConfig",
         norm=0.0,
     ),
+    "granite-hybrid": Recipe(
+        "GraniteMoeHybrid", {**GRANITE_HYBRID, "tie_word_embeddings": True, "mamba_proj_bias": True}
+    ),
+    "granite-shared": Recipe(
+        "GraniteMoeHybrid",
+        {
+            **GRANITE_HYBRID,
+            "num_hidden_layers": 2,
+            "layer_types": ["full_attention"] * 2,
+            "position_embedding_type": "rope",
+            "attention_bias": True,
+            "num_local_experts": 8,
+            "num_experts_per_tok": 3,
+            "intermediate_size": 32,
+        },
+    ),
 }
 
 
@@ -257,6 +289,7 @@ DIVISIBLE = {
     "Qwen2MoeForCausalLM": "qwen2-moe",
     "SeedOssForCausalLM": "seed-oss",
     "SmolLM3ForCausalLM": "smollm3",
+    "GraniteMoeHybridForCausalLM": "granite-shared",
     "Phi3ForCausalLM": "phi3",
     "LlamaForCausalLM": "llama-biases",
     "MistralForCausalLM": "mistral",

@@ -23,7 +23,10 @@ from tests.engine.rigs.checkpoints import Checkpoint, Recipe, make_checkpoint
 _EXPERT = re.compile(r"(.+\.experts)\.(\d+)\.(gate|up|down)_proj\.weight")
 SIZES = {"hidden_size": 128, "intermediate_size": 256, "head_dim": 32, "num_key_value_heads": 2}
 # Names of the matrices that formats quantise.
-MATRICES = ("proj.weight", "in_proj_qkv.weight", "in_proj_z.weight", "in_proj_qkvz.weight")
+MATRICES = (
+    *("proj.weight", "in_proj_qkv.weight", "in_proj_z.weight", "in_proj_qkvz.weight"),
+    "linear.weight",
+)
 IN_ORDER = (0, 1, 2, 3, 4, 5, 6, 7)
 OF_AWQ = (0, 2, 4, 6, 1, 3, 5, 7)  # the column of each place in a word, from its lowest bits
 

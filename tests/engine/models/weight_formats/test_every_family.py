@@ -32,8 +32,13 @@ OF_FAMILY: dict[str, dict[str, Any]] = {
     "phi3": {"rope_parameters": PHI_ROPE, "sliding_window": None},
     "granite": {"residual_multiplier": 0.25},
     "glm4-moe": {"moe_intermediate_size": 128},
+    "granite-hybrid": {"residual_multiplier": 0.5, "shared_intermediate_size": 256},
 }
-FAMILIES = ("qwen2", "qwen3", "mistral", "gemma2", "gemma3", "phi3", "granite", "olmo2", "qwen3.5")
+EXACT = {"qwen3.5": 48, "granite-hybrid": 24}  # of 64 tokens in fp8
+FAMILIES = (
+    *("qwen2", "qwen3", "mistral", "gemma2", "gemma3", "phi3", "granite", "olmo2"),
+    *("qwen3.5", "granite-hybrid"),
+)
 
 
 def recipe_of(family: str) -> Recipe:
@@ -52,7 +57,7 @@ def test_in_fp8(family: str, tmp_path: Path) -> None:
     made = make_quantised(KINDS["channel"], tmp_path, recipe_of(family))
     assert (logits(made.model_dir) - made.logits(PROMPT)).abs().max() < TOLERANCE
     # A recurrence adds up in another order than that of `transformers`: see `expect_greedy`.
-    expect_greedy(made, exact=48 if family == "qwen3.5" else 64)
+    expect_greedy(made, exact=EXACT.get(family, 64))
 
 
 @pytest.mark.parametrize("family", [*FAMILIES, "glm4-moe"])

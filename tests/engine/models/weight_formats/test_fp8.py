@@ -167,7 +167,7 @@ def test_sixty_four_greedy_tokens(quantised: Checkpoint) -> None:
 
 
 def expect_greedy(checkpoint: Checkpoint, exact: int = 64) -> None:
-    """64 tokens are the truth's, computed as many rows at a time; so are log-probabilities.
+    """Tokens are the truth's, of 64 computed as many rows at a time; so are log-probabilities.
 
     At other numbers of rows the last bits of sums differ, by which numbers halfway between two of
     e4m3 are rounded; what comes of it is read by all tokens after. `exact`: how many are compared.
@@ -177,7 +177,7 @@ def expect_greedy(checkpoint: Checkpoint, exact: int = 64) -> None:
     given = driven.generate(sequence)
     tokens = output(sequence)
     wanted = checkpoint.decoded(PROMPT, tokens)
-    assert wanted.argmax(-1).tolist() == tokens
+    assert wanted.argmax(-1).tolist()[:exact] == tokens[:exact]
     found = torch.tensor([one.chosen for one in given if one is not None])
     chosen = wanted.log_softmax(-1)[torch.arange(64), torch.tensor(tokens)]
     assert (found - chosen)[:exact].abs().max() < TOLERANCE

@@ -1,0 +1,163 @@
+"""A layer's Mamba-2 (Dao and Gu, Transformers are SSMs, 2024): config as data, and computation.
+
+    x -> gate, x B C, dt -> convolution of x B C -> state space model
+      -> times silu(gate), norm of each group -> output
+
+The state of a layer is the last inputs of the convolution, and for each head a matrix.
+
+The limits of dt hold for prompts and decodes alike, as in training, where all tokens are a
+prompt's; `transformers` leaves them out where it computes a single token with a cache.
+
+The convolution and the vectors are plain in every weight format. Torch is imported for types alone,
+as in `modules`. Knows: names in checkpoints. Does not know: config.json, or which kernels do the
+work (`Ops`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING
+
+from engine.models.layers.mixer import Entered, Memory, Mixer, RecurrentConfig, StateMemory
+from engine.models.layers.norms import RmsNormConfig
+from engine.models.layers.vectors import Conv, Vector, build_conv, build_vector
+from engine.models.modules import Allocator, Linear, LinearConfig
+from kernels.limits import check_conv, check_hidden_size, check_state
+from storage.state_layout import StateShape
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from kernels.attention.batch_layout import BatchLayout
+    from kernels.linear.fp8_rows import Fp8Rows, Scaling
+    from kernels.ops import Ops
+
+
+@dataclass(frozen=True, slots=True)
+class MambaConfig(RecurrentConfig):
+    """Config of a Mamba-2. Each group of B and C serves as many heads as the others."""
+
+    heads: int
+    groups: int
+    head_dim: int
+    state_size: int  # numbers of a group's B, and of its C
+    conv_width: int
+    eps: float  # of its norm
+    dt_limit: tuple[float, float] = (0.0, inf)  # the least and the largest time step
+    conv_bias: bool = True
+    bias: bool = False  # of both projections
+    place: str = "mamba."
+
+    @property
+    def inner_size(self) -> int:
+        """Width of all heads together, the same as of the gate."""
+        return self.heads * self.head_dim
+
+    @property
+    def channels(self) -> int:
+        """Channels of the convolution: heads, groups of B, groups of C."""
+        return self.inner_size + 2 * self.groups * self.state_size
+
+    @property
+    def state(self) -> StateShape:
+        return StateShape(
+            self.channels, self.conv_width - 1, self.heads, self.head_dim, self.state_size
+        )
+
+    def check(self) -> None:
+        check_conv(self.conv_width)
+        check_state(
+            heads=self.heads, groups=self.groups, columns=self.head_dim, products=self.state_size
+        )
+        check_hidden_size(self.inner_size // self.groups)
+
+    def num_weights(self, hidden: int) -> int:
+        return sum(one.size_out * one.size_in for one in self.matrices("", hidden))
+
+    def matrices(self, prefix: str, hidden: int) -> Iterator[LinearConfig]:
+        yield self._projected(prefix, hidden)
+        yield self._output(prefix, hidden, in_parts=True)
+
+    def _projected(self, prefix: str, hidden: int) -> LinearConfig:
+        rows = ((f"{prefix}in_proj", self.inner_size + self.channels + self.heads),)
+        return LinearConfig(rows, hidden, self.bias, "rows", in_parts=False)
+
+    def _output(self, prefix: str, hidden: int, *, in_parts: bool) -> LinearConfig:
+        rows = ((f"{prefix}out_proj", hidden),)
+        return LinearConfig(rows, self.inner_size, self.bias, "columns", in_parts)
+
+    def build(
+        self,
+        prefix: str,
+        hidden: int,
+        norm: RmsNormConfig,  # noqa: ARG002
+        new: Allocator,
+        *,
+        in_parts: bool,
+    ) -> Mamba:
+        conv, heads = f"{prefix}conv1d", self.heads
+        return Mamba(
+            config=self,
+            projected=new.linear(self._projected(prefix, hidden)),
+            conv=build_conv(conv, self.channels, self.conv_width, new, bias=self.conv_bias),
+            a_log=build_vector(f"{prefix}A_log", heads, new, low=0.0, high=2.0),
+            dt_bias=build_vector(f"{prefix}dt_bias", heads, new, low=-4.0, high=0.0),
+            skip=build_vector(f"{prefix}D", heads, new),
+            norm=build_vector(f"{prefix}norm.weight", self.inner_size, new, wide=False),
+            output=new.linear(self._output(prefix, hidden, in_parts=in_parts)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Mamba(Mixer):
+    """A Mamba-2 with its tensors. H hidden, Hs heads, P head dim, C channels."""
+
+    config: MambaConfig
+    projected: Linear  # (Hs P + C + Hs, H): gate, x B C, dt
+    conv: Conv
+    a_log: Vector  # (Hs,)
+    dt_bias: Vector  # (Hs,)
+    skip: Vector  # (Hs,)
+    norm: Vector  # (Hs P,)
+    output: Linear  # (H, Hs P)
+
+    @property
+    def takes_fp8(self) -> Scaling | None:
+        return self.projected.takes_fp8
+
+    def enter(
+        self,
+        ops: Ops,
+        x: Tensor | Fp8Rows,
+        layout: BatchLayout,  # noqa: ARG002
+        memory: Memory,
+        dtype: torch.dtype,  # noqa: ARG002
+    ) -> Entered:
+        """Compute the state space model and the gate, both (T, Hs P); write states."""
+        assert isinstance(memory, StateMemory)
+        (state, rows), config = memory, self.config
+        product = self.projected.product(ops, x)
+        sizes = [config.inner_size, config.channels, config.heads]
+        gate, xbc, dt = product.split(sizes, dim=1)  # type: ignore[no-untyped-call]
+        xbc = ops.causal_conv(xbc, self.conv.weight, self.conv.bias, state.conv, rows)
+        vectors = self.a_log.values, self.dt_bias.values, self.skip.values
+        return ops.ssd(xbc, dt, *vectors, config.dt_limit, state.recurrence, rows), gate
+
+    def leave(
+        self,
+        ops: Ops,
+        entered: Entered,
+        layout: BatchLayout,  # noqa: ARG002
+        memory: Memory,  # noqa: ARG002
+        outputs: Tensor | None,
+    ) -> Tensor:
+        values, gate = entered
+        if outputs is not None:  # the other tokens only change the state
+            values, gate = values.index_select(0, outputs), gate.index_select(0, outputs)
+        config = self.config
+        group = config.inner_size // config.groups
+        normed = ops.gated_norm(values, gate, self.norm.values, config.eps, group, True)
+        return self.output.product(ops, normed)
