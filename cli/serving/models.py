@@ -23,6 +23,7 @@ from cli.serving.model_check import check_defaults, served_model
 from cli.serving.model_source import CONFIG, ModelSource, resolve
 from engine.models.architectures.registry import COMPRESSED_TENSORS, SERVED, ServedModels
 from engine.models.architectures.rope_fields import ROPES
+from engine.models.architectures.unserved import UNSERVED
 from engine.models.config import SERVED_DTYPES, ModelConfig, kv_layout, state_layout
 from engine.models.weight_formats.plain import PLAIN
 from gateway.prompts.chats.template_variables import ChatSettings
@@ -58,6 +59,14 @@ class ServedArchitecture:
 
 
 @dataclass(frozen=True, slots=True)
+class Unserved:
+    """Architectures that are not served, and what they need."""
+
+    needs: str
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class WhatIsServed:
     """The served values of config.json: architecture, weights, dtype, rope and KV types."""
 
@@ -67,6 +76,7 @@ class WhatIsServed:
     dtypes: list[str]
     kv_dtypes: list[str]
     ropes: list[str]  # values of `rope_type`
+    unserved: list[Unserved]  # the other causal models of transformers
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +112,8 @@ def models(
 ) -> None:
     """List the models that are served, or say whether one is.
 
-    Architectures, formats of weights, types of KV and scalings of rope, as config.json names them.
+    Architectures, formats of weights, types of KV and scalings of rope, as config.json names them,
+    and what is missing for the other causal models of transformers.
     With MODEL, whether it would be served; if not, the line is the one that 'ratoon serve' would
     end with, and the exit status is 1. Its tensors are not opened, and of a hub id no weights are
     downloaded. Of a directory or a hub id, also which formats of calls and reasoning are
@@ -141,6 +152,7 @@ def what_is_served(served: ServedModels = SERVED) -> WhatIsServed:
         dtypes=list(SERVED_DTYPES),
         kv_dtypes=list(ITEM_BYTES),
         ropes=list(ROPES),
+        unserved=[Unserved(needs, names) for needs, names in UNSERVED.items()],
     )
 
 
@@ -197,6 +209,11 @@ def _show(served: WhatIsServed) -> None:
             ("KV", ", ".join(served.kv_dtypes)),
             ("rope", ", ".join(served.ropes)),
         ],
+    )
+    print_table(
+        "not served, of the causal models of transformers",
+        ("what is missing", "architectures"),
+        [(one.needs, ", ".join(one.names)) for one in served.unserved],
     )
 
 

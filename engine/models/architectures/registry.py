@@ -32,6 +32,7 @@ from engine.models.architectures.qwen_hybrid import (
     QWEN3_5_SEEING,
     QWEN3_NEXT,
 )
+from engine.models.architectures.unserved import missing_for
 from engine.models.config import ModelConfig, ModelSizes, read_json
 from engine.models.eos import eos_token_ids
 from engine.models.errors import UnsupportedModel
@@ -201,8 +202,9 @@ def read_model_config(
     path = model_dir / "config.json"
     named, known = read_json(path, _Named), served.architectures
     if len(named.architectures) != 1 or named.architectures[0] not in known:
-        names = ", ".join(sorted(known))
-        raise UnsupportedModel(f"architectures {named.architectures}: served are {names}")
+        names, unserved = ", ".join(sorted(known)), map(missing_for, named.architectures)
+        needs = "".join(f"; it needs {missing}" for missing in unserved if missing is not None)
+        raise UnsupportedModel(f"architectures {named.architectures}: served are {names}{needs}")
     weight_format = _weight_format(named, served, quantization)
     if named.quantised is None:
         _refuse_quantised_beside(model_dir, served)

@@ -12,6 +12,7 @@ import pytest
 from cli.serving.models import what_is_served
 from engine.models.architectures.registry import COMPRESSED_TENSORS, SERVED
 from engine.models.architectures.rope_fields import ROPES
+from engine.models.architectures.unserved import UNSERVED
 from tests.cli.console import Console
 from tests.cli.fresh import loaded_by
 from tests.doubles.engine.shapes import SHAPES
@@ -27,6 +28,17 @@ def test_every_architecture_is_listed_with_models_that_have_it(console: Console)
     for one in listed["architectures"]:
         assert one["examples"], one["name"]
         assert f"{one['name']}\t{', '.join(one['examples'])}" in printed
+
+
+def test_what_is_missing_for_other_architectures_is_said(console: Console, tmp_path: Path) -> None:
+    listed = console.type("models", "--json").json["unserved"]
+    assert {one["needs"]: tuple(one["names"]) for one in listed} == UNSERVED
+    assert "\nlatent attention\tAXK1ForCausalLM, " in console.type("models").out
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**RUNNABLE, "architectures": ["DeepseekV3ForCausalLM"]}))
+    assert console.type("models", str(path)).err.endswith("; it needs latent attention\n")
+    path.write_text(json.dumps({**RUNNABLE, "architectures": ["NobodysForCausalLM"]}))
+    assert "needs" not in console.type("models", str(path)).err
 
 
 def test_the_page_has_every_architecture() -> None:

@@ -68,7 +68,7 @@ def without(*names: str, beside: str | None = None) -> Spoil:
 REFUSED: Mapping[str, tuple[Spoil, str]] = {
     "another architecture": (
         config(architectures=["GPT2LMHeadModel"]),
-        "architectures ['GPT2LMHeadModel']: served are Gemma2ForCausalLM, ",
+        "architectures ['GPT2LMHeadModel']: served are CwmForCausalLM, ",
     ),
     "an encoder": (config(architectures=["BertModel"]), "architectures ['BertModel']: served are"),
     "one that sees": (
