@@ -40,7 +40,7 @@ ENGINE_FLAGS = {
     ),
     "host_cache_tokens": engine_flag("The size of the host tier in tokens.", min=0),
     "state_cache_ratio": engine_flag(
-        "With recurrent layers: bytes on the device for cached states, per byte of KV.",
+        "With recurrent layers: bytes of cached states per byte of KV, in each tier.",
         min=0.0,
         max=64.0,
     ),

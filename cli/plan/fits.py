@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from cli.plan.decoder import DecoderCounts
+from cli.plan.decoder import BLOCK_SIZE, DecoderCounts
 from cli.plan.machine import GIB, MachineModel, break_even_tokens
 from cli.plan.offload import placement_of
 from cli.plan.options import MemoryFlags
 from cli.plan.stages import stages_of
-from cli.plan.states import StateFit, divided, state_fit
+from cli.plan.states import StateFit, divided, divided_below, state_fit
 from cli.plan.units import gib
 from engine.models.architectures.registry import SERVED, ServedModels
 from storage.kv_layout import ITEM_BYTES
@@ -133,13 +133,20 @@ def _kv_fit(decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel) 
         dtype=decoder.kv.groups[0].dtype,
         bytes_per_token=per_token,
         device_tokens=device_tokens(decoder, memory),
-        host_tokens=int(memory.host_gib * GIB / per_token),
-        disk_tokens=int(memory.disk_gib * GIB / per_token),
+        host_tokens=_tokens_below(decoder, memory.host_gib),
+        disk_tokens=_tokens_below(decoder, memory.disk_gib),
         host_break_even_tokens=break_even(machine.host_gb_s),
         disk_break_even_tokens=break_even(machine.disk_gb_s),
         host_tokens_per_s=machine.host_gb_s * 1e9 / per_token,
         disk_tokens_per_s=machine.disk_gb_s * 1e9 / per_token,
     )
+
+
+def _tokens_below(decoder: DecoderCounts, tier_gib: float) -> int:
+    """Count the tokens of KV that fit a tier below the device, beside kept states."""
+    if decoder.states is None:
+        return int(tier_gib * GIB / decoder.kv_bytes_per_token)
+    return divided_below(decoder, tier_gib * GIB).num_blocks * BLOCK_SIZE
 
 
 def device_tokens(decoder: DecoderCounts, memory: MemoryFlags) -> int:
@@ -158,7 +165,7 @@ def device_tokens(decoder: DecoderCounts, memory: MemoryFlags) -> int:
 def device_states(decoder: DecoderCounts, memory: MemoryFlags) -> StateFit | None:
     """Count the recurrent states that fit beside so many tokens; None without recurrent layers."""
     [*_, (part, room)] = _rooms(decoder, memory)
-    return state_fit(part, room)
+    return state_fit(part, room, memory.host_gib * GIB, memory.disk_gib * GIB)
 
 
 def _rooms(decoder: DecoderCounts, memory: MemoryFlags) -> Iterator[tuple[DecoderCounts, float]]:

@@ -150,13 +150,27 @@ class CopyClock:
             by_way.setdefault((move.source_tier, move.target_tier), []).append(move)
         for way, batch in by_way.items():
             start = max(self.now, self._free_at.get(way, 0.0))
-            self._free_at[way] = end = start + len(batch) * self._seconds.get(way, 0.0)
+            state_blocks = cache.capacity.tiers.state_blocks
+            blocks = sum(state_blocks if move.is_state else 1 for move in batch)
+            self._free_at[way] = end = start + blocks * self._seconds.get(way, 0.0)
             heappush(self._under_way, (end, next(self._serial), tuple(batch)))
 
     def _settle_next(self, cache: PrefixCache) -> None:
         end, _, moves = heappop(self._under_way)
         self.now = max(self.now, end)
         cache.complete(done=moves)
+
+
+def _tiers(sizes: TierSizes, block_size: int, states: StateCosts | None) -> Tiers:
+    host, disk = sizes.host // block_size, sizes.disk // block_size
+    return Tiers(
+        host_blocks=host,
+        disk_blocks=disk,
+        max_disk_writes=max(64, disk),
+        host_states=0 if states is None else states.below(host, block_size),
+        disk_states=0 if states is None else states.below(disk, block_size),
+        state_blocks=1 if states is None else states.state_blocks(block_size),
+    )
 
 
 @dataclass(slots=True)
@@ -195,11 +209,7 @@ class Replay:
             num_blocks=sizes.device // block_size,
             block_size=1,
             policy=policy_by_name(policy),
-            tiers=Tiers(
-                host_blocks=sizes.host // block_size,
-                disk_blocks=sizes.disk // block_size,
-                max_disk_writes=max(64, sizes.disk // block_size),
-            ),
+            tiers=_tiers(sizes, block_size, states),
             num_states=0 if states is None else states.slots(sizes.device),
         )
         if partition is not None:

@@ -33,6 +33,7 @@ def exposition() -> str:
     some = {"pool": _zero(counted.PoolStats), "windows": {"all": _zero(counted.WindowStats)}}
     exchange = counted.ExchangeStats(fetched={"socket": _zero(counted.FetchStats)})
     drafts = {"tree": counted.DraftStats()}
+    some["states"] = counted.StateStats(lower={"host": _zero(counted.LowerStates)})
     stats = _zero(counted.EngineStats, tiers=tiers, exchange=exchange, drafts=drafts, **some)
     replica = ReplicaHealth("ready", "")
     return metrics.render(stats, {"0": replica}).decode()

@@ -225,12 +225,24 @@ def _states(states: StateStats) -> Iterator[Metric]:
     ):
         slots.add_metric([state], count)
     yield slots
+    below = GaugeMetricFamily(
+        "ratoon_lower_states",
+        "Kept states below the device, and the slots that hold none",
+        labels=["tier", "state"],
+    )
+    for tier, use in states.lower.items():
+        below.add_metric([tier, "checkpoints"], use.used)
+        below.add_metric([tier, "free"], use.total - use.used)
+    yield below
     for name, text, value in (
         ("made", "States that the cache's tree has kept", states.made),
         ("hits", "Sequences that began from a kept state", states.hits),
         ("cut_tokens", "Tokens matched beyond a kept state", states.cut_tokens),
         ("evicted", "Kept states evicted for another's slot", states.evicted),
         ("refused", "States not kept for lack of a slot", states.refused),
+        ("copied_down", "Kept states copied to the host or to disk", states.copied_down),
+        ("loaded", "Kept states copied back to the device", states.loaded),
+        ("failed", "Copies of kept states that came to nothing", states.failed),
     ):
         yield _counter(f"ratoon_checkpoints_{name}", text, value)
 

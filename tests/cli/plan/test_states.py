@@ -44,9 +44,24 @@ def test_states_and_tokens_share_the_device(tmp_path: Path) -> None:
     assert made.states is not None
     kv, states = made.device_tokens * made.kv_bytes_per_token, made.states
     free = 0.9 * (MemoryFlags().gpu_gib * GIB - made.weight_bytes)
-    taken = kv + (states.device_states + 1) * states.state_bytes
-    assert free - states.state_bytes - 2**20 < taken <= free
+    block_bytes = 16 * made.kv_bytes_per_token
+    slot_bytes = -(-states.state_bytes // block_bytes) * block_bytes
+    taken = kv + (states.device_states + 1) * slot_bytes
+    assert free - slot_bytes - 2**20 < taken <= free
     assert planned(tmp_path, "qwen3-30b-a3b").states is None
+
+
+def test_checkpoints_take_their_ratio_of_each_tier_below(tmp_path: Path) -> None:
+    made, memory = planned(tmp_path, "qwen3.5-35b-a3b"), MemoryFlags()
+    assert made.states is not None
+    for tier_gib, tokens, states in (
+        (memory.host_gib, made.host_tokens, made.states.host_states),
+        (memory.disk_gib, made.disk_tokens, made.states.disk_states),
+    ):
+        kv, kept = tokens * made.kv_bytes_per_token, states * made.states.state_bytes
+        assert kept == pytest.approx(0.25 * kv, rel=0.05)
+        assert 0.97 * tier_gib * GIB <= kv + kept <= tier_gib * GIB
+    assert f"{made.states.host_states:,} checkpoints fit the host" in state_line(made.states, 40)
 
 
 def test_what_such_a_model_is_not_served_with_is_not_planned(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_counts_are_added_and_sizes_are_not() -> None:
     assert [one.age_s for one in joined.evictions] == [1.0, 1.0, 3.0]
     assert joined.tiers.disk is not None
     assert joined.tiers.disk.state == "off"
-    counts = ("windows", "flows", "shares", "exchange", "drafts", "running", "steps")
+    counts = ("windows", "flows", "shares", "exchange", "drafts", "states", "running", "steps")
     for name in (*counts, "dropped_frames"):
         alone, both = (numbers(msgspec.to_builtins(asdict(s)[name])) for s in (one, joined))
         assert both == [2 * number for number in alone], name
