@@ -154,13 +154,15 @@ redis:
 
 # Tests of the operator's page drive a real Chromium: Debian's package, or what is there already.
 # Its shell without windows takes half the processor time; not every Debian and Ubuntu has it.
+# What is to be had may be known already, since `redis` has asked.
 chromium:
 	@command -v chromium-headless-shell chromium chromium-browser google-chrome >/dev/null || { \
 		as_root=$$([ "$$(id -u)" = 0 ] || echo sudo); \
 		install="$$as_root env DEBIAN_FRONTEND=noninteractive \
 			apt-get install --quiet --yes --no-install-recommends"; \
-		$$as_root apt-get update --quiet >/dev/null && \
-		{ $$install chromium-headless-shell >/dev/null 2>&1 || $$install chromium >/dev/null; }; } || \
+		$$install chromium-headless-shell >/dev/null 2>&1 || { \
+			$$as_root apt-get update --quiet >/dev/null && \
+			{ $$install chromium-headless-shell >/dev/null 2>&1 || $$install chromium >/dev/null; }; }; } || \
 		echo 'no Chromium could be installed: the tests of the page are skipped'
 
 format: $(STAMP)
