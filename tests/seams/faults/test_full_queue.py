@@ -21,7 +21,7 @@ def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 async def test_the_surplus_is_told_to_retry(narrow: Server) -> None:
     headers = {"Authorization": f"Bearer {narrow.demo_key}"}
-    body = {"model": "handbook", "max_tokens": 100, "temperature": 0, "ignore_eos": True}
+    body = {"model": "handbook", "max_tokens": 50, "temperature": 0, "ignore_eos": True}
     async with httpx.AsyncClient(base_url=narrow.url, headers=headers, timeout=60) as client:
         answers = await asyncio.gather(
             *(
