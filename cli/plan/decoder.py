@@ -76,7 +76,7 @@ class DecoderCounts:
     @property
     def bytes_by_layer(self) -> tuple[int, ...]:
         """Bytes of each layer's matrices."""
-        return tuple(layer_bytes(self.layers, self.weight_format, self.dtype))
+        return layer_bytes(self.layers, self.weight_format, self.dtype)
 
     @property
     def layer_bytes(self) -> int:

@@ -206,6 +206,8 @@ class Allocator:
 class WeightFormat(Protocol):
     """Format of a model's matrices. A frozen dataclass: its fields are in the fingerprint."""
 
+    def __hash__(self) -> int: ...
+
     @property
     def name(self) -> str:
         """Name of the format, as in `quant_method` of config.json."""

@@ -13,7 +13,7 @@ that only plan read it too.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Protocol
 
@@ -62,14 +62,15 @@ def split_model(model: ModelConfig, num_stages: int, dtype: str) -> tuple[int, .
     return split_layers(costs, head, num_stages)
 
 
+@lru_cache(maxsize=64)  # a plan asks for the same tens of times, and a mixture has 12,000 matrices
 def layer_bytes(
-    layers: Sequence[LayerConfig], weight_format: WeightFormat, dtype: str
-) -> list[int]:
+    layers: tuple[LayerConfig, ...], weight_format: WeightFormat, dtype: str
+) -> tuple[int, ...]:
     """Count the bytes of each layer's matrices."""
-    return [
+    return tuple(
         sum(matrix_bytes(weight_format, matrix, dtype) for matrix in layer.matrices(index))
         for index, layer in enumerate(layers)
-    ]
+    )
 
 
 def split_layers(costs: Sequence[int], head: int, num_stages: int) -> tuple[int, ...]:
