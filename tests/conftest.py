@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 from contextlib import suppress
+from fcntl import LOCK_EX, flock
 from importlib import import_module
 from pathlib import Path
 
@@ -30,12 +31,25 @@ os.environ["SSL_CERT_DIR"] = str(Path(__file__).parent)
 # worker, and for formats of addresses that no test has.
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 
+LIBRARIES = ("torch._dynamo", "transformers.modeling_utils", "openai", "anthropic", "fastapi")
+
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Nothing that collecting the tests makes is garbage: looking for some took a third of it."""
     gc.disable()
     if session.config.args_source is pytest.Config.ArgsSource.TESTPATHS:
         _import_from_own_place_on()
+
+
+def _import_libraries_by_turns() -> None:
+    """Import what is large in one worker after the other.
+
+    In a new environment the first compiles it, and the others read what it has written.
+    """
+    with Path(__file__).open() as own:
+        flock(own, LOCK_EX)
+        for name in LIBRARIES:
+            import_module(name)
 
 
 def _import_from_own_place_on() -> None:
@@ -47,6 +61,7 @@ def _import_from_own_place_on() -> None:
     worker = os.environ.get("PYTEST_XDIST_WORKER")
     if worker is None:
         return
+    _import_libraries_by_turns()
     root = Path(__file__).parent
     files = sorted(root.rglob("test_*.py"))
     begin = (
