@@ -34,7 +34,10 @@ pytestmark = pytest.mark.gpu
 
 FLOAT32_TOLERANCE = 1e-3  # sums are taken in another order than on the CPU
 BFLOAT16_AGREEMENT = 0.9  # of the positions; where two tokens are close, rounding decides
-MIXTURES = ("mixtral", "qwen3-moe", "gpt-oss")
+MIXTURES = (
+    *("mixtral", "qwen3-moe", "gpt-oss", "granite-moe", "olmoe", "qwen2-moe"),
+    *("glm4-moe", "dots1", "minimax-m2"),
+)
 MIXTURE_MARGIN = 0.06  # of the positions; on a CPU it is 0.03 for Mixtral, and others are nearer
 CLEAR_MARGIN = 0.5  # between the best two logits; rounding to bfloat16 moves them less
 
