@@ -12,7 +12,7 @@ _CAUSAL = {
     "latent attention": "AXK1 DeepseekV2 DeepseekV3 Glm4MoeLite LongcatFlash MiniCPM3 Youtu",
     "sparse attention": "AXK2 DeepseekV32 DeepseekV4 Dots3Note GlmMoeDsa HYV4 MiniMaxM3VL Qwen4Exp",
     "recurrent layers of another kind": (
-        "BailingHybrid Bamba FalconH1 FalconMamba GraniteMoeHybrid Inkling Inkling2 Jamba"
+        "BailingHybrid Bamba FalconH1 FalconMamba Inkling Inkling2 Jamba"
         " KimiLinear Lfm2 Lfm2Moe Lfm3 Mamba Mamba2 MiniMax NemotronH OlmoHybrid RecurrentGemma"
         " Rwkv Zamba Zamba2 Zaya xLSTM"
     ),

@@ -17,9 +17,10 @@ from engine.models.layers.layer import attentions
 MODEL_TYPES = {name: kind for kind, name in TYPES.items()}  # the last, which is of text
 
 # What every file gives, and transformers has no use for or no default.
-GIVEN = {
+GIVEN: dict[str, dict[str, Any]] = {
     "Dots1ForCausalLM": {"n_routed_experts": 128, "num_experts_per_tok": 6},
     "Glm4MoeForCausalLM": {"head_dim": 128},
+    "GraniteMoeHybridForCausalLM": {"layer_types": ["linear_attention"] * 31 + ["full_attention"]},
 }
 
 
