@@ -56,7 +56,7 @@ class StateLayout:
         return sum(self._part_bytes())
 
     def blocks(self, block_bytes: int) -> int:
-        """Count the blocks of so many bytes that have room for a state."""
+        """Return the number of blocks, of `block_bytes` each, that one state takes."""
         return -(-self.state_bytes // block_bytes)
 
     def offsets(self) -> list[tuple[int, int]]:

@@ -19,7 +19,7 @@ REDIS_TIMEOUT_S = 2.0  # heartbeats are not waited for
 def make_state(data_dir: Path, shared: Shared) -> None:
     """Create state and keys like a gateway of this machine, which may start later; BadSetting.
 
-    A state in Redis is a gateway's to begin.
+    A state in Redis is left for a gateway to create.
     """
     if shared.redis_url is None:
         first_start(data_dir, None)

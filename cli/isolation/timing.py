@@ -139,9 +139,9 @@ async def time_tenants(
     samples: int,
     until: float = math.inf,
 ) -> TimingFindings | None:
-    """Take `samples` of each class, or as many as there is time for before `time.monotonic()` is
-    `until`; None where these are too few for any word.
+    """Time `samples` hits and misses, or as many as end before `until`; None: too few to judge.
 
+    `until` is a time of `time.monotonic()`.
     The control has a fifth as many, but at least 100. The other load of the server should be
     steady. Blocks the event loop, except for a moment between trials.
     """

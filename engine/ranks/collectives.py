@@ -184,7 +184,7 @@ class Collectives:
         return int(found.min())
 
     def of_first(self, value: bytes) -> bytes:
-        """Return the bytes of rank 0, of a length that all ranks know. Waits for rank 0."""
+        """Return rank 0's bytes; `value` is as long on each rank. Waits for rank 0."""
         content = torch.frombuffer(bytearray(value), dtype=torch.uint8)
         wait_for(self._hosts.broadcast([content], _from_first()))
         return content.numpy().tobytes()
@@ -192,7 +192,7 @@ class Collectives:
     def close(self) -> None:
         """Leave the group without waiting for other ranks, before its rendezvous file is closed.
 
-        Its calls in graphs are of no use then.
+        Graphs that captured its collectives cannot be replayed after that.
         """
         if self._peers is not None:
             self._give_up(self._peers)

@@ -40,7 +40,7 @@ class RankGroups:
         return self.every.least(number)
 
     def of_first(self, value: bytes) -> bytes:
-        """Return the bytes of rank 0, of a length that all ranks know. Waits for rank 0."""
+        """Return rank 0's bytes; `value` is as long on each rank. Waits for rank 0."""
         return self.every.of_first(value)
 
     def close(self) -> None:

@@ -28,7 +28,7 @@ from engine.transfers import HostArray, HostCopy
 class RanksSampler(Sampler):
     """Sampler that samples on rank 0, and receives the tokens on other ranks.
 
-    What a step reports is not to be read from another's.
+    On other ranks than 0 only the tokens of its results are valid.
     """
 
     group: RankGroup

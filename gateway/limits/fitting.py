@@ -22,9 +22,10 @@ def within_rate(limits: Limits, prompt_tokens: int, answers: int) -> int | None:
 
 
 def of_the_rate(limits: Limits, least: int, most: int) -> int:
-    """Return the tokens to reserve for a request of at most `most`, hardly more than `least`.
+    """Return the tokens to reserve for a request that likely uses `least`, and at most `most`.
 
-    All of them, unless they never fit: then all that fit, and what it needs beyond is owed.
+    That is `most`, or as many as ever fit at once, but never less than `least`: use beyond the
+    reservation is owed.
     """
     room = at_once(limits)
     return most if room is None else max(least, min(most, room))
@@ -35,7 +36,8 @@ def within_budget(
 ) -> int | None:
     """Return the tokens of each of `answers` that `left` micro-units buy; None: not one token.
 
-    Half of what it could have, if that is as much as is `expected`: others may be asking too.
+    Half of the tokens that they buy, or `expected` tokens if those are more and they buy them: the
+    rest is for other requests.
     """
     left -= prices.cost(TokenCounts(computed=prompt_tokens))
     each = prices.generated * answers

@@ -1,6 +1,6 @@
 """A tenant's holds by request id and by the time at which they lapse.
 
-No call walks them all: what it costs is of the holds that it gives back or changes.
+No call walks all holds: its time grows with the holds that it returns or changes.
 """
 
 from collections.abc import Callable, Iterable, Sequence

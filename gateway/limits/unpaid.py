@@ -1,4 +1,4 @@
-"""The charges that could not be written yet: bounded, and what is lost is said."""
+"""The queue of charges that could not be written yet: bounded, and it logs lost charges."""
 
 import logging
 from collections import deque
@@ -13,7 +13,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def uncounted() -> None:
-    """Count nothing."""
+    """Ignore a lost charge: the default of `on_lost`."""
 
 
 class Unpaid(deque[T]):

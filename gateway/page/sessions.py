@@ -73,7 +73,7 @@ class Sessions:
         return response
 
     def end(self, response: Response) -> Response:
-        """Add a field to `response` that makes the browser delete the cookie."""
+        """Add a header to `response` that makes the browser delete the cookie."""
         response.delete_cookie(self._name, path=self._path, httponly=True, samesite="strict")
         return response
 

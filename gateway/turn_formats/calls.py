@@ -55,7 +55,7 @@ class CallReader(TurnReader):
     def call_of(self, name: str, ends: Markers) -> Read[bool]:
         """Read a call's arguments; if there are none, hold the text read and return False.
 
-        Nothing before one of `ends`, or at the end of the turn, is arguments, too.
+        An empty text before one of `ends`, or before the end of the turn, is arguments, too.
         """
         yield from self.spaces()
         follows = yield from self.peek()
@@ -79,7 +79,7 @@ class CallReader(TurnReader):
     def arguments(self, ends: Markers) -> Read[bool]:
         """Send the object that follows as the started call's arguments; return whether it is whole.
 
-        From where it is no JSON any more, all before one of `ends` is text.
+        Where it stops being JSON, the rest up to one of `ends` is sent as text.
         """
         scanner = JsonScanner()
         if (yield from self.scan(scanner, CallArguments)):
@@ -112,7 +112,7 @@ class CallReader(TurnReader):
     def next_block(self, opens: Markers, closes: Markers | None = None) -> Read[str]:
         """Read the end of a block of calls and the marker of the next block; return "" for none.
 
-        A comma between them is passed over, and one before text belongs to that.
+        A comma between two blocks is dropped; a comma before text is sent with the text.
         """
         if closes is not None:
             yield from self.spaces()
@@ -127,9 +127,9 @@ class CallReader(TurnReader):
         return found
 
     def call_objects(self, ends: Markers) -> Read[bool]:
-        """Read call objects, in a list or in sequence; return False if text follows them.
+        """Read call objects, in a list or in sequence; return False if one is no call.
 
-        That is sent as `call_object` sends it. A comma after the last one is held.
+        Its text is sent as `call_object` sends it. A comma after the last call is held.
         """
         yield from self.literal(_LIST)
         yield from self.spaces()
@@ -144,8 +144,8 @@ class CallReader(TurnReader):
     def call_object(self, ends: Markers) -> Read[bool]:
         """Read a call object; return False if the text here is no call object.
 
-        Then what is held, and as much as was read of an object, is sent as text. What is broken
-        within arguments is passed on up to one of `ends`.
+        Then the held text, with what was read of the object, is sent as text. Where arguments are
+        broken, the rest up to one of `ends` is sent as text.
         """
         if not (yield from self.literal(_OPEN)):
             self.send(TextPiece)

@@ -76,7 +76,7 @@ def schedule(
 def keys_in_window(
     start: tl.tensor, end: tl.tensor, WINDOW: tl.constexpr, STEP: tl.constexpr
 ) -> tl.tensor:
-    """Return the first of the last WINDOW keys of [start, end), and its STEP's first key."""
+    """Return the first of the last WINDOW keys of [start, end), and that rounded down to STEP."""
     first_key = tl.maximum(end - WINDOW, start)
     return first_key, first_key // STEP * STEP
 

@@ -50,7 +50,7 @@ class SplitSizes:
 
 
 def split_sizes(kv: Tensor) -> SplitSizes:
-    """Make the chooser for a pool's layer, (..., kv heads, block size, head dim), and its likes."""
+    """Make the chooser for layers like `kv`, (..., kv heads, block size, head dim)."""
     kv_heads, _, head_dim = kv.shape[-3:]
     own, shared = decode_tuning(head_dim, kv.dtype), shared_tuning(head_dim, kv.dtype)
     return SplitSizes(own, shared, kv_heads)

@@ -13,8 +13,8 @@ import torch
 MAX_QUERIES = 64  # most query rows that fit a decode program's registers
 LEAST_SHARED_TOKENS = 1_024  # fewer tokens of a group are re-read from the L2 cache anyway
 _LEAST_SAVED_BYTES = 2**26  # least bytes of keys and values that sharing must save in one layer
-# Keys of prompts: in a smaller window a program of Hopper's kernel, alone on a multiprocessor,
-# would start for a few tiles. Estimated, not measured (decision 156).
+# Keys of prompts. In a smaller window a program of Hopper's kernel, which has a multiprocessor to
+# itself, would have too few tiles to be worth its start. Estimated, not measured (decision 156).
 LEAST_HOPPER_WINDOW = 1_024
 SHORT_WINDOW = 128  # keys, of prompts: as long as the window that was measured, gpt-oss's
 _PROGRAMS = 132  # multiprocessors of an H200

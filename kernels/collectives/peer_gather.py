@@ -1,12 +1,12 @@
 """Gathers of all ranks' numbers over peer memory (`peer_rows`), and broadcasts from rank 0.
 
     gather    x (R, C) of each rank -> (R, ranks * C), the ranks' columns side by side
-    share     x gets the values that it has on rank 0; all ranks send, as every turn wants it
+    share     x gets the values that it has on rank 0; all ranks send, as a turn waits for all
 
 A program has a piece of a row of x, as wide as a row of the buffers.
 
-Knows: bits. Numbers with all bits set come out as others: NaNs remain NaNs, and of integers these
-are not exchanged.
+Knows: bits. A number with all bits set, the sentinel, arrives changed: a NaN as another NaN; such
+integers must not be exchanged.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def gather(x: Tensor, peers: PeerRows) -> Tensor:
 def share(x: Tensor, peers: PeerRows) -> None:
     """Overwrite x, int64 in 0 .. 2^32 - 2, with rank 0's values.
 
-    It is contiguous, on rank 0 perhaps not.
+    `x` is contiguous, except perhaps on rank 0.
     """
     halves = x.reshape(1, -1).view(torch.int32)
     _launch(halves, halves, peers.own.view(torch.int32), peers, share=True)

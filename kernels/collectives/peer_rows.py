@@ -59,8 +59,8 @@ class PeerRows:
     """The exchange buffers of all ranks, mapped into one rank's address space.
 
     `own` (3, rows, ranks, columns) int16 or int32, of this rank; `addresses` (ranks,) int64, where
-    each rank's buffer begins for this one; `turns` (rows,) int32, of each row the coming one, of
-    three; `least_saved` bytes are what two-shot sums must save, on all ranks alike.
+    each rank's buffer begins for this one; `turns` (rows,) int32, the next turn of each row, 0 to
+    2; `least_saved`: bytes that a two-shot sum must save, equal on all ranks.
     """
 
     rank: int
@@ -135,7 +135,7 @@ def open_rows(rank: int, buffers: Sequence[Tensor]) -> PeerRows:
 def row_of_turn(turn: tl.tensor, row: tl.tensor, num_rows: tl.tensor, SIZE: tl.constexpr):  # type: ignore[no-untyped-def]
     """Return the offset of this turn's row in a buffer, in numbers; SIZE: all ranks' columns.
 
-    Of a turn below 0, in which nobody is waited for, in the first of the three.
+    A turn below 0, in which kernels wait for nobody, uses the first of the three parts.
     """
     return (tl.maximum(turn, 0) % 3 * num_rows + row) * SIZE
 
@@ -220,8 +220,8 @@ def mark_again(
 def end_turn(turn: tl.tensor, row: tl.tensor, turns: tl.tensor) -> None:
     """Advance the row to the next turn, after all other ranks' numbers have arrived.
 
-    Adds, and so leaves a count that is abandoned meanwhile below 0. All threads have read it
-    before they waited.
+    Adds to the count rather than storing it, so that it stays below 0 if `abandon` has set it
+    meanwhile. All threads have read the count before they wait.
     """
     tl.atomic_add(turns + row, tl.where(turn == 2, -2, 1), sem="relaxed")
 
@@ -242,7 +242,7 @@ def summed_over_ranks(
 ) -> tl.tensor:
     """Sum all ranks' rows in rank order, like `load_summed` sums gathered rows.
 
-    float32, to be rounded to the dtype of `mine`; two-shot it has been.
+    Float32 that the caller rounds to the dtype of `mine`; a two-shot sum is rounded already.
     """
     inside = column < WIDTH
     turn = tl.load(turns + row)

@@ -89,7 +89,7 @@ class Checkpoints:
         if free >= count:
             return True
         if self.device.usage.parts and self.num_leased:
-            return False  # others' parts are broken into rather than a sequence never served
+            return False  # others' parts are taken only for a sequence that else would never run
         return free + len(candidates) - (beside is not None and beside in candidates) >= count
 
     def take(self, count: int, owner: str) -> list[int] | None:
@@ -208,7 +208,7 @@ class Checkpoints:
         return total - self.num_pinned > max(total // PART_OF_SEQUENCES, LEAST_SLOTS)
 
     def restored(self, node: Node, slot: int) -> None:
-        """Make what lies in a state slot of the disk the checkpoint of a node that is there too."""
+        """Make the state in a slot of the disk the checkpoint of a node that lies on disk too."""
         node.checkpoint = Checkpoint()
         self.tiers[DISK_TIER].allocator.reserve(np.array([slot], dtype=np.int32))
         self.tiers[DISK_TIER].put(node, slot)
@@ -225,7 +225,7 @@ class Checkpoints:
         self.clear(node)
 
     def clear(self, node: Node) -> None:
-        """Take a checkpoint that no tier has, or gets, from its node."""
+        """Remove the node's checkpoint unless a tier has its state or is being sent it."""
         checkpoint = node.checkpoint
         if checkpoint is not None and not (checkpoint.copies or checkpoint.coming):
             node.checkpoint = None

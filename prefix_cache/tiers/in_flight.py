@@ -72,7 +72,7 @@ class InFlight:
         for_owner: str,
         makes_room: bool = False,
     ) -> Transfer:
-        """Copy the blocks of `node` from place `start` on from one tier to `slots` of another."""
+        """Plan to copy blocks of `node`, from place `start` on, to `slots` of another tier."""
         (source, target), count, first = ends, len(slots), node.start + start
         froms = node.edge.begin(start, ends, slots)
         moves = list(map(Move, repeat(source), froms, repeat(target), slots.tolist()))
@@ -93,7 +93,7 @@ class InFlight:
         return transfer
 
     def begin_state(self, node: Node, ends: tuple[Tier, Tier], slots: tuple[int, int]) -> Transfer:
-        """Copy the state at the end of `node` from a slot of one tier to a slot of another."""
+        """Plan to copy the state at the end of `node` to a slot of another tier."""
         (source, target), at = ends, node.end
         move = Move(source, slots[0], target, slots[1], is_state=True)
         transfer = Transfer(

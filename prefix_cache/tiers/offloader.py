@@ -122,8 +122,8 @@ class Offloader:
     def save(self, node: Node, blocks: int) -> int:
         """Start to copy up to `blocks` blocks of `node` to disk, the first blocks not on disk.
 
-        They stay where they are. On disk only blocks are evicted for them that lie nowhere else and
-        that the policy values less. Returns how many copies were planned.
+        They also stay where they are. To make room, only blocks are evicted that lie on disk alone
+        and that the policy values less. Returns how many copies were planned.
         """
         allocator, leaves = self._allocators[DISK_TIER], self._ref_counts.leaves[DISK_TIER]
         states = node.edge.states

@@ -117,9 +117,9 @@ class Quotas:
     def is_kept(self, owner: str, is_busy: Callable[[str], bool]) -> bool:
         """Return whether `owner` keeps to its partitions, apart from its sequences' blocks.
 
-        False: blocks of its own are leaving a tier. It has to wait for that: what it finds must
-        not depend on how long copies take. While it is busy it always has some under way, and then
-        it waits only for what has to go.
+        False: some of its blocks are leaving a tier, and its requests have to wait until they have:
+        what a request finds must not depend on how long copies take. A busy owner always has blocks
+        that leave, and waits only for those over its part.
         """
         if not self._parts:
             return True

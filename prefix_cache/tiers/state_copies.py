@@ -1,9 +1,9 @@
 """The copies of checkpoints between tiers: down before their slots are needed, up for leases.
 
-The copies that go next from a tier are copied to the tier below before (`copy_ahead`), so that
-little is lost. A request for whose slots states would be lost that may be copied waits for that
-(`make_room`); a running sequence does not. To disk goes what was found again or is retained, and
-few states at once: a slow disk delays nothing.
+States that leave a tier next are copied to the tier below beforehand (`copy_ahead`), so that
+little is lost. A request whose slots would cost states that can still be copied down waits for the
+copies (`make_room`); a running sequence does not. Only states that were found again or are retained
+go to disk, and few at once: a slow disk delays nothing.
 
 Knows: checkpoints and the copies of them. Does not know: leases, or how a copy is made.
 """
@@ -48,10 +48,10 @@ class StateCopies:
         return self._of[owner] > 0
 
     def make_room(self, count: int, owner: str, beside: Node) -> bool:
-        """Return whether `count` device slots can be had now without losing what may be copied.
+        """Return whether `count` device slots can be freed now, losing no state worth a copy.
 
-        The copies of `beside` stay. False: copies are under way after which they can, or sequences
-        have them.
+        The copies of `beside` stay. False: copies under way will free slots, or sequences hold too
+        many.
         """
         if not self._checkpoints.can_take(count, beside):
             return False
@@ -87,7 +87,7 @@ class StateCopies:
     def load(self, node: Node, owner: str) -> Transfer | None:
         """Copy the node's state from its fastest lower tier to a device slot; None: none is free.
 
-        The device has it not, and does not get it.
+        The device neither has the state nor is being sent it.
         """
         source = checkpoint_of(node).lower_tier
         if source is None:
@@ -123,9 +123,9 @@ class StateCopies:
         return not transfer.missed
 
     def _offload(self, at: TierStates, wanted: int, owner: str = "") -> bool:
-        """Copy down the next victims until `wanted` slots are free or can be without a loss.
+        """Copy down the next victims until `wanted` slots are free or can be freed without a loss.
 
-        False: some are only so once the copies that this call has begun have ended.
+        False: for some of them, copies that this call has begun have to end first.
         """
         if at not in self._below:
             return True
@@ -142,7 +142,7 @@ class StateCopies:
         return not begun
 
     def _copy_down(self, node: Node, at: TierStates) -> bool:
-        """Start to copy the node's state from `at` to the tier below; False: not, or not needed."""
+        """Start to copy the node's state from `at` to the tier below; False: no copy started."""
         below, checkpoint = self._below[at], checkpoint_of(node)
         order = list(self._tiers)
         is_there = any(one in checkpoint.copies for one in order[order.index(at.tier) + 1 :])

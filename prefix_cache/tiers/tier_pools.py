@@ -22,7 +22,7 @@ class Tiers:
 
     host_blocks: int = 0
     disk_blocks: int = 0
-    max_disk_writes: int = 64  # under way at once; a stalled disk delays no more writes
+    max_disk_writes: int = 64  # most writes under way at once, which a stalled disk delays
     ahead: int = 0  # free device blocks that a plan keeps, so that few requests wait for copies
     host_states: int = 0
     disk_states: int = 0
@@ -38,7 +38,7 @@ class Tiers:
         return {tier: states for tier, states in sizes if states or tier is DEVICE_TIER}
 
     def erased_with(self, disk_state: int) -> range:
-        """Return the disk slots of the blocks of a state."""
+        """Return the slots of blocks on disk that one state takes, which are erased together."""
         start = self.disk_blocks + disk_state * self.state_blocks
         return range(start, start + self.state_blocks)
 

@@ -53,7 +53,7 @@ class TierStates:
         return self._policies.setdefault(owner, self._policy.fresh())
 
     def is_exempt(self, owner: str) -> bool:
-        """Return whether `owner` may exceed its share: published prefixes, beside partitions."""
+        """Return whether `owner` may exceed its share: published prefixes, if partitioned."""
         return bool(self.usage.parts) and owner == PUBLISHED
 
     def take(self, count: int) -> list[int]:
@@ -114,7 +114,7 @@ class TierStates:
     def victim(self, owner: str, *, spares: bool = False) -> Node | None:
         """Return the node whose copy goes first for `owner`; None: all are in use.
 
-        `spares`: nor is any of an owner below its floor. Priorities that have grown are renewed.
+        `spares`: owners below their floors give up nothing. Outdated priorities are renewed.
         """
         choose = self.candidates.spare if spares else self.candidates.choose
         while (chosen := choose(owner, 1, int(spares))) is not None:
@@ -137,7 +137,7 @@ class TierStates:
             self._divide()
 
     def partition(self, parts: Mapping[str, float], beside: int) -> None:
-        """Give each owner a part of the slots but `beside`; owners are set apart."""
+        """Give each owner a part of all slots but `beside` slots, and a policy of its own."""
         self.usage.partition(parts, beside)
         self._policies = {}
         self._divide()

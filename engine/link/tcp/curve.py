@@ -1,9 +1,9 @@
 """Encryption of the link over TCP: ZMQ's CURVE, with one key pair known to both ends.
 
-Engine and gateways hold the same secret key, a file that the operator copies. A gateway talks to
-nobody but who has it, and the engine answers nobody else: whoever has not is not heard at all.
+Engine and gateways hold the same secret key, a file that the operator copies. A gateway
+connects only to an engine that has the key, and the engine answers only peers that have it.
 
-Knows: keys, and how a socket is told of them. Does not know: addresses, messages, or who makes the
+Knows: keys, and how a socket is given them. Does not know: addresses, messages, or who makes the
 file (`cli/serving/link_key.py`).
 """
 
@@ -21,15 +21,15 @@ from zmq.auth.thread import ThreadAuthenticator
 
 Socket: TypeAlias = "zmq.Socket[bytes]"
 
-HANDSHAKES = 3  # successive failures: then the cause is no engine that died
+HANDSHAKES = 3  # successive failures that mean a wrong key: an engine that dies causes fewer
 KEY_BYTES = 40  # characters of a secret key in Z85, as ZMQ writes it
 _DOMAIN = "ratoon"
-_PING_MS, _GONE_MS = 2_000, 10_000  # the loss of a peer's machine is noticed after the second
+_PING_MS, _GONE_MS = 2_000, 10_000  # a peer that answers no ping for _GONE_MS is lost
 HANDSHAKE_MS = _GONE_MS  # a peer that has not shown the key by then is disconnected
 
 
 class BadLinkKey(Exception):
-    """File of a key that is absent, has no key, or can be written by other users."""
+    """Key file that is absent, holds no key, or can be written by other users."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class LinkKey:
 
 
 def read_link_key(path: Path) -> LinkKey:
-    """Read the key of a file; raises BadLinkKey."""
+    """Read the link's key from a file; raises BadLinkKey."""
     try:
         mode, secret = path.stat().st_mode, path.read_bytes().strip()
     except OSError as error:
@@ -116,7 +116,7 @@ class _Holders:
 
 @contextmanager
 def only_holders(context: zmq.Context[Socket], key: LinkKey) -> Iterator[None]:
-    """Admit only holders of `key` to this context's servers. Before they are bound."""
+    """Admit only holders of `key` to this context's servers. To be called before binding."""
     authenticator = ThreadAuthenticator(context)
     authenticator.start()
     try:

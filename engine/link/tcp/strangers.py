@@ -1,11 +1,12 @@
 """A watch on connections to an engine's TCP socket: unauthenticated peers are logged.
 
-The engine's log says that somebody connects without the key of the link. Else a gateway
-with another key would be silent at both ends. It tries again for as long as it runs, so the log has
-the first one, and after that one each time that a while has passed. Likewise that the port is full.
+The engine's log says that somebody connects without the key of the link; otherwise neither end
+would say why a gateway with another key has no engine. Such a gateway tries again for as long as it
+runs, so after the first attempt only one every TOLD_EVERY_S is logged. A full port is logged
+likewise.
 
-A thread reads what the socket's monitor says, since ZMQ waits with everything else while nobody
-does: whoever floods the port would hold up the heartbeat during a long step.
+A thread reads the events of the socket's monitor. While nobody reads them, ZMQ stops all its other
+work, so a flood of connections would hold up the heartbeat during a long step.
 
 Knows: connections and failed handshakes of a socket. Does not know: who it was, since ZMQ does not
 say.
@@ -37,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 class Strangers:
-    """Peers, perhaps without the key, at a socket not yet bound. Closed before the socket."""
+    """A watch on the peers of a socket that is not yet bound. Closed before the socket."""
 
     def __init__(
         self,

@@ -38,7 +38,7 @@ _EXPERTS = {
     "ffn_up_exps": "mlp.experts.{expert}.up_proj",
     "ffn_down_exps": "mlp.experts.{expert}.down_proj",
 }
-ROPE_FACTORS = "rope_freqs.weight"  # what each pair's frequency is divided by
+ROPE_FACTORS = "rope_freqs.weight"  # divisors of the rotation's frequencies, one a pair
 OUTSIDE_LAYERS = {"token_embd": "model.embed_tokens", "output_norm": "model.norm"}
 OUTSIDE_LAYERS |= {"output": "lm_head"}
 
@@ -47,10 +47,10 @@ OUTSIDE_LAYERS |= {"output": "lm_head"}
 class GgufFamily:
     """One value of `general.architecture`.
 
-    `in_layer`: the parts of tensors' names within a layer, and the decoder's instead. `pairs`:
+    `in_layer`: the decoder's name for each tensor within a layer, by its name in the file. `pairs`:
     rows of queries and keys lie pair by pair, as llama.cpp's rope turns them, not half by half.
     `norms_less_one`: the decoder adds 1 to norms' weights, and the file has the sums. `fields`:
-    those of config.json that the file gives under another name, `constants` those that it does not.
+    config.json's fields that the file gives under another name; `constants`: those it never gives.
     """
 
     architecture: str

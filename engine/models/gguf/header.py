@@ -30,7 +30,7 @@ _TEXT, _ARRAY = 8, 9
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """A tensor in the file: `shape` in numbers, rows first, and its bytes from the file's start."""
+    """A tensor in the file. `shape`: rows first; `begin`: bytes from the file's start."""
 
     shape: tuple[int, ...]
     kind: GGMLQuantizationType
@@ -40,7 +40,7 @@ class StoredTensor:
 
 @dataclass(frozen=True, slots=True)
 class GgufHeader:
-    """Fields by their names, and tensors by theirs."""
+    """The header's fields and the tensors that it lists, each by name."""
 
     fields: dict[str, Any]
     tensors: dict[str, StoredTensor]
@@ -126,7 +126,7 @@ class _Reader:
         return _NUMBERS[kind]
 
     def _counted(self, count: int) -> range:
-        """Return a range of things that have a byte each, at the least."""
+        """Return a range of `count` items; ValueError if fewer bytes than items are left."""
         if count > len(self._content) - self._at:
             raise ValueError(f"{count} things are more than it has bytes")
         return range(count)

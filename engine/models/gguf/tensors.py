@@ -25,8 +25,11 @@ _IN_LAYER = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A tensor of the decoder: where it is stored; of which expert, if experts are stored as one;
-    `heads` where its rows lie in pairs; `less_one` where 1 is to be subtracted."""
+    """The place of one of the decoder's tensors in the file.
+
+    `expert`: its index in a stored tensor of all experts. `heads`: the number of heads, if their
+    rows lie in pairs. `less_one`: 1 is subtracted from the stored numbers.
+    """
 
     stored: StoredTensor
     expert: int | None = None
@@ -75,7 +78,7 @@ class GgufFile:
         return torch.tensor(rows, device=self._device)
 
     def get_slice(self, name: str) -> GgufSlice:
-        """Return a tensor of which a part is wanted."""
+        """Return a tensor that is indexed for the wanted part of it."""
         return GgufSlice(self, name, self._places[name])
 
 
@@ -88,7 +91,7 @@ class GgufSlice:
     place: _Place
 
     def get_shape(self) -> list[int]:
-        """Return the tensor's shape."""
+        """Return the tensor's shape; of one expert's, without the dimension of experts."""
         return list(self.place.stored.shape[0 if self.place.expert is None else 1 :])
 
     def __getitem__(self, index: tuple[slice, ...]) -> Tensor:

@@ -86,7 +86,7 @@ def token_ids_in(spelled: bytes, context: int) -> TokenIds | None:
     if ids >= context:
         raise too_long(ids + 1, context, "prompt")
     try:
-        # Token ids above the maximum become the largest int64.
+        # Numbers above the largest int64 become it, which is no valid id either.
         numbers = np.fromstring(bytes(inner), dtype=np.int64, sep=",")
     except (DeprecationWarning, ValueError):
         return None  # a space before a comma, which only some numpy releases accept

@@ -184,7 +184,7 @@ class TaggedReader(CallReader):
             self.drop() if found else self.send(value.add)
 
     def _types_of(self, name: str, parameters: ParameterTypes) -> Set[str]:
-        """Return the JSON types of a value: the schema's, and of those the one that was written."""
+        """Return a value's JSON types: the schema's, narrowed to the type that its tag says."""
         types = parameters.types(name)
         if not self._kind:
             return types
@@ -198,8 +198,8 @@ class TaggedReader(CallReader):
     ) -> Read[_Tag]:
         """Read the tag after an unclosed value; return "" if the tag is part of the value.
 
-        So it is a parameter that was not given yet, or the end of all, after which nothing but
-        another call follows.
+        It is not part of the value if it begins a parameter that was not given yet, or ends the
+        call and is followed by another call or by nothing.
         """
         if found == self._tags.key:
             name = yield from self._name()

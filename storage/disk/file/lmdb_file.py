@@ -279,7 +279,7 @@ def _slot_of(key: bytes, least: int) -> int:
 def _translated() -> Iterator[None]:
     """Translate LMDB's errors into FileFull, DiskFull and FileDamaged.
 
-    The base class is a write that failed, with its errno. Those not named mean damage.
+    A plain `lmdb.Error` is a failed write, with its errno. Errors not named here mean damage.
     """
     try:
         yield
