@@ -80,10 +80,7 @@ def _kernel(
     weight: tl.tensor,
     bias: tl.tensor,
     state: tl.tensor,
-    row_starts: tl.tensor,
-    context_lens: tl.tensor,
-    read_slots: tl.tensor,
-    write_slots: tl.tensor,
+    rows: tl.tuple,
     out: tl.tensor,
     first_row: tl.tensor,
     end_row: tl.tensor,
@@ -97,6 +94,7 @@ def _kernel(
     DEPENDENT: tl.constexpr,
 ) -> None:
     launch_dependents(DEPENDENT)
+    row_starts, context_lens, read_slots, write_slots = rows
     KEEP: tl.constexpr = W - 1
     row, begin = tl.program_id(0), 0
     if TOKENS > 1:
@@ -171,10 +169,7 @@ def _launch(
         weight,
         bias,
         state,
-        rows.row_starts,
-        rows.context_lens,
-        rows.read_slots,
-        rows.write_slots,
+        rows.tensors,
         out,
         rows.num_decodes,
         rows.num_rows,

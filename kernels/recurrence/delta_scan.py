@@ -14,6 +14,7 @@ from torch import Tensor
 from kernels.launch.row_blocks import count_row_blocks, first_row_block
 from kernels.recurrence import delta_chunks
 from kernels.recurrence.delta_inputs import CHUNK, DeltaInputs, DeltaShape
+from kernels.recurrence.padding import write_padding
 from kernels.recurrence.scan_tuning import ScanTuning, scan_tuning
 from kernels.recurrence.state_rows import StateRows
 
@@ -33,10 +34,7 @@ def _kernel(
     scores: tl.tensor,
     factors: tl.tensor,
     state: tl.tensor,
-    row_starts: tl.tensor,
-    context_lens: tl.tensor,
-    read_slots: tl.tensor,
-    write_slots: tl.tensor,
+    rows: tl.tuple,
     out: tl.tensor,
     first_row: tl.tensor,
     qkv_stride: tl.tensor,
@@ -49,6 +47,7 @@ def _kernel(
     COLUMNS: tl.constexpr,
     STAGES: tl.constexpr,
 ) -> None:
+    row_starts, context_lens, read_slots, write_slots = rows
     row, head = first_row + tl.program_id(0), tl.program_id(1)
     start = tl.load(row_starts + row)
     new = tl.load(row_starts + row + 1) - start
@@ -58,10 +57,7 @@ def _kernel(
     column = tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)
     first = start.to(tl.int64)
     if context == 0:
-        for begin in tl.range(0, new, CHUNK):
-            place = (first + begin + i)[:, None] * (HEADS * V) + head * V + column[None, :]
-            zeros = tl.zeros([CHUNK, COLUMNS], dtype)
-            tl.store(out + place, zeros, mask=(begin + i < new)[:, None])
+        write_padding(out, first, new, head * V + column, HEADS * V, CHUNK)
     elif new > 0:
         group = head // (HEADS // GROUPS)
         place = head * K * V + key[:, None] * V + column[None, :]
@@ -132,10 +128,7 @@ def launch_tuned(
         chunks.scores,
         chunks.factors,
         state,
-        rows.row_starts,
-        rows.context_lens,
-        rows.read_slots,
-        rows.write_slots,
+        rows.tensors,
         out,
         rows.num_decodes,
         inputs.qkv.stride(0),

@@ -33,9 +33,7 @@ def _kernel(
     a_log: tl.tensor,
     dt_bias: tl.tensor,
     state: tl.tensor,
-    context_lens: tl.tensor,
-    read_slots: tl.tensor,
-    write_slots: tl.tensor,
+    rows: tl.tuple,
     out: tl.tensor,
     scale: tl.tensor,
     qkv_stride: tl.tensor,
@@ -51,6 +49,7 @@ def _kernel(
     DEPENDENT: tl.constexpr,
 ) -> None:
     launch_dependents(DEPENDENT)
+    _, context_lens, read_slots, write_slots = rows
     row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     column = tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)
     key = tl.arange(0, K)
@@ -95,9 +94,7 @@ def launch(
         inputs.a_log,
         inputs.dt_bias,
         state,
-        rows.context_lens,
-        rows.read_slots,
-        rows.write_slots,
+        rows.tensors,
         out,
         1 / math.sqrt(shape.keys),
         inputs.qkv.stride(0),

@@ -12,6 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.recurrence.decay import log_decay, time_step
+from kernels.recurrence.padding import write_padding
 from kernels.recurrence.scan_tuning import ScanTuning, scan_tuning
 from kernels.recurrence.ssd_inputs import CHUNK, SsdInputs, SsdShape
 from kernels.recurrence.state_rows import StateRows
@@ -25,10 +26,7 @@ def _kernel(
     dt_bias: tl.tensor,
     skip: tl.tensor,
     state: tl.tensor,
-    row_starts: tl.tensor,
-    context_lens: tl.tensor,
-    read_slots: tl.tensor,
-    write_slots: tl.tensor,
+    rows: tl.tuple,
     out: tl.tensor,
     least_step: tl.tensor,
     most_step: tl.tensor,
@@ -44,6 +42,7 @@ def _kernel(
     LINES: tl.constexpr,
     STAGES: tl.constexpr,
 ) -> None:
+    row_starts, context_lens, read_slots, write_slots = rows
     row, head = first_row + tl.program_id(0), tl.program_id(1)
     start = tl.load(row_starts + row)
     new = tl.load(row_starts + row + 1) - start
@@ -53,10 +52,7 @@ def _kernel(
     line = tl.program_id(2) * LINES + tl.arange(0, LINES)
     first = start.to(tl.int64)
     if context == 0:
-        for begin in tl.range(0, new, CHUNK):
-            place = (first + begin + i)[:, None] * (HEADS * P) + head * P + line[None, :]
-            zeros = tl.zeros([CHUNK, LINES], dtype)
-            tl.store(out + place, zeros, mask=(begin + i < new)[:, None])
+        write_padding(out, first, new, head * P + line, HEADS * P, CHUNK)
     elif new > 0:
         group = head // (HEADS // GROUPS)
         place = head * P * N + line[None, :] * N + column[:, None]
@@ -119,10 +115,7 @@ def launch_tuned(
         inputs.dt_bias,
         inputs.skip,
         state,
-        rows.row_starts,
-        rows.context_lens,
-        rows.read_slots,
-        rows.write_slots,
+        rows.tensors,
         out,
         *inputs.dt_limit,
         rows.num_decodes,

@@ -31,9 +31,7 @@ def _kernel(
     dt_bias: tl.tensor,
     skip: tl.tensor,
     state: tl.tensor,
-    context_lens: tl.tensor,
-    read_slots: tl.tensor,
-    write_slots: tl.tensor,
+    rows: tl.tuple,
     out: tl.tensor,
     least_step: tl.tensor,
     most_step: tl.tensor,
@@ -48,6 +46,7 @@ def _kernel(
     DEPENDENT: tl.constexpr,
 ) -> None:
     launch_dependents(DEPENDENT)
+    _, context_lens, read_slots, write_slots = rows
     row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     line = tl.program_id(2) * LINES + tl.arange(0, LINES)
     column = tl.arange(0, N)
@@ -87,9 +86,7 @@ def launch(inputs: SsdInputs, shape: SsdShape, state: Tensor, rows: StateRows, o
         inputs.dt_bias,
         inputs.skip,
         state,
-        rows.context_lens,
-        rows.read_slots,
-        rows.write_slots,
+        rows.tensors,
         out,
         *inputs.dt_limit,
         inputs.xbc.stride(0),

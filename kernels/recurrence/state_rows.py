@@ -34,6 +34,11 @@ class StateRows:
     num_decodes: int  # leading rows with exactly one token
 
     @property
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """All of them, in order: one argument of a kernel."""
+        return self.row_starts, self.context_lens, self.read_slots, self.write_slots
+
+    @property
     def num_rows(self) -> int:
         """Number of rows R."""
         return int(self.context_lens.shape[0])
