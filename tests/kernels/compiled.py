@@ -31,7 +31,7 @@ from triton.runtime import driver
 
 from engine.execution.shared_prefixes import MIN_GROUP_ROWS
 from engine.models.architectures.registry import read_model_config
-from engine.models.config import ModelConfig, kv_layout
+from engine.models.config import ModelConfig, kv_layout, state_layout
 from engine.models.decoder import Decoder, build_decoder
 from engine.models.modules import WeightFormat
 from engine.models.parameters import empty_parameters
@@ -45,12 +45,13 @@ from engine.sampling.planner import Planner
 from engine.sampling.sampler import Sampler
 from engine.sampling.tables import SlotTables
 from engine.startup import kernel_warm_up
-from engine.startup.activation import StepBounds, largest_batch
+from engine.startup.activation import StepBounds, largest_batch, small_states, state_rows
 from kernels.launch import capability as capabilities
 from kernels.launch.compile_ahead import Notes, Variant, leaving_out_launches
 from kernels.ops import triton_ops
 from storage.device_pool import empty_blocks, layer_views
 from storage.kv_layout import FP8
+from storage.state_pool import StepStates
 from tests.doubles.engine.no_device import NoDevice
 from tests.doubles.ranks.paper_ranks import PaperRanks
 from tests.engine.rigs.checkpoints import RECIPES, SHAPE, Recipe, config_of
@@ -210,11 +211,13 @@ def _launch_all(decoder: Decoder, kv_dtype: str) -> None:
         layout=kv_layout(decoder.config.layers, kv_dtype, BLOCK_SIZE),
         graph_tokens=GRAPH_TOKENS,
         group_rows=MIN_GROUP_ROWS,
+        states=state_layout(decoder.config.layers, "bfloat16"),
     )
     batch = largest_batch(BATCH_TOKENS, MODEL_LEN, BLOCK_SIZE, CPU)
     blocks = empty_blocks(bounds.layout, -(-BATCH_TOKENS // BLOCK_SIZE), CPU)
     pool = layer_views(blocks, bounds.layout)
-    decoder.logits(batch.token_ids, batch.layout, pool, batch.outputs)
+    states = StepStates(state_rows(batch.layout), small_states(bounds.states, CPU))
+    decoder.logits(batch.token_ids, batch.layout, pool, batch.outputs, states)
     kernel_warm_up.dry_run_buckets(decoder, bounds)
     kernel_warm_up.dry_run_gemms(decoder, bounds)
     kernel_warm_up.dry_run_mixtures(decoder, replace(bounds, batch_tokens=MIXTURE_TOKENS))
