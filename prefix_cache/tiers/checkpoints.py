@@ -68,7 +68,7 @@ class Checkpoints:
         self.device = self.tiers[DEVICE_TIER]
         self.counts = CheckpointCounts()
         self.num_pinned = 0  # checkpoints of pinned prefixes
-        self.grown: set[str] = set()  # owners with new checkpoints on the device since last cleared
+        self.grown: set[str] = set()  # owners with new copies in any tier since last cleared
         self._sizes = tiers
         self._in_flight = in_flight
 

@@ -23,7 +23,7 @@ from prefix_cache.tree.node import Node, Transfer
 from storage.move import DEVICE_TIER, DISK_TIER, Tier
 
 AHEAD = 2 * SEQUENCE_SLOTS  # slots of a tier that can be had without losing a state
-DISK_WRITES = 2  # states on their way to disk at once
+DISK_WRITES = 2  # states on their way to disk at once; of each owner where owners are apart
 
 
 class StateCopies:
@@ -61,17 +61,18 @@ class StateCopies:
         return is_saved or not self._from[DEVICE_TIER]
 
     def copy_ahead(self) -> None:
-        """Start to copy down the states that will make room next, and those of owners at bounds."""
+        """Start to copy down the states that will make room next, and those of owners at bounds.
+
+        Where tiers are partitioned only these: what an owner keeps must not depend on others.
+        """
         grown, self._checkpoints.grown = self._checkpoints.grown, set()
-        if not self._below:
-            return
         for at in self._below:
-            self._offload(at, AHEAD)
-        for owner in sorted(grown):
-            if self._device.usage.excess(owner, 1):
-                node = self._device.own_victim(owner)
+            if not at.usage.parts:
+                self._offload(at, AHEAD)
+            for owner in sorted(grown):
+                node = at.own_victim(owner) if at.usage.excess(owner, 1) else None
                 if node is not None:
-                    self._copy_down(node, self._device)
+                    self._copy_down(node, at)
 
     def save(self, node: Node) -> bool:
         """Start to copy the node's state to disk before a stop; False: it cannot go there now."""
@@ -117,6 +118,7 @@ class StateCopies:
             self._checkpoints.clear(node)
         else:
             counts.copied_down += is_down
+            self._checkpoints.grown.add(node.owner)
             counts.loaded += not is_down
             target.land(node, move.target)
         self._checkpoints.offer(node)
@@ -160,7 +162,8 @@ class StateCopies:
 
     def _room(self, at: TierStates, node: Node) -> bool:
         """Return whether `at` has a free slot for the node's state, after evicting lesser ones."""
-        if at.tier is DISK_TIER and self._to[DISK_TIER] >= DISK_WRITES:
+        under_way = self._of[node.owner] if at.usage.parts else self._to[DISK_TIER]
+        if at.tier is DISK_TIER and under_way >= DISK_WRITES:
             return False
         while at.usage.excess(node.owner, 1) and not at.is_exempt(node.owner):
             own = at.own_victim(node.owner)

@@ -13,6 +13,8 @@ from engine.link.messages import Cancel, Mark, pack_token_ids
 from engine.link.query_messages import Probe, Probed
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import NamespacePath
+from prefix_cache.tiers.tier_pools import Tiers
+from storage.move import Tier
 from tests.doubles.constraints import HeldMasks, steps_of
 from tests.doubles.engine.fake_runner import expected_output
 from tests.engine.in_flight.test_masked_step import answer, bound
@@ -33,7 +35,9 @@ def test_every_request_was_told_what_its_prompt_gives_alone(tally: Tally) -> Non
     assert min(tally.cached["device"], tally.preemptions, tally.ends["cancelled"]) > 0
 
 
-@pytest.mark.parametrize("what", ["made", "hits", "evicted", "refused"])
+@pytest.mark.parametrize(
+    "what", ["made", "hits", "evicted", "refused", "copied_down", "loaded", "failed"]
+)
 def test_checkpoints_came_and_went(tally: Tally, what: str) -> None:
     assert tally.checkpoints[what] > 0
 
@@ -175,6 +179,49 @@ class TestPositions:
         rig.run()
         assert cached(rig, "2") == 24  # chunks of 8: of whole blocks
         assert rig.link.tokens("2") == expected_output(range(1, 41), 1)
+
+
+class TestTiers:
+    """Blocks stay on the device, whose slots are too few for the states."""
+
+    def pushed_out(self) -> tuple[Rig, list[int]]:
+        rig = rig_of(
+            num_states=7, num_blocks=256, tiers=Tiers(host_blocks=8, host_states=12, state_blocks=3)
+        )
+        rig.submit(generate("1", range(1, 15), max_tokens=6))
+        for other in range(5):
+            rig.run()
+            rig.settle_copies()
+            rig.submit(generate(f"other {other}", range(20 + other, 40 + other), max_tokens=6))
+        rig.run()
+        rig.settle_copies()
+        return rig, [*range(1, 15), *rig.link.tokens("1"), 7, 7]
+
+    def test_a_turn_starts_once_the_host_has_sent_its_state(self) -> None:
+        rig, prompt = self.pushed_out()
+        rig.mover.held.add(Tier.DEVICE)
+        request = generate("2", prompt, max_tokens=3)
+        rig.submit(request)
+        rig.step(20)
+        assert not rig.link.tokens("2")
+        rig.mover.held.clear()
+        rig.run()
+        rig.expect_output(request)
+        assert cached(rig, "2") == 16
+        states = rig.core.stats().states
+        assert (states.loaded, states.hits, states.lower["host"].used) == (1, 1, 6)
+
+    @pytest.mark.parametrize("fate", ["failed", "lost"])
+    def test_a_state_that_does_not_come_is_computed(self, fate: str) -> None:
+        rig, prompt = self.pushed_out()
+        rig.mover.choose_fate = lambda move: "done" if move.source_tier is Tier.DEVICE else fate
+        request = generate("2", prompt, max_tokens=3)
+        rig.submit(request)
+        rig.run()
+        rig.expect_output(request)
+        assert cached(rig, "2") == 0
+        assert rig.core.stats().failed_loads == 1
+        rig.expect_nothing_left()
 
 
 class TestLaunches:
