@@ -29,7 +29,6 @@ SIZES = {"hidden_size": 256, "intermediate_size": 384, "head_dim": 64, "num_key_
 EXPERTS = {
     "moe_intermediate_size": 128,
     "shared_expert_intermediate_size": 128,
-    "shared_intermediate_size": 128,
     "pad_token_id": None,
     "attention_bias": False,
     "mlp_bias": False,

@@ -89,7 +89,7 @@ GRANITE_HYBRID: dict[str, Any] = {
     "mamba_n_groups": 2,
     "mamba_d_state": 16,
     "mamba_chunk_size": 32,
-    "shared_intermediate_size": 80,
+    "shared_intermediate_size": 128,
     "embedding_multiplier": 0.5,
     "attention_multiplier": 0.2,
     "residual_multiplier": 0.7,
