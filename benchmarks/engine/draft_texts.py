@@ -4,7 +4,7 @@
 
 Packages are fetched by version and hash into `build/zoo`; then, for each kind,
 
-    python -m benchmarks.simulated.drafts build/drafts/KIND.jsonl --runs 2 \\
+    ratoon simulate --drafts build/drafts/KIND.jsonl --runs 2 \\
         --tokenizer build/zoo/tokenizer-qwen2_5-3.7.2/models
 
 edits: a file of one release in the prompt, the whole file of the next as the answer; agents: the

@@ -11,10 +11,13 @@ from cli.options.flags import ConfigFlags, field, plain_field
 from cli.options.options import Json
 from cli.plan.machine import MachineModel, ModelShape
 from cli.plan.options import CACHE, RATES, cache_field, machine_field, machine_flag
+from gateway.routing.by_name import RouterName
 from prefix_cache.names import PolicyName
 
 SettleName = Literal["at-once", "in-time"]
 
+replica_field = partial(field, panel="Replicas")
+drafts_field = partial(field, panel="Drafts")
 output_field = partial(field, panel="Output")
 
 
@@ -95,6 +98,56 @@ ShapeFlags = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
+class SimulatedReplicaFlags:
+    """The flags for several engines, each with its own cache."""
+
+    replicas: int = replica_field(1, "Engines; each has tiers of the sizes given.", min=1)
+    router: RouterName = replica_field(
+        "first-token",
+        "The router that is reported in full. The others are replayed as well, and one cache "
+        "as large as all.",
+    )
+    speed: float = replica_field(
+        1.0, "How many times faster than in the trace requests come.", min=0.001
+    )
+    fetch_gb_s: float = replica_field(
+        0.0,
+        "GB/s between replicas, which fetch what is predicted to come faster than it is "
+        "computed; 0: never.",
+        min=0.0,
+    )
+    prefill_replicas: int = replica_field(
+        0,
+        "Replicas that compute prompts for the others; needs --fetch-gb-s.",
+        min=0,
+    )
+    gateways: int = replica_field(
+        1,
+        "Gateways before the replicas: each knows all caches, and of the queues its own "
+        "requests alone.",
+        min=1,
+    )
+    max_step_ms: float = replica_field(
+        60.0, "Milliseconds of a step that also decodes, about.", min=1.0
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DraftFlags:
+    """The flags for texts that are replayed through the drafters."""
+
+    drafts: Path | None = drafts_field(
+        None,
+        "Replay these texts in place of a trace: how many of their tokens would be drafted and "
+        "accepted.",
+    )
+    tokenizer: Path | None = drafts_field(
+        None, "A tokenizer.json, or its directory. [dim]\\[the embedded model's][/dim]"
+    )
+    runs: int = drafts_field(1, "Replays of all texts, one after the other in one cache.", min=1)
+
+
+@dataclass(frozen=True, slots=True)
 class OutputFlags:
     """The flags for the output's form and place."""
 
@@ -105,6 +158,6 @@ class OutputFlags:
     )
     plot: Path | None = output_field(
         None,
-        "Write an SVG of hit rate against size, beside LRU's.",
+        "Write an SVG of hit rate against size, beside LRU's; with replicas each router's.",
     )
     json: Json = False

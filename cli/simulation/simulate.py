@@ -3,6 +3,8 @@
 import re
 import time
 from collections.abc import Sequence
+from functools import partial
+from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
 
@@ -10,17 +12,21 @@ import typer
 
 from cli.charts import write_chart
 from cli.errors import BadSetting
-from cli.load.requests.trace import BlockTrace, among_tenants, read_trace
+from cli.load.requests.trace import BlockTrace, among_tenants, faster, read_trace, session_blocks
 from cli.output import print_result
 from cli.plan.decoder import read_decoder
 from cli.plan.machine import MachineModel, ModelShape
 from cli.progress import Advance, progress_bar
 from cli.serving.model_source import config_of
+from cli.simulation.drafted_texts import read_texts
+from cli.simulation.drafts import replay_drafts, show_drafts
 from cli.simulation.options import (
+    DraftFlags,
     MachineFlags,
     OutputFlags,
     ShapeFlags,
     SimulatedModelFlags,
+    SimulatedReplicaFlags,
     TenancyFlags,
     TierTokenFlags,
 )
@@ -34,8 +40,18 @@ from cli.simulation.replay import (
     admit,
     partition_of,
 )
+from cli.simulation.replicas import Costs
 from cli.simulation.results import Point, draw, hit_rates, make_report, show
+from cli.simulation.routers import (
+    Replicas,
+    RoutedReport,
+    compare,
+    draw_hit_rates,
+    show_routed,
+    variants,
+)
 from cli.simulation.states import StateCosts, state_costs
+from cli.simulation.steps import SimulatedStepBounds
 from prefix_cache.names import PolicyName
 from storage.move import Tier
 
@@ -44,13 +60,17 @@ UNITS = {"": 1, "k": 1_000, "m": 1_000_000}
 
 
 def simulate(
-    trace: Annotated[Path, typer.Argument(help="A file with one JSON object a line.")],
     tiers: TierTokenFlags,
     tenancy: TenancyFlags,
     model: SimulatedModelFlags,
+    replicas: SimulatedReplicaFlags,
     shape: ShapeFlags,
     machine: MachineFlags,
+    drafts: DraftFlags,
     output: OutputFlags,
+    trace: Annotated[
+        Path | None, typer.Argument(help="A file with one JSON object a line.")
+    ] = None,
 ) -> None:
     """Replay a request trace through the cache's own code; report hit rates and estimated TTFT.
 
@@ -61,17 +81,41 @@ def simulate(
     Example: what a host tier adds for a chat, and a plot of other sizes:
 
         ratoon simulate chat.jsonl --device-tokens 500000 --host-tokens 500000 --plot chat.svg
+
+    With --replicas each router sends requests to one of several engines with caches of their own;
+    times and gaps between tokens are estimated. With fetching and prompts on engines of their own:
+
+        ratoon simulate chat.jsonl --replicas 8 --fetch-gb-s 20 --prefill-replicas 2 --speed 10
+
+    With --drafts texts are replayed through the drafters alone. A line of the file is {"prompt":
+    text or token ids, "answer": the same}, optionally with "tenant":
+
+        ratoon simulate --drafts edits.jsonl --tokenizer /models/Qwen3-8B --runs 2
     """
+    if drafts.drafts is not None:
+        if trace is not None:
+            raise BadSetting("TRACE", "texts are replayed in place of a trace; see --drafts")
+        _by_draft(drafts.drafts, drafts, tiers.device_tokens, shape, machine, as_json=output.json)
+        return
+    if trace is None:
+        raise BadSetting("TRACE", "name a trace, or texts with --drafts")
     shape, states = _costs(model, shape)
-    read = read_trace(trace, tiers.block_size)
+    read = faster(read_trace(trace, tiers.block_size), replicas.speed)
     if tenancy.tenants:
         read = among_tenants(read, tenancy.tenants, tenancy.tenant_sizes)
     partition = partition_of(read) if tenancy.cache_sharing == "partitioned" else None
     sizes = TierSizes(tiers.device_tokens, tiers.host_tokens, tiers.disk_tokens)
     if sizes.device < tiers.block_size:
         raise BadSetting("--device-tokens", f"no block of {tiers.block_size} tokens fits")
+    _check_for_one(replicas)
     totals = _totals(output.sizes, sizes, tiers.block_size, is_drawn=bool(output.plot))
     each = [sizes.scaled(total) for total in totals]
+    if replicas.replicas > 1:
+        if states is not None:
+            raise BadSetting("--model", "several replicas are simulated without recurrent states")
+        common = _replicas(read, replicas, tiers, shape, machine, partition)
+        _by_router(read, common, replicas, [sizes, *each], output)
+        return
     policies = dict.fromkeys((tiers.policy, "lru") if output.plot else (tiers.policy,))
     simulation = _Simulation(read, tiers, partition, shape, machine, states)
     replays = 1 + len(each) * len(policies)
@@ -94,6 +138,92 @@ def _costs(flags: SimulatedModelFlags, shape: ModelShape) -> tuple[ModelShape, S
         raise BadSetting("--model", "its config.json has the costs that other flags give, too")
     decoder = read_decoder(config_of(flags.model))
     return decoder.shape, state_costs(decoder, flags.state_cache_ratio)
+
+
+def _by_draft(
+    file: Path,
+    flags: DraftFlags,
+    device_tokens: int,
+    shape: ModelShape,
+    machine: MachineModel,
+    *,
+    as_json: bool,
+) -> None:
+    """Report on a replay of texts through the drafters."""
+    tokenizer = flags.tokenizer or Path(str(files("handbook") / "model"))
+    texts = read_texts(file, tokenizer)
+    reports = replay_drafts(texts, flags.runs, device_tokens, shape, machine)
+    print_result(reports, partial(show_drafts, file), as_json=as_json)
+
+
+def _by_router(
+    trace: BlockTrace,
+    replicas: Replicas,
+    flags: SimulatedReplicaFlags,
+    sizes: Sequence[TierSizes],
+    output: OutputFlags,
+) -> None:
+    """Report on the first of these sizes, and draw or list the other sizes."""
+    admitted, started_at = admit(trace), time.perf_counter()
+    behind = variants(flags.router, fetches=flags.fetch_gb_s > 0, prefill=flags.prefill_replicas)
+    chosen_one = next(one.label for one in reversed(behind) if one.router == flags.router)
+    replays = len(sizes) * (1 + len(behind))
+    with progress_bar("blocks", replays * trace.num_blocks) as advance:
+        compared = [compare(replicas, behind, chosen_one, one, admitted, advance) for one in sizes]
+    chosen = compared[0].chosen
+    seconds = time.perf_counter() - started_at
+    chosen.blocks_per_second = replays * trace.num_blocks / seconds
+    by_size = [point for one in compared[1:] for point in one.points]
+    title = f"{replicas.count} replicas"
+    if output.plot:
+        write_chart(output.plot, draw_hit_rates(by_size, f"{title}: hit rate against size"))
+    together = make_report(chosen, replicas.costs.shape, replicas.costs.machine, [])
+    report = RoutedReport(replicas.count, chosen_one, compared[0].routed, by_size, together)
+    print_result(report, show_routed, as_json=output.json)
+
+
+def _replicas(
+    trace: BlockTrace,
+    flags: SimulatedReplicaFlags,
+    tiers: TierTokenFlags,
+    shape: ModelShape,
+    machine: MachineModel,
+    partition: EqualParts | None,
+) -> Replicas:
+    """Compose the replicas' common settings; raise BadSetting for roles that exclude each other."""
+    _check_roles(flags)
+    step = SimulatedStepBounds(max_step_s=flags.max_step_ms / 1000)
+    return Replicas(
+        count=flags.replicas,
+        policy=tiers.policy,
+        costs=Costs(shape, machine, tiers.block_size, flags.fetch_gb_s, step=step),
+        session_blocks=session_blocks(trace),
+        seconds_per_block=_seconds_per_block(tiers, shape, machine),
+        partition=partition,
+        gateways=flags.gateways,
+    )
+
+
+def _check_for_one(flags: SimulatedReplicaFlags) -> None:
+    """Raise BadSetting for flags that do not apply to a single replica."""
+    if flags.replicas > 1:
+        return
+    for flag, value in (
+        ("--prefill-replicas", flags.prefill_replicas),
+        ("--fetch-gb-s", flags.fetch_gb_s),
+        ("--gateways", flags.gateways > 1),
+    ):
+        if value:
+            raise BadSetting(flag, "one replica has no other; see --replicas")
+
+
+def _check_roles(flags: SimulatedReplicaFlags) -> None:
+    if not flags.prefill_replicas:
+        return
+    if not flags.fetch_gb_s:
+        raise BadSetting("--prefill-replicas", "their blocks travel; see --fetch-gb-s")
+    if flags.prefill_replicas >= flags.replicas:
+        raise BadSetting("--prefill-replicas", f"of {flags.replicas} replicas at least one answers")
 
 
 class _Simulation:

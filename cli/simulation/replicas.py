@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from benchmarks.simulated.steps import Gap, Job, SimulatedStepBounds, SteppedEngine, VirtualClock
 from cli.plan.machine import MachineModel, ModelShape
 from cli.simulation.replay import KeyedRequest, Replay, Replayed, ServedRequest
+from cli.simulation.steps import Gap, Job, SimulatedStepBounds, SteppedEngine, VirtualClock
 from engine.link.cache_events import CacheEvents, EventsTaken, Subscribe
 from engine.link.messages import Reused, Role, Timing
 from engine.link.stats_messages import TierTokens

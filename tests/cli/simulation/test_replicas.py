@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
-import typer
 
-from benchmarks.simulated.replicas import Costs, ReplicaSet, SimulatedReplica
-from benchmarks.simulated.routers import ReplicaOptions, faster, main
-from benchmarks.simulated.steps import VirtualClock, gap_at
-from cli.load.requests.trace import common_blocks, read_trace
+from cli.load.requests.trace import faster, read_trace, session_blocks
 from cli.plan.machine import MachineModel, ModelShape
 from cli.simulation.replay import CopyClock, Replay, TierSizes, admit
+from cli.simulation.replicas import Costs, ReplicaSet, SimulatedReplica
+from cli.simulation.steps import VirtualClock, gap_at
 from engine.link.messages import Role
 from gateway.routing.by_name import ROUTERS, RouterName, router_by_name
 from gateway.routing.first_token import FirstTokenRouter
 from gateway.routing.router import Router
 from gateway.routing.unaware import RoundRobinRouter
+from tests.cli.console import Console
 from tests.cli.simulation.traces import row, write
 
 COSTS = Costs(ModelShape(), MachineModel(), 10)
@@ -149,36 +148,54 @@ def test_the_common_block_does_not_draw_all_sessions_to_one_replica(sessions: Pa
     assert most("cached-share") >= 2  # the control: this one is drawn there
 
 
-def test_all_routers_stand_beside_one_cache(
-    sessions: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    few = ReplicaOptions(replicas=4, device_tokens=400, block_size=10)
-
-    def printed(asked: ReplicaOptions) -> dict[str, dict[str, float]]:
-        main(sessions, asked)
-        lines = map(json.loads, capsys.readouterr().out.splitlines())
-        return {line["name"]: line for line in lines}
-
-    found = printed(few)
-    assert list(found) == ["one cache", *ROUTERS]
-    chosen, one_cache = found["first-token"], found["one cache"]
-    ratio = chosen["token_hit_rate"] / one_cache["token_hit_rate"]
-    assert chosen["of_one_cache"] == pytest.approx(ratio, rel=0.01)
-    assert chosen["of_one_cache"] > found["random"]["of_one_cache"]
-    more = printed(replace(few, fetch_gb_s=20, prefill_replicas=1, gateways=8))
+def test_the_command_prints_all_routers_and_one_cache(console: Console, sessions: Path) -> None:
+    words = ("simulate", str(sessions), "--block-size", "10", "--device-tokens", "400")
+    report = console.type(*words, "--replicas", "4", "--json").json
+    assert (report["replicas"], report["router"]) == (4, "first-token")
+    routers = {one["router"]: one for one in report["by_router"]}
+    assert list(routers) == ["one cache", *ROUTERS]
+    assert routers["one cache"]["of_one_cache"] == 1.0
+    chosen = routers["first-token"]
+    assert chosen["token_hit_rate"] == pytest.approx(report["together"]["token_hit_rate"])
+    assert chosen["of_one_cache"] > routers["random"]["of_one_cache"]
+    assert report["together"]["requests"] == 240
+    roles = ("--fetch-gb-s", "20", "--prefill-replicas", "1")
+    more = console.type(*words, "--replicas", "4", *roles, "--json").json
     labels = ["first-token, fetching", "first-token, 1 for prompts"]
-    assert list(more) == ["one cache", *ROUTERS, *labels]
-    assert more["first-token"] != chosen, "eight gateways route alone"
-    for refused in (
-        replace(few, prefill_replicas=1),
-        replace(few, fetch_gb_s=9, prefill_replicas=4),
-    ):
-        with pytest.raises(typer.BadParameter, match="--prefill-replicas"):
-            main(sessions, refused)
+    assert [one["router"] for one in more["by_router"]] == ["one cache", *ROUTERS, *labels]
+    assert more["router"] == labels[-1]
+    for refused in (roles[2:], ("--fetch-gb-s", "20", "--prefill-replicas", "4")):
+        wrong = console.type(*words, "--replicas", "4", *refused)
+        assert (wrong.status, "--prefill-replicas" in wrong.err) == (2, True)
+    one = console.type(*words, "--json").json
+    assert one["token_hit_rate"] < routers["one cache"]["token_hit_rate"]  # a fourth of the room
+    printed = console.type(*words, "--replicas", "4", "--router", "random", "--sizes", "200").out
+    for word in ("4 replicas by router; above: random", "one cache", "busiest / mean", "200"):
+        assert word in printed
+
+
+def test_a_plot_has_a_curve_for_each_router(
+    console: Console, sessions: Path, tmp_path: Path
+) -> None:
+    plot = tmp_path / "hits.svg"
+    sizes = ("--block-size", "10", "--device-tokens", "400", "--sizes", "200,400")
+    words = (*sizes, "--replicas", "2", "--plot", str(plot))
+    assert console.type("simulate", str(sessions), *words).status == 0
+    assert ElementTree.fromstring(plot.read_bytes()).tag == "{http://www.w3.org/2000/svg}svg"
+    assert all(name in plot.read_text() for name in (*ROUTERS, "one cache"))
+
+
+@pytest.mark.parametrize("flag", ["--fetch-gb-s", "--prefill-replicas", "--gateways"])
+def test_what_says_nothing_of_one_replica_is_refused(
+    console: Console, sessions: Path, flag: str
+) -> None:
+    printed = console.type("simulate", str(sessions), "--block-size", "10", flag, "2")
+    assert printed.status == 2
+    assert printed.err.startswith(f"ratoon: {flag}: ")
 
 
 def test_faster_is_closer_together_and_nothing_else(sessions: Path) -> None:
     trace: Any = read_trace(sessions, 10)
     twice = faster(trace, 2.0)
     assert [one.at for one in twice.requests] == [one.at / 2 for one in trace.requests]
-    assert (twice.num_blocks, common_blocks(twice.requests)) == (trace.num_blocks, 1)
+    assert (twice.num_blocks, session_blocks(twice)) == (trace.num_blocks, 2)

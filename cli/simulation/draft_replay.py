@@ -13,7 +13,7 @@ from time import thread_time
 
 import numpy as np
 
-from benchmarks.simulated.drafted_texts import DraftedText
+from cli.simulation.drafted_texts import DraftedText
 from engine.drafting.composition import choose_drafts
 from engine.drafting.draft import Draft, DraftSource
 from engine.drafting.lengths import StepSeconds

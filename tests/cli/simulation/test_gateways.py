@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 from msgspec.structs import replace
 
-from benchmarks.simulated.gateways import GatewaysRouter
-from benchmarks.simulated.steps import VirtualClock
+from cli.simulation.gateways import GatewaysRouter
+from cli.simulation.steps import VirtualClock
 from gateway.routing.first_token import FirstTokenRouter
-from tests.benchmarks.simulated.test_replicas import replayed
+from tests.cli.console import Console
+from tests.cli.simulation.test_replicas import replayed
 from tests.cli.simulation.traces import row, write
 from tests.gateway.routing.requests import cached, request
 
@@ -43,6 +45,19 @@ def test_a_request_has_one_gateway_and_so_has_its_prompt() -> None:
     one.began("a", "r", None, None)
     one.ended("a", "r")
     assert one.choose(replace(asked, request_id="r~p"), READY).first_token_s == before
+
+
+def test_the_command_has_gateways(console: Console, tmp_path: Path) -> None:
+    rows = [row(0.0, [1000 * (n % 5) + at for at in range(40)]) for n in range(20)]
+    words = ("--block-size", "10", "--device-tokens", "9000", "--replicas", "2", "--json")
+    path = str(write(tmp_path / "t", rows))
+
+    def routed(gateways: str) -> object:
+        printed = console.type("simulate", path, *words, "--gateways", gateways)
+        return msgspec.json.decode(printed.out)["by_router"]
+
+    assert routed("1") != routed("8")
+    assert routed("1") == routed("1"), "the control"
 
 
 def test_what_comes_at_once_is_computed_on_more_replicas_where_gateways_route_alone(

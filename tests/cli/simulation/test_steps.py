@@ -4,15 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.simulated.steps import (
-    Gap,
-    Job,
-    SimulatedStepBounds,
-    SteppedEngine,
-    VirtualClock,
-    gap_at,
-)
 from cli.plan.machine import MachineModel, ModelShape
+from cli.simulation.steps import Gap, Job, SimulatedStepBounds, SteppedEngine, VirtualClock, gap_at
 from engine.scheduling.step_times import StepShape
 from tests.doubles.modelled.device import StepModel
 from tests.doubles.modelled.shapes import seconds_of
