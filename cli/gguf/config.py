@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from engine.models.errors import BadConfig, UnsupportedModel
-from engine.models.gguf.families import family_of
+from engine.models.gguf.families import family_of, one_number
 from engine.models.gguf.header import GgufHeader
 
 _COMMON = {
@@ -35,7 +33,7 @@ def read_config(header: GgufHeader, rope_factors: list[float] | None) -> dict[st
     family, fields = family_of(header), header.fields
     of_model = f"{fields['general.architecture']}."
     config = {
-        instead: _one_number(fields[of_model + name], of_model + name)
+        instead: one_number(fields[of_model + name], of_model + name)
         for name, instead in {**_COMMON, **family.fields}.items()
         if of_model + name in fields
     }
@@ -63,7 +61,7 @@ def read_generation(header: GgufHeader) -> dict[str, Any]:
     names = {f"general.sampling.{name}": instead for name, instead in _SAMPLING.items()}
     return {
         "eos_token_id": list(dict.fromkeys(one for one in ids if isinstance(one, int))),
-        **{to: _one_number(header.fields[a], a) for a, to in names.items() if a in header.fields},
+        **{to: one_number(header.fields[a], a) for a, to in names.items() if a in header.fields},
     }
 
 
@@ -71,18 +69,6 @@ def _tokens(fields: dict[str, Any], config: dict[str, Any]) -> None:
     for name in ("bos_token_id", "eos_token_id"):
         if f"tokenizer.ggml.{name}" in fields:
             config[name] = fields[f"tokenizer.ggml.{name}"]
-
-
-def _one_number(value: Any, name: str) -> Any:
-    """Return a field that may have one number a layer, where all are the same.
-
-    The file has float32, so the shortest number that rounds to it is what somebody wrote.
-    """
-    if isinstance(value, list):
-        if len(set(value)) != 1:
-            raise UnsupportedModel(f"{name} differs from layer to layer, which is not served")
-        value = value[0]
-    return float(str(np.float32(value))) if isinstance(value, float) else value
 
 
 def _vocabulary(header: GgufHeader) -> int:

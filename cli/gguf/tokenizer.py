@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
+from msgspec import Meta
 from tokenizers import (
     AddedToken,
     Regex,
@@ -29,6 +31,8 @@ _FIELD = "tokenizer.ggml."
 _TEMPLATE = "tokenizer.chat_template"
 _UNKNOWN, _CONTROL, _USER_DEFINED = 2, 3, 4  # types of tokens
 _SPACE = "▁"  # as SentencePiece writes a blank
+MAX_TOKEN = 1024  # characters; the longest of published vocabularies have some 130
+_Id = Annotated[int, Meta(ge=0)]
 
 _ENGLISH = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _SIGNS = r" ?[^\s\p{L}\p{N}]+"
@@ -39,6 +43,34 @@ _CASED = (
     rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+",
     rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*",
 )
+
+
+class _Fields(msgspec.Struct, rename=lambda name: f"{_FIELD}{name}"):
+    """The fields of a tokenizer that are read, without their common beginning."""
+
+    tokens: list[Annotated[str, Meta(max_length=MAX_TOKEN)]]
+    token_type: list[int] = []
+    merges: list[str] = []
+    scores: list[float] = []
+    model: str | None = None
+    pre: str = "gpt-2"
+    add_space_prefix: bool = True
+    add_bos_token: bool | None = None
+    add_eos_token: bool | None = None
+    bos_token_id: _Id | None = None
+    eos_token_id: _Id | None = None
+    unknown_token_id: _Id | None = None
+    padding_token_id: _Id | None = None
+
+    def token(self, number: int | None) -> str | None:
+        """Return the token of an id, if both are there."""
+        return None if number is None or number >= len(self.tokens) else self.tokens[number]
+
+    def of_kind(self, kind: int) -> list[str]:
+        """Return the tokens of a type."""
+        return [
+            text for text, one in zip(self.tokens, self.token_type, strict=False) if one == kind
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,50 +107,62 @@ _CUTS: Mapping[str, _Cut] = {
 
 def read_tokenizer(header: GgufHeader) -> Tokenizer:
     """Return the tokenizer; raises BadConfig, UnsupportedModel."""
-    model = header.fields.get(f"{_FIELD}model")
-    if model == "gpt2":
-        tokenizer = _of_bytes(header)
-    elif model == "llama":
-        tokenizer = _of_characters(header)
+    fields = _read(header)
+    if fields.model == "gpt2":
+        tokenizer = _of_bytes(fields)
+    elif fields.model == "llama":
+        tokenizer = _of_characters(fields)
     else:
-        raise UnsupportedModel(f"{_FIELD}model {model!r}: served are gpt2 and llama")
-    tokens, kinds = _tokens(header), _kinds(header)
+        raise UnsupportedModel(f"{_FIELD}model {fields.model!r}: served are gpt2 and llama")
     for kind in (_CONTROL, _USER_DEFINED):
-        marks = [text for text, one in zip(tokens, kinds, strict=True) if one == kind]
-        added = [AddedToken(text, normalized=False, special=kind == _CONTROL) for text in marks]
+        added = [
+            AddedToken(text, normalized=False, special=kind == _CONTROL)
+            for text in fields.of_kind(kind)
+        ]
         tokenizer.add_tokens(added)
-    _add_ends(header, tokenizer)
+    _add_ends(fields, tokenizer)
     return tokenizer
 
 
 def read_tokenizer_config(header: GgufHeader) -> dict[str, Any]:
     """Return the fields of tokenizer_config.json; raises BadConfig."""
-    tokens, config = _tokens(header), {}
-    for name in ("bos", "eos", "unknown", "padding"):
-        number = header.fields.get(f"{_FIELD}{name}_token_id")
-        if isinstance(number, int) and number < len(tokens):
-            config[f"{ {'unknown': 'unk', 'padding': 'pad'}.get(name, name) }_token"] = tokens[
-                number
-            ]
-    templates = {
+    fields = _read(header)
+    named = {
+        "bos_token": fields.token(fields.bos_token_id),
+        "eos_token": fields.token(fields.eos_token_id),
+        "unk_token": fields.token(fields.unknown_token_id),
+        "pad_token": fields.token(fields.padding_token_id),
+    }
+    config: dict[str, Any] = {name: text for name, text in named.items() if text is not None}
+    own = header.fields.get(_TEMPLATE)
+    others = {
         name.removeprefix(f"{_TEMPLATE}."): text
         for name, text in header.fields.items()
         if name.startswith(f"{_TEMPLATE}.")
     }
-    own = header.fields.get(_TEMPLATE)
-    if templates and own is not None:
-        named = {"default": own, **templates}
-        return config | {"chat_template": [{"name": n, "template": t} for n, t in named.items()]}
-    return config if own is None else config | {"chat_template": own}
+    if own is not None:
+        config["chat_template"] = own
+    if own is not None and others:
+        templates = {"default": own, **others}
+        config["chat_template"] = [{"name": n, "template": t} for n, t in templates.items()]
+    return config
 
 
-def _of_bytes(header: GgufHeader) -> Tokenizer:
-    name = header.fields.get(f"{_FIELD}pre", "gpt-2")
-    if name not in _CUTS:
-        raise UnsupportedModel(f"{_FIELD}pre {name!r}: served are {', '.join(sorted(_CUTS))}")
-    cut = _CUTS[name]
-    vocabulary = _vocabulary(header)
-    merges = _given_merges(header, vocabulary)
+def _read(header: GgufHeader) -> _Fields:
+    try:
+        fields = msgspec.convert(header.fields, _Fields)
+    except msgspec.ValidationError as error:
+        raise BadConfig(f"the tokenizer of the GGUF file: {error}") from error
+    if fields.token_type and len(fields.token_type) != len(fields.tokens):
+        raise BadConfig(f"{_FIELD}token_type has not one number for each token")
+    return fields
+
+
+def _of_bytes(fields: _Fields) -> Tokenizer:
+    if fields.pre not in _CUTS:
+        raise UnsupportedModel(f"{_FIELD}pre {fields.pre!r}: served are {', '.join(sorted(_CUTS))}")
+    cut, vocabulary = _CUTS[fields.pre], _vocabulary(fields)
+    merges = _given_merges(fields, vocabulary)
     tokenizer = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=cut.merges_whole))
     digits = [pre_tokenizers.Digits(individual_digits=True)] if cut.single_digits else []
     words = [] if cut.pattern is None else [pre_tokenizers.Split(Regex(cut.pattern), "isolated")]
@@ -130,20 +174,19 @@ def _of_bytes(header: GgufHeader) -> Tokenizer:
     return tokenizer
 
 
-def _of_characters(header: GgufHeader) -> Tokenizer:
-    vocabulary, kinds, tokens = _vocabulary(header), _kinds(header), _tokens(header)
-    unknown = [text for text, kind in zip(tokens, kinds, strict=True) if kind == _UNKNOWN]
+def _of_characters(fields: _Fields) -> Tokenizer:
+    vocabulary = _vocabulary(fields)
     model = models.BPE(
         vocabulary,
-        _given_merges(header, vocabulary) or _scored_merges(header, vocabulary),
-        unk_token=unknown[0] if unknown else None,
+        _given_merges(fields, vocabulary) or _scored_merges(fields, vocabulary),
+        unk_token=next(iter(fields.of_kind(_UNKNOWN)), None),
         fuse_unk=True,
         byte_fallback=True,
     )
     tokenizer = Tokenizer(model)
     blanks = normalizers.Replace(" ", _SPACE)
     back = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
-    if header.fields.get(f"{_FIELD}add_space_prefix", True):
+    if fields.add_space_prefix:
         tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend(_SPACE), blanks])
         tokenizer.decoder = decoders.Sequence([*back, decoders.Strip(" ", 1, 0)])
     else:
@@ -152,9 +195,13 @@ def _of_characters(header: GgufHeader) -> Tokenizer:
     return tokenizer
 
 
-def _given_merges(header: GgufHeader, vocabulary: Mapping[str, int]) -> list[tuple[str, str]]:
+def _vocabulary(fields: _Fields) -> dict[str, int]:
+    return {text: number for number, text in enumerate(fields.tokens)}
+
+
+def _given_merges(fields: _Fields, vocabulary: Mapping[str, int]) -> list[tuple[str, str]]:
     merges = []
-    for merge in header.fields.get(f"{_FIELD}merges", ()):
+    for merge in fields.merges:
         left, _, right = merge.partition(" ")
         if not {left, right, left + right} <= vocabulary.keys():
             raise BadConfig(f"{_FIELD}merges has {merge!r}, of which a part is no token")
@@ -162,13 +209,12 @@ def _given_merges(header: GgufHeader, vocabulary: Mapping[str, int]) -> list[tup
     return merges
 
 
-def _scored_merges(header: GgufHeader, vocabulary: Mapping[str, int]) -> list[tuple[str, str]]:
+def _scored_merges(fields: _Fields, vocabulary: Mapping[str, int]) -> list[tuple[str, str]]:
     """Return the merges that SentencePiece's scores stand for, the best score first."""
-    scores = header.fields.get(f"{_FIELD}scores")
-    if not isinstance(scores, list) or len(scores) != len(vocabulary):
-        raise BadConfig(f"the GGUF file has neither {_FIELD}merges nor {_FIELD}scores")
+    if len(fields.scores) != len(fields.tokens):
+        raise BadConfig(f"the GGUF file has neither {_FIELD}merges nor a score for each token")
     found = [
-        (-scores[number], vocabulary[text[:at]], vocabulary[text[at:]], text[:at], text[at:])
+        (-fields.scores[number], vocabulary[text[:at]], vocabulary[text[at:]], text[:at], text[at:])
         for text, number in vocabulary.items()
         for at in range(1, len(text))
         if text[:at] in vocabulary and text[at:] in vocabulary
@@ -176,35 +222,14 @@ def _scored_merges(header: GgufHeader, vocabulary: Mapping[str, int]) -> list[tu
     return [(left, right) for *_, left, right in sorted(found)]
 
 
-def _add_ends(header: GgufHeader, tokenizer: Tokenizer) -> None:
+def _add_ends(fields: _Fields, tokenizer: Tokenizer) -> None:
     """Let texts begin with the token that begins a text, and end with its kin, where they do."""
-    tokens, is_spm = _tokens(header), header.fields.get(f"{_FIELD}model") == "llama"
-    parts, special = ["$A"], []
-    for name, default in (("bos", is_spm), ("eos", False)):
-        number = header.fields.get(f"{_FIELD}{name}_token_id")
-        if header.fields.get(f"{_FIELD}add_{name}_token", default) and isinstance(number, int):
-            special.append((tokens[number], number))
-            parts = [tokens[number], *parts] if name == "bos" else [*parts, tokens[number]]
-    if special:
-        tokenizer.post_processor = processors.TemplateProcessing(
-            single=parts, special_tokens=special
-        )
-
-
-def _vocabulary(header: GgufHeader) -> dict[str, int]:
-    return {text: number for number, text in enumerate(_tokens(header))}
-
-
-def _tokens(header: GgufHeader) -> list[str]:
-    tokens = header.fields.get(f"{_FIELD}tokens")
-    if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
-        raise BadConfig(f"the GGUF file has no {_FIELD}tokens")
-    return tokens
-
-
-def _kinds(header: GgufHeader) -> list[int]:
-    tokens = _tokens(header)
-    kinds = header.fields.get(f"{_FIELD}token_type", [1] * len(tokens))
-    if not isinstance(kinds, list) or len(kinds) != len(tokens):
-        raise BadConfig(f"{_FIELD}token_type has not one number for each token")
-    return kinds
+    adds_bos = fields.model == "llama" if fields.add_bos_token is None else fields.add_bos_token
+    bos = fields.token(fields.bos_token_id) if adds_bos else None
+    eos = fields.token(fields.eos_token_id) if fields.add_eos_token else None
+    if bos is None and eos is None:
+        return
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=[one for one in (bos, "$A", eos) if one is not None],
+        special_tokens=[(one, tokenizer.token_to_id(one)) for one in (bos, eos) if one is not None],
+    )

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from engine.models.errors import UnsupportedModel
 from engine.models.gguf.header import GgufHeader
 
@@ -104,3 +106,15 @@ def family_of(header: GgufHeader) -> GgufFamily:
     if header.fields.get(f"{name}.expert_count") and "expert_count" not in family.fields:
         raise UnsupportedModel(f"GGUF of {name!r} with experts, which is served without")
     return family
+
+
+def one_number(value: Any, name: str) -> Any:
+    """Return a field that may have one number a layer, where all are the same.
+
+    The file has float32, so the shortest number that rounds to it is what somebody wrote.
+    """
+    if isinstance(value, list):
+        if len(set(value)) != 1:
+            raise UnsupportedModel(f"{name} differs from layer to layer, which is not served")
+        value = value[0]
+    return float(str(np.float32(value))) if isinstance(value, float) else value

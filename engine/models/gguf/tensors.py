@@ -14,9 +14,17 @@ from typing import Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.models.gguf.families import OUTSIDE_LAYERS, ROPE_FACTORS, GgufFamily, family_of
+from engine.models.errors import CheckpointError
+from engine.models.gguf.families import (
+    OUTSIDE_LAYERS,
+    ROPE_FACTORS,
+    GgufFamily,
+    family_of,
+    one_number,
+)
 from engine.models.gguf.header import GgufHeader, StoredTensor, read_header
 from engine.models.gguf.numbers import read_numbers
 
@@ -67,12 +75,11 @@ class GgufFile:
         return {name: place.stored.num_bytes for name, place in self._places.items()}
 
     def get_tensor(self, name: str) -> Tensor:
-        """Return a tensor as float32 on the device; raises UnsupportedModel."""
+        """Return a tensor as float32 on the device; raises CheckpointError, UnsupportedModel."""
         place = self._places[name]
         rows = read_numbers(self._bytes, place.stored, place.expert)
         if place.heads is not None:
-            pairs = rows.reshape(place.heads, -1, 2, *rows.shape[1:])
-            rows = pairs.swapaxes(1, 2).reshape(rows.shape)
+            rows = unpaired(name, rows, place.heads)
         if place.less_one:
             rows = rows - 1
         return torch.tensor(rows, device=self._device)
@@ -98,11 +105,21 @@ class GgufSlice:
         return self.file.get_tensor(self.name)[index]
 
 
+def unpaired(name: str, rows: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
+    """Put the first numbers of each pair of a head before the second ones; raise CheckpointError.
+
+    `rows`: (heads x head size, ...).
+    """
+    if len(rows) % (2 * heads):
+        raise CheckpointError(f"{name} has {len(rows)} rows for {heads} heads")
+    return rows.reshape(heads, -1, 2, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
+
+
 def _places(header: GgufHeader, family: GgufFamily) -> Iterator[tuple[str, _Place]]:
     of_model = f"{header.fields['general.architecture']}.attention."
-    query_heads = header.fields.get(f"{of_model}head_count")
-    heads = {"attn_q": query_heads}
-    heads["attn_k"] = header.fields.get(f"{of_model}head_count_kv", query_heads)
+    counts = {"attn_q": f"{of_model}head_count", "attn_k": f"{of_model}head_count_kv"}
+    heads = {part: one_number(header.fields.get(name), name) for part, name in counts.items()}
+    heads["attn_k"] = heads["attn_k"] or heads["attn_q"]
     for name, stored in header.tensors.items():
         in_layer = _IN_LAYER.fullmatch(name)
         layer, part, kind = in_layer.groups() if in_layer else ("", *_outside(name))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import gguf
+import numpy as np
 import pytest
 import torch
 from gguf import GGMLQuantizationType
@@ -19,8 +20,9 @@ from engine.models.architectures.registry import read_model_config
 from engine.models.checkpoints.weights import load_parameters
 from engine.models.checks import check_served
 from engine.models.config import ModelConfig
-from engine.models.errors import CheckpointError, UnsupportedModel
+from engine.models.errors import BadConfig, CheckpointError, UnsupportedModel
 from engine.models.gguf.header import GgufHeader, read_header
+from engine.models.gguf.tensors import unpaired
 from engine.models.layers.rope import RopeConfig
 from engine.models.modules import CheckpointTensor
 from engine.models.parameters import checkpoint_tensors
@@ -178,3 +180,42 @@ def test_what_is_not_served_is_named(
     read = read_tokenizer if field.startswith("tokenizer") else config_of
     with pytest.raises(UnsupportedModel, match=re.escape(told)):
         read(changed)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("tokens", [1, 2]),
+        ("tokens", ["a" * 2000]),
+        ("token_type", [1]),
+        ("merges", [7]),
+        ("merges", ["a nowhere"]),
+        ("bos_token_id", -1),
+        ("bos_token_id", "1"),
+        ("pre", 5),
+        ("add_bos_token", "yes"),
+    ],
+)
+def test_fields_of_a_wrong_type_are_named(
+    llama: Checkpoint, field: str, value: Any, tmp_path: Path
+) -> None:
+    header = read_header(write_gguf(llama, tmp_path / "tiny.gguf", "llama"))
+    changed = replace(header, fields={**header.fields, f"tokenizer.ggml.{field}": value})
+    with pytest.raises(BadConfig, match=field):
+        read_tokenizer(changed)
+
+
+def test_an_id_behind_the_vocabulary_names_no_token(llama: Checkpoint, tmp_path: Path) -> None:
+    header = read_header(write_gguf(llama, tmp_path / "tiny.gguf", "llama"))
+    for number in (2, 10**6):
+        ends = {"eos_token_id": number, "add_eos_token": True}
+        fields = {**header.fields, **{f"tokenizer.ggml.{name}": one for name, one in ends.items()}}
+        ids = read_tokenizer(replace(header, fields=fields)).encode("").ids
+        assert ids == ([2] if number == 2 else [])
+
+
+def test_rows_that_are_no_whole_heads_are_refused() -> None:
+    rows = np.arange(64, dtype=np.float32).reshape(64, 1)
+    assert unpaired("q", rows, 4)[:10, 0].tolist() == [0, 2, 4, 6, 8, 10, 12, 14, 1, 3]
+    with pytest.raises(CheckpointError, match="q has 64 rows for 5 heads"):
+        unpaired("q", rows, 5)
