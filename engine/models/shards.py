@@ -73,7 +73,11 @@ def shard_layer(layer: LayerConfig, num_ranks: int) -> LayerConfig:
     return replace(layer, mixer=attention, mlp=_shard_mlp(layer.mlp, num_ranks))
 
 
-def _shard_mlp(mlp: MlpConfig | MixtureConfig, num_ranks: int) -> MlpConfig | MixtureConfig:
+def _shard_mlp(
+    mlp: MlpConfig | MixtureConfig | None, num_ranks: int
+) -> MlpConfig | MixtureConfig | None:
+    if mlp is None:
+        return None
     part = replace(mlp, size=mlp.size // num_ranks)
     if not isinstance(part, MixtureConfig) or part.shared is None:
         return part
@@ -99,7 +103,7 @@ def _check_attention(attention: AttentionConfig, num_ranks: int) -> None:
 
 
 def _check_mlp(layer: LayerConfig, num_ranks: int) -> None:
-    sizes = {"intermediate_size": layer.mlp.size}
+    sizes = {} if layer.mlp is None else {"intermediate_size": layer.mlp.size}
     if isinstance(layer.mlp, MixtureConfig):
         sizes = {"the experts' intermediate size": layer.mlp.size}
         if layer.mlp.shared is not None:

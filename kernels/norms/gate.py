@@ -1,11 +1,11 @@
-"""The gate of an MLP, which combines two inner products. No torch: model configs import it."""
+"""The gate of an MLP, between its inner products. No torch: model configs import it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-Activation = Literal["silu", "gelu_tanh"]
+Activation = Literal["silu", "gelu_tanh", "relu2"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,13 +13,19 @@ class Gate:
     """The gate act(gate) * up; with a `limit`, gpt-oss's form.
 
     Then gate is at most `limit`, up within +- `limit`, and gate * sigmoid(alpha * gate) * (up + 1)
-    is computed, whatever `act`.
+    is computed, whatever `act`. With "relu2" there is no gate: relu(up)^2 of one inner product.
     """
 
     limit: float | None = None
     alpha: float = 1.0
     act: Activation = "silu"
 
+    @property
+    def factors(self) -> int:
+        """Number of inner products that are combined: 1 without a gate, else 2."""
+        return 1 if self.act == "relu2" else 2
+
 
 SILU = Gate()
 GELU_TANH = Gate(act="gelu_tanh")
+RELU2 = Gate(act="relu2")

@@ -4,7 +4,7 @@
     silu(z) = z / (1 + exp(-z))                                                 SwiGLU
     gelu_tanh(z) = z / 2 (1 + tanh(sqrt(2 / pi) (z + 0.044715 z^3)))            GeGLU
 
-or with a limit, as `Gate` says.
+or with a limit, as `Gate` says; or relu(up)^2 of up (T, I) alone, without a gate.
 
 Computed in float32 and rounded once; two separate steps would round twice in bf16 and fp16. Where
 a product in fp8 reads y, the same kernel quantises it, from y as it would have been written.
@@ -38,6 +38,8 @@ TO_BFLOAT16 = tl.constexpr("cvt.rn.bf16x2.f32 $0, $2, $1;")  # two numbers at on
 
 def reference(gate_up: Tensor, gate: Gate) -> Tensor:
     """Gate gate_up (T, 2I) -> (T, I) of the same dtype. Plain PyTorch, float32 inside."""
+    if gate.act == "relu2":
+        return gate_up.float().relu().square().to(gate_up.dtype)
     inner, up = gate_up.float().chunk(2, dim=-1)
     if gate.limit is not None:
         inner, up = inner.clamp(max=gate.limit), up.clamp(-gate.limit, gate.limit)
@@ -73,6 +75,9 @@ def gated(
         # (1 + tanh(z)) / 2 = 1 / (1 + exp(-2 z))
         inner = 1.5957691216057308 * (gate + 0.044715 * gate * gate * gate)
         gate = gate / (1.0 + tl.exp(-inner))
+    elif ACT == "relu2":
+        gate = tl.maximum(gate, 0.0)
+        up = gate
     else:
         gate = gate / (1.0 + tl.exp(-gate))
     return gate * up.to(tl.float32)
@@ -115,7 +120,9 @@ def _kernel(
     column = first + tl.arange(0, C)[None, :]
     inside = column < SIZE
     gate = tl.load(gate_up + row * row_stride + column, mask=inside, other=0.0)
-    up = tl.load(gate_up + row * row_stride + SIZE + column, mask=inside, other=0.0)
+    up = gate
+    if ACT != "relu2":
+        up = tl.load(gate_up + row * row_stride + SIZE + column, mask=inside, other=0.0)
     if FAST:
         result = _swiglu(gate, up)
     else:
@@ -129,7 +136,7 @@ def _kernel(
 
 def launch(gate_up: Tensor, gate: Gate) -> Tensor:
     """Compute `reference` on the device, for contiguous rows with any row stride."""
-    tokens, size = gate_up.shape[0], gate_up.shape[1] // 2
+    tokens, size = gate_up.shape[0], gate_up.shape[1] // gate.factors
     out = torch.empty((tokens, size), dtype=gate_up.dtype, device=gate_up.device)
     _launch(gate_up, gate, out, out, _COLUMNS, None)
     return out
@@ -137,7 +144,7 @@ def launch(gate_up: Tensor, gate: Gate) -> Tensor:
 
 def launch_fp8(gate_up: Tensor, gate: Gate, by: Scaling) -> Fp8Rows:
     """Compute `reference_fp8` on the device; scales of whole rows need a program per row."""
-    tokens, size = gate_up.shape[0], gate_up.shape[1] // 2
+    tokens, size = gate_up.shape[0], gate_up.shape[1] // gate.factors
     out = fp8_rows.empty_rows(tokens, size, by, gate_up.device)
     columns = _COLUMNS if by == "group" else next_power_of_2(size)
     _launch(gate_up, gate, out.values, out.scales, columns, by)

@@ -23,7 +23,9 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 def gate_mul(gate_up: Tensor, how: Gate = SILU) -> Tensor:
-    """gate_up (T, 2I) -> (T, I) float64."""
+    """gate_up (T, 2I) -> (T, I) float64; (T, I) where there is no gate."""
+    if how.act == "relu2":
+        return torch.where(gate_up > 0, gate_up.double() ** 2, 0.0)
     size = gate_up.shape[1] // 2
     gate, up = gate_up[:, :size].double(), gate_up[:, size:].double()
     if how.limit is not None:

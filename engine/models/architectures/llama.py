@@ -182,7 +182,7 @@ class Llama:
             and getattr(raw, self.output_bias),
             qk_norm=self.qk_norm and (self.qk_norm_by is None or getattr(raw, self.qk_norm_by)),
         )
-        mlp = replace(layer.mlp, bias=self.reads_mlp_bias and raw.mlp_bias)
+        mlp = layer.mlp and replace(layer.mlp, bias=self.reads_mlp_bias and raw.mlp_bias)
         return replace(layer, mixer=attention, mlp=mlp)
 
     def _layers(

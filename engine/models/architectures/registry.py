@@ -23,6 +23,7 @@ from engine.models.architectures.granite_hybrid import GRANITE_HYBRID
 from engine.models.architectures.llama import LLAMA, MISTRAL, QWEN2, QWEN3
 from engine.models.architectures.mistral3 import MINISTRAL3, MISTRAL3
 from engine.models.architectures.mixtures import MIXTRAL, OLMOE, QWEN2_MOE, QWEN3_MOE
+from engine.models.architectures.nemotron_h import NEMOTRON_H
 from engine.models.architectures.phi import PHI3
 from engine.models.architectures.plain import CWM, EXAONE4, OLMO2, OLMO3, SEED_OSS, SMOLLM3
 from engine.models.architectures.qwen_hybrid import (
@@ -126,6 +127,7 @@ SERVED = ServedModels(
         "Mistral3ForConditionalGeneration": MISTRAL3,
         "MistralForCausalLM": MISTRAL,
         "MixtralForCausalLM": MIXTRAL,
+        "NemotronHForCausalLM": NEMOTRON_H,
         "Olmo2ForCausalLM": OLMO2,
         "Olmo3ForCausalLM": OLMO3,
         "OlmoeForCausalLM": OLMOE,

@@ -13,7 +13,7 @@ _CAUSAL = {
     "sparse attention": "AXK2 DeepseekV32 DeepseekV4 Dots3Note GlmMoeDsa HYV4 MiniMaxM3VL Qwen4Exp",
     "recurrent layers of another kind": (
         "BailingHybrid Bamba FalconH1 FalconMamba Inkling Inkling2 Jamba"
-        " KimiLinear Lfm2 Lfm2Moe Lfm3 Mamba Mamba2 MiniMax NemotronH OlmoHybrid RecurrentGemma"
+        " KimiLinear Lfm2 Lfm2Moe Lfm3 Mamba Mamba2 MiniMax OlmoHybrid RecurrentGemma"
         " Rwkv Zamba Zamba2 Zaya xLSTM"
     ),
     "rope of neighbouring numbers": (

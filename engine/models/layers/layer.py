@@ -2,6 +2,7 @@
 
     config.json -> LayerConfig of each layer -> DecoderLayer, with tensors
     x -> norm -> mixer -> + -> norm -> MLP -> + x        mixer: attention, or a recurrence
+    x -> norm -> mixer -> + x                            where a layer has no MLP
 
 A config is compared and hashed: layers with equal configs launch the same. An architecture whose
 layers have another order of norms brings configs that build its own (`sandwich`).
@@ -41,7 +42,7 @@ class LayerConfig:
 
     hidden_size: int
     mixer: AttentionConfig | DeltaNetConfig | MambaConfig
-    mlp: MlpConfig | MixtureConfig
+    mlp: MlpConfig | MixtureConfig | None  # None: the layer has none, nor a norm before it
     norm: RmsNormConfig
     before_mlp: ClassVar[str] = "post_attention_layernorm"  # name of the norm before the MLP
     adds_parts: ClassVar[bool] = True  # the readers of its products add their parts
@@ -57,13 +58,15 @@ class LayerConfig:
     def num_weights(self) -> int:
         """Weights used per token, without norms and biases (a few thousandths)."""
         hidden = self.hidden_size
-        return self.mixer.num_weights(hidden) + self.mlp.num_weights(hidden)
+        of_mlp = 0 if self.mlp is None else self.mlp.num_weights(hidden)
+        return self.mixer.num_weights(hidden) + of_mlp
 
     def matrices(self, index: int) -> Iterator[LinearConfig]:
         """Yield all matrices of the layer at `index` of the model."""
         prefix, hidden = f"model.layers.{index}.", self.hidden_size
         yield from self.mixer.matrices(prefix + self.mixer.place, hidden)
-        yield from self.mlp.matrices(prefix + self.mlp.place, hidden)
+        if self.mlp is not None:
+            yield from self.mlp.matrices(prefix + self.mlp.place, hidden)
 
     @property
     def num_held_weights(self) -> int:
@@ -85,13 +88,15 @@ class LayerConfig:
             index=index,
             input_norm=norm("input_layernorm", mixer.takes_fp8),
             mixer=mixer,
-            post_norm=norm(self.before_mlp, mlp.takes_fp8),
+            post_norm=None if mlp is None else norm(self.before_mlp, mlp.takes_fp8),
             mlp=mlp,
             group=new.group,
         )
 
-    def build_mlp(self, prefix: str, new: Allocator) -> GatedMlp | Mixture:
-        """Build the MLP; in parts where possible."""
+    def build_mlp(self, prefix: str, new: Allocator) -> GatedMlp | Mixture | None:
+        """Build the MLP, if there is one; in parts where possible."""
+        if self.mlp is None:
+            return None
         return self.mlp.build(prefix + self.mlp.place, self.hidden_size, new)
 
 
@@ -108,8 +113,8 @@ class DecoderLayer:
     index: int
     input_norm: RmsNorm
     mixer: Mixer
-    post_norm: RmsNorm
-    mlp: GatedMlp | Mixture
+    post_norm: RmsNorm | None  # None: the layer has no MLP
+    mlp: GatedMlp | Mixture | None
     group: RankGroup | None  # ranks whose products are added; None: one rank
 
     def enter(
@@ -145,6 +150,8 @@ class DecoderLayer:
         With `outputs`, in the last layer, both are of these tokens alone.
         """
         mixed, residual = self.mix(ops, entered, residual, layout, memory, outputs)
+        if self.post_norm is None or self.mlp is None:
+            return mixed, residual
         normed, residual = self.post_norm.add(ops, mixed, residual)
         return self.of_all_ranks(self.mlp.product(ops, normed), residual), residual
 

@@ -1,6 +1,6 @@
-"""A layer's gated MLP: its config as data, and its computation.
+"""A layer's MLP: its config as data, and its computation.
 
-    down(act(gate(x)) * up(x))
+    down(act(gate(x)) * up(x))    or down(relu(up(x))^2), without a gate
 
 Torch is imported for types alone, as in `modules`. Knows: names in checkpoints. Does not know:
 config.json, or which kernels do the work (`Ops`).
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MlpConfig:
-    """Gated MLP of `size` columns, with SwiGLU or another gate."""
+    """MLP of `size` columns, with SwiGLU, another gate or none."""
 
     size: int
     bias: bool = False
@@ -33,12 +33,14 @@ class MlpConfig:
 
     def num_weights(self, hidden: int) -> int:
         """Count the weights used per token."""
-        return 3 * hidden * self.size
+        return (self.gate.factors + 1) * hidden * self.size
 
     def gate_up(self, prefix: str, hidden: int) -> LinearConfig:
-        """Return gate and up projection, joined in one matrix; their products are whole."""
-        sizes = {"gate_proj": self.size, "up_proj": self.size}
-        return side_by_side(prefix, sizes, hidden, bias=self.bias, in_parts=False)
+        """Return gate, if there is one, and up projection, as one matrix; products are whole."""
+        names = ("gate_proj", "up_proj")[-self.gate.factors :]
+        return side_by_side(
+            prefix, dict.fromkeys(names, self.size), hidden, bias=self.bias, in_parts=False
+        )
 
     def down(self, prefix: str, hidden: int, *, in_parts: bool = True) -> LinearConfig:
         """Return the down projection; `in_parts`: as in `LinearConfig`."""

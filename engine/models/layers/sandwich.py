@@ -53,6 +53,8 @@ class SandwichLayerConfig(LayerConfig):
 class SandwichLayer(DecoderLayer):
     """Layer of `SandwichLayerConfig` with its tensors."""
 
+    post_norm: RmsNorm
+    mlp: GatedMlp
     attention_norm: RmsNorm
     mlp_norm: RmsNorm
 
@@ -99,6 +101,9 @@ class PostNormLayer(DecoderLayer):
 
     `post_norm` norms what attention puts out, and `input_norm` what the MLP does.
     """
+
+    post_norm: RmsNorm
+    mlp: GatedMlp
 
     def enter(
         self,

@@ -29,7 +29,7 @@ from tests.engine.rigs.hand_driven import (
 )
 
 TOLERANCE = 1e-4
-HYBRIDS = ["qwen3-next", "qwen3.5", "qwen3.5-moe", "granite-hybrid"]
+HYBRIDS = ["qwen3-next", "qwen3.5", "qwen3.5-moe", "granite-hybrid", "nemotron-h"]
 
 
 @pytest.mark.parametrize("name", HYBRIDS)

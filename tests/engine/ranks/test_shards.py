@@ -237,7 +237,9 @@ class TestRefusals:
     ) -> None:
         model = read_model_config(checkpoint("llama").model_dir)
         model = with_attention(model, head_dim=128)
-        layers = [replace(layer, mlp=replace(layer.mlp, size=size)) for layer in model.layers]
+        mlp = model.layers[0].mlp
+        assert mlp is not None
+        layers = [replace(layer, mlp=replace(mlp, size=size)) for layer in model.layers]
         model = replace(model, layers=tuple(layers))
         if weight_format is not None:
             model = replace(model, weight_format=weight_format)

@@ -70,6 +70,7 @@ RECURRENT = {
     "Qwen3_5ForConditionalGeneration",
     "Qwen3_5MoeForCausalLM",
     "Qwen3_5MoeForConditionalGeneration",
+    "NemotronHForCausalLM",
 }
 HYBRID: dict[str, Any] = {
     "num_hidden_layers": 5,
@@ -95,6 +96,19 @@ GRANITE_HYBRID: dict[str, Any] = {
     "residual_multiplier": 0.7,
     "logits_scaling": 2.0,
     "num_local_experts": 0,
+}
+# Mixers with an MLP after them and without; a least time step that matters to few steps.
+NEMOTRON_H: dict[str, Any] = {
+    "layers_block_type": [LINEAR, "mlp", LINEAR, "full_attention", "mlp", LINEAR, "mlp"],
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "mamba_num_heads": 8,
+    "mamba_head_dim": 16,
+    "n_groups": 2,
+    "ssm_state_size": 16,
+    "chunk_size": 32,
+    "time_step_min": 1e-5,
+    "pad_token_id": None,
 }
 EXPERTS: dict[str, Any] = {
     "num_experts": 8,
@@ -251,6 +265,7 @@ RECIPES = {
     "granite-hybrid": Recipe(
         "GraniteMoeHybrid", {**GRANITE_HYBRID, "tie_word_embeddings": True, "mamba_proj_bias": True}
     ),
+    "nemotron-h": Recipe("NemotronH", {**NEMOTRON_H, "use_bias": True, "mlp_bias": True}),
     "granite-shared": Recipe(
         "GraniteMoeHybrid",
         {
@@ -351,6 +366,11 @@ def make_checkpoint(recipe: Recipe, model_dir: Path, seed: int = 0) -> Checkpoin
     _randomise(model, recipe.norm)
     model.save_pretrained(model_dir, max_shard_size=recipe.max_shard_size)
     return Checkpoint(model_dir, model)
+
+
+def in_truth(name: str) -> str:
+    """Name in the model of what the files name so: those of Nemotron-H say backbone."""
+    return name.replace("backbone.", "model.")
 
 
 def saved_seeing(model: Any, model_dir: Path) -> Checkpoint:

@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from tests.engine.rigs.checkpoints import Checkpoint, Recipe, make_checkpoint
+from tests.engine.rigs.checkpoints import Checkpoint, Recipe, in_truth, make_checkpoint
 
 _EXPERT = re.compile(r"(.+\.experts)\.(\d+)\.(gate|up|down)_proj\.weight")
 SIZES = {"hidden_size": 128, "intermediate_size": 256, "head_dim": 32, "num_key_value_heads": 2}
@@ -191,7 +191,7 @@ def _of_truth(made: Checkpoint, name: str) -> Tensor:
     """The matrix of this name in the file; those of all experts are one there."""
     found = _EXPERT.fullmatch(name)
     if found is None:
-        whole: Tensor = made.truth.get_parameter(name).data
+        whole: Tensor = made.truth.get_parameter(in_truth(name)).data
         return whole
     place, number, kind = found.groups()
     which = "down_proj" if kind == "down" else "gate_up_proj"

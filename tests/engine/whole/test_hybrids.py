@@ -38,7 +38,7 @@ def run(core: EngineCore) -> None:
         core.check_invariants()
 
 
-@pytest.mark.parametrize("name", ["qwen3.5", "granite-hybrid"])
+@pytest.mark.parametrize("name", ["qwen3.5", "granite-hybrid", "nemotron-h"])
 def test_turns_of_chats_say_the_same_with_the_cache_and_without(
     checkpoint: MakeCheckpoint, name: str
 ) -> None:

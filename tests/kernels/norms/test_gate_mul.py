@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernels.norms.gate import GELU_TANH, SILU, Gate
+from kernels.norms.gate import GELU_TANH, RELU2, SILU, Gate
 from kernels.ops import Ops
 from tests.kernels import naive
 from tests.kernels.cases import poisoned_memory, relative_error
@@ -33,6 +33,17 @@ def test_other_gates(ops: Ops, gate: Gate, dtype: torch.dtype) -> None:
     got, bound = ops.gate_mul(gate_up, gate), 1e-6 if dtype == torch.float32 else 1e-3
     assert relative_error(got, naive.gate_mul(gate_up, gate)) < bound
     assert relative_error(got, naive.gate_mul(gate_up, SILU)) > 0.01, "the control"
+
+
+@pytest.mark.parametrize("size", [2, 48, 1025])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+def test_without_a_gate(ops: Ops, size: int, dtype: torch.dtype) -> None:
+    up = draw(3, size + 2, dtype=dtype)[:, 2:]
+    with poisoned_memory():
+        got = ops.gate_mul(up, RELU2)
+    assert got.shape == (3, size)
+    bound = 1e-6 if dtype == torch.float32 else 1e-3
+    assert relative_error(got, naive.gate_mul(up, RELU2)) < bound
 
 
 def test_a_gate_that_is_far_open_or_shut(ops: Ops) -> None:

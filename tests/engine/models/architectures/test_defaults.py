@@ -20,6 +20,7 @@ MODEL_TYPES = {name: kind for kind, name in TYPES.items()}  # the last, which is
 GIVEN: dict[str, dict[str, Any]] = {
     "Dots1ForCausalLM": {"n_routed_experts": 128, "num_experts_per_tok": 6},
     "Glm4MoeForCausalLM": {"head_dim": 128},
+    "NemotronHForCausalLM": {"layers_block_type": ["linear_attention", "full_attention"]},
     "GraniteMoeHybridForCausalLM": {"layer_types": ["linear_attention"] * 31 + ["full_attention"]},
 }
 

@@ -34,8 +34,9 @@ OF_FAMILY: dict[str, dict[str, Any]] = {
     "granite": {"residual_multiplier": 0.25},
     "glm4-moe": {"moe_intermediate_size": 128},
     "granite-hybrid": {"residual_multiplier": 0.5, "shared_intermediate_size": 256},
+    "nemotron-h": {"intermediate_size": 384},
 }
-RECURRENT = ("qwen3.5", "granite-hybrid")
+RECURRENT = ("qwen3.5", "granite-hybrid", "nemotron-h")
 ATTENDING = ("qwen2", "qwen3", "mistral", "gemma2", "gemma3", "phi3", "granite", "olmo2")
 
 
@@ -44,7 +45,7 @@ def recipe_of(family: str) -> Recipe:
 
     Phi-3 and Mistral without a window: with one, a number of theirs that is halfway between two of
     e4m3 is rounded the other way, probably since `transformers` adds up its keys in another order.
-    For the same reason Granite's sums are multiplied by a power of two.
+    For the same reason Granite's sums are multiplied by a power of two, and Nemotron-H is wider.
     """
     recipe = RECIPES[family]
     return replace(recipe, fields={**recipe.fields, **SIZES, **OF_FAMILY.get(family, {})})

@@ -36,7 +36,7 @@ from kernels.linear.fp8_matrix import BLOCK, Fp8Matrix, scaled_to_e4m3
 from kernels.linear.fp8_rows import Scaling
 from kernels.ops import torch_ops
 from tests.doubles.engine.shapes import FP8_BY_BLOCK, FP8_BY_CHANNEL
-from tests.engine.rigs.checkpoints import RECIPES, Checkpoint, Recipe, make_checkpoint
+from tests.engine.rigs.checkpoints import RECIPES, Checkpoint, Recipe, in_truth, make_checkpoint
 from tests.engine.rigs.hand_driven import (
     HandDriven,
     build_runner,
@@ -131,8 +131,8 @@ def make_quantised(kind: Kind, model_dir: Path, recipe: Recipe = RECIPE) -> Chec
         module = name.removesuffix(".weight")
         kept, rounded = kind.keep(module, tensors.pop(name))
         tensors |= {f"{module}.{suffix}": tensor.contiguous() for suffix, tensor in kept.items()}
-        rounded.bias = made.truth.get_submodule(module).bias
-        made.truth.set_submodule(module, rounded)
+        rounded.bias = made.truth.get_submodule(in_truth(module)).bias
+        made.truth.set_submodule(in_truth(module), rounded)
     save_file(tensors, model_dir / "new.safetensors")
     (model_dir / "new.safetensors").rename(model_dir / "model.safetensors")
     say(model_dir, kind.words)

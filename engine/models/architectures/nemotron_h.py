@@ -1,0 +1,196 @@
+"""Nemotron-H, Nemotron Nano 2: layers of one part each, which are Mamba-2, attention or an MLP.
+
+    in the files    mixer | mixer | MLP | mixer | MLP    each with a norm before it
+    served          mixer | mixer, MLP  | mixer, MLP
+
+An MLP belongs to the mixer before it here, as in other models, and layers are counted so. The
+attention has no rope, and MLPs have no gate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from engine.models.architectures.granite_hybrid import LINEAR, OLDER_TYPES
+from engine.models.architectures.rope_fields import PositiveFloat
+from engine.models.architectures.windows import FULL
+from engine.models.config import (
+    MAX_LAYERS,
+    LayerCount,
+    ModelConfig,
+    ModelSizes,
+    Positive,
+    check_heads,
+    read_json,
+    served_dtype,
+)
+from engine.models.errors import BadConfig, UnsupportedModel
+from engine.models.layers.attention import AttentionConfig
+from engine.models.layers.layer import LayerConfig
+from engine.models.layers.mamba import MambaConfig
+from engine.models.layers.mlp import MlpConfig
+from engine.models.layers.norms import RmsNormConfig
+from engine.models.names import CheckpointNames
+from kernels.norms.gate import RELU2
+
+MLP = "mlp"
+SERVED_TYPES = (LINEAR, FULL, MLP)
+LETTERS = {"M": LINEAR, "*": FULL, "-": MLP, "E": "moe"}  # of the pattern in older files
+Count = msgspec.Meta(min_length=1, max_length=MAX_LAYERS)
+
+
+class _Raw(ModelSizes, kw_only=True):
+    """Fields of config.json that are read; absent fields have the defaults of `transformers`."""
+
+    vocab_size: Positive = 131072
+    hidden_size: Positive = 4096
+    intermediate_size: Positive = 21504
+    num_hidden_layers: LayerCount = 4  # not read: each layer has a type
+    num_attention_heads: Positive = 32
+    num_key_value_heads: Positive | None = 8
+    head_dim: Positive | None = 128
+    max_position_embeddings: Positive = 4096
+    layers_block_type: Annotated[list[str], Count] | None = None
+    layer_types: Annotated[list[str], Count] | None = None  # another spelling
+    hybrid_override_pattern: Annotated[str, Count] | None = None  # the older spelling
+    layer_norm_epsilon: PositiveFloat = 1e-5
+    mlp_hidden_act: str = "relu2"
+    mlp_bias: bool = False
+    mamba_num_heads: Positive = 128
+    mamba_head_dim: Positive = 64
+    mamba_hidden_act: str = "silu"
+    ssm_state_size: Positive = 128
+    n_groups: Positive = 8
+    conv_kernel: Positive = 4
+    use_conv_bias: bool = True
+    use_bias: bool = False
+    time_step_min: Annotated[float, msgspec.Meta(ge=0)] = 0.001
+    sliding_window: int | None = None
+    residual_in_fp32: bool = False
+
+    @property
+    def types(self) -> list[str]:
+        """Type of each layer in the files, in the newer words."""
+        listed = self.layers_block_type or self.layer_types
+        if listed is None:
+            if self.hybrid_override_pattern is None:
+                raise BadConfig("neither layers_block_type nor hybrid_override_pattern is given")
+            listed = [LETTERS.get(one, one) for one in self.hybrid_override_pattern]
+        return [OLDER_TYPES.get(one, one) for one in listed]
+
+
+@dataclass(frozen=True, slots=True)
+class NemotronH:
+    """The architecture of Nemotron-H; implements `Architecture`."""
+
+    examples: tuple[str, ...]
+
+    def read(self, path: Path) -> ModelConfig:
+        raw = read_json(path, _Raw)
+        check_heads(raw)
+        _check_fields(raw)
+        return ModelConfig(
+            family="nemotron_h",
+            vocab_size=raw.vocab_size,
+            hidden_size=raw.hidden_size,
+            layers=_layers(raw),
+            final_norm=_norm(raw),
+            max_positions=raw.max_position_embeddings,
+            tied=raw.tie_word_embeddings,
+            dtype=served_dtype(raw),
+            names=CheckpointNames(tuple(_prefixes(raw))),
+        )
+
+    def sizes(self, path: Path) -> ModelSizes:
+        return read_json(path, _Raw)
+
+    def layers(self, path: Path) -> tuple[LayerConfig, ...]:
+        return _layers(read_json(path, _Raw))
+
+
+def _check_fields(raw: _Raw) -> None:
+    """Raise UnsupportedModel for what is not computed."""
+    fields = {
+        "mlp_hidden_act": "relu2",
+        "mamba_hidden_act": "silu",
+        "sliding_window": None,
+        "residual_in_fp32": False,
+    }
+    for name, served in fields.items():
+        if (given := getattr(raw, name)) != served:
+            raise UnsupportedModel(f"{name} {given!r}: served is {served!r}")
+
+
+def _layers(raw: _Raw) -> tuple[LayerConfig, ...]:
+    mixers: dict[str, AttentionConfig | MambaConfig] = {LINEAR: _mamba(raw), FULL: _attention(raw)}
+    mlp = MlpConfig(raw.intermediate_size, raw.mlp_bias, gate=RELU2)
+    return tuple(
+        LayerConfig(raw.hidden_size, mixers[raw.types[first]], mlp if second else None, _norm(raw))
+        for first, second in _joined(raw.types)
+    )
+
+
+def _joined(types: Sequence[str]) -> list[tuple[int, int | None]]:
+    """Return by layer the numbers of its mixer and its MLP in the files; raise UnsupportedModel."""
+    joined: list[tuple[int, int | None]] = []
+    for index, kind in enumerate(types):
+        if kind not in SERVED_TYPES:
+            names = ", ".join(SERVED_TYPES)
+            raise UnsupportedModel(f"layers_block_type {kind!r}: served are {names}, no experts")
+        if kind != MLP:
+            joined.append((index, None))
+        elif joined and joined[-1][1] is None:
+            joined[-1] = joined[-1][0], index
+        else:
+            raise UnsupportedModel(
+                f"layers_block_type: {MLP} of layer {index} comes after neither {LINEAR} nor {FULL}"
+            )
+    return joined
+
+
+def _prefixes(raw: _Raw) -> Iterator[tuple[str, str]]:
+    """Yield the files' prefixes of names with the decoder's instead."""
+    yield "backbone.embeddings.", "model.embed_tokens."
+    yield "backbone.norm_f.", "model.norm."
+    for own, (layer, numbers) in enumerate(zip(_layers(raw), _joined(raw.types), strict=True)):
+        norms = "input_layernorm", layer.before_mlp
+        for number, part, norm in zip(numbers, (layer.mixer, layer.mlp), norms, strict=True):
+            if part is not None:
+                yield f"backbone.layers.{number}.mixer.", f"model.layers.{own}.{part.place}"
+                yield f"backbone.layers.{number}.norm.", f"model.layers.{own}.{norm}."
+
+
+def _attention(raw: _Raw) -> AttentionConfig:
+    return AttentionConfig(
+        num_heads=raw.num_attention_heads,
+        num_kv_heads=raw.num_kv_heads,
+        head_dim=raw.size_of_head(),
+        rope=None,
+    )
+
+
+def _mamba(raw: _Raw) -> MambaConfig:
+    return MambaConfig(
+        heads=raw.mamba_num_heads,
+        groups=raw.n_groups,
+        head_dim=raw.mamba_head_dim,
+        state_size=raw.ssm_state_size,
+        conv_width=raw.conv_kernel,
+        eps=raw.layer_norm_epsilon,
+        dt_limit=(raw.time_step_min, inf),  # as `transformers` has it, whatever the file's limit
+        conv_bias=raw.use_conv_bias,
+        bias=raw.use_bias,
+    )
+
+
+def _norm(raw: _Raw) -> RmsNormConfig:
+    return RmsNormConfig(raw.layer_norm_epsilon, rounds_once=True)
+
+
+NEMOTRON_H = NemotronH(("Nemotron-H 8B, 47B, 56B", "Nemotron Nano 2 9B, 12B"))
