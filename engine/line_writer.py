@@ -13,7 +13,7 @@ import threading
 from typing import NoReturn
 
 MAX_WAITING = 1000  # lines
-_END_S = 2.0  # at most, for lines that wait at the end
+_END_S = 5.0  # at most, for lines that wait at the end; a busy host takes its time
 
 
 class LineWriter:

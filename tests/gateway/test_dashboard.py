@@ -16,7 +16,7 @@ from engine.link.stats_messages import DraftStats, ExchangeStats, FetchStats
 from gateway.replicas.joined_stats import joined_stats
 from gateway.telemetry.engine_metrics import EngineCollector
 from gateway.telemetry.metrics import GatewayMetrics
-from tests.gateway.support.operated_engine import some_stats, some_tiers
+from tests.gateway.support.operated_engine import SOME_STATES, some_stats, some_tiers
 
 DASHBOARD = Path(__file__).parents[2] / "deploy/grafana/ratoon.json"
 _NAME = re.compile(r"\bratoon_\w+")
@@ -51,7 +51,11 @@ def exposed() -> dict[str, set[str]]:
     metrics.routing.fetch("prefix")
     metrics.routing.snapshot("0")
     exchange = ExchangeStats(fetched={"socket": FetchStats()})
-    one = replace(some_stats(tiers=some_tiers()), exchange=exchange, drafts={"own": DraftStats()})
+    one = replace(
+        some_stats(tiers=some_tiers(), states=SOME_STATES),
+        exchange=exchange,
+        drafts={"own": DraftStats()},
+    )
     stats = joined_stats({"0": one}, 0)
     shown = metrics.render(stats, {"0": ReplicaHealth("ready", "")}).decode()
     samples: dict[str, set[str]] = {}
@@ -77,7 +81,7 @@ def unknown(asked: list[str], samples: dict[str, set[str]]) -> list[str]:
 
 def of_the_engine() -> set[str]:
     """Every sample that tells of the engine, which each gateway tells alike."""
-    families = EngineCollector(some_stats(tiers=some_tiers())).collect()
+    families = EngineCollector(some_stats(tiers=some_tiers(), states=SOME_STATES)).collect()
     return {sample.name for family in families for sample in family.samples}
 
 

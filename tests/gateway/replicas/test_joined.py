@@ -46,7 +46,12 @@ from gateway.replicas.joined_views import (
     joined_sequences,
 )
 from gateway.telemetry.metrics import GatewayMetrics
-from tests.gateway.support.operated_engine import some_overview, some_stats, some_tiers
+from tests.gateway.support.operated_engine import (
+    SOME_STATES,
+    some_overview,
+    some_stats,
+    some_tiers,
+)
 
 READY = ReplicaHealth("ready", "")
 DECODES = ReplicaHealth("ready", "", role="decode")
@@ -66,6 +71,7 @@ def stats(**fields: Any) -> EngineStats:
         tiers=replace(some_tiers(), prefill={256: 100.0}),
         shares=shares,
         evictions=[eviction(age_s) for age_s in (1.0, 3.0)],
+        states=SOME_STATES,
     )
     pins = PinStats(most=9, claimed=2, pinned={"p": 2})
     fetched = {"tcp": FetchStats(fetches=2, failed=1, blocks=3, bytes=48, seconds=0.5)}

@@ -89,16 +89,20 @@ def some_tiers() -> TierStats:
     )
 
 
+SOME_STATES = StateStats(total=9, lower={"host": LowerStates(total=3, used=1)})
+
+
 def some_stats(
     flows: dict[str, FlowStats] | None = None,
     tiers: TierStats | None = None,
     shares: dict[str, FlowShares] | None = None,
     evictions: list[EvictionStats] | None = None,
+    states: StateStats = StateStats(),  # noqa: B008 (frozen)
 ) -> EngineStats:
     return EngineStats(
         engine_id="engine-1",
         fingerprint=bytes(range(16)),
-        states=StateStats(total=9, lower={"host": LowerStates(total=3, used=1)}),
+        states=states,
         uptime_s=12.5,
         running=3,
         waiting=4,
