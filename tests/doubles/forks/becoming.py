@@ -80,6 +80,8 @@ def _forget(kept: Collection[int]) -> None:
                 os.close(descriptor)
     atexit._clear()
     logging.root.handlers.clear()
+    logging._handlerList.clear()  # type: ignore[attr-defined]
+    atexit.register(logging.shutdown)  # as importing it does: logs are written before the end
     logging.root.setLevel(logging.WARNING)
     unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
     for stream in (sys.stdout, sys.stderr):

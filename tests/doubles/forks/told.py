@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import logging.handlers
 import os
 import signal
 import sys
@@ -42,5 +43,9 @@ def what_i_am() -> dict[str, object]:
 if __name__ == "__main__":
     told = json.dumps([what_i_am(), "torch" in sys.modules])
     Path(sys.argv[1]).write_text(told)
+    shown = logging.StreamHandler(sys.stdout)
+    at_the_end = logging.handlers.MemoryHandler(10, logging.CRITICAL, shown)
+    logging.root.addHandler(at_the_end)
+    logging.warning("its log, written as it ends")
     print("ends")  # noqa: T201
     sys.exit(int(sys.argv[2]))

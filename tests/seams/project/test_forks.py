@@ -53,7 +53,7 @@ def told(directory: Path, name: str) -> tuple[dict[str, Any], bool]:
     text = (directory / name).read_text().replace(f"{directory}/{name}", "PLACE")
     told, has_torch = json.loads(text)
     assert (directory / f"{name}.status").read_text() == str(STATUS)
-    assert (directory / f"{name}.out").read_text() == "ends\n"
+    assert (directory / f"{name}.out").read_text() == "ends\nits log, written as it ends\n"
     return told, has_torch
 
 
