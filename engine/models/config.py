@@ -131,6 +131,12 @@ def check_silu(hidden_act: str) -> None:
         raise UnsupportedModel(f"hidden_act {hidden_act!r}: only 'silu' is served")
 
 
+def check_value(field: str, given: object, served: object) -> None:
+    """Raise UnsupportedModel for another value of a field than the one that is served."""
+    if given != served:
+        raise UnsupportedModel(f"{field} {given!r}: served is {served!r}")
+
+
 SERVED_DTYPES = ("float32", "bfloat16", "float16")
 
 

@@ -16,8 +16,7 @@ from engine.models.architectures.llama import Llama, LlamaFields, usual_rope
 from engine.models.architectures.mixtures import InLayer, MixtureModel, check_experts
 from engine.models.architectures.rope_fields import PositiveFloat
 from engine.models.architectures.windows import FULL, SLIDING, WindowFields, Windows, windows_of
-from engine.models.config import ExpertCount, Positive, read_json
-from engine.models.errors import UnsupportedModel
+from engine.models.config import ExpertCount, Positive, check_value, read_json
 from engine.models.layers.mixture import MixtureConfig, SharedExpertConfig
 from engine.models.layers.mlp import MlpConfig
 from kernels.experts.scoring import Scoring
@@ -51,7 +50,7 @@ class _Dots1Mixture(_Mixture, kw_only=True):
 
 def _mixture(path: Path, fields: type[_Mixture]) -> InLayer:
     raw = read_json(path, fields)
-    _refuse("scoring_func", raw.scoring_func, "sigmoid")
+    check_value("scoring_func", raw.scoring_func, "sigmoid")
     shared = MlpConfig(
         raw.moe_intermediate_size * (raw.n_shared_experts or 0), place="shared_experts."
     )
@@ -120,11 +119,11 @@ def _minimax_rope(raw: LlamaFields) -> dict[str, Any] | None:
 
 def _minimax_mixture(path: Path) -> InLayer:
     raw = read_json(path, _MiniMaxMixture)
-    _refuse("scoring_func", raw.scoring_func, "sigmoid")
-    _refuse("use_routing_bias", raw.use_routing_bias, True)
-    _refuse("shared_intermediate_size", raw.shared_intermediate_size or 0, 0)
-    _refuse("qk_norm_type", raw.qk_norm_type, "per_layer")
-    _refuse("attn_type_list", sorted(set(raw.attn_type_list or [1])), [1])
+    check_value("scoring_func", raw.scoring_func, "sigmoid")
+    check_value("use_routing_bias", raw.use_routing_bias, True)
+    check_value("shared_intermediate_size", raw.shared_intermediate_size or 0, 0)
+    check_value("qk_norm_type", raw.qk_norm_type, "per_layer")
+    check_value("attn_type_list", sorted(set(raw.attn_type_list or [1])), [1])
     mixture = check_experts(
         MixtureConfig(
             raw.intermediate_size,
@@ -138,12 +137,6 @@ def _minimax_mixture(path: Path) -> InLayer:
         )
     )
     return lambda _: mixture
-
-
-def _refuse(field: str, given: object, served: object) -> None:
-    """Raise UnsupportedModel for another value than the one that is served."""
-    if given != served:
-        raise UnsupportedModel(f"{field} {given!r}: served is {served!r}")
 
 
 GLM4_MOE = MixtureModel(

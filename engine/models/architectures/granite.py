@@ -12,14 +12,15 @@ norm(s y) with epsilon e is norm(y) with epsilon e / s^2, only numbers of the co
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 
 from engine.models.architectures.llama import Llama
-from engine.models.architectures.mixtures import InLayer, MixtureModel, check_experts
-from engine.models.config import ExpertCount, ModelConfig, ModelSizes, Positive, read_json
+from engine.models.architectures.mixtures import MixtureModel, local_experts
+from engine.models.config import ModelConfig, ModelSizes, read_json
 from engine.models.layers.attention import AttentionConfig
 from engine.models.layers.layer import LayerConfig
 from engine.models.layers.mixture import MixtureConfig
@@ -88,31 +89,10 @@ class Granite:
         return self.plain.layers(path)
 
 
-class _Experts(msgspec.Struct, kw_only=True):
-    intermediate_size: Positive
-    num_local_experts: ExpertCount = 8
-    num_experts_per_tok: Positive = 2
-
-
-def _experts(path: Path) -> InLayer:
-    raw = read_json(path, _Experts)
-    mixture = check_experts(
-        MixtureConfig(
-            raw.intermediate_size,
-            raw.num_local_experts,
-            raw.num_experts_per_tok,
-            renormalise=True,
-            place=EXPERTS,
-            router="router.layer",
-        )
-    )
-    return lambda _: mixture
-
-
 GRANITE_MOE = Granite(
     MixtureModel(
         Llama("granite_moe", reads_attention_bias=True, examples=("Granite 3 1B-A400M, 3B-A800M",)),
-        _experts,
+        partial(local_experts, router="router.layer"),
     )
 )
 GRANITE = Granite(

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from engine.models.architectures.llama import Llama
 from engine.models.architectures.windows import in_every_layer, in_every_layer_by_flag
-from engine.models.config import ExpertCount, ModelConfig, ModelSizes, Positive, read_json
+from engine.models.config import (
+    ExpertCount,
+    ModelConfig,
+    ModelSizes,
+    Positive,
+    check_value,
+    read_json,
+)
 from engine.models.errors import BadConfig, UnsupportedModel
 from engine.models.layers.layer import LayerConfig
 from engine.models.layers.mixture import MixtureConfig, SharedExpertConfig
@@ -87,10 +96,8 @@ class _Qwen2Moe(_Qwen3Moe, kw_only=True):
 
 def _qwen2_moe(path: Path) -> InLayer:
     raw = read_json(path, _Qwen2Moe)
-    if raw.use_sliding_window:
-        raise UnsupportedModel("use_sliding_window true: of Qwen2-MoE served is false")
-    if not raw.qkv_bias:
-        raise UnsupportedModel("qkv_bias false: of Qwen2-MoE served is true")
+    check_value("use_sliding_window", raw.use_sliding_window, False)
+    check_value("qkv_bias", raw.qkv_bias, True)
     mlp = MlpConfig(raw.shared_expert_intermediate_size, place="shared_expert.")
     return _qwen_mixture(raw, SharedExpertConfig(mlp))
 
@@ -118,23 +125,18 @@ def _qwen_mixture(raw: _Qwen3Moe, shared: SharedExpertConfig | None) -> InLayer:
     return in_layer
 
 
-class _Mixtral(msgspec.Struct, kw_only=True):
+class _Local(msgspec.Struct, kw_only=True):
     intermediate_size: Positive
     num_local_experts: ExpertCount = 8
     num_experts_per_tok: Positive = 2
 
 
-def _mixtral(path: Path) -> InLayer:
-    raw = read_json(path, _Mixtral)
+def local_experts(path: Path, **names: Any) -> InLayer:
+    """Read the fields of Mixtral and Granite; `names`: those of the tensors, of `MixtureConfig`."""
+    raw = read_json(path, _Local)
+    sizes = raw.intermediate_size, raw.num_local_experts, raw.num_experts_per_tok
     mixture = check_experts(
-        MixtureConfig(
-            raw.intermediate_size,
-            raw.num_local_experts,
-            raw.num_experts_per_tok,
-            renormalise=True,
-            place="block_sparse_moe.",
-            names=("w1", "w3", "w2"),
-        )
+        MixtureConfig(*sizes, renormalise=True, place="block_sparse_moe.", **names)
     )
     return lambda _: mixture
 
@@ -149,8 +151,7 @@ class _Olmoe(msgspec.Struct, kw_only=True):
 
 def _olmoe(path: Path) -> InLayer:
     raw = read_json(path, _Olmoe)
-    if raw.clip_qkv is not None:
-        raise UnsupportedModel(f"clip_qkv {raw.clip_qkv}: served is null")
+    check_value("clip_qkv", raw.clip_qkv, None)
     mixture = check_experts(
         MixtureConfig(
             raw.intermediate_size, raw.num_experts, raw.num_experts_per_tok, raw.norm_topk_prob
@@ -180,7 +181,7 @@ MIXTRAL = MixtureModel(
         default_theta=1e6,
         examples=("Mixtral 8x7B", "Mixtral 8x22B"),
     ),
-    _mixtral,
+    partial(local_experts, names=("w1", "w3", "w2")),
 )
 OLMOE = MixtureModel(
     Llama(

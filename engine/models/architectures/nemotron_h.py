@@ -27,6 +27,7 @@ from engine.models.config import (
     ModelSizes,
     Positive,
     check_heads,
+    check_value,
     read_json,
     served_dtype,
 )
@@ -116,15 +117,10 @@ class NemotronH:
 
 def _check_fields(raw: _Raw) -> None:
     """Raise UnsupportedModel for what is not computed."""
-    fields = {
-        "mlp_hidden_act": "relu2",
-        "mamba_hidden_act": "silu",
-        "sliding_window": None,
-        "residual_in_fp32": False,
-    }
-    for name, served in fields.items():
-        if (given := getattr(raw, name)) != served:
-            raise UnsupportedModel(f"{name} {given!r}: served is {served!r}")
+    check_value("mlp_hidden_act", raw.mlp_hidden_act, "relu2")
+    check_value("mamba_hidden_act", raw.mamba_hidden_act, "silu")
+    check_value("sliding_window", raw.sliding_window, None)
+    check_value("residual_in_fp32", raw.residual_in_fp32, False)
 
 
 def _layers(raw: _Raw) -> tuple[LayerConfig, ...]:

@@ -16,7 +16,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.models.layers.mixer import Entered, Memory, Mixer, RecurrentConfig, StateMemory
+from engine.models.layers.mixer import (
+    Entered,
+    Memory,
+    Mixer,
+    RecurrentConfig,
+    StateMemory,
+    of_outputs,
+)
 from engine.models.layers.norms import RmsNormConfig
 from engine.models.layers.vectors import Conv, Vector, build_conv, build_vector
 from engine.models.modules import Allocator, Linear, LinearConfig
@@ -78,9 +85,6 @@ class DeltaNetConfig(RecurrentConfig):
             columns=self.value_dim,
             products=self.key_dim,
         )
-
-    def num_weights(self, hidden: int) -> int:
-        return sum(one.size_out * one.size_in for one in self.matrices("", hidden))
 
     def matrices(self, prefix: str, hidden: int) -> Iterator[LinearConfig]:
         yield self._mixed(prefix, hidden)
@@ -173,9 +177,7 @@ class DeltaNet(Mixer):
         memory: Memory,  # noqa: ARG002
         outputs: Tensor | None,
     ) -> Tensor:
-        values, z = entered
-        if outputs is not None:  # the other tokens only change the state
-            values, z = values.index_select(0, outputs), z.index_select(0, outputs)
+        values, z = of_outputs(entered, outputs)
         group = self.config.value_dim
         normed = ops.gated_norm(values, z, self.norm.values, self.eps, group, False)
         return self.output.product(ops, normed)

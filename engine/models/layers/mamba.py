@@ -20,7 +20,14 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
 
-from engine.models.layers.mixer import Entered, Memory, Mixer, RecurrentConfig, StateMemory
+from engine.models.layers.mixer import (
+    Entered,
+    Memory,
+    Mixer,
+    RecurrentConfig,
+    StateMemory,
+    of_outputs,
+)
 from engine.models.layers.norms import RmsNormConfig
 from engine.models.layers.vectors import Conv, Vector, build_conv, build_vector
 from engine.models.modules import Allocator, Linear, LinearConfig
@@ -73,9 +80,6 @@ class MambaConfig(RecurrentConfig):
             heads=self.heads, groups=self.groups, columns=self.head_dim, products=self.state_size
         )
         check_hidden_size(self.inner_size // self.groups)
-
-    def num_weights(self, hidden: int) -> int:
-        return sum(one.size_out * one.size_in for one in self.matrices("", hidden))
 
     def matrices(self, prefix: str, hidden: int) -> Iterator[LinearConfig]:
         yield self._projected(prefix, hidden)
@@ -154,9 +158,7 @@ class Mamba(Mixer):
         memory: Memory,  # noqa: ARG002
         outputs: Tensor | None,
     ) -> Tensor:
-        values, gate = entered
-        if outputs is not None:  # the other tokens only change the state
-            values, gate = values.index_select(0, outputs), gate.index_select(0, outputs)
+        values, gate = of_outputs(entered, outputs)
         config = self.config
         group = config.inner_size // config.groups
         normed = ops.gated_norm(values, gate, self.norm.values, config.eps, group, True)

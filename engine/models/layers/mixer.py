@@ -51,6 +51,13 @@ Memory = KvMemory | StateMemory
 Entered = tuple["Tensor", ...]  # by token, from one half of a mixer to the other
 
 
+def of_outputs(entered: Entered, outputs: Tensor | None) -> Entered:
+    """Return the tokens `outputs` (S,) alone, or all; the others only changed the state."""
+    if outputs is None:
+        return entered
+    return tuple(one.index_select(0, outputs) for one in entered)
+
+
 class Mixer(ABC):
     """A mixer with its tensors. A frozen dataclass, so that its modules are found (`walk`)."""
 
@@ -107,6 +114,9 @@ class RecurrentConfig(MixerConfig):
     """Config of a mixer with a state in place of keys and values."""
 
     __slots__ = ()
+
+    def num_weights(self, hidden: int) -> int:
+        return sum(one.size_out * one.size_in for one in self.matrices("", hidden))
 
     @property
     @abstractmethod
