@@ -27,11 +27,16 @@ _log = logging.getLogger(__name__)
 class Grammars:
     """The grammars of one engine. One owner thread."""
 
-    def __init__(self, compiler: GrammarCompiler | None, cache: GrammarCache | None = None) -> None:
+    def __init__(
+        self,
+        compiler: GrammarCompiler | None,
+        cache: GrammarCache | None = None,
+        step_time: StepTime | None = None,
+    ) -> None:
         """Compile grammars by `compiler`; without a compiler every grammar is refused."""
         self._compiler = compiler
         self._cache = cache or GrammarCache()
-        self._time = StepTime()
+        self._time = step_time or StepTime()
         self.masks = MaskThreads(next_step=self._time.next_step)
 
     def constraint_of(self, sampling: SamplingParams, flow: str) -> GrammarConstraint | None:

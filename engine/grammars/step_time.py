@@ -17,20 +17,22 @@ from engine.grammars.limits import LEAST_SHARE_S, STEP_S
 class StepTime:
     """The time of the current step. Threads add to it without a lock: approximate."""
 
-    def __init__(self) -> None:
+    def __init__(self, step_s: float = STEP_S) -> None:
+        """Share `step_s` seconds of each step."""
+        self._step_s = step_s
         self._spent: defaultdict[str, float] = defaultdict(float)
         self._total = 0.0
-        self._share = STEP_S
+        self._share = step_s
 
     def next_step(self) -> None:
         """Begin a step: each flow that asked in the last one may have an equal share."""
-        self._share = max(STEP_S / max(len(self._spent), 1), LEAST_SHARE_S)
+        self._share = max(self._step_s / max(len(self._spent), 1), LEAST_SHARE_S)
         self._spent = defaultdict(float)
         self._total = 0.0
 
     def may(self, flow: str, needs: float) -> bool:
         """Tell whether a call of a flow that needs so many seconds fits into this step."""
-        return self._total < STEP_S and self._spent[flow] + needs < self._share
+        return self._total < self._step_s and self._spent[flow] + needs < self._share
 
     def may_draft(self, flow: str, needs: float) -> bool:
         """Tell the same of a call that a step can do without: half of the share is left."""

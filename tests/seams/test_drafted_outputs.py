@@ -8,6 +8,7 @@ is compared to the bit elsewhere (`tests.engine.sampling.test_drafts`).
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
@@ -19,6 +20,10 @@ from tokenizers import Tokenizer
 from engine.drafting.composition import choose_drafts
 from engine.drafting.draft import Draft, Drafting, NoDrafts
 from engine.drafting.forced import forced_tokens
+from engine.grammars.compiler import GrammarCompiler
+from engine.grammars.grammars import Grammars
+from engine.grammars.step_time import StepTime
+from engine.grammars.vocabulary import read_vocabulary
 from engine.link.messages import Failed, Finished, Grammar, SamplingParams, Tokens
 from engine.sequences.sequence import Sequence
 from prefix_cache.namespace import Namespace
@@ -105,6 +110,15 @@ def wish_of(random: Random) -> SamplingParams:
     )
 
 
+@pytest.fixture
+def grammars() -> Iterator[Grammars]:
+    """Grammars with an hour in each step: a busy host finds forced tokens, too."""
+    compiler = GrammarCompiler(read_vocabulary(MODEL, vocab_size=2048, eos_token_ids=(1,)))
+    made = Grammars(compiler, step_time=StepTime(step_s=3600.0))
+    yield made
+    made.close()
+
+
 @dataclass
 class Requests:
     """Prompts and wishes, drawn from a seed."""
@@ -169,14 +183,22 @@ OTHERS = [(seed, wrong, 64 - graph_tokens) for seed, wrong, graph_tokens in CASE
     ("seed", "wrong", "graph_tokens"),
     [*CASES, *(pytest.param(*case, marks=pytest.mark.zoo) for case in OTHERS)],
 )
-def test_drafts_change_nothing(seed: int, wrong: float, graph_tokens: int) -> None:
+def test_drafts_change_nothing(
+    grammars: Grammars, seed: int, wrong: float, graph_tokens: int
+) -> None:
     requests = Requests(seed)
     plain = RealEngine(str(MODEL), BOUNDS, drafting=NoDrafts())
     told = requests.answers(plain)
     plain.close()
     drafts = drafting(told, wrong, seed)
     bounds = replace(BOUNDS, overlap_scheduling=bool(seed % 2), graph_tokens=graph_tokens)
-    engine = RealEngine(str(MODEL), bounds, drafting=drafts)
+    engine = RealEngine(
+        str(MODEL),
+        bounds,
+        drafting=drafts,
+        constraint_of=grammars.constraint_of,
+        masks=grammars.masks,
+    )
     expect_same(requests.answers(engine), told)
     accepted = sum(one.accepted_tokens for one in engine.core.stats().drafts.values())
     engine.expect_nothing_left()
@@ -202,11 +224,17 @@ class Later(NoDrafts):
 
 
 @pytest.mark.parametrize("overlap_scheduling", [False, True])
-def test_an_engines_own_drafts_change_nothing(overlap_scheduling: bool) -> None:
+def test_an_engines_own_drafts_change_nothing(grammars: Grammars, overlap_scheduling: bool) -> None:
     """The second time the first answers are in the cache, to draft from."""
     requests, drafting = Requests(7), Later()
     bounds = replace(BOUNDS, overlap_scheduling=overlap_scheduling)
-    engine = RealEngine(str(MODEL), bounds, drafting=drafting)
+    engine = RealEngine(
+        str(MODEL),
+        bounds,
+        drafting=drafting,
+        constraint_of=grammars.constraint_of,
+        masks=grammars.masks,
+    )
     told = requests.answers(engine)
     drafting.chosen = choose_drafts(engine.cache.tree, lambda rows: None)
     before = len(engine.steps)
