@@ -127,7 +127,7 @@ def empty_blocks(layout: KvLayout, num_blocks: int, device: torch.device) -> Ten
 def layer_views(blocks: Tensor, layout: KvLayout) -> tuple[Tensor, ...]:
     """Return views of each layer's KV in `blocks`, (blocks, 2, kv heads, block size, head dim).
 
-    Strided by the bytes of a block, no copy.
+    Strided by the bytes of a block, no copy. (blocks, 1, ...) where a layer has no values.
     """
     return tuple(_layer_view(blocks, layout, layer) for layer in range(layout.num_layers))
 
@@ -137,7 +137,7 @@ def _layer_view(blocks: Tensor, layout: KvLayout, layer: int) -> Tensor:
     numbers = blocks.view(torch.uint8).view(dtype)
     head = layout.block_size * group.head_dim
     return numbers.as_strided(
-        (len(blocks), 2, group.num_kv_heads, layout.block_size, group.head_dim),
+        (len(blocks), group.planes, group.num_kv_heads, layout.block_size, group.head_dim),
         (numbers.shape[1], group.num_kv_heads * head, head, group.head_dim, 1),
         layout.offset(layer) // dtype.itemsize,
     )

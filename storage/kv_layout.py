@@ -2,6 +2,7 @@
 
     block    | layer 0          | layer 1          | ... | last layer       |
     layer    | keys    | values | scales | up to a multiple of 16 bytes     |
+    latents  | keys alone       | scales | of layers whose values are a part of the keys
 
 Layers lie in the model's order, whichever group they are of: so a block is one contiguous run in
 every tier and one record on disk, and the layers that are computed last are its last bytes.
@@ -30,7 +31,7 @@ ALIGNMENT = 16  # bytes that kernels load at once; no dtype is wider
 class KvGroup:
     """Layers with keys and values of one shape.
 
-    `layers`: their numbers, from 0, among those of the model that have keys and values.
+    `layers`: their numbers, from 0, among those of the model that have keys.
     """
 
     layers: tuple[int, ...]
@@ -39,6 +40,12 @@ class KvGroup:
     dtype: str  # of keys and values: a key of ITEM_BYTES
     window: int | None = None  # how many tokens back a query sees; None: all
     scale_bytes: int = 0  # bytes of one layer's scales in a block
+    has_values: bool = True  # False: values are a part of the keys, and not stored again
+
+    @property
+    def planes(self) -> int:
+        """Number of tensors of all heads: 2, keys and values, or 1."""
+        return 1 + self.has_values
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +131,7 @@ class KvLayout:
         return sum(self._layer_bytes(self.group_of(before)) for before in range(layer))
 
     def _layer_bytes(self, group: KvGroup) -> int:
-        numbers = 2 * group.num_kv_heads * self.block_size * group.head_dim
+        numbers = group.planes * group.num_kv_heads * self.block_size * group.head_dim
         num_bytes = numbers * ITEM_BYTES[group.dtype] + group.scale_bytes
         return -(-num_bytes // ALIGNMENT) * ALIGNMENT
 

@@ -60,7 +60,7 @@ def flops_of(shape: BenchShape, opened: OpenedModel) -> float:
     rows = len(shape.contexts) + len(shape.chunks)
     tokens = len(shape.contexts) + sum(new for new, _ in shape.chunks)
     seen = sum(shape.contexts) + sum(new * (context - new / 2) for new, context in shape.chunks)
-    attended = 4 * sum(one.query_size for one in attentions(model.layers)) * seen
+    attended = sum(one.attention_flops for one in attentions(model.layers)) * seen
     return 2 * (layers * tokens + head * rows) + attended
 
 

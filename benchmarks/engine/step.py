@@ -135,7 +135,7 @@ def floor(shape: BenchShape, opened: OpenedModel, ceilings: Ceilings) -> float:
     weight_bytes = layers * bytes_a_weight(model, dtype) + head * ITEM_BYTES[dtype]
     kv_bytes = opened.pool.layout.token_bytes * tokens_read(shape)
     seen = sum(new * (context - new / 2) for new, context in shape.chunks)
-    attended = 4 * sum(one.query_size for one in attentions(model.layers)) * seen
+    attended = sum(one.attention_flops for one in attentions(model.layers)) * seen
     is_fp8 = isinstance(model.weight_format, Fp8Format)
     of_layers = ceilings.fp8_flops if is_fp8 else ceilings.flops
     products = max(

@@ -19,8 +19,8 @@ from engine.models.architectures.registry import (
 )
 from engine.models.config import kv_layout, state_layout
 from engine.models.errors import ModelError, UnsupportedModel
-from engine.models.layers.attention import AttentionConfig
 from engine.models.layers.layer import LayerConfig, attentions
+from engine.models.layers.mixer import KvConfig
 from engine.models.modules import WeightFormat
 from engine.models.shards import check_layer_shards, shard_layers, vocabulary_rows
 from engine.models.stages import layer_bytes
@@ -129,7 +129,7 @@ class DecoderCounts:
         return ModelShape(
             parameters=float(self.active_layer_parameters),
             kv_bytes_per_token=self.kv_bytes_per_token,
-            attention_flops=4.0 * sum(one.query_size for one in attentions(self.layers)),
+            attention_flops=sum(one.attention_flops for one in attentions(self.layers)),
             step_bytes=float(step),
             row_bytes=self.layer_bytes * active + table,
             windows=tuple(self._windows()),
@@ -142,10 +142,10 @@ class DecoderCounts:
             own = [
                 layer
                 for layer in self.layers
-                if isinstance(layer.mixer, AttentionConfig) and layer.mixer.window == tokens
+                if isinstance(layer.mixer, KvConfig) and layer.mixer.window == tokens
             ]
             kv_bytes = kv_layout(own, self.kv.groups[0].dtype, BLOCK_SIZE).token_bytes
-            flops = 4.0 * sum(one.query_size for one in attentions(own))
+            flops = sum(one.attention_flops for one in attentions(own))
             yield WindowShape(tokens, kv_bytes, flops)
 
     def with_weights_in(self, weight_format: WeightFormat) -> DecoderCounts:

@@ -19,7 +19,7 @@ from engine.models.shards import MOST_RANKS, check_shards, shard_model
 from engine.models.stages import split_model
 from engine.models.weight_formats.plain import matrix_bytes
 from kernels.errors import UnsupportedShape
-from kernels.limits import MIN_BLOCK_SIZE, check_attention, check_hidden_size
+from kernels.limits import MIN_BLOCK_SIZE, check_hidden_size
 
 ALONE = RankGrid()
 
@@ -84,25 +84,19 @@ def check_geometry(model: ModelConfig, block_size: int) -> None:
     """Raise UnsupportedModel for sizes that the kernels do not support."""
     if not model.attentions:
         raise UnsupportedModel("a model without attention is not served")
-    if len({(one.num_kv_heads, one.head_dim) for one in model.attentions}) > 1:
+    if len({one.kept for one in model.attentions}) > 1:
         raise UnsupportedModel("layers that differ in KV heads or their size are not served")
     for one in model.attentions:
-        heads, kv_heads, head_dim = one.num_heads, one.num_kv_heads, one.head_dim
         try:
-            check_attention(heads, kv_heads, block_size=MIN_BLOCK_SIZE, head_dim=head_dim)
+            one.check(MIN_BLOCK_SIZE)
         except UnsupportedShape as error:
-            raise UnsupportedModel(
-                f"num_attention_heads {heads}, num_key_value_heads {kv_heads}, "
-                f"head_dim {head_dim}: {error}"
-            ) from error
+            raise UnsupportedModel(f"{one.fields}: {error}") from error
     try:
         check_hidden_size(model.hidden_size)
         for mixer in {one.mixer for one in model.layers}:
             if isinstance(mixer, RecurrentConfig):
                 mixer.check()
         for one in model.attentions:
-            check_attention(
-                one.num_heads, one.num_kv_heads, block_size=block_size, head_dim=one.head_dim
-            )
+            one.check(block_size)
     except UnsupportedShape as error:
         raise UnsupportedModel(str(error)) from error

@@ -17,9 +17,8 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from engine.models.errors import BadConfig, UnsupportedModel
-from engine.models.layers.attention import AttentionConfig
 from engine.models.layers.layer import LayerConfig, attentions
-from engine.models.layers.mixer import RecurrentConfig
+from engine.models.layers.mixer import Kept, KvConfig, RecurrentConfig
 from engine.models.layers.norms import RmsNormConfig
 from engine.models.lfs_pointers import WHAT, is_pointer
 from engine.models.model_files import decode, read_file, read_object
@@ -166,17 +165,16 @@ class ModelConfig:
         return replace(self, layers=layers)
 
     @property
-    def attentions(self) -> frozenset[AttentionConfig]:
+    def attentions(self) -> frozenset[KvConfig]:
         """Attention configs of all layers that have attention."""
         return frozenset(attentions(self.layers))
 
 
 def _for_positions(layer: LayerConfig, num_positions: int) -> LayerConfig:
     mixer = layer.mixer
-    if not isinstance(mixer, AttentionConfig) or mixer.rope is None:
+    if not isinstance(mixer, KvConfig) or mixer.rope is None:
         return layer
-    mixer = replace(mixer, rope=mixer.rope.for_positions(num_positions))
-    return replace(layer, mixer=mixer)
+    return replace(layer, mixer=mixer.with_rope(mixer.rope.for_positions(num_positions)))
 
 
 def served_dtype(sizes: ModelSizes) -> str | None:
@@ -198,13 +196,12 @@ def kv_layout(layers: Sequence[LayerConfig], dtype: str, block_size: int) -> KvL
 
     `dtype`: of keys and values.
     """
-    alike: dict[tuple[int, int, int | None], list[int]] = defaultdict(list)
+    alike: dict[KvGroup, list[int]] = defaultdict(list)
     for index, one in enumerate(attentions(layers)):
-        alike[one.num_kv_heads, one.head_dim, one.window].append(index)
-    groups = (
-        KvGroup(tuple(group), heads, dim, dtype, window, _scale_bytes(heads, dtype, block_size))
-        for (heads, dim, window), group in alike.items()
-    )
+        kept, scales = one.kept, _scale_bytes(one.kept, block_size) if dtype == FP8 else 0
+        group = KvGroup((), kept.heads, kept.size, dtype, one.window, scales, kept.has_values)
+        alike[group].append(index)
+    groups = (replace(group, layers=tuple(indices)) for group, indices in alike.items())
     return KvLayout(tuple(groups), block_size)
 
 
@@ -214,6 +211,6 @@ def state_layout(layers: Sequence[LayerConfig], dtype: str) -> StateLayout | Non
     return StateLayout(shapes, dtype) if shapes else None
 
 
-def _scale_bytes(num_kv_heads: int, dtype: str, block_size: int) -> int:
-    """Return the bytes of a layer's scales in a block."""
-    return 2 * num_kv_heads * block_size * KV_SCALE_BYTES if dtype == FP8 else 0
+def _scale_bytes(kept: Kept, block_size: int) -> int:
+    """Return the bytes of a layer's scales in a block of fp8."""
+    return (1 + kept.has_values) * kept.heads * block_size * KV_SCALE_BYTES

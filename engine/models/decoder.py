@@ -19,8 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.models.config import ModelConfig
-from engine.models.layers.attention import AttentionConfig
-from engine.models.layers.mixer import KvMemory, Memory, RecurrentConfig, StateMemory
+from engine.models.layers.mixer import KvConfig, KvMemory, Memory, RecurrentConfig, StateMemory
 from engine.models.layers.rope import query_scales, rope_table
 from engine.models.parameters import Parameters
 from engine.models.rank_group import RankGroup
@@ -273,15 +272,15 @@ def build_decoder(
     computed = list(enumerate(config.layers[first:stop], start=first))
     device = parameters.embedding.device
     tables = {
-        (rope, head_dim): rope_table(rope, head_dim, num_positions, device)
-        for rope, head_dim in {(one.rope, one.head_dim) for one in config.attentions}
+        (rope, size): rope_table(rope, size, num_positions, device)
+        for rope, size in {(one.rope, one.rope_size) for one in config.attentions}
     }
     scales = {rope: query_scales(rope, num_positions, device) for rope, _ in tables}
     mixers = [(index, layer.mixer) for index, layer in computed]
-    attending = [(index, one) for index, one in mixers if isinstance(one, AttentionConfig)]
+    attending = [(index, one) for index, one in mixers if isinstance(one, KvConfig)]
     recurrent = [index for index, one in mixers if isinstance(one, RecurrentConfig)]
     places = {
-        index: LayerPlace(place, tables[one.rope, one.head_dim], scales[one.rope])
+        index: LayerPlace(place, tables[one.rope, one.rope_size], scales[one.rope])
         for place, (index, one) in enumerate(attending)
     }
     places |= {index: LayerPlace(place, None) for place, index in enumerate(recurrent)}

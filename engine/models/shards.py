@@ -1,6 +1,7 @@
 """The part of a model that each of several ranks holds (tensor parallel), as sizes.
 
     heads      query heads divided evenly; KV heads too, or each kept by several ranks
+    latents    what all heads share: the same on every rank
     MLP        rows of gate and up, columns of down; of every expert the same part
     head       rows of the vocabulary, where they divide; else every rank has all
     whole      embedding, norms, routers
@@ -19,8 +20,8 @@ from dataclasses import replace
 
 from engine.models.config import ModelConfig, refuse_recurrent
 from engine.models.errors import UnsupportedModel
-from engine.models.layers.attention import AttentionConfig
 from engine.models.layers.layer import LayerConfig
+from engine.models.layers.mixer import KvConfig, check_divides
 from engine.models.layers.mixture import MixtureConfig
 from engine.models.layers.mlp import MlpConfig
 from engine.models.modules import LinearConfig, WeightFormat
@@ -41,8 +42,8 @@ def check_layer_shards(
         return
     refuse_recurrent(layers, f"tensor_parallel {num_ranks}")
     for index, layer in enumerate(layers):
-        assert isinstance(layer.mixer, AttentionConfig), "others are refused"
-        _check_attention(layer.mixer, num_ranks)
+        assert isinstance(layer.mixer, KvConfig), "others are refused"
+        layer.mixer.check_shard(num_ranks)
         _check_mlp(layer, num_ranks)
         part = shard_layer(layer, num_ranks)
         for whole, cut in zip(layer.matrices(index), part.matrices(index), strict=True):
@@ -64,13 +65,8 @@ def shard_layer(layer: LayerConfig, num_ranks: int) -> LayerConfig:
     """Return a layer with each rank's sizes; for sizes that divide (`check_shards`)."""
     if num_ranks == 1:
         return layer
-    assert isinstance(layer.mixer, AttentionConfig), "layers with states are not divided"
-    attention = replace(
-        layer.mixer,
-        num_heads=layer.mixer.num_heads // num_ranks,
-        num_kv_heads=max(layer.mixer.num_kv_heads // num_ranks, 1),
-    )
-    return replace(layer, mixer=attention, mlp=_shard_mlp(layer.mlp, num_ranks))
+    assert isinstance(layer.mixer, KvConfig), "layers with states are not divided"
+    return replace(layer, mixer=layer.mixer.shard(num_ranks), mlp=_shard_mlp(layer.mlp, num_ranks))
 
 
 def _shard_mlp(
@@ -90,18 +86,6 @@ def vocabulary_rows(vocab_size: int, num_ranks: int) -> int:
     return vocab_size if vocab_size % num_ranks else vocab_size // num_ranks
 
 
-def _check_attention(attention: AttentionConfig, num_ranks: int) -> None:
-    heads, kv_heads = attention.num_heads, attention.num_kv_heads
-    if heads % num_ranks:
-        raise _refused(num_ranks, "num_attention_heads", heads)
-    if attention.norms_together:
-        raise UnsupportedModel(
-            f"tensor_parallel {num_ranks}: norms of all heads together are computed by one rank"
-        )
-    if kv_heads % num_ranks and num_ranks % kv_heads:
-        raise _refused(num_ranks, "num_key_value_heads", kv_heads)
-
-
 def _check_mlp(layer: LayerConfig, num_ranks: int) -> None:
     sizes = {} if layer.mlp is None else {"intermediate_size": layer.mlp.size}
     if isinstance(layer.mlp, MixtureConfig):
@@ -109,8 +93,7 @@ def _check_mlp(layer: LayerConfig, num_ranks: int) -> None:
         if layer.mlp.shared is not None:
             sizes["the shared expert's size"] = layer.mlp.shared.mlp.size
     for field, size in sizes.items():
-        if size % num_ranks:
-            raise _refused(num_ranks, field, size)
+        check_divides(num_ranks, field, size)
 
 
 def _check_matrix(part: LinearConfig, weight_format: WeightFormat, num_ranks: int) -> None:
@@ -118,7 +101,3 @@ def _check_matrix(part: LinearConfig, weight_format: WeightFormat, num_ranks: in
         weight_format.check_shard(part)
     except UnsupportedModel as error:
         raise UnsupportedModel(f"tensor_parallel {num_ranks}: {error}") from error
-
-
-def _refused(num_ranks: int, field: str, size: int) -> UnsupportedModel:
-    return UnsupportedModel(f"tensor_parallel {num_ranks} does not divide {field} {size}")

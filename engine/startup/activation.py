@@ -18,6 +18,7 @@ from engine.execution.shared_prefixes import most_groups
 from engine.models.config import ModelConfig
 from engine.models.decoder import Decoder
 from engine.models.layers.attention import AttentionConfig
+from engine.models.layers.mixer import KvConfig
 from kernels.attention.batch_layout import BatchLayout
 from kernels.attention.tuning import decode_tuning, shared_tuning
 from kernels.recurrence.state_rows import StateRows
@@ -102,9 +103,8 @@ def partial_bytes(
     return max(_partial_bytes(one, dtype, max_rows, group_rows) for one in config.attentions)
 
 
-def _partial_bytes(
-    attention: AttentionConfig, dtype: torch.dtype, max_rows: int, group_rows: int
-) -> int:
+def _partial_bytes(attention: KvConfig, dtype: torch.dtype, max_rows: int, group_rows: int) -> int:
+    assert isinstance(attention, AttentionConfig), "there is no other kind"
     own = decode_tuning(attention.head_dim, dtype)
     slots = own.most_splits(attention.num_kv_heads) + max_rows
     if group_rows:

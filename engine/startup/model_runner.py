@@ -36,7 +36,9 @@ def sharing_rule(
     least = config.steps.least_shared_tokens
     if least is None:
         least = LEAST_SHARED_TOKENS
-    most_rows = min(rows_together(one.num_heads // one.num_kv_heads) for one in model.attentions)
+    if not all(one.kept.has_values for one in model.attentions):
+        return None  # each row reads its latents by itself
+    most_rows = min(rows_together(one.num_heads // one.kept.heads) for one in model.attentions)
     if device.type == "cpu" or not least or most_rows < MIN_GROUP_ROWS:
         return None
     token_bytes = layout.token_bytes // layout.num_layers

@@ -29,12 +29,15 @@ def is_fp8(kv: Tensor) -> bool:
 
 
 def scales_of(kv: Tensor) -> Tensor:
-    """Return the scales (N, 2, Hkv, B) bfloat16 of a layer's view, in the view's memory."""
-    blocks, _, heads, size, dim = kv.shape
+    """Return the scales bfloat16 of a layer's view (N, 2 or 1, Hkv, B, D), in the view's memory.
+
+    They are (N, 2, Hkv, B); (N, 1, Hkv, B) of a layer without values.
+    """
+    blocks, planes, heads, size, dim = kv.shape
     memory = kv.new_empty(0, dtype=torch.bfloat16).set_(kv.untyped_storage())
-    first = (kv.storage_offset() + 2 * heads * size * dim) // KV_SCALE_BYTES
+    first = (kv.storage_offset() + planes * heads * size * dim) // KV_SCALE_BYTES
     strides = kv.stride(0) // KV_SCALE_BYTES, heads * size, size, 1
-    return memory.as_strided((blocks, 2, heads, size), strides, first)
+    return memory.as_strided((blocks, planes, heads, size), strides, first)
 
 
 def quantised(heads: Tensor) -> tuple[Tensor, Tensor]:

@@ -7,6 +7,7 @@ import torch
 
 from storage.device_pool import DevicePool
 from storage.errors import PoolDoesNotFit
+from storage.kv_layout import KvGroup, KvLayout
 from tests.doubles.layouts import alike_layers
 
 CPU = torch.device("cpu")
@@ -39,6 +40,19 @@ def test_a_layer_is_a_view_of_the_pool() -> None:
     layer[4, 1, 0, 15, 31] = 7.0
     assert pool.tensor.view(5, 3, 2, 2, 16, 32)[4, 1, 1, 0, 15, 31] == 7.0
     assert pool.tensor.count_nonzero() == 1
+
+
+def test_a_layer_without_values_is_a_view_of_keys_alone() -> None:
+    groups = KvGroup((0, 2), 1, 48, "float32", has_values=False), KvGroup((1,), 2, 32, "float32")
+    pool = DevicePool(KvLayout(groups, 16), 5, CPU)
+    assert [layer.shape[1:] for layer in pool.layers] == [
+        (1, 1, 16, 48),
+        (2, 2, 16, 32),
+        (1, 1, 16, 48),
+    ]
+    pool.layers[2][4] = 7.0
+    assert pool.tensor.count_nonzero() == 16 * 48
+    assert pool.tensor[4, -16 * 48 :].eq(7.0).all()
 
 
 @pytest.mark.parametrize("blocks", [1, 5])

@@ -36,6 +36,12 @@ def test_what_a_window_leaves_out_is_kept_all_the_same() -> None:
     assert whole.block_bytes == TWO.block_bytes
 
 
+def test_values_that_are_a_part_of_the_keys_take_no_bytes() -> None:
+    keys = replace(TWO, groups=(replace(FULL, has_values=False), WINDOW))
+    assert TWO.block_bytes - keys.block_bytes == 2 * 2 * 16 * 8 * 4
+    assert [FULL.planes, keys.groups[0].planes] == [2, 1]
+
+
 @pytest.mark.parametrize(("scale_bytes", "taken"), [(0, 0), (1, 16), (16, 16), (17, 32)])
 def test_scales_lie_with_their_layer_and_layers_begin_aligned(scale_bytes: int, taken: int) -> None:
     scaled = replace(TWO, groups=(replace(FULL, scale_bytes=scale_bytes), WINDOW))

@@ -9,10 +9,19 @@ config.json, or which kernels do the work (`Ops`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from engine.models.layers.mixer import Entered, KvMemory, Memory, Mixer, MixerConfig
+from engine.models.errors import UnsupportedModel
+from engine.models.layers.mixer import (
+    Entered,
+    Kept,
+    KvConfig,
+    KvMemory,
+    Memory,
+    Mixer,
+    check_divides,
+)
 from engine.models.layers.norms import RmsNorm, RmsNormConfig
 from engine.models.layers.rope import RopeConfig
 from engine.models.modules import (
@@ -24,6 +33,7 @@ from engine.models.modules import (
     side_by_side,
 )
 from kernels.attention.variant import AttentionVariant
+from kernels.limits import check_attention
 
 if TYPE_CHECKING:
     import torch
@@ -35,7 +45,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class AttentionConfig(MixerConfig):
+class AttentionConfig(KvConfig):
     """Config of attention over the whole context, or over a sliding window."""
 
     num_heads: int
@@ -68,6 +78,48 @@ class AttentionConfig(MixerConfig):
         """Variant of attention for the kernels."""
         scale = self.head_dim**-0.5 if self.scale is None else self.scale
         return AttentionVariant(scale, self.window, self.softcap)
+
+    @property
+    def kept(self) -> Kept:
+        return Kept(self.num_kv_heads, self.head_dim)
+
+    @property
+    def rope_size(self) -> int:
+        return self.head_dim
+
+    @property
+    def attention_flops(self) -> float:
+        return 4.0 * self.query_size
+
+    @property
+    def fields(self) -> str:
+        heads, kv_heads = self.num_heads, self.num_kv_heads
+        return (
+            f"num_attention_heads {heads}, num_key_value_heads {kv_heads}, head_dim {self.head_dim}"
+        )
+
+    def check(self, block_size: int) -> None:
+        sizes = self.num_heads, self.num_kv_heads
+        check_attention(*sizes, block_size=block_size, head_dim=self.head_dim)
+
+    def check_shard(self, num_ranks: int) -> None:
+        check_divides(num_ranks, "num_attention_heads", self.num_heads)
+        if self.norms_together:
+            raise UnsupportedModel(
+                f"tensor_parallel {num_ranks}: norms of all heads together are computed by one rank"
+            )
+        if num_ranks % self.num_kv_heads:
+            check_divides(num_ranks, "num_key_value_heads", self.num_kv_heads)
+
+    def shard(self, num_ranks: int) -> AttentionConfig:
+        return replace(
+            self,
+            num_heads=self.num_heads // num_ranks,
+            num_kv_heads=max(self.num_kv_heads // num_ranks, 1),
+        )
+
+    def with_rope(self, rope: RopeConfig) -> AttentionConfig:
+        return replace(self, rope=rope)
 
     def num_weights(self, hidden: int) -> int:
         return hidden * ((2 + self.gated) * self.query_size + 2 * self.kv_size)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, ClassVar
 from engine.models.layers.attention import AttentionConfig
 from engine.models.layers.delta_net import DeltaNetConfig
 from engine.models.layers.mamba import MambaConfig
-from engine.models.layers.mixer import Entered, Memory, Mixer
+from engine.models.layers.mixer import Entered, KvConfig, Memory, Mixer
 from engine.models.layers.mixture import Mixture, MixtureConfig
 from engine.models.layers.mlp import GatedMlp, MlpConfig
 from engine.models.layers.norms import RmsNorm, RmsNormConfig
@@ -49,9 +49,9 @@ class LayerConfig:
 
     @property
     def attention(self) -> AttentionConfig:
-        """The mixer of a layer that has attention; raises TypeError of another."""
+        """The mixer of a layer that has keys and values; raises TypeError of another."""
         if not isinstance(self.mixer, AttentionConfig):
-            raise TypeError("the layer is recurrent")
+            raise TypeError("the layer is recurrent, or has latents")
         return self.mixer
 
     @property
@@ -100,9 +100,9 @@ class LayerConfig:
         return self.mlp.build(prefix + self.mlp.place, self.hidden_size, new)
 
 
-def attentions(layers: Iterable[LayerConfig]) -> tuple[AttentionConfig, ...]:
+def attentions(layers: Iterable[LayerConfig]) -> tuple[KvConfig, ...]:
     """Return the attention of each layer that has it, in order."""
-    return tuple(one.mixer for one in layers if isinstance(one.mixer, AttentionConfig))
+    return tuple(one.mixer for one in layers if isinstance(one.mixer, KvConfig))
 
 
 @dataclass(frozen=True, slots=True)

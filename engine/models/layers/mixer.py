@@ -1,23 +1,26 @@
 """The part of a layer that reads other tokens: attention, or a recurrence.
 
     attention     keys and values of every token, in blocks, of which each token reads all before it
+    latents       the same, in one smaller vector of which both are made
     recurrence    a state of one size, which each token changes in its turn
 
 A mixer computes in two halves. `enter` takes all tokens of a step, and writes what later steps
 read. `leave` makes the layer's output of them, and in the last layer only for the tokens that are
 asked for.
 
-Torch is imported for types alone, as in `modules`. Knows: what a layer asks of both kinds. Does not
-know: either (`attention`, `delta_net`).
+Torch is imported for types alone, as in `modules`. Knows: what a layer asks of all kinds. Does not
+know: any of them (`attention`, `latent`, `delta_net`).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
+from engine.models.errors import UnsupportedModel
 from engine.models.layers.norms import RmsNormConfig
+from engine.models.layers.rope import RopeConfig
 from engine.models.modules import Allocator, LinearConfig
 
 if TYPE_CHECKING:
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
 class KvMemory(NamedTuple):
     """Memory of an attention layer: its KV in the pool, and its table of cosines and sines."""
 
-    kv: Tensor  # (blocks, 2, kv heads, block size, head dim)
+    kv: Tensor  # (blocks, 2, kv heads, block size, head dim); 1 where values are in the keys
     cos_sin: Tensor  # (positions, rotated) float32
     query_scales: Tensor | None = None  # (positions, 1, 1) float32; None: all are 1
 
@@ -56,6 +59,20 @@ def of_outputs(entered: Entered, outputs: Tensor | None) -> Entered:
     if outputs is None:
         return entered
     return tuple(one.index_select(0, outputs) for one in entered)
+
+
+def check_divides(num_ranks: int, field: str, size: int) -> None:
+    """Raise UnsupportedModel for a field's size that ranks do not divide evenly."""
+    if size % num_ranks:
+        raise UnsupportedModel(f"tensor_parallel {num_ranks} does not divide {field} {size}")
+
+
+class Kept(NamedTuple):
+    """Numbers that a layer keeps of a token: keys of `heads` x `size`, and as many of values."""
+
+    heads: int
+    size: int
+    has_values: bool = True  # False: values are a part of the keys
 
 
 class Mixer(ABC):
@@ -108,6 +125,51 @@ class MixerConfig(ABC):
 
         `norm`: of the layer, and of its heads.
         """
+
+
+class KvConfig(MixerConfig):
+    """Config of a mixer that keeps keys of every token, and values or keys that contain them."""
+
+    __slots__ = ()
+    num_heads: int
+    rope: RopeConfig | None
+    window: int | None  # keys that a token attends to, itself included; None: all
+
+    @property
+    @abstractmethod
+    def kept(self) -> Kept:
+        """Numbers that are kept of a token."""
+
+    @property
+    @abstractmethod
+    def rope_size(self) -> int:
+        """Size of the head that `rope` is of."""
+
+    @property
+    @abstractmethod
+    def attention_flops(self) -> float:
+        """FLOPs of attention for one token and one earlier position."""
+
+    @property
+    @abstractmethod
+    def fields(self) -> str:
+        """Fields of config.json that `check` judges, with their values."""
+
+    @abstractmethod
+    def check(self, block_size: int) -> None:
+        """Raise UnsupportedShape for sizes that the kernels do not support."""
+
+    @abstractmethod
+    def check_shard(self, num_ranks: int) -> None:
+        """Raise UnsupportedModel for heads that ranks cannot divide."""
+
+    @abstractmethod
+    def shard(self, num_ranks: int) -> Self:
+        """Return one rank's part, for sizes that divide."""
+
+    @abstractmethod
+    def with_rope(self, rope: RopeConfig) -> Self:
+        """Return the same mixer with another rope."""
 
 
 class RecurrentConfig(MixerConfig):

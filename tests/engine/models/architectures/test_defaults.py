@@ -35,9 +35,9 @@ def test_the_defaults_of_transformers_are_served(tmp_path: Path, name: str) -> N
     assert (model.vocab_size, model.hidden_size) == (truth.vocab_size, truth.hidden_size)
     assert len(model.layers) == truth.num_hidden_layers
     assert attention.num_heads == truth.num_attention_heads
-    assert attention.num_kv_heads == truth.num_key_value_heads
     heads = truth.hidden_size // truth.num_attention_heads
-    assert attention.head_dim == (getattr(truth, "head_dim", None) or heads)
+    size = getattr(truth, "head_dim", None) or heads
+    assert attention.kept == (truth.num_key_value_heads, size, True)
     assert model.max_positions >= truth.max_position_embeddings
     planned = planned_layers(path)
     assert [one.num_weights for one in planned] == [one.num_weights for one in model.layers]
