@@ -18,7 +18,7 @@ import msgspec
 
 from engine.models.errors import BadConfig, UnsupportedModel
 from engine.models.layers.layer import LayerConfig, attentions
-from engine.models.layers.mixer import Kept, KvConfig, RecurrentConfig
+from engine.models.layers.mixer import KvConfig, RecurrentConfig, TokenKeys
 from engine.models.layers.norms import RmsNormConfig
 from engine.models.lfs_pointers import WHAT, is_pointer
 from engine.models.model_files import decode, read_file, read_object
@@ -211,6 +211,6 @@ def state_layout(layers: Sequence[LayerConfig], dtype: str) -> StateLayout | Non
     return StateLayout(shapes, dtype) if shapes else None
 
 
-def _scale_bytes(kept: Kept, block_size: int) -> int:
+def _scale_bytes(kept: TokenKeys, block_size: int) -> int:
     """Return the bytes of a layer's scales in a block of fp8."""
     return (1 + kept.has_values) * kept.heads * block_size * KV_SCALE_BYTES

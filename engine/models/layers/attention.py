@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 from engine.models.errors import UnsupportedModel
 from engine.models.layers.mixer import (
     Entered,
-    Kept,
     KvConfig,
     KvMemory,
     Memory,
     Mixer,
+    TokenKeys,
     check_divides,
 )
 from engine.models.layers.norms import RmsNorm, RmsNormConfig
@@ -80,8 +80,8 @@ class AttentionConfig(KvConfig):
         return AttentionVariant(scale, self.window, self.softcap)
 
     @property
-    def kept(self) -> Kept:
-        return Kept(self.num_kv_heads, self.head_dim)
+    def kept(self) -> TokenKeys:
+        return TokenKeys(self.num_kv_heads, self.head_dim)
 
     @property
     def rope_size(self) -> int:

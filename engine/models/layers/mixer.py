@@ -67,7 +67,7 @@ def check_divides(num_ranks: int, field: str, size: int) -> None:
         raise UnsupportedModel(f"tensor_parallel {num_ranks} does not divide {field} {size}")
 
 
-class Kept(NamedTuple):
+class TokenKeys(NamedTuple):
     """Numbers that a layer keeps of a token: keys of `heads` x `size`, and as many of values."""
 
     heads: int
@@ -137,7 +137,7 @@ class KvConfig(MixerConfig):
 
     @property
     @abstractmethod
-    def kept(self) -> Kept:
+    def kept(self) -> TokenKeys:
         """Numbers that are kept of a token."""
 
     @property
