@@ -147,6 +147,26 @@ class TestPositions:
         rig.run()
         assert [row.num_new for step in rig.runner.steps for row in step.rows] == [90]
 
+    @pytest.mark.parametrize(
+        ("same", "own", "found"), [(1_300, 120, 1_160), (1_300, 270, 0), (1_100, 120, 0)]
+    )
+    def test_a_short_question_behind_a_long_text_begins_near_its_end(
+        self, same: int, own: int, found: int
+    ) -> None:
+        rig = rig_of(max_batch_tokens=4_096, num_blocks=1_024)
+        for name in "12":
+            request = generate(name, [*text(same), *[int(name)] * own], max_tokens=1)
+            rig.submit(request)
+            rig.run()
+            rig.expect_output(request)
+        assert cached(rig, "2") == found
+
+    def test_a_text_with_a_known_question_near_its_end_has_no_other_state(self) -> None:
+        rig = rig_of(max_batch_tokens=4_096, num_blocks=1_024)
+        rig.submit(structs.replace(generate("1", text(1_500), max_tokens=1), question=1_300))
+        rig.run()
+        assert [row.num_new for step in rig.runner.steps for row in step.rows] == [1_300, 196, 4]
+
     @pytest.mark.parametrize(("question", "rows"), [(140, [156, 156, 4]), (300, [156, 144, 16])])
     def test_no_state_is_kept_at_a_question_in_what_others_read_too(
         self, question: int, rows: list[int]
