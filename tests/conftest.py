@@ -7,13 +7,14 @@ import os
 import shutil
 import sys
 from contextlib import suppress
-from fcntl import LOCK_EX, flock
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from tests.doubles.forks import server as fork_server
+from tests.forked_workers import ForkedWorkers
 from tests.order import servers_first
 
 # Where there is no NVIDIA device, Triton kernels run in the interpreter. Triton reads this when
@@ -27,47 +28,29 @@ if shutil.which("nvidia-smi") is None:
 os.environ.pop("SSL_CERT_FILE", None)
 os.environ["SSL_CERT_DIR"] = str(Path(__file__).parent)
 
-# `jsonschema` imports it if it is there, and it compiles 38 grammars at import: for 1.5 s in each
-# worker, and for formats of addresses that no test has.
+# `jsonschema` imports it if it is there, and it compiles 38 grammars at import: for 1.5 s, and for
+# formats of addresses that no test has.
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
-
-LIBRARIES = ("torch._dynamo", "transformers.modeling_utils", "openai", "anthropic", "fastapi")
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Nothing that collecting the tests makes is garbage: looking for some took a third of it."""
+    """Have workers that are forked from here, if all tests are run by several.
+
+    Nothing that importing and collecting tests makes is garbage: looking for some took a third of
+    it.
+    """
     gc.disable()
-    if session.config.args_source is pytest.Config.ArgsSource.TESTPATHS:
-        _import_from_own_place_on()
+    num_workers = len(session.config.getoption("tx", None) or ())
+    is_all = session.config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    if num_workers and is_all and "PYTEST_XDIST_WORKER" not in os.environ:
+        fork_server.start()  # it imports while this process does
+        _import_tests()
+        ForkedWorkers(num_workers)
 
 
-def _import_libraries_by_turns() -> None:
-    """Import what is large in one worker after the other.
-
-    In a new environment the first compiles it, and the others read what it has written.
-    """
-    with Path(__file__).open() as own:
-        flock(own, LOCK_EX)
-        for name in LIBRARIES:
-            import_module(name)
-
-
-def _import_from_own_place_on() -> None:
-    """Import all tests before they are collected; each worker begins elsewhere.
-
-    All collect them in one order, so in a new checkout all would rewrite the assertions of each
-    file at the same time. So each finds what the others have written by then.
-    """
-    worker = os.environ.get("PYTEST_XDIST_WORKER")
-    if worker is None:
-        return
-    _import_libraries_by_turns()
+def _import_tests() -> None:
     root = Path(__file__).parent
-    files = sorted(root.rglob("test_*.py"))
-    begin = (
-        len(files) * int(worker.removeprefix("gw")) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
-    )
-    for file in files[begin:] + files[:begin]:
+    for file in sorted(root.rglob("test_*.py")):
         name = ".".join(file.relative_to(root.parent).with_suffix("").parts)
         # What is not installed is left out, and what is wrong is reported, where it is collected.
         with suppress(pytest.skip.Exception, ImportError, SyntaxError):

@@ -34,7 +34,7 @@ def become(command: Sequence[str], kept: Collection[int]) -> NoReturn:
     try:
         _forget(kept)
         status = _run(command)
-        _finish()
+        finish()
     finally:
         end(status)
 
@@ -108,7 +108,8 @@ def _status(ended: SystemExit) -> int:
     return ended.code or 0
 
 
-def _finish() -> None:
+def finish() -> None:
+    """Do what Python does as it ends: wait for threads, call what is registered, write out."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     sys.stdout.flush()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from multiprocessing import get_context
+from multiprocessing import forkserver, get_context
 from multiprocessing.context import ForkServerContext
 
 IMPORTED = (
@@ -29,3 +29,18 @@ def fork_server() -> ForkServerContext:
     context = get_context("forkserver")
     context.set_forkserver_preload([*IMPORTED, ROOM])
     return context
+
+
+def start() -> None:
+    """Start it, for this process and for those that are forked from it."""
+    fork_server()
+    forkserver.ensure_running()
+
+
+def share() -> None:
+    """Use the fork server of the process that this one was forked from.
+
+    Only that process can ask whether it runs, which `multiprocessing` would do here before each
+    start.
+    """
+    vars(vars(forkserver)["_forkserver"])["ensure_running"] = lambda: None

@@ -1,0 +1,78 @@
+"""Workers of xdist that are forked from the process which starts them, and has imported all tests.
+
+Each would import them again: two thirds of what a worker costs before its first test. They are
+forked before that process has threads, and wait until xdist asks for one.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+from execnet.gateway_io import popen_bootstrapline
+
+from tests.doubles.forks.becoming import end, finish
+from tests.doubles.forks.server import share
+
+
+class ForkedWorkers:
+    """Workers that wait, each with the socket by which it is given its pipes."""
+
+    def __init__(self, count: int) -> None:
+        """Fork them: `count` processes."""
+        gc.freeze()  # what was imported is shared, as long as nothing looks at it
+        self._ready: list[tuple[int, socket.socket]] = []
+        self._fork_exec = vars(subprocess)["_fork_exec"]
+        for _ in range(count):
+            self._fork()
+        vars(subprocess)["_fork_exec"] = self.fork_exec
+
+    def fork_exec(self, words: Sequence[Any], *how: Any) -> int:
+        """Start a process; its id. The arguments are those of `_posixsubprocess.fork_exec`."""
+        if os.fsdecode(words[-1]) != popen_bootstrapline or not self._ready:
+            started: int = self._fork_exec(words, *how)
+            return started
+        pid, ours = self._ready.pop()
+        with ours:
+            stdin, stdout = how[5], how[8]
+            socket.send_fds(ours, [b"work"], [stdin, stdout])
+        return pid
+
+    def _fork(self) -> None:
+        ours, theirs = socket.socketpair()
+        pid = os.fork()
+        if pid:
+            theirs.close()
+            self._ready.append((pid, ours))
+            return
+        try:
+            for other in (ours, *(one for _, one in self._ready)):
+                other.close()  # so each hears that the process that would ask it has ended
+            _work(theirs)
+            finish()
+        finally:
+            end(0)
+
+
+def _work(asked: socket.socket) -> None:
+    """Be a worker on the pipes that are sent, as `python -c` would be on its own."""
+    with asked:
+        _, pipes, *_ = socket.recv_fds(asked, 4, 2)
+    if not pipes:
+        return
+    for place, pipe in enumerate(pipes):
+        os.dup2(pipe, place)
+        os.close(pipe)
+    share()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115
+    sys.argv = ["-c"]
+    sys.modules["__main__"] = main = ModuleType("__main__")
+    exec(popen_bootstrapline, vars(main))
