@@ -80,6 +80,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     # is read. Both are 0 without recurrent layers.
     state_in: int = 0
     state_out: int = 0
+    embeds: bool = False  # True if the hidden state of its last token is reported with its sample
 
     @property
     def num_new(self) -> int:
@@ -140,6 +141,7 @@ class Sampled(NamedTuple):
     logprobs: TokenLogprobs | None = None
     is_ruled_out: bool = False  # the constraint allows no token
     is_left_out: bool = False  # no sample: the row's mask was late
+    embedding: bytes = b""  # float32 hidden state of a row that embeds
 
 
 # Mask of a row's allowed tokens: ceil(vocabulary / 32) words, from the lowest bit of the first on.

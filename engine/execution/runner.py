@@ -18,6 +18,7 @@ from torch import Tensor
 
 from engine.execution.batch import Batch, build_batch, samples_of
 from engine.execution.block_tables import BlockTables
+from engine.execution.embeddings import embedded, has_embeddings
 from engine.execution.shared_prefixes import SharedPrefixes, Sharing
 from engine.execution.verified_rows import by_token, share_by_token
 from engine.models.decoder import Decoder
@@ -99,11 +100,18 @@ class ModelRunner:
         )
         batch.feed(self.last_tokens)
         states = self._states(batch)
-        logits = self.decoder.logits(batch.token_ids, batch.layout, pool, batch.outputs, states)
+        hidden = self.decoder.hidden(batch.token_ids, batch.layout, pool, batch.outputs, states)
+        logits = self.decoder.logits_of(hidden)
         sampling = samples_of(step.rows)
         inputs = batch.token_ids.index_select(0, batch.outputs) if sampling else batch.outputs
         return EagerForward(
-            self.sampler, self.last_tokens, logits, inputs, batch.output_slots, sampling
+            self.sampler,
+            self.last_tokens,
+            logits,
+            inputs,
+            batch.output_slots,
+            sampling,
+            hidden if has_embeddings(sampling) else None,
         )
 
     def _states(self, batch: Batch) -> StepStates | None:
@@ -125,6 +133,7 @@ class EagerForward:
     inputs: Tensor
     batch_slots: Tensor
     sampling: Sequence[Row]  # R rows, one for each sampled token
+    hidden: Tensor | None = None  # (R, H) of these rows, if any of them embeds
 
     @torch.inference_mode()
     def sample(self, allowed: Sequence[Bitmask | None] = ()) -> Launched:
@@ -132,7 +141,7 @@ class EagerForward:
         launched = self.sampler.launch(self.logits, self.sampling, self.inputs, allowed)
         # Of a row with several tokens, any may stay: its sequence waits for their values.
         self.last_tokens.index_copy_(0, self.batch_slots, launched.tokens)
-        return launched
+        return launched if self.hidden is None else embedded(launched, self.hidden, self.sampling)
 
     def skip(self) -> Launched:
         """Sample nothing."""

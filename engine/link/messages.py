@@ -143,6 +143,7 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
     source: FetchSource | None = None  # engine to fetch uncached blocks from
     is_counted: bool = True  # the prompt counts as looked up; False: the other engine counts it
     drafts: bool = True  # whether several tokens a step may be verified; the answer is the same
+    embeds: bool = False  # the end reports the prompt's embedding; `max_tokens` is 0
     prediction: bytes = b""  # int32, little endian: tokens of an expected answer, to draft from
 
 
@@ -201,6 +202,8 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
     tensor_parallel: int = 1  # ranks of each stage
     pipeline_parallel: int = 1  # pipeline stages
     has_states: bool = False  # recurrent layers: a prompt's hit ends at a kept state
+    hidden_size: int = 0  # values of an embedding
+    has_head: bool = True  # False: prompts are only embedded, since tokens have no logits
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
@@ -302,6 +305,8 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     cache: WrittenAndRead = WrittenAndRead()
     prompt_logprobs: PromptLogprobs = None  # if no Tokens came before
     drafts: DraftCounts = {}
+    # float32, little endian: the last prompt token's hidden state after the final norm, if asked.
+    embedding: bytes = b""
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):

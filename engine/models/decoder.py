@@ -143,11 +143,30 @@ class Decoder:
         `token_ids` (T,) int64, `outputs` (S,) int64 indices into T; (S, V) in the model's
         dtype. The result is the caller's to change. Does not wait for the device.
         """
+        return self.logits_of(self.hidden(token_ids, layout, pool, outputs, states))
+
+    @torch.inference_mode()
+    def hidden(
+        self,
+        token_ids: Tensor,
+        layout: BatchLayout,
+        pool: Sequence[Tensor],
+        outputs: Tensor,
+        states: StepStates | None = None,
+    ) -> Tensor:
+        """Compute T tokens like `logits`; return the hidden states after the final norm, (S, H)."""
         computed = self._layers(token_ids, layout, Memories(self.places, pool, states), outputs)
         if computed is None:
-            return self.parameters.head.new_empty((0, self.config.vocab_size))
+            return self.parameters.embedding.new_empty((0, self.config.hidden_size))
         hidden, _ = self.parameters.final_norm.add(self.ops, *computed)
         assert isinstance(hidden, Tensor), "the head is plain in every format"
+        return hidden
+
+    @torch.inference_mode()
+    def logits_of(self, hidden: Tensor) -> Tensor:
+        """Return the logits (S, V) of hidden states (S, H); of none where a stage has no head."""
+        if not len(hidden):
+            return self.parameters.head.new_empty((0, self.config.vocab_size))
         logits = self._of_all_ranks(self.ops.linear(hidden, self.head, None))
         if (divisor := self.config.logits_divisor) is not None:
             logits.div_(divisor)

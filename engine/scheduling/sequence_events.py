@@ -79,6 +79,7 @@ class SequenceEvents:
             cache=_written_and_read(sequence),
             prompt_logprobs=None if sequence.has_sent_tokens else _scores(sequence),
             drafts=sequence.draft_counts,
+            embedding=sequence.embedding,
         )
         return AddressedEvent(sequence.client, finished)
 

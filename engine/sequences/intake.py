@@ -93,6 +93,7 @@ class Intake:
             source=request.source if request.use_cache else None,
             fetches_only=request.source is not None and request.source.only,
             constraint=self.constraint_of(request.sampling, request.flow),
+            embeds=request.embeds,
             drafts=request.drafts,
             prediction=self._prediction(request.prediction),
         )
@@ -192,6 +193,8 @@ def _check_scoring(request: Generate, prompt_len: int) -> None:
 def _check_turn(request: Generate) -> None:
     if request.source is not None and request.source.only and not request.use_cache:
         raise InvalidRequest("what is only to be fetched has to use the cache")
+    if request.embeds and request.sampling.max_tokens:
+        raise InvalidRequest("a prompt that is embedded is not continued")
     longest = max(map(len, (request.request_id, request.flow, request.writer)))
     if not request.request_id or longest > MAX_ID_CHARS:
         raise InvalidRequest("an id is empty or too long")

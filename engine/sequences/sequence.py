@@ -77,6 +77,8 @@ class Sequence:
     held_since: float | None = None  # time when single flight first held it back
     has_sent_tokens: bool = False
     scores: list[TokenLogprobs] = field(default_factory=list)  # scores of its prompt so far
+    embeds: bool = False  # True if its end reports its prompt's embedding
+    embedding: bytes = b""  # float32, once its prompt is computed
     source: FetchSource | None = None  # engine to ask for blocks; None once asked
     is_fetching: bool = False  # True while it waits for these blocks
     fetches_only: bool = False  # ends after the fetch: missing blocks are not computed

@@ -196,6 +196,7 @@ class RealEngine:
         loads: Loads = "auto",
         source: FetchSource | None = None,
         writer: str = "",
+        embeds: bool = False,
     ) -> None:
         """Put a request before the engine."""
         path = NamespacePath.single(namespace)
@@ -212,6 +213,7 @@ class RealEngine:
                 loads=loads,
                 source=source,
                 writer=writer,
+                embeds=embeds,
             ),
             CLIENT,
         )
