@@ -29,6 +29,12 @@ _STACKED: Mapping[str, tuple[str, ...]] = {
     "gate_up_proj": ("gate_proj", "up_proj"),
     "down_proj": ("down_proj",),
 }
+# Prefixes of a decoder that was saved without what it is the `model` of, as embedding models are.
+WITHOUT_HEAD = (
+    ("embed_tokens.", "model.embed_tokens."),
+    ("layers.", "model.layers."),
+    ("norm.", "model.norm."),
+)
 _LAYER = re.compile(r"model\.layers\.(\d+)\.")
 
 
@@ -37,7 +43,7 @@ class CheckpointNames:
     """A checkpoint's names of the decoder's tensors, and its other tensors."""
 
     # Prefixes in files and the decoder's prefixes instead; the first match counts.
-    prefixes: tuple[tuple[str, str], ...] = ()
+    prefixes: tuple[tuple[str, str], ...] = WITHOUT_HEAD
     # Endings in files and the decoder's endings instead.
     endings: tuple[tuple[str, str], ...] = ()
     surplus: tuple[str, ...] = SURPLUS_PREFIXES

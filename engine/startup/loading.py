@@ -143,6 +143,8 @@ def open_model(
             role=config.process.role,
             tensor_parallel=config.ranks.tensor_parallel,
             pipeline_parallel=config.ranks.pipeline_parallel,
+            hidden_size=model.hidden_size,
+            has_head=metadata.has_head,
         ),
         num_blocks=part.sizes.num_blocks,
         num_states=part.sizes.num_states,

@@ -6,7 +6,7 @@ Knows: the config, the model's files but its weights, the device. Does not know:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import torch
 
 from engine.config import EngineConfig
 from engine.models.architectures.registry import SERVED, ServedModels, read_model_config
+from engine.models.checkpoints.weight_files import lacks_head
 from engine.models.checks import check_geometry, check_ranks
 from engine.models.config import ModelConfig, kv_layout, refuse_recurrent, state_layout
 from engine.models.errors import WrongSetting
@@ -44,6 +45,7 @@ class ModelMetadata:
     layout: KvLayout  # layout of this rank's KV
     states: StateLayout | None  # None: no layer is recurrent
     share: Fraction  # this rank's share of a block's bytes on all ranks
+    has_head: bool  # False: the files have no output projection, and prompts are only embedded
     model_len: int  # tokens of the longest sequence
     batch_tokens: int  # tokens of the largest step; stages have several steps under way
 
@@ -58,7 +60,11 @@ def read_metadata(
 ) -> ModelMetadata:
     """Read the metadata of the model of `config` without loading it; raises ModelError."""
     grid = RankGrid(config.ranks.tensor_parallel, config.ranks.pipeline_parallel)
-    model = read_model_config(Path(config.model.model_dir), served, config.model.quantization)
+    model_dir = Path(config.model.model_dir)
+    model = read_model_config(model_dir, served, config.model.quantization)
+    has_head = model.tied or config.model.load_format == "dummy" or not lacks_head(model_dir)
+    if not has_head:  # the embedding stands in for it, and nobody is shown what comes of that
+        model = replace(model, tied=True)
     check_geometry(model, config.cache.block_size)
     check_ranks(model, config.cache.block_size, grid)
     if config.model.cpu_offload_gb:
@@ -84,6 +90,7 @@ def read_metadata(
         layout=layout.slice_of(grid.part_of(rank), grid.tensor),
         states=state_layout(model.layers, dtype_name(dtype)),
         share=Fraction(layout.block_bytes, whole.block_bytes) / grid.tensor,
+        has_head=has_head,
         model_len=model_len,
         batch_tokens=config.steps.max_batch_tokens or usual // grid.stages,
     )

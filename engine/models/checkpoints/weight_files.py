@@ -21,6 +21,8 @@ from engine.models.model_files import decode, read_file
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 GGUF_FILE = "model.gguf"  # beside what describes it (`cli.gguf`)
+TIED_HEAD = "lm_head.weight"
+_DECODER_ALONE = "embed_tokens.weight"  # its name in a decoder that was saved alone
 _SHARD = re.compile(r"(?P<stem>.+)-\d+-of-(?P<count>\d+)\.safetensors")
 _SERVED = "served are safetensors with Hugging Face's names"
 # Errors for directories without safetensors, by the pattern of their files.
@@ -122,6 +124,18 @@ def _indexed_files(model_dir: Path) -> list[Path]:
         if not (model_dir / name).exists():
             raise CheckpointError(f"{path} points to {name}, which is not there")
     return [model_dir / name for name in names]
+
+
+def lacks_head(model_dir: Path) -> bool:
+    """Return whether only a decoder without what it is the `model` of is in the files.
+
+    So embedding models are saved. Raises like `weight_files`.
+    """
+    files = weight_files(model_dir)
+    if files[0].name == GGUF_FILE:
+        return False
+    names = {name for path in files for name in tensor_bytes(path)}
+    return _DECODER_ALONE in names and TIED_HEAD not in names
 
 
 def tensor_bytes(path: Path) -> dict[str, int]:

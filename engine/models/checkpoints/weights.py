@@ -18,7 +18,12 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from engine.models.checkpoints.shard_slices import ShardSlices
-from engine.models.checkpoints.weight_files import GGUF_FILE, tensor_bytes, weight_files
+from engine.models.checkpoints.weight_files import (
+    GGUF_FILE,
+    TIED_HEAD,
+    tensor_bytes,
+    weight_files,
+)
 from engine.models.config import ModelConfig
 from engine.models.errors import CheckpointError
 from engine.models.gguf.tensors import GgufFile
@@ -36,7 +41,6 @@ from engine.models.weight_formats.scales import ScaleChecks
 from storage.stage import Stage
 
 WEIGHT_DTYPES = frozenset((torch.float32, torch.bfloat16, torch.float16, torch.float64))
-TIED_HEAD = "lm_head.weight"
 
 _log = logging.getLogger(__name__)
 
