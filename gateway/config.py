@@ -26,6 +26,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     max_messages: int = 4096
     max_choices: int = 16  # choices of one prompt: `n`
     max_prompts: int = 128  # prompts of one completions request, times `n`
+    max_inputs: int = 2048  # inputs of one embeddings request, documents of one to rerank
     max_logprobs: int = 20
     max_stops: int = 16
     max_stop_chars: int = 256

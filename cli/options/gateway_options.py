@@ -132,6 +132,7 @@ BOUNDS_FLAGS = {
     "max_messages": bound("Most messages of a chat."),
     "max_choices": bound("Most choices of one prompt (n)."),
     "max_prompts": bound("Most prompts of one completions request, times n."),
+    "max_inputs": bound("Most inputs of one embeddings request, and documents to rerank."),
     "max_logprobs": bound("Most alternatives for each token."),
     "max_stops": bound("Most stop strings."),
     "max_stop_chars": bound("Most characters of a stop string."),

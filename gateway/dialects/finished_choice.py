@@ -85,7 +85,7 @@ class FinishedChoice:
         scored = 0 if self.prompt is None else self.prompt.work
         logprobs = 0 if self.logprobs is None else self.logprobs.nbytes
         said = sum(map(_size_of, self.pieces)) + len(self.token_ids)
-        return scored + logprobs + said // _BYTES_PER_CHARACTER
+        return scored + logprobs + len(self.end.embedding) + said // _BYTES_PER_CHARACTER
 
 
 def _size_of(piece: FinishedPiece) -> int:
@@ -111,6 +111,7 @@ async def gather(
             grew(choice.nbytes - before)
         else:
             finished.append(choice.finished(event))
+            grew(len(event.embedding))
             del gathering[event.index]
     return sorted(finished, key=lambda choice: choice.index)
 

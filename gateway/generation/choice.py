@@ -78,6 +78,7 @@ class ChoiceEnded(Struct, frozen=True):
     stopped_by: str | int | None = None  # a stop string, or the id of a stop token
     reasoning_tokens: int = 0  # included in `completion_tokens`
     is_all_shown: bool = True  # all generated tokens are part of the shown text
+    embedding: bytes = b""  # as in the engine's `Finished`
 
 
 Event = Delta | ChoiceEnded
@@ -242,4 +243,5 @@ class Choice:
             stopped_by,
             self._reasoning_tokens,
             is_all_shown=stop is None and not self._is_over,
+            embedding=event.embedding,
         )

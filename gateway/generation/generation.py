@@ -47,7 +47,8 @@ async def generating(
         told = engine.generate(generate, partial(on_end, index))
         new = partial(_new, admitted, decoder, index)
         choices.append(run_choice(told, new, see, is_whole=is_whole))
-    together = aclosing(choices[0]) if len(choices) == 1 else _merged(choices)
+    at_once = admitted.at_once or len(choices)
+    together = aclosing(choices[0]) if len(choices) == 1 else _merged(choices, at_once)
     async with together as events:
         yield events
 
@@ -62,9 +63,11 @@ def _new(admitted: AdmittedRequest, decoder: TokenDecoder, index: int) -> Choice
 @asynccontextmanager
 async def _merged(
     choices: Sequence[AsyncGenerator[Event, None]],
+    at_once: int,
 ) -> AsyncIterator[AsyncGenerator[Event, None]]:
+    turn = asyncio.Semaphore(at_once)
     told: asyncio.Queue[_Told] = asyncio.Queue(_MAX_WAITING)
-    tasks = [asyncio.create_task(_tell(choice, told)) for choice in choices]
+    tasks = [asyncio.create_task(_tell(choice, told, turn)) for choice in choices]
     for task in tasks:
         task.add_done_callback(lambda task: _tell_failure(task, told))
     async with aclosing(_listen(told, len(tasks))) as events:
@@ -74,8 +77,10 @@ async def _merged(
             await _cancel(tasks)
 
 
-async def _tell(events: AsyncGenerator[Event, None], told: asyncio.Queue[_Told]) -> None:
-    async with aclosing(events):
+async def _tell(
+    events: AsyncGenerator[Event, None], told: asyncio.Queue[_Told], turn: asyncio.Semaphore
+) -> None:
+    async with turn, aclosing(events):
         async for event in events:
             await told.put(event)
     await told.put(None)

@@ -29,6 +29,7 @@ from gateway.turn_formats.turn_format import ToolSpec, TurnParser
 
 _IDS_PER_CHARACTER = 16  # token ids that take as long as tokenising one character
 TOKEN_BYTES = 4  # bytes of a packed token id
+PROMPTS_AT_ONCE = 64  # prompts of a request without output that the engine has at the same time
 _EACH = 64  # characters that take as long as an empty message or part
 _VALUE = 8  # the same of a JSON value
 
@@ -168,6 +169,13 @@ class GenerationRequest:
     marks: tuple[CacheMark, ...] = ()  # breakpoints of each prompt, in order
     drafts: bool = True  # whether tokens may be drafted; the answer is the same
     prediction: str = ""  # text that the answer is expected to repeat; "": none
+    embeds: bool = False  # the answer is each prompt's embedding
+
+    @property
+    def at_once(self) -> int:
+        """The number of choices that run at the same time."""
+        choices = len(self.prompts) * self.choices
+        return choices if self.has_output else min(choices, PROMPTS_AT_ONCE)
 
     @property
     def has_output(self) -> bool:
@@ -213,6 +221,7 @@ class AdmittedRequest:
     comparison: Comparison | None = None  # with an earlier prompt, if asked for
     explains: bool = False  # the answer reports the comparison
     max_tokens_may_shrink: bool = False  # as in `GenerationRequest`
+    at_once: int | None = None  # choices that run at the same time; None: all
 
     @property
     def sharing(self) -> int:

@@ -74,7 +74,7 @@ class Answering:
             streams = not is_whole
             trace = tracing.begin(generation_request, route, running, is_stream=streams)
         with trace.running():
-            permit.choose(len(generation_request.prompts) * generation_request.choices)
+            permit.choose(generation_request.at_once)
             writer = self._aggregator.writer(caller)
             admitted = await self.admission.admit(generation_request, caller, writer)
             del generation_request  # only its token ids are kept while it is answered

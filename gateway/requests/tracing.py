@@ -188,8 +188,7 @@ class Tracing:
 
         Its own name is written into `running`.
         """
-        is_chat = isinstance(generation_request.prompts[0], ChatPrompt)
-        operation = "chat" if is_chat else "text_completion"
+        operation = _operation(generation_request)
         carrier = {} if running.traceparent is None else {"traceparent": running.traceparent}
         span = self._tracer.start_span(
             f"{operation} {self._model}",
@@ -209,6 +208,13 @@ class Tracing:
         )
         running.traceresponse = _traceresponse(span)
         return RequestTrace(self._tracer, span, running.arrived)
+
+
+def _operation(generation_request: GenerationRequest) -> str:
+    if generation_request.embeds:
+        return "embeddings"
+    is_chat = isinstance(generation_request.prompts[0], ChatPrompt)
+    return "chat" if is_chat else "text_completion"
 
 
 def _settings(generation_request: GenerationRequest) -> dict[str, str | int | float]:

@@ -1,4 +1,4 @@
-"""The `prompt` of a text completion: a text, token ids, or a batch of either.
+"""The `prompt` of a completion or `input` of embeddings: a text, token ids, or a batch of either.
 
 Token ids can be most of a request's bytes, and making a Python list of them would cost more than
 all the rest of admission. So a plain list of ids is read from its JSON into an array at once; all
@@ -10,6 +10,7 @@ counted and refused without being parsed.
 
 import re
 from collections.abc import Sequence
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -25,13 +26,20 @@ from gateway.prompts.tokens.tokenizer import TokenIds
 Item = str | int | list[int] | TokenIds
 
 
+Batch = str | list[str | TokenId | list[TokenId]]
+
+
 class _Part(msgspec.Struct, frozen=True):
-    prompt: str | list[str | TokenId | list[TokenId]]
+    prompt: Batch = ""
+    input: Batch = ""
 
 
 class _Alone(msgspec.Struct, frozen=True):
     prompt: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
+    input: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
 
+
+PromptField = Literal["prompt", "input"]
 
 _PART = msgspec.json.Decoder(_Part)
 _ALONE = msgspec.json.Decoder(_Alone)
@@ -46,27 +54,37 @@ def prompt_in(body: Body) -> Part:
     return memoryview(_ALONE.decode(body).prompt)
 
 
-def prompts_of(raw: msgspec.Raw, most: int, context: int) -> tuple[Prompt, ...]:
-    """Read the prompts in the JSON `raw`; BadRequest for a wrong type, mixed types, or no prompt.
+def input_in(body: Body) -> Part:
+    """Find the JSON of the input in an embeddings body; return empty bytes if it is missing."""
+    return memoryview(_ALONE.decode(body).input)
 
-    Also for more than `most` prompts, and for ids that do not fit into `context` tokens.
+
+def prompts_of(
+    raw: msgspec.Raw, most: int, context: int, field: PromptField = "prompt"
+) -> tuple[Prompt, ...]:
+    """Read the prompts in the JSON `raw` of `field`.
+
+    BadRequest for a wrong type, mixed types, or no prompt; also for more than `most` prompts, and
+    for ids that do not fit into `context` tokens.
     """
     spelled = bytes(raw)
     if not spelled.startswith(b"["):
-        return _sorted_out(_strictly(spelled))
-    token_ids = token_ids_in(spelled, context)
+        return _sorted_out(_strictly(spelled, field), field)
+    token_ids = token_ids_in(spelled, context, field)
     if token_ids is not None:
         return (token_ids,)
     items = count_separators(spelled, depth=1) + 1
     if items > most and _NUMBER_FIRST.match(spelled):
-        _refuse_long(spelled, context)
-        return _sorted_out(_strictly(spelled))  # with an invalid id, which the error will name
-    at_most("prompt", items, most)
+        _refuse_long(spelled, context, field)
+        return _sorted_out(
+            _strictly(spelled, field), field
+        )  # with an invalid id, which the error will name
+    at_most(field, items, most)
     parts = enumerate(_ITEMS.decode(spelled))
-    return _sorted_out([_item(bytes(part), place, context) for place, part in parts])
+    return _sorted_out([_item(bytes(part), place, context, field) for place, part in parts], field)
 
 
-def token_ids_in(spelled: bytes, context: int) -> TokenIds | None:
+def token_ids_in(spelled: bytes, context: int, field: PromptField = "prompt") -> TokenIds | None:
     """Read a JSON list of natural numbers as int32 ids; None for all else and an empty list.
 
     `spelled` must be valid JSON: a list of only digits, commas and spaces is then such a list.
@@ -84,7 +102,7 @@ def token_ids_in(spelled: bytes, context: int) -> TokenIds | None:
         return None
     ids = commas + 1
     if ids >= context:
-        raise too_long(ids + 1, context, "prompt")
+        raise too_long(ids + 1, context, field)
     try:
         # Numbers above the largest int64 become it, which is no valid id either.
         numbers = np.fromstring(bytes(inner), dtype=np.int64, sep=",")
@@ -95,38 +113,39 @@ def token_ids_in(spelled: bytes, context: int) -> TokenIds | None:
     return numbers.astype(np.int32)
 
 
-def _item(spelled: bytes, place: int, context: int) -> Item:
+def _item(spelled: bytes, place: int, context: int, field: PromptField) -> Item:
     """Parse item number `place` of a batch of prompts."""
-    token_ids = token_ids_in(spelled, context)
+    token_ids = token_ids_in(spelled, context, field)
     if token_ids is not None:
         return token_ids
-    _refuse_long(spelled, context)
+    _refuse_long(spelled, context, field)
     # Zeros stand before the item, so that an error names its place.
-    batch = _strictly(b"[%b%b]" % (b"0," * place, spelled))
+    batch = _strictly(b"[%b%b]" % (b"0," * place, spelled), field)
     return batch[place]
 
 
-def _strictly(spelled: bytes) -> str | list[str | int | list[int]]:
-    return parse_part(_PART, b'{"prompt":%b}' % spelled).prompt
+def _strictly(spelled: bytes, field: PromptField) -> Batch:
+    part = parse_part(_PART, b'{"%b":%b}' % (field.encode(), spelled))
+    return part.prompt if field == "prompt" else part.input
 
 
-def _refuse_long(spelled: bytes, context: int) -> None:
+def _refuse_long(spelled: bytes, context: int, field: PromptField) -> None:
     """Raise BadRequest for a list with more values than a prompt may have ids."""
     values = count_separators(spelled) + 1
     if values >= context:
-        raise too_long(values + 1, context, "prompt")
+        raise too_long(values + 1, context, field)
 
 
-def _sorted_out(prompt: str | Sequence[Item]) -> tuple[Prompt, ...]:
+def _sorted_out(prompt: str | Sequence[Item], field: PromptField) -> tuple[Prompt, ...]:
     if isinstance(prompt, str):
         prompt = [prompt]
     ids = [item for item in prompt if isinstance(item, int)]
     texts = [item for item in prompt if isinstance(item, str)]
     lists = [item for item in prompt if isinstance(item, list | np.ndarray)]
     if sum(map(bool, (ids, texts, lists))) > 1:
-        raise BadRequest("`prompt` mixes texts and token ids", param="prompt")
+        raise BadRequest(f"`{field}` mixes texts and token ids", param=field)
     arrays = [np.asarray(item, dtype=np.int32) for item in ([ids] if ids else lists)]
     prompts: tuple[str | TokenIds, ...] = (*texts, *arrays)
     if not prompts or not all(map(len, prompts)):
-        raise BadRequest("the prompt is empty", param="prompt")
+        raise BadRequest(f"the {field} is empty", param=field)
     return prompts

@@ -238,13 +238,13 @@ _PROMPTS: tuple[Any, ...] = (
     Annotated[list[_Text], Meta(min_length=1)],
     Annotated[list[_Ids], Meta(min_length=1)],
 )
-_PROMPT_SCHEMA = {"anyOf": [msgspec.json.schema(prompt) for prompt in _PROMPTS]}
+PROMPT_SCHEMA = {"anyOf": [msgspec.json.schema(prompt) for prompt in _PROMPTS]}
 
 
 class CompletionRequest(Generating, frozen=True, kw_only=True):
     """The body of `POST /v1/completions`."""
 
-    prompt: Annotated[Raw, Meta(extra_json_schema=_PROMPT_SCHEMA)]  # `prompts.py` parses it
+    prompt: Annotated[Raw, Meta(extra_json_schema=PROMPT_SCHEMA)]  # `prompts.py` parses it
     echo: bool | None = None
     logprobs: Annotated[int, Meta(ge=0)] | None = None
     best_of: Count | None = None

@@ -127,6 +127,12 @@ class Admission:
         self, wanted: GenerationRequest, caller: Caller, welcome: Welcome, writer: str
     ) -> Steps[AdmittedRequest]:
         check_vocabulary(wanted.sampling, welcome.vocab_size)
+        if not (wanted.embeds or welcome.has_head):
+            raise BadRequest(
+                "the model embeds and generates nothing: use /v1/embeddings",
+                code="model_only_embeds",
+                param="model",
+            )
         self._check_salt(wanted.salt)
         self._forms.check(wanted.form)
         if wanted.explain is not None and len(wanted.prompts) > 1:
@@ -151,6 +157,7 @@ class Admission:
             prepared[0].comparison,
             wanted.explain is not None,
             wanted.max_tokens_may_shrink,
+            wanted.at_once,
         )
 
     def _with_hidden_stops(self, rules: TextRules) -> TextRules:

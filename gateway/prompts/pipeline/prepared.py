@@ -72,6 +72,7 @@ def generates_of(
                     writer=writer,
                     marks=prompt.marks,
                     drafts=wanted.drafts,
+                    embeds=wanted.embeds,
                     prediction=prompt.prediction,
                     question=prompt.question,
                 )

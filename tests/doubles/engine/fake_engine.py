@@ -80,6 +80,7 @@ WELCOME = Welcome(
     eos_token_ids=(EOS,),
     device="none",
     dtype="none",
+    hidden_size=8,
 )
 ENGINE_SECONDS = 0.25  # of every sequence
 TIMING = Timing(queue=0.001, match=0.002, load=0.004, prefill=0.008)
@@ -94,6 +95,12 @@ def prompt_of(request: Generate) -> list[int]:
     """The prompt's token ids."""
     ids: list[int] = np.frombuffer(request.token_ids, "<i4").tolist()
     return ids
+
+
+def embedding_of(prompt: Sequence[int]) -> bytes:
+    """Eight numbers that depend on each token of the prompt and its place."""
+    made = np.random.default_rng(list(prompt)).normal(size=WELCOME.hidden_size)
+    return made.astype("<f4").tobytes()
 
 
 def prediction_of(request: Generate) -> list[int]:
@@ -226,6 +233,7 @@ class FakeEngine:
                 cache=cache,
                 prompt_logprobs=None if planned else _scores(request),
                 drafts=self.drafts,
+                embedding=embedding_of(prompt_of(request)) if request.embeds else b"",
             )
             if on_end is not None:
                 on_end(end)

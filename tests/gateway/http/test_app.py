@@ -124,7 +124,7 @@ def test_the_key_for_metrics_opens_nothing_else(http: httpx.Client, served: Serv
     [
         ("POST", "/v1/chat/completions//", 404, "unknown_url"),
         ("GET", "/redoc", 404, "unknown_url"),
-        ("POST", "/v1/embeddings", 404, "unknown_url"),
+        ("POST", "/v1/moderations", 404, "unknown_url"),
         ("GET", "/v1/chat/completions", 405, "method_not_allowed"),
         ("DELETE", "/tokenize", 405, "method_not_allowed"),
         ("GET", "/%ff%00..%2f", 404, "unknown_url"),

@@ -249,7 +249,10 @@ class Answers(Resource):
     async def answer(self, random: Random) -> None:
         choices = [self.sequences.events(random) for _ in range(random.randrange(1, 4))]
         most = random.randrange(1, 8)
-        async with _merged(choices) as merged, aclosing(with_pauses(merged, 1.0)) as shown:
+        async with (
+            _merged(choices, random.randrange(1, 4)) as merged,
+            aclosing(with_pauses(merged, 1.0)) as shown,
+        ):
             async for _ in shown:
                 most -= 1
                 if not most:

@@ -1,0 +1,49 @@
+"""The common part of answers that are read off prompts: they are whole, and have no stream."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from gateway.dialects.openai.prefill.replies import PromptUsage
+from gateway.dialects.openai.replies import PromptDetails
+from gateway.dialects.openai_shape import CacheWrites, cached_by_tier, limit_headers
+from gateway.generation.choice import Event
+from gateway.requests.request_metrics import Usage
+from gateway.tenant_limits import RateStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholeReply:
+    """The base of renderers of answers that are never streamed; choice i is of prompt i."""
+
+    last: ClassVar[bytes] = b""
+
+    model: str
+
+    def headers(self, standing: RateStatus) -> Mapping[str, str]:
+        """Write the answer's rate limit headers."""
+        return limit_headers(standing)
+
+    def begin(self, usage: Usage) -> None:
+        """Write nothing."""
+
+    def frame(self, event: Event) -> None:
+        """Write nothing."""
+
+    def usage_frame(self, usage: Usage) -> None:
+        """Write nothing."""
+
+
+def prompt_details(usage: Usage) -> PromptDetails:
+    """Write the prompt tokens that were read from the cache and written to it."""
+    writes, tiers = CacheWrites.of(usage), cached_by_tier(usage)
+    return PromptDetails(usage.cached_tokens, sum(usage.written), writes, tiers)
+
+
+def prompt_usage(usage: Usage) -> PromptUsage:
+    """Write the usage of a request that generates nothing."""
+    return PromptUsage(
+        prompt_tokens=usage.prompt_tokens,
+        total_tokens=usage.prompt_tokens,
+        prompt_tokens_details=prompt_details(usage),
+    )

@@ -1,0 +1,52 @@
+"""The routes that generate nothing: each reads a body, admits its prompts and answers whole.
+
+Knows: paths, and the order of reading, understanding and answering. Does not know: fields
+(`schema`), or what is computed of a prompt.
+"""
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+
+from gateway.caller import Caller
+from gateway.dialects.dialect_request import DialectRequest, work_with
+from gateway.dialects.openai.prefill.embeddings import EmbeddingsReply, request_of_embeddings
+from gateway.dialects.openai.prefill.replies import Embeddings
+from gateway.dialects.openai.prefill.requests import naming
+from gateway.dialects.openai.prefill.schema import EmbeddingRequest
+from gateway.dialects.openai.prompts import input_in
+from gateway.dialects.openai.reader import Reader
+from gateway.http.direct import Guard, direct
+from gateway.http.openapi import described
+from gateway.http.request_head import request_id_of
+from gateway.requests.answering import Answering
+from gateway.requests.permits import Permit
+
+_EMBEDDINGS = msgspec.json.Decoder(EmbeddingRequest)
+
+
+def add_prefill(
+    router: APIRouter, reader: Reader, answering: Answering, guard: Guard[Caller, Permit]
+) -> None:
+    """Add the routes to `router`."""
+
+    @direct(router, "/v1/embeddings", guard, described(Embeddings, EmbeddingRequest))
+    async def embeddings(request: Request, permit: Permit) -> Response:
+        wire = await reader.read(request, permit, _EMBEDDINGS, input_in)
+        request_id = request_id_of(request.scope)
+        welcome = await reader.admission.engine()
+        wanted = await reader.understood(
+            permit,
+            work_with(bytes(wire.input), permit.body.size),
+            lambda bounds: request_of_embeddings(
+                wire, request_id, bounds, welcome.max_model_len, welcome.hidden_size
+            ),
+        )
+        reply = EmbeddingsReply(
+            model=reader.card.name,
+            dimensions=wire.dimensions,
+            is_base64=wire.encoding_format == "base64",
+        )
+        with naming("input"):
+            return await DialectRequest(wanted, reply, request, permit).respond(
+                answering, stream=False
+            )

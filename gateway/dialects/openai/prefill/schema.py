@@ -1,0 +1,27 @@
+"""The requests of the routes that generate nothing, as Structs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Raw, Struct, field
+
+from gateway.dialects.openai.schema import PROMPT_SCHEMA, Count
+from gateway.dialects.openai_cache import CacheKey
+
+Salt = Annotated[str, Meta(min_length=1)]
+
+
+class EmbeddingRequest(Struct, frozen=True, kw_only=True):
+    """The body of `POST /v1/embeddings`."""
+
+    model: str
+    input: Annotated[Raw, Meta(extra_json_schema=PROMPT_SCHEMA)]  # `prompts.py` parses it
+    dimensions: Count | None = None
+    encoding_format: Literal["float", "base64"] | None = None
+    user: str | None = None
+    prompt_cache_key: CacheKey | None = None
+    cache_salt: Salt | None = None
+    # Known fields that would affect the answer, but are not supported.
+    truncate_prompt_tokens: Raw = field(default_factory=Raw)
+    messages: Raw = field(default_factory=Raw)

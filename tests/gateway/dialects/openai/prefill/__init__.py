@@ -1,0 +1,1 @@
+"""The routes that generate nothing, before a fake engine."""
