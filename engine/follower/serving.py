@@ -70,11 +70,15 @@ def opened_rank(start: Start, opened: ExitStack) -> RankParts:
         closing(meet(place, metadata.grid, metadata.stage, metadata.device))
     )
     block_bytes, device, share = metadata.layout.block_bytes, metadata.device, metadata.share
-    ahead = opened.enter_context(host_ahead(config, block_bytes, device, share=share))
+    ahead = opened.enter_context(
+        host_ahead(config, block_bytes, device, share=share, state_blocks=metadata.state_blocks)
+    )
     part = open_part(config, metadata, groups)
     opened.callback(part.close)
     num_blocks, fingerprint = part.sizes.num_blocks, part.fingerprint
-    tiers = open_tiers(config, part.pool, num_blocks, fingerprint, ahead, groups, share)
+    tiers = open_tiers(
+        config, part.pool, num_blocks, fingerprint, ahead, groups, share, part.states
+    )
     opened.enter_context(closing(tiers))
     return RankParts(part.runner, tiers.lower.mover, tiers.disk)
 

@@ -34,6 +34,7 @@ class CheckpointTensor:
     """A tensor's name in a checkpoint, and the part of a parameter that it fills.
 
     `shard_dim` is the dimension along which shards divide it; None: every shard has all of it.
+    Where it has `sections` there, in proportion to these numbers, shards divide each by itself.
     `convert` makes what the parameter keeps of what the checkpoint has; None: they are alike. It
     raises CheckpointError for what is not served, without the name.
     `stored_shape` is what the checkpoint has, where `convert` expects it to be so; then shards
@@ -49,6 +50,7 @@ class CheckpointTensor:
     stored_shape: tuple[int, ...] | None = None
     required: bool = True
     is_scale: bool = False
+    sections: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,8 @@ class LinearConfig:
     """Config of a layer's matrix, (all rows, size_in), without tensors.
 
     Several matrices of a checkpoint that multiply the same input are one, one below the other.
-    Shards divide its rows, or its columns: then the sum of their products is the product.
+    Shards divide its rows, or its columns: then the sum of their products is the product. A matrix
+    of the checkpoint may have sections, whose rows shards divide one section after the other.
     """
 
     rows: tuple[tuple[str, int], ...]  # name and rows of each matrix in the checkpoint
@@ -66,6 +69,14 @@ class LinearConfig:
     in_parts: bool = True  # its reader adds the split-K partials (`kernels.linear.split_k`)
     of_expert: bool = False
     plain: bool = False  # not quantised in any weight format
+    sections: tuple[tuple[int, ...], ...] = ()  # rows of each section by matrix; empty: one each
+
+    @property
+    def in_sections(self) -> Iterator[tuple[str, int, tuple[int, ...]]]:
+        """Each matrix of the checkpoint: its name, its rows, and the rows of its sections."""
+        sections = self.sections or tuple((rows,) for _, rows in self.rows)
+        for (name, rows), own in zip(self.rows, sections, strict=True):
+            yield name, rows, own
 
     @property
     def size_out(self) -> int:
@@ -77,8 +88,9 @@ class LinearConfig:
     ) -> Iterator[CheckpointTensor]:
         """Yield the matrices of the checkpoint that make up `tensor` (all rows, ...)."""
         views = tensor.split([rows for _, rows in self.rows])  # type: ignore[no-untyped-call]
-        for (name, _), view in zip(self.rows, views, strict=True):
-            yield CheckpointTensor(f"{name}.{suffix}", view, shard_dim)
+        for (name, _, sections), view in zip(self.in_sections, views, strict=True):
+            of_rows = sections if shard_dim == 0 else ()
+            yield CheckpointTensor(f"{name}.{suffix}", view, shard_dim, sections=of_rows)
 
 
 def side_by_side(

@@ -2,6 +2,7 @@
 
     heads      query heads divided evenly; KV heads too, or each kept by several ranks
     latents    what all heads share: the same on every rank
+    states     of recurrences, divided by key heads or groups, with their channels and norms
     MLP        rows of gate and up, columns of down; of every expert the same part
     head       rows of the vocabulary, where they divide; else every rank has all
     whole      embedding, norms, routers
@@ -18,10 +19,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from engine.models.config import ModelConfig, refuse_recurrent
+from engine.models.config import ModelConfig
 from engine.models.errors import UnsupportedModel
 from engine.models.layers.layer import LayerConfig
-from engine.models.layers.mixer import KvConfig, check_divides
+from engine.models.layers.mixer import check_divides
 from engine.models.layers.mixture import MixtureConfig
 from engine.models.layers.mlp import MlpConfig
 from engine.models.modules import LinearConfig, WeightFormat
@@ -40,14 +41,12 @@ def check_layer_shards(
     """Check layers in this weight format like `check_shards`."""
     if num_ranks == 1:
         return
-    refuse_recurrent(layers, f"tensor_parallel {num_ranks}")
     for index, layer in enumerate(layers):
-        assert isinstance(layer.mixer, KvConfig), "others are refused"
         layer.mixer.check_shard(num_ranks)
         _check_mlp(layer, num_ranks)
         part = shard_layer(layer, num_ranks)
         for whole, cut in zip(layer.matrices(index), part.matrices(index), strict=True):
-            if cut != whole:
+            if cut != whole and not cut.plain:
                 _check_matrix(cut, weight_format, num_ranks)
 
 
@@ -65,7 +64,6 @@ def shard_layer(layer: LayerConfig, num_ranks: int) -> LayerConfig:
     """Return a layer with each rank's sizes; for sizes that divide (`check_shards`)."""
     if num_ranks == 1:
         return layer
-    assert isinstance(layer.mixer, KvConfig), "layers with states are not divided"
     return replace(layer, mixer=layer.mixer.shard(num_ranks), mlp=_shard_mlp(layer.mlp, num_ranks))
 
 

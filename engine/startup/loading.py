@@ -182,7 +182,8 @@ def open_part(
         _make_kernels_ready(config, decoder, sampler, metadata, compiler_key)
     sizes = _pool_sizes(config, decoder, metadata)
     if groups is not None:
-        sizes = replace(sizes, num_blocks=groups.least(sizes.num_blocks))
+        least = groups.least(sizes.num_blocks), groups.least(sizes.num_states)
+        sizes = PoolSizes(*least)
     num_blocks = sizes.num_blocks
     pool = _pool(metadata.layout, num_blocks + SCRATCH_BLOCKS, device, _late_bytes(decoder, groups))
     decoder = replace(decoder, late=pool.late)

@@ -43,7 +43,7 @@ class ModelMetadata:
     grid: RankGrid
     stage: Stage  # layers that this rank computes; without stages, all
     layout: KvLayout  # layout of this rank's KV
-    states: StateLayout | None  # None: no layer is recurrent
+    states: StateLayout | None  # layout of this rank's states; None: no layer is recurrent
     share: Fraction  # this rank's share of a block's bytes on all ranks
     has_head: bool  # False: the files have no output projection, and prompts are only embedded
     model_len: int  # tokens of the longest sequence
@@ -80,15 +80,16 @@ def read_metadata(
     usual = CPU_BATCH_TOKENS if device.type == "cpu" else CUDA_BATCH_TOKENS
     model_len = _model_len(config, model)
     model = model.for_positions(model_len)
+    part = shard_model(model, grid.tensor)
     return ModelMetadata(
         model=model,
-        part=shard_model(model, grid.tensor),
+        part=part,
         device=device,
         dtype=dtype,
         grid=grid,
         stage=stage,
         layout=layout.slice_of(grid.part_of(rank), grid.tensor),
-        states=state_layout(model.layers, dtype_name(dtype)),
+        states=state_layout(part.layers, dtype_name(dtype)),
         share=Fraction(layout.block_bytes, whole.block_bytes) / grid.tensor,
         has_head=has_head,
         model_len=model_len,

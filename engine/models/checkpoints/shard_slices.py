@@ -4,6 +4,7 @@
 
 Which part that is follows from the sizes: a tensor of the whole model that is n times as long as
 the rank's is n parts. There are fewer parts than ranks where several ranks have the same KV head.
+Of a tensor with sections, such as queries, keys and values, a rank has its part of each.
 
 Knows: shapes, by the names of a checkpoint. Does not know: what a tensor is for.
 """
@@ -11,9 +12,11 @@ Knows: shapes, by the names of a checkpoint. Does not know: what a tensor is for
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from math import prod
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from engine.models.errors import UnsupportedModel
@@ -42,6 +45,33 @@ class TensorFile(Protocol):
     def get_slice(self, name: str) -> TensorSlice:
         """Return a tensor that can be read in part."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """Part `index` of `count` parts of a dimension, or of each of its sections."""
+
+    dim: int
+    index: int
+    count: int
+    sections: tuple[int, ...]  # in proportion
+
+    def of(self, tensor: TensorSlice | Tensor, size: int) -> Tensor:
+        """Read the part of a tensor of this size; all of it, if it does not divide."""
+        before = [slice(None)] * self.dim
+        parts = [tensor[(*before, one)] for one in self._slices(size)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, self.dim)
+
+    def _slices(self, size: int) -> list[slice]:
+        unit = sum(self.sections) * self.count
+        if any(size * one % unit for one in self.sections):
+            return [slice(None)]
+        sizes = [size * one // unit for one in self.sections]  # of the parts
+        starts = [self.count * sum(sizes[:place]) for place in range(len(sizes))]
+        return [
+            slice(start + self.index * part, start + (self.index + 1) * part)
+            for start, part in zip(starts, sizes, strict=True)
+        ]
 
 
 class ShardSlices:
@@ -77,20 +107,19 @@ class ShardSlices:
         """
         if name not in self._cuts:
             return file.get_tensor(stored_name)
-        dim, index, count = self._cuts[name]
+        cut = self._cuts[name]
         stored = file.get_slice(stored_name)
         shape = stored.get_shape()
-        if len(shape) <= dim or shape[dim] % count or prod(shape) == 1:
+        if len(shape) <= cut.dim or prod(shape) == 1:
             return file.get_tensor(stored_name)
-        size = shape[dim] // count
-        return stored[(*[slice(None)] * dim, slice(index * size, (index + 1) * size))]
+        return cut.of(stored, shape[cut.dim])
 
     def cut(self, name: str, value: Tensor) -> Tensor:
         """Return the rank's part of the tensor `name`, or a single number for the whole tensor."""
         if name not in self._cuts or value.numel() == 1:
             return value
-        dim, index, count = self._cuts[name]
-        return value.chunk(count, dim)[index]
+        cut = self._cuts[name]
+        return cut.of(value, value.shape[cut.dim])
 
     def shard_dim(self, name: str) -> int | None:
         """Return the dimension of the tensor `name` that ranks divide; None: it is not divided."""
@@ -101,10 +130,8 @@ class ShardSlices:
         return int(_sizes(self._whole[name])[dim])
 
 
-def _cut(
-    whole: CheckpointTensor, part: CheckpointTensor, rank: int, num_ranks: int
-) -> tuple[int, int, int] | None:
-    """Return a cut: dimension, index, number of parts; None: the rank has the whole tensor."""
+def _cut(whole: CheckpointTensor, part: CheckpointTensor, rank: int, num_ranks: int) -> _Cut | None:
+    """Return the cut of a rank's part; None: the rank has the whole tensor."""
     of_whole, of_part, dim = list(_sizes(whole)), list(_sizes(part)), part.shard_dim
     if of_whole == of_part:
         return None
@@ -113,7 +140,7 @@ def _cut(
         of_part[dim] *= count
     if dim is None or of_whole != of_part or num_ranks % count:
         raise UnsupportedModel(f"{part.name}: its weight format has no rule for shards")
-    return dim, rank * count // num_ranks, count
+    return _Cut(dim, rank * count // num_ranks, count, whole.sections or (1,))
 
 
 def _sizes(tensor: CheckpointTensor) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ checkpoints. Does not know: config.json, or which kernels do the work (`Ops`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from engine.models.layers.mixer import (
@@ -22,6 +22,7 @@ from engine.models.layers.mixer import (
     Mixer,
     RecurrentConfig,
     StateMemory,
+    check_divides,
     of_outputs,
 )
 from engine.models.layers.norms import RmsNormConfig
@@ -67,9 +68,14 @@ class DeltaNetConfig(RecurrentConfig):
         return self.value_heads * self.value_dim
 
     @property
+    def mixed_sizes(self) -> tuple[int, int, int]:
+        """Channels of the convolution, in its order: queries, keys, values."""
+        return self.key_size, self.key_size, self.value_size
+
+    @property
     def channels(self) -> int:
-        """Channels of the convolution: queries, keys, values."""
-        return 2 * self.key_size + self.value_size
+        """Number of channels of the convolution."""
+        return sum(self.mixed_sizes)
 
     @property
     def state(self) -> StateShape:
@@ -92,15 +98,12 @@ class DeltaNetConfig(RecurrentConfig):
         yield self._output(prefix, hidden, in_parts=True)
 
     def _mixed(self, prefix: str, hidden: int) -> LinearConfig:
-        rows: tuple[tuple[str, int], ...]
         if self.joined:
-            rows = ((f"{prefix}in_proj_qkvz", self.channels + self.value_size),)
-        else:
-            rows = (
-                (f"{prefix}in_proj_qkv", self.channels),
-                (f"{prefix}in_proj_z", self.value_size),
-            )
-        return LinearConfig(rows, hidden, bias=False, shards="rows", in_parts=False)
+            joined = ((f"{prefix}in_proj_qkvz", self.channels + self.value_size),)
+            return LinearConfig(joined, hidden, bias=False, shards="rows", in_parts=False)
+        rows = (f"{prefix}in_proj_qkv", self.channels), (f"{prefix}in_proj_z", self.value_size)
+        sections = self.mixed_sizes, (self.value_size,)
+        return LinearConfig(rows, hidden, False, "rows", in_parts=False, sections=sections)
 
     def _gates(self, prefix: str, hidden: int) -> LinearConfig:
         heads = self.value_heads
@@ -115,6 +118,14 @@ class DeltaNetConfig(RecurrentConfig):
         rows = ((f"{prefix}out_proj", hidden),)
         return LinearConfig(rows, self.value_size, False, "columns", in_parts)
 
+    def check_shard(self, num_ranks: int) -> None:
+        check_divides(num_ranks, "linear_num_key_heads", self.key_heads)
+
+    def shard(self, num_ranks: int) -> DeltaNetConfig:
+        """Divide key heads, each with its value heads, their channels and their states."""
+        heads = self.key_heads // num_ranks, self.value_heads // num_ranks
+        return replace(self, key_heads=heads[0], value_heads=heads[1])
+
     def build(
         self, prefix: str, hidden: int, norm: RmsNormConfig, new: Allocator, *, in_parts: bool
     ) -> DeltaNet:
@@ -123,7 +134,7 @@ class DeltaNetConfig(RecurrentConfig):
             config=self,
             mixed=new.linear(self._mixed(prefix, hidden)),
             gates=PLAIN.linear(self._gates(prefix, hidden), new),
-            conv=build_conv(f"{prefix}conv1d", self.channels, self.conv_width, new, bias=False),
+            conv=build_conv(f"{prefix}conv1d", self.mixed_sizes, self.conv_width, new, bias=False),
             a_log=build_vector(f"{prefix}A_log", heads, new, low=0.0, high=2.0),
             dt_bias=build_vector(f"{prefix}dt_bias", heads, new, low=-4.0, high=0.0),
             norm=build_vector(f"{prefix}norm.weight", self.value_dim, new, wide=False),
@@ -201,8 +212,8 @@ def _apart_by_head(
     by_head = mixed.view(len(mixed), heads, -1)
     queries, keys, value, z = by_head.split(sizes, dim=2)  # type: ignore[no-untyped-call]
     qkv = mixed.new_empty((len(mixed), config.channels))
-    widths = [config.key_size, config.key_size, config.value_size]
-    for part, source in zip(qkv.split(widths, dim=1), (queries, keys, value), strict=True):  # type: ignore[no-untyped-call]
+    parts = qkv.split(list(config.mixed_sizes), dim=1)  # type: ignore[no-untyped-call]
+    for part, source in zip(parts, (queries, keys, value), strict=True):
         part.view(len(mixed), heads, -1).copy_(source)
     b, a = gates.view(len(gates), heads, 2, per_key).unbind(2)
     return qkv, z.flatten(1), b.flatten(1), a.flatten(1)

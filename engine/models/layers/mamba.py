@@ -16,7 +16,7 @@ work (`Ops`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,7 @@ from engine.models.layers.mixer import (
     Mixer,
     RecurrentConfig,
     StateMemory,
+    check_divides,
     of_outputs,
 )
 from engine.models.layers.norms import RmsNormConfig
@@ -64,9 +65,14 @@ class MambaConfig(RecurrentConfig):
         return self.heads * self.head_dim
 
     @property
+    def mixed_sizes(self) -> tuple[int, int, int]:
+        """Channels of the convolution, in its order: heads, groups of B, groups of C."""
+        return self.inner_size, self.groups * self.state_size, self.groups * self.state_size
+
+    @property
     def channels(self) -> int:
-        """Channels of the convolution: heads, groups of B, groups of C."""
-        return self.inner_size + 2 * self.groups * self.state_size
+        """Number of channels of the convolution."""
+        return sum(self.mixed_sizes)
 
     @property
     def state(self) -> StateShape:
@@ -86,12 +92,23 @@ class MambaConfig(RecurrentConfig):
         yield self._output(prefix, hidden, in_parts=True)
 
     def _projected(self, prefix: str, hidden: int) -> LinearConfig:
-        rows = ((f"{prefix}in_proj", self.inner_size + self.channels + self.heads),)
-        return LinearConfig(rows, hidden, self.bias, "rows", in_parts=False)
+        sections = self.inner_size, *self.mixed_sizes, self.heads
+        rows = ((f"{prefix}in_proj", sum(sections)),)
+        return LinearConfig(rows, hidden, self.bias, "rows", in_parts=False, sections=(sections,))
 
     def _output(self, prefix: str, hidden: int, *, in_parts: bool) -> LinearConfig:
         rows = ((f"{prefix}out_proj", hidden),)
         return LinearConfig(rows, self.inner_size, self.bias, "columns", in_parts)
+
+    def check_shard(self, num_ranks: int) -> None:
+        check_divides(num_ranks, "the groups of Mamba-2,", self.groups)
+
+    def shard(self, num_ranks: int) -> MambaConfig:
+        """Divide groups, each with its heads, their channels and their states.
+
+        So the norm of a group is computed by one rank.
+        """
+        return replace(self, groups=self.groups // num_ranks, heads=self.heads // num_ranks)
 
     def build(
         self,
@@ -106,7 +123,7 @@ class MambaConfig(RecurrentConfig):
         return Mamba(
             config=self,
             projected=new.linear(self._projected(prefix, hidden)),
-            conv=build_conv(conv, self.channels, self.conv_width, new, bias=self.conv_bias),
+            conv=build_conv(conv, self.mixed_sizes, self.conv_width, new, bias=self.conv_bias),
             a_log=build_vector(f"{prefix}A_log", heads, new, low=0.0, high=2.0),
             dt_bias=build_vector(f"{prefix}dt_bias", heads, new, low=-4.0, high=0.0),
             skip=build_vector(f"{prefix}D", heads, new),

@@ -126,6 +126,14 @@ class MixerConfig(ABC):
         `norm`: of the layer, and of its heads.
         """
 
+    @abstractmethod
+    def check_shard(self, num_ranks: int) -> None:
+        """Raise UnsupportedModel for heads that ranks cannot divide."""
+
+    @abstractmethod
+    def shard(self, num_ranks: int) -> Self:
+        """Return one rank's part, for sizes that divide; the ranks' outputs are added."""
+
 
 class KvConfig(MixerConfig):
     """Config of a mixer that keeps keys of every token, and values or keys that contain them."""
@@ -158,14 +166,6 @@ class KvConfig(MixerConfig):
     @abstractmethod
     def check(self, block_size: int) -> None:
         """Raise UnsupportedShape for sizes that the kernels do not support."""
-
-    @abstractmethod
-    def check_shard(self, num_ranks: int) -> None:
-        """Raise UnsupportedModel for heads that ranks cannot divide."""
-
-    @abstractmethod
-    def shard(self, num_ranks: int) -> Self:
-        """Return one rank's part, for sizes that divide."""
 
     @abstractmethod
     def with_rope(self, rope: RopeConfig) -> Self:

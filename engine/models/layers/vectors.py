@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 class Vector(Module):
     """Numbers of heads or channels, (N,), in the dtype that `build_vector` chose.
 
+    Shards divide them as they divide what the numbers are of.
     Dummy ones are drawn evenly from `low` up to `high`.
     """
 
@@ -31,7 +32,7 @@ class Vector(Module):
 
     def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
         """Yield the numbers."""
-        yield CheckpointTensor(self.name, self.values)
+        yield CheckpointTensor(self.name, self.values, 0)
 
     def fill(self, generator: torch.Generator) -> None:
         self.values.uniform_(self.low, self.high, generator=generator)
@@ -49,19 +50,25 @@ def build_vector(
 
 @dataclass(frozen=True, slots=True)
 class Conv(Module):
-    """A causal convolution of each channel by itself: `weight` (C, W), `bias` (C,) or None."""
+    """A causal convolution of each channel by itself: `weight` (C, W), `bias` (C,) or None.
+
+    `sections`: of the channels, as in `CheckpointTensor`.
+    """
 
     name: str
     weight: Tensor
     bias: Tensor | None
+    sections: tuple[int, ...]
 
     def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
         """Yield the kernels, which checkpoints have as (C, 1, W), and biases."""
         channels, width = self.weight.shape
         stored = channels, 1, width
-        yield CheckpointTensor(f"{self.name}.weight", self.weight, None, _squeezed, stored)
+        yield CheckpointTensor(
+            f"{self.name}.weight", self.weight, 0, _squeezed, stored, sections=self.sections
+        )
         if self.bias is not None:
-            yield CheckpointTensor(f"{self.name}.bias", self.bias)
+            yield CheckpointTensor(f"{self.name}.bias", self.bias, 0, sections=self.sections)
 
     def fill(self, generator: torch.Generator) -> None:
         self.weight.normal_(0.0, self.weight.shape[1] ** -0.5, generator=generator)
@@ -69,9 +76,13 @@ class Conv(Module):
             self.bias.zero_()
 
 
-def build_conv(name: str, channels: int, width: int, new: Allocator, *, bias: bool) -> Conv:
-    """Build a convolution in the model's dtype."""
-    return Conv(name, new.empty(channels, width), new.empty(channels) if bias else None)
+def build_conv(
+    name: str, sections: tuple[int, ...], width: int, new: Allocator, *, bias: bool
+) -> Conv:
+    """Build a convolution of the channels of all sections, in the model's dtype."""
+    channels = sum(sections)
+    weight = new.empty(channels, width)
+    return Conv(name, weight, new.empty(channels) if bias else None, sections)
 
 
 def _squeezed(weight: Tensor) -> Tensor:

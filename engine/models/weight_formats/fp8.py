@@ -14,7 +14,7 @@ Knows: what is computed. Does not know: how config.json names it (`fp8_checkpoin
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from engine.models.errors import UnsupportedModel
@@ -94,17 +94,18 @@ class Fp8Linear(Linear):
     def _scales(self, shard_dim: int | None) -> Iterator[CheckpointTensor]:
         step = BLOCK if self.weight.by_block else 1
         first = 0
-        for name, rows in self.config.rows:
+        for name, rows, sections in self.config.in_sections:
             view = self.weight.scales[first : first - (-rows // step)]
             first += view.shape[0]
-            yield _scales(f"{name}.{self.scale_name}", view, shard_dim, self._scaling)
+            scales = _scales(f"{name}.{self.scale_name}", view, shard_dim, self._scaling)
+            yield replace(scales, sections=sections if shard_dim == 0 else ())
 
     def _quantised_as_loaded(self, shard_dim: int) -> Iterator[CheckpointTensor]:
         sizes = [rows for _, rows in self.config.rows]
         scales = self.weight.scales.split(sizes)  # type: ignore[no-untyped-call]
         whole = self.config.named("weight", self.weight.values, shard_dim)
         for tensor, view in zip(whole, scales, strict=True):
-            yield CheckpointTensor(tensor.name, tensor.view, shard_dim, quantise_into(view))
+            yield replace(tensor, convert=quantise_into(view))
 
     def _larger_input_scale(self, value: Tensor) -> Tensor:
         assert self.input_scale is not None
@@ -223,8 +224,10 @@ class Fp8Format:
         """Check like `WeightFormat.check_shard`: shards split no block."""
         if self.weights != "block" or self.ignored.covers([name for name, _ in config.rows]):
             return
-        columns = ((config.rows[0][0], config.size_in),)
-        for name, size in config.rows if config.shards == "rows" else columns:
+        sizes = [(config.rows[0][0], config.size_in)]
+        if config.shards == "rows":
+            sizes = [(name, size) for name, _, sections in config.in_sections for size in sections]
+        for name, size in sizes:
             if size % BLOCK:
                 raise UnsupportedModel(
                     f"quantization_config.weight_block_size: a rank's {size} {config.shards} of "

@@ -70,11 +70,17 @@ class Int4Linear(Linear):
     def _views(self) -> Iterator[Int4Views]:
         """Yield views of each matrix in the checkpoint."""
         weight, first, of_rows = self.weight, 0, self.config.shards == "rows"
-        for name, rows in self.config.rows:
+        for name, rows, sections in self.config.in_sections:
             own = slice(first, first + rows)
             zeros = None if weight.zeros is None else weight.zeros[:, own]
             yield Int4Views(
-                name, weight.values[own], weight.scales[:, own], zeros, weight.group, of_rows
+                name,
+                weight.values[own],
+                weight.scales[:, own],
+                zeros,
+                weight.group,
+                of_rows,
+                sections if of_rows else (),
             )
             first += rows
 
@@ -151,7 +157,8 @@ class Int4Format:
         if self.ignored.covers([name for name, _ in config.rows]):
             return
         self._check(config, of="a rank's part of ")
-        for name, rows in config.rows:
+        sections = [(name, rows) for name, _, own in config.in_sections for rows in own]
+        for name, rows in sections:
             if config.shards == "rows" and rows % IN_WORD:
                 raise UnsupportedModel(
                     f"quantization_config: a rank's {rows} rows of {name} in int4: served are "

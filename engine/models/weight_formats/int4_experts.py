@@ -58,7 +58,7 @@ class Int4Experts(Experts):
         values, scales = matrix.values[expert, :, rows], matrix.scales[expert, :groups, rows]
         zeros = scales if self.has_zeros else None
         views = ExpertViews(
-            name, values, scales, zeros, matrix.group, of_rows, matrix.columns, matrix.dtype
+            name, values, scales, zeros, matrix.group, of_rows, (), matrix.columns, matrix.dtype
         )
         yield from checkpoint_tensors(self.form, views, has_bias=False)
 

@@ -37,7 +37,7 @@ class Int4Views:
     """Views of a matrix of the checkpoint: its N rows, in the joined matrix.
 
     `values` (N, K / 4) int16, `scales` (K / G, N), `zeros` (K / G, N) uint8, None if symmetric;
-    `of_rows` is whether shards divide its rows, else its columns.
+    `of_rows` is whether shards divide its rows, in `sections` if there are any, else its columns.
     """
 
     name: str
@@ -46,6 +46,7 @@ class Int4Views:
     zeros: Tensor | None
     group: int
     of_rows: bool
+    sections: tuple[int, ...]
 
     def integers(
         self, suffix: str, rows_dim: int, order: Sequence[int], along: int
@@ -85,7 +86,9 @@ class Int4Views:
         is_scale: bool = False,
     ) -> CheckpointTensor:
         name, shard_dim = f"{self.name}.{suffix}", rows_dim if self.of_rows else 1 - rows_dim
-        return CheckpointTensor(name, view, shard_dim, convert, stored, is_scale=is_scale)
+        return CheckpointTensor(
+            name, view, shard_dim, convert, stored, is_scale=is_scale, sections=self.sections
+        )
 
     def checked(
         self, suffix: str, is_served: Callable[[Tensor], bool], what: str

@@ -64,10 +64,19 @@ def test_checkpoints_take_their_ratio_of_each_tier_below(tmp_path: Path) -> None
     assert f"{made.states.host_states:,} checkpoints fit the host" in state_line(made.states, 40)
 
 
+def test_each_rank_has_its_share_of_a_state(tmp_path: Path) -> None:
+    decoder = decoder_of(tmp_path, "qwen3.5-27b")
+    whole, part = decoder.states, decoder.of_rank(2).states
+    assert whole is not None
+    assert part is not None
+    assert 2 * part.state_bytes == whole.state_bytes
+    with pytest.raises(BadSetting, match="does not divide linear_num_key_heads 16"):
+        checked_ranks(decoder, MemoryFlags(tensor_parallel=3))
+
+
 def test_what_such_a_model_is_not_served_with_is_not_planned(tmp_path: Path) -> None:
     decoder = decoder_of(tmp_path, "qwen3.5-27b")
-    for flags in (MemoryFlags(tensor_parallel=2), MemoryFlags(pipeline_parallel=2)):
-        with pytest.raises(BadSetting, match="recurrent layers"):
-            checked_ranks(decoder, flags)
+    with pytest.raises(BadSetting, match="recurrent layers"):
+        checked_ranks(decoder, MemoryFlags(pipeline_parallel=2))
     with pytest.raises(BadSetting, match="recurrent layers"):
         check_offload(decoder, MemoryFlags(cpu_offload_gb=2.0))

@@ -13,7 +13,7 @@ from torch import Tensor
 from engine.models.architectures.registry import SERVED, read_model_config
 from engine.models.checkpoints.weights import load_parameters
 from engine.models.checks import check_ranks
-from engine.models.config import ModelConfig, kv_layout
+from engine.models.config import ModelConfig, kv_layout, state_layout
 from engine.models.decoder import build_decoder
 from engine.models.errors import UnsupportedModel
 from engine.models.grid import RankGrid
@@ -24,9 +24,10 @@ from engine.models.shards import check_shards, shard_model
 from engine.models.weight_formats.fp8 import Fp8Format
 from engine.models.weight_formats.fp8_checkpoints import ONLINE_FP8
 from engine.ranks.collectives import Collectives
-from engine.startup.activation import largest_batch
+from engine.startup.activation import largest_batch, small_states, state_rows
 from kernels.ops import Ops, torch_ops
 from storage.device_pool import DevicePool
+from storage.state_pool import StepStates
 from tests.doubles.engine.shapes import FP8_BY_BLOCK, SHAPES
 from tests.doubles.models.alternating_architecture import SERVED as ALTERNATING
 from tests.doubles.models.alternating_architecture import make_alternating_checkpoint
@@ -51,11 +52,9 @@ OPS = torch_ops()
 BLOCKS = Fp8Format("fp8", "block", "group")
 
 # Beside a model of each architecture on two ranks: GQA whose KV heads are fewer than four ranks.
-ON_FOUR = {"llama-tied-mha", "mixtral", "qwen3"}
-ON_TWO = {*DIVISIBLE.values()} - TOGETHER
-DIVIDED = sorted(
-    {(name, 2) for name in {*DIVISIBLE.values()} - TOGETHER} | {(name, 4) for name in ON_FOUR}
-)
+ON_FOUR = {"llama-tied-mha", "mixtral", "qwen3", "qwen3.5-moe"}
+ON_TWO = {*DIVISIBLE.values(), *RECURRENT.values(), "granite-hybrid"} - TOGETHER
+DIVIDED = sorted({(name, 2) for name in ON_TWO} | {(name, 4) for name in ON_FOUR})
 
 
 @torch.inference_mode()
@@ -74,11 +73,14 @@ def logits(
     pool = DevicePool(layout if group is None else layout.slice_of(group.rank, num_ranks), 4, CPU)
     batch = largest_batch(NUM_TOKENS, 64, BLOCK_SIZE, CPU)
     ids = torch.arange(NUM_TOKENS) * 7 % model.vocab_size
-    return decoder.logits(ids, batch.layout, pool.layers, torch.arange(NUM_TOKENS))
+    states = StepStates(
+        state_rows(batch.layout), small_states(state_layout(part.layers, "float32"), CPU)
+    )
+    return decoder.logits(ids, batch.layout, pool.layers, torch.arange(NUM_TOKENS), states)
 
 
 def test_every_architecture_that_is_served_is_divided_below() -> None:
-    assert SERVED.architectures.keys() == DIVISIBLE.keys() | RECURRENT
+    assert SERVED.architectures.keys() == DIVISIBLE.keys() | RECURRENT.keys()
 
 
 @pytest.mark.parametrize(("name", "num_ranks"), DIVIDED)
@@ -146,6 +148,24 @@ def test_in_int4_each_rank_reads_its_words(tmp_path: Path, kind: str) -> None:
         check_shards(with_attention(model, head_dim=128), 4)
 
 
+@pytest.mark.parametrize(
+    ("name", "kind", "changed"),
+    [
+        ("qwen3.5", "awq", {"linear_num_value_heads": 8}),
+        ("qwen3-next", "gptq-asym", {"linear_num_value_heads": 8}),
+        ("nemotron-h", "packed-asym", {"mamba_num_heads": 16}),
+    ],
+)
+def test_so_it_does_of_each_section_of_a_recurrent_layers_projection(
+    tmp_path: Path, name: str, kind: str, changed: dict[str, int]
+) -> None:
+    heads = {"hidden_size": 128, "intermediate_size": 256, "head_dim": 64}
+    experts = {"moe_intermediate_size": 128, "shared_expert_intermediate_size": 256}
+    wide = replace(RECIPES[name], fields={**RECIPES[name].fields, **heads, **experts, **changed})
+    model_dir = make_int4(KINDS[kind], tmp_path, wide).int4.model_dir
+    expect_alike(model_dir, read_model_config(model_dir), 2)
+
+
 @pytest.mark.parametrize("kind", ["awq", "gptq-asym", "packed-asym"])
 def test_so_it_does_of_matrices_that_are_one_in_the_files(tmp_path: Path, kind: str) -> None:
     phi = {**SIZES, "head_dim": 64, "num_key_value_heads": 4, "pad_token_id": None}
@@ -168,7 +188,7 @@ def test_in_mxfp4_each_rank_reads_its_groups(tmp_path: Path) -> None:
     expect_alike(model_dir, read_model_config(model_dir), 2)
 
 
-@pytest.mark.parametrize("name", ["qwen3", "mixtral"])
+@pytest.mark.parametrize("name", ["qwen3", "mixtral", "qwen3.5", "nemotron-h"])
 def test_fp8_quantised_by_each_rank_is_as_near_to_the_plain_weights(
     checkpoint: MakeCheckpoint, name: str
 ) -> None:
@@ -192,6 +212,8 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("name", "num_ranks", "says"),
         [
+            ("qwen3.5", 4, "tensor_parallel 4 does not divide linear_num_key_heads 2"),
+            ("nemotron-h", 4, "tensor_parallel 4 does not divide the groups of Mamba-2, 2"),
             ("llama", 3, "tensor_parallel 3 does not divide num_attention_heads 4"),
             ("llama", 8, "tensor_parallel 8 does not divide num_attention_heads 4"),
             ("qwen3-moe", 4, ""),
@@ -265,6 +287,9 @@ class TestRefusals:
                 "tensor_parallel 4: .* a rank's 720 columns of model.layers.0.mlp.ex",
             ),
             ("gpt-oss-20b", 2, ""),
+            ("qwen3.5-27b", 8, ""),
+            ("qwen3.5-27b by block", 2, ""),
+            ("qwen3.5-27b", 3, "tensor_parallel 3 does not divide linear_num_key_heads 16"),
             ("phi-4-mini", 3, "tensor_parallel 3 does not divide num_key_value_heads 8"),
             ("llama-3.1-8b", 16, "there are 8 ranks at most"),
         ],

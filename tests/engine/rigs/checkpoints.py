@@ -63,14 +63,14 @@ class Recipe:
     norm: float = 1.0  # about which norms' weights are drawn
 
 
-# Architectures with recurrent layers, which one rank computes with all weights on its device.
+# Architectures with recurrent layers, and a recipe of each: no stage or host has part of one.
 RECURRENT = {
-    "Qwen3NextForCausalLM",
-    "Qwen3_5ForCausalLM",
-    "Qwen3_5ForConditionalGeneration",
-    "Qwen3_5MoeForCausalLM",
-    "Qwen3_5MoeForConditionalGeneration",
-    "NemotronHForCausalLM",
+    "Qwen3NextForCausalLM": "qwen3-next",
+    "Qwen3_5ForCausalLM": "qwen3.5",
+    "Qwen3_5ForConditionalGeneration": "qwen3.5",
+    "Qwen3_5MoeForCausalLM": "qwen3.5-moe",
+    "Qwen3_5MoeForConditionalGeneration": "qwen3.5-moe",
+    "NemotronHForCausalLM": "nemotron-h",
 }
 HYBRID: dict[str, Any] = {
     "num_hidden_layers": 5,
