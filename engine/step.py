@@ -81,6 +81,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     state_in: int = 0
     state_out: int = 0
     embeds: bool = False  # True if the hidden state of its last token is reported with its sample
+    adapter: int = 0  # slot of the sequence's adapter; 0: none
 
     @property
     def num_new(self) -> int:

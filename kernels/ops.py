@@ -6,11 +6,13 @@ Shapes, dtypes and errors of an op are documented in its module.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from kernels.adapters import low_rank
+from kernels.adapters.slots import SlotMatrices, TokenSlots
 from kernels.attention import copy_blocks, paged_attention, rope_write_kv
 from kernels.attention.batch_layout import BatchLayout
 from kernels.attention.variant import AttentionVariant
@@ -100,10 +102,19 @@ float32 in place, rows -> (T, H P)."""
 GatedNorm = Callable[[Tensor, Tensor, Tensor, float, int, bool], Tensor]
 """x, gate (T, C), weight (C,) or (group,), eps, group, is the gate first -> (T, C)."""
 
+OrderSlots = Callable[[Tensor, int], TokenSlots]
+"""slots of tokens (T,) int32, number of slots."""
+
+AddAdapters = Callable[[Tensor, Tensor, SlotMatrices, TokenSlots], Tensor]
+"""product (T, N) or parts in place, x (T, K), matrices, slots of tokens -> the product."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ops:
-    """One implementation of each op, for tensors of one device."""
+    """One implementation of each op, for tensors of one device.
+
+    `adapters`: the slots of the tokens that a step computes; None: no token has an adapter.
+    """
 
     linear: LinearOp
     linear_split_k: LinearOp  # for readers of (T, N) or parts (S, T, N), see `parts`
@@ -129,6 +140,13 @@ class Ops:
     sample: SampleTokens
     top_k_top_p: TopKTopP
     penalise: Penalise
+    order_slots: OrderSlots
+    add_adapters: AddAdapters
+    adapters: TokenSlots | None = None
+
+    def of_tokens(self, slots: Tensor, num_slots: int) -> Ops:
+        """Return the ops for a step's tokens, with an adapter's slot for each (T,) int32."""
+        return replace(self, adapters=self.order_slots(slots, num_slots))
 
 
 def torch_ops() -> Ops:
@@ -158,6 +176,8 @@ def torch_ops() -> Ops:
         sample=sample.reference,
         top_k_top_p=top_k_top_p.reference,
         penalise=penalise.reference,
+        order_slots=low_rank.reference_slots,
+        add_adapters=low_rank.reference,
     )
 
 
@@ -188,6 +208,8 @@ def triton_ops() -> Ops:
         sample=sample.launch,
         top_k_top_p=top_k_top_p.launch,
         penalise=penalise.launch,
+        order_slots=low_rank.launch_slots,
+        add_adapters=low_rank.launch,
     )
 
 

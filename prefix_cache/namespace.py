@@ -30,6 +30,19 @@ def derive_namespace(secret: bytes, fingerprint: bytes, scope: tuple[str, ...]) 
     return Namespace(hmac.digest(secret, framed, hashlib.sha256)[:NAMESPACE_BYTES])
 
 
+def adapted_fingerprint(fingerprint: bytes, digest: bytes | None) -> bytes:
+    """Return the fingerprint of blocks that are computed with an adapter; None: the model's own.
+
+    SHA-256 of its name, the model's fingerprint and the adapter's digest, each after its length: it
+    is derived from whatever decides the bits, so every namespace with an adapter is another one.
+    """
+    if digest is None:
+        return fingerprint
+    parts = (b"adapter", fingerprint, digest)
+    framed = b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+    return hashlib.sha256(framed).digest()
+
+
 @dataclass(frozen=True, slots=True)
 class NamespacePath:
     """The namespaces of a prompt's blocks, in order from position 0.

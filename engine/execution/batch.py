@@ -36,7 +36,8 @@ class Batch:
     `token_ids` (T,) int64; `outputs` (S,) int64: the flat indices of the tokens after which one is
     sampled, in row order, and `output_slots` (S,) int64 the rows' batch slots. The tokens at
     `pending` (P,) int64 are those of `pending_slots` (P,) int64. `state_rows` are the same rows
-    with their states' slots, where the model has states.
+    with their states' slots, where the model has states. `adapters` (T,) int32 are the slots of the
+    tokens' adapters, where a row has one.
     """
 
     token_ids: Tensor
@@ -46,6 +47,7 @@ class Batch:
     pending: Tensor
     pending_slots: Tensor
     state_rows: StateRows | None = None
+    adapters: Tensor | None = None
 
     def feed(self, last_tokens: Tensor) -> None:
         """Copy the last sampled tokens to the input; `last_tokens` (batch slots,) int64."""
@@ -72,6 +74,8 @@ def build_batch(
     arrays = _host_batch(rows, tables, block_size, sharing)
     if has_states:
         arrays |= state_slots(in_batch_order(rows, sharing)[0])
+    if any(row.adapter for row in rows):
+        arrays["adapters"] = adapters_of(in_batch_order(rows, sharing)[0])
     contexts, decodes = arrays["context_lens"], count_decodes(rows)
     if sharing is not None:
         arrays |= sharing.fields(decodes)
@@ -99,6 +103,12 @@ def state_slots(rows: Sequence[Row]) -> dict[str, npt.NDArray[np.int32]]:
         "read_slots": np.array([row.state_in for row in rows], np.int32),
         "write_slots": np.array([row.state_out for row in rows], np.int32),
     }
+
+
+def adapters_of(rows: Sequence[Row]) -> npt.NDArray[np.int32]:
+    """Return the slot of each token's adapter, (T,)."""
+    slots = np.array([row.adapter for row in rows], np.int32)
+    return np.repeat(slots, [row.num_new for row in rows])
 
 
 def _state_rows(layout: BatchLayout, tensors: dict[str, Tensor]) -> StateRows:

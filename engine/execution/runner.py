@@ -100,7 +100,9 @@ class ModelRunner:
         )
         batch.feed(self.last_tokens)
         states = self._states(batch)
-        hidden = self.decoder.hidden(batch.token_ids, batch.layout, pool, batch.outputs, states)
+        hidden = self.decoder.hidden(
+            batch.token_ids, batch.layout, pool, batch.outputs, states, batch.adapters
+        )
         logits = self.decoder.logits_of(hidden)
         sampling = samples_of(step.rows)
         inputs = batch.token_ids.index_select(0, batch.outputs) if sampling else batch.outputs

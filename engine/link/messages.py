@@ -119,6 +119,13 @@ class FetchSource(msgspec.Struct, frozen=True, array_like=True):
     only: bool = False  # missing blocks are not computed: the request ends without a token
 
 
+class AdapterUse(msgspec.Struct, frozen=True, array_like=True):
+    """The LoRA adapter that computes a request. Its digest is in the request's namespaces."""
+
+    digest: bytes  # 32 bytes, of its weights, rank and scale
+    path: str  # its folder, below the engine's folder of adapters
+
+
 class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
     """One sequence to continue. A request of `n` choices is `n` of these; they share the prompt."""
 
@@ -145,6 +152,7 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
     drafts: bool = True  # whether several tokens a step may be verified; the answer is the same
     embeds: bool = False  # the end reports the prompt's embedding; `max_tokens` is 0
     prediction: bytes = b""  # int32, little endian: tokens of an expected answer, to draft from
+    adapter: AdapterUse | None = None  # None: the model alone
 
 
 class FlowQuota(msgspec.Struct, frozen=True, array_like=True):

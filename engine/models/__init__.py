@@ -1,6 +1,7 @@
 """Decoders described by their configs: reading a Hugging Face directory, computing logits.
 
     checks, decoder    whether it can be served; the forward pass
+    adapters           LoRA adapters beside a decoder's matrices
     checkpoints        tensors in files, and which part of each a rank reads
     parameters         all tensors of a decoder
     architectures, shards, stages    config.json of each; the sizes that a rank, and a stage, has

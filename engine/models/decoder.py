@@ -106,6 +106,7 @@ class Decoder:
     group: RankGroup | None = None
     pipe: Pipe | None = None
     prefetch: WeightPrefetch | None = None  # None: all weights are on the device
+    num_slots: int = 0  # slots of adapters, with slot 0 for none; 0: no adapters
 
     @property
     def has_logits(self) -> bool:
@@ -130,6 +131,7 @@ class Decoder:
         pool: Sequence[Tensor],
         outputs: Tensor,
         states: StepStates | None = None,
+        adapters: Tensor | None = None,
     ) -> Tensor:
         """Compute T tokens, write their KV to `pool`, return logits of the tokens at `outputs`.
 
@@ -140,10 +142,11 @@ class Decoder:
         Only tokens that are followed by a sampled one, and few are, go through all that is after
         the last layer's attention or recurrence.
 
-        `token_ids` (T,) int64, `outputs` (S,) int64 indices into T; (S, V) in the model's
-        dtype. The result is the caller's to change. Does not wait for the device.
+        `token_ids` (T,) int64, `outputs` (S,) int64 indices into T, `adapters` (T,) int32 the
+        slots of the tokens' adapters, None without any; (S, V) in the model's dtype. The result is
+        the caller's to change. Does not wait for the device.
         """
-        return self.logits_of(self.hidden(token_ids, layout, pool, outputs, states))
+        return self.logits_of(self.hidden(token_ids, layout, pool, outputs, states, adapters))
 
     @torch.inference_mode()
     def hidden(
@@ -153,9 +156,11 @@ class Decoder:
         pool: Sequence[Tensor],
         outputs: Tensor,
         states: StepStates | None = None,
+        adapters: Tensor | None = None,
     ) -> Tensor:
         """Compute T tokens like `logits`; return the hidden states after the final norm, (S, H)."""
-        computed = self._layers(token_ids, layout, Memories(self.places, pool, states), outputs)
+        memories = Memories(self.places, pool, states)
+        computed = self._layers(token_ids, layout, memories, outputs, adapters)
         if computed is None:
             return self.parameters.embedding.new_empty((0, self.config.hidden_size))
         hidden, _ = self.parameters.final_norm.add(self.ops, *computed)
@@ -179,13 +184,18 @@ class Decoder:
         return self.group.gather_columns(logits)
 
     def _layers(
-        self, token_ids: Tensor, layout: BatchLayout, memories: Memories, outputs: Tensor
+        self,
+        token_ids: Tensor,
+        layout: BatchLayout,
+        memories: Memories,
+        outputs: Tensor,
+        adapters: Tensor | None,
     ) -> tuple[Tensor | PeerProduct, Tensor] | None:
         """Compute the last layer's output at `outputs`, whole or in parts, and its residual (S, H).
 
         None where there are no outputs: all KV is written, and the rest is left out.
         """
-        ops, layers = self.ops, self.parameters.layers
+        ops, layers = self._ops_of(adapters), self.parameters.layers
         hidden: Tensor | PeerProduct | None = None
         first, last = layers[0].index, layers[-1]
         if self.prefetch is not None:
@@ -200,6 +210,8 @@ class Decoder:
             if layer is not last or not self.has_logits:
                 hidden, residual = layer.finish(ops, entered, residual, layout, memory, None)
             elif outputs.shape[0]:
+                if adapters is not None:
+                    ops = self._ops_of(adapters.index_select(0, outputs))
                 return layer.finish(ops, entered, residual, layout, memory, outputs)
             del entered
             if self.prefetch is not None:
@@ -207,6 +219,10 @@ class Decoder:
         if not self.has_logits:
             self._pass_on(hidden, residual)
         return None
+
+    def _ops_of(self, slots: Tensor | None) -> Ops:
+        """Return the ops for tokens with adapters in `slots` (T,) int32; None: without any."""
+        return self.ops if slots is None else self.ops.of_tokens(slots, self.num_slots)
 
     def _await(self, index: int, place: LayerPlace) -> None:
         """Make later launches wait for a layer's weights and KV, where they are loaded late."""

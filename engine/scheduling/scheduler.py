@@ -357,5 +357,5 @@ class Scheduler:
             or self.sequence_cache.copies_under_way
             or self._fetcher.is_exporting
         )
-        if self.queue and is_still and not any(one.awaits_constraint for one in self.queue):
+        if self.queue and is_still and not any(one.is_unready for one in self.queue):
             raise SchedulerStuck(f"{len(self.queue)} sequences wait and none can start")

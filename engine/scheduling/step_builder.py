@@ -139,6 +139,7 @@ def sent(row: ScheduledRow) -> Row:
         None if sequence.is_asked or not row.samples else _new_request(sequence, batch_slot),
         sequence.tokens[start + 1 : end + 1].tobytes() if row.kind is SCORE else b"",
         *((0, 0) if lease.states is None else (lease.states.at.slot, lease.states.next_out())),
+        adapter=sequence.adapter_slot,
         embeds=row.samples and sequence.embeds,
     )
 

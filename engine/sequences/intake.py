@@ -96,6 +96,7 @@ class Intake:
             embeds=request.embeds,
             drafts=request.drafts,
             prediction=self._prediction(request.prediction),
+            adapter=request.adapter,
         )
 
     def _prompt(self, data: bytes) -> TokenIds:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from engine.link.messages import (
+    AdapterUse,
     DraftCounts,
     FetchSource,
     Loads,
@@ -68,6 +69,8 @@ class Sequence:
     lease_id: int = 0  # different for each lease; 0: no lease
     num_sent: int = 0  # blocks of the lease that the runner was sent
     is_asked: bool = False  # True if the runner has its sampling parameters
+    adapter: AdapterUse | None = None  # the adapter that computes it; None: the model alone
+    adapter_slot: int = 0  # slot of its adapter on the device; 0: none, or not yet
     batch_slot: int | None = None  # place among the running; None while waiting or loading
     leased: float = 0.0  # time when it last got its blocks
     admitted: float | None = None  # time of its first start
@@ -98,6 +101,11 @@ class Sequence:
 
     def __post_init__(self) -> None:
         self.awaits_constraint = self.constraint is not None and not self.constraint.is_ready
+
+    @property
+    def is_unready(self) -> bool:
+        """True if it cannot start: its constraint is compiled, or its adapter is not loaded."""
+        return self.awaits_constraint or (self.adapter is not None and not self.adapter_slot)
 
     @property
     def is_loading(self) -> bool:

@@ -67,7 +67,7 @@ class SequenceCache:
 
         `before`: tokens that are to be computed before any of its own.
         """
-        if sequence.awaits_constraint:
+        if sequence.is_unready:
             return None
         if not sequence.use_cache:
             return 0

@@ -18,6 +18,8 @@ def test_the_device_chooses() -> None:
 
 def test_the_two_sets_share_no_op() -> None:
     for field in fields(torch_ops()):
+        if field.name == "adapters":  # of a step, not an op
+            continue
         assert getattr(torch_ops(), field.name) is not getattr(triton_ops(), field.name)
 
 

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from prefix_cache.namespace import Namespace, NamespacePath, derive_namespace
+from prefix_cache.namespace import (
+    Namespace,
+    NamespacePath,
+    adapted_fingerprint,
+    derive_namespace,
+)
 from tests.prefix_cache.scene import namespace, path
 
 
@@ -57,3 +62,16 @@ def test_a_namespace_is_16_bytes() -> None:
     with pytest.raises(ValueError, match="16 bytes"):
         NamespacePath(((0, namespace("a")), (2, Namespace(b"short"))))
     assert NamespacePath.single(namespace("a")).at(7) == namespace("a")
+
+
+def test_an_adapter_has_another_fingerprint_than_the_model_and_any_other_adapter() -> None:
+    assert adapted_fingerprint(b"model", None) == b"model"
+    found = {
+        adapted_fingerprint(b"model", None),
+        adapted_fingerprint(b"model", b"one"),
+        adapted_fingerprint(b"model", b"two"),
+        adapted_fingerprint(b"mode", b"lone"),
+        adapted_fingerprint(b"model", b""),
+        adapted_fingerprint(adapted_fingerprint(b"model", b"one"), b"two"),
+    }
+    assert len(found) == 6

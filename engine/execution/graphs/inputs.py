@@ -10,7 +10,7 @@ scratch slots, and rows without tokens.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from engine.execution.batch import (
+    adapters_of,
     in_batch_order,
     sampled_after,
     splits_of,
@@ -47,6 +48,7 @@ class GraphBucket:
     num_prefills: int = 0
     group_rows: int = 0  # most decodes that share a prefix; 0: no shared prefixes
     more_samples: int = 0  # tokens sampled beyond one a row
+    has_adapters: bool = field(default=False, kw_only=True)  # True if tokens may have adapters
 
     @property
     def num_tokens(self) -> int:
@@ -87,6 +89,7 @@ class GraphBucket:
             "keys": 2 * samples,
             "units": 4 if self.group_rows else 2,
             **self._shared_sizes(),
+            **({"adapters": tokens} if self.has_adapters else {}),
         }
 
     def _shared_sizes(self) -> dict[str, int]:
@@ -201,6 +204,8 @@ class StepInputs:
         place = np.arange(len(rows))
         place[decodes:] += self.bucket.num_decodes - decodes
         last = self._fill_tokens(parts, rows, decodes, batch_slots)
+        if self.bucket.has_adapters:
+            self._fill_adapters(parts["adapters"], rows, decodes)
         parts["pending_slots"][last[pending]] = batch_slots[pending]
         parts["context_lens"][place] = ends
         if decodes:
@@ -235,6 +240,12 @@ class StepInputs:
             parts["query_starts"][first + 1 + len(chunks) :] = where.stop
             last[decodes:] = first + ends - 1
         return last
+
+    def _fill_adapters(self, slots: Ints, rows: Sequence[Row], decodes: int) -> None:
+        """Fill the slots of the tokens' adapters; padding has none."""
+        given, first = adapters_of(rows), self.bucket.num_decodes
+        slots[:decodes] = given[:decodes]
+        slots[first : first + len(given) - decodes] = given[decodes:]
 
     def _place(
         self, parts: dict[str, Ints], where: slice, batch_slots: Ints, positions: Ints

@@ -93,6 +93,8 @@ class CapturedSteps:
 
 def inputs_of(machine: CaptureContext, buckets: Sequence[GraphBucket]) -> Iterator[StepInputs]:
     """Yield the inputs of each bucket, views of one tensor, filled with padding."""
+    if machine.decoder.num_slots:
+        buckets = [replace(bucket, has_adapters=True) for bucket in buckets]
     total, device = max((bucket.total for bucket in buckets), default=0), machine.last_tokens.device
     flat = torch.zeros(total, dtype=torch.int32, device=device)
     block_size, sizes = machine.pool[0].shape[3], split_sizes(machine.pool[0])
@@ -122,7 +124,9 @@ def compute_step(machine: CaptureContext, inputs: StepInputs) -> tuple[Tensor, T
     token_ids = _token_ids(machine, inputs, wide["token_ids"])
     outputs, layout = wide["outputs"], _layout(machine, inputs, wide)
     states = _states(machine, inputs, layout)
-    logits = machine.decoder.logits(token_ids, layout, machine.pool, outputs, states)
+    adapters = inputs.field("adapters") if inputs.bucket.has_adapters else None
+    pool = machine.pool
+    logits = machine.decoder.logits(token_ids, layout, pool, outputs, states, adapters)
     if not machine.decoder.has_logits:  # only the last stage samples
         return logits, outputs.new_empty((2, 0), dtype=torch.int32), outputs.new_empty(0)
     tokens, finite = machine.decoder.ops.sample(

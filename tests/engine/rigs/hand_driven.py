@@ -257,7 +257,7 @@ class HandDriven:
         if runner.states is not None and batch.state_rows is not None:
             states = StepStates(batch.state_rows, runner.states.layers)
         return runner.decoder.logits(
-            batch.token_ids, batch.layout, runner.pool.layers, outputs, states
+            batch.token_ids, batch.layout, runner.pool.layers, outputs, states, batch.adapters
         )
 
     def grow(self, stem: Sequence, num_blocks: int, tail: list[int], max_tokens: int) -> Sequence:

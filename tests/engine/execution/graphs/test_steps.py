@@ -59,9 +59,9 @@ def in_parts(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 def noted(ops: Ops, calls: Counter[tuple[Any, ...]]) -> Ops:
     ops = replace(ops, linear_split_k=in_parts)
-    return replace(
-        ops, **{one.name: NotedOp(one.name, getattr(ops, one.name), calls) for one in fields(ops)}
-    )
+    names = [one.name for one in fields(ops) if one.name != "adapters"]  # of a step, not an op
+    every: dict[str, Any] = {name: NotedOp(name, getattr(ops, name), calls) for name in names}
+    return replace(ops, **every)
 
 
 @dataclass

@@ -1,0 +1,121 @@
+"""The matrices of a decoder with room for adapters beside them.
+
+    product = base(x) + B[slot] A[slot] x        a slot for each token; slot 0: no adapter
+
+Every matrix that an adapter may change has the A and B of all slots in one tensor of a fixed size,
+so captured graphs serve whichever adapters lie there. A decoder without adapters is not wrapped.
+
+Knows: which matrices may be changed, and what lies in which slot. Does not know: whose an adapter
+is, or which kernels do the work (`Ops`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from engine.models.adapters.adapter import Adapter, AdapterShapes
+from engine.models.config import ModelConfig
+from engine.models.layers.norms import RmsNorm
+from engine.models.modules import CheckpointTensor, Linear, LinearConfig
+from engine.models.parameters import Parameters
+from kernels.adapters.slots import SlotMatrices
+from kernels.linear.fp8_rows import Fp8Rows
+from kernels.ops import Ops
+
+TARGETS = frozenset(("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"))
+
+
+@dataclass(frozen=True, slots=True)
+class AdaptedLinear(Linear):
+    """A matrix of any weight format, with the adapters' matrices beside it.
+
+    It reads plain inputs, and quantises them itself: an adapter is multiplied by what is not.
+    """
+
+    config: LinearConfig
+    base: Linear
+    matrices: SlotMatrices
+
+    def product(self, ops: Ops, x: Tensor | Fp8Rows) -> Tensor:
+        product = self.base.product(ops, x)
+        if ops.adapters is None:
+            return product
+        return ops.add_adapters(product, cast("Tensor", x), self.matrices, ops.adapters)
+
+    def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
+        """Yield the tensors of the model's own matrix."""
+        return self.base.checkpoint_tensors()
+
+    def fill(self, generator: torch.Generator) -> None:
+        self.base.fill(generator)
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterSlots:
+    """The adapters' matrices of a whole decoder on its device. Slot 0 stays without an adapter."""
+
+    linears: tuple[AdaptedLinear, ...]
+    num_slots: int  # with slot 0
+    fits: AdapterShapes
+
+    @torch.inference_mode()
+    def load(self, slot: int, adapter: Adapter) -> None:
+        """Copy an adapter to a slot, before all later launches and after all earlier ones."""
+        if not 0 < slot < self.num_slots:
+            raise IndexError(f"there is no slot {slot} for an adapter")
+        for linear in self.linears:
+            linear.matrices.clear(slot)
+            for part, (name, _) in enumerate(linear.config.rows):
+                pair = adapter.matrices.get(name)
+                if pair is not None:
+                    linear.matrices.load(slot, part, *pair)
+
+
+def with_adapters(
+    model: ModelConfig, parameters: Parameters, num_adapters: int, most_rank: int
+) -> tuple[Parameters, AdapterSlots]:
+    """Add room for `num_adapters` of up to `most_rank` to loaded parameters, on their device."""
+    num_slots, linears = num_adapters + 1, list[AdaptedLinear]()
+    like = parameters.embedding
+
+    def adapted(base: Linear) -> Linear:
+        config = base.config
+        if config.plain or not all(name.rpartition(".")[2] in TARGETS for name, _ in config.rows):
+            return base
+        rows = [count for _, count in config.rows]
+        matrices = SlotMatrices.zeros(num_slots, rows, config.size_in, most_rank, like)
+        linears.append(AdaptedLinear(config, base, matrices))
+        return linears[-1]
+
+    layers = tuple(_rebuilt(layer, adapted) for layer in parameters.layers)
+    shapes = {
+        name: (rows, linear.config.size_in)
+        for linear in linears
+        for name, rows in linear.config.rows
+    }
+    fits = AdapterShapes(shapes, model.names, most_rank, like.dtype)
+    return replace(parameters, layers=layers), AdapterSlots(tuple(linears), num_slots, fits)
+
+
+def _rebuilt(part: Any, adapted: Any) -> Any:
+    """Rebuild a layer with other matrices, and with norms that do not quantise for them."""
+    if isinstance(part, Linear):
+        return adapted(part)
+    if isinstance(part, RmsNorm):
+        return replace(part, to_fp8=None)
+    if isinstance(part, tuple):
+        return tuple(_rebuilt(one, adapted) for one in part)
+    if not is_dataclass(part) or isinstance(part, type):
+        return part
+    changed = {}
+    for field in fields(part):
+        before = getattr(part, field.name)
+        after = _rebuilt(before, adapted)
+        if after is not before:
+            changed[field.name] = after
+    return replace(part, **changed) if changed else part

@@ -1,0 +1,136 @@
+"""An adapter in host memory: its matrices by the names of the model's, checked and digested.
+
+    base_model.model. | model.layers.0.self_attn.q_proj | .lora_A.weight (rank, in)
+                      | the checkpoint's own name       | .lora_B.weight (out, rank)
+
+Where a checkpoint has several of the decoder's matrices as one (`qkv_proj`), each gets the same A
+and its rows of B. The scale is multiplied into B, in float32.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import msgspec
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load
+from torch import Tensor
+
+from engine.models.adapters.adapter_config import AdapterConfig, read_adapter_config
+from engine.models.adapters.adapter_files import WEIGHTS_FILE, AdapterFiles
+from engine.models.adapters.errors import AdapterRefused
+from engine.models.names import CheckpointNames
+
+_PREFIX = "base_model.model."
+_ENDS = (".lora_A.weight", ".lora_B.weight")
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+_VERSION = b"lora 1"  # raised where the same files come to mean another product
+
+Shapes = Mapping[str, tuple[int, int]]  # rows and columns of matrices by their names in the decoder
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """An adapter of one model. `digest` (32 bytes) differs where products may."""
+
+    digest: bytes
+    rank: int
+    matrices: Mapping[str, tuple[Tensor, Tensor]]  # A (rank, in), scaled B (out, rank), on the host
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes in host memory."""
+        return sum(one.nbytes for pair in self.matrices.values() for one in pair)
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterShapes:
+    """Sizes that an adapter has to fit: those of the model's matrices, and the largest rank."""
+
+    shapes: Shapes
+    names: CheckpointNames
+    most_rank: int
+    dtype: torch.dtype
+
+
+def adapter_digest(files: AdapterFiles) -> bytes:
+    """Digest rank, scale and weights, framed; raises AdapterRefused."""
+    config = msgspec.msgpack.encode(read_adapter_config(files.config))
+    weights = hashlib.sha256(files.weights).digest()
+    return hashlib.sha256(msgspec.msgpack.encode([_VERSION, config, weights])).digest()
+
+
+def read_adapter(files: AdapterFiles, fits: AdapterShapes) -> Adapter:
+    """Make an adapter of its files' content; raises AdapterRefused, which names what is wrong."""
+    config = read_adapter_config(files.config)
+    if config.rank > fits.most_rank:
+        raise AdapterRefused(
+            f"the adapter's rank is {config.rank}; this engine has room for {fits.most_rank} "
+            "(adapter_rank)"
+        )
+    try:
+        tensors = load(files.weights)
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise AdapterRefused(f"{WEIGHTS_FILE}: {error}") from error
+    matrices = dict(_matrices(tensors, config, fits))
+    if not matrices:
+        raise AdapterRefused(f"{WEIGHTS_FILE} has no tensors")
+    return Adapter(adapter_digest(files), config.rank, matrices)
+
+
+def _matrices(
+    tensors: Mapping[str, Tensor], config: AdapterConfig, fits: AdapterShapes
+) -> Iterator[tuple[str, tuple[Tensor, Tensor]]]:
+    for name in sorted({_matrix_of(one) for one in tensors}):
+        pair = [tensors.get(f"{_PREFIX}{name}{end}") for end in _ENDS]
+        a, b = pair
+        if a is None or b is None:
+            raise AdapterRefused(f"{name} has no lora_A or no lora_B")
+        _check(name, a, b, config.rank)
+        targets = _targets(name, fits)
+        sizes = [fits.shapes[target] for target in targets]
+        columns = {size_in for _, size_in in sizes}
+        if columns != {a.shape[1]} or sum(rows for rows, _ in sizes) != b.shape[0]:
+            raise AdapterRefused(
+                f"{name}: lora_A has {a.shape[1]} columns and lora_B {b.shape[0]} rows; "
+                f"the model's matrix has {sizes[0][1]} and {sum(rows for rows, _ in sizes)}"
+            )
+        kept, scaled = _kept(name, a, fits), _kept(name, b.float() * config.scale, fits)
+        parts = scaled.split([rows for rows, _ in sizes])  # type: ignore[no-untyped-call]
+        for target, part in zip(targets, parts, strict=True):
+            yield target, (kept, part.contiguous())
+
+
+def _matrix_of(name: str) -> str:
+    """Return the checkpoint's name of the matrix that a tensor is for."""
+    for end in _ENDS:
+        if name.startswith(_PREFIX) and name.endswith(end):
+            return name.removeprefix(_PREFIX).removesuffix(end)
+    raise AdapterRefused(f"{name} is neither lora_A nor lora_B of a matrix, and is not served")
+
+
+def _check(name: str, a: Tensor, b: Tensor, rank: int) -> None:
+    if a.dim() != 2 or b.dim() != 2 or a.shape[0] != rank or b.shape[1] != rank:
+        raise AdapterRefused(f"{name} is not of rank {rank}, as adapter_config.json says")
+    if a.dtype not in _DTYPES or b.dtype not in _DTYPES:
+        raise AdapterRefused(f"{name} is neither float32, bfloat16 nor float16")
+
+
+def _kept(name: str, matrix: Tensor, fits: AdapterShapes) -> Tensor:
+    """Convert to the model's dtype; a number that is not finite there would spoil its rows."""
+    kept = matrix.to(fits.dtype)
+    if not kept.isfinite().all():
+        raise AdapterRefused(f"{name} has a number that is not finite in {fits.dtype}")
+    return kept.clone(memory_format=torch.contiguous_format)
+
+
+def _targets(name: str, fits: AdapterShapes) -> tuple[str, ...]:
+    own = fits.names.own(f"{name}.weight")
+    for names in ((own,), fits.names.parts(own)):
+        matrices = tuple(one.removesuffix(".weight") for one in names)
+        if matrices and all(one in fits.shapes for one in matrices):
+            return matrices
+    raise AdapterRefused(f"the model has no matrix {name} that an adapter may change")

@@ -1,0 +1,1 @@
+"""The low-rank products of adapters, beside the model's products."""

@@ -1,0 +1,72 @@
+"""The matrices of the adapters that lie beside a model's matrix, by slot; tokens' slots.
+
+    a (slots, parts R, K)    b (slots, N, R)        K inputs, N outputs, R the largest rank
+
+A matrix may be several of a checkpoint, one below the other: its parts have an A each, and the
+parts' B lie below each other like their rows. What an adapter has not is 0, and slot 0 always is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kernels.experts.order import PairTiles
+from kernels.launch.rounding import next_power_of_2
+
+LEAST_RANK = 16  # a product on tensor cores has so many columns at least
+
+
+@dataclass(frozen=True, slots=True)
+class SlotMatrices:
+    """`a` and `b` of all slots, and the first row of each part of `b`, with the end, on device."""
+
+    a: Tensor
+    b: Tensor
+    rows: tuple[int, ...]  # rows of each part
+    starts: Tensor  # (parts + 1,) int32
+
+    @classmethod
+    def zeros(
+        cls, num_slots: int, rows: Sequence[int], size_in: int, most_rank: int, like: Tensor
+    ) -> SlotMatrices:
+        """Allocate empty slots for adapters of up to `most_rank`, with dtype and device of `like`.
+
+        The rank is rounded up to a power of two.
+        """
+        rank = next_power_of_2(max(most_rank, LEAST_RANK))
+        ends = torch.tensor([0, *rows], device=like.device).cumsum(0).int()
+        return cls(
+            like.new_zeros((num_slots, len(rows) * rank, size_in)),
+            like.new_zeros((num_slots, sum(rows), rank)),
+            tuple(rows),
+            ends,
+        )
+
+    @property
+    def rank(self) -> int:
+        """The largest rank of an adapter, rounded up: R."""
+        return self.b.shape[2]
+
+    def clear(self, slot: int) -> None:
+        """Empty a slot."""
+        self.a[slot].zero_()
+        self.b[slot].zero_()
+
+    def load(self, slot: int, part: int, a: Tensor, b: Tensor) -> None:
+        """Copy A (rank, K) and B (rows, rank) of one part to an empty slot."""
+        first, rank = sum(self.rows[:part]), a.shape[0]
+        self.a[slot, part * self.rank :][:rank].copy_(a)
+        self.b[slot, first : first + self.rows[part], :rank].copy_(b)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSlots:
+    """The slot of each token (T,) int32, and tokens by slot in tiles, if a kernel reads them."""
+
+    slots: Tensor
+    num_slots: int
+    tiles: PairTiles | None = None

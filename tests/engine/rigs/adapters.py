@@ -1,0 +1,60 @@
+"""Adapters made by PEFT beside a tiny checkpoint, the truth to compare with."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+from torch import Tensor
+
+from tests.engine.rigs.checkpoints import Checkpoint
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # what a library warns of at its import is its own affair
+    import peft
+
+EVERY_MATRIX = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+
+
+@dataclass(frozen=True)
+class PeftAdapter:
+    """A saved adapter, and the model with it in `transformers`."""
+
+    folder: Path
+    truth: Any
+
+    @torch.inference_mode()
+    def logits(self, token_ids: list[int]) -> Tensor:
+        """(tokens, V) float32, in one pass, without any cache."""
+        return torch.as_tensor(self.truth(torch.tensor([token_ids]), use_cache=False).logits[0])
+
+
+def make_adapter(
+    checkpoint: Checkpoint, folder: Path, seed: int = 0, std: float = 0.15, **fields: Any
+) -> PeftAdapter:
+    """Build and save an adapter whose A and B are drawn at random."""
+    settings = {"target_modules": EVERY_MATRIX, "r": 8, "lora_alpha": 16, **fields}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        config = peft.LoraConfig(task_type="CAUSAL_LM", **settings)
+        model = peft.get_peft_model(copy.deepcopy(checkpoint.truth), config).eval()
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if "lora_" in name:
+                    parameter.normal_(0.0, std, generator=generator)
+        model.save_pretrained(str(folder))
+    return PeftAdapter(folder, model)
+
+
+def with_fields(folder: Path, **fields: Any) -> Path:
+    """Change fields of a saved adapter's config."""
+    path = folder / "adapter_config.json"
+    config = msgspec.json.decode(path.read_bytes())
+    path.write_bytes(msgspec.json.encode(config | fields))
+    return folder
