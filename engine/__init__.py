@@ -7,6 +7,7 @@
     in_flight   requests and steps between two turns
     queries     what gateways and operators ask and order of the whole cache
     components  the parts that these three are made of
+    adapters    LoRA adapters of requests, in host memory and in slots of the device
     exchange    blocks that engines fetch from each other
     grammars    constraints on the next token
     scheduling  which sequences are in the next step, and what its tokens mean

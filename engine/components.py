@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from engine.adapters.adapters import Adapters
 from engine.copies import TierCopies
 from engine.exchange.exchange import Exchange
 from engine.link.messages import Welcome
@@ -34,6 +35,7 @@ class Components:
     cache: PrefixCache
     pins: Pins
     copies: TierCopies
+    adapters: Adapters
     exchange: Exchange  # exchanges blocks with other engines
     rates: LoadOrRecompute
     times: StepTimes

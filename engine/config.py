@@ -16,6 +16,7 @@ from engine.step_sizes import MOST_NEW
 from prefix_cache.names import PolicyName
 
 Config = TypeVar("Config", bound=msgspec.Struct)
+MOST_ADAPTER_SLOTS, MOST_ADAPTER_RANK = 256, 128
 DeviceName = Literal["auto", "cpu", "cuda"]
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
 LoadFormat = Literal["safetensors", "dummy"]
@@ -34,6 +35,10 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
     # GiB of each rank's weights that stay in host memory, in whole layers; 0: none.
     cpu_offload_gb: float = 0.0
     max_model_len: int | None = None  # longest context in tokens; None: the model's own
+    adapters_dir: str | None = None  # folder of the LoRA adapters that may be loaded; None: none
+    adapter_slots: int = 8  # adapters on the device at a time
+    adapter_rank: int = 16  # largest rank of an adapter
+    adapter_host_gib: float = 1.0  # GiB of adapters in host memory
 
 
 class CacheSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -35,11 +35,13 @@ from engine.in_flight.unready import Unready
 from engine.link.cache_events import EventsTaken, Subscribe
 from engine.link.messages import Cancel, Generate, Hello, Partition, RecordedFlushes
 from engine.link.query_messages import (
+    DropAdapter,
     Flush,
     ForgetMarked,
     ListMarked,
     Pin,
     Probe,
+    ReadAdapter,
     StatsQuery,
     Unpin,
     Unpinned,
@@ -74,6 +76,7 @@ class EngineCore:
         self._pins = components.pins
         self._copies = components.copies
         self._exchange = components.exchange
+        self._adapters = components.adapters
         self._welcome = components.welcome
         self._clients = Clients(components)
         self._unready = Unready()
@@ -98,6 +101,7 @@ class EngineCore:
         self._exchange_blocks()
         self._warm_pins()
         self._take_constraints()
+        self._give_adapters()
         if not self._time_left():
             self._settle_drafts()
             began = self._clock()
@@ -195,7 +199,17 @@ class EngineCore:
                     self._clients.answer(self._pins.ask(client, message, self._clock()))
                 case Unpin():
                     self._clients.tell(client, self._unpin(message))
-                case Flush() | Probe() | ListMarked() | ForgetMarked() | StatsQuery() | View():
+                case ReadAdapter():
+                    self._adapters.ask(client, message)
+                case (
+                    Flush()
+                    | Probe()
+                    | ListMarked()
+                    | ForgetMarked()
+                    | DropAdapter()
+                    | StatsQuery()
+                    | View()
+                ):
                     self._clients.tell(client, self.queries.answer(message, self._clients.alive))
 
     def _accept(self, client: bytes, request: Generate) -> None:
@@ -208,6 +222,7 @@ class EngineCore:
         if self._is_draining:
             raise EngineUnavailable("the engine is stopping", retry_after_s=RETRY_AFTER_S)
         self._clients.check_new(client, request.request_id)
+        self._adapters.check(request.adapter)
         sequence = self._intake.accept(client, request, self._clock())
         if (quota := quota_of(request)) is not None:
             self._cache.quotas.set(request.flow, quota)
@@ -217,6 +232,7 @@ class EngineCore:
         self._clients.add(sequence)
         if sequence.awaits_constraint:
             self._unready.add(sequence)
+        self._adapters.add(sequence, self._cache.tree.tops)
 
     def _cancel(self, client: bytes, request_id: str) -> None:
         sequence = self._clients.find(client, request_id)
@@ -254,6 +270,12 @@ class EngineCore:
         """Unblock sequences whose constraints are ready; fail sequences whose constraint failed."""
         for sequence, error in self._unready.take(self._clients.is_alive):
             self._clients.post([self._settler.fail(sequence, error, self._clock())])
+
+    def _give_adapters(self) -> None:
+        """Give slots of adapters to sequences that wait for one; answer who had one read."""
+        for sequence, error in self._adapters.give(self._clients.alive, self._clock()):
+            self._clients.post([self._settler.fail(sequence, error, self._clock())])
+        self._clients.answer(self._adapters.answers())
 
     def _begin(self, scheduled: Scheduled) -> bool:
         """Launch a step and its planned copies; return whether the step was launched.

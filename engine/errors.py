@@ -5,6 +5,7 @@ EngineError
  |   |- InvalidRequest      a bound or a type that admission should have caught
  |   |   `- InvalidGrammar  its grammar does not compile, or not within its bounds
  |   |- PromptTooLong       more tokens than the context or the pool holds
+ |   |- AdapterNotServed    its LoRA adapter is not there, or of a kind that is not served
  |   |- PinTooLarge         more blocks than may be pinned, even alone
  |   `- ConstraintUnsatisfied  its constraint allows no token that could be next
  |- NoRoomToPin             not now: what is pinned already leaves too few blocks
@@ -69,6 +70,12 @@ class PromptTooLong(RequestRefused):
     """Prompt with more tokens than the context or the pool holds."""
 
     code = "prompt_too_long"
+
+
+class AdapterNotServed(RequestRefused):
+    """LoRA adapter that is not there, not of this model, or of a kind that is not served."""
+
+    code = "adapter_not_served"
 
 
 class PinTooLarge(RequestRefused):

@@ -109,6 +109,8 @@ def _opened(config: EngineConfig, opened: ExitStack) -> _Loaded:
         model = open_model(config, metadata, team)
     opened.callback(model.part.close)
     opened.enter_context(closing(model.grammars))
+    if model.adapters is not None:
+        opened.callback(model.adapters.host.close)
     link = opened.enter_context(closing(SocketLink(config.process.socket, codec=Codec(), key=key)))
     fetches = team is None and not model.num_states
     exchange = _open_exchange(config, model, key, opened) if fetches else None

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Annotated
 
 from cli.options.flags import ConfigFlags, field, flag
-from engine.config import EngineConfig
+from engine.config import MOST_ADAPTER_RANK, MOST_ADAPTER_SLOTS, EngineConfig
 from engine.models.shards import MOST_RANKS
 
 ENGINE_DEFAULTS = EngineConfig.of(model_dir="", socket="")
@@ -65,6 +65,10 @@ ENGINE_FLAGS = {
     "max_model_len": engine_flag(
         "Most tokens of prompt and answer together. Left out: the model's own.", min=1
     ),
+    "adapters_dir": engine_flag("Folder of the LoRA adapters that may be loaded."),
+    "adapter_slots": engine_flag("Adapters on the device at once.", min=1, max=MOST_ADAPTER_SLOTS),
+    "adapter_rank": engine_flag("Largest rank of an adapter.", min=1, max=MOST_ADAPTER_RANK),
+    "adapter_host_gib": engine_flag("GiB of adapters in host memory.", min=0.0),
     "max_batch_tokens": engine_flag(
         "Most tokens computed in one step. Left out: 512 on cpu, 8192 on cuda.", min=1
     ),

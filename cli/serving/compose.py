@@ -40,8 +40,10 @@ def engine_config(
             "--cache-tokens",
             f"{flags.cache.cache_tokens} is less than one block of {flags.cache.block_size} tokens",
         )
+    adapters = flags.model.adapters_dir
     return flags.changed(
         model_dir=str(source.directory),
+        adapters_dir=None if adapters is None else str(Path(adapters).absolute()),
         socket=checked_socket(socket),
         exchange=_checked_exchange(flags, socket),
         disk_cache_dir=str(Path(flags.cache.disk_cache_dir or data_dir / BLOCKS_NAME).absolute()),

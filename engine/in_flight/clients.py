@@ -19,7 +19,7 @@ from engine.components import Components
 from engine.errors import EngineError, InvalidRequest
 from engine.link.messages import Event, FromEngine, StepReply
 from engine.scheduling.sequence_events import AddressedEvent, failed
-from engine.sequences.pins import OURSELVES, PinReply
+from engine.sequences.pins import OURSELVES
 from engine.sequences.sequence import Sequence
 
 
@@ -88,8 +88,8 @@ class Clients:
         for client, events in by_client.items():
             self.tell(client, StepReply(events))
 
-    def answer(self, answers: Iterable[PinReply]) -> None:
-        """Send the results of pins to the clients that asked for them."""
+    def answer(self, answers: Iterable[tuple[bytes, FromEngine]]) -> None:
+        """Send the results of pins and readings to the clients that asked for them."""
         for client, message in answers:
             self.tell(client, message)
 

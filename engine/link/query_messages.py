@@ -130,6 +130,43 @@ class ForgetMarked(Query[MarkedForgotten], frozen=True, kw_only=True, tag="forge
     is_marked: bool = True  # False: another engine had marked the prefix: forget it here too
 
 
+class AdapterRead(Reply, frozen=True, kw_only=True, tag="adapter_read"):
+    """The reply to `ReadAdapter`: the adapter can be served, or `code` has the error."""
+
+    digest: bytes = b""  # 32 bytes, of its weights, rank and scale
+    rank: int = 0
+    num_bytes: int = 0  # in host memory
+    code: str | None = None  # one of `engine.errors`
+    message: str = ""
+
+    def error(self) -> EngineError | None:
+        """Return the error of a refused adapter; None where it can be served."""
+        return None if self.code is None else error_from_code(self.code, self.message)
+
+
+class ReadAdapter(Query[AdapterRead], frozen=True, kw_only=True, tag="read_adapter"):
+    """Read and check a LoRA adapter; it stays in host memory for requests that follow."""
+
+    path: str  # its folder, below the engine's folder of adapters
+
+
+class AdapterDropped(Reply, frozen=True, kw_only=True, tag="adapter_dropped"):
+    """The reply to `DropAdapter`: the number of its blocks that left the cache."""
+
+    blocks: int
+
+
+class DropAdapter(Query[AdapterDropped], frozen=True, kw_only=True, tag="drop_adapter"):
+    """Forget an adapter of a flow, and the blocks that the flow has computed with it.
+
+    Requests that use it still are served to their end, but leave nothing in the cache.
+    """
+
+    digest: bytes
+    flow: str
+    namespaces: tuple[bytes, ...] = ()  # where it may have blocks since before the engine's start
+
+
 class StatsReply(Reply, frozen=True, kw_only=True, tag="stats"):
     """The reply to `StatsQuery`."""
 
@@ -142,7 +179,27 @@ class StatsQuery(Query[StatsReply], frozen=True, kw_only=True, tag="stats_query"
     evictions: int = 0  # most recent evictions between flows in the reply
 
 
-QueryMessage = Flush | Pin | Unpin | Probe | ListMarked | ForgetMarked | StatsQuery | ViewQuery
+QueryMessage = (
+    Flush
+    | Pin
+    | Unpin
+    | Probe
+    | ListMarked
+    | ForgetMarked
+    | ReadAdapter
+    | DropAdapter
+    | StatsQuery
+    | ViewQuery
+)
 ReplyMessage = (
-    Flushed | Pinned | Unpinned | Probed | MarkedPrefixes | MarkedForgotten | StatsReply | ViewReply
+    Flushed
+    | Pinned
+    | Unpinned
+    | Probed
+    | MarkedPrefixes
+    | MarkedForgotten
+    | AdapterRead
+    | AdapterDropped
+    | StatsReply
+    | ViewReply
 )

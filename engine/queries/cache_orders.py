@@ -7,13 +7,13 @@ single tenant (`prefix_queries.py`), pins, or who sent an order.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from engine.components import Components
 from engine.errors import InvalidRequest
 from engine.exchange.recent_flushes import FlushScope
 from engine.link.messages import Partition, RecordedFlushes
-from engine.link.query_messages import UNRECORDED, Flush, Flushed
+from engine.link.query_messages import UNRECORDED, AdapterDropped, DropAdapter, Flush, Flushed
 from engine.queries.done_flushes import DoneFlushes
 from engine.sequences.intake import partition_of
 from engine.sequences.sequence import Sequence
@@ -30,6 +30,7 @@ class CacheOrders:
         self._cache = components.cache
         self._copies = components.copies
         self._exchange = components.exchange
+        self._adapters = components.adapters
         self._sequences = components.scheduler.sequence_cache
         self._forget_grammars = components.intake.forget_grammars
         self._max_model_len = components.welcome.max_model_len
@@ -61,6 +62,19 @@ class CacheOrders:
     def flush_recorded(self, message: RecordedFlushes, alive: Iterable[Sequence]) -> None:
         """Do the recorded flushes that this cache has not done."""
         self._flush_all(message.flushes, list(alive))
+
+    def drop_adapter(self, message: DropAdapter, alive: Collection[Sequence]) -> AdapterDropped:
+        """Forget an adapter and a flow's blocks of it; its running sequences leave none."""
+        for sequence in alive:
+            adapter = sequence.adapter
+            if adapter and (adapter.digest, sequence.flow) == (message.digest, message.flow):
+                self._sequences.keep_out(sequence)
+        used = self._adapters.forget(message.digest, alive)
+        blocks = 0
+        for namespace in used | set(map(Namespace, message.namespaces)):
+            blocks += self._cache.flush(namespace=namespace, owner=message.flow)
+            self._exchange.flush(FlushScope(message.flow, namespace), self._clock())
+        return AdapterDropped(query_id=message.query_id, blocks=blocks)
 
     def _flush_all(self, flushes: Mapping[str, str | None], alive: Iterable[Sequence]) -> None:
         due = self.done_flushes.due(flushes)

@@ -10,6 +10,7 @@ from typing import Any
 
 from engine.components import Components
 from engine.link.query_messages import (
+    DropAdapter,
     Flush,
     ForgetMarked,
     ListMarked,
@@ -27,7 +28,7 @@ from engine.queries.tree_views import TreeViews
 from engine.queries.views import view
 from engine.sequences.sequence import Sequence
 
-Answered = Flush | Probe | ListMarked | ForgetMarked | StatsQuery | View[Any]
+Answered = Flush | Probe | ListMarked | ForgetMarked | DropAdapter | StatsQuery | View[Any]
 
 
 class Queries:
@@ -46,6 +47,8 @@ class Queries:
         match query:
             case Flush():
                 return self.orders.flush(query, alive)
+            case DropAdapter():
+                return self.orders.drop_adapter(query, alive)
             case Probe() | ListMarked() | ForgetMarked():
                 return self._prefixes.answer(query, self._clock())
             case StatsQuery():

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from engine.adapters.adapters import AdapterParts, Adapters
 from engine.components import Components
 from engine.copies import LowerTiers, TierCopies
 from engine.core import EngineCore
@@ -73,6 +74,7 @@ class LoadedRunner:
     constraint_of: ConstraintOf = unconstrained
     forget_grammars: ForgetGrammars = nothing_kept
     masks: MaskMaker = field(default_factory=MadeOnDemand)
+    adapters: AdapterParts | None = None  # None: the engine serves no adapters
     num_states: int = 0  # state slots of the device, with nobody's; 0: no layer is recurrent
 
 
@@ -146,6 +148,7 @@ def assemble(
         cache=cache,
         pins=Pins(cache, most),
         copies=copies,
+        adapters=Adapters(loaded_runner.adapters),
         exchange=exchanged,
         rates=rates,
         times=times,

@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 from engine.config import EngineConfig
+from engine.models.adapters.adapted import AdapterSlots, with_adapters
 from engine.models.checkpoints.weights import load_parameters
 from engine.models.config import ModelConfig
 from engine.models.decoder import Decoder, build_decoder
@@ -89,6 +90,19 @@ def load_decoder(
     if host_layers is None:
         return decoder
     return replace(decoder, prefetch=prefetch_of(host_layers))
+
+
+def adapted_decoder(config: EngineConfig, decoder: Decoder) -> tuple[Decoder, AdapterSlots | None]:
+    """Add room for adapters to a loaded decoder, where `config` has a folder of them."""
+    model = config.model
+    if model.adapters_dir is None:
+        return decoder, None
+    parameters, slots = with_adapters(
+        decoder.config, decoder.parameters, model.adapter_slots, model.adapter_rank
+    )
+    freed = parameters.num_bytes - decoder.parameters.num_bytes
+    _log.info("%d adapters on the device: %.1f MiB", model.adapter_slots, freed / 2**20)
+    return replace(decoder, parameters=parameters, num_slots=slots.num_slots), slots
 
 
 def open_host_layers(

@@ -28,6 +28,7 @@ from engine.execution.graphs.block_tables import DeviceTables
 from engine.execution.graphs.buckets import MANY_DECODES, all_buckets
 from engine.execution.graphs.inputs import GraphBucket
 from engine.execution.graphs.steps import CaptureContext, compute_step, inputs_of
+from engine.models.adapters.adapted import AdaptedLinear
 from engine.models.decoder import Decoder, shortened
 from engine.models.layers.mixture import Mixture, MixtureConfig
 from engine.models.modules import Linear, LinearConfig, walk
@@ -36,6 +37,7 @@ from engine.models.weight_formats.int4 import Int4Linear
 from engine.models.weight_formats.plain import PlainLinear
 from engine.sampling.sampler import Sampler
 from engine.startup.activation import StepBounds, activation_bytes, small_states
+from kernels.adapters.low_rank import FEW_TOKENS
 from kernels.experts.tiles import telling_tokens
 from kernels.linear import hopper_tile_configs, int4_linear, linear
 from storage.device_pool import empty_blocks, layer_views
@@ -92,7 +94,8 @@ def row_counts(max_rows: int, batch_tokens: int) -> Iterator[int]:
 def _of_layers(decoder: Decoder) -> Iterator[Linear]:
     """Yield the layers' first matrix of each shape and kind."""
     seen = set()
-    for matrix in walk(decoder.parameters.layers, Linear):  # type: ignore[type-abstract]
+    for one in walk(decoder.parameters.layers, Linear):  # type: ignore[type-abstract]
+        matrix = one.base if isinstance(one, AdaptedLinear) else one
         config = matrix.config
         kind = type(matrix), config.size_out, config.size_in, config.bias, config.in_parts
         if kind not in seen:
@@ -118,6 +121,7 @@ def dry_run(decoder: Decoder, sampler: Sampler, bounds: StepBounds) -> None:
         dry_run_buckets(decoder, bounds)
     dry_run_gemms(decoder, bounds)
     dry_run_mixtures(decoder, bounds)
+    dry_run_adapters(decoder)
     dry_run_copies(decoder, bounds)
     embedding = decoder.parameters.embedding
     sampler.warm_up(decoder.config.vocab_size, embedding.device, embedding.dtype)
@@ -157,6 +161,20 @@ def dry_run_mixtures(decoder: Decoder, bounds: StepBounds) -> None:
     for config, mixture in _mixtures(decoder).items():
         for tokens in telling_tokens(config.num_experts, config.top_k, most):
             mixture.product(decoder.ops, like.new_zeros((tokens, decoder.config.hidden_size)))
+
+
+@torch.inference_mode()
+def dry_run_adapters(decoder: Decoder) -> None:
+    """Compute adapters' products of each shape for few and for many tokens."""
+    like, kinds = decoder.parameters.embedding, dict[LinearConfig, AdaptedLinear]()
+    for matrix in walk(decoder.parameters.layers, AdaptedLinear):
+        rows = tuple(("", count) for _, count in matrix.config.rows)
+        kinds.setdefault(replace(matrix.config, rows=rows), matrix)
+    for tokens in (1, FEW_TOKENS * decoder.num_slots + 1):
+        slots = torch.zeros(tokens, dtype=torch.int32, device=like.device)
+        for matrix in kinds.values():
+            ops = decoder.ops.of_tokens(slots, decoder.num_slots)
+            matrix.product(ops, like.new_zeros((tokens, matrix.config.size_in)))
 
 
 def _mixtures(decoder: Decoder) -> dict[MixtureConfig, Mixture]:

@@ -17,14 +17,18 @@ from uuid import uuid4
 
 import torch
 
+from engine.adapters.adapters import AdapterParts
+from engine.adapters.host_adapters import HostAdapters
 from engine.config import EngineConfig
 from engine.execution.graphs.runner import GraphRunner
 from engine.grammars.grammars import Grammars, open_grammars
 from engine.link.messages import Welcome
+from engine.models.adapters.adapted import AdapterSlots
 from engine.models.config import ModelConfig
 from engine.models.decoder import Decoder
 from engine.models.errors import PoolTooSmall
 from engine.offload.host_layers import HostLayers
+from engine.offload.placement import GIB
 from engine.ranks.groups import RankGroups
 from engine.ranks.leader import Ranks
 from engine.ranks.peer_memory import RowShape
@@ -36,7 +40,7 @@ from engine.sampling.sampler import Sampler
 from engine.sampling.tables import SlotTables
 from engine.startup.activation import StepBounds, activation_bytes
 from engine.startup.assembly import LoadedRunner
-from engine.startup.decoder import load_decoder, open_host_layers
+from engine.startup.decoder import adapted_decoder, load_decoder, open_host_layers
 from engine.startup.device import (
     dtype_name,
     free_bytes,
@@ -89,6 +93,7 @@ class OpenedPart:
     fingerprint: bytes
     host_layers: HostLayers | None = None  # None: all weights are on the device
     states: StatePool | None = None  # None: no layer is recurrent
+    adapter_slots: AdapterSlots | None = None  # None: no adapters are served
 
     def close(self) -> None:
         """Free captured graphs, before the group of ranks ends, and weights in host memory.
@@ -152,6 +157,7 @@ def open_model(
         constraint_of=grammars.constraint_of,
         forget_grammars=grammars.forget,
         masks=grammars.masks,
+        adapters=_adapters(config, part.adapter_slots),
         part=part,
         states=part.states,
         pool=part.pool,
@@ -159,6 +165,13 @@ def open_model(
         max_batch_tokens=metadata.batch_tokens,
         grammars=grammars,
     )
+
+
+def _adapters(config: EngineConfig, slots: AdapterSlots | None) -> AdapterParts | None:
+    folder, most_bytes = config.model.adapters_dir, int(config.model.adapter_host_gib * GIB)
+    if slots is None or folder is None:
+        return None
+    return AdapterParts(HostAdapters(Path(folder), slots.fits, most_bytes), slots)
 
 
 def open_part(
@@ -177,6 +190,7 @@ def open_part(
     weights_before = weight_states(config)
     with timed("weights"):
         decoder = load_decoder(config, metadata, groups, host_layers)
+    decoder, adapter_slots = adapted_decoder(config, decoder)
     sampler = _sampler(config, metadata.model, decoder)
     if compiler_key is not None:
         _make_kernels_ready(config, decoder, sampler, metadata, compiler_key)
@@ -203,6 +217,7 @@ def open_part(
         origin.fingerprint(),
         host_layers,
         states,
+        adapter_slots,
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from engine.config import EngineConfig
+from engine.config import MOST_ADAPTER_RANK, MOST_ADAPTER_SLOTS, EngineConfig
 from engine.models.architectures.registry import SERVED, ServedModels, read_model_config
 from engine.models.checkpoints.weight_files import lacks_head
 from engine.models.checks import check_geometry, check_ranks
@@ -69,6 +69,7 @@ def read_metadata(
     check_ranks(model, config.cache.block_size, grid)
     if config.model.cpu_offload_gb:
         refuse_recurrent(model.layers, f"cpu_offload_gb {config.model.cpu_offload_gb:g}")
+    _check_adapters(config, grid)
     device = resolve_device(config.process.device, rank, grid.num_ranks)
     dtype = resolve_dtype(config.model.dtype, device, model.dtype)
     kv_dtype = FP8 if config.cache.kv_dtype == "fp8" else dtype_name(dtype)
@@ -95,6 +96,21 @@ def read_metadata(
         model_len=model_len,
         batch_tokens=config.steps.max_batch_tokens or usual // grid.stages,
     )
+
+
+def _check_adapters(config: EngineConfig, grid: RankGrid) -> None:
+    """Raise WrongSetting for adapters that cannot be served."""
+    model = config.model
+    if model.adapters_dir is None:
+        return
+    if grid.num_ranks > 1:
+        raise WrongSetting("adapters_dir: adapters are not served by several ranks")
+    if not Path(model.adapters_dir).is_dir():
+        raise WrongSetting(f"adapters_dir {model.adapters_dir} is no folder")
+    if not 0 < model.adapter_slots <= MOST_ADAPTER_SLOTS:
+        raise WrongSetting(f"adapter_slots is not 1 to {MOST_ADAPTER_SLOTS}")
+    if not 0 < model.adapter_rank <= MOST_ADAPTER_RANK:
+        raise WrongSetting(f"adapter_rank is not 1 to {MOST_ADAPTER_RANK}")
 
 
 def _model_len(config: EngineConfig, model: ModelConfig) -> int:

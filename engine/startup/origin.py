@@ -37,11 +37,17 @@ def origin_of(
         tokenizer=tokenizer_digest(Path(config.model.model_dir)),
         weight_dtype=dtype_name(metadata.dtype),
         kv=metadata.layout,
-        numerics=f"{metadata.device.type}-{NUMERICS_VERSION}",
+        numerics=f"{metadata.device.type}-{NUMERICS_VERSION}{_beside_adapters(config)}",
     )
     if group is None:
         return own
     return replace(own, weights=group.of_first(own.weights))
+
+
+def _beside_adapters(config: EngineConfig) -> str:
+    """Name what differs where adapters are served: who quantises inputs, and the rank of tiles."""
+    model = config.model
+    return "" if model.adapters_dir is None else f"-adapters-{model.adapter_rank}"
 
 
 def _weights(config: EngineConfig) -> bytes:

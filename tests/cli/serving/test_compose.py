@@ -85,6 +85,10 @@ def test_every_engine_flag_arrives() -> None:
         peer_memory=False,
         pipeline_parallel=3,
         cpu_offload_gb=1.5,
+        adapters_dir="/adapters",
+        adapter_slots=3,
+        adapter_rank=64,
+        adapter_host_gib=2.5,
     )
     composed = engine_config(SOURCE, DATA_DIR, SOCKET, flags)
     for name in ENGINE_FLAGS:

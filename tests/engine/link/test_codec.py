@@ -22,6 +22,7 @@ from engine.link.cache_events import (
 )
 from engine.link.codec import Codec, DecodeError, EncodeError, unpack_token_ids
 from engine.link.messages import (
+    AdapterUse,
     Cancel,
     Failed,
     FetchSource,
@@ -43,6 +44,9 @@ from engine.link.messages import (
     pack_token_ids,
 )
 from engine.link.query_messages import (
+    AdapterDropped,
+    AdapterRead,
+    DropAdapter,
     Flush,
     Flushed,
     ForgetMarked,
@@ -54,6 +58,7 @@ from engine.link.query_messages import (
     Pinned,
     Probe,
     Probed,
+    ReadAdapter,
     StatsQuery,
     StatsReply,
     Unpin,
@@ -117,6 +122,9 @@ TO_ENGINE: list[ToEngine] = [
     Probe(query_id="5", token_ids=pack_token_ids(range(5)), namespaces=((0, bytes(16)),)),
     ListMarked(query_id="6", flow="a"),
     ForgetMarked(query_id="7", flow="a", prefix_id=bytes(16)),
+    generate("d", range(10), adapter=AdapterUse(bytes(32), "acme/support")),
+    ReadAdapter(query_id="12", path="acme/support"),
+    DropAdapter(query_id="13", digest=bytes(32), flow="a", namespaces=(bytes(16),)),
     StatsQuery(query_id="2"),
     OverviewQuery(query_id="8", owners=3, evictions=2),
     SequencesQuery(query_id="9", limit=4),
@@ -210,6 +218,8 @@ def from_engine() -> list[FromEngine]:
             sequences=[SequenceView("a", "flow", "decode", 0.5, 10, 0, 2)],
         ),
         TreeLevel(query_id="10", is_known=True, node=None, children=[node], more=7),
+        AdapterRead(query_id="12", digest=bytes(32), rank=8, num_bytes=4),
+        AdapterDropped(query_id="13", blocks=5),
         Prefixes(query_id="11", prefixes=[node], surveyed=1, nodes=2, age_s=None),
         CacheEvents(
             number=3,

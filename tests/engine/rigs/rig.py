@@ -12,6 +12,7 @@ from engine.copies import Disk, LowerTiers
 from engine.core import EngineCore
 from engine.drafting.draft import Drafting
 from engine.link.messages import (
+    AdapterUse,
     Failed,
     FetchSource,
     Finished,
@@ -76,6 +77,7 @@ def generate(
     cache_quota: tuple[float, float] | None = None,
     writer: str = "",
     source: FetchSource | None = None,
+    adapter: AdapterUse | None = None,
 ) -> Generate:
     """A sound request."""
     path = NamespacePath.single(namespace)
@@ -92,6 +94,7 @@ def generate(
         cache_quota=cache_quota,
         writer=writer,
         source=source,
+        adapter=adapter,
     )
 
 

@@ -1,0 +1,1 @@
+"""Adapters of requests: read into host memory, copied to the device, waited for."""

@@ -1,0 +1,179 @@
+"""The adapters of requests: which lie in which slot of the device, and who waits for one.
+
+    accepted --not in host memory: read--> --no slot is free: wait--> in a slot --> may start
+
+A slot belongs to its adapter while a request that uses it is alive; after that another adapter may
+be copied there, the least recently given one first. Requests get slots in order of arrival. One
+whose adapter is in a slot already may go first for PATIENCE_S, so that a request that waits for a
+slot is passed over, but not for good.
+
+Knows: requests, slots, digests. Does not know: files (`host_adapters`), or tensors.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection, Container, Iterator
+from concurrent.futures import Future
+from typing import NamedTuple, Protocol
+
+from engine.adapters.host_adapters import HostAdapters
+from engine.errors import AdapterNotServed, EngineError
+from engine.link.messages import AdapterUse
+from engine.link.query_messages import AdapterRead, ReadAdapter
+from engine.models.adapters.adapter import Adapter
+from engine.models.adapters.errors import AdapterRefused
+from engine.sequences.sequence import Sequence
+from prefix_cache.namespace import Namespace
+
+PATIENCE_S = 0.5
+NO_ADAPTERS = "this engine serves no adapters: it has no folder of them (--adapters-dir)"
+FEW_NAMESPACES = 1024  # so many are remembered without looking which of them have blocks
+
+
+class DeviceSlots(Protocol):
+    """Slots of adapters on the device; slot 0 stays without one."""
+
+    @property
+    def num_slots(self) -> int:
+        """Number of slots, with slot 0."""
+        ...
+
+    def load(self, slot: int, adapter: Adapter) -> None:
+        """Copy an adapter to a slot, before all later launches and after all earlier ones."""
+        ...
+
+
+class AdapterParts(NamedTuple):
+    """Host memory and device slots of an engine that serves adapters."""
+
+    host: HostAdapters
+    device: DeviceSlots
+
+
+class _Asked(NamedTuple):
+    client: bytes
+    query_id: str
+    reading: Future[Adapter]
+
+
+class Adapters:
+    """The adapters of one engine's requests. One owner thread."""
+
+    def __init__(self, parts: AdapterParts | None) -> None:
+        """Serve adapters from `parts`; without them every request for one is refused."""
+        self._parts = parts
+        self._slots = OrderedDict[bytes, int]()  # by digest, the last given one last
+        num_slots = 0 if parts is None else parts.device.num_slots
+        self._free = list(range(num_slots - 1, 0, -1))
+        self._waiting: list[Sequence] = []
+        self._asked: list[_Asked] = []
+        self._namespaces: dict[Namespace, bytes] = {}  # digests of the adapters used there
+        self._most_namespaces = FEW_NAMESPACES
+
+    def add(self, sequence: Sequence, present: Container[Namespace]) -> None:
+        """Add an accepted sequence, which waits for its adapter if it uses one.
+
+        `present`: the namespaces that have blocks; others are forgotten from time to time.
+        """
+        if sequence.adapter is None:
+            return
+        used = dict.fromkeys((one for _, one in sequence.path.spans), sequence.adapter.digest)
+        if len(self._namespaces) >= self._most_namespaces:
+            kept = {one: digest for one, digest in self._namespaces.items() if one in present}
+            self._namespaces = kept
+            self._most_namespaces = max(2 * len(kept), FEW_NAMESPACES)
+        self._namespaces |= used
+        self._waiting.append(sequence)
+
+    def check(self, adapter: AdapterUse | None) -> None:
+        """Raise AdapterNotServed for an adapter where there are none."""
+        if adapter is not None and self._parts is None:
+            raise AdapterNotServed(NO_ADAPTERS)
+
+    def give(self, alive: Collection[Sequence], now: float) -> list[tuple[Sequence, EngineError]]:
+        """Give slots to waiting sequences among `alive`; return those whose adapter is refused."""
+        if not self._waiting or self._parts is None:
+            return []
+        there = set(alive)
+        waiting = [one for one in self._waiting if one in there]
+        failed, self._waiting = list[tuple[Sequence, EngineError]](), []
+        since: float | None = None  # when the first that waits for a slot arrived
+        for sequence in waiting:
+            assert sequence.adapter is not None, "others do not wait"
+            is_behind = since is not None and now - since > PATIENCE_S
+            try:
+                adapter = self._parts.host.get(*_named(sequence.adapter))
+            except AdapterRefused as error:
+                failed.append((sequence, AdapterNotServed(str(error))))
+                continue
+            if adapter is not None and not is_behind:
+                sequence.adapter_slot = self._slot(adapter, there)
+            if not sequence.adapter_slot:
+                self._waiting.append(sequence)
+                if adapter is not None and since is None:
+                    since = sequence.arrived
+        return failed
+
+    def _slot(self, adapter: Adapter, alive: Collection[Sequence]) -> int:
+        """Return the slot of an adapter, which is copied there where it is not; 0: none is free."""
+        assert self._parts is not None
+        digest = adapter.digest
+        if digest not in self._slots:
+            if not self._free:
+                used = {one.adapter.digest for one in alive if one.adapter and one.adapter_slot}
+                unused = next((one for one in self._slots if one not in used), None)
+                if unused is None:
+                    return 0
+                self._free.append(self._slots.pop(unused))
+            self._parts.device.load(self._free[-1], adapter)
+            self._slots[digest] = self._free.pop()
+        self._slots.move_to_end(digest)
+        return self._slots[digest]
+
+    def ask(self, client: bytes, query: ReadAdapter) -> None:
+        """Read an adapter for a client, which is answered later (`answers`)."""
+        if self._parts is None:
+            reading = Future[Adapter]()
+            reading.set_exception(AdapterRefused(NO_ADAPTERS))
+        else:
+            reading = self._parts.host.read(query.path)
+        self._asked.append(_Asked(client, query.query_id, reading))
+
+    def answers(self) -> Iterator[tuple[bytes, AdapterRead]]:
+        """Yield the answers to clients whose adapters have been read, or refused."""
+        done = [one for one in self._asked if one.reading.done()]
+        for one in done:
+            self._asked.remove(one)
+            yield one.client, self._answer(one)
+
+    def _answer(self, asked: _Asked) -> AdapterRead:
+        try:
+            adapter = asked.reading.result()
+        except AdapterRefused as error:
+            code = AdapterNotServed.code
+            return AdapterRead(query_id=asked.query_id, code=code, message=str(error))
+        if self._parts is not None:
+            self._parts.host.keep(adapter)
+        return AdapterRead(
+            query_id=asked.query_id,
+            digest=adapter.digest,
+            rank=adapter.rank,
+            num_bytes=adapter.num_bytes,
+        )
+
+    def forget(self, digest: bytes, alive: Collection[Sequence]) -> set[Namespace]:
+        """Forget an adapter; return the namespaces in which requests have used it.
+
+        Requests that use it still have its slot until they end.
+        """
+        if self._parts is not None:
+            self._parts.host.forget(digest)
+        is_used = any(one.adapter and one.adapter.digest == digest for one in alive)
+        if digest in self._slots and not is_used:
+            self._free.append(self._slots.pop(digest))
+        return {one for one, used_with in self._namespaces.items() if used_with == digest}
+
+
+def _named(adapter: AdapterUse) -> tuple[bytes, str]:
+    return adapter.digest, adapter.path
