@@ -31,7 +31,9 @@ class RowKind(Enum):
 
     PREFILL = "prefill"  # several tokens of a prompt, or of a restarted sequence
     DECODE = "decode"  # one token, of a prompt or an answer
-    VERIFY = "verify"  # the last known token, and given tokens to compare with samples
+    # The last known token, and given tokens to compare with samples; before these the tokens after
+    # the sequence's state, where it has one and drafts were rejected.
+    VERIFY = "verify"
     SCORE = "score"  # tokens of a prompt, each with the log-probability of the next
 
 
@@ -68,7 +70,9 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     kind: RowKind
     start: int
     end: int  # first position after the row: its context length
-    samples: bool  # True if a token is sampled after the last token, or after each (VERIFY, SCORE)
+    # True if a token is sampled after the last token, or after each (VERIFY but for `num_again`,
+    # SCORE).
+    samples: bool
     is_pending: bool  # True if the host does not know its last token yet
     token_ids: bytes  # one for each position; a pending token is 0
     first_block: int  # position of the first of `block_ids`; 0: `block_ids` are all blocks
@@ -82,6 +86,10 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     state_out: int = 0
     embeds: bool = False  # True if the hidden state of its last token is reported with its sample
     adapter: int = 0  # slot of the sequence's adapter; 0: none
+    # Of a VERIFY row with a state: the position whose state is written, and the number of leading
+    # tokens that an earlier row has computed already.
+    state_end: int = 0
+    num_again: int = 0
 
     @property
     def num_new(self) -> int:
@@ -91,7 +99,9 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     @property
     def num_samples(self) -> int:
         """Number of sampled tokens."""
-        return self.num_new if samples_each(self.kind) else int(self.samples)
+        if not self.samples:
+            return 0
+        return self.num_new - self.num_again if samples_each(self.kind) else 1
 
 
 class Step(msgspec.Struct, frozen=True, array_like=True):

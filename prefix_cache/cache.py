@@ -282,6 +282,10 @@ class PrefixCache:
         """Note that a launched row writes the lease's state at position `end` to `state_slot`."""
         self._states.launched(lease, end, state_slot)
 
+    def verified(self, lease: Lease, end: int) -> int:
+        """Return the position of the lease's newest state up to `end`, where it continues."""
+        return self._states.verified(lease, end)
+
     def left_out(self, lease: Lease) -> None:
         """Note that the row launched last is to be computed again, from the state before it."""
         self._states.left_out(lease)

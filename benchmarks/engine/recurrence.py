@@ -159,6 +159,8 @@ def drawn(sizes: RecurrentSizes, rows: int, tokens: int, device: str) -> Recurre
         torch.full((rows,), tokens + (tokens == 1), dtype=torch.int32, device=device),
         order,
         order,
+        torch.ones_like(order),
+        torch.ones_like(order),
         rows if tokens == 1 else 0,
     )
     return RecurrentLayer(

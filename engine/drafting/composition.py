@@ -25,14 +25,18 @@ def choose_drafts(
     host_seconds: Callable[[], float] = no_seconds,
     most_rows: int | None = None,
     answers: EarlierAnswers | None = None,
+    *,
+    has_states: bool = False,
 ) -> ChosenDrafts:
     """Compose the choice of drafts from all sources that need no weights.
 
     `step_seconds(rows)` predicts the seconds of a step of so many rows of one token, 0 or None if
     that is unknown. `host_seconds()` is what a step takes longer because it is decided only when
     the step before it has been settled. A step has at most `most_rows` rows and drafted tokens
-    together. `answers` takes the place of those of each namespace apart.
+    together. `answers` takes the place of those of each namespace apart. `has_states`: the model
+    has recurrent layers.
     """
     answers = answers or EarlierAnswers(tree)
     sources = predicted_text, partial(tree_walk, tree), forced_tokens, own_text, answers.begin
-    return ChosenDrafts(sources, Payoff(step_seconds, host_seconds, most_rows), answers.keep)
+    payoff = Payoff(step_seconds, host_seconds, most_rows, has_states=has_states)
+    return ChosenDrafts(sources, payoff, answers.keep)

@@ -23,6 +23,7 @@ class Draft(NamedTuple):
 
     token_ids: tuple[int, ...]
     source: DraftSource
+    probability: float = 0.5  # that a token is accepted, if those before it are
 
 
 class Drafter(Protocol):

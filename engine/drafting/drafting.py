@@ -60,7 +60,8 @@ class DraftedRow:
     def draft(self, length: int) -> Draft:
         """Return the first `length` tokens of the guess."""
         assert self._guessed is not None
-        return Draft(self.guess[:length], self._guessed[0])
+        source, acceptance = self._guessed
+        return Draft(self.guess[:length], source, acceptance.probability)
 
     def _learn(self, token_ids: list[int]) -> None:
         """Compare new tokens with the guess."""

@@ -42,14 +42,18 @@ class Payoff:
         step_seconds: StepSeconds,
         host_seconds: Callable[[], float] = no_seconds,
         most_rows: int | None = None,
+        *,
+        has_states: bool = False,
     ) -> None:
         """Predict steps of so many decode rows by `step_seconds`.
 
         `host_seconds` is what a step takes longer because it is decided only after the step before
         it has been settled. `most_rows`: a step has no more rows and drafted tokens together.
+        `has_states`: accepted tokens are computed again, from the state before them.
         """
         self._step_seconds, self._host_seconds = step_seconds, host_seconds
         self._most_rows = most_rows
+        self._has_states = has_states
         self._predicted: dict[int, float] = {}
         self._decisions = 0
         self._tables: dict[int, _Table] = {}  # by pending tokens
@@ -91,9 +95,10 @@ class Payoff:
             return 1.0
         if self._most_rows is not None and rows + drafted > self._most_rows:
             return 0.0
-        plain, longer = self._seconds(rows), self._seconds(rows + drafted)
+        computed = rows + drafted + (int(accepted) if self._has_states else 0)
+        plain, longer = self._seconds(rows), self._seconds(computed)
         if plain is None or longer is None:
-            plain, longer = UNKNOWN_ROWS + rows, UNKNOWN_ROWS + rows + drafted
+            plain, longer = UNKNOWN_ROWS + rows, UNKNOWN_ROWS + computed
         else:
             longer += self._host_seconds()
         return (rows + accepted) / rows * plain / longer

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from engine.execution.block_tables import BlockTables
 from engine.execution.shared_prefixes import Sharing
-from engine.step import SCORE, Row, count_decodes
+from engine.step import SCORE, VERIFY, Row, count_decodes
 from engine.transfers import HostArray, to_device
 from kernels.attention.batch_layout import BatchLayout, SharedPrefix
 from kernels.attention.split_sizes import SplitSizes
@@ -73,7 +73,7 @@ def build_batch(
     """
     arrays = _host_batch(rows, tables, block_size, sharing)
     if has_states:
-        arrays |= state_slots(in_batch_order(rows, sharing)[0])
+        arrays |= state_fields(in_batch_order(rows, sharing)[0])
     if any(row.adapter for row in rows):
         arrays["adapters"] = adapters_of(in_batch_order(rows, sharing)[0])
     contexts, decodes = arrays["context_lens"], count_decodes(rows)
@@ -97,11 +97,14 @@ def build_batch(
     return Batch(layout=layout, state_rows=state_rows, **tensors)
 
 
-def state_slots(rows: Sequence[Row]) -> dict[str, npt.NDArray[np.int32]]:
-    """Return the slots of each row's states, (R,), by the names of `StateRows`."""
+def state_fields(rows: Sequence[Row]) -> dict[str, npt.NDArray[np.int32]]:
+    """Return the slots of each row's states and the runs, (R,), by the names of `StateRows`."""
+    runs, kept = _runs(rows)
     return {
         "read_slots": np.array([row.state_in for row in rows], np.int32),
         "write_slots": np.array([row.state_out for row in rows], np.int32),
+        "runs": runs,
+        "kept": kept,
     }
 
 
@@ -111,13 +114,31 @@ def adapters_of(rows: Sequence[Row]) -> npt.NDArray[np.int32]:
     return np.repeat(slots, [row.num_new for row in rows])
 
 
+def _runs(rows: Sequence[Row]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    """Return `StateRows.runs` and `kept`: the tokens of a VERIFY row lie beside each other."""
+    runs, kept = np.ones((2, len(rows)), np.int32)
+    first = 0
+    for at, row in enumerate(rows):
+        if row.kind is not VERIFY:
+            continue
+        before = rows[at - 1] if at else None
+        if before is not None and before.kind is VERIFY and before.lease_id == row.lease_id:
+            runs[first] += 1
+            runs[at] = first - at
+        else:
+            first, kept[at] = at, row.state_end - row.start
+    return runs, kept
+
+
 def _state_rows(layout: BatchLayout, tensors: dict[str, Tensor]) -> StateRows:
-    """Build the rows of states; move the tensors of `state_slots` out of the dict."""
+    """Build the rows of states; move the tensors of `state_fields` out of the dict."""
     return StateRows(
         row_starts=layout.query_starts,
         context_lens=layout.context_lens,
         read_slots=tensors.pop("read_slots"),
         write_slots=tensors.pop("write_slots"),
+        runs=tensors.pop("runs"),
+        kept=tensors.pop("kept"),
         num_decodes=layout.num_decodes,
     )
 

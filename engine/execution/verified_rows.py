@@ -8,6 +8,9 @@ tokens, like a prefix that sequences share (`shared_prefixes`).
     verify row   | t d d d |          start 100, end 104
     by token     | t | d | d | d |    contexts 101, 102, 103, 104; keys read together: 96
 
+A recurrent layer computes the same rows in a run, one token after the other (`StateRows`). Such a
+row may begin with tokens that were computed before: nothing is sampled after these.
+
 Knows: rows, their places. Does not know: drafts, or what is done with samples.
 """
 
@@ -37,7 +40,8 @@ def by_token(step: Step) -> Step:
 
 
 def row_by_token(row: Row) -> list[Row]:
-    """Divide a row by token; the first has its new blocks and its request's parameters."""
+    """Divide a row by token; the first has its new blocks, the first to sample its parameters."""
+    first_sample = row.start + row.num_again
     return [
         structs.replace(
             row,
@@ -45,7 +49,9 @@ def row_by_token(row: Row) -> list[Row]:
             end=at + 1,
             token_ids=row.token_ids[(at - row.start) * ID_BYTES :][:ID_BYTES],
             block_ids=row.block_ids if at == row.start else b"",
-            new=row.new if at == row.start else None,
+            new=row.new if at == first_sample else None,
+            samples=at >= first_sample,
+            num_again=0,
         )
         for at in range(row.start, row.end)
     ]

@@ -56,14 +56,13 @@ from engine.scheduling.step_builder import (
     Scheduled,
     StepBuilder,
     StepLimits,
-    next_kind,
+    is_decoding,
     remaining_tokens,
 )
 from engine.scheduling.step_drafts import StepDrafts
 from engine.scheduling.step_times import StepShape, StepTimes
 from engine.sequences.sequence import Sequence
 from engine.sequences.sequence_cache import SequenceCache, lease_of
-from engine.step import DECODE
 
 
 class SchedulerStuck(RuntimeError):
@@ -216,11 +215,11 @@ class Scheduler:
         running = self.running
         if self.queue or not self._drafts.may_have(len(running)):
             return False
-        return all(next_kind(one) is DECODE for one in running)
+        return all(map(is_decoding, running))
 
     def _decodes(self) -> list[Sequence]:
         """Return the sequences that a step continues by one token, the oldest first."""
-        decodes = [one for one in self.running if next_kind(one) is DECODE]
+        decodes = [one for one in self.running if is_decoding(one)]
         stages = self._limits.stages
         if stages == 1:
             return decodes

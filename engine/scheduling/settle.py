@@ -35,7 +35,7 @@ from itertools import islice
 
 from msgspec import structs
 
-from engine.drafting.draft import DraftSource
+from engine.drafting.draft import Draft
 from engine.errors import ConstraintUnsatisfied, EngineError, NumericFailure
 from engine.link.messages import FinishReason
 from engine.scheduling.costs import charge_more
@@ -70,10 +70,11 @@ class Settler:
         """Advance the counters by the tokens that a launched step computes and samples."""
         for row, sent in zip(step.rows, step.step.rows, strict=True):
             if sent.state_out:
-                self._sequence_cache.launched(row.sequence, row.end, sent.state_out)
+                end = row.state_end or row.end
+                self._sequence_cache.launched(row.sequence, end, sent.state_out)
             row.sequence.num_computed = row.end
             if row.kind is not SCORE:
-                row.sequence.num_pending += row.num_new if row.kind is VERIFY else row.samples
+                row.sequence.num_pending += row.num_samples
 
     def leave_out(self, row: ScheduledRow) -> None:
         """Take back a launched row's sample; a later row computes its last token again.
@@ -100,7 +101,7 @@ class Settler:
         results = iter(sampled)
         for row in step.rows:
             value = next(results) if row.samples else None
-            more = tuple(islice(results, row.num_new - 1)) if samples_each(row.kind) else ()
+            more = tuple(islice(results, row.num_samples - 1)) if samples_each(row.kind) else ()
             row.sequence.engine_seconds += per_token * row.num_new
             if row.is_over:
                 continue
@@ -113,7 +114,7 @@ class Settler:
                 is_whole = row.kind is VERIFY or self._sequence_cache.has_states(row.sequence)
                 if row.start < row.end - 1 and not is_whole:
                     self._advance(structs.replace(row, end=row.end - 1), now)
-            elif more:
+            elif row.kind is VERIFY:
                 known = row.sequence.num_tokens
                 replies += self._take_several(row, (value, *more), now)
                 generated[row.sequence.flow] += row.sequence.num_tokens - known
@@ -187,13 +188,13 @@ class Settler:
 
         Or up to a value that is not the token that the row was given there: the next ones follow
         from that; or that was left out, for lack of a mask. What was computed of the rest is
-        computed again.
+        computed again, and so is what follows the sequence's state.
         """
         sequence, draft = row.sequence, row.draft
         assert draft is not None
         first = row.end - len(values)
         start, end, accepted = row.start, first, 0
-        self._count(sequence, draft.source, drafted=len(draft.token_ids))
+        self._count(sequence, draft, drafted=len(draft.token_ids))
         replies: list[AddressedEvent] = []
         for value, token_id in zip(values, (*draft.token_ids, None), strict=True):
             if value.is_left_out:
@@ -205,23 +206,38 @@ class Settler:
             self._advance(structs.replace(row, start=start, end=end), now)
             if value.token_id == token_id:
                 accepted += 1
-                self._count(sequence, draft.source, accepted=1)
+                self._count(sequence, draft, accepted=1)
             replies += self._append(sequence, value.token_id, value, now)
             if row.is_over or value.token_id != token_id:
                 break
             start = end
         if not row.is_over:
-            sequence.num_computed, sequence.num_pending = end, 0
+            self._continue_after(sequence, end)
         charge_more(self._scheduler.queue, sequence, max(end - first - 1, 0))
-        self._counters.drafted(draft.source, len(draft.token_ids), accepted)
+        if draft.token_ids:
+            self._counters.drafted(draft.source, len(draft.token_ids), accepted)
         return join_tokens(replies)
 
-    def _count(
-        self, sequence: Sequence, source: DraftSource, drafted: int = 0, accepted: int = 0
-    ) -> None:
+    def _continue_after(self, sequence: Sequence, end: int) -> None:
+        """Continue a sequence after its verified tokens, or after its state among these.
+
+        What follows the state is written once more, so it is not committed before that.
+        """
+        at = self._sequence_cache.verified(sequence, end)
+        sequence.num_computed, sequence.num_pending = at, 0
+        if at < end:
+            sequence.num_verified = end
+            self._uncommitted = [
+                row if row.sequence is not sequence else structs.replace(row, end=min(row.end, at))
+                for row in self._uncommitted
+                if row.sequence is not sequence or row.start < at
+            ]
+
+    def _count(self, sequence: Sequence, draft: Draft, drafted: int = 0, accepted: int = 0) -> None:
         """Count drafted and accepted tokens of a sequence by source."""
-        before = sequence.draft_counts.get(source, (0, 0))
-        sequence.draft_counts[source] = before[0] + drafted, before[1] + accepted
+        if draft.token_ids:
+            before = sequence.draft_counts.get(draft.source, (0, 0))
+            sequence.draft_counts[draft.source] = before[0] + drafted, before[1] + accepted
 
     def _append(
         self, sequence: Sequence, token_id: int, result: Sampled, now: float

@@ -40,6 +40,7 @@ PENDING_ID = bytes(4)  # placeholder of a token that is known only on the device
 # Most scored tokens of a step: each has logits and log-probabilities of the whole vocabulary,
 # for which memory is reserved.
 MOST_SCORED = 256
+NOTHING_DRAFTED = Draft((), "own")  # of a VERIFY row that computes tokens again alone
 PLACES = {DECODE: 0, VERIFY: 1, PREFILL: 2, SCORE: 3}  # order of the kinds of rows in a step
 
 
@@ -53,12 +54,18 @@ class ScheduledRow(msgspec.Struct, frozen=True, eq=False, gc=False):
     kind: RowKind
     samples: bool  # the row reaches the last token, so a token, or several, are sampled (`RowKind`)
     lease_id: int
-    draft: Draft | None = None  # the tokens of a VERIFY row after its first
+    draft: Draft | None = None  # the last tokens of a VERIFY row, after a known one
+    # Of a VERIFY row: leading tokens that were computed before, and the position of the state that
+    # it writes; 0: the sequence has no state.
+    num_again: int = 0
+    state_end: int = 0
 
     @property
     def num_samples(self) -> int:
         """Number of sampled tokens."""
-        return self.num_new if samples_each(self.kind) else int(self.samples)
+        if samples_each(self.kind):
+            return self.num_new - self.num_again
+        return int(self.samples)
 
     @property
     def is_masked(self) -> bool:
@@ -88,16 +95,26 @@ def row_of(sequence: Sequence, num_new: int, start: int | None = None) -> Schedu
     return ScheduledRow(sequence, start, num_new, end, kind, samples, sequence.lease_id)
 
 
-def verify_row(sequence: Sequence, draft: Draft) -> ScheduledRow:
+def verify_row(sequence: Sequence, draft: Draft | None) -> ScheduledRow:
     """Make a row of the sequence's last token and a draft, which is written after it in `tokens`.
 
-    A token is sampled after each.
+    A token is sampled after each. Tokens after the sequence's state, if any, come first again.
     """
-    known, start = sequence.num_tokens, sequence.num_computed
+    known, start, state_end = sequence.num_tokens, sequence.num_computed, 0
+    states = None if sequence.lease is None else sequence.lease.states
+    draft = draft or NOTHING_DRAFTED
+    if states is not None:
+        most = max(states.most_end(start) - known, 0)
+        draft = draft._replace(token_ids=draft.token_ids[:most])
     end = known + len(draft.token_ids)
+    if states is not None:
+        state_end = states.verified_end(start, known, end, draft.probability)
     sequence.tokens[known:end] = draft.token_ids
+    again = known - 1 - start
     lease_id = sequence.lease_id
-    return ScheduledRow(sequence, start, end - start, end, VERIFY, True, lease_id, draft)
+    return ScheduledRow(
+        sequence, start, end - start, end, VERIFY, True, lease_id, draft, again, state_end
+    )
 
 
 def score_row(sequence: Sequence, num_new: int) -> ScheduledRow:
@@ -141,6 +158,8 @@ def sent(row: ScheduledRow) -> Row:
         *((0, 0) if lease.states is None else (lease.states.at.slot, lease.states.next_out())),
         adapter=sequence.adapter_slot,
         embeds=row.samples and sequence.embeds,
+        state_end=row.state_end,
+        num_again=row.num_again,
     )
 
 
@@ -216,6 +235,8 @@ class StepBuilder:
 
     def add(self, sequence: Sequence) -> ScheduledRow:
         """Add a row of the sequence's uncomputed tokens, up to the budget."""
+        if sequence.num_again:
+            return self.verify(sequence, None)
         num_new = min(remaining_tokens(sequence), self.budget)
         if sequence.is_to_score:
             row = self._scored(sequence, num_new)
@@ -225,8 +246,8 @@ class StepBuilder:
         self._count(row, row.num_new)
         return row
 
-    def verify(self, sequence: Sequence, draft: Draft) -> ScheduledRow:
-        """Add a row of the sequence's last token and a draft."""
+    def verify(self, sequence: Sequence, draft: Draft | None) -> ScheduledRow:
+        """Add a row of the sequence's last token and a draft, after what is computed again."""
         row = verify_row(sequence, draft)
         self.rows.append(row)
         self._count(row, row.num_new)
@@ -290,4 +311,12 @@ def remaining_tokens(sequence: Sequence) -> int:
 def next_kind(sequence: Sequence) -> RowKind | None:
     """Return the kind of a row of all uncomputed tokens of a sequence; None without any."""
     to_go = remaining_tokens(sequence)
+    if to_go and sequence.num_again:
+        return VERIFY
     return kind_of(to_go) if to_go else None
+
+
+def is_decoding(sequence: Sequence) -> bool:
+    """Return whether the next row of a sequence is one of the decodes."""
+    kind = next_kind(sequence)
+    return kind is DECODE or kind is VERIFY

@@ -42,7 +42,8 @@ class StepDrafts:
         drafted = [one for one in decodes if one.drafts]
         if not drafted or any(one.num_pending for one in drafted):
             return {}
-        room, drafts = self.limits.max_running - len(decodes), dict[Sequence, Draft]()
+        room = self.limits.max_running - sum(1 + one.num_again for one in decodes)
+        drafts = dict[Sequence, Draft]()
         for sequence, draft in self.drafting.propose(drafted).items():
             most = min(room, len(sequence.tokens) - sequence.num_tokens - 1)
             if ids := draft.token_ids[: max(most, 0)]:

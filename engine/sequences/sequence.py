@@ -53,6 +53,9 @@ class Sequence:
     use_cache: bool = True
     is_counted: bool = True  # True if its prompt counts as looked up
     num_computed: int = 0
+    # Tokens that rows have computed, where that is more: those after `num_computed` are computed
+    # again, from a recurrent state, since drafts after them were rejected.
+    num_verified: int = 0
     prompt_end: int = 0  # end of the prompt's tokens that settled steps have computed
     loads: Loads = "auto"  # whether blocks of lower tiers are loaded for it
     constraint: TokenConstraint | None = None  # has advanced by every generated token
@@ -142,6 +145,11 @@ class Sequence:
         return self.constraint is not None and self.constraint.is_busy
 
     @property
+    def num_again(self) -> int:
+        """Number of computed tokens after its state, which the next row computes again."""
+        return max(self.num_verified - self.num_computed, 0)
+
+    @property
     def length(self) -> int:
         """Number of tokens, with pending ones."""
         return self.num_tokens + self.num_pending
@@ -169,7 +177,7 @@ class Sequence:
     def let_go(self) -> None:
         """Drop the lease: the sequence has no computed or pending tokens any more."""
         self.lease, self.lease_id = None, 0
-        self.num_computed = self.num_pending = 0
+        self.num_computed = self.num_pending = self.num_verified = 0
 
     def append(self, token_id: int) -> None:
         """Add one generated token."""

@@ -169,6 +169,14 @@ class SequenceCache:
         """Return whether the model has recurrent layers, so that a row starts from a state."""
         return lease_of(sequence).states is not None
 
+    def verified(self, sequence: Sequence, end: int) -> int:
+        """Return the last position up to `end`, to which tokens are verified, to continue from.
+
+        That is `end`, or where the newest state lies that no rejected token is in.
+        """
+        lease = lease_of(sequence)
+        return end if lease.states is None else self._cache.verified(lease, end)
+
     def left_out(self, sequence: Sequence) -> bool:
         """Return a sequence to the state before the row launched last; False: it has none."""
         lease = lease_of(sequence)

@@ -83,6 +83,8 @@ def state_rows(layout: BatchLayout) -> StateRows:
         context_lens=layout.context_lens,
         read_slots=like + NO_STATE,
         write_slots=like + FIRST_SLOT,
+        runs=like + 1,
+        kept=like + 1,
         num_decodes=layout.num_decodes,
     )
 

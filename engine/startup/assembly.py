@@ -122,10 +122,14 @@ def assemble(
     exchanged = Exchange(cache, times, welcome.fingerprint, rates.block_bytes, exchange, patience)
     deadline_s = limits.single_flight_deadline_s
     sequences = SequenceCache(cache, copies, rates, single_flight_deadline_s=deadline_s)
-    if drafting is None and limits.drafts and not loaded_runner.num_states:
+    if drafting is None and limits.drafts:
         waits_s = WAITS_S if limits.overlap_scheduling else 0.0
         drafting = choose_drafts(
-            cache.tree, times.decodes, lambda: waits_s, most_rows=limits.step.max_running
+            cache.tree,
+            times.decodes,
+            lambda: waits_s,
+            most_rows=limits.step.max_running,
+            has_states=loaded_runner.num_states > 0,
         )
     scheduler = Scheduler(
         FairQueue(limits.queue),

@@ -48,9 +48,11 @@ def reference(
             new.new_zeros((x.shape[1], keep)) if row.read_slot is None else state[row.read_slot]
         )
         inputs = torch.cat((before, new), 1)
-        state[row.write_slot] = inputs[:, -keep:]
-        summed = F.conv1d(inputs.float()[None], taps, shift, groups=x.shape[1])[0]
-        out[row.tokens] = F.silu(summed).T.to(x.dtype)
+        state[row.write_slot] = inputs[:, row.kept : row.kept + keep]
+        for part in row.parts:
+            window = inputs[:, part.start - row.tokens.start : part.stop - row.tokens.start + keep]
+            summed = F.conv1d(window.float()[None], taps, shift, groups=x.shape[1])[0]
+            out[part] = F.silu(summed).T.to(x.dtype)
     return out
 
 
@@ -94,7 +96,7 @@ def _kernel(
     DEPENDENT: tl.constexpr,
 ) -> None:
     launch_dependents(DEPENDENT)
-    row_starts, context_lens, read_slots, write_slots = rows
+    row_starts, context_lens, read_slots, write_slots, runs, kept_after = rows
     KEEP: tl.constexpr = W - 1
     row, begin = tl.program_id(0), 0
     if TOKENS > 1:
@@ -103,6 +105,9 @@ def _kernel(
         begin = begin * TOKENS
     start = tl.load(row_starts + row)
     new = tl.load(row_starts + row + 1) - start
+    if TOKENS == 1:  # a token of a run finds those before it in the run beside it
+        begin = tl.maximum(-tl.load(runs + row), 0)
+        start, new = start - begin, new + begin
     context = tl.load(context_lens + row)
     goes_on = context > new
     read = state + tl.load(read_slots + row).to(tl.int64) * slot_stride
@@ -127,7 +132,7 @@ def _kernel(
         if begin == 0:  # the one program that reads the state writes it, after all have read
             kept = tl.arange(0, KEEP_PADDED)[:, None]
             is_kept = (kept < KEEP) & (channel < C)
-            at_end = new - KEEP + kept
+            at_end = (tl.load(kept_after + row) if TOKENS == 1 else new) - KEEP + kept
             last = _inputs(row_x, read, at_end, channel, is_kept, goes_on, x_stride, KEEP)
             tl.debug_barrier()
             write = state + tl.load(write_slots + row).to(tl.int64) * slot_stride

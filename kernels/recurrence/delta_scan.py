@@ -47,7 +47,7 @@ def _kernel(
     COLUMNS: tl.constexpr,
     STAGES: tl.constexpr,
 ) -> None:
-    row_starts, context_lens, read_slots, write_slots = rows
+    row_starts, context_lens, read_slots, write_slots, _, _ = rows
     row, head = first_row + tl.program_id(0), tl.program_id(1)
     start = tl.load(row_starts + row)
     new = tl.load(row_starts + row + 1) - start

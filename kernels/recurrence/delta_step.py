@@ -1,8 +1,9 @@
-"""One token of each decode by the gated delta rule: a state is read and written once.
+"""Decodes by the gated delta rule, alone or in runs: a state is read and written once.
 
-A program has COLUMNS columns of the state of one value head of one row. Its part of the state is
+A program has COLUMNS columns of the state of one value head of one run. Its part of the state is
 written by nobody else, so the new one may go to the slot that it was read from. The state is read
-before the kernel waits for the one before it: no kernel of the step has written it.
+before the kernel waits for the one before it: no kernel of the step has written it. Programs of the
+rows that follow a run's first have nothing to do.
 """
 
 from __future__ import annotations
@@ -49,15 +50,16 @@ def _kernel(
     DEPENDENT: tl.constexpr,
 ) -> None:
     launch_dependents(DEPENDENT)
-    _, context_lens, read_slots, write_slots = rows
+    _, context_lens, read_slots, write_slots, runs, kept_after = rows
     row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     column = tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)
     key = tl.arange(0, K)
     place = head * K * V + key[:, None] * V + column[None, :]
     context = tl.load(context_lens + row)
     read = state + tl.load(read_slots + row).to(tl.int64) * slot_stride
-    goes_on = (place >= 0) & (context > 1)
-    before = tl.load(read + place, mask=goes_on, other=0.0)
+    run, kept = tl.load(runs + row), tl.load(kept_after + row)
+    goes_on = (place >= 0) & (context > 1) & (run > 0)
+    now = tl.load(read + place, mask=goes_on, other=0.0)
     rate = tl.exp(tl.load(a_log + head).to(tl.float32))
     bias = tl.load(dt_bias + head).to(tl.float32)
     wait_for_previous(DEPENDENT)
@@ -67,20 +69,23 @@ def _kernel(
         tl.store(target, tl.zeros([COLUMNS], out.dtype.element_ty))
     else:
         group = head // (HEADS // GROUPS)
-        token = qkv + row * qkv_stride
-        q = tl.load(token + group * K + key).to(tl.float32)
-        k = tl.load(token + (GROUPS + group) * K + key).to(tl.float32)
-        v = tl.load(token + 2 * GROUPS * K + head * V + column).to(tl.float32)
-        q *= scale * tl.rsqrt(tl.sum(q * q, axis=0) + EPS)
-        k *= tl.rsqrt(tl.sum(k * k, axis=0) + EPS)
-        step = softplus(tl.load(a + row * a_stride + head).to(tl.float32) + bias)
-        beta = tl.sigmoid(tl.load(b + row * b_stride + head).to(tl.float32))
-        before *= tl.exp(log_decay(rate, step))
-        added = beta * (v - tl.sum(before * k[:, None], axis=0))
-        after = before + k[:, None] * added[None, :]
-        tl.store(target, tl.sum(after * q[:, None], axis=0).to(out.dtype.element_ty))
         write = state + tl.load(write_slots + row).to(tl.int64) * slot_stride
-        tl.store(write + place, after)
+        for at in tl.range(0, run, num_stages=1):
+            token = qkv + (row + at) * qkv_stride
+            q = tl.load(token + group * K + key).to(tl.float32)
+            k = tl.load(token + (GROUPS + group) * K + key).to(tl.float32)
+            v = tl.load(token + 2 * GROUPS * K + head * V + column).to(tl.float32)
+            q *= scale * tl.rsqrt(tl.sum(q * q, axis=0) + EPS)
+            k *= tl.rsqrt(tl.sum(k * k, axis=0) + EPS)
+            step = softplus(tl.load(a + (row + at) * a_stride + head).to(tl.float32) + bias)
+            beta = tl.sigmoid(tl.load(b + (row + at) * b_stride + head).to(tl.float32))
+            now *= tl.exp(log_decay(rate, step))
+            added = beta * (v - tl.sum(now * k[:, None], axis=0))
+            now += k[:, None] * added[None, :]
+            result = tl.sum(now * q[:, None], axis=0)
+            tl.store(target + at * HEADS * V, result.to(out.dtype.element_ty))
+            if at + 1 == kept:
+                tl.store(write + place, now)
 
 
 def launch(

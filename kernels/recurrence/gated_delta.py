@@ -65,13 +65,15 @@ def reference(
     )
     for row in each_row(rows):
         now = torch.zeros_like(state[0]) if row.read_slot is None else state[row.read_slot].clone()
-        whole = _tokens(inputs, row.tokens, shape)
-        outputs = []
-        for begin in range(0, whole.g.shape[1], CHUNK):
-            output, now = _advance(whole.part(slice(begin, begin + CHUNK)), now)
-            outputs.append(output)
-        out[row.tokens] = torch.cat(outputs, 1).transpose(0, 1).flatten(1).to(qkv.dtype)
-        state[row.write_slot] = now
+        for part in row.parts:
+            whole = _tokens(inputs, part, shape)
+            outputs = []
+            for begin in range(0, whole.g.shape[1], CHUNK):
+                output, now = _advance(whole.part(slice(begin, begin + CHUNK)), now)
+                outputs.append(output)
+            out[part] = torch.cat(outputs, 1).transpose(0, 1).flatten(1).to(qkv.dtype)
+            if part.stop - row.tokens.start == row.kept:
+                state[row.write_slot] = now
     return out
 
 

@@ -52,12 +52,13 @@ def reference(
     out = torch.zeros(size, dtype=xbc.dtype, device=xbc.device)
     for row in each_row(rows):
         now = torch.zeros_like(state[0]) if row.read_slot is None else state[row.read_slot].clone()
-        begin, end = row.tokens.start, row.tokens.stop
-        for first in range(begin, end, CHUNK):
-            tokens = slice(first, min(first + CHUNK, end))
-            output, now = _advance(inputs, tokens, shape, now)
-            out[tokens] = output.transpose(0, 1).flatten(1).to(xbc.dtype)
-        state[row.write_slot] = now
+        for part in row.parts:
+            for first in range(part.start, part.stop, CHUNK):
+                tokens = slice(first, min(first + CHUNK, part.stop))
+                output, now = _advance(inputs, tokens, shape, now)
+                out[tokens] = output.transpose(0, 1).flatten(1).to(xbc.dtype)
+            if part.stop - row.tokens.start == row.kept:
+                state[row.write_slot] = now
     return out
 
 

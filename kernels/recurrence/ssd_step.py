@@ -1,8 +1,9 @@
-"""One token of each decode by Mamba-2: a state is read and written once.
+"""Decodes by Mamba-2, alone or in runs: a state is read and written once.
 
-A program has some of the P lines of the state of one head of one row. Its part of the state is
+A program has some of the P lines of the state of one head of one run. Its part of the state is
 written by nobody else, so the new one may go to the slot that it was read from. The state is read
-before the kernel waits for the one before it: no kernel of the step has written it.
+before the kernel waits for the one before it: no kernel of the step has written it. Programs of the
+rows that follow a run's first have nothing to do.
 """
 
 from __future__ import annotations
@@ -46,14 +47,15 @@ def _kernel(
     DEPENDENT: tl.constexpr,
 ) -> None:
     launch_dependents(DEPENDENT)
-    _, context_lens, read_slots, write_slots = rows
+    _, context_lens, read_slots, write_slots, runs, kept_after = rows
     row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     line = tl.program_id(2) * LINES + tl.arange(0, LINES)
     column = tl.arange(0, N)
     place = head * P * N + line[:, None] * N + column[None, :]
     context = tl.load(context_lens + row)
     read = state + tl.load(read_slots + row).to(tl.int64) * slot_stride
-    before = tl.load(read + place, mask=(place >= 0) & (context > 1), other=0.0)
+    run, kept = tl.load(runs + row), tl.load(kept_after + row)
+    now = tl.load(read + place, mask=(place >= 0) & (context > 1) & (run > 0), other=0.0)
     rate = tl.exp(tl.load(a_log + head).to(tl.float32))
     bias = tl.load(dt_bias + head).to(tl.float32)
     skipped = tl.load(skip + head).to(tl.float32)
@@ -64,17 +66,19 @@ def _kernel(
         tl.store(target, tl.zeros([LINES], out.dtype.element_ty))
     else:
         group = head // (HEADS // GROUPS)
-        token = xbc + row * xbc_stride
-        x = tl.load(token + head * P + line).to(tl.float32)
-        b = tl.load(token + HEADS * P + group * N + column).to(tl.float32)
-        c = tl.load(token + HEADS * P + (GROUPS + group) * N + column).to(tl.float32)
-        step = tl.load(dt + row * dt_stride + head).to(tl.float32) + bias
-        step = time_step(step, least_step, most_step)
-        after = before * tl.exp(log_decay(rate, step)) + (step * x)[:, None] * b[None, :]
-        result = tl.sum(after * c[None, :], axis=1) + skipped * x
-        tl.store(target, result.to(out.dtype.element_ty))
         write = state + tl.load(write_slots + row).to(tl.int64) * slot_stride
-        tl.store(write + place, after)
+        for at in tl.range(0, run, num_stages=1):
+            token = xbc + (row + at) * xbc_stride
+            x = tl.load(token + head * P + line).to(tl.float32)
+            b = tl.load(token + HEADS * P + group * N + column).to(tl.float32)
+            c = tl.load(token + HEADS * P + (GROUPS + group) * N + column).to(tl.float32)
+            step = tl.load(dt + (row + at) * dt_stride + head).to(tl.float32) + bias
+            step = time_step(step, least_step, most_step)
+            now = now * tl.exp(log_decay(rate, step)) + (step * x)[:, None] * b[None, :]
+            result = tl.sum(now * c[None, :], axis=1) + skipped * x
+            tl.store(target + at * HEADS * P, result.to(out.dtype.element_ty))
+            if at + 1 == kept:
+                tl.store(write + place, now)
 
 
 def launch(inputs: SsdInputs, shape: SsdShape, state: Tensor, rows: StateRows, out: Tensor) -> None:

@@ -6,6 +6,14 @@
 
 A state is read before the row's first token and written after its last. Two slots make two versions
 of it: a launch that is repeated reads again what the first one read.
+
+Decodes that follow each other in one sequence make a run: its tokens are computed in order, from
+one state, and the state after some of them is written. So drafts are verified: the state that stays
+has no token that may be rejected.
+
+    row    | 5 | 6 . . | 9 |      a decode; a run of three tokens; a decode
+    runs   | 1 | 3 -1 -2 | 1 |
+    kept   | 1 | 2       | 1 |    the state after the run's second token is written
 """
 
 from __future__ import annotations
@@ -22,21 +30,33 @@ class StateRows:
 
     `row_starts` (R + 1,) int32: where each row's tokens start, as `BatchLayout.query_starts`.
     `context_lens` (R,) int32: tokens of the row after this step, its new ones included.
-    `read_slots`, `write_slots` (R,) int32: slots of the state before and after the step. They may
-    be the same. A slot that a row writes is read or written by no other row; several rows may read
-    one that none writes.
+    `read_slots`, `write_slots` (R,) int32: slots of the state before and after the step, alike for
+    all rows of a run. They may be the same, but for runs of several tokens. A slot that a row
+    writes is read or written by no other row; several rows may read one that none writes.
+    `runs` (R,) int32: of decodes, the tokens of the run that the row begins, or how many rows ago
+    its run began, negated. `kept` (R,) int32: of a run's first row, after how many tokens its state
+    is written.
     """
 
     row_starts: Tensor
     context_lens: Tensor
     read_slots: Tensor
     write_slots: Tensor
+    runs: Tensor
+    kept: Tensor
     num_decodes: int  # leading rows with exactly one token
 
     @property
-    def tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
         """All of them, in order: one argument of a kernel."""
-        return self.row_starts, self.context_lens, self.read_slots, self.write_slots
+        return (
+            self.row_starts,
+            self.context_lens,
+            self.read_slots,
+            self.write_slots,
+            self.runs,
+            self.kept,
+        )
 
     @property
     def num_rows(self) -> int:
@@ -51,19 +71,39 @@ class StateRows:
 
 @dataclass(frozen=True, slots=True)
 class StateRow:
-    """One row on the host: its tokens and slots; without `read_slot` it starts at zero."""
+    """One row or run on the host; without `read_slot` it starts at zero.
+
+    The state after `kept` tokens is written. `by_token`: computed one token after the other.
+    """
 
     tokens: slice
     read_slot: int | None
     write_slot: int
+    kept: int
+    by_token: bool
+
+    @property
+    def parts(self) -> Iterator[slice]:
+        """Yield what is computed together: each token, or all."""
+        if not self.by_token:
+            yield self.tokens
+            return
+        for at in range(self.tokens.start, self.tokens.stop):
+            yield slice(at, at + 1)
 
 
 def each_row(rows: StateRows) -> Iterator[StateRow]:
-    """Yield the rows that are not padding. Waits for the device."""
+    """Yield the rows that are not padding, runs as one. Waits for the device."""
     starts, contexts = rows.row_starts.tolist(), rows.context_lens.tolist()
     slots = zip(rows.read_slots.tolist(), rows.write_slots.tolist(), strict=True)
+    runs, kept = rows.runs.tolist(), rows.kept.tolist()
     for row, (read, write) in enumerate(slots):
-        tokens = slice(starts[row], starts[row + 1])
-        new = tokens.stop - tokens.start
-        if contexts[row] and new:
-            yield StateRow(tokens, None if contexts[row] == new else read, write)
+        begin, new = starts[row], starts[row + 1] - starts[row]
+        if not (contexts[row] and new):
+            continue
+        read_slot = None if contexts[row] == new else read
+        if row >= rows.num_decodes:
+            yield StateRow(slice(begin, begin + new), read_slot, write, new, by_token=False)
+        elif runs[row] > 0:
+            tokens = slice(begin, begin + runs[row])
+            yield StateRow(tokens, read_slot, write, kept[row], by_token=True)

@@ -8,6 +8,9 @@ over to the tree, without a copy.
     coming              states at the ends of blocks, of rows that are not settled yet
     kept                the last state at the end of a settled block; the tree gets it at the end
 
+A row that verifies drafts writes one state as well, at a position that may turn out to be after a
+rejected token: then the sequence continues from the state before (`verified_end`).
+
 A sequence owns three slots. When its next row is decided, only the newest row may be unsettled: so
 its state, coming or not, and the kept one leave a slot free. Where a state goes to the tree before
 the end, the sequence gets another slot. States that a lease reads and the tree owns are not evicted
@@ -67,6 +70,27 @@ class LeaseStates:
             return stop
         whole = end // self.block_size * self.block_size
         return whole if is_cut and whole > start else end
+
+    def most_end(self, start: int) -> int:
+        """Return how far a row of drafts from `start` on may reach: it ends one block at most.
+
+        It writes one state, and the tree is to keep one at each block's end, should an answer end.
+        """
+        return (start // self.block_size + 2) * self.block_size - 1
+
+    def verified_end(self, start: int, known: int, end: int, probability: float) -> int:
+        """Return the position of the state that a row of drafts writes.
+
+        The row has the tokens from `start`, of this state, up to `end`; those from `known` on are
+        drafts, each accepted with `probability` if those before it are. A state after accepted
+        drafts saves computing these again. One after a rejected draft is of no use, so that all the
+        row's tokens are computed again.
+        """
+        whole = (start // self.block_size + 1) * self.block_size
+        if whole <= end:
+            return whole
+        chance = probability ** (end - known)
+        return end if chance * (end - known) > (1 - chance) * (known - start) else known
 
     def stop_after(self, position: int) -> int | None:
         """Return the next position whose state is wanted; None without any."""

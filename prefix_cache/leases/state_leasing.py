@@ -106,6 +106,17 @@ class StateLeasing:
             states.coming.append(states.at)
         self._unread(states)
 
+    def verified(self, lease: Lease, end: int) -> int:
+        """Return the position of the newest state, that of the newest row if it is not after `end`.
+
+        Else the row's tokens are to be computed again from the state before it.
+        """
+        states = lease.states
+        assert states is not None
+        if states.at.position > end:
+            self.left_out(lease)
+        return states.at.position
+
     def left_out(self, lease: Lease) -> None:
         """Return to the state before the newest launched row: it is to be computed again."""
         states = lease.states

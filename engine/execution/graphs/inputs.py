@@ -22,7 +22,7 @@ from engine.execution.batch import (
     in_batch_order,
     sampled_after,
     splits_of,
-    state_slots,
+    state_fields,
     token_ids_of,
 )
 from engine.execution.block_tables import BlockTables
@@ -78,7 +78,7 @@ class GraphBucket:
     def sizes(self) -> dict[str, int]:
         """Return the size of each field, in numbers."""
         tokens, rows, samples = self.num_tokens, self.num_rows, self.num_samples
-        per_row = ("context_lens", "table_slots", "read_slots", "write_slots")
+        per_row = ("context_lens", "table_slots", "read_slots", "write_slots", "runs", "kept")
         return {
             **dict.fromkeys(("token_ids", "positions", "slots"), tokens),
             **dict.fromkeys(("outputs", "output_slots"), samples),  # fields of `StepInputs.wide`
@@ -180,6 +180,7 @@ class StepInputs:
             "table_slots": nobody,
             "output_slots": nobody,
             "slots": scratch,
+            **dict.fromkeys(("runs", "kept"), 1),
             "query_starts": np.minimum(
                 np.arange(self.bucket.num_rows + 1, dtype=np.int32),
                 np.int32(self.bucket.num_decodes),
@@ -211,8 +212,8 @@ class StepInputs:
         if decodes:
             parts["units"][:] = splits_of(self._sizes, ends[:decodes], sharing).reshape(-1)
         parts["table_slots"][place] = batch_slots
-        for name, slots in state_slots(rows).items():
-            parts[name][place] = slots
+        for name, values in state_fields(rows).items():
+            parts[name][place] = values
         parts["outputs"][: len(sampling)] = last[sampling] - following
         parts["output_slots"][: len(sampling)] = batch_slots[sampling]
 

@@ -172,6 +172,8 @@ def _states(machine: CaptureContext, inputs: StepInputs, layout: BatchLayout) ->
         context_lens=layout.context_lens,
         read_slots=inputs.field("read_slots"),
         write_slots=inputs.field("write_slots"),
+        runs=inputs.field("runs"),
+        kept=inputs.field("kept"),
         num_decodes=layout.num_decodes,
     )
     return StepStates(rows, machine.states)

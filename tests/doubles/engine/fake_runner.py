@@ -197,7 +197,7 @@ class FakeRunner:
             [
                 self._sample(one, owner, masks)
                 for row, owner in pairs
-                for one in (row_by_token(row) if row.kind is VERIFY else samples_of([row]))
+                for one in samples_of(row_by_token(row) if row.kind is VERIFY else [row])
             ]
         )
 

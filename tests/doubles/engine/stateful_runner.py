@@ -23,6 +23,7 @@ class StatefulRunner(FakeRunner):
 
     num_states: int = 8
     states: list[int | None] = field(default_factory=list)
+    passed: dict[tuple[int, int], int] = field(default_factory=dict)  # by batch slot and position
 
     def __post_init__(self) -> None:
         self.states = [0, *[None] * (self.num_states - 1)]
@@ -38,16 +39,18 @@ class StatefulRunner(FakeRunner):
             raise KvCorrupt(f"slot {row.state_in} does not hold the state at {row.start}")
         for position in range(row.start, row.end):
             state = next_kv(state or 0, self._token(row, position))
-        self.states[row.state_out] = state
+            self.passed[row.batch_slot, position + 1] = state
+            if position + 1 == (row.state_end or row.end):
+                self.states[row.state_out] = state
 
     def _next(self, row: Row, owner: Sequence | None) -> Sampled:
         sampled = super()._next(row, owner)
         if sampled.token_id is None or row.kind.value == "score":
             return sampled
         kv = [self._read(row, position) for position in range(row.end - 1)]
-        state = self.states[row.state_out]
-        if state is None:
+        if self.states[row.state_out] is None:
             raise KvCorrupt(f"slot {row.state_out} was never written")
+        state = self.passed[row.batch_slot, row.end]
         return sampled._replace(token_id=next_token([*kv, state], self.vocab_size))
 
     def _check_slots(self, rows: Items[Row]) -> None:

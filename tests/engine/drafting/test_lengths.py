@@ -58,6 +58,16 @@ def test_rows_and_drafts_together_fit_a_step() -> None:
         assert payoff.can_pay(4) == (most_rows >= 8), "else a step would wait for nothing"
 
 
+def test_drafts_that_are_computed_twice_are_shorter() -> None:
+    """Of a model with states accepted tokens are computed again; a draft may still pay."""
+    chances = [(0.9, 16)] * 8
+    once, twice = (
+        sum(Payoff(lambda rows: 1 + 0.05 * rows, has_states=has).lengths(8, chances))
+        for has in (False, True)
+    )
+    assert 0 < twice < once
+
+
 def test_without_chances_there_is_nothing_to_choose() -> None:
     assert Payoff(lambda rows: 1.0).lengths(5, []) == []
 

@@ -221,6 +221,8 @@ def make_batch(
         torch.tensor([context for _, context in rows], dtype=torch.int32, device=device),
         read.to(device),
         (read if in_place else write).to(device),
+        torch.ones_like(read, device=device),
+        torch.ones_like(read, device=device),
         decodes,
     )
     inputs = tuple(_wider(each) for each in layer.draw(int(starts[-1]), seed + 11))

@@ -120,6 +120,8 @@ def part_of(batch: Batch, tokens: slice, context: int) -> Batch:
         rows.row_starts.new_tensor([context]),
         rows.read_slots,
         rows.write_slots,
+        rows.runs,
+        rows.kept,
         int(new == 1),
     )
     return Batch(inputs, batch.state, part)
@@ -154,6 +156,6 @@ def test_a_second_launch_from_another_slot_gives_the_same(ops: Ops, layer: State
 def test_no_tokens(ops: Ops, layer: StateLayer) -> None:
     batch = make_batch(layer, [(1, 1)])
     none = torch.zeros(1, dtype=torch.int32)
-    rows = StateRows(none, none[:0], none[:0], none[:0], 0)
+    rows = StateRows(none, none[:0], none[:0], none[:0], none[:0], none[:0], 0)
     inputs = tuple(each[:0] for each in batch.inputs)
     assert layer.apply(ops, inputs, batch.state, rows).shape[0] == 0

@@ -1,0 +1,163 @@
+"""Drafts of sequences with a recurrent state: no rejected token stays in it, nor in the tree.
+
+`StatefulRunner` raises where a row reads another state than that of its sequence, and its tokens
+depend on the state.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from engine.link.messages import Cancel, Finished, Generate
+from engine.step import VERIFY, Row
+from tests.doubles.constraints import HeldMasks, steps_of
+from tests.doubles.engine.fake_runner import VOCAB_SIZE, expected_output
+from tests.doubles.engine.scripted_drafting import ScriptedDrafting
+from tests.engine.in_flight.test_masked_step import answer, bound
+from tests.engine.rigs.rig import Rig, generate
+from tests.engine.test_drafts import PROMPT, drafting, right
+
+both = pytest.mark.parametrize("overlap_scheduling", [False, True])
+
+
+def rig_of(
+    drafts: ScriptedDrafting | None, masks: HeldMasks | None = None, **wanted: object
+) -> Rig:
+    masks = masks or HeldMasks()
+    settings: dict[str, object] = {"num_states": 63} | wanted
+    return Rig(constraint_of=steps_of, masks=masks, drafting=drafts, **settings)  # type: ignore[arg-type]
+
+
+def verified(rig: Rig) -> list[Row]:
+    return [row for step in rig.runner.steps for row in step.rows if row.kind is VERIFY]
+
+
+def next_turn(rig: Rig, prompt: list[int], said: list[int]) -> int:
+    """How many tokens the next turn finds in the cache."""
+    turn = generate("turn", [*prompt, *said, 7, 7], max_tokens=3)
+    rig.submit(turn)
+    rig.run()
+    rig.expect_output(turn)
+    return rig.finished("turn").reused.tokens
+
+
+@both
+@pytest.mark.parametrize("wrong", [0.0, 0.2, 0.5, 1.0])
+@pytest.mark.parametrize("length", [37, 40, 41])
+def test_the_answer_and_its_checkpoint_are_those_without_drafts(
+    *, wrong: float, length: int, overlap_scheduling: bool
+) -> None:
+    request, cached = generate("a", PROMPT, max_tokens=length), []
+    steps = []
+    for drafts in (None, drafting(wrong)):
+        rig = rig_of(drafts, overlap_scheduling=overlap_scheduling)
+        rig.submit(request)
+        rig.run()
+        rig.expect_output(request)
+        steps.append(len(rig.runner.steps))
+        cached.append(next_turn(rig, PROMPT, rig.link.tokens("a")))
+        rig.expect_nothing_left()
+    assert cached[0] == cached[1] >= len(PROMPT) + length - 5
+    assert steps[1] <= steps[0]
+    assert (steps[1] < 26) is (wrong < 1.0)
+    assert len(verified(rig)) > 5
+
+
+@pytest.mark.parametrize("stopped", range(1, 24, 3))
+def test_an_answer_that_ends_within_a_draft_keeps_no_state_after_its_end(stopped: int) -> None:
+    said = expected_output(PROMPT, 40)
+    rig = rig_of(ScriptedDrafting(right, VOCAB_SIZE, most=16, fewest=16))
+    request = generate("a", PROMPT, max_tokens=stopped)
+    rig.submit(request)
+    rig.run()
+    rig.expect_output(request)
+    assert next_turn(rig, PROMPT, said[:stopped]) <= len(PROMPT) + stopped
+    rig.expect_nothing_left()
+
+
+def test_tokens_after_the_state_are_computed_again_also_without_a_draft() -> None:
+    """A draft is half right, and then there are no more drafts."""
+    wrong = ScriptedDrafting(right, VOCAB_SIZE, most=6, fewest=6)
+    rig = rig_of(wrong)
+    request = generate("a", PROMPT, max_tokens=20)
+    rig.submit(request)
+    rig.step(3)
+    half = expected_output(PROMPT, 20)
+    wrong.follows = lambda sequence, most: [*half[sequence.num_output :][:2], 0, 0, 0][:most]
+    while not (rig.scheduler.running and rig.scheduler.running[0].num_again):
+        rig.step()
+    wrong.often = 0.0
+    rig.run()
+    rig.expect_output(request)
+    assert any(row.num_again and row.num_samples == 1 for row in verified(rig))
+
+
+def test_what_is_computed_again_is_not_written_into_the_tree_before() -> None:
+    """The tree's blocks are read by others: no row writes them."""
+    rig = rig_of(drafting(0.3))
+    request = generate("a", PROMPT, max_tokens=60)
+    rig.submit(request)
+    again = 0
+    rig.step()
+    while not rig.core.is_idle:
+        rig.step()
+        for one in rig.scheduler.running:
+            if one.lease is not None:
+                assert one.lease.num_shared * rig.block_size <= one.num_computed
+                again += one.num_again
+    assert again > 0
+    rig.expect_output(request)
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_any_drafts_among_many_requests_change_no_answer(seed: int) -> None:
+    """Few blocks and few states; some are cancelled, launches fail, prompts come in chunks."""
+    random = Random(seed)
+    drafts = drafting(random.choice([0.0, 0.2, 0.7]), seed, often=random.choice([0.5, 1.0]))
+    rig = rig_of(
+        drafts,
+        num_blocks=random.choice([16, 64]),
+        num_states=random.choice([7, 20, 63]),
+        max_running=random.choice([6, 16]),
+        max_batch_tokens=random.choice([16, 64]),
+        overlap_scheduling=random.random() < 0.5,
+    )
+    requests: list[Generate] = []
+    cancelled: set[str] = set()
+    for number in range(14):
+        prompt = [*PROMPT[: random.randint(1, 8)], *range(random.randrange(1, 14))]
+        request = generate(
+            f"r{number}", prompt, max_tokens=random.randint(1, 20), flow=f"f{number % 3}"
+        )
+        requests.append(request)
+        rig.submit(request)
+        rig.step(random.randint(0, 4))
+        if random.random() < 0.2:
+            cancelled.add(request.request_id)
+            rig.link.say(Cancel(request.request_id))
+        if random.random() < 0.2:
+            rig.runner.raising = [MemoryError()]
+    rig.run()
+    for request in requests:
+        last = rig.link.last(request.request_id)  # two launches without memory fail a request
+        if isinstance(last, Finished) and last.reason != "cancelled":
+            rig.expect_output(request)
+    rig.expect_nothing_left()
+
+
+@both
+@pytest.mark.parametrize("held", [0, 1, 3, 5])
+def test_a_row_of_drafts_left_out_is_computed_again_from_its_state(
+    held: int, overlap_scheduling: bool
+) -> None:
+    masks = HeldMasks(held={held})
+    drafts = ScriptedDrafting(lambda one, most: answer(PROMPT, 12)[one.num_output :][:most], 64)
+    rig = rig_of(drafts, masks, overlap_scheduling=overlap_scheduling, max_batch_tokens=32)
+    rig.submit(bound("slow", PROMPT, 12))
+    rig.step(12)
+    masks.release()
+    rig.run()
+    assert rig.link.tokens("slow") == answer(PROMPT, 12)
+    rig.expect_nothing_left()
