@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import secrets
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -19,7 +18,6 @@ from tests.doubles.engine.tiny_model import RUNNABLE, write_tiny_model
 from tests.doubles.processes import memory_of
 from tests.seams.support.canaries import finds, forms
 from tests.seams.support.server import Server, running_server
-from tests.seams.test_at_rest import core_dumps_allowed
 
 GIVEN = f"the-key-of-an-environment-{secrets.token_hex(16)}"
 OTHER = f"sk-{secrets.token_urlsafe(32)}"  # of a shell that has read another keys.env
@@ -52,7 +50,7 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
         "HF_TOKEN": HUB,
         "RATOON_ADMIN_KEY": GIVEN,
     }
-    with core_dumps_allowed(), running_server(data_dir, settings, is_executed=True) as server:
+    with running_server(data_dir, settings, is_executed=True) as server:
         kept = load_secrets(data_dir)
         texts = {
             **read_keys(data_dir / KEYS_FILE),
@@ -93,8 +91,3 @@ def test_none_is_in_the_environment_or_the_arguments_of_any_process(serving: Ser
     assert all(places.values())
     assert set(pids) == {"supervisor", "gateway", "engine"}
     assert finds(serving.secret, places) == []
-
-
-def test_it_dumps_no_core(serving: Serving) -> None:
-    limits = resource.prlimit(serving.server.process.pid, resource.RLIMIT_CORE)
-    assert limits in ((0, 0), (1, 1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -66,6 +67,8 @@ def forked_module(words: Sequence[str], log: Path) -> ForkedProcess:
 def _ratoon(words: list[str], environment: dict[str, str], log: Path) -> None:
     _begin(environment, log)
     show(["ratoon", *words])
+    hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+    resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))  # as an operator might have it
     sys.argv = ["ratoon", *words]
     main()
 

@@ -7,8 +7,6 @@ its text, which is the control for the canaries of the tenants, which are shown 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -18,6 +16,7 @@ import pytest
 from handbook.training.text import make_handbook
 from tests.doubles.waiting import wait_for
 from tests.seams.support.canaries import canary, finds, forms
+from tests.seams.support.ratoon import printed_by
 from tests.seams.support.server import Server, running_server
 
 BLOCK = 16
@@ -48,8 +47,8 @@ class House:
     def ratoon(self, *words: str) -> str:
         """What a command of the operator prints."""
         target = ("--url", self.server.url, "--admin-key", self.server.admin_key)
-        command = [sys.executable, "-c", "from cli.main import main; main()", *words, *target]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        log = self.server.data_dir.parent / f"{uuid.uuid4().hex}.log"
+        return printed_by([*words, *target], log)
 
     def namespaces(self) -> dict[str, dict[str, Any]]:
         return {row["label"]: row for row in self.admin("/admin/cache/tree")["children"]}

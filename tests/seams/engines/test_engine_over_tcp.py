@@ -5,7 +5,6 @@ from __future__ import annotations
 import resource
 import shutil
 import signal
-import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +16,7 @@ import zmq
 from tests.doubles.ports import two_free_ports
 from tests.doubles.waiting import wait_for
 from tests.seams.support.lone_gateway import Gateway, started
-from tests.seams.support.ratoon import executed
+from tests.seams.support.ratoon import Process, executed, forked
 
 START_S = 60.0
 PROMPT = {
@@ -29,12 +28,11 @@ PROMPT = {
 
 
 @contextmanager
-def engine_at(
-    address: str, data_dir: Path, within: Sequence[str] = ()
-) -> Iterator[subprocess.Popen[bytes]]:
+def engine_at(address: str, data_dir: Path, within: Sequence[str] = ()) -> Iterator[Process]:
     """`ratoon engine` at an address over TCP."""
     flags = ["--data-dir", str(data_dir), "--socket", address, "--cache-tokens", "4096"]
-    process = executed(["engine", *flags], {}, data_dir.parent / "engine.log", within)
+    words, log = ["engine", *flags], data_dir.parent / "engine.log"
+    process = executed(words, {}, log, within) if within else forked(words, {}, log)
     try:
         yield process
     finally:

@@ -64,6 +64,13 @@ def executed(
         )
 
 
+def printed_by(words: Sequence[str], log: Path) -> str:
+    """Run `ratoon WORDS` to its end, which is a good one; what it has printed."""
+    process = forked(words, {}, log)
+    assert process.wait(60) == 0, log.read_text()
+    return log.read_text()
+
+
 @contextmanager
 def running(
     words: Sequence[str], settings: Mapping[str, str], log: Path
