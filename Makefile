@@ -69,11 +69,13 @@ test: $(STAMP) redis chromium zoo
 zoo: $(STAMP)
 	@$(BIN)/python -m tests.zoo.fetch
 
-# All of the zoo: every template, the tokenizers beside transformers, a model that answers, and random
-# runs of full length. 170 MB more are fetched, once.
+# All of the zoo: every template, the tokenizers beside transformers, a model that answers, random
+# runs of full length, and each property with many examples. 170 MB more are fetched, once.
 test-zoo: $(STAMP)
 	$(BIN)/python -m tests.zoo.fetch --all
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m zoo
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'hypothesis and not gpu and not zoo' \
+		--hypothesis-profile=long -o timeout=3600
 
 # The frameworks that people use before a running gateway: the newest of each, since that is what
 # they install, in a directory of their own. Node's are left out where there is no npm.

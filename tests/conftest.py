@@ -74,5 +74,6 @@ def pytest_collection_finish() -> None:
 
 
 # How long an example takes says what else the machine does, and no test is about that.
-settings.register_profile("untimed", deadline=None, max_examples=50)
-settings.load_profile("untimed")
+settings.register_profile("few", deadline=None, max_examples=25, derandomize=True)
+settings.register_profile("long", deadline=None, max_examples=500)
+settings.load_profile("few")

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.serving.serving_state import (
@@ -30,6 +30,7 @@ from cli.serving.serving_state import (
     Tick,
 )
 from cli.serving.supervisor import decide, describe_status
+from tests.examples import examples
 
 CHILDREN = ("gateway", "engine")
 WORLD = ("gateway", "engine-0", "engine-1")
@@ -535,7 +536,7 @@ def steps() -> st.SearchStrategy[list[tuple[str, ChildName, float]]]:
     return st.lists(st.tuples(happening, child, st.floats(0.0, 120.0)), max_size=40)
 
 
-@settings(max_examples=300)
+@examples(4)
 @given(steps())
 def test_any_life_ends_with_nothing_left_running(life: list[tuple[str, ChildName, float]]) -> None:
     world = World()

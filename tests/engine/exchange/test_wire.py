@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.exchange.wire import (
@@ -23,6 +23,7 @@ from engine.exchange.wire import (
     ToSource,
     WireError,
 )
+from tests.examples import examples
 
 CODEC = ExchangeCodec()
 ASK = Ask(
@@ -85,7 +86,7 @@ def test_texts_are_bounded_since_logs_have_them(length: int) -> None:
             CODEC.decode_from_source(CODEC.encode(one))
 
 
-@settings(max_examples=300, derandomize=True)
+@examples(4)
 @given(st.binary(max_size=200))
 def test_garbage_is_refused_by_this_error_alone(frame: bytes) -> None:
     for decode in (CODEC.decode_to_source, CODEC.decode_from_source):

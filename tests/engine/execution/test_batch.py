@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.execution.batch import Batch, build_batch
@@ -67,7 +67,6 @@ def rows_of_a_step(draw: st.DrawFn) -> list[ScheduledRow]:
     return sorted(rows, key=lambda one: one.num_new > 1)
 
 
-@settings(max_examples=100)
 @given(rows_of_a_step())
 def test_a_step_is_laid_flat_token_by_token(rows: list[ScheduledRow]) -> None:
     batch = batch_of(rows)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine.execution.prefix_order import LeaseGroup, PrefixOrder, best_groups
+from tests.examples import examples
 
 Paths = list[list[int]]
 PATHS = st.lists(st.lists(st.integers(0, 2), max_size=6), min_size=1, max_size=7)
@@ -50,7 +51,7 @@ def ordered(paths: Paths) -> tuple[PrefixOrder, dict[int, list[int]]]:
     return order, leases
 
 
-@settings(max_examples=150)
+@examples(4)
 @given(PATHS, st.integers(1, 4))
 @example([[0, 0], [0, 0, 0], [0, 0, 0, 0, 0], [0, 0, 0, 0, 0]], 1)  # 6 of 7
 def test_groups_save_nearly_what_any_groups_could(paths: Paths, least: int) -> None:
@@ -65,7 +66,7 @@ def test_groups_save_nearly_what_any_groups_could(paths: Paths, least: int) -> N
     assert len(every) == len(set(every)), "disjoint"
 
 
-@settings(max_examples=150)
+@examples(4)
 @given(PATHS, st.lists(st.booleans(), min_size=7, max_size=7), PATHS)
 def test_after_adding_and_removing_the_order_equals_a_fresh_one(
     paths: Paths, stays: list[bool], more: Paths

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.execution.block_tables import BlockTables
@@ -19,6 +19,7 @@ from engine.execution.shared_prefixes import (
 )
 from engine.step import Row
 from tests.engine.rigs.hand_driven import data_row, sequence_of
+from tests.examples import examples
 
 BLOCK = 4
 ALL_THAT_MATTERS = 2**26  # bytes a token: whatever is saved pays
@@ -84,7 +85,7 @@ def members(sharing: Sharing, rows: list[Row]) -> dict[frozenset[tuple[int, ...]
 BLOCKS = st.lists(st.integers(0, 2), min_size=1, max_size=5)
 
 
-@settings(max_examples=150)
+@examples(4)
 @given(
     st.lists(BLOCKS, min_size=1, max_size=12),
     st.lists(st.tuples(st.booleans(), st.integers(0, 30), BLOCKS), max_size=20),
@@ -106,7 +107,6 @@ def test_shared_keys_are_really_shared_while_rows_come_and_go(
         assert prefixes.of(rows) is sharing, "nothing came or left"
 
 
-@settings(max_examples=50)
 @given(st.lists(BLOCKS, min_size=2, max_size=12))
 def test_rows_with_a_first_block_in_common_share(paths: list[list[int]]) -> None:
     alike = len({path[0] for path in paths}) < len(paths)

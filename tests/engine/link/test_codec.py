@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.link.cache_events import (
@@ -82,6 +82,7 @@ from engine.link.view_messages import (
 )
 from tests.doubles.engine.logprobs import pack_logprobs
 from tests.engine.rigs.rig import Rig, generate
+from tests.examples import examples
 
 CODEC = Codec()
 
@@ -301,7 +302,7 @@ def test_bytes_that_are_no_message_raise_decode_error(name: str) -> None:
         CODEC.decode_from_engine(BAD[name])
 
 
-@settings(max_examples=500, derandomize=True)
+@examples(8)
 @given(st.binary(max_size=300))
 def test_garbage_is_no_message_and_raises_decode_error_alone(frame: bytes) -> None:
     with pytest.raises(DecodeError):
@@ -324,7 +325,7 @@ def is_said(value: Any, frame: Any) -> bool:
 def test_a_damaged_frame_is_refused_with_decode_error_or_read_as_what_it_says() -> None:
     became: Counter[str] = Counter()
 
-    @settings(max_examples=1000, derandomize=True)
+    @examples(8)
     @given(
         message=st.sampled_from(TO_ENGINE),
         changes=st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), max_size=4),
@@ -349,7 +350,7 @@ def test_a_damaged_frame_is_refused_with_decode_error_or_read_as_what_it_says() 
         assert is_said(msgspec.to_builtins(decoded, builtin_types=(bytes,)), said)
 
     damage()
-    assert min(became["refused"], became["read"]) > 50, became  # the control
+    assert min(became["refused"], became["read"]) > 10, became  # the control
 
 
 @given(st.lists(st.integers(-(2**31), 2**31 - 1)))

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from engine.models.checks import check_served
 from engine.models.errors import ModelNotServed
 from tests.engine.models.test_published import SERVED, written
+from tests.examples import examples
 
 ODD: tuple[Any, ...] = (None, 0, -1, 3, 1.5, True, "", "re:(", [], [1], ["a"], [None], {}, {"a": 1})
 
@@ -38,7 +39,7 @@ def answer(model_dir: Path) -> str:
         return str(error)
 
 
-@settings(max_examples=300, derandomize=True, suppress_health_check=list(HealthCheck))
+@examples(4, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_whatever_a_field_says_the_answer_is_a_model_or_a_line(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

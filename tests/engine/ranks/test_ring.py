@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.ranks.ring import RingReader, RingStuck, RingWriter
@@ -29,7 +29,6 @@ def read_all(reader: RingReader) -> list[bytes]:
     return list(iter(reader.read, None))
 
 
-@settings(max_examples=100, derandomize=True)
 @given(
     messages=st.lists(st.binary(max_size=3 * SMALL), max_size=30),
     pauses=st.lists(st.booleans(), min_size=30, max_size=30),

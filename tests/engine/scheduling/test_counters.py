@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.link.stats_messages import DraftStats, TierTokens, WindowStats
@@ -32,7 +32,6 @@ class TestWindows:
         assert counters.windows(now=10_000.0)["10m"] == window(0, 0, 0)
         assert counters.windows(now=10_000.0)["all"] == window(100, 48, 40, 12)
 
-    @settings(max_examples=100, derandomize=True)
     @given(
         gaps=st.lists(st.tuples(st.floats(0, 400), st.integers(0, 9), st.integers(0, 3))),
         seconds=st.sampled_from([1, 60, 600]),

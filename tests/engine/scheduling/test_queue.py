@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import QueueFull
 from engine.scheduling.queue import FairQueue, QueueLimits
 from engine.sequences.sequence import Sequence
 from tests.engine.rigs.sequences import waiting
+from tests.examples import examples
 
 QUANTUM = 100
 
@@ -333,7 +334,7 @@ class TestFairness:
         queue.charge(debtor, 1e9)
         assert pop(queue, {"held": None}) == "debtor"
 
-    @settings(max_examples=200, derandomize=True)
+    @examples(4)
     @given(
         sizes=st.dictionaries(
             st.sampled_from("abcde"), st.integers(1, 2000), min_size=2, max_size=5
@@ -347,7 +348,7 @@ class TestFairness:
             services = [load.served[flow] for flow in sizes]
             assert max(services) - min(services) <= QUANTUM + max(sizes.values())
 
-    @settings(max_examples=200, derandomize=True)
+    @examples(4)
     @given(
         operations=st.lists(
             st.tuples(

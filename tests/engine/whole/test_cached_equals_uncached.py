@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.link.messages import Cancel
@@ -70,7 +70,6 @@ def rigs(draw: st.DrawFn) -> Rig:
     )
 
 
-@settings(max_examples=60, derandomize=True)
 @given(rig=rigs(), mix=st.lists(any_request, min_size=1, max_size=12), base=st.integers(1, 3))
 def test_any_mix_gives_the_tokens_of_each_alone(rig: Rig, mix: list[Request], base: int) -> None:
     common = [(i * base) % 3 for i in range(24)]

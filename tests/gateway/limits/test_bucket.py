@@ -5,11 +5,12 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.limits.token_bucket import ONE, Bucket, capacity, wait_s
 from gateway.tenant_limits import MAX_BURST_S, MAX_RATE
+from tests.examples import examples
 
 MINUTE = 60_000_000  # microseconds
 
@@ -52,7 +53,7 @@ arrivals = st.lists(
 )
 
 
-@settings(max_examples=400, derandomize=True)
+@examples(4)
 @given(rate=st.integers(1, 5000), burst_s=st.sampled_from([0.5, 1, 7, 59.5, 60]), calls=arrivals)
 def test_every_decision_is_that_of_exact_fractions(
     rate: int, burst_s: float, calls: list[tuple[int, int]]
@@ -68,7 +69,7 @@ def test_every_decision_is_that_of_exact_fractions(
         assert admitted <= Fraction(rate * (now - 1), MINUTE) + Fraction(counting.room, ONE)
 
 
-@settings(max_examples=200, derandomize=True)
+@examples(4)
 @given(rate=st.integers(1, 5000), level=st.integers(0, 10**12), more=st.integers(1, 100))
 def test_waiting_for_the_stated_time_is_enough(rate: int, level: int, more: int) -> None:
     room = capacity(rate, 60)

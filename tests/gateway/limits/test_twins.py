@@ -96,11 +96,7 @@ async def play_all(home: Home, turns: list[Turn]) -> list[tuple[object, ...] | N
     return said
 
 
-@settings(
-    max_examples=80,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(turns=turns)
 def test_lua_and_python_agree(limits_redis: RedisServer, turns: list[Turn]) -> None:
     async def in_redis() -> list[tuple[object, ...] | None]:

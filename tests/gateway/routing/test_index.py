@@ -22,6 +22,7 @@ from gateway.routing.prompt import keys_of
 from prefix_cache.hashing import KEY_BYTES, TokenIds
 from prefix_cache.namespace import NamespacePath
 from tests.doubles.engine.cache_listener import CacheListener, split_keys
+from tests.examples import examples
 from tests.gateway.routing.requests import cached, chained, events
 from tests.prefix_cache.scene import path, tokens
 from tests.prefix_cache.tiers_scene import TierScene
@@ -195,7 +196,7 @@ def test_whatever_the_network_does_the_index_is_right_after_a_snapshot() -> None
 
     run_state_machine_as_test(
         Chaos,
-        settings=settings(max_examples=40, stateful_step_count=30, derandomize=True),
+        settings=settings(stateful_step_count=30),
     )
 
 
@@ -239,7 +240,7 @@ def test_of_a_long_prompt_tiers_are_told_to_a_part_of_it() -> None:
         assert index.find(keys_of(keys[: 555 * KEY_BYTES]), ["r"])["r"].blocks == 555
 
 
-@settings(max_examples=200, derandomize=True)
+@examples(4)
 @given(st.data())
 def test_all_lengths_are_found(data: st.DataObject) -> None:
     total = data.draw(st.integers(1, 40))
@@ -261,7 +262,7 @@ def test_all_lengths_are_found(data: st.DataObject) -> None:
     assert {name: by_tier(index, keys, name) for name in found} == expected
 
 
-@settings(max_examples=200, derandomize=True)
+@examples(4)
 @given(st.data())
 def test_where_blocks_are_missing_in_between_an_answer_ends_at_one_that_is_there(
     data: st.DataObject,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.prompts.chats.chat_json import arguments_of
@@ -52,7 +52,6 @@ formats = pytest.mark.parametrize("name", FORMATS)
 
 
 @formats
-@settings(derandomize=True, max_examples=50)
 @given(st.data(), st.booleans())
 def test_how_a_text_is_cut_does_not_matter(name: str, data: st.DataObject, is_cut: bool) -> None:
     parts = data.draw(texts(name))
@@ -63,7 +62,6 @@ def test_how_a_text_is_cut_does_not_matter(name: str, data: st.DataObject, is_cu
 
 
 @pytest.mark.parametrize("name", [name for name, one in WRITTEN.items() if not one.marks_text])
-@settings(derandomize=True, max_examples=50)
 @given(st.data())
 def test_without_tools_every_text_is_text(name: str, data: st.DataObject) -> None:
     parts = data.draw(texts(name))
@@ -72,7 +70,6 @@ def test_without_tools_every_text_is_text(name: str, data: st.DataObject) -> Non
 
 
 @formats
-@settings(derandomize=True, max_examples=80)
 @given(st.data())
 def test_calls_are_of_tools_and_have_an_object_of_arguments(name: str, data: st.DataObject) -> None:
     pieces = read(FORMATS[name].parser(TOOLS), data.draw(texts(name)))
@@ -85,7 +82,6 @@ def test_calls_are_of_tools_and_have_an_object_of_arguments(name: str, data: st.
             assert not isinstance(after, CallArguments)
 
 
-@settings(derandomize=True, max_examples=50)
 @given(texts("hermes"), st.booleans(), st.booleans())
 def test_how_reasoning_is_cut_does_not_matter(
     parts: list[str], is_open: bool, is_cut: bool

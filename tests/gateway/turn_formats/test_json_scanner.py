@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.turn_formats.json_scanner import JsonScanner
@@ -50,7 +50,6 @@ def scan(parts: list[str]) -> tuple[str, int, bool, bool]:
     return shown, read, scanner.is_whole, scanner.is_broken
 
 
-@settings(derandomize=True, max_examples=50)
 @given(st.lists(VALUES) | st.dictionaries(st.text(), VALUES) | st.text(), st.booleans(), st.text())
 def test_a_value_is_passed_on_up_to_its_end(value: object, is_ascii: bool, after: str) -> None:
     for indent in (None, 2):

@@ -7,13 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels.attention.split_sizes import SplitSizes, best_split, possible_splits, split_sizes
 from kernels.attention.tuning import DecodeTuning, decode_tuning, shared_tuning
 from tests.doubles.engine.shared_prefix import with_units
 from tests.doubles.kernels.splits_checker import check_units
+from tests.examples import examples
 from tests.kernels.cases import Geometry, make_case
 from tests.kernels.test_shared_prefix import grow
 
@@ -25,7 +26,7 @@ def cut(lengths: list[int]) -> tuple[int, int]:
     return best_split(np.array(lengths, np.int32), OWN, KV_HEADS)
 
 
-@settings(max_examples=200)
+@examples(4)
 @given(
     lengths=st.lists(st.integers(0, 131_072) | st.integers(0, 300), max_size=256),
     kv_heads=st.sampled_from([1, 2, 8, 32]),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.execution.block_tables import BlockTables
@@ -62,7 +62,6 @@ def filled(scheduled: Scheduled) -> dict[str, list[int]]:
     return {name: inputs.field(name).tolist() for name in ROOM.sizes()}
 
 
-@settings(max_examples=100)
 @given(st.lists(decodes, max_size=6), st.lists(chunks, max_size=4))
 def test_a_step_is_written_token_by_token(alone: list[Work], several: list[Work]) -> None:
     sequences = [work.sequence(batch_slot) for batch_slot, work in enumerate([*alone, *several])]

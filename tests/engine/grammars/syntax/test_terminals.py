@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from engine.grammars.syntax.gbnf import ROOT, rules_of
@@ -11,6 +11,7 @@ from engine.grammars.syntax.terminals import Terminals
 from engine.grammars.vocabulary import Vocabulary
 from tests.doubles.recogniser import Recogniser
 from tests.engine.grammars.texts import Texts
+from tests.examples import examples
 
 LEAVES = ['"a"', '"ab"', '"ba"', '"abc"', "[ab]", "[a-c]", "[^a]", ".", '"é"', "[éè]", "[^é]"]
 NAMES = ["x", "y"]
@@ -35,7 +36,7 @@ grammars = st.tuples(bodies, plain, bodies, plain).map(
 texts = st.lists(st.text("abcéè", max_size=6), min_size=20, max_size=20)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(4, suppress_health_check=list(HealthCheck))
 @given(grammars, texts)
 def test_they_have_the_same_texts_as_characters_would(
     vocabulary: Vocabulary, grammar: str, said: list[str]

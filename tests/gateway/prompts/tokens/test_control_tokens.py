@@ -41,7 +41,7 @@ PLAIN = [
     "< |",
     "😀",
 ]
-BOUNDED = settings(max_examples=60, derandomize=True, database=None)
+BOUNDED = settings(database=None)
 
 families = {name: make() for name, make in FAMILIES.items()}
 every_family = pytest.mark.parametrize("family", families.values(), ids=list(families))

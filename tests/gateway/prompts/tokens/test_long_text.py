@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import tokenizers
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
 
@@ -75,7 +75,6 @@ TOKENIZERS = {
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-@settings(max_examples=60, derandomize=True)
 @given(parts=texts, size=st.integers(1, 12))
 def test_the_ids_are_those_of_the_whole_text(name: str, parts: list[str], size: int) -> None:
     tokenizer, text = TOKENIZERS[name], "".join(parts)
@@ -85,7 +84,6 @@ def test_the_ids_are_those_of_the_whole_text(name: str, parts: list[str], size: 
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-@settings(max_examples=60, derandomize=True)
 @given(parts=texts, size=st.integers(1, 12))
 def test_the_ids_of_a_chat_are_those_of_the_whole_chat(
     name: str, parts: list[str], size: int

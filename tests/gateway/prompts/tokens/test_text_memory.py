@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tokenizers
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.config import Bounds
@@ -58,7 +58,6 @@ def ids_of(
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-@settings(max_examples=40, derandomize=True)
 @given(said=turns, size=st.integers(1, 30), is_chat=st.booleans(), goes_on=st.booleans())
 def test_a_conversation_that_grows_has_the_ids_of_its_whole_text(
     name: str, said: list[str], size: int, is_chat: bool, goes_on: bool

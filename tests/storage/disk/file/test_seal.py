@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from storage.disk.file.data_keys import DataKeys, DirectoryKey, KeyRing
 from storage.disk.file.seal import RecordNotSound, RecordSeal
 from tests.doubles.reachable import reachable
+from tests.examples import examples
 from tests.storage.scene import FINGERPRINT, record
 
 PAYLOAD = bytes(range(256)) * 8
@@ -97,7 +98,7 @@ def test_bits_of_a_payload_count(keys: KeyRing) -> None:
     assert opened(seal, header, payload) == PAYLOAD
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
+@examples(4, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=600))
 def test_noise_is_not_a_header(keys: KeyRing, noise: bytes) -> None:
     seal = RecordSeal(keys, FINGERPRINT, len(PAYLOAD))
