@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -52,23 +53,27 @@ AddRmsNormFp8 = Callable[
 GateMulFp8 = Callable[[Tensor, Gate, Scaling], Fp8Rows]
 """As GateMul, in fp8."""
 
-RopeWriteKv = Callable[
-    [
-        Tensor,
-        Tensor,
-        Tensor,
-        Tensor | None,
-        Tensor | None,
-        float,
-        Tensor,
-        Tensor,
-        int,
-        torch.dtype,
-    ],
-    Tensor,
-]
-"""qkv (T, (Hq + 2 Hkv) * D) or in parts, positions, cos_sin, q_norm, k_norm, eps, kv, slots, Hq,
-dtype -> q (T, Hq, D) of it; k and v go to their slots."""
+
+class RopeWriteKv(Protocol):
+    """The pass between QKV product and attention (`rope_write_kv`)."""
+
+    def __call__(
+        self,
+        qkv: Tensor,
+        positions: Tensor,
+        cos_sin: Tensor,
+        q_norm: Tensor | None,
+        k_norm: Tensor | None,
+        eps: float,
+        kv: Tensor,
+        slots: Tensor,
+        num_q_heads: int,
+        dtype: torch.dtype,
+        norms_values: bool = ...,
+    ) -> Tensor:
+        """Return q (T, Hq, D) of `dtype`; k and v of qkv, which may be in parts, go to `slots`."""
+        ...
+
 
 PagedAttention = Callable[[Tensor, Tensor, BatchLayout, AttentionVariant, Tensor | None], Tensor]
 """q (T, Hq, D), kv (N, 2, Hkv, B, D), layout, what is computed, sinks (Hq,) -> (T, Hq, D)."""

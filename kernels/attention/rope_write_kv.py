@@ -2,9 +2,13 @@
 
     qkv (T, (Hq + 2 Hkv) * D) = [q heads | k heads | v heads]
     q, k -> rms_norm per head, where the model has the weights (Qwen3)
+    v -> rms_norm per head without weights, where the model asks for it (Gemma 4)
     q, k -> rotated: (a, b) -> (a cos - b sin, b cos + a sin), a and b the halves of a head, or of
             its first R numbers, where the table has no more; the others stay as they are
     k, v -> kv[slot // B, 0 and 1, head, slot % B]
+
+A product of (Hq + Hkv) * D numbers has no v heads: v is then what k is before its norm. One of
+Hq * D has queries alone, of a layer that reads another layer's keys, and nothing is written.
 
 The norm rounds as `rms_norm` does. The rotation is float32, from float32 tables, and rounds
 once at the end: in float32 models that is `transformers`' arithmetic, in bf16 and fp16 it is
@@ -24,6 +28,7 @@ from torch import Tensor
 from kernels.attention import fp8_kv
 from kernels.attention.fp8_kv import head_scales, is_fp8, scales_of_head
 from kernels.e4m3 import to_e4m3
+from kernels.errors import UnsupportedShape
 from kernels.launch.dependent_launch import (
     dependent_launch,
     launch_dependents,
@@ -49,6 +54,7 @@ def reference(
     slots: Tensor,
     num_q_heads: int,
     dtype: torch.dtype,
+    norms_values: bool = False,
 ) -> Tensor:
     """Return the rotated q (T, Hq, D); write k and v of each token to its slot. Plain PyTorch.
 
@@ -60,10 +66,16 @@ def reference(
     _, _, num_kv_heads, block_size, head_dim = kv.shape
     check_attention(num_q_heads, num_kv_heads, block_size=block_size, head_dim=head_dim)
     qkv = parts.whole(qkv, dtype)
-    heads = qkv.view(qkv.shape[0], num_q_heads + 2 * num_kv_heads, head_dim)
-    q, k, v = heads.split([num_q_heads, num_kv_heads, num_kv_heads], dim=1)
+    kinds = _kinds(qkv.shape[1], num_q_heads, num_kv_heads, head_dim)
+    heads = qkv.view(qkv.shape[0], num_q_heads + kinds * num_kv_heads, head_dim)
+    q, others = heads[:, :num_q_heads], heads[:, num_q_heads:]
     cos, sin = cos_sin[positions].unsqueeze(1).chunk(2, dim=-1)
     q = _rotate(_norm(q, q_norm, eps), cos, sin)
+    if not kinds:
+        return q
+    k, v = others[:, :num_kv_heads], others[:, -num_kv_heads:]
+    if norms_values:
+        v = rms_norm.reference(v, torch.ones(head_dim, device=v.device), eps)
     k = _rotate(_norm(k, k_norm, eps), cos, sin)
     both = torch.stack((k, v), dim=1)
     if is_fp8(kv):
@@ -71,6 +83,17 @@ def reference(
     else:
         kv[slots // block_size, :, :, slots % block_size] = both
     return q
+
+
+def _kinds(width: int, num_q_heads: int, num_kv_heads: int, head_dim: int) -> int:
+    """Return how many of keys and values a product of this width has: 2, 1 or 0."""
+    kinds, rest = divmod(width - num_q_heads * head_dim, num_kv_heads * head_dim)
+    if rest or not 0 <= kinds <= 2:
+        raise UnsupportedShape(
+            f"a product of {width} numbers for {num_q_heads} query heads and {num_kv_heads} KV "
+            f"heads of {head_dim}"
+        )
+    return kinds
 
 
 def _norm(heads: Tensor, weight: Tensor | None, eps: float) -> Tensor:
@@ -81,6 +104,13 @@ def _rotate(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     half = cos.shape[-1]
     a, b, others = heads.float().split([half, half, heads.shape[-1] - 2 * half], dim=-1)
     return torch.cat((a * cos - b * sin, b * cos + a * sin, others), dim=-1).to(heads.dtype)
+
+
+@triton.jit
+def _inverse_rms(low: tl.tensor, high: tl.tensor, eps: tl.tensor, D: tl.constexpr) -> tl.tensor:
+    """Return what two halves (heads, D/2) are multiplied by to be normed, (heads, 1)."""
+    mean_square = (tl.sum(low * low, axis=1) + tl.sum(high * high, axis=1)) / D
+    return tl.rsqrt(mean_square + eps)[:, None]
 
 
 @triton.jit
@@ -97,8 +127,7 @@ def _normed_halves(
 ) -> tl.tensor:
     """Norm two halves (heads, D/2) of heads, with the roundings of `rms_norm` to DTYPE."""
     inside = half < D // 2
-    mean_square = (tl.sum(low * low, axis=1) + tl.sum(high * high, axis=1)) / D
-    scale = tl.rsqrt(mean_square + eps)[:, None]
+    scale = _inverse_rms(low, high, eps, D)
     low_weight = tl.load(weight + first, mask=inside, other=0.0)
     high_weight = tl.load(weight + gap + first, mask=inside, other=0.0)
     dtype = low_weight.dtype
@@ -133,6 +162,8 @@ def _kernel(
     HEADS: tl.constexpr,
     HAS_Q_NORM: tl.constexpr,
     HAS_K_NORM: tl.constexpr,
+    NORMS_VALUES: tl.constexpr,
+    SHARED: tl.constexpr,
     FP8: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ) -> None:
@@ -154,12 +185,19 @@ def _kernel(
     slot = tl.load(slots + token)
     wait_for_previous(DEPENDENT)
 
-    source = qkv + token * qkv_stride + head * D + first
+    is_query, is_value = head < HQ, head >= HQ + HKV
+    made = head
+    if SHARED:
+        made = tl.where(is_value, head - HKV, head)
+    source = qkv + token * qkv_stride + made * D + first
     dtype = q_out.dtype.element_ty
     raw_low = load_summed(source, part_stride, inside, PARTS).to(dtype)
     raw_high = load_summed(source + gap, part_stride, inside, PARTS).to(dtype)
     low, high = raw_low.to(tl.float32), raw_high.to(tl.float32)
-    is_query, is_value = head < HQ, head >= HQ + HKV
+    if NORMS_VALUES:
+        scale_v = _inverse_rms(low, high, eps, D)
+        raw_low = tl.where(is_value, (low * scale_v).to(dtype), raw_low)
+        raw_high = tl.where(is_value, (high * scale_v).to(dtype), raw_high)
     if HAS_Q_NORM:
         low_q, high_q = _normed_halves(low, high, q_norm, half, first, gap, eps, dtype, D)
         low, high = tl.where(is_query, low_q, low), tl.where(is_query, high_q, high)
@@ -203,15 +241,18 @@ def launch(
     slots: Tensor,
     num_q_heads: int,
     dtype: torch.dtype,
+    norms_values: bool = False,
 ) -> Tensor:
     """Compute `reference` on the device in one kernel. A slot of kv is D contiguous numbers."""
     _, _, num_kv_heads, block_size, head_dim = kv.shape
     check_attention(num_q_heads, num_kv_heads, block_size=block_size, head_dim=head_dim)
+    kinds = _kinds(qkv.shape[-1], num_q_heads, num_kv_heads, head_dim)
+    kept_heads = num_kv_heads if kinds else 0
     tokens = qkv.shape[-2]
     q_out = torch.empty((tokens, num_q_heads, head_dim), dtype=dtype, device=qkv.device)
     if tokens:
         num_parts, *strides = parts.layout(qkv)
-        grid = (tokens, cdiv(num_q_heads + 2 * num_kv_heads, _HEADS))
+        grid = (tokens, cdiv(num_q_heads + 2 * kept_heads, _HEADS))
         _kernel[grid](
             qkv,
             positions,
@@ -226,7 +267,7 @@ def launch(
             *kv.stride()[:3],
             PARTS=num_parts,
             HQ=num_q_heads,
-            HKV=num_kv_heads,
+            HKV=kept_heads,
             B=block_size,
             D=head_dim,
             R=cos_sin.shape[1],
@@ -234,7 +275,9 @@ def launch(
             HEADS=_HEADS,
             HAS_Q_NORM=q_norm is not None,
             HAS_K_NORM=k_norm is not None,
-            FP8=is_fp8(kv),
+            NORMS_VALUES=norms_values,
+            SHARED=kinds == 1,
+            FP8=is_fp8(kv) and kinds > 0,
             **dependent_launch(qkv.device),
         )
     return q_out

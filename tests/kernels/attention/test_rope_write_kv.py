@@ -61,7 +61,15 @@ def make_inputs(geometry: Geometry) -> Inputs:
     )
 
 
-def run(ops: Ops, geometry: Geometry, inputs: Inputs, q_norm: bool, k_norm: bool) -> Tensor:
+def run(
+    ops: Ops,
+    geometry: Geometry,
+    inputs: Inputs,
+    q_norm: bool,
+    k_norm: bool,
+    *,
+    norms_values: bool = False,
+) -> Tensor:
     with poisoned_memory():
         return ops.rope_write_kv(
             inputs.qkv,
@@ -74,6 +82,7 @@ def run(ops: Ops, geometry: Geometry, inputs: Inputs, q_norm: bool, k_norm: bool
             inputs.slots,
             geometry.q_heads,
             geometry.dtype,
+            norms_values,
         )
 
 
@@ -142,6 +151,45 @@ def test_head_norms_whose_weights_are_float32(ops: Ops) -> None:
     assert relative_error(written(wide, 0), keys) < 4e-4
 
 
+@pytest.mark.parametrize("geometry", GEOMETRIES[:3], ids=str)
+def test_values_are_made_of_keys_and_normed(ops: Ops, geometry: Geometry) -> None:
+    g, whole = geometry, make_inputs(geometry)
+    heads = whole.qkv.view(len(POSITIONS), -1, g.head_dim)[:, : g.q_heads + g.kv_heads]
+    inputs = replace(whole, qkv=heads.flatten(1))
+    got = run(ops, g, inputs, True, True, norms_values=True)
+    q, k = heads.split([g.q_heads, g.kv_heads], dim=1)
+    assert relative_error(got, expected_heads(q, inputs.q_norm)) < 1e-5
+    assert relative_error(written(inputs, 0), expected_heads(k, inputs.k_norm)) < 1e-5
+    values = naive.rms_norm(k, torch.ones(g.head_dim), EPS)
+    assert relative_error(written(inputs, 1), values) < 1e-5
+
+
+def test_values_of_their_own_are_normed(ops: Ops) -> None:
+    g = Geometry(4, 2, 32)
+    inputs, plain = make_inputs(g), make_inputs(g)
+    run(ops, g, inputs, True, True, norms_values=True)
+    run(ops, g, plain, True, True)
+    assert torch.equal(written(inputs, 0), written(plain, 0))
+    values = naive.rms_norm(written(plain, 1), torch.ones(g.head_dim), EPS)
+    assert relative_error(written(inputs, 1), values) < 1e-5
+
+
+def test_queries_alone_write_nothing(ops: Ops) -> None:
+    g, whole = Geometry(4, 2, 32), make_inputs(Geometry(4, 2, 32))
+    alone = replace(whole, qkv=whole.qkv[:, : g.q_heads * g.head_dim])
+    got = run(ops, g, alone, True, False)
+    assert alone.pool.isnan().all()
+    assert torch.equal(got, run(ops, g, whole, True, False))
+
+
+def test_a_product_of_other_heads_is_refused(ops: Ops) -> None:
+    g, inputs = Geometry(4, 2, 32), make_inputs(Geometry(4, 2, 32))
+    for width in (-32, 32):
+        qkv = torch.zeros(len(POSITIONS), inputs.qkv.shape[1] + width)
+        with pytest.raises(UnsupportedShape, match=f"{qkv.shape[1]} numbers"):
+            run(ops, g, replace(inputs, qkv=qkv), True, True)
+
+
 @pytest.mark.parametrize("normed", [False, True])
 @pytest.mark.parametrize(
     ("geometry", "rotary_dim"),
@@ -206,7 +254,7 @@ def test_no_tokens_write_nothing(ops: Ops) -> None:
 
 @pytest.mark.parametrize(
     "geometry",
-    [Geometry(head_dim=15), Geometry(head_dim=258), Geometry(block_size=24), Geometry(3, 2)],
+    [Geometry(head_dim=15), Geometry(head_dim=514), Geometry(block_size=24), Geometry(3, 2)],
     ids=str,
 )
 def test_refuses_what_it_cannot_compute(ops: Ops, geometry: Geometry) -> None:
