@@ -8,7 +8,7 @@ from __future__ import annotations
 from kernels.errors import UnsupportedShape
 
 MIN_HEAD_DIM = 16
-MAX_HEAD_DIM = 256
+MAX_HEAD_DIM = 512
 MIN_BLOCK_SIZE = 16
 MAX_QUERY_HEADS_PER_KV_HEAD = 16
 MAX_HIDDEN_SIZE = 65_536

@@ -239,7 +239,7 @@ def test_an_empty_batch_gives_nothing(ops: Ops) -> None:
     [
         (Geometry(head_dim=14), "head dim 14"),
         (Geometry(head_dim=33), "head dim 33"),
-        (Geometry(head_dim=272), "head dim 272"),
+        (Geometry(head_dim=528), "head dim 528"),
         (Geometry(block_size=8), "block size 8"),
         (Geometry(block_size=24), "block size 24"),
         (Geometry(q_heads=3, kv_heads=2), "3 query heads over 2"),

@@ -19,7 +19,7 @@ DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.b
 
 
 @DTYPES
-@pytest.mark.parametrize("head_dim", [16, 64, 80, 128, 192, 256])
+@pytest.mark.parametrize("head_dim", [16, 64, 80, 128, 192, 256, 512])
 def test_tiles_are_powers_of_two_and_divide_the_least_units(
     head_dim: int, dtype: torch.dtype
 ) -> None:
