@@ -45,6 +45,7 @@ class DecoderCounts:
     kv: KvLayout
     weight_format: WeightFormat = PLAIN  # format of the layers' matrices; tables are always plain
     num_ranks: int = 1  # the ranks that divide the output table
+    layer_input_weights: int = 0  # of inputs of layers (`layer_inputs`), which are always plain
     has_input: bool = True  # the first stage has the input embeddings
     has_output: bool = True  # the last stage has the output table
 
@@ -61,7 +62,8 @@ class DecoderCounts:
     @property
     def parameters(self) -> int:
         """Number of all parameters."""
-        return self.layer_parameters + self.tables * self.table_parameters
+        tables = self.tables * self.table_parameters
+        return self.layer_parameters + self.layer_input_weights + tables
 
     @property
     def active_parameters(self) -> int:
@@ -101,11 +103,12 @@ class DecoderCounts:
     @property
     def weight_bytes(self) -> int:
         """Bytes of all weights."""
+        own = self.layer_bytes + self.layer_input_weights * ITEM_BYTES[self.dtype]
         if self.tables == 1:
-            return self.layer_bytes + (self.has_input or self.has_output) * self.table_bytes
+            return own + (self.has_input or self.has_output) * self.table_bytes
         vocab_size = self.table_parameters // self.hidden_size
         head = self.table_bytes * vocabulary_rows(vocab_size, self.num_ranks) // vocab_size
-        return self.layer_bytes + self.has_input * self.table_bytes + self.has_output * head
+        return own + self.has_input * self.table_bytes + self.has_output * head
 
     @property
     def kv_bytes_per_token(self) -> int:
@@ -205,5 +208,6 @@ def read_decoder(path: Path, dtype: str = "auto") -> DecoderCounts:
         dtype=name,
         kv=kv_layout(layers, name, BLOCK_SIZE),
         weight_format=weight_format,
+        layer_input_weights=sizes.layer_input_weights,
     )
     return decoder if decoder.is_served else decoder.with_weights_in(PLAIN)

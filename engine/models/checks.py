@@ -84,8 +84,10 @@ def check_geometry(model: ModelConfig, block_size: int) -> None:
     """Raise UnsupportedModel for sizes that the kernels do not support."""
     if not model.attentions:
         raise UnsupportedModel("a model without attention is not served")
-    if len({one.kept for one in model.attentions}) > 1:
-        raise UnsupportedModel("layers that differ in KV heads or their size are not served")
+    if len({one.kept for one in model.attentions if one.window is None}) > 1:
+        raise UnsupportedModel(
+            "layers without a window that differ in KV heads or their size are not served"
+        )
     for one in model.attentions:
         try:
             one.check(MIN_BLOCK_SIZE)

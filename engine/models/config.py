@@ -17,7 +17,8 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from engine.models.errors import BadConfig, UnsupportedModel
-from engine.models.layers.layer import LayerConfig, attentions
+from engine.models.layers.layer import LayerConfig, attentions, keeps_kv
+from engine.models.layers.layer_inputs import LayerInputsConfig
 from engine.models.layers.mixer import KvConfig, RecurrentConfig, TokenKeys
 from engine.models.layers.norms import RmsNormConfig
 from engine.models.lfs_pointers import WHAT, is_pointer
@@ -64,6 +65,11 @@ class ModelSizes(msgspec.Struct, kw_only=True):
         `default` is of the architecture; None: `hidden_size` / heads.
         """
         return self.head_dim or default or self.hidden_size // self.num_attention_heads
+
+    @property
+    def layer_input_weights(self) -> int:
+        """Number of weights of the layers' own inputs, beside the embeddings."""
+        return 0
 
     @property
     def dtype_name(self) -> str | None:
@@ -158,6 +164,7 @@ class ModelConfig:
     rounds_embedding_scale: bool = False  # to the model's dtype (Gemma)
     logits_divisor: float | None = None  # logits are divided by it, or None
     logits_softcap: float | None = None  # logits become softcap * tanh(logit / softcap)
+    layer_inputs: LayerInputsConfig | None = None  # what layers read of each token, or None
 
     def for_positions(self, num_positions: int) -> ModelConfig:
         """Return the config for sequences of `num_positions` tokens, on which some ropes depend."""
@@ -191,13 +198,22 @@ def refuse_recurrent(layers: Sequence[LayerConfig], setting: str) -> None:
         raise UnsupportedModel(f"{setting}: a model with recurrent layers is served without it")
 
 
+def refuse_shared(model: ModelConfig, setting: str) -> None:
+    """Raise UnsupportedModel where layers share KV, or have inputs made of the embeddings."""
+    if model.layer_inputs is not None or any(one.kv_of is not None for one in model.attentions):
+        raise UnsupportedModel(
+            f"{setting}: a model whose layers share KV or have inputs of their own is served "
+            "without it"
+        )
+
+
 def kv_layout(layers: Sequence[LayerConfig], dtype: str, block_size: int) -> KvLayout:
-    """Lay out the KV of the layers with attention in blocks of `block_size` tokens.
+    """Lay out the KV of the layers that keep any in blocks of `block_size` tokens.
 
     `dtype`: of keys and values.
     """
     alike: dict[KvGroup, list[int]] = defaultdict(list)
-    for index, one in enumerate(attentions(layers)):
+    for index, one in enumerate(attentions(filter(keeps_kv, layers))):
         kept, scales = one.kept, _scale_bytes(one.kept, block_size) if dtype == FP8 else 0
         group = KvGroup((), kept.heads, kept.size, dtype, one.window, scales, kept.has_values)
         alike[group].append(index)

@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.models.config import ModelConfig
+from engine.models.layers.layer import keeps_kv
 from engine.models.layers.mixer import KvConfig, KvMemory, Memory, RecurrentConfig, StateMemory
 from engine.models.layers.rope import query_scales, rope_table
 from engine.models.parameters import Parameters
@@ -64,6 +65,8 @@ class WeightPrefetch(Protocol):
 class LayerPlace:
     """Place of a layer's memory: its number among the layers of its kind that are computed here.
 
+    A layer that reads another's keys and values has the other's place.
+
     `cos_sin` (positions, rotated) float32: of a layer with attention; None: it is recurrent.
     """
 
@@ -79,12 +82,14 @@ class Memories:
     places: Mapping[int, LayerPlace]
     pool: Sequence[Tensor]
     states: StepStates | None
+    own_inputs: Tensor | None = None  # (T, layers, P) of all layers of the model (`layer_inputs`)
 
     def of(self, layer: int) -> Memory:
         """Return the memory of a layer, by its number in the model."""
         place = self.places[layer]
         if place.cos_sin is not None:
-            return KvMemory(self.pool[place.index], place.cos_sin, place.query_scales)
+            own = None if self.own_inputs is None else self.own_inputs[:, layer]
+            return KvMemory(self.pool[place.index], place.cos_sin, place.query_scales, own)
         assert self.states is not None, "a recurrent layer has states"
         return StateMemory(self.states.layers[place.index], self.states.rows)
 
@@ -112,6 +117,16 @@ class Decoder:
     def has_logits(self) -> bool:
         """True if this rank computes the model's last layers."""
         return self.pipe is None or self.pipe.stage.is_last
+
+    @property
+    def whole_context(self) -> int:
+        """Place in the pool of a layer here that attends to all tokens; 0: all have windows."""
+        found = (
+            self.places[layer.index].index
+            for layer in self.parameters.layers
+            if isinstance(layer.config.mixer, KvConfig) and layer.config.mixer.window is None
+        )
+        return next(found, 0)
 
     @property
     def head(self) -> Tensor:
@@ -163,9 +178,7 @@ class Decoder:
         computed = self._layers(token_ids, layout, memories, outputs, adapters)
         if computed is None:
             return self.parameters.embedding.new_empty((0, self.config.hidden_size))
-        hidden, _ = self.parameters.final_norm.add(self.ops, *computed)
-        assert isinstance(hidden, Tensor), "the head is plain in every format"
-        return hidden
+        return self._normed(*computed)
 
     @torch.inference_mode()
     def logits_of(self, hidden: Tensor) -> Tensor:
@@ -177,6 +190,14 @@ class Decoder:
             logits.div_(divisor)
         cap = self.config.logits_softcap
         return logits if cap is None else logits.div_(cap).tanh_().mul_(cap)
+
+    def _normed(self, hidden: Tensor | PeerProduct | None, residual: Tensor) -> Tensor:
+        """Norm the sum of the last layer's output and its residual, (S, H)."""
+        if hidden is None:
+            return self.parameters.final_norm.norm(self.ops, residual)
+        normed, _ = self.parameters.final_norm.add(self.ops, hidden, residual)
+        assert isinstance(normed, Tensor), "the head is plain in every format"
+        return normed
 
     def _of_all_ranks(self, logits: Tensor) -> Tensor:
         if self.group is None or logits.shape[1] == self.config.vocab_size:
@@ -190,8 +211,8 @@ class Decoder:
         memories: Memories,
         outputs: Tensor,
         adapters: Tensor | None,
-    ) -> tuple[Tensor | PeerProduct, Tensor] | None:
-        """Compute the last layer's output at `outputs`, whole or in parts, and its residual (S, H).
+    ) -> tuple[Tensor | PeerProduct | None, Tensor] | None:
+        """Compute the last layer's output at `outputs`, as `finish` does, and its residual (S, H).
 
         None where there are no outputs: all KV is written, and the rest is left out.
         """
@@ -201,6 +222,8 @@ class Decoder:
         if self.prefetch is not None:
             self.prefetch.begin()
         residual = self._entering(token_ids)
+        if (own := self.parameters.layer_inputs) is not None:
+            memories = replace(memories, own_inputs=own.of(ops, token_ids, residual))
         for layer in layers:
             index = layer.index - first
             self._await(index, self.places[layer.index])
@@ -244,8 +267,9 @@ class Decoder:
         The normed one, of another weight than that norm's, is dropped.
         """
         assert self.pipe is not None, "a stage before the last has one after it"
-        assert hidden is not None, "a stage has a layer"
-        self.pipe.send(self.parameters.final_norm.add(self.ops, hidden, residual)[1])
+        if hidden is not None:
+            _, residual = self.parameters.final_norm.add(self.ops, hidden, residual)
+        self.pipe.send(residual)
 
     def _embedded(self, token_ids: Tensor) -> Tensor:
         """Look up the embeddings (T, H), scaled if the model scales them, in the model's dtype."""
@@ -313,10 +337,15 @@ def build_decoder(
     scales = {rope: query_scales(rope, num_positions, device) for rope, _ in tables}
     mixers = [(index, layer.mixer) for index, layer in computed]
     attending = [(index, one) for index, one in mixers if isinstance(one, KvConfig)]
+    keeping = [index for index, layer in computed if keeps_kv(layer)]
     recurrent = [index for index, one in mixers if isinstance(one, RecurrentConfig)]
     places = {
-        index: LayerPlace(place, tables[one.rope, one.rope_size], scales[one.rope])
-        for place, (index, one) in enumerate(attending)
+        index: LayerPlace(
+            keeping.index(index if one.kv_of is None else one.kv_of),
+            tables[one.rope, one.rope_size],
+            scales[one.rope],
+        )
+        for index, one in attending
     }
     places |= {index: LayerPlace(place, None) for place, index in enumerate(recurrent)}
     return Decoder(config, parameters, places, ops, group=group, pipe=pipe)

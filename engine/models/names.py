@@ -18,8 +18,12 @@ SURPLUS_PREFIXES = (
     "model.visual.",
     "vision_tower.",
     "model.vision_tower.",
+    "model.audio_tower.",
     "multi_modal_projector.",
     "model.multi_modal_projector.",
+    "model.vision_embedder.",
+    "model.embed_vision.",
+    "model.embed_audio.",
     "mtp.",
 )
 # Suffixes of unused tensors: scales of fp8 KV, and frequencies that the config gives.
@@ -35,6 +39,7 @@ WITHOUT_HEAD = (
     ("layers.", "model.layers."),
     ("norm.", "model.norm."),
 )
+_OWN_KV = (".self_attn.k_proj.", ".self_attn.v_proj.", ".self_attn.k_norm.")
 _LAYER = re.compile(r"model\.layers\.(\d+)\.")
 
 
@@ -49,6 +54,8 @@ class CheckpointNames:
     surplus: tuple[str, ...] = SURPLUS_PREFIXES
     # Speculative layers after the last layer: `num_nextn_predict_layers`.
     drafting_layers: range = range(0)
+    # Layers that read another layer's keys and values; the files may have their projections.
+    sharing_layers: range = range(0)
     # Matrices joined in the files: a part of the joined name, and its matrices' parts instead.
     merged: tuple[tuple[str, tuple[str, ...]], ...] = ()
     # Experts of a layer that may be one tensor in the files, (E, 2 I, H) and (E, H, I); 0: none.
@@ -93,6 +100,9 @@ class CheckpointNames:
         layer = _LAYER.match(own)
         if layer is not None and int(layer[1]) in self.drafting_layers:
             return f"{layer[0]}*"
+        if layer is not None and int(layer[1]) in self.sharing_layers:
+            found = next((part for part in _OWN_KV if part in own), None)
+            return None if found is None else f"*{found}*"
         return None
 
 

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from engine.models.config import ModelConfig
 from engine.models.layers.layer import DecoderLayer
+from engine.models.layers.layer_inputs import LayerInputs
 from engine.models.layers.norms import RmsNorm
 from engine.models.modules import Allocator, CheckpointTensor, Experts, Memory, Module, walk
 from engine.models.rank_group import RankGroup
@@ -63,6 +64,7 @@ class Parameters:
     head: Tensor  # (V, H)
     homes: LayerHomes | None = None  # None: all layers are on the device
     in_host: Mapping[int, DecoderLayer] = field(default_factory=dict)
+    layer_inputs: LayerInputs | None = None  # None: the model's layers have none of their own
 
     @property
     def kept(self) -> tuple[DecoderLayer, ...]:
@@ -75,7 +77,8 @@ class Parameters:
 
     def modules(self) -> Iterator[Module]:
         """Yield the matrices and norms, in order, as they are stored."""
-        yield from walk((self.kept, self.final_norm), Module)  # type: ignore[type-abstract]
+        parts = self.layer_inputs, self.kept, self.final_norm
+        yield from walk(parts, Module)  # type: ignore[type-abstract]
 
     @property
     def num_bytes(self) -> int:
@@ -87,7 +90,7 @@ class Parameters:
 
     def _with_layers(self, layers: tuple[DecoderLayer, ...]) -> Iterator[Tensor]:
         yield self.embedding
-        yield from walk((layers, self.final_norm), Tensor)
+        yield from walk((self.layer_inputs, layers, self.final_norm), Tensor)
         if self.head is not self.embedding:
             yield self.head
 
@@ -120,6 +123,7 @@ def empty_parameters(
             for index, (_, host) in where.items()
             if host is not None
         },
+        layer_inputs=None if config.layer_inputs is None else config.layer_inputs.build(new),
     )
 
 
@@ -179,7 +183,7 @@ def _made_on_device(parameters: Parameters) -> Iterator[Module]:
         yield from walk(layer, Module)  # type: ignore[type-abstract]
         if parameters.homes is not None and layer.index in parameters.in_host:
             parameters.homes.keep(layer.index - parameters.layers[0].index)
-    yield parameters.final_norm
+    yield from walk((parameters.layer_inputs, parameters.final_norm), Module)  # type: ignore[type-abstract]
 
 
 def leave_biases_to_the_first(parameters: Parameters, group: RankGroup | None) -> None:

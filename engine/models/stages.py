@@ -17,7 +17,7 @@ from functools import cache, lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Protocol
 
-from engine.models.config import ModelConfig, refuse_recurrent
+from engine.models.config import ModelConfig, refuse_recurrent, refuse_shared
 from engine.models.errors import UnsupportedModel
 from engine.models.layers.layer import LayerConfig
 from engine.models.modules import WeightFormat
@@ -57,6 +57,7 @@ def split_model(model: ModelConfig, num_stages: int, dtype: str) -> tuple[int, .
     if num_stages == 1:
         return (len(model.layers),)
     refuse_recurrent(model.layers, f"pipeline_parallel {num_stages}")
+    refuse_shared(model, f"pipeline_parallel {num_stages}")
     head = model.vocab_size * model.hidden_size * ITEM_BYTES[dtype]
     costs = layer_bytes(model.layers, model.weight_format, dtype)
     return split_layers(costs, head, num_stages)

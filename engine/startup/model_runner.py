@@ -68,7 +68,7 @@ def open_runner(
         torch.zeros(config.steps.max_running + 1, dtype=torch.int64, device=pool.tensor.device),
         BlockTables(num_batch_slots=config.steps.max_running, num_blocks=num_blocks),
         None if sharing is None else SharedPrefixes(sharing),
-        split_sizes(pool.layers[0]) if pool.tensor.is_cuda else None,
+        split_sizes(pool.layers[decoder.whole_context]) if pool.tensor.is_cuda else None,
         states,
     )
     return _with_graphs(config, runner)

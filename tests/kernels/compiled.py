@@ -66,6 +66,7 @@ SIZES = {
 }
 # More strips than multiprocessors, so that a program of `hopper_gemm` has several.
 MANY_STRIPS = {"intermediate_size": 17_024, "vocab_size": 33_920}
+GEMMA4_HEADS = {"head_dim": 256, "global_head_dim": 512, "sliding_window": 1024}
 SHARED_BYTES = 227 * 1024  # of a program on Hopper
 BLOCK_SIZE, BATCH_SLOTS, BATCH_TOKENS, MODEL_LEN, GRAPH_TOKENS = 16, 16, 256, 256, 64
 MIXTURE_TOKENS = 2048  # more pairs an expert than any bound between tiles
@@ -101,6 +102,9 @@ def all_served() -> Iterator[Served]:
     for name in ("fp8", "fp8 by block", "int4"):
         yield Served(f"qwen3-moe, {name}", RECIPES["qwen3-moe"], FORMATS[name])
     yield Served("llama, fp8 KV", RECIPES["llama"], kv_dtype=FP8)
+    for name in ("gemma4", "gemma4-shared"):
+        yield Served(f"{name}, its heads", RECIPES[name], sizes=GEMMA4_HEADS)
+    yield Served("gemma4, fp8 KV", RECIPES["gemma4"], kv_dtype=FP8, sizes=GEMMA4_HEADS)
     for rank, num_ranks in ((0, 2), (1, 2), (3, 4), (7, 8)):
         name = f"llama, rank {rank} of {num_ranks}"
         yield Served(name, RECIPES["llama"], rank=rank, num_ranks=num_ranks)

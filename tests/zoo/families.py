@@ -248,8 +248,8 @@ FAMILIES: tuple[Family, ...] = (
             reasons=True,
             special=_GEMMA4_MARKS,
             ends=("<turn|>", "<eos>"),
+            model_type="gemma4_text",
             is_own=False,
-            is_served=False,
         )
         for version in ("", "_v2", "_v5")
     ),

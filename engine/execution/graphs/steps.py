@@ -97,7 +97,8 @@ def inputs_of(machine: CaptureContext, buckets: Sequence[GraphBucket]) -> Iterat
         buckets = [replace(bucket, has_adapters=True) for bucket in buckets]
     total, device = max((bucket.total for bucket in buckets), default=0), machine.last_tokens.device
     flat = torch.zeros(total, dtype=torch.int32, device=device)
-    block_size, sizes = machine.pool[0].shape[3], split_sizes(machine.pool[0])
+    block_size = machine.pool[0].shape[3]
+    sizes = split_sizes(machine.pool[machine.decoder.whole_context])
     for bucket in buckets:
         yield StepInputs(bucket, flat, machine.tables, block_size, sizes)
 

@@ -17,6 +17,12 @@ import msgspec
 from engine.config import Quantization
 from engine.models.architectures.corrected import DOTS1, GLM4_MOE, MINIMAX_M2
 from engine.models.architectures.gemma import GEMMA2, GEMMA3, GEMMA3_SEEING
+from engine.models.architectures.gemma4 import (
+    GEMMA4,
+    GEMMA4_SEEING,
+    GEMMA4_UNIFIED,
+    GEMMA4_UNIFIED_SEEING,
+)
 from engine.models.architectures.gpt_oss import GPT_OSS
 from engine.models.architectures.granite import GRANITE, GRANITE_MOE
 from engine.models.architectures.granite_hybrid import GRANITE_HYBRID
@@ -116,6 +122,10 @@ SERVED = ServedModels(
         "Gemma2ForCausalLM": GEMMA2,
         "Gemma3ForCausalLM": GEMMA3,
         "Gemma3ForConditionalGeneration": GEMMA3_SEEING,
+        "Gemma4ForCausalLM": GEMMA4,
+        "Gemma4ForConditionalGeneration": GEMMA4_SEEING,
+        "Gemma4UnifiedForCausalLM": GEMMA4_UNIFIED,
+        "Gemma4UnifiedForConditionalGeneration": GEMMA4_UNIFIED_SEEING,
         "Glm4MoeForCausalLM": GLM4_MOE,
         "GptOssForCausalLM": GPT_OSS,
         "GraniteForCausalLM": GRANITE,

@@ -20,6 +20,7 @@ from engine.models.layers.rope import (
     LinearScaling,
     Llama3Scaling,
     LongRopeScaling,
+    ProportionalScaling,
     QueryScaling,
     RopeConfig,
     Scaling,
@@ -29,7 +30,7 @@ from engine.models.layers.rope import (
 T = TypeVar("T")
 PositiveFloat = Annotated[float, msgspec.Meta(gt=0)]
 PositiveInt = Annotated[int, msgspec.Meta(gt=0)]
-ROPES = ("default", "linear", "llama3", "longrope", "yarn")  # types that are served
+ROPES = ("default", "linear", "llama3", "longrope", "proportional", "yarn")  # types that are served
 
 
 class _Common(msgspec.Struct):
@@ -46,6 +47,10 @@ class _Queries(msgspec.Struct):
 
 class _Linear(msgspec.Struct):
     factor: PositiveFloat
+
+
+class _Proportional(msgspec.Struct):
+    factor: PositiveFloat = 1.0
 
 
 class _Llama3(msgspec.Struct):
@@ -86,6 +91,8 @@ def parse_rope(scaling: dict[str, Any] | None, theta: float, max_positions: int)
         raise UnsupportedModel("rope_parameters differ from layer to layer, which is not served")
     common = _convert(scaling, _Common)
     rope = _scaled(scaling, common, common.rope_theta or theta, max_positions)
+    if isinstance(rope.scaling, ProportionalScaling):
+        return rope
     return replace(rope, partial=common.partial_rotary_factor)
 
 
@@ -110,6 +117,9 @@ def _scaled(
         return RopeConfig(theta)
     if kind == "linear":
         return RopeConfig(theta, LinearScaling(_convert(scaling, _Linear).factor))
+    if kind == "proportional":
+        factor = _convert(scaling, _Proportional).factor
+        return RopeConfig(theta, ProportionalScaling(common.partial_rotary_factor, factor))
     if kind == "llama3":
         return RopeConfig(theta, _llama3(_convert(scaling, _Llama3), max_positions))
     if kind == "yarn":

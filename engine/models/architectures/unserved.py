@@ -20,7 +20,7 @@ _CAUSAL = {
         "Cohere Cohere2 Cohere2Moe Ernie4_5 Ernie4_5_Moe Glm Glm4 Helium Llama4"
     ),
     "heads of two sizes, or KV that layers share": (
-        "Gemma3n Gemma4 Gemma4Assistant Gemma4Unified Gemma4UnifiedAssistant MiMoV2Flash"
+        "Gemma3n Gemma4Assistant Gemma4UnifiedAssistant MiMoV2Flash"
     ),
     "norms of heads after rope": "HunYuanDenseV1 HunYuanMoEV1",
     "attention with other gates": "Afmoe Beam HrmText Laguna",
@@ -44,11 +44,7 @@ _CAUSAL = {
     ),
 }
 _NAMED_OTHERWISE = {
-    "heads of two sizes, or KV that layers share": (
-        "Gemma3nForConditionalGeneration",
-        "Gemma4ForConditionalGeneration",
-        "Gemma4UnifiedForConditionalGeneration",
-    ),
+    "heads of two sizes, or KV that layers share": ("Gemma3nForConditionalGeneration",),
     "norms of means, or MLPs without gates": (
         "CTRLLMHeadModel",
         "GPT2LMHeadModel",

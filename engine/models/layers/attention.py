@@ -61,6 +61,9 @@ class AttentionConfig(KvConfig):
     sinks: bool = False  # each head has a logit without a value beside the keys' logits
     scale: float | None = None  # scale of scores; None: head_dim ** -0.5
     gated: bool = False  # a head's output is multiplied by the sigmoid of a gate, made as queries
+    norms_values: bool = False  # values are normed as keys are, without weights
+    values_of_keys: bool = False  # values are what keys are before their norm and their rope
+    kv_of: int | None = None  # number of the layer whose KV is read; None: its own
     place: str = "self_attn."
 
     @property
@@ -121,21 +124,29 @@ class AttentionConfig(KvConfig):
     def with_rope(self, rope: RopeConfig) -> AttentionConfig:
         return replace(self, rope=rope)
 
+    @property
+    def projections(self) -> tuple[str, ...]:
+        """Names of the projections to keys and values: none where another layer's are read."""
+        if self.kv_of is not None:
+            return ()
+        return ("k_proj",) if self.values_of_keys else ("k_proj", "v_proj")
+
     def num_weights(self, hidden: int) -> int:
-        return hidden * ((2 + self.gated) * self.query_size + 2 * self.kv_size)
+        kv_size = len(self.projections) * self.kv_size
+        return hidden * ((2 + self.gated) * self.query_size + kv_size)
 
     def matrices(self, prefix: str, hidden: int) -> Iterator[LinearConfig]:
         yield self.qkv(prefix, hidden)
         yield self.output(prefix, hidden)
 
     def qkv(self, prefix: str, hidden: int) -> LinearConfig:
-        """Return the joined projection to queries, keys and values.
+        """Return the joined projection to queries, keys and values, as far as they are the layer's.
 
         Where it is gated, the rows of each head's gate follow those of its query. Its products are
         whole then, and where norms are of all heads together.
         """
         queries = self.query_size * (1 + self.gated)
-        sizes = {"q_proj": queries, "k_proj": self.kv_size, "v_proj": self.kv_size}
+        sizes = {"q_proj": queries, **dict.fromkeys(self.projections, self.kv_size)}
         in_parts = not (self.gated or self.norms_together)
         return side_by_side(prefix, sizes, hidden, bias=self.qkv_bias, in_parts=in_parts)
 
@@ -151,11 +162,12 @@ class AttentionConfig(KvConfig):
             size = of_all if self.norms_together else self.head_dim
             return norm.build(prefix + name, size, new) if self.qk_norm else None
 
+        keeps_kv = self.kv_of is None
         return Attention(
             config=self,
             qkv=new.linear(self.qkv(prefix, hidden)),
             q_norm=head_norm("q_norm", self.query_size),
-            k_norm=head_norm("k_norm", self.kv_size),
+            k_norm=head_norm("k_norm", self.kv_size) if keeps_kv else None,
             sinks=Sinks(f"{prefix}sinks", new.empty(self.num_heads)) if self.sinks else None,
             output=new.linear(self.output(prefix, hidden, in_parts=in_parts)),
             variant=self.variant,
@@ -168,7 +180,7 @@ class Attention(Mixer):
     """Attention with its tensors. H hidden, D head dim, Hq and Hkv heads."""
 
     config: AttentionConfig
-    qkv: Linear  # ((Hq + 2 Hkv) D, H); with gates (2 Hq + 2 Hkv) D rows
+    qkv: Linear  # ((Hq + 2 Hkv) D, H), fewer for fewer `projections`; with gates Hq D rows more
     q_norm: RmsNorm | None  # (D,), or (Hq D,) where norms are of all heads together
     k_norm: RmsNorm | None  # (D,), or (Hkv D,)
     sinks: Sinks | None
@@ -183,7 +195,7 @@ class Attention(Mixer):
     def enter(
         self, ops: Ops, x: Tensor | Fp8Rows, layout: BatchLayout, memory: Memory, dtype: torch.dtype
     ) -> Entered:
-        """Compute queries (T, Hq, D), and gates (T, Hq, D) if there are any; write KV."""
+        """Compute queries (T, Hq, D), and gates (T, Hq, D) if there are any; write own KV."""
         assert isinstance(memory, KvMemory)
         qkv, gates = self.qkv.product(ops, x), Entered()
         if self.config.gated:
@@ -205,6 +217,7 @@ class Attention(Mixer):
             layout.slots,
             self.config.num_heads,
             dtype,
+            self.config.norms_values,
         )
         if memory.query_scales is not None:
             queries = queries * memory.query_scales[layout.positions].to(dtype)

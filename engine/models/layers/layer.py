@@ -105,6 +105,11 @@ def attentions(layers: Iterable[LayerConfig]) -> tuple[KvConfig, ...]:
     return tuple(one.mixer for one in layers if isinstance(one.mixer, KvConfig))
 
 
+def keeps_kv(layer: LayerConfig) -> bool:
+    """Tell whether a layer has keys and values of its own."""
+    return isinstance(layer.mixer, KvConfig) and layer.mixer.kv_of is None
+
+
 @dataclass(frozen=True, slots=True)
 class DecoderLayer:
     """A layer with its tensors, of H hidden. `index` is its place in the model."""
@@ -127,7 +132,8 @@ class DecoderLayer:
     ) -> tuple[Entered, Tensor]:
         """Compute the mixer's first half and the residual (T, H); write KV or states.
 
-        `hidden` is what the layer before has put out, whole or in parts; None in the first one.
+        `hidden` is what the layer before has put out, whole or in parts; None: it has been added,
+        or this is the first layer.
         """
         normed: Tensor | Fp8Rows
         if hidden is None:
@@ -144,10 +150,11 @@ class DecoderLayer:
         layout: BatchLayout,
         memory: Memory,
         outputs: Tensor | None,
-    ) -> tuple[Tensor | PeerProduct, Tensor]:
+    ) -> tuple[Tensor | PeerProduct | None, Tensor]:
         """Compute the layer's output, whole or in parts, and the residual, both (T, H).
 
-        With `outputs`, in the last layer, both are of these tokens alone.
+        The output is None where it has been added to the residual. With `outputs`, in the last
+        layer, both are of these tokens alone.
         """
         mixed, residual = self.mix(ops, entered, residual, layout, memory, outputs)
         if self.post_norm is None or self.mlp is None:

@@ -36,11 +36,12 @@ if TYPE_CHECKING:
 
 
 class KvMemory(NamedTuple):
-    """Memory of an attention layer: its KV in the pool, and its table of cosines and sines."""
+    """Memory of an attention layer: KV in the pool, its table of cosines and sines, its input."""
 
     kv: Tensor  # (blocks, 2, kv heads, block size, head dim); 1 where values are in the keys
     cos_sin: Tensor  # (positions, rotated) float32
     query_scales: Tensor | None = None  # (positions, 1, 1) float32; None: all are 1
+    own_input: Tensor | None = None  # (T, P), what the layer reads of each token (`layer_inputs`)
 
 
 class StateMemory(NamedTuple):
@@ -142,6 +143,7 @@ class KvConfig(MixerConfig):
     num_heads: int
     rope: RopeConfig | None
     window: int | None  # keys that a token attends to, itself included; None: all
+    kv_of: int | None = None  # number of the layer whose KV is read; None: its own
 
     @property
     @abstractmethod

@@ -10,7 +10,7 @@ The router is plain in every weight format. Knows: names in checkpoints. Does no
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 from engine.models.layers.mlp import GatedMlp, MlpConfig
@@ -93,6 +93,7 @@ class MixtureConfig:
     scoring: Scoring = SOFTMAX
     correction: str | None = None  # name, after `place`, of what is added to choose by; None: none
     shared: SharedExpertConfig | None = None  # an expert of every token, beside those chosen
+    expert_scales: str | None = None  # name, after `place`, of factors of the weights; None: none
 
     def num_weights(self, hidden: int) -> int:
         """Count the weights used per token."""
@@ -118,7 +119,9 @@ class MixtureConfig:
         shared = None if self.shared is None else self.shared.build(prefix, hidden, new)
         name, size = self.correction, self.num_experts
         bias = None if name is None else build_vector(prefix + name, size, new, low=0.0, high=0.0)
-        return Mixture(self, router, experts, shared, bias)
+        scaled = self.expert_scales
+        scales = None if scaled is None else build_vector(prefix + scaled, size, new)
+        return Mixture(self, router, experts, shared, bias, scales)
 
     def _router(self, prefix: str, hidden: int) -> LinearConfig:
         rows = ((prefix + self.router, self.num_experts),)
@@ -146,6 +149,7 @@ class Mixture:
     experts: Experts
     shared: SharedExpert | None = None
     correction: Vector | None = None
+    scales: Vector | None = None
 
     @property
     def takes_fp8(self) -> Scaling | None:
@@ -154,9 +158,19 @@ class Mixture:
 
     def product(self, ops: Ops, x: Tensor | Fp8Rows) -> Tensor:
         """Compute x (T, H) -> (T, H), whole or in parts."""
-        logits = self.router.product(ops, x)
+        plain = cast("Tensor", x)  # `takes_fp8` is None
+        product = self.routed(ops, plain, plain)
+        return product if self.shared is None else self.shared.add_to(product, ops, plain)
+
+    def routed(self, ops: Ops, x: Tensor, routed_by: Tensor) -> Tensor:
+        """Compute x (T, H) -> (T, H) by the experts that the router chooses by `routed_by` (T, H).
+
+        Whole or in parts, without the shared expert.
+        """
+        logits = self.router.product(ops, routed_by)
         config, bias = self.config, None if self.correction is None else self.correction.values
         routed = ops.route(logits, config.top_k, config.renormalise, config.scoring, bias)
-        plain = cast("Tensor", x)  # `takes_fp8` is None
-        product = self.experts.product(ops, plain, routed)
-        return product if self.shared is None else self.shared.add_to(product, ops, plain)
+        if self.scales is not None:
+            weights = routed.weights * self.scales.values[routed.experts]
+            routed = replace(routed, weights=weights)
+        return self.experts.product(ops, x, routed)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from engine.models.modules import Allocator, CheckpointTensor, Module
@@ -32,10 +33,12 @@ class RmsNormConfig:
     eps: float
     one_plus: bool = False  # the checkpoint stores weight - 1
     rounds_once: bool = False
+    times: float = 1.0  # weights are the checkpoint's times this; for norms that round once
 
     def build(self, name: str, size: int, new: Allocator) -> RmsNorm:
         """Build the norm whose weight has this name."""
-        return RmsNorm(name, self._weight(size, new), self.eps, one_plus=self.one_plus)
+        weight = self._weight(size, new)
+        return RmsNorm(name, weight, self.eps, one_plus=self.one_plus, times=self.times)
 
     def _weight(self, size: int, new: Allocator) -> Tensor:
         import torch  # imported here, since sizes are read without torch
@@ -57,6 +60,7 @@ class RmsNorm(Module):
     eps: float
     to_fp8: Scaling | None = None
     one_plus: bool = False  # flag of `RmsNormConfig`; `weight` is the sum
+    times: float = 1.0  # factor of `RmsNormConfig`; `weight` is the product
 
     def norm(self, ops: Ops, x: Tensor) -> Tensor:
         """Norm x (T, H) -> (T, H)."""
@@ -73,11 +77,17 @@ class RmsNorm(Module):
     def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
         """Yield the weight."""
         convert = _one_plus if self.one_plus else None
+        if self.times != 1.0:
+            convert = partial(_multiplied, by=self.times)
         yield CheckpointTensor(f"{self.name}.weight", self.weight, None, convert)
 
     def fill(self, generator: torch.Generator) -> None:  # noqa: ARG002
-        self.weight.fill_(1.0)
+        self.weight.fill_(self.times)
 
 
 def _one_plus(weight: Tensor) -> Tensor:
     return 1.0 + weight.float()
+
+
+def _multiplied(weight: Tensor, by: float) -> Tensor:
+    return weight.float() * by

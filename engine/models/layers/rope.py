@@ -1,8 +1,8 @@
 """Rotary position embedding: its frequencies, and its table of cosines and sines.
 
-Knows: what each scaling makes of the frequencies (linear, Llama 3.1's, YaRN, LongRoPE). Does not
-know: how config.json has them (`architectures.rope_fields`), or how the table is applied
-(`kernels`); nor torch before there is a table to make.
+Knows: what each scaling makes of the frequencies (linear, Llama 3.1's, YaRN, LongRoPE, Gemma 4's
+proportional). Does not know: how config.json has them (`architectures.rope_fields`), or how the
+table is applied (`kernels`); nor torch before there is a table to make.
 """
 
 from __future__ import annotations
@@ -74,7 +74,30 @@ class PairScaling:
     factors: tuple[float, ...]
 
 
-Scaling = LinearScaling | Llama3Scaling | YarnScaling | LongRopeScaling | PairScaling
+@dataclass(frozen=True, slots=True)
+class ProportionalScaling:
+    """Scaling that rotates the first `part` of the pairs, with the frequencies of whole heads.
+
+    As `_compute_proportional_rope_parameters` of transformers: the other pairs stand still, and
+    frequencies are divided by `factor`.
+    """
+
+    part: float
+    factor: float = 1.0
+
+    def pairs(self, head_dim: int) -> int:
+        """Return the number of pairs of a head that turn."""
+        return int(self.part * head_dim // 2)
+
+
+Scaling = (
+    ProportionalScaling
+    | LinearScaling
+    | Llama3Scaling
+    | YarnScaling
+    | LongRopeScaling
+    | PairScaling
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +153,9 @@ def inverse_frequencies(rope: RopeConfig, head_dim: int) -> Tensor:
             return _llama3_frequencies(llama3, plain)
         case YarnScaling() as yarn:
             return _yarn_frequencies(yarn, plain, rope.theta)
+        case ProportionalScaling(_, factor) as proportional:
+            plain[proportional.pairs(head_dim) :] = 0.0
+            return plain / factor
         case PairScaling(factors):
             return plain / torch.tensor(factors, dtype=torch.float32)
         case LongRopeScaling():

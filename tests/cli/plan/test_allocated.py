@@ -14,6 +14,7 @@ from engine.models.architectures.registry import SERVED, check_format, read_mode
 from engine.models.checks import check_matrices
 from engine.models.config import ModelConfig, kv_layout
 from engine.models.errors import UnsupportedModel
+from engine.models.layers.layer_inputs import Table
 from engine.models.modules import Experts, Linear, WeightFormat, walk
 from engine.models.parameters import Parameters, empty_parameters
 from engine.models.weight_formats.fp8 import Fp8Format
@@ -50,6 +51,8 @@ def saved(tmp_path: Path, name: str) -> Path:
     recipe = RECIPES[name]
     ropes = {} if recipe.family != "Phi3" else {"rope_parameters": {"rope_type": "default"}}
     fields = {**recipe.fields, **SIZES, **EXPERTS, **ropes}
+    if fields.get("hidden_size_per_layer_input"):
+        fields["hidden_size_per_layer_input"] = 128
     config = config_of(replace(recipe, fields=fields))
     config.architectures = [f"{recipe.family}ForCausalLM"]
     config.save_pretrained(tmp_path)
@@ -58,7 +61,8 @@ def saved(tmp_path: Path, name: str) -> Path:
 
 def held_bytes(parameters: Parameters) -> int:
     """Of tables and matrices; norms and sinks are left out, as a plan does."""
-    matrices = [*walk(parameters.layers, Linear), *walk(parameters.layers, Experts)]  # type: ignore[type-abstract]
+    parts = parameters.layers, parameters.layer_inputs
+    matrices = [one for kind in (Linear, Experts, Table) for one in walk(parts, kind)]
     tables = {id(one): one for one in (parameters.embedding, parameters.head)}
     tensors = [*walk(tuple(matrices), Tensor), *tables.values()]
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

@@ -133,6 +133,16 @@ CORRECTED: dict[str, Any] = {
     "n_shared_experts": 2,
     "first_k_dense_replace": 1,
 }
+GEMMA4: dict[str, Any] = {
+    "num_hidden_layers": 4,
+    "layer_types": [SLIDING, SLIDING, "full_attention", "full_attention"],
+    "sliding_window": 24,
+    "global_head_dim": 32,
+    "num_global_key_value_heads": 1,
+    "hidden_size_per_layer_input": 0,
+    "vocab_size_per_layer_input": VOCAB_SIZE,
+    "final_logit_softcapping": 4.0,
+}
 RECIPES = {
     "llama": Recipe("Llama"),
     "llama-tied-mha": Recipe("Llama", {"tie_word_embeddings": True, "num_key_value_heads": 4}),
@@ -210,6 +220,36 @@ RECIPES = {
         },
         config="Gemma3TextConfig",
         norm=0.0,
+    ),
+    # 31B: heads of two sizes, values of keys. E2B: inputs of layers, the last share KV. 26B-A4B.
+    "gemma4": Recipe(
+        "Gemma4", {**GEMMA4, "attention_k_eq_v": True}, config="Gemma4TextConfig", norm=0.5
+    ),
+    "gemma4-shared": Recipe(
+        "Gemma4",
+        {
+            **GEMMA4,
+            "num_hidden_layers": 6,
+            "layer_types": [SLIDING, "full_attention"] * 3,
+            "hidden_size_per_layer_input": 8,
+            "num_kv_shared_layers": 4,
+            "use_double_wide_mlp": True,
+        },
+        config="Gemma4TextConfig",
+        norm=0.5,
+    ),
+    "gemma4-moe": Recipe(
+        "Gemma4",
+        {
+            **GEMMA4,
+            "attention_k_eq_v": True,
+            "enable_moe_block": True,
+            "num_experts": 8,
+            "top_k_experts": 3,
+            "moe_intermediate_size": 32,
+        },
+        config="Gemma4TextConfig",
+        norm=0.5,
     ),
     "granite": Recipe("Granite", GRANITE),
     "granite-moe": Recipe("GraniteMoe", {**GRANITE, "num_local_experts": 4}),
@@ -289,6 +329,10 @@ DIVISIBLE = {
     "Gemma2ForCausalLM": "gemma2",
     "Gemma3ForCausalLM": "gemma3",
     "Gemma3ForConditionalGeneration": "gemma3",
+    "Gemma4ForCausalLM": "gemma4-moe",
+    "Gemma4ForConditionalGeneration": "gemma4-shared",
+    "Gemma4UnifiedForCausalLM": "gemma4",
+    "Gemma4UnifiedForConditionalGeneration": "gemma4",
     "GptOssForCausalLM": "gpt-oss",
     "GraniteForCausalLM": "granite",
     "CwmForCausalLM": "cwm",
@@ -398,6 +442,8 @@ def _randomise(model: Any, norm: float) -> None:
         for name, buffer in model.named_buffers():
             if name.endswith("e_score_correction_bias"):
                 buffer.normal_(0.0, 0.3)
+            if name.endswith("layer_scalar"):
+                buffer.uniform_(0.5, 1.5)
         for name, parameter in model.named_parameters():
             if "norm" in name:
                 parameter.normal_(1.0 if "linear_attn" in name else norm, 0.2)

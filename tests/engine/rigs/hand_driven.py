@@ -159,7 +159,7 @@ def build_runner(
         Mover(pool, decoder.ops.copy_blocks),
         torch.zeros(BATCH_SLOTS + 1, dtype=torch.int64, device=device),
         BlockTables(num_batch_slots=BATCH_SLOTS, num_blocks=num_blocks),
-        sizes=split_sizes(pool.layers[0]),
+        sizes=split_sizes(pool.layers[decoder.whole_context]),
         states=None if layout is None else StatePool(layout, NUM_STATES, device, pool.block_bytes),
     )
 

@@ -25,7 +25,7 @@ SIZES = {"hidden_size": 128, "intermediate_size": 256, "head_dim": 32, "num_key_
 # Names of the matrices that formats quantise.
 MATRICES = (
     *("proj.weight", "in_proj_qkv.weight", "in_proj_z.weight", "in_proj_qkvz.weight"),
-    "linear.weight",
+    *("linear.weight", "per_layer_input_gate.weight", "per_layer_projection.weight"),
 )
 IN_ORDER = (0, 1, 2, 3, 4, 5, 6, 7)
 OF_AWQ = (0, 2, 4, 6, 1, 3, 5, 7)  # the column of each place in a word, from its lowest bits
@@ -158,6 +158,11 @@ KINDS = {
 }  # fmt: skip
 
 
+def is_quantised(name: str) -> bool:
+    """Whether a tensor of a file is a matrix of a layer, and no router."""
+    return name.endswith(MATRICES) and "router." not in name
+
+
 @dataclass(frozen=True)
 class Int4Checkpoint:
     """A checkpoint of integers, with its truth; and one of the numbers written out."""
@@ -171,9 +176,9 @@ def make_int4(kind: Kind, parent: Path, recipe: Recipe | None = None) -> Int4Che
     recipe = recipe or Recipe("Llama", SIZES)
     made = make_checkpoint(recipe, parent / "int4")
     plain = make_checkpoint(recipe, parent / "written-out").model_dir
-    kept = dict(load_file(made.model_dir / "model.safetensors"))
+    kept = _apart(load_file(made.model_dir / "model.safetensors"))
     written = dict(kept)
-    for seed, name in enumerate(sorted(name for name in kept if name.endswith(MATRICES))):
+    for seed, name in enumerate(sorted(name for name in kept if is_quantised(name))):
         module = name.removesuffix(".weight")
         rows, columns = kept.pop(name).shape
         integers = draw(rows, columns, kind.group, seed, least=kind.least)
@@ -185,6 +190,17 @@ def make_int4(kind: Kind, parent: Path, recipe: Recipe | None = None) -> Int4Che
     rewrite(plain, written)
     say(made.model_dir, kind.words)
     return Int4Checkpoint(made, plain)
+
+
+def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Name each expert's matrices where the file has all experts in one tensor (Gemma 4)."""
+    for name in [name for name in tensors if name.endswith((".gate_up_proj", ".down_proj"))]:
+        place, _, last = name.rpartition(".")
+        parts = ("gate_proj", "up_proj") if last == "gate_up_proj" else (last,)
+        for number, expert in enumerate(tensors.pop(name)):
+            matrices = zip(parts, expert.chunk(len(parts)), strict=True)
+            tensors |= {f"{place}.{number}.{part}.weight": one for part, one in matrices}
+    return tensors
 
 
 def _of_truth(made: Checkpoint, name: str) -> Tensor:

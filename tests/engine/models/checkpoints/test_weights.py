@@ -96,9 +96,12 @@ def test_every_tensor_lands_where_its_name_says(checkpoint: MakeCheckpoint, name
     views = checkpoint_tensors(parameters)
     if name == "phi3" or name.startswith("granite"):
         part(state)
-    if name == "nemotron-h":  # that its parts are in order is seen by its logits
+    if name in ("nemotron-h", "gemma4-moe"):  # that parts are in order is seen by their logits
         names = read_model_config(saved.model_dir).names
         state = {names.own(one): tensor for one, tensor in state.items()}
+        for one in [one for one in state if names.experts(one)]:
+            parts = names.experts(one)
+            state |= dict(zip(parts, state.pop(one).flatten(0, 1).chunk(len(parts)), strict=True))
     assert views.keys() == state.keys()
     for tensor_name, tensor in views.items():
         value, convert = state[tensor_name], tensor.convert

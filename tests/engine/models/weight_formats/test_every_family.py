@@ -35,9 +35,14 @@ OF_FAMILY: dict[str, dict[str, Any]] = {
     "glm4-moe": {"moe_intermediate_size": 128},
     "granite-hybrid": {"residual_multiplier": 0.5, "shared_intermediate_size": 256},
     "nemotron-h": {"intermediate_size": 384},
+    "gemma4-shared": {"hidden_size_per_layer_input": 128, "global_head_dim": 64},
+    "gemma4-moe": {"moe_intermediate_size": 128},
 }
 RECURRENT = ("qwen3.5", "granite-hybrid", "nemotron-h")
-ATTENDING = ("qwen2", "qwen3", "mistral", "gemma2", "gemma3", "phi3", "granite", "olmo2")
+ATTENDING = (
+    *("qwen2", "qwen3", "mistral", "gemma2", "gemma3", "phi3", "granite", "olmo2"),
+    *("gemma4", "gemma4-shared"),
+)
 
 
 def recipe_of(family: str) -> Recipe:
@@ -74,7 +79,7 @@ def test_in_fp8_with_states(family: str, tmp_path: Path) -> None:
     assert differences.median() > 0.05
 
 
-@pytest.mark.parametrize("family", [*ATTENDING, *RECURRENT, "glm4-moe"])
+@pytest.mark.parametrize("family", [*ATTENDING, *RECURRENT, "glm4-moe", "gemma4-moe"])
 def test_in_int4(family: str, tmp_path: Path) -> None:
     made = make_int4(INT4["awq"], tmp_path, recipe_of(family))
     assert (logits(made.int4.model_dir) - made.int4.logits(PROMPT)).abs().max() < TOLERANCE

@@ -45,7 +45,7 @@ from tests.engine.rigs.hand_driven import (
     random_prompt,
     sampling,
 )
-from tests.engine.rigs.int4_checkpoints import MATRICES, rewrite
+from tests.engine.rigs.int4_checkpoints import is_quantised, rewrite
 
 CPU = torch.device("cpu")
 TOLERANCE = 1e-4
@@ -127,7 +127,7 @@ def make_quantised(kind: Kind, model_dir: Path, recipe: Recipe = RECIPE) -> Chec
     """A checkpoint of this kind, and its truth."""
     made = make_checkpoint(recipe, model_dir)
     tensors = dict(load_file(model_dir / "model.safetensors"))
-    for name in [name for name in tensors if name.endswith(MATRICES)]:
+    for name in [name for name in tensors if is_quantised(name)]:
         module = name.removesuffix(".weight")
         kept, rounded = kind.keep(module, tensors.pop(name))
         tensors |= {f"{module}.{suffix}": tensor.contiguous() for suffix, tensor in kept.items()}

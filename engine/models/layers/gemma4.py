@@ -1,0 +1,188 @@
+"""Layers of Gemma 4: between norms, with a mixture beside the MLP or an input of their own.
+
+    x -> norm -> attention -> norm -> + -> norm -> MLP -> norm -> + x
+    x -> norm -> MLP -> norm -> +                               where there is a mixture as well
+    x -> norm -> experts -> norm -> + -> norm -> + x            (a norm of its own for the router)
+    x -> gate -> times the layer's input -> projection -> norm -> + x       where it has an input
+
+All of it is multiplied by the layer's scalar at the end. Knows: names in checkpoints. Does not
+know: config.json, or where the input comes from (`layer_inputs`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from engine.models.layers.layer import DecoderLayer, LayerConfig
+from engine.models.layers.mixer import Entered, KvMemory, Memory
+from engine.models.layers.mixture import Mixture, MixtureConfig
+from engine.models.layers.mlp import GatedMlp, MlpConfig
+from engine.models.layers.norms import RmsNorm
+from engine.models.layers.vectors import Vector, build_vector
+from engine.models.modules import Allocator, Linear, LinearConfig
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from kernels.attention.batch_layout import BatchLayout
+    from kernels.linear.fp8_rows import Fp8Rows
+    from kernels.ops import Ops
+
+
+@dataclass(frozen=True, slots=True)
+class Gemma4LayerConfig(LayerConfig):
+    """Config of a layer. A mixture's shared expert is the MLP that stands beside it."""
+
+    mlp: MlpConfig | MixtureConfig
+    own_input: int = 0  # numbers of the layer's own input; 0: it has none
+    before_mlp: ClassVar[str] = "pre_feedforward_layernorm"
+    adds_parts: ClassVar[bool] = False
+
+    @property
+    def num_weights(self) -> int:
+        used = self.mixer.num_weights(self.hidden_size) + self.mlp.num_weights(self.hidden_size)
+        return used + 2 * self.hidden_size * self.own_input
+
+    def matrices(self, index: int) -> Iterator[LinearConfig]:
+        yield from LayerConfig.matrices(self, index)
+        if self.own_input:
+            yield from self._of_input(f"model.layers.{index}.")
+
+    def _of_input(self, prefix: str) -> tuple[LinearConfig, LinearConfig]:
+        """Return the gate and the projection of the layer's input, which every rank has whole."""
+        hidden, size = self.hidden_size, self.own_input
+        gate = LinearConfig(
+            ((f"{prefix}per_layer_input_gate", size),), hidden, False, "rows", in_parts=False
+        )
+        projection = LinearConfig(
+            ((f"{prefix}per_layer_projection", hidden),), size, False, "rows", in_parts=False
+        )
+        return gate, projection
+
+    def build(self, index: int, new: Allocator) -> Gemma4Layer:
+        plain = LayerConfig.build(self, index, new)
+        prefix, hidden = f"model.layers.{index}.", self.hidden_size
+
+        def norm(name: str) -> RmsNorm:
+            return self.norm.build(prefix + name, hidden, new)
+
+        return Gemma4Layer(
+            **{field.name: getattr(plain, field.name) for field in fields(DecoderLayer)},
+            attention_norm=norm("post_attention_layernorm"),
+            mlp_norm=norm("post_feedforward_layernorm"),
+            beside=self._build_beside(prefix, new),
+            own=self._build_own(prefix, new),
+            scalar=build_vector(f"{prefix}layer_scalar", 1, new, wide=False),
+        )
+
+    def build_mlp(self, prefix: str, new: Allocator) -> GatedMlp | Mixture:
+        """Build like `LayerConfig.build_mlp`, but a dense one whole."""
+        place, hidden = prefix + self.mlp.place, self.hidden_size
+        if isinstance(self.mlp, MixtureConfig):
+            return self.mlp.build(place, hidden, new)
+        return self.mlp.build(place, hidden, new, in_parts=False)
+
+    def _build_beside(self, prefix: str, new: Allocator) -> BesideNorms | None:
+        if not isinstance(self.mlp, MixtureConfig):
+            return None
+        hidden = self.hidden_size
+        router = replace(self.norm, times=hidden**-0.5)
+        return BesideNorms(
+            after_mlp=self.norm.build(f"{prefix}post_feedforward_layernorm_1", hidden, new),
+            router=router.build(f"{prefix}router.norm", hidden, new),
+            before_experts=self.norm.build(f"{prefix}pre_feedforward_layernorm_2", hidden, new),
+            after_experts=self.norm.build(f"{prefix}post_feedforward_layernorm_2", hidden, new),
+        )
+
+    def _build_own(self, prefix: str, new: Allocator) -> OwnInput | None:
+        if not self.own_input:
+            return None
+        gate, projection = self._of_input(prefix)
+        norm = self.norm.build(f"{prefix}post_per_layer_input_norm", self.hidden_size, new)
+        return OwnInput(new.linear(gate), new.linear(projection), norm)
+
+
+@dataclass(frozen=True, slots=True)
+class BesideNorms:
+    """Norms of a layer with a mixture beside its MLP."""
+
+    after_mlp: RmsNorm
+    router: RmsNorm
+    before_experts: RmsNorm
+    after_experts: RmsNorm
+
+
+@dataclass(frozen=True, slots=True)
+class OwnInput:
+    """Tensors that read a layer's own input of P numbers: gate (P, H), projection (H, P)."""
+
+    gate: Linear
+    projection: Linear
+    norm: RmsNorm
+
+    def product(self, ops: Ops, x: Tensor, own_input: Tensor) -> Tensor:
+        """Compute what the input (T, P) adds to x (T, H), as large as x."""
+        from torch.nn.functional import gelu  # imported here: sizes are read without torch
+
+        gated = gelu(self.gate.product(ops, x), approximate="tanh") * own_input
+        return self.norm.norm(ops, self.projection.product(ops, gated))
+
+
+@dataclass(frozen=True, slots=True)
+class Gemma4Layer(DecoderLayer):
+    """Layer of `Gemma4LayerConfig` with its tensors."""
+
+    post_norm: RmsNorm
+    mlp: GatedMlp | Mixture
+    attention_norm: RmsNorm
+    mlp_norm: RmsNorm
+    beside: BesideNorms | None  # None: there is no mixture
+    own: OwnInput | None  # None: the layer has no input of its own
+    scalar: Vector  # (1,)
+
+    def finish(
+        self,
+        ops: Ops,
+        entered: Entered,
+        residual: Tensor,
+        layout: BatchLayout,
+        memory: Memory,
+        outputs: Tensor | None,
+    ) -> tuple[None, Tensor]:
+        mixed, residual = self.mix(ops, entered, residual, layout, memory, outputs)
+        mixed = self.attention_norm.norm(ops, cast("Tensor", mixed))  # it has no parts
+        normed, residual = self.post_norm.add(ops, mixed, residual)
+        added = self.mlp_norm.norm(ops, self._mlps(ops, normed, residual))
+        if self.own is not None:
+            assert isinstance(memory, KvMemory)
+            assert memory.own_input is not None, "the model has inputs of its layers"
+            own_input = memory.own_input
+            if outputs is not None:
+                own_input = own_input.index_select(0, outputs)
+            residual = residual + added
+            added = self.own.product(ops, residual, own_input)
+        return None, (residual + added).mul_(self.scalar.values)
+
+    def _mlps(self, ops: Ops, normed: Tensor | Fp8Rows, residual: Tensor) -> Tensor:
+        """Compute the MLP of `normed` (T, H), with the mixture of the residual where there is one.
+
+        The sum (T, H) is whole, and of all ranks.
+        """
+        if not isinstance(self.mlp, Mixture):
+            return self._whole(self.mlp.product(ops, normed), residual)
+        assert self.beside is not None, "a mixture has norms of its own"
+        assert self.mlp.shared is not None, "it stands beside an MLP"
+        norms = self.beside
+        dense = self._whole(self.mlp.shared.mlp.product(ops, normed), residual)
+        routed_by = norms.router.norm(ops, residual)
+        routed = self.mlp.routed(ops, norms.before_experts.norm(ops, residual), routed_by)
+        of_experts = norms.after_experts.norm(ops, self._whole(routed, residual))
+        return norms.after_mlp.norm(ops, dense) + of_experts
+
+    def _whole(self, product: Tensor, residual: Tensor) -> Tensor:
+        """Sum a product's parts, and those of all ranks, to (T, H)."""
+        if product.dim() == 3:
+            product = product.sum(0).to(residual.dtype)
+        return cast("Tensor", self.of_all_ranks(product, residual))
