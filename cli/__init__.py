@@ -7,7 +7,7 @@
     serving       configs, models and processes of a server
     gguf          what a model's GGUF file says, as other models' files say it
     options, output, progress, charts, request_file    flags and files in, lines and plots out
-    commands, tables, errors, echo
+    commands, tables, errors, echo, json_text
 
 Each imports only from those below it. `main` finds a command's module by its name in `commands`.
 """

@@ -9,6 +9,7 @@ import typer
 
 from cli.echo import echo
 from cli.errors import BadSetting
+from cli.json_text import NotJson, decode_json
 from cli.operating.admin_client import GROUPS, PREFIXES, AdminClient, with_admin
 from cli.options.options import AdminFlags, argument
 from cli.output import moment, print_answer, print_result, print_rows, print_table
@@ -140,8 +141,8 @@ def _content(flag: str, file: Path) -> dict[str, Any]:
 
 def _json(flag: str, file: Path) -> Any:
     try:
-        return msgspec.json.decode(_read(flag, file))
-    except msgspec.DecodeError as error:
+        return decode_json(_read(flag, file), Any)
+    except NotJson as error:
         raise BadSetting(flag, f"{file} is not JSON") from error
 
 

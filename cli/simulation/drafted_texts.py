@@ -16,6 +16,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from cli.errors import BadSetting, CliError
+from cli.json_text import NotJson, decode_json
 from cli.load.requests.trace import DEFAULT_TENANT
 from prefix_cache.hashing import TokenIds
 
@@ -57,8 +58,8 @@ def read_texts(file: Path, tokenizer: Path) -> list[DraftedText]:
         if not line.strip():
             continue
         try:
-            read = msgspec.json.decode(line, type=TextLine)
-        except msgspec.MsgspecError as error:
+            read = decode_json(line, TextLine)
+        except NotJson as error:
             raise BadTexts(f"{file}, line {number}: {error}") from None
         prompt, answer = (_ids(part, inner) for part in (read.prompt, read.answer))
         if not len(prompt) or not len(answer):

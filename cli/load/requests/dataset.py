@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 
 from cli.errors import BadSetting
+from cli.json_text import NotJson, decode_json
 from cli.load.requests.trace import read_trace
 
 FLAG = "--dataset"
@@ -96,9 +97,9 @@ def _read(path: Path) -> Texts | None:
     try:
         if content.lstrip().startswith(b"["):
             return _texts(path, _conversations(content))
-        first = msgspec.json.decode(content.partition(b"\n")[0], type=dict[str, Any])
+        first = decode_json(content.partition(b"\n")[0], dict[str, Any])
         return _texts(path, _questions(content)) if "turns" in first else None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except NotJson as error:
         raise BadSetting(FLAG, f"{path}: {error}") from error
 
 
@@ -110,14 +111,14 @@ def _texts(path: Path, pairs: list[tuple[str, str | None]]) -> Texts:
 
 def _conversations(content: bytes) -> list[tuple[str, str | None]]:
     """Read the first two texts of each conversation that has two."""
-    read = msgspec.json.decode(content, type=list[Conversation])
+    read = decode_json(content, list[Conversation])
     starts = ([said.value for said in one.conversations[:2]] for one in read)
     return [(start[0], start[1]) for start in starts if len(start) == 2 and all(start)]
 
 
 def _questions(content: bytes) -> list[tuple[str, str | None]]:
     lines = (line for line in content.splitlines() if line.strip())
-    read = (msgspec.json.decode(line, type=Questions) for line in lines)
+    read = (decode_json(line, Questions) for line in lines)
     return [(one.turns[0], None) for one in read if one.turns]
 
 

@@ -4,9 +4,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import msgspec
-
 from cli.errors import BadSetting
+from cli.json_text import NotJson, decode_json
 from cli.load.options import EndpointName, LoadFlags
 from cli.load.phases import SPECIAL_IDS
 from cli.load.requests.dataset import RequestSize
@@ -56,8 +55,8 @@ def draw_bodies(
 
 def _object(text: str) -> Body:
     try:
-        return msgspec.json.decode(text, type=Body)
-    except msgspec.DecodeError as error:
+        return decode_json(text, Body)
+    except NotJson as error:
         raise BadSetting("--extra-body", f"is no JSON object: {error}") from None
 
 

@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cli.errors import CliError
+from cli.json_text import NotJson, decode_json
 
 DEFAULT_TENANT = "default"
 _SEED = 1
@@ -84,11 +85,11 @@ def read_trace(path: Path, block_size: int) -> BlockTrace:
         lines = path.read_bytes().splitlines()
     except OSError as error:
         raise BadTrace(f"{path}: {error.strerror}") from error
-    decoder, dense = msgspec.json.Decoder(TraceRow), dict[int, int]()
+    dense = dict[int, int]()
     requests: list[Request] = []
     for number, line in enumerate(lines, start=1):
         if line.strip():
-            row = _decode(decoder, line, path, number)
+            row = _decode(line, path, number)
             _check(row, requests[-1] if requests else None, block_size, f"{path}, line {number}")
             requests.append(_request(row, dense))
     if not requests:
@@ -114,12 +115,10 @@ def among_tenants(trace: BlockTrace, tenants: int, sizes: TenantSizes) -> BlockT
     return BlockTrace(tuple(requests), trace.block_size)
 
 
-def _decode(
-    decoder: msgspec.json.Decoder[TraceRow], line: bytes, path: Path, number: int
-) -> TraceRow:
+def _decode(line: bytes, path: Path, number: int) -> TraceRow:
     try:
-        return decoder.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return decode_json(line, TraceRow)
+    except NotJson as error:
         raise BadTrace(f"{path}, line {number}: {error}") from error
 
 

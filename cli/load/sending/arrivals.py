@@ -9,6 +9,7 @@ from typing import Annotated
 import msgspec
 
 from cli.errors import BadSetting
+from cli.json_text import NotJson, decode_json
 
 POISSON, CONSTANT = "poisson", "constant"
 
@@ -47,11 +48,11 @@ def _recorded(path: Path, count: int) -> list[float]:
     """Read a file's first `count` arrival times, relative to the first."""
     try:
         lines = [line for line in path.read_bytes().splitlines() if line.strip()]
-        rows = [msgspec.json.decode(line, type=RecordedArrival) for line in lines[:count]]
+        rows = [decode_json(line, RecordedArrival) for line in lines[:count]]
     except OSError as error:
         known = f"{POISSON}, {CONSTANT} or a file"
         raise BadSetting("--arrivals", f"{path}: {error.strerror}; it is {known}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except NotJson as error:
         raise BadSetting("--arrivals", f"{path}: {error}") from error
     if len(rows) < count:
         raise BadSetting("--requests", f"{count} is more than the {len(rows)} arrivals of {path}")

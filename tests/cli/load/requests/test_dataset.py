@@ -64,6 +64,7 @@ def test_a_trace_is_taken_in_its_order_with_its_blocks(tmp_path: Path) -> None:
         ("[1]", BadSetting),
         ("x", BadSetting),
         ("", BadSetting),
+        ("[" * 20_000 + "]" * 20_000, BadSetting),
         ('{"turns": []}\n', BadSetting),
         ('{"prompt": "x"}\n', BadTrace),
     ],

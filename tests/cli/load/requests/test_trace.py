@@ -38,6 +38,7 @@ def test_empty_lines_and_fields_of_others_do_not_matter(tmp_path: Path) -> None:
         (b'{"timestamp": 0}', "line 2.*input_length"),
         (b'{"timestamp": "now", "input_length": 1}', r"line 2.*\$.timestamp"),
         (b"\xff\xfe", "line 2"),
+        (b'{"x": ' + b"[" * 20_000 + b"]" * 20_000 + b"}", "line 2: it is nested too deeply"),
         (
             b'{"timestamp":0,"input_length":10,"output_length":-1,"hash_ids":[1]}',
             "line 2.*output_length",

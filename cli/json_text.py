@@ -1,0 +1,21 @@
+"""JSON that a user gives in a file or a flag: decoded, or refused with one error."""
+
+from typing import TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+
+class NotJson(ValueError):
+    """Text that is not the JSON that is wanted; the message says what is wrong, and where."""
+
+
+def decode_json(text: bytes | str, kind: type[T]) -> T:
+    """Decode JSON as a `kind`; raise NotJson, also for text that is no UTF-8 or too deep."""
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise NotJson(str(error)) from error
+    except RecursionError:
+        raise NotJson("it is nested too deeply") from None
