@@ -4,7 +4,7 @@ import asyncio
 import gzip
 import json
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
@@ -20,6 +20,7 @@ from gateway.errors import BadRequest, BodyTooLarge, UnsupportedEncoding
 from gateway.http.body import count_separators, parse, read_body
 from gateway.http.body_memory import BodyMemory
 from gateway.http.inflating import MOST_MEMBERS
+from gateway.http.outside_strings import PIECE
 
 T = TypeVar("T")
 
@@ -249,6 +250,27 @@ def test_numbers_that_take_long_to_read_are_counted_outside_of_strings(tiny: byt
     assert parse(CHAT, with_numbers(b'"' + tiny + rb'\\"', 1000), 64), "the control: texts"
     assert parse(CHAT, with_numbers(b"1.5e-09", 1000), 64)
     assert parse(CHAT, with_numbers(b"0.0001e-99", 1000), 64)
+
+
+class _InPieces(bytes):
+    """A body that is searched a piece at a time, as other threads wait for each search."""
+
+    def find(self, *asked: Any) -> int:
+        part, start, end = asked
+        assert end - start < PIECE + len(part), "other threads wait for the whole body"
+        return super().find(part, start, end)
+
+
+def test_numbers_are_looked_for_in_pieces() -> None:
+    def with_numbers(many: int) -> bytes:
+        before = GOOD[:-1] + b', "zzz": ['
+        blanks = b" " * (PIECE - 5 - len(before))  # so that a piece ends within the first number
+        return _InPieces(before + blanks + b",".join([b"1.25e-310"] * many) + b"]}")
+
+    assert with_numbers(1)[PIECE - 5 : PIECE + 1] == b"1.25e-"
+    assert parse(CHAT, with_numbers(256), 64)
+    with pytest.raises(BadRequest, match="256 numbers of 1e-100 or less"):
+        parse(CHAT, with_numbers(258), 64)  # where pieces meet, one may be missed
 
 
 def test_the_values_of_the_part_cut_out_are_not_counted() -> None:
