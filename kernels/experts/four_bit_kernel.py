@@ -31,6 +31,7 @@ def product_kernel(
     N: tl.constexpr,
     TOP_K: tl.constexpr,
     GATED: tl.constexpr,
+    FACTORS: tl.constexpr,
     ACT: tl.constexpr,
     LIMITED: tl.constexpr,
     MXFP4: tl.constexpr,
@@ -42,7 +43,7 @@ def product_kernel(
     STAGES: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ) -> None:
-    """Multiply a tile of pairs by FEATURES of N outputs; GATED: by as many each of gate and of up.
+    """Multiply a tile of pairs by FEATURES of N outputs, as in `product_kernel`.
 
     The matrix is the first operand: its numbers go from registers to the product.
     """
@@ -51,7 +52,7 @@ def product_kernel(
     expert = tl.load(owners + tile).to(tl.int64)
     if expert < 0:
         return
-    HEIGHT: tl.constexpr = 2 * N if GATED else N
+    HEIGHT: tl.constexpr = FACTORS * N
     SPANS: tl.constexpr = (K + 127) // 128
     SCALES: tl.constexpr = 1 if MXFP4 else 128 // GROUP  # words of a row in a span
     EVERY: tl.constexpr = 4 if MXFP4 else GROUP // 32  # places between scales
@@ -67,13 +68,13 @@ def product_kernel(
     up = tl.zeros([FEATURES, ROWS], tl.float32)
     for span in tl.range(0, SPANS, num_stages=STAGES):
         words = tl.load(own + span * (HEIGHT * 32), mask=inside[:, None], other=0)
-        if GATED:
+        if FACTORS == 2:
             up_words = tl.load(own + span * (HEIGHT * 32) + N * 32, mask=inside[:, None], other=0)
         for place in tl.static_range(4):
             if place % EVERY == 0:
                 at = (span * SCALES + place // EVERY) * HEIGHT
                 given = tl.load(own_scales + at, mask=inside, other=0)
-                if GATED:
+                if FACTORS == 2:
                     up_given = tl.load(own_scales + at + N, mask=inside, other=0)
             column = span * 128 + place * 32
             here = real[None, :] if K % 128 == 0 else real[None, :] & (column + word < K)[:, None]
@@ -81,13 +82,13 @@ def product_kernel(
             scale, zero = scale_of_place(given, dtype, place, MXFP4, UNPACK)
             weight = numbers(words, scale, zero, dtype, place, MXFP4, UNPACK)
             acc = tl.dot(weight, part, acc, input_precision="ieee")
-            if GATED:
+            if FACTORS == 2:
                 scale, zero = scale_of_place(up_given, dtype, place, MXFP4, UNPACK)
                 weight = numbers(up_words, scale, zero, dtype, place, MXFP4, UNPACK)
                 up = tl.dot(weight, part, up, input_precision="ieee")
     own_bias = bias + expert * HEIGHT
     acc = with_bias(acc, own_bias, feature, inside, HAS_BIAS, True)
-    if GATED:
+    if FACTORS == 2:
         up = with_bias(up, own_bias + N, feature, inside, HAS_BIAS, True)
     store_products(
         acc, up, routing, out, pair, real, feature, inside, tokens, limit, alpha,

@@ -32,9 +32,10 @@ def launch(
     out: Tensor,
     gate: Gate | None,
 ) -> None:
-    """Multiply x (rows, K) by `matrix` into `out`, like `products`; gated by its two halves."""
+    """Multiply x (rows, K) by `matrix` into `out`, like `products`."""
     tokens, top_k = routed.experts.shape
-    size = matrix.rows if gate is None else matrix.rows // 2
+    factors = 1 if gate is None else gate.factors
+    size = matrix.rows // factors
     how = SILU if gate is None else gate
     grid = cdiv(size, tile.features), tiles.experts.shape[0]
     given = (
@@ -55,6 +56,7 @@ def launch(
         "N": size,
         "TOP_K": top_k,
         "GATED": gate is not None,
+        "FACTORS": factors,
         "ACT": how.act,
         "LIMITED": how.limit is not None,
         "MXFP4": matrix.kind == "mxfp4",

@@ -8,7 +8,7 @@ change in a loop. Here they overlap:
     registers   | unpack 0 | unpack 1 | unpack 2 | unpack 3 | unpack 0 of s + 1
     products         | gate 0, up 0   | gate 1, up 1   | gate 2, up 2 ...
 
-A program has 128 pairs, and twice 128 rows of the matrix: of gate and of up, or 256 of down. Each
+A program has 128 pairs, and twice 128 rows of the matrix: of gate and of up, or 256 of one. Each
 of two groups of four warps has half of both, and unpacks its own numbers.
 
 For 16-bit numbers that are unpacked in pairs. Runs on compute capability 9.0 only, and not in the
@@ -152,6 +152,7 @@ def product_kernel(
     N: gl.constexpr,
     TOP_K: gl.constexpr,
     GATED: gl.constexpr,
+    FACTORS: gl.constexpr,
     ACT: gl.constexpr,
     LIMITED: gl.constexpr,
     MXFP4: gl.constexpr,
@@ -160,11 +161,11 @@ def product_kernel(
     ROWS: gl.constexpr,
     STAGES: gl.constexpr,
 ) -> None:
-    """Multiply a tile of pairs by 256 rows of the matrix; GATED: by 128 each of gate and of up."""
+    """Multiply a tile of pairs by 256 rows of the matrix; FACTORS 2: 128 each of gate and up."""
     tile = gl.program_id(1)
     expert = gl.load(owners + tile).to(gl.int64)
     if expert >= 0:
-        HEIGHT: gl.constexpr = 2 * N if GATED else N
+        HEIGHT: gl.constexpr = FACTORS * N
         SPANS: gl.constexpr = (K + 127) // 128
         WHOLE: gl.constexpr = K // 128
         LEFT: gl.constexpr = K % 128 // 32  # places of the last span, if it is partial
@@ -196,14 +197,14 @@ def product_kernel(
         memory = (inputs, words, given)
 
         # Missing rows and features are read as existing ones, and not written.
-        start = gl.program_id(0) * (H if GATED else 2 * H)
+        start = gl.program_id(0) * (H if FACTORS == 2 else 2 * H)
         pair = gl.load(pairs + tile * ROWS + gl.arange(0, ROWS, gl.SliceLayout(1, COPY)))
         pair = gl.where(pair < tokens * TOP_K, pair, 0)
         row = (pair // TOP_K if GATED else pair).to(gl.int64)
         word = gl.arange(0, 32, gl.SliceLayout(0, COPY))
         feature = start + gl.arange(0, H, gl.SliceLayout(1, COPY))
         line = start + gl.arange(0, H, LINE)
-        if GATED:
+        if FACTORS == 2:
             features = gl.minimum(feature, N - 1), gl.minimum(feature, N - 1) + N
             lines = gl.minimum(line, N - 1), gl.minimum(line, N - 1) + N
         else:
@@ -251,13 +252,18 @@ def product_kernel(
         own_bias = bias + expert * HEIGHT
         own_pairs = pairs + tile * ROWS
         first = _with_bias(first, own_bias, feature, N, HAS_BIAS)
-        if GATED:
+        if FACTORS == 2:
             second = _with_bias(second, own_bias + N, feature, N, HAS_BIAS)
             first = gated(first, second, limit, alpha, ACT, LIMITED)
             _store(first, out, own_pairs, start, tokens, N, TOP_K, GATED)
         else:
             second = _with_bias(second, own_bias, feature + H, N, HAS_BIAS)
-            pair = gl.load(own_pairs + gl.arange(0, ROWS, gl.SliceLayout(0, ACC)))
-            share = gl.load(routing + pair, mask=pair < tokens * TOP_K, other=0.0)
-            _store(first * share[None, :], out, own_pairs, start, tokens, N, TOP_K, GATED)
-            _store(second * share[None, :], out, own_pairs, start + H, tokens, N, TOP_K, GATED)
+            if GATED:
+                first = gated(first, first, limit, alpha, ACT, LIMITED)
+                second = gated(second, second, limit, alpha, ACT, LIMITED)
+            else:
+                pair = gl.load(own_pairs + gl.arange(0, ROWS, gl.SliceLayout(0, ACC)))
+                share = gl.load(routing + pair, mask=pair < tokens * TOP_K, other=0.0)
+                first, second = first * share[None, :], second * share[None, :]
+            _store(first, out, own_pairs, start, tokens, N, TOP_K, GATED)
+            _store(second, out, own_pairs, start + H, tokens, N, TOP_K, GATED)

@@ -41,7 +41,8 @@ def launch(x: Tensor, routed: Routed, gate_up: AnyMatrix, down: AnyMatrix, gate:
     of = tiles_of(gate_up, routed.experts.numel())
     tiles = order.launch(routed.experts, gate_up.num_experts, of.rows)
     inputs = x if by is None else fp8_rows.launch(x, by)
-    hidden = products.gated_launch(inputs, routed, tiles, of.gated, gate_up, gate, x.dtype)
+    inner_tile = of.inner(gate.factors)
+    hidden = products.gated_launch(inputs, routed, tiles, inner_tile, gate_up, gate, x.dtype)
     inner = hidden if by is None else fp8_rows.launch(hidden, by)
     if tokens <= products.MAX_FLOAT_TOKENS:
         return products.down_launch(inner, routed, tiles, of.down, down, torch.float32)

@@ -91,6 +91,7 @@ def product_kernel(
     N: tl.constexpr,
     TOP_K: tl.constexpr,
     GATED: tl.constexpr,
+    FACTORS: tl.constexpr,
     ACT: tl.constexpr,
     LIMITED: tl.constexpr,
     SCALES: tl.constexpr,
@@ -102,13 +103,16 @@ def product_kernel(
     UPCAST: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ) -> None:
-    """Multiply a tile of pairs by FEATURES of N outputs; GATED: as many of gate and of up each."""
+    """Multiply a tile of pairs by FEATURES of N outputs.
+
+    GATED: the first GEMM, which ends in a gate. FACTORS 2: by as many rows each of gate and of up.
+    """
     launch_dependents_and_wait(DEPENDENT)
     tile = tl.program_id(1)
     expert = tl.load(owners + tile).to(tl.int64)
     if expert < 0:
         return
-    HEIGHT: tl.constexpr = 2 * N if GATED else N
+    HEIGHT: tl.constexpr = FACTORS * N
     STEPS: tl.constexpr = (K + DEPTH - 1) // DEPTH
     BLOCKS: tl.constexpr = (HEIGHT + 127) // 128
     pair, real, row = rows_of_tile(pairs, tile, tokens, TOP_K, GATED, ROWS)
@@ -140,7 +144,7 @@ def product_kernel(
             )
         else:
             acc = _product(a, b, acc, WEIGHT_FIRST, UPCAST)
-        if GATED:
+        if FACTORS == 2:
             c = tl.load(own + N * K + start, mask=right, other=0.0)
             if SCALES == 2:
                 part = _product(a, c, empty, WEIGHT_FIRST, UPCAST)
@@ -155,7 +159,7 @@ def product_kernel(
         acc, x_scales, own_scales, own_bias, row, real, feature, inside,
         SCALES, HAS_BIAS, WEIGHT_FIRST,
     )  # fmt: skip
-    if GATED:
+    if FACTORS == 2:
         up = _finished(
             up, x_scales, own_scales + N, own_bias + N, row, real, feature, inside,
             SCALES, HAS_BIAS, WEIGHT_FIRST,

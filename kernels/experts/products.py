@@ -1,6 +1,7 @@
 """The experts' GEMMs: each row by its expert's matrix, tile by tile.
 
     gated    out[p] = gate(x[token of p] @ [gate | up].T)       x (T, H) -> (T k, I)
+             out[p] = relu(x[token of p] @ up.T)^2              where there is no gate
     down     out[j, t] = weight * (h[t k + j] @ down.T)         h (T k, I) -> (k, T, H)
 
 p = t k + j is the pair of token t and its j-th expert. The k products of a token are left beside
@@ -75,7 +76,7 @@ def gated_launch(
     dtype: torch.dtype,
 ) -> Tensor:
     """Compute `gated_reference` on the device, for x with contiguous rows."""
-    pairs, size = routed.experts.numel(), gate_up.rows // 2
+    pairs, size = routed.experts.numel(), gate_up.rows // gate.factors
     out = torch.empty((pairs, size), dtype=dtype, device=tiles.pairs.device)
     _launch(x, routed, tiles, tile, gate_up, out, size, gate)
     return out
@@ -133,6 +134,7 @@ def _launch(
         N=size,
         TOP_K=top_k,
         GATED=gate is not None,
+        FACTORS=1 if gate is None else gate.factors,
         ACT=how.act,
         LIMITED=how.limit is not None,
         SCALES=_SCALES[matrix.kind],

@@ -45,6 +45,10 @@ class MixtureTiles:
         """Number of pairs in a tile."""
         return self.gated.rows
 
+    def inner(self, factors: int) -> ExpertTile:
+        """Return the tile of the first GEMM: without a gate it has one product, like `down`."""
+        return self.gated if factors == 2 else self.down
+
 
 def _four_bit(rows: int, gated: tuple[int, int, int], down: tuple[int, int, int]) -> MixtureTiles:
     """Make tiles for four-bit matrices: features, warps and stages; words determine the depth."""

@@ -22,7 +22,7 @@ from kernels.experts.tiles import (
     four_bit_tiles_for,
 )
 from kernels.linear.split_k import whole
-from kernels.norms.gate import SILU, Gate
+from kernels.norms.gate import RELU2, SILU, Gate
 from kernels.ops import Ops
 from tests.kernels.cases import poisoned_memory, relative_error
 from tests.kernels.experts.four_bits import drawn, moved
@@ -35,10 +35,15 @@ FORMS = pytest.mark.parametrize(("kind", "group"), KINDS)
 
 
 def layer(
-    kind: Kind, group: int, dtype: torch.dtype = torch.float32, *, bias: bool = False
+    kind: Kind,
+    group: int,
+    dtype: torch.dtype = torch.float32,
+    *,
+    bias: bool = False,
+    factors: int = 2,
 ) -> tuple[FourBitMatrix, FourBitMatrix]:
     hidden, size = (HIDDEN, SIZE) if group == 32 else (256, 128)
-    gate_up, _ = drawn(kind, (NUM_EXPERTS, 2 * size, hidden), group, dtype, bias=bias)
+    gate_up, _ = drawn(kind, (NUM_EXPERTS, factors * size, hidden), group, dtype, bias=bias)
     down, _ = drawn(kind, (NUM_EXPERTS, hidden, size), group, dtype, bias=bias)
     return gate_up, down
 
@@ -87,6 +92,15 @@ def test_every_tile(ops: Ops, kind: Kind, group: int, dtype: torch.dtype) -> Non
         got = whole(ops.mixture(x, routed, gate_up, down, gate), dtype)
         wanted = mixture.reference(x, routed, gate_up, down, gate)
         assert relative_error(got, wanted.double()) < (1e-5 if dtype == torch.float32 else 2e-3)
+
+
+def test_every_tile_without_a_gate(ops: Ops) -> None:
+    gate_up, down = layer("int4", 32, torch.float16, bias=True, factors=1)
+    for tokens in OF_EACH_TILE:
+        x, routed = inputs(tokens, gate_up.columns, torch.float16)
+        got = whole(ops.mixture(x, routed, gate_up, down, RELU2), torch.float16)
+        wanted = mixture.reference(x, routed, gate_up, down, RELU2)
+        assert relative_error(got, wanted.double()) < 2e-3
 
 
 def test_a_mixture_in_four_bits_is_that_of_its_numbers() -> None:

@@ -16,7 +16,7 @@ from kernels.experts.four_bit_matrices import ZERO_BITS, FourBitMatrix, Kind, sc
 from kernels.experts.tiles import FOUR_BIT_MANY, FOUR_BIT_OVERLAPPED, four_bit_tiles_for
 from kernels.launch.capability import HOPPER
 from kernels.norms import gate_mul
-from kernels.norms.gate import GELU_TANH, SILU, Activation, Gate
+from kernels.norms.gate import GELU_TANH, RELU2, SILU, Activation, Gate
 from tests.doubles.kernels.torch_gluon import gluon_in_torch
 from tests.kernels.cases import poisoned_memory, relative_error
 from tests.kernels.experts.four_bits import drawn
@@ -87,7 +87,7 @@ def multiplied(x: Tensor, routed: route.Routed, matrix: FourBitMatrix, gate: Gat
         if gate is None:
             how = FOUR_BIT_OVERLAPPED.down
             return products.down_launch(x, routed, tiles, how, matrix, x.dtype)
-        how = FOUR_BIT_OVERLAPPED.gated
+        how = FOUR_BIT_OVERLAPPED.inner(gate.factors)
         return products.gated_launch(x, routed, tiles, how, matrix, gate, x.dtype)
 
 
@@ -105,6 +105,15 @@ def test_products(columns: int, rows: int, kind: Kind, group: int) -> None:
     assert relative_error(got, wanted.double()) < 1e-3
     got = multiplied(x, routed, matrix, None)
     wanted = products.down_reference(x, routed, matrix, torch.float32)
+    assert relative_error(got, wanted.double()) < 1e-3
+
+
+def test_without_a_gate_it_multiplies_twice_as_many_rows() -> None:
+    matrix, _ = drawn("int4", (EXPERTS + 1, 328, 160), 32, torch.float16, bias=True)
+    x, routed = torch.randn(TOKENS, 160).half(), chosen()
+    got = multiplied(x, routed, matrix, RELU2)
+    wanted = products.gated_reference(x, routed, matrix, RELU2, torch.float32)
+    assert got.shape == (TOKENS * TOP_K, 328)
     assert relative_error(got, wanted.double()) < 1e-3
 
 

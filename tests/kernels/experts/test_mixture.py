@@ -19,7 +19,7 @@ from kernels.linear import fp8_rows
 from kernels.linear.fp8_matrix import BLOCK, scaled_to_e4m3
 from kernels.linear.split_k import whole
 from kernels.norms import gate_mul
-from kernels.norms.gate import SILU, Gate
+from kernels.norms.gate import RELU2, SILU, Gate
 from kernels.ops import Ops
 from tests.kernels.cases import poisoned_memory, relative_error
 
@@ -55,8 +55,8 @@ def by_block(matrix: Tensor) -> ExpertMatrix:
 KEEPS: list[Keep] = [plain, with_bias, by_channel, by_block]
 
 
-def matrices(keep: Keep) -> tuple[ExpertMatrix, ExpertMatrix]:
-    gate_up = keep(draw(NUM_EXPERTS, 2 * SIZE, HIDDEN) * HIDDEN**-0.5)
+def matrices(keep: Keep, factors: int = 2) -> tuple[ExpertMatrix, ExpertMatrix]:
+    gate_up = keep(draw(NUM_EXPERTS, factors * SIZE, HIDDEN) * HIDDEN**-0.5)
     return gate_up, keep(draw(NUM_EXPERTS, HIDDEN, SIZE, seed=1) * SIZE**-0.5)
 
 
@@ -64,7 +64,9 @@ def routed_for(tokens: int) -> Routed:
     return route.reference(draw(tokens, NUM_EXPERTS), TOP_K, renormalise=True)
 
 
-def naive(x: Tensor, routed: Routed, gate_up: ExpertMatrix, down: ExpertMatrix) -> Tensor:
+def naive(
+    x: Tensor, routed: Routed, gate_up: ExpertMatrix, down: ExpertMatrix, gate: Gate
+) -> Tensor:
     """Token after token, in float64, inputs rounded as for these matrices."""
     by = mixture.scaling_of(gate_up)
     out = torch.zeros(x.shape, dtype=torch.float64)
@@ -73,8 +75,10 @@ def naive(x: Tensor, routed: Routed, gate_up: ExpertMatrix, down: ExpertMatrix) 
         for expert, weight in zip(routed.experts[token], routed.weights[token], strict=True):
             one = int(expert)
             both = F.linear(given.double(), gate_up.dequantised(one).double(), bias(gate_up, one))
-            gate, up = both.chunk(2, -1)
-            hidden = (F.silu(gate) * up).float()
+            hidden = both.relu().square().float()
+            if gate is SILU:
+                inner, up = both.chunk(2, -1)
+                hidden = (F.silu(inner) * up).float()
             if by is not None:
                 hidden = fp8_rows.reference(hidden, by).dequantised()
             product = F.linear(hidden.double(), down.dequantised(one).double(), bias(down, one))
@@ -86,14 +90,15 @@ def bias(matrix: ExpertMatrix, expert: int) -> Tensor | None:
     return None if matrix.bias is None else matrix.bias[expert].double()
 
 
+@pytest.mark.parametrize("gate", [SILU, RELU2], ids=["silu", "relu2"])
 @pytest.mark.parametrize("keep", KEEPS)
-def test_the_reference_is_the_weighted_sum(keep: Keep) -> None:
-    gate_up, down = matrices(keep)
+def test_the_reference_is_the_weighted_sum(keep: Keep, gate: Gate) -> None:
+    gate_up, down = matrices(keep, gate.factors)
     x, routed = draw(12, HIDDEN), routed_for(12)
-    got = mixture.reference(x, routed, gate_up, down, SILU)
+    got = mixture.reference(x, routed, gate_up, down, gate)
     # A number between two of e4m3 may be rounded to the other one.
     tolerance = 1e-5 if gate_up.scales is None else 1e-2
-    assert relative_error(got, naive(x, routed, gate_up, down)) < tolerance
+    assert relative_error(got, naive(x, routed, gate_up, down, gate)) < tolerance
 
 
 def test_a_limited_gate() -> None:
@@ -115,11 +120,13 @@ def test_each_number_of_tokens_has_another_tile() -> None:
     assert tiles == [FEW, SOME, MORE, MANY]
 
 
-@pytest.mark.parametrize("gate", [SILU, LIMITED])
-@pytest.mark.parametrize("keep", [plain, with_bias])
+@pytest.mark.parametrize(
+    ("keep", "gate"),
+    [(plain, SILU), (with_bias, SILU), (plain, LIMITED), (with_bias, LIMITED), (with_bias, RELU2)],
+)
 @pytest.mark.parametrize("tokens", [1, *OF_EACH_TILE])
 def test_every_tile(ops: Ops, tokens: int, keep: Keep, gate: Gate) -> None:
-    gate_up, down = matrices(keep)
+    gate_up, down = matrices(keep, gate.factors)
     x, routed = draw(tokens, HIDDEN), routed_for(tokens)
     got = whole(ops.mixture(x, routed, gate_up, down, gate), x.dtype)
     wanted = mixture.reference(x, routed, gate_up, down, gate)
@@ -127,18 +134,20 @@ def test_every_tile(ops: Ops, tokens: int, keep: Keep, gate: Gate) -> None:
 
 
 @pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") != "1", reason="interpreted")
-@pytest.mark.parametrize("keep", [by_channel, by_block])
+@pytest.mark.parametrize(
+    ("keep", "gate"), [(by_channel, SILU), (by_block, SILU), (by_channel, RELU2), (by_block, RELU2)]
+)
 @pytest.mark.parametrize("tokens", OF_EACH_TILE)
-def test_products_in_fp8(tokens: int, keep: Keep) -> None:
+def test_products_in_fp8(tokens: int, keep: Keep, gate: Gate) -> None:
     """Product by product: the interpreter rounds otherwise between them."""
-    gate_up, down = matrices(keep)
+    gate_up, down = matrices(keep, gate.factors)
     by, routed = mixture.scaling_of(gate_up), routed_for(tokens)
     assert by is not None
     tile = tile_for(tokens * TOP_K, NUM_EXPERTS)
     tiles = order.reference(routed.experts, NUM_EXPERTS, tile.rows)
     x = fp8_rows.reference(draw(tokens, HIDDEN), by)
-    got = products.gated_launch(x, routed, tiles, tile, gate_up, SILU, torch.float32)
-    wanted = products.gated_reference(x, routed, gate_up, SILU, torch.float32)
+    got = products.gated_launch(x, routed, tiles, tile, gate_up, gate, torch.float32)
+    wanted = products.gated_reference(x, routed, gate_up, gate, torch.float32)
     assert relative_error(got, wanted.double()) < 1e-5
     hidden = fp8_rows.reference(wanted, by)
     got = products.down_launch(hidden, routed, tiles, tile, down, torch.float32)
@@ -163,15 +172,16 @@ def on_device(matrix: ExpertMatrix, dtype: torch.dtype) -> ExpertMatrix:
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("gate", [SILU, RELU2], ids=["silu", "relu2"])
 @pytest.mark.parametrize("keep", KEEPS)
 @pytest.mark.parametrize("tokens", [1, 9, 40, 65, 120, 420, 5000])
-def test_on_the_device(tokens: int, keep: Keep) -> None:
-    gate_up, down = (on_device(one, torch.bfloat16) for one in matrices(keep))
+def test_on_the_device(tokens: int, keep: Keep, gate: Gate) -> None:
+    gate_up, down = (on_device(one, torch.bfloat16) for one in matrices(keep, gate.factors))
     x, routed = draw(tokens, HIDDEN).cuda().bfloat16(), routed_for(tokens)
     routed = Routed(routed.experts.cuda(), routed.weights.cuda())
     with poisoned_memory():
-        got = whole(mixture.launch(x, routed, gate_up, down, SILU), torch.bfloat16)
-    wanted = mixture.reference(x, routed, gate_up, down, SILU)
+        got = whole(mixture.launch(x, routed, gate_up, down, gate), torch.bfloat16)
+    wanted = mixture.reference(x, routed, gate_up, down, gate)
     assert relative_error(got, wanted.double()) < 2e-2
 
 
