@@ -28,11 +28,12 @@ SURPLUS_PREFIXES = (
 )
 # Suffixes of unused tensors: scales of fp8 KV, and frequencies that the config gives.
 SURPLUS_SUFFIXES = (".q_scale", ".k_scale", ".v_scale", ".kv_scale", ".rotary_emb.inv_freq")
-# Matrices of each expert in a tensor of all experts, one below the other.
-_STACKED: Mapping[str, tuple[str, ...]] = {
+# Matrices of each expert in a tensor of all experts, one below the other; also their scales.
+_MATRICES: Mapping[str, tuple[str, ...]] = {
     "gate_up_proj": ("gate_proj", "up_proj"),
     "down_proj": ("down_proj",),
 }
+_STACKED = re.compile(r"(.*\.experts\.)(gate_up_proj|down_proj)(?:\.(weight\w*))?")
 # Prefixes of a decoder that was saved without what it is the `model` of, as embedding models are.
 WITHOUT_HEAD = (
     ("embed_tokens.", "model.embed_tokens."),
@@ -58,7 +59,8 @@ class CheckpointNames:
     sharing_layers: range = range(0)
     # Matrices joined in the files: a part of the joined name, and its matrices' parts instead.
     merged: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    # Experts of a layer that may be one tensor in the files, (E, 2 I, H) and (E, H, I); 0: none.
+    # Experts of a layer that may be one tensor in the files, (E, 2 I, H) and (E, H, I), with scales
+    # (E, 2 I, 1) and (E, H, 1) in fp8; 0: none.
     stacked_experts: int = 0
 
     def own(self, name: str) -> str:
@@ -81,12 +83,13 @@ class CheckpointNames:
 
     def experts(self, own: str) -> tuple[str, ...]:
         """Return in order the matrices of experts that the tensor `own` stacks, if it does."""
-        prefix, _, last = own.rpartition("experts.")
-        matrices = _STACKED.get(last, ())
+        if not self.stacked_experts or (found := _STACKED.fullmatch(own)) is None:
+            return ()
+        prefix, joined, suffix = found.groups("weight")
         return tuple(
-            f"{prefix}experts.{expert}.{matrix}.weight"
+            f"{prefix}{expert}.{matrix}.{suffix}"
             for expert in range(self.stacked_experts)
-            for matrix in matrices
+            for matrix in _MATRICES[joined]
         )
 
     def surplus_kind(self, own: str) -> str | None:

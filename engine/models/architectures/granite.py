@@ -28,10 +28,12 @@ from engine.models.layers.norms import RmsNormConfig
 from engine.models.names import CheckpointNames
 
 EXPERTS = "block_sparse_moe."
+_STACKED = {"input_linear": "gate_up_proj", "output_linear": "down_proj"}
 NAMES = CheckpointNames(
-    endings=(
-        (f"{EXPERTS}input_linear.weight", f"{EXPERTS}experts.gate_up_proj"),
-        (f"{EXPERTS}output_linear.weight", f"{EXPERTS}experts.down_proj"),
+    endings=tuple(
+        (f"{EXPERTS}{name}.{suffix}", f"{EXPERTS}experts.{own}.{suffix}")
+        for name, own in _STACKED.items()
+        for suffix in ("weight", "weight_scale")
     )
 )
 Multiplier = Annotated[float, msgspec.Meta(ge=1e-6, le=1e6)]

@@ -143,7 +143,8 @@ class _Loading:
 
     def _unstacked(self, name: str, value: Tensor, count: int) -> Sequence[Tensor]:
         """Divide a tensor of all experts into `count` matrices of equal size."""
-        if value.dim() != 3 or count % len(value) or value.shape[1] * len(value) % count:
+        rows = value.shape[:2].numel()
+        if value.dim() < 2 or count % len(value) or rows % count:
             raise CheckpointError(f"{name} is {tuple(value.shape)}, of {count} matrices of experts")
         return value.flatten(0, 1).chunk(count)
 
