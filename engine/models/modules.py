@@ -135,16 +135,33 @@ class Linear(Module):
 
 
 @dataclass(frozen=True, slots=True)
+class ExpertPart:
+    """A matrix of an expert in the checkpoint, and its part of `gate_up` or of `down`.
+
+    Shards divide the rows of the former, the columns of the latter.
+    """
+
+    name: str
+    is_down: bool
+    index: int = 0  # of so many equal parts
+    count: int = 1
+
+    def of(self, tensor: Tensor, dim: int = 0) -> Tensor:
+        """Return the view of the part; `dim` is along the matrix's rows."""
+        return tensor.chunk(self.count, dim)[self.index]
+
+
+@dataclass(frozen=True, slots=True)
 class ExpertsConfig:
     """Config of the matrices of a layer's experts, without tensors.
 
-    Those of one expert are named after `prefix`, its number and one of `names`: of the gate, of
-    what it is multiplied with, of the projection back. Where they are `packed`, the checkpoint has
-    one tensor of all experts, with rows of gate and up in turn, as gpt-oss does.
+    Those of one expert are named after `prefix`, its number and one of `names`: of the inner
+    matrices, as many as `gate` has factors, and of the projection back. Where they are `packed`,
+    the checkpoint has one tensor of all experts, with rows of gate and up in turn, as gpt-oss does.
     """
 
     prefix: str
-    names: tuple[str, str, str]
+    names: tuple[str, ...]
     num_experts: int
     size_in: int
     size: int  # inner size of an expert
@@ -152,15 +169,29 @@ class ExpertsConfig:
     bias: bool = False
     packed: bool = False
 
-    def matrices(self, expert: int) -> tuple[str, str, str]:
-        """Return the names of an expert's three matrices."""
-        gate, up, down = (f"{self.prefix}{expert}.{name}" for name in self.names)
-        return gate, up, down
+    @property
+    def inner_size(self) -> int:
+        """Rows of all inner matrices of an expert."""
+        return self.gate.factors * self.size
+
+    def matrices(self, expert: int) -> tuple[str, ...]:
+        """Return the names of an expert's matrices; the last is the projection back."""
+        return tuple(f"{self.prefix}{expert}.{name}" for name in self.names)
+
+    def parts(self, expert: int) -> Iterator[ExpertPart]:
+        """Yield an expert's matrices with their places."""
+        *inner, down = self.matrices(expert)
+        for index, name in enumerate(inner):
+            yield ExpertPart(name, False, index, len(inner))
+        yield ExpertPart(down, True)
 
 
 @dataclass(frozen=True, slots=True)
 class Experts(Module):
-    """The experts of a layer in some weight format: `gate_up` (E, 2 I, H), `down` (E, H, I)."""
+    """The experts of a layer in some weight format: `gate_up` (E, 2 I, H), `down` (E, H, I).
+
+    Without a gate `gate_up` is (E, I, H).
+    """
 
     config: ExpertsConfig
     gate_up: AnyMatrix

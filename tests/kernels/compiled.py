@@ -101,6 +101,11 @@ def all_served() -> Iterator[Served]:
     yield Served("gpt-oss, mxfp4", RECIPES["gpt-oss"], FORMATS["mxfp4"])
     for name in ("fp8", "fp8 by block", "int4"):
         yield Served(f"qwen3-moe, {name}", RECIPES["qwen3-moe"], FORMATS[name])
+    for name, weight_format in {"plain": PLAIN, **FORMATS}.items():
+        if weight_format is not MXFP4:
+            sizes = {"moe_shared_expert_intermediate_size": 256, "mamba_head_dim": 32}
+            experts = f"nemotron-3, {name}"
+            yield Served(experts, RECIPES["nemotron-3"], weight_format, sizes=sizes)
     yield Served("llama, fp8 KV", RECIPES["llama"], kv_dtype=FP8)
     for name in ("gemma4", "gemma4-shared"):
         yield Served(f"{name}, its heads", RECIPES[name], sizes=GEMMA4_HEADS)

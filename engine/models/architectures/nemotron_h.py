@@ -1,10 +1,10 @@
-"""Nemotron-H, Nemotron Nano 2: layers of one part each, which are Mamba-2, attention or an MLP.
+"""Nemotron-H, Nemotron Nano 2, Nemotron 3: layers of one part each, Mamba-2, attention or an MLP.
 
-    in the files    mixer | mixer | MLP | mixer | MLP    each with a norm before it
-    served          mixer | mixer, MLP  | mixer, MLP
+    in the files    mixer | mixer | MLP | mixer | experts    each with a norm before it
+    served          mixer | mixer, MLP  | mixer, experts
 
-An MLP belongs to the mixer before it here, as in other models, and layers are counted so. The
-attention has no rope, and MLPs have no gate.
+An MLP or a mixture belongs to the mixer before it here, as in other models, and layers are counted
+so. The attention has no rope, MLPs and experts have no gate.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from typing import Annotated
 import msgspec
 
 from engine.models.architectures.granite_hybrid import LINEAR, OLDER_TYPES
+from engine.models.architectures.mixtures import check_experts
 from engine.models.architectures.rope_fields import PositiveFloat
 from engine.models.architectures.windows import FULL
 from engine.models.config import (
     MAX_LAYERS,
+    ExpertCount,
     LayerCount,
     ModelConfig,
     ModelSizes,
@@ -35,14 +37,16 @@ from engine.models.errors import BadConfig, UnsupportedModel
 from engine.models.layers.attention import AttentionConfig
 from engine.models.layers.layer import LayerConfig
 from engine.models.layers.mamba import MambaConfig
+from engine.models.layers.mixture import MixtureConfig, SharedExpertConfig
 from engine.models.layers.mlp import MlpConfig
 from engine.models.layers.norms import RmsNormConfig
 from engine.models.names import CheckpointNames
+from kernels.experts.scoring import Scoring
 from kernels.norms.gate import RELU2
 
-MLP = "mlp"
-SERVED_TYPES = (LINEAR, FULL, MLP)
-LETTERS = {"M": LINEAR, "*": FULL, "-": MLP, "E": "moe"}  # of the pattern in older files
+MLP, EXPERTS = "mlp", "moe"
+SERVED_TYPES = (LINEAR, FULL, MLP, EXPERTS)
+LETTERS = {"M": LINEAR, "*": FULL, "-": MLP, "E": EXPERTS}  # of the pattern in older files
 Count = msgspec.Meta(min_length=1, max_length=MAX_LAYERS)
 
 
@@ -72,6 +76,15 @@ class _Raw(ModelSizes, kw_only=True):
     use_conv_bias: bool = True
     use_bias: bool = False
     time_step_min: Annotated[float, msgspec.Meta(ge=0)] = 0.001
+    n_routed_experts: ExpertCount = 8
+    num_experts_per_tok: Positive = 2
+    moe_intermediate_size: Positive = 7688
+    moe_shared_expert_intermediate_size: Positive = 7688
+    moe_latent_size: Positive | None = None
+    n_group: Positive = 1
+    topk_group: Positive = 1
+    norm_topk_prob: bool = True
+    routed_scaling_factor: PositiveFloat = 1.0
     sliding_window: int | None = None
     residual_in_fp32: bool = False
 
@@ -121,14 +134,48 @@ def _check_fields(raw: _Raw) -> None:
     check_value("mamba_hidden_act", raw.mamba_hidden_act, "silu")
     check_value("sliding_window", raw.sliding_window, None)
     check_value("residual_in_fp32", raw.residual_in_fp32, False)
+    if raw.moe_latent_size is not None:
+        check_value("mlp_bias beside moe_latent_size", raw.mlp_bias, False)
 
 
 def _layers(raw: _Raw) -> tuple[LayerConfig, ...]:
     mixers: dict[str, AttentionConfig | MambaConfig] = {LINEAR: _mamba(raw), FULL: _attention(raw)}
-    mlp = MlpConfig(raw.intermediate_size, raw.mlp_bias, gate=RELU2)
+    mlps: dict[str, MlpConfig | MixtureConfig] = {}
+    if MLP in raw.types:
+        mlps[MLP] = MlpConfig(raw.intermediate_size, raw.mlp_bias, gate=RELU2)
+    if EXPERTS in raw.types:
+        mlps[EXPERTS] = _mixture(raw)
     return tuple(
-        LayerConfig(raw.hidden_size, mixers[raw.types[first]], mlp if second else None, _norm(raw))
+        LayerConfig(
+            raw.hidden_size,
+            mixers[raw.types[first]],
+            None if second is None else mlps[raw.types[second]],
+            _norm(raw),
+        )
         for first, second in _joined(raw.types)
+    )
+
+
+def _mixture(raw: _Raw) -> MixtureConfig:
+    size, place = raw.moe_shared_expert_intermediate_size, "shared_experts."
+    return check_experts(
+        MixtureConfig(
+            raw.moe_intermediate_size,
+            raw.n_routed_experts,
+            raw.num_experts_per_tok,
+            renormalise=raw.norm_topk_prob,
+            names=("up_proj", "down_proj"),
+            gate=RELU2,
+            scoring=Scoring(
+                sigmoid=True,
+                factor=raw.routed_scaling_factor,
+                groups=raw.n_group,
+                top_groups=raw.topk_group,
+            ),
+            correction="gate.e_score_correction_bias",
+            shared=SharedExpertConfig(MlpConfig(size, raw.mlp_bias, place, RELU2), weighted=False),
+            latent=raw.moe_latent_size,
+        )
     )
 
 
@@ -138,14 +185,15 @@ def _joined(types: Sequence[str]) -> list[tuple[int, int | None]]:
     for index, kind in enumerate(types):
         if kind not in SERVED_TYPES:
             names = ", ".join(SERVED_TYPES)
-            raise UnsupportedModel(f"layers_block_type {kind!r}: served are {names}, no experts")
-        if kind != MLP:
+            raise UnsupportedModel(f"layers_block_type {kind!r}: served are {names}")
+        if kind in (LINEAR, FULL):
             joined.append((index, None))
         elif joined and joined[-1][1] is None:
             joined[-1] = joined[-1][0], index
         else:
             raise UnsupportedModel(
-                f"layers_block_type: {MLP} of layer {index} comes after neither {LINEAR} nor {FULL}"
+                f"layers_block_type: {kind} of layer {index} comes after neither {LINEAR} nor "
+                f"{FULL}"
             )
     return joined
 
@@ -189,4 +237,6 @@ def _norm(raw: _Raw) -> RmsNormConfig:
     return RmsNormConfig(raw.layer_norm_epsilon, rounds_once=True)
 
 
-NEMOTRON_H = NemotronH(("Nemotron-H 8B, 47B, 56B", "Nemotron Nano 2 9B, 12B"))
+NEMOTRON_H = NemotronH(
+    ("Nemotron-H 8B, 47B, 56B", "Nemotron Nano 2 9B, 12B", "Nemotron 3 Nano 30B-A3B, Super")
+)

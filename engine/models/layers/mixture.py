@@ -3,6 +3,8 @@
     x -> router -> the k best experts -> their MLPs, weighted -> +
     x -> shared expert, if there is one, weighted by its own gate or not -> +
 
+Experts may compute in a smaller space, a projection before and one after all of them (latents).
+
 The router is plain in every weight format. Knows: names in checkpoints. Does not know: config.json
 (`architectures`), or which kernels do the work (`Ops`).
 """
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
     from kernels.linear.fp8_rows import Fp8Rows, Scaling
     from kernels.ops import Ops
+
+LATENTS = ("fc1_latent_proj", "fc2_latent_proj")  # projections before and after the experts
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +87,7 @@ class MixtureConfig:
     top_k: int
     renormalise: bool  # the chosen experts' weights add up to 1: a softmax over these experts
     place: str = "mlp."  # prefix of its matrices' names in a layer
-    names: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
+    names: tuple[str, ...] = ("gate_proj", "up_proj", "down_proj")  # as in `ExpertsConfig`
     gate: Gate = SILU
     bias: bool = False  # biases of the experts
     router: str = "gate"  # the router's name, after `place`
@@ -94,21 +98,27 @@ class MixtureConfig:
     correction: str | None = None  # name, after `place`, of what is added to choose by; None: none
     shared: SharedExpertConfig | None = None  # an expert of every token, beside those chosen
     expert_scales: str | None = None  # name, after `place`, of factors of the weights; None: none
+    latent: int | None = None  # width of the chosen experts' inputs and outputs; None: the layer's
 
     def num_weights(self, hidden: int) -> int:
         """Count the weights used per token."""
         shared = 0 if self.shared is None else self.shared.num_weights(hidden)
-        return hidden * (self.num_experts + 3 * self.top_k * self.size) + shared
+        width, latents = self.latent or hidden, 2 * hidden * (self.latent or 0)
+        experts = (self.gate.factors + 1) * self.top_k * self.size * width
+        return hidden * self.num_experts + latents + experts + shared
 
     def matrices(self, prefix: str, hidden: int) -> Iterator[LinearConfig]:
         """Yield all matrices of the mixture, each expert's matrices separately."""
         yield self._router(prefix, hidden)
         experts = self._experts(prefix, hidden)
         for expert in range(self.num_experts):
-            gate, up, down = experts.matrices(expert)
-            both = (gate, self.size), (up, self.size)
-            yield LinearConfig(both, hidden, self.bias, "rows", of_expert=True)
-            yield LinearConfig(((down, hidden),), self.size, self.bias, "columns", of_expert=True)
+            *inner, down = experts.matrices(expert)
+            rows = tuple((name, self.size) for name in inner)
+            width, back = experts.size_in, ((down, experts.size_in),)
+            yield LinearConfig(rows, width, self.bias, "rows", of_expert=True)
+            yield LinearConfig(back, self.size, self.bias, "columns", of_expert=True)
+        if self.latent is not None:
+            yield from self._latents(prefix, hidden, self.latent)
         if self.shared is not None:
             yield from self.shared.matrices(prefix, hidden)
 
@@ -121,23 +131,43 @@ class MixtureConfig:
         bias = None if name is None else build_vector(prefix + name, size, new, low=0.0, high=0.0)
         scaled = self.expert_scales
         scales = None if scaled is None else build_vector(prefix + scaled, size, new)
-        return Mixture(self, router, experts, shared, bias, scales)
+        latents = None
+        if self.latent is not None:
+            enter, leave = self._latents(prefix, hidden, self.latent)
+            latents = Latents(new.linear(enter), new.linear(leave))
+        return Mixture(self, router, experts, shared, bias, scales, latents)
 
     def _router(self, prefix: str, hidden: int) -> LinearConfig:
         rows = ((prefix + self.router, self.num_experts),)
         return LinearConfig(rows, hidden, self.router_bias, "rows", in_parts=False, plain=True)
+
+    def _latents(self, prefix: str, hidden: int, latent: int) -> tuple[LinearConfig, LinearConfig]:
+        """Return the projections before and after the experts, which every rank has whole."""
+        enter, leave = (prefix + name for name in LATENTS)
+        return (
+            LinearConfig(((enter, latent),), hidden, False, "rows", in_parts=False),
+            LinearConfig(((leave, hidden),), latent, False, "rows", in_parts=False),
+        )
 
     def _experts(self, prefix: str, hidden: int) -> ExpertsConfig:
         return ExpertsConfig(
             prefix + self.experts,
             self.names,
             self.num_experts,
-            hidden,
+            self.latent or hidden,
             self.size,
             self.gate,
             self.bias,
             self.packed,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Latents:
+    """The projections before (L, H) and after (H, L) the experts."""
+
+    enter: Linear
+    leave: Linear
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +180,7 @@ class Mixture:
     shared: SharedExpert | None = None
     correction: Vector | None = None
     scales: Vector | None = None
+    latents: Latents | None = None
 
     @property
     def takes_fp8(self) -> Scaling | None:
@@ -173,4 +204,9 @@ class Mixture:
         if self.scales is not None:
             weights = routed.weights * self.scales.values[routed.experts]
             routed = replace(routed, weights=weights)
-        return self.experts.product(ops, x, routed)
+        if self.latents is None:
+            return self.experts.product(ops, x, routed)
+        from kernels.linear.split_k import whole  # imported here, where torch is
+
+        product = self.experts.product(ops, self.latents.enter.product(ops, x), routed)
+        return self.latents.leave.product(ops, whole(product, x.dtype))

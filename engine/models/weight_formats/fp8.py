@@ -129,15 +129,13 @@ class Fp8Experts(Experts):
     def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
         """Yield weights and scales of each expert."""
         of_columns = 1 if self.gate_up.kind == "block" else None
-        assert self.gate_up.scales is not None
-        assert self.down.scales is not None
         for expert in range(self.config.num_experts):
-            gate, up, down = self.config.matrices(expert)
-            values = *self.gate_up.values[expert].chunk(2), self.down.values[expert]
-            scales = *self.gate_up.scales[expert].chunk(2), self.down.scales[expert]
-            yield from self._matrix(gate, values[0], scales[0], 0, 0)
-            yield from self._matrix(up, values[1], scales[1], 0, 0)
-            yield from self._matrix(down, values[2], scales[2], 1, of_columns)
+            for part in self.config.parts(expert):
+                matrix = self.down if part.is_down else self.gate_up
+                assert matrix.scales is not None
+                both = part.of(matrix.values[expert]), part.of(matrix.scales[expert])
+                dims = (1, of_columns) if part.is_down else (0, 0)
+                yield from self._matrix(part.name, *both, *dims)
 
     def _matrix(
         self, name: str, values: Tensor, scales: Tensor, of_values: int, of_scales: int | None
@@ -206,7 +204,7 @@ class Fp8Format:
                 f"quantization_config.weight_block_size: experts of {config.size} x "
                 f"{config.size_in} are not whole blocks of {BLOCK}"
             )
-        gate_up = self._expert_matrix(config, 2 * config.size, config.size_in, new)
+        gate_up = self._expert_matrix(config, config.inner_size, config.size_in, new)
         down = self._expert_matrix(config, config.size_in, config.size, new)
         return Fp8Experts(config, gate_up, down, self.scale_name, self.online)
 

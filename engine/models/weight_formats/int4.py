@@ -136,9 +136,9 @@ class Int4Format:
                 f"quantization {self.name!r}: experts with biases, or packed in one tensor, are "
                 "served in plain weights and mxfp4"
             )
-        gate, _, down = config.matrices(0)
-        self._check_groups(gate, config.size_in)
-        self._check_groups(down, config.size)
+        names = config.matrices(0)
+        self._check_groups(names[0], config.size_in)
+        self._check_groups(names[-1], config.size)
         return int4_experts(config, self.group, self.form, new, has_zeros=self.has_zeros)
 
     def num_bytes(self, config: LinearConfig, dtype: str) -> int:

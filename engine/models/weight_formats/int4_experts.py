@@ -1,8 +1,8 @@
 """Experts in int4, with inputs of the model's dtype, in the layout of their products.
 
-Checkpoints have a matrix for each expert's gate, up and down, in the forms of all matrices
-(`int4_forms`). Here those of a layer are one (`kernels.experts.four_bit_matrices`), and a scale has
-its zero point in the same word: whichever comes first leaves the other's bits alone.
+Checkpoints have each matrix of each expert, in the forms of all matrices (`int4_forms`). Here those
+of a layer are one (`kernels.experts.four_bit_matrices`), and a scale has its zero point in the same
+word: whichever comes first leaves the other's bits alone.
 
 Shards divide the gated columns, by whole groups.
 """
@@ -13,7 +13,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.models.modules import Allocator, CheckpointTensor, Experts, ExpertsConfig
+from engine.models.modules import (
+    Allocator,
+    CheckpointTensor,
+    ExpertPart,
+    Experts,
+    ExpertsConfig,
+)
 from engine.models.weight_formats.int4_forms import (
     SYMMETRIC_ZERO,
     Convert,
@@ -44,23 +50,26 @@ class Int4Experts(Experts):
 
     def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
         """Yield integers, scales and zero points of each expert."""
-        size = self.config.size
         for expert in range(self.config.num_experts):
-            gate, up, down = self.config.matrices(expert)
-            yield from self._matrix(gate, self.gate_up, expert, slice(size), of_rows=True)
-            yield from self._matrix(up, self.gate_up, expert, slice(size, None), of_rows=True)
-            yield from self._matrix(down, self.down, expert, slice(None), of_rows=False)
+            for part in self.config.parts(expert):
+                views = self._views(part, expert)
+                yield from checkpoint_tensors(self.form, views, has_bias=False)
 
-    def _matrix(
-        self, name: str, matrix: FourBitMatrix, expert: int, rows: slice, *, of_rows: bool
-    ) -> Iterator[CheckpointTensor]:
+    def _views(self, part: ExpertPart, expert: int) -> ExpertViews:
+        matrix = self.down if part.is_down else self.gate_up
         groups = matrix.columns // matrix.group
-        values, scales = matrix.values[expert, :, rows], matrix.scales[expert, :groups, rows]
-        zeros = scales if self.has_zeros else None
-        views = ExpertViews(
-            name, values, scales, zeros, matrix.group, of_rows, (), matrix.columns, matrix.dtype
+        scales = part.of(matrix.scales[expert, :groups], 1)
+        return ExpertViews(
+            part.name,
+            part.of(matrix.values[expert], 1),
+            scales,
+            scales if self.has_zeros else None,
+            matrix.group,
+            not part.is_down,
+            (),
+            matrix.columns,
+            matrix.dtype,
         )
-        yield from checkpoint_tensors(self.form, views, has_bias=False)
 
     def fill(self, generator: torch.Generator) -> None:
         for matrix in (self.gate_up, self.down):
@@ -120,7 +129,7 @@ def int4_experts(
     config: ExpertsConfig, group: int, form: Form, new: Allocator, *, has_zeros: bool
 ) -> Int4Experts:
     """Allocate experts, uninitialised except the zero points of symmetric weights."""
-    gate_up = _matrix(config, 2 * config.size, config.size_in, group, new)
+    gate_up = _matrix(config, config.inner_size, config.size_in, group, new)
     down = _matrix(config, config.size_in, config.size, group, new)
     return Int4Experts(config, gate_up, down, form, has_zeros)
 

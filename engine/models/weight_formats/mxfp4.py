@@ -67,7 +67,7 @@ class Mxfp4Format:
         """Allocate experts, in checkpoints whose plain experts are one tensor."""
         if self._leaves(config.prefix.removesuffix(".")):
             return PLAIN.experts(config, new)
-        gate_up = _matrix(config, 2 * config.size, config.size_in, new)
+        gate_up = _matrix(config, config.inner_size, config.size_in, new)
         return Mxfp4Experts(config, gate_up, _matrix(config, config.size_in, config.size, new))
 
     def num_bytes(self, config: LinearConfig, dtype: str) -> int:

@@ -78,16 +78,14 @@ class PlainExperts(Experts):
             yield from packed_experts(self.config, self.gate_up, self.down)
             return
         for expert in range(self.config.num_experts):
-            gate, up, down = self.config.matrices(expert)
-            gate_view, up_view = self.gate_up.values[expert].chunk(2)
-            yield CheckpointTensor(f"{gate}.weight", gate_view, 0)
-            yield CheckpointTensor(f"{up}.weight", up_view, 0)
-            yield CheckpointTensor(f"{down}.weight", self.down.values[expert], 1)
-            if self.gate_up.bias is not None and self.down.bias is not None:
-                gate_bias, up_bias = self.gate_up.bias[expert].chunk(2)
-                yield CheckpointTensor(f"{gate}.bias", gate_bias, 0)
-                yield CheckpointTensor(f"{up}.bias", up_bias, 0)
-                yield CheckpointTensor(f"{down}.bias", self.down.bias[expert])
+            for part in self.config.parts(expert):
+                matrix = self.down if part.is_down else self.gate_up
+                of_weight, of_bias = (1, None) if part.is_down else (0, 0)
+                view = part.of(matrix.values[expert])
+                yield CheckpointTensor(f"{part.name}.weight", view, of_weight)
+                if matrix.bias is not None:
+                    shift = part.of(matrix.bias[expert])
+                    yield CheckpointTensor(f"{part.name}.bias", shift, of_bias)
 
     def fill(self, generator: torch.Generator) -> None:
         for matrix in (self.gate_up, self.down):
@@ -154,7 +152,7 @@ class PlainFormat:
     def experts(self, config: ExpertsConfig, new: Allocator) -> PlainExperts:
         from kernels.experts.matrices import ExpertMatrix  # imported here, where torch is
 
-        gate_up = new.empty(config.num_experts, 2 * config.size, config.size_in)
+        gate_up = new.empty(config.num_experts, config.inner_size, config.size_in)
         down = new.empty(config.num_experts, config.size_in, config.size)
         if not config.bias:
             return PlainExperts(config, ExpertMatrix(gate_up), ExpertMatrix(down))

@@ -30,6 +30,7 @@ SIZES = {"hidden_size": 256, "intermediate_size": 384, "head_dim": 64, "num_key_
 EXPERTS = {
     "moe_intermediate_size": 128,
     "shared_expert_intermediate_size": 128,
+    "moe_shared_expert_intermediate_size": 128,
     "pad_token_id": None,
     "attention_bias": False,
     "mlp_bias": False,
@@ -53,6 +54,8 @@ def saved(tmp_path: Path, name: str) -> Path:
     fields = {**recipe.fields, **SIZES, **EXPERTS, **ropes}
     if fields.get("hidden_size_per_layer_input"):
         fields["hidden_size_per_layer_input"] = 128
+    if "moe_latent_size" in fields:
+        fields["moe_latent_size"] = 128
     config = config_of(replace(recipe, fields=fields))
     config.architectures = [f"{recipe.family}ForCausalLM"]
     config.save_pretrained(tmp_path)

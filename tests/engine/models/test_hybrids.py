@@ -29,7 +29,10 @@ from tests.engine.rigs.hand_driven import (
 )
 
 TOLERANCE = 1e-4
-HYBRIDS = ["qwen3-next", "qwen3.5", "qwen3.5-moe", "granite-hybrid", "nemotron-h"]
+HYBRIDS = [
+    *("qwen3-next", "qwen3.5", "qwen3.5-moe", "granite-hybrid", "granite-hybrid-moe"),
+    *("nemotron-h", "nemotron-3", "nemotron-3-latents"),
+]
 
 
 @pytest.mark.parametrize("name", HYBRIDS)

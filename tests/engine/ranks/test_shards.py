@@ -53,7 +53,8 @@ BLOCKS = Fp8Format("fp8", "block", "group")
 
 # Beside a model of each architecture on two ranks: GQA whose KV heads are fewer than four ranks.
 ON_FOUR = {"llama-tied-mha", "mixtral", "qwen3", "qwen3.5-moe"}
-ON_TWO = {*DIVISIBLE.values(), *RECURRENT.values(), "granite-hybrid"} - TOGETHER
+HYBRIDS = {*RECURRENT.values(), "granite-hybrid-moe", "nemotron-3-latents"}
+ON_TWO = {*DIVISIBLE.values(), *HYBRIDS} - TOGETHER
 DIVIDED = sorted({(name, 2) for name in ON_TWO} | {(name, 4) for name in ON_FOUR})
 
 

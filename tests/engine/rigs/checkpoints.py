@@ -110,6 +110,18 @@ NEMOTRON_H: dict[str, Any] = {
     "time_step_min": 1e-5,
     "pad_token_id": None,
 }
+# Experts without a gate after either mixer, and an MLP.
+NEMOTRON_3: dict[str, Any] = {
+    **NEMOTRON_H,
+    "layers_block_type": [LINEAR, "moe", LINEAR, "full_attention", "moe", LINEAR, "mlp"],
+    "n_routed_experts": 8,
+    "n_group": 4,
+    "topk_group": 2,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 32,
+    "moe_shared_expert_intermediate_size": 48,
+    "routed_scaling_factor": 2.5,
+}
 EXPERTS: dict[str, Any] = {
     "num_experts": 8,
     "num_experts_per_tok": 3,
@@ -306,6 +318,18 @@ RECIPES = {
         "GraniteMoeHybrid", {**GRANITE_HYBRID, "tie_word_embeddings": True, "mamba_proj_bias": True}
     ),
     "nemotron-h": Recipe("NemotronH", {**NEMOTRON_H, "use_bias": True, "mlp_bias": True}),
+    "nemotron-3": Recipe("NemotronH", NEMOTRON_3),
+    "nemotron-3-latents": Recipe("NemotronH", {**NEMOTRON_3, "moe_latent_size": 32}),
+    # Mamba-2, and in each layer experts beside the shared MLP.
+    "granite-hybrid-moe": Recipe(
+        "GraniteMoeHybrid",
+        {
+            **GRANITE_HYBRID,
+            "num_local_experts": 8,
+            "num_experts_per_tok": 3,
+            "intermediate_size": 32,
+        },
+    ),
     "granite-shared": Recipe(
         "GraniteMoeHybrid",
         {

@@ -210,9 +210,10 @@ def _of_truth(made: Checkpoint, name: str) -> Tensor:
         whole: Tensor = made.truth.get_parameter(in_truth(name)).data
         return whole
     place, number, kind = found.groups()
-    which = "down_proj" if kind == "down" else "gate_up_proj"
-    own: Tensor = made.truth.get_parameter(f"{place}.{which}").data[int(number)]
-    return own if kind == "down" else own.chunk(2)[kind == "up"]
+    experts: dict[str, Tensor] = dict(made.truth.get_submodule(in_truth(place)).named_parameters())
+    if (alone := experts.get(f"{kind}_proj")) is not None:
+        return alone.data[int(number)]
+    return experts["gate_up_proj"].data[int(number)].chunk(2)[kind == "up"]
 
 
 def rewrite(model_dir: Path, tensors: dict[str, Tensor]) -> None:

@@ -17,11 +17,13 @@ from engine.models.config import ModelConfig, state_layout
 from engine.models.errors import BadConfig, ModelError, UnsupportedModel
 from engine.models.layers.attention import AttentionConfig
 from engine.models.layers.mamba import MambaConfig
+from engine.models.layers.mixture import MixtureConfig
 from tests.doubles.engine.shapes import SHAPES
 from tests.engine.rigs.checkpoints import NEMOTRON_H, Recipe, make_checkpoint
 from tests.engine.rigs.hand_driven import HandDriven, build_runner, data_row, random_prompt
 
 PUBLISHED = SHAPES["nemotron-h-8b"]
+NANO = SHAPES["nemotron-3-nano"]
 PATTERN = PUBLISHED["hybrid_override_pattern"]
 WORDS = {"M": "mamba", "-": "mlp", "*": "attention"}  # of `layers_block_type` before version 5
 
@@ -45,6 +47,24 @@ def test_the_published_config(tmp_path: Path) -> None:
     assert states.state_bytes == 24 * (128 * 64 * 128 * 4 + 3 * (128 * 64 + 16 * 128) * 2)
 
 
+def test_the_published_config_of_a_mixture(tmp_path: Path) -> None:
+    model = read(tmp_path, **NANO)
+    mixtures = [one.mlp for one in model.layers if one.mlp is not None]
+    assert all(isinstance(one, MixtureConfig) for one in mixtures)
+    assert len(mixtures) == NANO["hybrid_override_pattern"].count("E") == 23
+    # The published name says 30B, of which a token uses 3B; the tables have 0.7B.
+    assert 30.5e9 < sum(one.num_held_weights for one in model.layers) < 31.5e9
+    assert 2.7e9 < sum(one.num_weights for one in model.layers) < 3.3e9
+
+
+def test_latents_have_no_biases(tmp_path: Path) -> None:
+    latents = {**NANO, "moe_latent_size": 1024}
+    width = read(tmp_path, **latents).layers[0].num_held_weights
+    assert width < 0.5 * read(tmp_path, **NANO).layers[0].num_held_weights
+    with pytest.raises(UnsupportedModel, match="mlp_bias beside moe_latent_size True"):
+        read(tmp_path, **latents, mlp_bias=True)
+
+
 @pytest.mark.parametrize("name", ["layers_block_type", "layer_types"])
 def test_types_in_other_spellings(tmp_path: Path, name: str) -> None:
     listed = {"hybrid_override_pattern": None, name: [WORDS[one] for one in PATTERN]}
@@ -56,9 +76,11 @@ def test_types_in_other_spellings(tmp_path: Path, name: str) -> None:
     [
         ({"hybrid_override_pattern": None}, BadConfig, "neither layers_block_type nor hybrid_ov"),
         ({"hybrid_override_pattern": ""}, BadConfig, "hybrid_override_pattern"),
-        ({"hybrid_override_pattern": "M-*E"}, UnsupportedModel, "'moe': served are linear_att"),
+        ({"hybrid_override_pattern": "M-*X"}, UnsupportedModel, "'X': served are linear_att"),
         ({"hybrid_override_pattern": "-M*"}, UnsupportedModel, "mlp of layer 0 comes after nei"),
         ({"hybrid_override_pattern": "M*--"}, UnsupportedModel, "mlp of layer 3 comes after nei"),
+        ({"hybrid_override_pattern": "M*E-"}, UnsupportedModel, "mlp of layer 3 comes after nei"),
+        ({"hybrid_override_pattern": "EM*"}, UnsupportedModel, "moe of layer 0 comes after nei"),
         ({"hybrid_override_pattern": "M-M-"}, UnsupportedModel, "without attention"),
         ({"mlp_hidden_act": "silu"}, UnsupportedModel, "mlp_hidden_act 'silu': served is 'relu2'"),
         ({"mamba_hidden_act": "gelu"}, UnsupportedModel, "mamba_hidden_act 'gelu': served is 's"),

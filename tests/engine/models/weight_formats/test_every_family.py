@@ -37,6 +37,11 @@ OF_FAMILY: dict[str, dict[str, Any]] = {
     "nemotron-h": {"intermediate_size": 384},
     "gemma4-shared": {"hidden_size_per_layer_input": 128, "global_head_dim": 64},
     "gemma4-moe": {"moe_intermediate_size": 128},
+    "nemotron-3": {
+        "intermediate_size": 384,
+        "moe_intermediate_size": 128,
+        "moe_shared_expert_intermediate_size": 128,
+    },
 }
 RECURRENT = ("qwen3.5", "granite-hybrid", "nemotron-h")
 ATTENDING = (
@@ -79,7 +84,7 @@ def test_in_fp8_with_states(family: str, tmp_path: Path) -> None:
     assert differences.median() > 0.05
 
 
-@pytest.mark.parametrize("family", [*ATTENDING, *RECURRENT, "glm4-moe", "gemma4-moe"])
+@pytest.mark.parametrize("family", [*ATTENDING, *RECURRENT, "glm4-moe", "gemma4-moe", "nemotron-3"])
 def test_in_int4(family: str, tmp_path: Path) -> None:
     made = make_int4(INT4["awq"], tmp_path, recipe_of(family))
     assert (logits(made.int4.model_dir) - made.int4.logits(PROMPT)).abs().max() < TOLERANCE

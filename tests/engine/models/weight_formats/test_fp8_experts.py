@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -24,11 +26,19 @@ from tests.engine.models.weight_formats.test_fp8 import (
     TOLERANCE,
     Kind,
     RoundedLinear,
+    compared,
     expect_greedy,
     logits,
     say,
 )
-from tests.engine.rigs.checkpoints import CORRECTED, Checkpoint, Recipe, make_checkpoint
+from tests.engine.rigs.checkpoints import (
+    CORRECTED,
+    RECIPES,
+    Checkpoint,
+    Recipe,
+    in_truth,
+    make_checkpoint,
+)
 from tests.engine.rigs.int4_checkpoints import rewrite
 
 CPU = torch.device("cpu")
@@ -54,7 +64,20 @@ FAMILIES = {
     ),
 }
 RECIPE = FAMILIES["qwen3-moe"]
-MATRIX = re.compile(r"(?P<module>.+(?:proj|\.w[123]))\.weight")
+# With states; the experts of Granite are stacked in the files, those of Nemotron have no gate.
+HYBRIDS: dict[str, dict[str, Any]] = {
+    "granite-hybrid-moe": {
+        "shared_intermediate_size": 256,
+        "intermediate_size": 128,
+        "residual_multiplier": 0.5,
+    },
+    "nemotron-3": {
+        "intermediate_size": 384,
+        "moe_intermediate_size": 128,
+        "moe_shared_expert_intermediate_size": 128,
+    },
+}
+MATRIX = re.compile(r"(?P<module>.+(?:proj|\.w[123]|_linear))\.weight")
 EXPERT = re.compile(r"(?P<place>.+\.experts)\.(?P<number>\d+)\.(?P<name>\w+)")
 ORDER = ("gate_proj", "up_proj", "down_proj")
 NAMES = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}  # of Mixtral's
@@ -75,8 +98,12 @@ class RoundedExperts(nn.Module):
         parts = x.new_zeros((*experts.shape, x.shape[1]))
         for number in sorted(set(experts.flatten().tolist())):
             rows, places = (experts == number).nonzero(as_tuple=True)
-            gate, up, down = (self._matrices[number, name] for name in ORDER)
-            put_out = down(F.silu(gate(x[rows])) * up(x[rows]))
+            gate, up, down = (self._matrices.get((number, name)) for name in ORDER)
+            assert up is not None
+            assert down is not None
+            inner = up(x[rows])
+            inner = F.relu(inner).square() if gate is None else F.silu(gate(x[rows])) * inner
+            put_out = down(inner)
             parts[rows, places] = weights[rows, places, None] * put_out
         return parts.sum(1)
 
@@ -88,19 +115,56 @@ def make_mixture(kind: Kind, model_dir: Path, recipe: Recipe = RECIPE) -> Checkp
     of_experts: dict[str, dict[tuple[int, str], RoundedLinear]] = defaultdict(dict)
     for matrix in [found for name in tensors if (found := MATRIX.fullmatch(name))]:
         module = matrix["module"]
-        kept, rounded = kind.keep(module, tensors.pop(matrix[0]))
-        tensors |= {f"{module}.{suffix}": tensor.contiguous() for suffix, tensor in kept.items()}
-        if expert := EXPERT.fullmatch(module):
-            place = expert["place"].replace("block_sparse_moe", "mlp")
-            name = NAMES.get(expert["name"], expert["name"])
-            of_experts[place][int(expert["number"]), name] = rounded
+        weight = tensors.pop(matrix[0])
+        if weight.dim() == 3:
+            kept, experts = stacked(kind, module, weight)
+            of_experts[f"{module.rpartition('.')[0]}.experts"] |= experts
         else:
-            made.truth.set_submodule(module, rounded)
+            kept, rounded = kind.keep(module, weight)
+            if expert := EXPERT.fullmatch(module):
+                place = expert["place"].replace("block_sparse_moe", "mlp")
+                name = NAMES.get(expert["name"], expert["name"])
+                of_experts[place][int(expert["number"]), name] = rounded
+            else:
+                rounded.bias = made.truth.get_submodule(in_truth(module)).bias
+                made.truth.set_submodule(in_truth(module), rounded)
+        tensors |= {f"{module}.{suffix}": tensor.contiguous() for suffix, tensor in kept.items()}
     for place, matrices in of_experts.items():
-        made.truth.set_submodule(place, RoundedExperts(matrices))
+        made.truth.set_submodule(in_truth(place), RoundedExperts(matrices))
     rewrite(model_dir, tensors)
     say(model_dir, kind.words)
     return made
+
+
+def stacked(
+    kind: Kind, module: str, weight: Tensor
+) -> tuple[dict[str, Tensor], dict[tuple[int, str], RoundedLinear]]:
+    """Keep each expert (E, N, K) by itself, gate and up too, and stack what is kept."""
+    names = ORDER[:2] if "input" in module else ORDER[2:]
+    experts: dict[tuple[int, str], RoundedLinear] = {}
+    parts: dict[str, list[Tensor]] = defaultdict(list)
+    for number, both in enumerate(weight):
+        for name, matrix in zip(names, both.chunk(len(names)), strict=True):
+            kept, experts[number, name] = kind.keep(module, matrix)
+            for suffix, tensor in kept.items():
+                parts[suffix].append(tensor)
+    whole = {suffix: torch.cat(tensors) for suffix, tensors in parts.items()}
+    return {
+        suffix: one.view(len(weight), -1, *one.shape[1:]) for suffix, one in whole.items()
+    }, experts
+
+
+@pytest.mark.parametrize("family", HYBRIDS)
+def test_beside_states(family: str, tmp_path: Path) -> None:
+    """The control: plain weights are further away. Sizes are chosen as in `test_every_family`."""
+    usual = RECIPES[family]
+    recipe = replace(usual, fields={**usual.fields, **SIZES, **HYBRIDS[family]})
+    made = make_mixture(KINDS["channel"], tmp_path / "fp8", recipe)
+    assert (logits(made.model_dir) - made.logits(PROMPT)).abs().max() < TOLERANCE
+    equal, differences = compared(made.model_dir, made)
+    plain, far = compared(make_checkpoint(recipe, tmp_path / "plain").model_dir, made)
+    assert equal >= 56 > plain
+    assert differences.median() < 0.05 < far.median()
 
 
 @pytest.mark.parametrize("kind", ["channel", "block"])
