@@ -90,6 +90,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     # tokens that an earlier row has computed already.
     state_end: int = 0
     num_again: int = 0
+    candidates: bytes = b""  # tokens whose logits after its last token are reported with its sample
 
     @property
     def num_new(self) -> int:
@@ -153,6 +154,7 @@ class Sampled(NamedTuple):
     is_ruled_out: bool = False  # the constraint allows no token
     is_left_out: bool = False  # no sample: the row's mask was late
     embedding: bytes = b""  # float32 hidden state of a row that embeds
+    candidates: bytes = b""  # float32 logits of a row's candidates
 
 
 # Mask of a row's allowed tokens: ceil(vocabulary / 32) words, from the lowest bit of the first on.

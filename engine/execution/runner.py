@@ -18,7 +18,7 @@ from torch import Tensor
 
 from engine.execution.batch import Batch, build_batch, samples_of
 from engine.execution.block_tables import BlockTables
-from engine.execution.embeddings import embedded, has_embeddings
+from engine.execution.readings import LaunchedWithReadings, are_read, read
 from engine.execution.shared_prefixes import SharedPrefixes, Sharing
 from engine.execution.verified_rows import by_token, share_by_token
 from engine.models.decoder import Decoder
@@ -113,7 +113,7 @@ class ModelRunner:
             inputs,
             batch.output_slots,
             sampling,
-            hidden if has_embeddings(sampling) else None,
+            hidden if are_read(sampling) else None,
         )
 
     def _states(self, batch: Batch) -> StepStates | None:
@@ -135,15 +135,17 @@ class EagerForward:
     inputs: Tensor
     batch_slots: Tensor
     sampling: Sequence[Row]  # R rows, one for each sampled token
-    hidden: Tensor | None = None  # (R, H) of these rows, if any of them embeds
+    hidden: Tensor | None = None  # (R, H) of these rows, if more than samples is read off them
 
     @torch.inference_mode()
     def sample(self, allowed: Sequence[Bitmask | None] = ()) -> Launched:
         """Launch the sampling, and keep the sampled tokens for the next step."""
-        launched = self.sampler.launch(self.logits, self.sampling, self.inputs, allowed)
+        hidden, rows = self.hidden, self.sampling
+        readings = None if hidden is None else read(hidden, self.logits, rows)  # as they are now
+        launched = self.sampler.launch(self.logits, rows, self.inputs, allowed)
         # Of a row with several tokens, any may stay: its sequence waits for their values.
         self.last_tokens.index_copy_(0, self.batch_slots, launched.tokens)
-        return launched if self.hidden is None else embedded(launched, self.hidden, self.sampling)
+        return launched if readings is None else LaunchedWithReadings(launched, readings)
 
     def skip(self) -> Launched:
         """Sample nothing."""

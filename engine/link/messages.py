@@ -150,7 +150,9 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
     source: FetchSource | None = None  # engine to fetch uncached blocks from
     is_counted: bool = True  # the prompt counts as looked up; False: the other engine counts it
     drafts: bool = True  # whether several tokens a step may be verified; the answer is the same
-    embeds: bool = False  # the end reports the prompt's embedding; `max_tokens` is 0
+    # With either of these `max_tokens` is 0, and the end reports what is read off the last token:
+    embeds: bool = False  # its hidden state
+    candidates: bytes = b""  # int32, little endian: tokens whose logits are reported
     prediction: bytes = b""  # int32, little endian: tokens of an expected answer, to draft from
     adapter: AdapterUse | None = None  # None: the model alone
 
@@ -315,6 +317,7 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     drafts: DraftCounts = {}
     # float32, little endian: the last prompt token's hidden state after the final norm, if asked.
     embedding: bytes = b""
+    candidates: bytes = b""  # float32, little endian: the candidates' logits after the prompt
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):

@@ -80,6 +80,7 @@ class SequenceEvents:
             prompt_logprobs=None if sequence.has_sent_tokens else _scores(sequence),
             drafts=sequence.draft_counts,
             embedding=sequence.embedding,
+            candidates=sequence.logits,
         )
         return AddressedEvent(sequence.client, finished)
 

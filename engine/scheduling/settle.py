@@ -247,7 +247,7 @@ class Settler:
             self.commit(now)
             self._sequence_cache.retain(sequence, now)
         if not sequence.sampling.max_tokens:
-            sequence.embedding = result.embedding
+            sequence.embedding, sequence.logits = result.embedding, result.candidates
             return [self._finish(sequence, "length", now)]
         if self._stops(sequence, token_id):
             return [self._finish(sequence, "stop", now, stop_token_id=token_id)]

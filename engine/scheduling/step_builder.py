@@ -160,6 +160,7 @@ def sent(row: ScheduledRow) -> Row:
         embeds=row.samples and sequence.embeds,
         state_end=row.state_end,
         num_again=row.num_again,
+        candidates=sequence.candidates if row.samples else b"",
     )
 
 

@@ -32,6 +32,7 @@ MAX_WEIGHT = 1e6
 MAX_ID_CHARS = 256
 MAX_STOP_TOKENS = 1024
 MAX_LOGPROBS = 128
+MAX_CANDIDATES = 256
 MAX_PROMPT_REPORT = 4 << 20  # bytes of the log-probabilities of a prompt
 MAX_MARKS = 8
 MAX_RETAINED_S = 7 * 24 * 3600.0
@@ -63,6 +64,7 @@ class Intake:
         _check_turn(request)
         self._check_sampling(request.sampling)
         _check_scoring(request, len(prompt))
+        self._check_candidates(request.candidates)
         sampled = max(request.sampling.max_tokens, 1)  # a token after the prompt is always sampled
         self._check_length(len(prompt), sampled)
         self._check_keys(request, len(prompt))
@@ -94,6 +96,7 @@ class Intake:
             fetches_only=request.source is not None and request.source.only,
             constraint=self.constraint_of(request.sampling, request.flow),
             embeds=request.embeds,
+            candidates=request.candidates,
             drafts=request.drafts,
             prediction=self._prediction(request.prediction),
             adapter=request.adapter,
@@ -165,6 +168,13 @@ class Intake:
         if sampling.seed is not None and not -(2**63) <= sampling.seed < 2**63:
             raise InvalidRequest("the seed has more than 64 bits")
 
+    def _check_candidates(self, data: bytes) -> None:
+        if not data:
+            return
+        candidates = self._prompt(data)
+        if len(candidates) > MAX_CANDIDATES:
+            raise InvalidRequest("too many candidates")
+
     def _check_bias(self, bias: LogitBias) -> None:
         if len(bias.token_ids) % 4 or len(bias.token_ids) != len(bias.values):
             raise InvalidRequest("the biases do not fit their tokens")
@@ -194,8 +204,8 @@ def _check_scoring(request: Generate, prompt_len: int) -> None:
 def _check_turn(request: Generate) -> None:
     if request.source is not None and request.source.only and not request.use_cache:
         raise InvalidRequest("what is only to be fetched has to use the cache")
-    if request.embeds and request.sampling.max_tokens:
-        raise InvalidRequest("a prompt that is embedded is not continued")
+    if (request.embeds or request.candidates) and request.sampling.max_tokens:
+        raise InvalidRequest("a prompt off which something is read is not continued")
     longest = max(map(len, (request.request_id, request.flow, request.writer)))
     if not request.request_id or longest > MAX_ID_CHARS:
         raise InvalidRequest("an id is empty or too long")

@@ -84,7 +84,10 @@ class Sequence:
     has_sent_tokens: bool = False
     scores: list[TokenLogprobs] = field(default_factory=list)  # scores of its prompt so far
     embeds: bool = False  # True if its end reports its prompt's embedding
-    embedding: bytes = b""  # float32, once its prompt is computed
+    candidates: bytes = b""  # int32 ids of tokens whose logits its end reports
+    # What its end reports of these, float32, once its prompt is computed.
+    embedding: bytes = b""
+    logits: bytes = b""
     source: FetchSource | None = None  # engine to ask for blocks; None once asked
     is_fetching: bool = False  # True while it waits for these blocks
     fetches_only: bool = False  # ends after the fetch: missing blocks are not computed

@@ -111,7 +111,7 @@ async def gather(
             grew(choice.nbytes - before)
         else:
             finished.append(choice.finished(event))
-            grew(len(event.embedding))
+            grew(len(event.embedding) + len(event.candidates))
             del gathering[event.index]
     return sorted(finished, key=lambda choice: choice.index)
 

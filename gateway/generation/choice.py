@@ -78,7 +78,8 @@ class ChoiceEnded(Struct, frozen=True):
     stopped_by: str | int | None = None  # a stop string, or the id of a stop token
     reasoning_tokens: int = 0  # included in `completion_tokens`
     is_all_shown: bool = True  # all generated tokens are part of the shown text
-    embedding: bytes = b""  # as in the engine's `Finished`
+    embedding: bytes = b""  # this and the next as in the engine's `Finished`
+    candidates: bytes = b""
 
 
 Event = Delta | ChoiceEnded
@@ -244,4 +245,5 @@ class Choice:
             self._reasoning_tokens,
             is_all_shown=stop is None and not self._is_over,
             embedding=event.embedding,
+            candidates=event.candidates,
         )

@@ -170,6 +170,8 @@ class GenerationRequest:
     drafts: bool = True  # whether tokens may be drafted; the answer is the same
     prediction: str = ""  # text that the answer is expected to repeat; "": none
     embeds: bool = False  # the answer is each prompt's embedding
+    # The answer is the logits of these packed token ids after each prompt; empty: it is not.
+    candidates: tuple[bytes, ...] = ()
 
     @property
     def at_once(self) -> int:

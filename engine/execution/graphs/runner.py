@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import torch
 
 from engine.execution.batch import more_samples, samples_of
-from engine.execution.embeddings import has_embeddings
 from engine.execution.graphs.inputs import GraphBucket
 from engine.execution.graphs.steps import CapturedStep, CapturedSteps
+from engine.execution.readings import are_read
 from engine.execution.runner import LaunchedWithoutOutput, ModelRunner
 from engine.execution.shared_prefixes import Sharing
 from engine.execution.verified_rows import by_token
@@ -52,7 +52,7 @@ class GraphRunner:
 
     def _find(self, step: Step, sharing: Sharing | None) -> CapturedStep | None:
         """Find the bucket for a step; one with shared prefixes where that saves time."""
-        if not step.rows or has_embeddings(step.rows):  # a graph keeps no hidden states
+        if not step.rows or are_read(step.rows):  # a graph keeps no hidden states
             return None
         decodes = count_decodes(step.rows)
         more = more_samples(step.rows)

@@ -51,7 +51,7 @@ def generates_of(
     """Make a `Generate` for each choice of each prompt, in this order."""
     _check_scored(wanted, sum(len(prompt.token_ids) for prompt in prepared))
     generates: list[Generate] = []
-    for prompt in prepared:
+    for number, prompt in enumerate(prepared):
         sampling = within_context(wanted, len(prompt.token_ids), max_model_len)
         if prompt.grammar is not None:
             sampling = msgspec.structs.replace(sampling, grammar=prompt.grammar)
@@ -73,6 +73,7 @@ def generates_of(
                     marks=prompt.marks,
                     drafts=wanted.drafts,
                     embeds=wanted.embeds,
+                    candidates=wanted.candidates[number] if wanted.candidates else b"",
                     prediction=prompt.prediction,
                     question=prompt.question,
                 )

@@ -68,6 +68,7 @@ from tests.doubles.engine.logprobs import pack_logprobs
 from tests.doubles.gateway.keys import split_keys
 
 Script = Callable[[Generate], Sequence[int]]
+Logits = Callable[[Generate], bytes]  # float32, one of each candidate
 Pace = Callable[[Generate, int], Awaitable[None]]
 
 EOS = 257
@@ -101,6 +102,18 @@ def embedding_of(prompt: Sequence[int]) -> bytes:
     """Eight numbers that depend on each token of the prompt and its place."""
     made = np.random.default_rng(list(prompt)).normal(size=WELCOME.hidden_size)
     return made.astype("<f4").tobytes()
+
+
+def logits_of(request: Generate) -> bytes:
+    """A logit of each candidate: how often the prompt has it."""
+    counts = [prompt_of(request).count(one) for one in candidates_of(request)]
+    return np.array(counts, "<f4").tobytes()
+
+
+def candidates_of(request: Generate) -> list[int]:
+    """The token ids whose logits are asked for."""
+    ids: list[int] = np.frombuffer(request.candidates, "<i4").tolist()
+    return ids
 
 
 def prediction_of(request: Generate) -> list[int]:
@@ -174,6 +187,7 @@ class FakeEngine:
     def reset(self) -> None:
         """Begin anew: default script, empty cache, counters at zero."""
         self.script: Script = parrot
+        self.logits: Logits = logits_of
         self.pace: Pace = at_once
         self.per_step = 1
         self.drafts: DraftCounts = {}  # of every sequence
@@ -234,6 +248,7 @@ class FakeEngine:
                 prompt_logprobs=None if planned else _scores(request),
                 drafts=self.drafts,
                 embedding=embedding_of(prompt_of(request)) if request.embeds else b"",
+                candidates=self.logits(request),
             )
             if on_end is not None:
                 on_end(end)

@@ -1,8 +1,9 @@
-"""A prompt's embedding is that of `transformers`, whatever else runs or is cached."""
+"""Embeddings and logits of a prompt are those of `transformers`, cached or not, whatever runs."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,7 @@ MACHINES = {
     "pressed": replace(PLAIN, num_blocks=12, overlap_scheduling=True),
 }
 PROMPTS = {length: random_prompt(length, seed=length) for length in (1, 2, 17, 33, 90)}
+CANDIDATES = [7, 299, 0, 7]
 TOLERANCE = 1e-4
 Values = npt.NDArray[np.float32]
 
@@ -37,7 +39,9 @@ def true_embedding(checkpoint: Checkpoint, prompt: list[int]) -> Values:
 
 
 def embed(engine: RealEngine, name: str, prompt: list[int], namespace: Namespace) -> None:
-    engine.submit(name, prompt, sampling(0), namespace=namespace, embeds=True)
+    engine.submit(
+        name, prompt, sampling(0), namespace=namespace, embeds=True, candidates=CANDIDATES
+    )
 
 
 def told(engine: RealEngine, name: str) -> Values:
@@ -45,7 +49,7 @@ def told(engine: RealEngine, name: str) -> Values:
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_an_embedding_is_the_last_hidden_state(checkpoint: Checkpoint, machine: str) -> None:
+def test_what_is_read_off_a_prompt_is_its_last_tokens(checkpoint: Checkpoint, machine: str) -> None:
     """First computed beside neighbours that generate, then found in the cache."""
     engine = RealEngine(str(checkpoint.model_dir), MACHINES[machine])
     wish = sampling(12, 1.0, seed=4, num_logprobs=2, ignore_eos=True)
@@ -57,6 +61,9 @@ def test_an_embedding_is_the_last_hidden_state(checkpoint: Checkpoint, machine: 
         for length, prompt in PROMPTS.items():
             found = told(engine, f"{turn}-{length}")
             assert np.abs(found - true_embedding(checkpoint, prompt)).max() < TOLERANCE
+            logits = np.frombuffer(engine.finished(f"{turn}-{length}").candidates, "<f4")
+            truth = checkpoint.logits(prompt)[-1, CANDIDATES].numpy()
+            assert np.abs(logits - truth).max() < 2 * TOLERANCE
     assert engine.finished("neighbour").embedding == b"", "the control: it asked for none"
     assert len(engine.tokens("neighbour")) == 12
     if machine != "pressed":
@@ -76,9 +83,20 @@ def test_two_namespaces_share_nothing(checkpoint: Checkpoint) -> None:
     assert engine.finished("again").reused.tokens > 0, "the control"
 
 
-def test_an_embedded_prompt_is_not_continued(checkpoint: Checkpoint) -> None:
+@pytest.mark.parametrize(
+    ("max_tokens", "asked"),
+    [
+        (1, {"embeds": True}),
+        (1, {"candidates": [3]}),
+        (0, {"candidates": [300]}),
+        (0, {"candidates": [3] * 257}),
+    ],
+)
+def test_what_cannot_be_read_is_refused(
+    checkpoint: Checkpoint, max_tokens: int, asked: dict[str, Any]
+) -> None:
     engine = RealEngine(str(checkpoint.model_dir), PLAIN)
-    engine.submit("a", PROMPTS[17], sampling(1), namespace=NAMESPACE, embeds=True)
+    engine.submit("a", PROMPTS[17], sampling(max_tokens), namespace=NAMESPACE, **asked)
     engine.run()
     last = engine.link.last("a")
     assert isinstance(last, Failed)

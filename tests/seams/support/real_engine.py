@@ -197,6 +197,7 @@ class RealEngine:
         source: FetchSource | None = None,
         writer: str = "",
         embeds: bool = False,
+        candidates: Sequence[int] = (),
     ) -> None:
         """Put a request before the engine."""
         path = NamespacePath.single(namespace)
@@ -214,6 +215,7 @@ class RealEngine:
                 source=source,
                 writer=writer,
                 embeds=embeds,
+                candidates=pack_token_ids(candidates),
             ),
             CLIENT,
         )
