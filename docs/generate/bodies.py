@@ -13,7 +13,11 @@ from typing import Any
 from docs.generate.routes import description
 from docs.generate.table import table
 
-_TENANTS_PATHS = ("/v1/", "/tokenize", "/detokenize")
+_TENANTS_PATHS = ("/v1/", "/v2/", "/rerank", "/tokenize", "/detokenize")
+_UNSUPPORTED: tuple[dict[str, Any], ...] = (
+    {},
+    {"default": None},
+)  # schemas of fields that only an error names
 _ON_A_LINE = 6  # fields of a body, those of one type counted once; more are a list
 
 
@@ -40,6 +44,7 @@ class _Bodies:
 
     schemas: Mapping[str, Any]
     pages: dict[str, str]
+    described: list[str] = dataclasses.field(default_factory=list)  # of the last page, in order
 
     def page(self, name: str, routes: Sequence[tuple[str, Any]]) -> str:
         """Write a page: its routes, and the bodies that no page before has."""
@@ -48,9 +53,13 @@ class _Bodies:
             inner = dict.fromkeys(_names_in(self.schemas[body]))
             shown += [one for one in inner if one not in shown]
         own = sorted(body for body in shown if self.pages.setdefault(body, name) == name)
+        self.described[:] = own
         rows = [(f"`{route}`{self._query(one)}", *self._cells(one, name)) for route, one in routes]
         parts = ["## Routes", table(("route", "body", "answer"), rows), "## Bodies"]
-        parts += [f"### {body}\n\n{self._body(self.schemas[body], name)}" for body in own]
+        requests = set(_names_in([one.get("requestBody", {}) for _, one in routes]))
+        for body in own:
+            written = self._body(self.schemas[body], name, is_request=body in requests)
+            parts.append(f"### {body}\n\n{written}")
         return "\n\n".join(parts)
 
     @staticmethod
@@ -82,20 +91,41 @@ class _Bodies:
         of = self.pages[name]
         return f"[{name}]({'' if of == page else of}#{name.lower()})"
 
-    def _body(self, schema: Mapping[str, Any], page: str) -> str:
+    def _body(self, schema: Mapping[str, Any], page: str, *, is_request: bool) -> str:
         text = " ".join(schema.get("description", "").split())
-        required = schema.get("required", [])
-        said = [
-            (f"`{name}`" if name in required else f"`{name}?`", self._meaning(one, page))
-            for name, one in schema.get("properties", {}).items()
-        ]
+        said = self._fields(schema, page, is_request=is_request)
+        shared = ""
+        if is_request and (like := self._like(said, schema, page)):
+            other, theirs = like
+            lacking = ", ".join(f"`{name}`" for name in theirs if name not in said)
+            said = {name: one for name, one in said.items() if theirs.get(name) != one}
+            more = "; and these:" if said else "."
+            shared = f"The fields of {self._link(other, page)} but {lacking}{more}"
         fields = [
-            f"{', '.join(name for name, _ in group)}: {meaning}"
-            for meaning, group in itertools.groupby(said, key=lambda pair: pair[1])
+            f"{', '.join(f'`{name}`' for name, _ in group)}: {meaning}"
+            for meaning, group in itertools.groupby(said.items(), key=lambda pair: pair[1])
         ]
         is_short = len(fields) <= _ON_A_LINE
         listed = "; ".join(fields) if is_short else "\n".join(f"- {field}" for field in fields)
-        return "\n\n".join(filter(None, [text, listed]))
+        return "\n\n".join(filter(None, [text, shared, listed]))
+
+    def _fields(self, schema: Mapping[str, Any], page: str, *, is_request: bool) -> dict[str, str]:
+        """Map the fields of a body to their meanings; one that may be left out ends in `?`."""
+        required = schema.get("required", [])
+        return {
+            name if name in required else f"{name}?": self._meaning(one, page)
+            for name, one in schema.get("properties", {}).items()
+            if not (is_request and one in _UNSUPPORTED and name not in required)
+        }
+
+    def _like(
+        self, said: Mapping[str, str], schema: Mapping[str, Any], page: str
+    ) -> tuple[str, dict[str, str]] | None:
+        """Find the body described before with most of the same fields, if half of its are."""
+        before = itertools.takewhile(lambda name: self.schemas[name] is not schema, self.described)
+        found = {name: self._fields(self.schemas[name], page, is_request=True) for name in before}
+        best = max(found.items(), key=lambda one: _same(one[1], said), default=None)
+        return best if best is not None and 2 * _same(best[1], said) >= len(best[1]) else None
 
     def _meaning(self, said: Mapping[str, Any], page: str) -> str:
         """Write a field's type, and its default where that is not null."""
@@ -126,6 +156,10 @@ def _either(kinds: Iterable[str]) -> str:
     """Write commas between all but the last: "a, b or null"."""
     *others, last = dict.fromkeys(kinds)
     return f"{', '.join(others)} or {last}" if others else last
+
+
+def _same(one: Mapping[str, str], other: Mapping[str, str]) -> int:
+    return sum(other.get(name) == meaning for name, meaning in one.items())
 
 
 def _names_in(schema: Any) -> Iterator[str]:

@@ -16,7 +16,13 @@ from gateway.http.error_dialect import RenderedError
 class OpenAI:
     """The default dialect: all paths that no other dialect has, including the operator's."""
 
-    prefixes: ClassVar[tuple[str, ...]] = ("/v1", "/tokenize", "/detokenize")
+    prefixes: ClassVar[tuple[str, ...]] = (
+        "/v1",
+        "/tokenize",
+        "/detokenize",
+        "/v2/rerank",
+        "/rerank",
+    )
     error_schema: ClassVar[type[msgspec.Struct]] = openai_shape.ErrorReply
 
     def router(self, parts: RouteParts) -> APIRouter:

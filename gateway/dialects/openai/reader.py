@@ -27,7 +27,7 @@ from gateway.dialects.dialect_request import (
 from gateway.dialects.openai.chat import request_of_chat
 from gateway.dialects.openai.chat_reply import ChatReply
 from gateway.dialects.openai.completions import CompletionReply, request_of_completion
-from gateway.dialects.openai.prefill.schema import EmbeddingRequest
+from gateway.dialects.openai.prefill.schema import EmbeddingRequest, RerankRequest
 from gateway.dialects.openai.prompts import prompt_in
 from gateway.dialects.openai.replies import ServedTier
 from gateway.dialects.openai.schema import (
@@ -53,6 +53,7 @@ T = TypeVar(
     TokenizeRequest,
     DetokenizeRequest,
     EmbeddingRequest,
+    RerankRequest,
 )
 
 _CHAT = msgspec.json.Decoder(ChatRequest)

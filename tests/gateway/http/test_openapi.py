@@ -139,6 +139,7 @@ BEYOND_SCHEMAS = [
     r"in the vocabulary",
     r"the prefix has \d+ tokens",
     r"`(n|top_logprobs|logprobs|prompt_logprobs|stop|logit_bias|prompt)` (is|has|times) .*allowed",
+    r"`(input|documents)` is .*allowed",
     r"there are more than",
     r"the model's context is",
     r"Input should be a valid integer",
@@ -189,6 +190,8 @@ BEYOND_SCHEMAS = [
     r"the cache has no such node",
     r"the model's chat template (refuses|cannot render) these messages",
     r"the last message is not in the rendered chat",
+    r"`dimensions` is \d+, the model's embeddings have \d+",
+    r"the model's tokenizer has no single tokens",
 ]
 
 

@@ -1,6 +1,6 @@
 """A tiny random Qwen3 with a tokenizer of bytes and the words "yes" and "no", saved as published.
 
-Its chat template is Qwen3's own without tools. The tokenizer of an embedding model appends
+Its chat template is Qwen3's own. The tokenizer of an embedding model appends
 `<|endoftext|>` to each text; its files have a decoder alone, whose tensors have no `model.` before
 their names, and no head.
 """
@@ -17,16 +17,7 @@ from gateway.prompts.tokens.token_bytes import byte_alphabet
 from tests.engine.rigs.checkpoints import RECIPES, Checkpoint, make_checkpoint
 
 MARKS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>")
-TEMPLATE = """\
-{%- for message in messages %}
-{{- "<|im_start|>" + message.role + "\\n" + message.content + "<|im_end|>\\n" }}
-{%- endfor %}
-{%- if add_generation_prompt %}
-{{- "<|im_start|>assistant\\n" }}
-{%- if enable_thinking is defined and enable_thinking is false %}
-{{- "<think>\\n\\n</think>\\n\\n" }}
-{%- endif %}
-{%- endif %}"""
+TEMPLATE = Path(__file__).parents[2] / "gateway" / "templates" / "qwen3.jinja"
 
 
 def small_tokenizer(*, appends: bool) -> Tokenizer:
@@ -48,9 +39,19 @@ def small_tokenizer(*, appends: bool) -> Tokenizer:
     return tokenizer
 
 
+def write_tokenizer(model_dir: Path, *, appends: bool) -> Tokenizer:
+    """Write the files by which a gateway serves the model; return the tokenizer."""
+    tokenizer = small_tokenizer(appends=appends)
+    model_dir.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(model_dir / "tokenizer.json"))
+    texts = {"eos_token": "<|im_end|>", "chat_template": TEMPLATE.read_text()}
+    (model_dir / "tokenizer_config.json").write_text(json.dumps(texts))
+    return tokenizer
+
+
 def write_small_qwen(model_dir: Path, *, embeds: bool) -> Checkpoint:
     """Write its directory, of an embedding model or of one that generates."""
-    tokenizer = small_tokenizer(appends=embeds)
+    tokenizer = write_tokenizer(model_dir, appends=embeds)
     recipe = RECIPES["qwen3"]
     fields = {**recipe.fields, "max_position_embeddings": 4096, "tie_word_embeddings": not embeds}
     made = make_checkpoint(replace(recipe, fields=fields), model_dir)
@@ -62,7 +63,4 @@ def write_small_qwen(model_dir: Path, *, embeds: bool) -> Checkpoint:
     config |= {"eos_token_id": tokenizer.token_to_id("<|im_end|>"), "bos_token_id": None}
     (model_dir / "config.json").write_text(json.dumps(config))
     (model_dir / "generation_config.json").unlink(missing_ok=True)
-    tokenizer.save(str(model_dir / "tokenizer.json"))
-    texts = {"eos_token": "<|im_end|>", "chat_template": TEMPLATE}
-    (model_dir / "tokenizer_config.json").write_text(json.dumps(texts))
     return made

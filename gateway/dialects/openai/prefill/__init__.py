@@ -1,4 +1,5 @@
-"""The routes that compute prompts and generate nothing: their answers are read off the last token.
+"""The routes that compute prompts and generate nothing: answers are read off a prompt's last token.
 
-embeddings   the hidden state of the last token
+`/v1/embeddings` reads its hidden state, `/v1/rerank` the logits of "yes" and "no" after each
+document.
 """

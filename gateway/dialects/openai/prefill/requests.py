@@ -1,19 +1,30 @@
 """The requests of routes that generate nothing, and the names of their fields in errors."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from engine.link.messages import SamplingParams
 from gateway.errors import BadRequest
+from gateway.prompts.chats.template_variables import Scalar
 from gateway.prompts.generation_request import GenerationRequest, Prompt, TextRules
 
+# Templates' names for whether the model thinks before its answer, of which the first token is read.
+WITHOUT_THOUGHTS: Mapping[str, Scalar] = {"enable_thinking": False, "thinking": False}
 _PROMPT_PARAMS = ("prompt", "messages")  # names of a prompt in errors of admission
 
 
 def prefill_request(
-    request_id: str, prompts: tuple[Prompt, ...], salt: str | None, *, embeds: bool = False
+    request_id: str,
+    prompts: tuple[Prompt, ...],
+    salt: str | None,
+    *,
+    embeds: bool = False,
+    candidates: tuple[bytes, ...] = (),
 ) -> GenerationRequest:
-    """Make a request that computes `prompts`, each once, and generates nothing."""
+    """Make a request that computes `prompts`, each once, and generates nothing.
+
+    `candidates`: packed token ids for each prompt, whose logits after it are the answer.
+    """
     return GenerationRequest(
         request_id=request_id,
         prompts=prompts,
@@ -23,6 +34,7 @@ def prefill_request(
         text=TextRules(),
         salt=salt,
         embeds=embeds,
+        candidates=candidates,
     )
 
 

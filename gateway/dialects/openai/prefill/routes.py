@@ -8,11 +8,16 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 
 from gateway.caller import Caller
-from gateway.dialects.dialect_request import DialectRequest, work_with
+from gateway.dialects.dialect_request import (
+    BYTES_PER_CHARACTER,
+    DialectRequest,
+    work_with,
+)
 from gateway.dialects.openai.prefill.embeddings import EmbeddingsReply, request_of_embeddings
-from gateway.dialects.openai.prefill.replies import Embeddings
+from gateway.dialects.openai.prefill.replies import Embeddings, Reranked
 from gateway.dialects.openai.prefill.requests import naming
-from gateway.dialects.openai.prefill.schema import EmbeddingRequest
+from gateway.dialects.openai.prefill.rerank import RerankReply, request_of_rerank, texts_of
+from gateway.dialects.openai.prefill.schema import EmbeddingRequest, RerankRequest
 from gateway.dialects.openai.prompts import input_in
 from gateway.dialects.openai.reader import Reader
 from gateway.http.direct import Guard, direct
@@ -21,6 +26,10 @@ from gateway.http.request_head import request_id_of
 from gateway.requests.answering import Answering
 from gateway.requests.permits import Permit
 
+# Jina's path, as in OpenAI's base URL, and those of Cohere's two versions and of other servers.
+RERANK = ("/v1/rerank", "/v2/rerank", "/rerank")
+
+_RERANK = msgspec.json.Decoder(RerankRequest)
 _EMBEDDINGS = msgspec.json.Decoder(EmbeddingRequest)
 
 
@@ -28,7 +37,14 @@ def add_prefill(
     router: APIRouter, reader: Reader, answering: Answering, guard: Guard[Caller, Permit]
 ) -> None:
     """Add the routes to `router`."""
+    _add_embeddings(router, reader, answering, guard)
+    for path in RERANK:
+        _add_rerank(router, path, reader, answering, guard)
 
+
+def _add_embeddings(
+    router: APIRouter, reader: Reader, answering: Answering, guard: Guard[Caller, Permit]
+) -> None:
     @direct(router, "/v1/embeddings", guard, described(Embeddings, EmbeddingRequest))
     async def embeddings(request: Request, permit: Permit) -> Response:
         wire = await reader.read(request, permit, _EMBEDDINGS, input_in)
@@ -50,3 +66,32 @@ def add_prefill(
             return await DialectRequest(wanted, reply, request, permit).respond(
                 answering, stream=False
             )
+
+
+def _add_rerank(
+    router: APIRouter,
+    path: str,
+    reader: Reader,
+    answering: Answering,
+    guard: Guard[Caller, Permit],
+) -> None:
+    @direct(router, path, guard, described(Reranked, RerankRequest))
+    async def rerank(request: Request, permit: Permit) -> Response:
+        wire = await reader.read(request, permit, _RERANK)
+        request_id = request_id_of(request.scope)
+        tokenizer = reader.admission.tokenizer
+        wanted = await reader.understood(
+            permit,
+            permit.body.size // BYTES_PER_CHARACTER,
+            lambda bounds: request_of_rerank(wire, request_id, bounds, tokenizer),
+        )
+        reply = RerankReply(
+            model=reader.card.name,
+            id=f"rerank-{request_id}",
+            top_n=wire.top_n,
+            texts=texts_of(wire) if wire.return_documents else (),
+        )
+        echoed = sum(map(len, reply.texts))
+        asked = DialectRequest(wanted, reply, request, permit, echoed=echoed)
+        with naming("documents"):
+            return await asked.respond(answering, stream=False)

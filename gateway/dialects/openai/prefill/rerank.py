@@ -1,0 +1,88 @@
+"""The route `/v1/rerank`: each document is judged by a prompt of its own.
+
+The prompt is Qwen3-Reranker's, as published: a system message that asks for "yes" or "no", then
+instruction, query and document. A document's score is the probability of "yes" among the two. The
+documents come last, so that all that comes before them is one prefix, computed once.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from msgspec import UNSET
+
+from engine.link.messages import pack_token_ids
+from gateway.config import Bounds
+from gateway.dialects.finished_choice import FinishedChoice
+from gateway.dialects.openai.prefill.candidates import probabilities, tokens_of
+from gateway.dialects.openai.prefill.rendering import WholeReply, prompt_usage
+from gateway.dialects.openai.prefill.replies import (
+    Ranked,
+    RankedDocument,
+    Reranked,
+    RerankMeta,
+)
+from gateway.dialects.openai.prefill.requests import WITHOUT_THOUGHTS, prefill_request
+from gateway.dialects.openai.prefill.schema import RerankRequest
+from gateway.dialects.openai.sampling import at_most
+from gateway.prompts.chats.chat_json import refuse_unsupported
+from gateway.prompts.chats.messages import Message, Text
+from gateway.prompts.generation_request import ChatPrompt, GenerationRequest
+from gateway.prompts.tokens.tokenizer import Tokenizer
+from gateway.requests.request_metrics import Usage
+
+SYSTEM = (
+    "Judge whether the Document meets the requirements based on the Query and the Instruct "
+    'provided. Note that the answer can only be "yes" or "no".'
+)
+INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
+ANSWERS = ("yes", "no")
+
+
+def texts_of(wire: RerankRequest) -> list[str]:
+    """Return the documents' texts."""
+    return [one if isinstance(one, str) else one.text for one in wire.documents]
+
+
+def request_of_rerank(
+    wire: RerankRequest, request_id: str, bounds: Bounds, tokenizer: Tokenizer
+) -> GenerationRequest:
+    """Convert `wire` into a request; BadRequest names the wrong field."""
+    refuse_unsupported(wire)
+    at_most("documents", len(wire.documents), bounds.max_inputs)
+    asked = INSTRUCTION if wire.instruction is None else wire.instruction
+    prompts = tuple(_prompt(asked, wire.query, text) for text in texts_of(wire))
+    candidates = pack_token_ids(tokens_of(tokenizer, ANSWERS))
+    return prefill_request(
+        request_id, prompts, wire.cache_salt, candidates=(candidates,) * len(prompts)
+    )
+
+
+def _prompt(instruction: str, query: str, document: str) -> ChatPrompt:
+    asked = f"<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {document}"
+    messages = (Message("system", (Text(SYSTEM),)), Message("user", (Text(asked),)))
+    return ChatPrompt(messages, variables=WITHOUT_THOUGHTS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RerankReply(WholeReply):
+    """A renderer of ranked documents."""
+
+    id: str
+    top_n: int | None  # documents of the answer; None: all
+    texts: Sequence[str]  # the documents, if the answer has them
+
+    def whole(self, choices: Sequence[FinishedChoice], usage: Usage) -> Reranked:
+        """Write the documents in the order of their scores; equal ones as they were sent."""
+        scores = [float(probabilities(choice.end.candidates)[0]) for choice in choices]
+        order = sorted(range(len(scores)), key=lambda place: -scores[place])[: self.top_n]
+        return Reranked(
+            id=self.id,
+            model=self.model,
+            results=[self._ranked(place, scores[place]) for place in order],
+            usage=prompt_usage(usage),
+            meta=RerankMeta({"input_tokens": usage.prompt_tokens, "output_tokens": 0}),
+        )
+
+    def _ranked(self, place: int, score: float) -> Ranked:
+        document = RankedDocument(self.texts[place]) if self.texts else UNSET
+        return Ranked(index=place, relevance_score=score, document=document)
