@@ -13,9 +13,12 @@ MIN_BLOCK_SIZE = 16
 MAX_QUERY_HEADS_PER_KV_HEAD = 16
 MAX_HIDDEN_SIZE = 65_536
 INT4_SPAN = 128  # columns of a span of a 4-bit integer matrix (`linear.int4_matrix`)
+MAX_EXPERT_GROUPS = 32
 MAX_CONV_WIDTH = 4
 STATE_PRODUCTS = (16, 32, 64, 128, 256)
 MAX_STATE_COLUMNS = 256
+LATENT_RANKS = (32, 64, 128, 256, 512)
+LATENT_ROPES = (16, 32, 64, 128)
 KV_SCALE_BYTES = 2  # bytes of a scale of a head's key or value in fp8 (`attention.fp8_kv`)
 
 
@@ -25,13 +28,18 @@ def check_hidden_size(hidden_size: int) -> None:
         raise UnsupportedShape(f"hidden size {hidden_size} is not in 1..{MAX_HIDDEN_SIZE}")
 
 
-def check_groups(num_experts: int, groups: int, top_groups: int, top_k: int) -> None:
+def check_groups(
+    num_experts: int, groups: int, top_groups: int, top_k: int, group_best: int = 2
+) -> None:
     """Raise UnsupportedShape unless `top_k` experts can be chosen from the best groups."""
     size = num_experts // groups
     if groups == 1 == top_groups:
         return
-    if size < 2 or groups * size != num_experts or groups & (groups - 1) or size & (size - 1):
-        raise UnsupportedShape(f"{num_experts} experts in {groups} groups: served are powers of 2")
+    if size < group_best or groups * size != num_experts or groups > MAX_EXPERT_GROUPS:
+        raise UnsupportedShape(
+            f"{num_experts} experts in {groups} groups: served are up to {MAX_EXPERT_GROUPS} of "
+            "one size"
+        )
     if not top_k <= top_groups * size <= num_experts:
         raise UnsupportedShape(f"{top_k} experts of {top_groups} groups of {size}, of {groups}")
 
@@ -52,6 +60,18 @@ def check_attention(num_q_heads: int, num_kv_heads: int, *, block_size: int, hea
         raise UnsupportedShape(
             f"block size {block_size} is not a power of two from {MIN_BLOCK_SIZE} up"
         )
+
+
+def check_latents(*, rank: int, rope: int, head_dim: int, block_size: int) -> None:
+    """Raise UnsupportedShape unless kernels can attend to latents of this geometry.
+
+    A latent has `rank` numbers and a rotated key of `rope`; a head of a query has `head_dim`.
+    """
+    if rank not in LATENT_RANKS:
+        raise UnsupportedShape(f"a latent of {rank} numbers is not one of {LATENT_RANKS}")
+    if rope not in LATENT_ROPES:
+        raise UnsupportedShape(f"a rotated key of {rope} numbers is not one of {LATENT_ROPES}")
+    check_attention(1, 1, block_size=block_size, head_dim=head_dim)
 
 
 def check_conv(width: int) -> None:

@@ -21,6 +21,9 @@ from kernels.collectives.peer_rows import PeerProduct
 from kernels.experts import mixture, route
 from kernels.experts.mixture import MixtureOp
 from kernels.experts.route import RouteOp
+from kernels.latents import latent_attention, write_latents
+from kernels.latents.latent_attention import LatentAttention
+from kernels.latents.write_latents import WriteLatents
 from kernels.linear import fp8_linear, fp8_rows, int4_linear, linear
 from kernels.linear.fp8_linear import Fp8LinearOp
 from kernels.linear.fp8_rows import Fp8Rows, Scaling
@@ -137,6 +140,8 @@ class Ops:
     mixture: MixtureOp
     rope_write_kv: RopeWriteKv
     paged_attention: PagedAttention
+    write_latents: WriteLatents
+    latent_attention: LatentAttention
     copy_blocks: CopyBlocks
     causal_conv: CausalConv
     gated_delta: GatedDelta
@@ -173,6 +178,8 @@ def torch_ops() -> Ops:
         mixture=mixture.reference,
         rope_write_kv=rope_write_kv.reference,
         paged_attention=paged_attention.reference,
+        write_latents=write_latents.reference,
+        latent_attention=latent_attention.reference,
         copy_blocks=copy_blocks.reference,
         causal_conv=conv.reference,
         gated_delta=gated_delta.reference,
@@ -205,6 +212,8 @@ def triton_ops() -> Ops:
         mixture=mixture.launch,
         rope_write_kv=rope_write_kv.launch,
         paged_attention=paged_attention.launch,
+        write_latents=write_latents.launch,
+        latent_attention=latent_attention.launch,
         copy_blocks=copy_blocks.launch,
         causal_conv=conv.launch,
         gated_delta=gated_delta.launch,

@@ -71,7 +71,12 @@ def dequantised(kv: Tensor, blocks: Tensor) -> Tensor:
 @triton.jit
 def head_scales(low: tl.tensor, high: tl.tensor) -> tl.tensor:
     """Compute the scale (heads, 1) float32 of heads in halves (heads, D / 2), zero after D / 2."""
-    largest = tl.maximum(tl.max(tl.abs(low), axis=1), tl.max(tl.abs(high), axis=1))
+    return rounded_scale(tl.maximum(tl.max(tl.abs(low), axis=1), tl.max(tl.abs(high), axis=1)))
+
+
+@triton.jit
+def rounded_scale(largest: tl.tensor) -> tl.tensor:
+    """Compute the scale (heads, 1) float32, a bfloat16 number, by the largest (heads,)."""
     scale = tl.div_rn(tl.maximum(largest, 1e-10), tl.full(largest.shape, 448.0, tl.float32))
     bits = (scale.to(tl.int32, bitcast=True) + 0xFFFF) & -0x10000
     return bits.to(tl.float32, bitcast=True)[:, None]

@@ -170,7 +170,7 @@ def merge_splits(partial: Tensor, lse: Tensor, out: Tensor, sinks: Tensor | None
         D_PADDED=next_power_of_2(head_dim),
         MEMBERS=_ROWS_AT_ONCE,
         AT_ONCE=min(next_power_of_2(splits), PARTS_AT_ONCE.value),
-        num_warps=2,
+        num_warps=2 if head_dim <= 256 else 4,
     )
 
 

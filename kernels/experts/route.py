@@ -62,7 +62,7 @@ def _within_groups(ranked: Tensor, scoring: Scoring) -> Tensor:
     if scoring.groups == 1:
         return ranked
     grouped = ranked.view(len(ranked), scoring.groups, -1)
-    sums = grouped.topk(2, dim=-1).values.sum(-1)
+    sums = grouped.topk(scoring.group_best, dim=-1).values.sum(-1)
     best = torch.sort(sums, dim=-1, descending=True, stable=True).indices[:, : scoring.top_groups]
     left = torch.ones_like(sums, dtype=torch.bool).scatter_(1, best, value=False)
     return grouped.masked_fill(left[..., None], float("-inf")).flatten(1)
@@ -70,19 +70,29 @@ def _within_groups(ranked: Tensor, scoring: Scoring) -> Tensor:
 
 @triton.jit
 def _within_best_groups(
-    ranked: tl.tensor, GROUPS: tl.constexpr, TOP_GROUPS: tl.constexpr, E: tl.constexpr
+    ranked: tl.tensor,
+    expert: tl.tensor,
+    SIZE: tl.constexpr,
+    GROUPS: tl.constexpr,
+    GROUPS_PADDED: tl.constexpr,
+    GROUP_BEST: tl.constexpr,
+    TOP_GROUPS: tl.constexpr,
 ) -> tl.tensor:
-    grouped = tl.reshape(ranked, (GROUPS, E // GROUPS))
-    member, group = tl.arange(0, E // GROUPS)[None, :], tl.arange(0, GROUPS)
-    best, number = tl.max(grouped, axis=1, return_indices=True, return_indices_tie_break_left=True)
-    others = tl.where(member == number[:, None], float("-inf"), grouped)
-    sums = best + tl.max(others, axis=1)
-    left = tl.full([GROUPS], 1, tl.int32)
+    """Return -inf for experts of all but the best groups, of SIZE experts each."""
+    group = tl.arange(0, GROUPS_PADDED)
+    sums = tl.full([GROUPS_PADDED], float("-inf"), tl.float32)
+    for index in tl.static_range(GROUPS):
+        own = tl.where(expert // SIZE == index, ranked, float("-inf"))
+        best, number = tl.max(own, axis=0, return_indices=True, return_indices_tie_break_left=True)
+        if GROUP_BEST == 2:
+            best += tl.max(tl.where(expert == number, float("-inf"), own), axis=0)
+        sums = tl.where(group == index, best, sums)
+    left = expert < 0
     for _ in tl.static_range(TOP_GROUPS):
         _, chosen = tl.max(sums, axis=0, return_indices=True, return_indices_tie_break_left=True)
-        left = tl.where(group == chosen, 0, left)
+        left = left | (expert // SIZE == chosen)
         sums = tl.where(group == chosen, float("-inf"), sums)
-    return tl.reshape(tl.where(left[:, None] == 1, float("-inf"), grouped), (E,))
+    return tl.where(left, ranked, float("-inf"))
 
 
 @triton.jit
@@ -94,6 +104,8 @@ def _kernel(
     row_stride: tl.tensor,
     FACTOR: tl.constexpr,
     GROUPS: tl.constexpr,
+    GROUPS_PADDED: tl.constexpr,
+    GROUP_BEST: tl.constexpr,
     TOP_GROUPS: tl.constexpr,
     SIGMOID: tl.constexpr,
     HAS_BIAS: tl.constexpr,
@@ -117,12 +129,14 @@ def _kernel(
     else:
         powers = tl.exp(given - tl.max(given, axis=0))
         scores = powers / tl.sum(powers, axis=0)
-        ranked = given
+        ranked = given if GROUPS == 1 else tl.where(inside, scores, float("-inf"))
     if HAS_BIAS:
         added = tl.load(bias + expert, mask=inside, other=0.0)
         ranked = tl.where(inside, scores + added, float("-inf"))
     if GROUPS > 1:
-        ranked = _within_best_groups(ranked, GROUPS, TOP_GROUPS, E_PADDED)
+        ranked = _within_best_groups(
+            ranked, expert, E // GROUPS, GROUPS, GROUPS_PADDED, GROUP_BEST, TOP_GROUPS
+        )
     chosen = tl.zeros([K_PADDED], tl.int32)
     weight = tl.zeros([K_PADDED], tl.float32)
     for k in tl.static_range(K):
@@ -145,9 +159,9 @@ def launch(
     scoring: Scoring = SOFTMAX,
     bias: Tensor | None = None,
 ) -> Routed:
-    """Compute `reference` on the device, for contiguous rows; groups of powers of two."""
+    """Compute `reference` on the device, for contiguous rows."""
     tokens, num_experts = logits.shape
-    check_groups(num_experts, scoring.groups, scoring.top_groups, top_k)
+    check_groups(num_experts, scoring.groups, scoring.top_groups, top_k, scoring.group_best)
     experts = torch.empty((tokens, top_k), dtype=torch.int32, device=logits.device)
     weights = torch.empty((tokens, top_k), dtype=torch.float32, device=logits.device)
     if tokens:
@@ -159,6 +173,8 @@ def launch(
             logits.stride(0),
             FACTOR=scoring.factor,
             GROUPS=scoring.groups,
+            GROUPS_PADDED=next_power_of_2(scoring.groups),
+            GROUP_BEST=scoring.group_best,
             TOP_GROUPS=scoring.top_groups,
             SIGMOID=scoring.sigmoid,
             HAS_BIAS=bias is not None,

@@ -282,7 +282,7 @@ REFUSED = {
     "Granite without layers in its sums": (
         {**GRANITE_3_3_8B, "residual_multiplier": 0}, "$.residual_multiplier",
     ),
-    "GLM in groups of 48": ({**GLM_4_5_AIR, "n_routed_experts": 192, "n_group": 4}, "n_group 4"),
+    "GLM in five groups": ({**GLM_4_5_AIR, "n_routed_experts": 192, "n_group": 5}, "n_group 5"),
     "GLM by softmax": ({**GLM_4_5_AIR, "scoring_func": "softmax"}, "scoring_func 'softmax': "),
     "MiniMax with lightning attention": (
         {**MINIMAX_M2, "attn_type_list": [0, 1]}, "attn_type_list [0, 1]: served is [1]",

@@ -30,23 +30,26 @@ CORRECTED = [
     Scoring(sigmoid=True, factor=2.5),
     Scoring(sigmoid=True, groups=4, top_groups=2),
     Scoring(groups=8, top_groups=3, factor=0.5),
+    Scoring(groups=6, top_groups=2),
+    Scoring(groups=6, top_groups=2, group_best=1),
 ]
 
 
 @pytest.mark.parametrize("scoring", CORRECTED)
-@pytest.mark.parametrize("renormalise", [False, True])
+@pytest.mark.parametrize(("renormalise", "corrected"), [(False, True), (True, True), (True, False)])
 def test_a_bias_and_groups_choose_and_scores_weigh(
-    ops: Ops, scoring: Scoring, renormalise: bool
+    ops: Ops, scoring: Scoring, renormalise: bool, corrected: bool
 ) -> None:
-    """Against DeepSeek V3's router as `transformers` has it, written out by the token."""
+    """Against DeepSeek's routers as `transformers` has them, written out by the token."""
     generator = torch.Generator().manual_seed(1)
-    logits = torch.randn(6, 16, generator=generator)
-    bias = 0.5 * torch.randn(16, generator=generator)
-    got = ops.route(logits, 4, renormalise, scoring, bias)
+    experts = 18 if scoring.groups == 6 else 16
+    logits = 2 * torch.randn(6, experts, generator=generator)
+    bias = 0.5 * torch.randn(experts, generator=generator) * corrected
+    got = ops.route(logits, 4, renormalise, scoring, bias if corrected else None)
     scores = logits.sigmoid() if scoring.sigmoid else logits.softmax(-1)
     for token, own in enumerate(scores + bias):
         groups = own.view(scoring.groups, -1)
-        best = groups.topk(2).values.sum(-1).topk(scoring.top_groups).indices
+        best = groups.topk(scoring.group_best).values.sum(-1).topk(scoring.top_groups).indices
         allowed = torch.full_like(groups, float("-inf"))
         allowed[best] = groups[best]
         chosen = allowed.flatten().topk(4).indices
@@ -56,12 +59,14 @@ def test_a_bias_and_groups_choose_and_scores_weigh(
         assert got.experts[token].tolist() == chosen.tolist()
         torch.testing.assert_close(got.weights[token], weights * scoring.factor)
     plain = ops.route(logits, 4, renormalise, Scoring(scoring.sigmoid), None)
-    assert not torch.equal(plain.experts, got.experts), "the bias and groups matter"
+    matter = corrected or scoring.groups > 1
+    assert torch.equal(plain.experts, got.experts) != matter, "the bias and groups matter"
 
 
 def test_groups_that_hold_too_few_experts_are_refused() -> None:
     route.launch(torch.empty(0, 16), 4, True, Scoring(groups=4, top_groups=1))
-    for scoring in (Scoring(groups=8, top_groups=1), Scoring(groups=3), Scoring(groups=16)):
+    groups_of_one = Scoring(groups=16)
+    for scoring in (Scoring(groups=8, top_groups=1), Scoring(groups=3), groups_of_one):
         with pytest.raises(UnsupportedShape, match="experts"):
             route.launch(torch.empty(0, 16), 4, True, scoring)
 

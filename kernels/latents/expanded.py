@@ -1,0 +1,80 @@
+"""Attention to keys and values that are made of a step's latents, in a pool of their own.
+
+Worth it for many new tokens (`LatentShape`). The kernels are those of attention with keys and
+values for each head, as for a copy of KV in another dtype (`widen_kv`): block i of row r lies at
+(r - first) * blocks of a row + i. The smaller of keys and values is filled up with zeros.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from kernels.attention import prefill_attention
+from kernels.attention.batch_layout import BatchLayout
+from kernels.attention.fp8_kv import dequantised, is_fp8
+from kernels.attention.variant import AttentionVariant
+from kernels.latents.latent_shape import LatentShape
+from kernels.latents.scratch import MOST_EXPANDED
+
+# New tokens of a step. Fewer may be in a captured graph, whose longest context is a bound that most
+# steps stay far below, and of all that keys and values would be made.
+LEAST_TOKENS = 1_025
+
+
+def pays(layout: BatchLayout, tokens: int, shape: LatentShape) -> bool:
+    """Return whether to make keys and values for the `tokens` of rows after the decodes."""
+    rows, context = layout.num_rows - layout.num_decodes, layout.max_context_len
+    if tokens < LEAST_TOKENS or rows * context > MOST_EXPANDED:
+        return False
+    return not shape.absorbs(tokens // rows, context)
+
+
+def launch(
+    q: Tensor, kv: Tensor, weight: Tensor, layout: BatchLayout, shape: LatentShape
+) -> Tensor:
+    """Attend the rows after the decodes of q (T, H, N + P) -> (T, H, V), of those rows alone.
+
+    Arguments as of `latent_attention`. The outputs of decodes are not written.
+    """
+    pool, own = _expand(kv, weight, layout, shape)
+    size = pool.shape[4]
+    queries = q if size == shape.head_dim else F.pad(q, (0, size - shape.head_dim))
+    out = torch.empty_like(queries)
+    variant = AttentionVariant(shape.scale)
+    prefill_attention.launch(queries, pool, own, variant, None, out)
+    return out[..., : shape.values]
+
+
+def _expand(
+    kv: Tensor, weight: Tensor, layout: BatchLayout, shape: LatentShape
+) -> tuple[Tensor, BatchLayout]:
+    """Make a pool (n, 2, H, B, D) of keys and values, with the layout that finds them in it."""
+    heads, block_size, size = weight.shape[0], kv.shape[3], shape.padded_dim
+    rows, blocks = layout.num_rows - layout.num_decodes, -(-layout.max_context_len // block_size)
+    ids = _block_ids(layout, blocks, block_size)
+    gathered = dequantised(kv, ids).to(weight.dtype) if is_fp8(kv) else kv.index_select(0, ids)
+    compressed, rotated = gathered.view(-1, block_size, shape.latent).split(
+        [shape.rank, shape.rope], dim=2
+    )
+    both = F.linear(compressed, weight.flatten(0, 1)).unflatten(2, (heads, -1)).transpose(1, 2)
+    pool = weight.new_empty((len(ids), 2, heads, block_size, size))
+    pool[:, 0, :, :, : shape.nope] = both[..., : shape.nope]
+    pool[:, 0, :, :, shape.nope : shape.head_dim] = rotated[:, None]
+    pool[:, 0, :, :, shape.head_dim :] = 0
+    pool[:, 1, :, :, : shape.values] = both[..., shape.nope :]
+    pool[:, 1, :, :, shape.values :] = 0
+    first = -layout.num_decodes * blocks  # the blocks of decodes, which are never looked up
+    tables = torch.arange(first, rows * blocks, dtype=torch.int32, device=kv.device)
+    return pool, replace(layout, block_tables=tables.view(layout.num_rows, blocks))
+
+
+def _block_ids(layout: BatchLayout, blocks: int, block_size: int) -> Tensor:
+    """Return the blocks of each row after the decodes, (rows * blocks,) int64; 0 after its last."""
+    tables = layout.block_tables[layout.num_decodes :, :blocks].long()
+    starts = torch.arange(blocks, device=tables.device) * block_size
+    used = starts < layout.context_lens[layout.num_decodes :, None]
+    return torch.where(used, tables, 0).flatten()

@@ -1,0 +1,115 @@
+"""Causal attention of each row's new tokens over latents, in two ways that give the same.
+
+    k_j = [c_j W_k | r_j],  v_j = c_j W_v     of a latent c_j and its rotated key r_j, for a head
+    out = sum_j softmax_j(scale q . k_j) v_j                          expanded
+        = (sum_j softmax_j(scale [q_n W_k^T | q_r] . [c_j | r_j]) c_j) W_v      absorbed
+
+`LatentShape.absorbs` says which takes fewer products. The latents of the new tokens are already in
+the pool (`write_latents`). What lies after a row's context has no effect, as in `paged_attention`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from kernels.attention.attend_keys import attend_keys
+from kernels.attention.batch_layout import BatchLayout
+from kernels.attention.fp8_kv import dequantised, is_fp8
+from kernels.attention.variant import AttentionVariant
+from kernels.latents import attend_latents, expanded
+from kernels.latents.latent_shape import LatentShape
+from kernels.limits import check_latents
+
+LatentAttention = Callable[[Tensor, Tensor, Tensor, BatchLayout, LatentShape], Tensor]
+"""q (T, H, N + P), kv (N, 1, 1, B, R + P), weight (H, N + V, R), layout, sizes -> (T, H, V)."""
+
+
+def reference(
+    q: Tensor, kv: Tensor, weight: Tensor, layout: BatchLayout, shape: LatentShape
+) -> Tensor:
+    """Attend q (T, H, N + P) to one layer of the pool, by weight (H, N + V, R) -> (T, H, V).
+
+    kv is of q's dtype, or fp8 with its scales (`fp8_kv`). Of each head's rows in `weight` the first
+    N make keys, the others values.
+
+    Plain PyTorch, float32 inside, one row after the other: this is what serves on a CPU.
+    Raises UnsupportedShape.
+    """
+    _check(kv, shape)
+    out = q.new_empty((*q.shape[:2], shape.values))
+    starts, contexts = layout.query_starts.tolist(), layout.context_lens.tolist()
+    of_keys, of_values = weight.float().split([shape.nope, shape.values], dim=1)
+    for row, context in enumerate(contexts):
+        new = slice(starts[row], starts[row + 1])
+        if not context:
+            out[new] = 0
+            continue
+        latents = _gather(kv, layout.block_tables[row], context)
+        attend = _absorbed if shape.absorbs(new.stop - new.start, context) else _expanded
+        out[new] = attend(q[new].float(), latents, of_keys, of_values, shape)
+    return out
+
+
+def _gather(kv: Tensor, table: Tensor, context: int) -> Tensor:
+    """Gather the latents (context, R + P) of one row, float32."""
+    block_size, size = kv.shape[3:]
+    blocks = table[: -(-context // block_size)].long()
+    gathered = dequantised(kv, blocks) if is_fp8(kv) else kv.index_select(0, blocks)
+    return gathered.view(-1, size)[:context].float()
+
+
+def _absorbed(
+    q: Tensor, latents: Tensor, of_keys: Tensor, of_values: Tensor, shape: LatentShape
+) -> Tensor:
+    """Attend q (n, H, N + P) to latents (context, R + P) as they are -> (n, H, V)."""
+    queries, keys = _absorb(q, of_keys, shape), latents[None]
+    sums = attend_keys(queries, keys, keys[..., : shape.rank], AttentionVariant(shape.scale), None)
+    return torch.einsum("thr,hvr->thv", sums, of_values)
+
+
+def _expanded(
+    q: Tensor, latents: Tensor, of_keys: Tensor, of_values: Tensor, shape: LatentShape
+) -> Tensor:
+    """Make keys and values of latents (context, R + P), and attend q (n, H, N + P) to them."""
+    compressed, rotated = latents.split([shape.rank, shape.rope], dim=1)
+    plain, values = compressed @ of_keys.mT, compressed @ of_values.mT
+    keys = torch.cat((plain, rotated.expand(len(plain), -1, -1)), dim=2)
+    return attend_keys(q, keys, values, AttentionVariant(shape.scale), None)
+
+
+def launch(
+    q: Tensor, kv: Tensor, weight: Tensor, layout: BatchLayout, shape: LatentShape
+) -> Tensor:
+    """Compute `reference` on the device, for contiguous q and slots of kv; never waits for it."""
+    _check(kv, shape)
+    decodes, tokens = layout.num_decodes, len(q)
+    if tokens > decodes and expanded.pays(layout, tokens - decodes, shape):
+        out = expanded.launch(q, kv, weight, layout, shape)
+        tokens = decodes
+    else:
+        out = q.new_empty((*q.shape[:2], shape.values))
+    of_keys, of_values = weight.split([shape.nope, shape.values], dim=1)
+    queries = _absorb(q[:tokens], of_keys, shape)
+    for first, end, own in (
+        (0, decodes, slice(decodes)),
+        (decodes, layout.num_rows, slice(decodes, tokens)),
+    ):
+        if own.start != own.stop and len(queries[own]):
+            sums = attend_latents.launch(queries[own], kv, layout, shape, first, end)
+            out[own] = torch.einsum("thr,hvr->thv", sums, of_values)
+    return out
+
+
+def _absorb(q: Tensor, of_keys: Tensor, shape: LatentShape) -> Tensor:
+    """Multiply queries (n, H, N + P) by what makes keys (H, N, R) -> (n, H, R + P)."""
+    plain, rotated = q.split([shape.nope, shape.rope], dim=2)
+    return torch.cat((torch.einsum("thn,hnr->thr", plain, of_keys), rotated), dim=2)
+
+
+def _check(kv: Tensor, shape: LatentShape) -> None:
+    check_latents(
+        rank=shape.rank, rope=shape.rope, head_dim=shape.padded_dim, block_size=kv.shape[3]
+    )

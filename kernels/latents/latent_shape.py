@@ -1,0 +1,45 @@
+"""The sizes of latent attention, and the number of products that each way to compute it takes.
+
+    absorbed    q W_k (a token), then scores over R + P and sums over R numbers (a pair)
+    expanded    c W_k, c W_v (a key), then scores over N + P and sums over V numbers (a pair)
+
+Latents are read fewer times than they are attended to, so that making keys and values of them pays
+from some hundred new tokens on. No torch: configs of models have it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class LatentShape:
+    """Sizes of a head, in numbers: N without position, P rotated, V of values; R of a latent."""
+
+    nope: int
+    rope: int
+    values: int
+    rank: int
+    scale: float  # of scores
+
+    @property
+    def head_dim(self) -> int:
+        """Numbers of a query's head, N + P."""
+        return self.nope + self.rope
+
+    @property
+    def latent(self) -> int:
+        """Numbers kept of a token, R + P."""
+        return self.rank + self.rope
+
+    @property
+    def padded_dim(self) -> int:
+        """Numbers of a head whose keys and values are of one size."""
+        return max(self.head_dim, self.values)
+
+    def absorbs(self, tokens: int, context: int) -> bool:
+        """Return whether absorbing takes fewer products for the last `tokens` of `context`."""
+        pairs = tokens * context - tokens * (tokens - 1) // 2
+        more_a_pair = 2 * self.rank + self.rope - (self.head_dim + self.values)
+        fewer = (context - tokens) * self.rank * (self.nope + self.values)
+        return pairs * more_a_pair <= fewer

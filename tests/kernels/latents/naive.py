@@ -1,0 +1,36 @@
+"""Latent attention in float64, by the token and the head: the truth of this package."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from kernels.latents.latent_shape import LatentShape
+
+
+def attention(q: Tensor, latents: Tensor, weight: Tensor, shape: LatentShape) -> Tensor:
+    """q (n, H, N + P): the last n tokens of latents (context, R + P) -> (n, H, V) float64."""
+    (n, heads, _), context = q.shape, len(latents)
+    out = torch.empty((n, heads, shape.values), dtype=torch.float64)
+    for head in range(heads):
+        made = latents[:, : shape.rank].double() @ weight[head].double().T
+        keys = torch.cat((made[:, : shape.nope], latents[:, shape.rank :].double()), 1)
+        for token in range(n):
+            end = context - n + token + 1
+            scores = keys[:end] @ q[token, head].double() * shape.scale
+            out[token, head] = torch.softmax(scores, 0) @ made[:end, shape.nope :]
+    return out
+
+
+def rotated(x: Tensor, position: int, theta: float, *, interleaved: bool) -> Tensor:
+    """One head (P,) rotated by its position -> its pairs' first numbers, then their second."""
+    half = len(x) // 2
+    out = torch.empty(2 * half, dtype=torch.float64)
+    for i in range(half):
+        angle = position / theta ** (i / half)
+        a, b = (x[2 * i], x[2 * i + 1]) if interleaved else (x[i], x[half + i])
+        out[i] = float(a) * math.cos(angle) - float(b) * math.sin(angle)
+        out[half + i] = float(b) * math.cos(angle) + float(a) * math.sin(angle)
+    return out
