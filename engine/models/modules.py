@@ -133,6 +133,10 @@ class Linear(Module):
         x is in fp8 only where `takes_fp8` says so; there it may be plain all the same.
         """
 
+    @abstractmethod
+    def dense(self, dtype: torch.dtype) -> Tensor:
+        """Return the matrix (size_out, size_in) in `dtype`, the model's; dequantised anew."""
+
 
 @dataclass(frozen=True, slots=True)
 class ExpertPart:

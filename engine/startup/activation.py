@@ -18,9 +18,11 @@ from engine.execution.shared_prefixes import most_groups
 from engine.models.config import ModelConfig
 from engine.models.decoder import Decoder
 from engine.models.layers.attention import AttentionConfig
+from engine.models.layers.latent import LatentConfig
 from engine.models.layers.mixer import KvConfig
 from kernels.attention.batch_layout import BatchLayout
 from kernels.attention.tuning import decode_tuning, shared_tuning
+from kernels.latents.scratch import most_scratch_bytes
 from kernels.recurrence.state_rows import StateRows
 from storage.device_pool import empty_blocks, layer_views
 from storage.kv_layout import KvLayout
@@ -106,6 +108,8 @@ def partial_bytes(
 
 
 def _partial_bytes(attention: KvConfig, dtype: torch.dtype, max_rows: int, group_rows: int) -> int:
+    if isinstance(attention, LatentConfig):
+        return most_scratch_bytes(attention.shape, attention.num_heads, dtype)
     assert isinstance(attention, AttentionConfig), "there is no other kind"
     own = decode_tuning(attention.head_dim, dtype)
     slots = own.most_splits(attention.num_kv_heads) + max_rows

@@ -69,6 +69,15 @@ MANY_STRIPS = {"intermediate_size": 17_024, "vocab_size": 33_920}
 GEMMA4_HEADS = {"head_dim": 256, "global_head_dim": 512, "sliding_window": 1024}
 SHARED_BYTES = 227 * 1024  # of a program on Hopper
 BLOCK_SIZE, BATCH_SLOTS, BATCH_TOKENS, MODEL_LEN, GRAPH_TOKENS = 16, 16, 256, 256, 64
+LATENTS = {  # those of GLM-4.7-Flash
+    "kv_lora_rank": 512,
+    "q_lora_rank": 768,
+    "qk_nope_head_dim": 192,
+    "qk_rope_head_dim": 64,
+    "head_dim": 64,
+    "v_head_dim": 256,
+    "num_attention_heads": 20,
+}
 MIXTURE_TOKENS = 2048  # more pairs an expert than any bound between tiles
 FORMATS: dict[str, WeightFormat] = {
     "fp8": ONLINE_FP8,
@@ -110,6 +119,9 @@ def all_served() -> Iterator[Served]:
     for name in ("gemma4", "gemma4-shared"):
         yield Served(f"{name}, its heads", RECIPES[name], sizes=GEMMA4_HEADS)
     yield Served("gemma4, fp8 KV", RECIPES["gemma4"], kv_dtype=FP8, sizes=GEMMA4_HEADS)
+    for dtype in ("bfloat16", FP8):
+        named = f"glm4-moe-lite, its latents, {dtype} KV"
+        yield Served(named, RECIPES["glm4-moe-lite"], kv_dtype=dtype, sizes=LATENTS)
     for rank, num_ranks in ((0, 2), (1, 2), (3, 4), (7, 8)):
         name = f"llama, rank {rank} of {num_ranks}"
         yield Served(name, RECIPES["llama"], rank=rank, num_ranks=num_ranks)

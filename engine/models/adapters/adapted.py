@@ -47,6 +47,10 @@ class AdaptedLinear(Linear):
             return product
         return ops.add_adapters(product, cast("Tensor", x), self.matrices, ops.adapters)
 
+    def dense(self, dtype: torch.dtype) -> Tensor:
+        """Return the model's own matrix."""
+        return self.base.dense(dtype)
+
     def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
         """Yield the tensors of the model's own matrix."""
         return self.base.checkpoint_tensors()

@@ -25,7 +25,7 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=1024)]
 GLM_ROTATED = 0.5  # part of a head that is rotated, where the config does not say
 
 
-class _Mixture(msgspec.Struct, kw_only=True):
+class GroupedMixture(msgspec.Struct, kw_only=True):
     """Fields of DeepSeek V3's mixtures; absent ones have GLM's defaults in `transformers`."""
 
     moe_intermediate_size: Positive = 1408
@@ -38,9 +38,10 @@ class _Mixture(msgspec.Struct, kw_only=True):
     norm_topk_prob: bool | None = True
     routed_scaling_factor: PositiveFloat = 1.0
     scoring_func: str = "sigmoid"
+    moe_layer_freq: int = 1
 
 
-class _Dots1Mixture(_Mixture, kw_only=True):
+class _Dots1Mixture(GroupedMixture, kw_only=True):
     n_routed_experts: ExpertCount
     num_experts_per_tok: Positive
     n_shared_experts: Count | None = None
@@ -48,9 +49,13 @@ class _Dots1Mixture(_Mixture, kw_only=True):
     norm_topk_prob: bool | None = False
 
 
-def _mixture(path: Path, fields: type[_Mixture]) -> InLayer:
-    raw = read_json(path, fields)
-    check_value("scoring_func", raw.scoring_func, "sigmoid")
+def grouped_mixture(raw: GroupedMixture, *, group_best: int = 2, corrected: bool = True) -> InLayer:
+    """Make the mixture of layers after the first dense ones; raises ModelError.
+
+    Groups are ranked by the sum of their `group_best` best experts; `corrected`: by a bias.
+    """
+    check_value("scoring_func", raw.scoring_func, "sigmoid" if corrected else "softmax")
+    check_value("moe_layer_freq", raw.moe_layer_freq, 1)
     shared = MlpConfig(
         raw.moe_intermediate_size * (raw.n_shared_experts or 0), place="shared_experts."
     )
@@ -61,17 +66,22 @@ def _mixture(path: Path, fields: type[_Mixture]) -> InLayer:
             raw.num_experts_per_tok,
             renormalise=bool(raw.norm_topk_prob),
             scoring=Scoring(
-                sigmoid=True,
+                sigmoid=corrected,
                 factor=raw.routed_scaling_factor,
                 groups=raw.n_group or 1,
                 top_groups=raw.topk_group or 1,
+                group_best=group_best,
             ),
-            correction="gate.e_score_correction_bias",
+            correction="gate.e_score_correction_bias" if corrected else None,
             shared=SharedExpertConfig(shared, weighted=False) if shared.size else None,
         )
     )
     dense = raw.first_k_dense_replace or 0
     return lambda index: None if index < dense else mixture
+
+
+def _mixture(path: Path, fields: type[GroupedMixture]) -> InLayer:
+    return grouped_mixture(read_json(path, fields))
 
 
 class _Glm4Moe(LlamaFields, kw_only=True):
@@ -151,7 +161,7 @@ GLM4_MOE = MixtureModel(
         qk_norm_by="use_qk_norm",
         examples=("GLM-4.5", "GLM-4.5-Air", "GLM-4.6", "GLM-4.7"),
     ),
-    partial(_mixture, fields=_Mixture),
+    partial(_mixture, fields=GroupedMixture),
 )
 DOTS1 = MixtureModel(
     Llama(

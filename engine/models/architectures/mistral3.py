@@ -12,6 +12,8 @@ from pathlib import Path
 
 import msgspec
 
+from engine.models.architectures.architecture import Architecture
+from engine.models.architectures.deepseek import mistral4
 from engine.models.architectures.llama import MISTRAL, Llama, LlamaFields
 from engine.models.architectures.rope_fields import PositiveFloat
 from engine.models.architectures.windows import in_every_layer
@@ -33,7 +35,7 @@ class _Typed(msgspec.Struct):
 class Seeing:
     """A model that sees, by the type of its decoder; implements `Architecture`."""
 
-    decoders: Mapping[str, Llama]
+    decoders: Mapping[str, Architecture]
     examples: tuple[str, ...]
 
     def read(self, path: Path) -> ModelConfig:
@@ -45,7 +47,7 @@ class Seeing:
     def layers(self, path: Path) -> tuple[LayerConfig, ...]:
         return self._decoder(path).layers(path)
 
-    def _decoder(self, path: Path) -> Llama:
+    def _decoder(self, path: Path) -> Architecture:
         given = read_json(path, _Typed, TEXT).model_type
         found = self.decoders.get(given or "")
         if found is None:
@@ -68,6 +70,7 @@ MISTRAL3 = Seeing(
     {
         "mistral": replace(MISTRAL, within=TEXT, names=_NAMES),
         "ministral3": replace(MINISTRAL3, within=TEXT, names=_NAMES),
+        "mistral4": mistral4(TEXT, _NAMES),
     },
-    ("Mistral Small 3.1", "Ministral 3 3B to 14B"),
+    ("Mistral Small 3.1", "Ministral 3 3B to 14B", "Mistral Small 4"),
 )

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from engine.models.architectures.architecture import Architecture
 from engine.models.architectures.llama import Llama
 from engine.models.architectures.windows import in_every_layer, in_every_layer_by_flag
 from engine.models.config import (
@@ -34,7 +35,7 @@ InLayer = Callable[[int], MixtureConfig | None]  # mixture of a layer; None: the
 class MixtureModel:
     """A model with the layers of `dense`, but for their MLPs; implements `Architecture`."""
 
-    dense: Llama
+    dense: Architecture
     read_mixtures: Callable[[Path], InLayer]  # reads config.json; raises ModelError
 
     @property
@@ -43,7 +44,10 @@ class MixtureModel:
 
     def read(self, path: Path) -> ModelConfig:
         model = self.dense.read(path)
-        return replace(model, layers=self._with_mixtures(path, model.layers))
+        layers = self._with_mixtures(path, model.layers)
+        mixtures = [layer.mlp for layer in layers if isinstance(layer.mlp, MixtureConfig)]
+        stacked = max((one.num_experts for one in mixtures), default=0)
+        return replace(model, layers=layers, names=replace(model.names, stacked_experts=stacked))
 
     def sizes(self, path: Path) -> ModelSizes:
         return self.dense.sizes(path)
@@ -68,9 +72,10 @@ def check_experts(mixture: MixtureConfig) -> MixtureConfig:
         raise BadConfig(
             f"num_experts_per_tok {mixture.top_k} is more than the {mixture.num_experts} experts"
         )
-    groups, top_groups = mixture.scoring.groups, mixture.scoring.top_groups
+    scoring, top_k = mixture.scoring, mixture.top_k
+    groups, top_groups = scoring.groups, scoring.top_groups
     try:
-        check_groups(mixture.num_experts, groups, top_groups, mixture.top_k)
+        check_groups(mixture.num_experts, groups, top_groups, top_k, scoring.group_best)
     except UnsupportedShape as error:
         raise UnsupportedModel(f"n_group {groups}, topk_group {top_groups}: {error}") from error
     return mixture

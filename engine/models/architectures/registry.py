@@ -10,12 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from engine.config import Quantization
+from engine.models.architectures.architecture import Architecture
 from engine.models.architectures.corrected import DOTS1, GLM4_MOE, MINIMAX_M2
+from engine.models.architectures.deepseek import (
+    DEEPSEEK_V2,
+    DEEPSEEK_V3,
+    GLM4_MOE_LITE,
+    MISTRAL4,
+)
 from engine.models.architectures.gemma import GEMMA2, GEMMA3, GEMMA3_SEEING
 from engine.models.architectures.gemma4 import (
     GEMMA4,
@@ -61,32 +68,6 @@ from engine.models.weight_formats.mxfp4 import MXFP4, Mxfp4Format, read_mxfp4
 from engine.models.weight_formats.plain import PLAIN, PlainFormat
 from engine.models.weight_formats.quantization_config import refuse_unless
 
-
-class Architecture(Protocol):
-    """Reader of config.json for one name in `architectures`."""
-
-    @property
-    def examples(self) -> tuple[str, ...]:
-        """Popular names of models of this architecture."""
-        ...
-
-    def read(self, path: Path) -> ModelConfig:
-        """Read a config.json into a model with plain weights and no end-of-sequence tokens.
-
-        Raises BadConfig for what is absent or malformed, UnsupportedModel for what is well formed
-        but not served.
-        """
-        ...
-
-    def sizes(self, path: Path) -> ModelSizes:
-        """Read the sizes for planning, even of a model that is not served; raises BadConfig."""
-        ...
-
-    def layers(self, path: Path) -> tuple[LayerConfig, ...]:
-        """Read the layers for planning; raises ModelError."""
-        ...
-
-
 ReadFormat = Callable[[dict[str, Any]], WeightFormat]  # reads the format; raises ModelError
 
 
@@ -117,6 +98,8 @@ def read_compressed_tensors(quantization: dict[str, Any]) -> WeightFormat:
 SERVED = ServedModels(
     {
         "CwmForCausalLM": CWM,
+        "DeepseekV2ForCausalLM": DEEPSEEK_V2,
+        "DeepseekV3ForCausalLM": DEEPSEEK_V3,
         "Dots1ForCausalLM": DOTS1,
         "Exaone4ForCausalLM": EXAONE4,
         "Gemma2ForCausalLM": GEMMA2,
@@ -127,6 +110,7 @@ SERVED = ServedModels(
         "Gemma4UnifiedForCausalLM": GEMMA4_UNIFIED,
         "Gemma4UnifiedForConditionalGeneration": GEMMA4_UNIFIED_SEEING,
         "Glm4MoeForCausalLM": GLM4_MOE,
+        "Glm4MoeLiteForCausalLM": GLM4_MOE_LITE,
         "GptOssForCausalLM": GPT_OSS,
         "GraniteForCausalLM": GRANITE,
         "GraniteMoeForCausalLM": GRANITE_MOE,
@@ -135,6 +119,7 @@ SERVED = ServedModels(
         "MiniMaxM2ForCausalLM": MINIMAX_M2,
         "Ministral3ForCausalLM": MINISTRAL3,
         "Mistral3ForConditionalGeneration": MISTRAL3,
+        "Mistral4ForCausalLM": MISTRAL4,
         "MistralForCausalLM": MISTRAL,
         "MixtralForCausalLM": MIXTRAL,
         "NemotronHForCausalLM": NEMOTRON_H,

@@ -109,6 +109,16 @@ def parse_query_scaling(scaling: dict[str, Any] | None) -> QueryScaling | None:
     return QueryScaling(beta, context)
 
 
+def parse_score_factor(scaling: dict[str, Any] | None, max_positions: int) -> float:
+    """Read what DeepSeek multiplies scores by, beside the head's: the square of YaRN's mscale."""
+    raw = _convert(scaling or {}, _Yarn)
+    common = _convert(scaling or {}, _Common)
+    if (common.rope_type or common.type or "default") == "default" or not raw.mscale_all_dim:
+        return 1.0
+    original = raw.original_max_position_embeddings or max_positions
+    return _mscale(raw.factor or max_positions / original, raw.mscale_all_dim) ** 2
+
+
 def _scaled(
     scaling: dict[str, Any], common: _Common, theta: float, max_positions: int
 ) -> RopeConfig:

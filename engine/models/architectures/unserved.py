@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 _CAUSAL = {
-    "latent attention": "AXK1 DeepseekV2 DeepseekV3 Glm4MoeLite LongcatFlash MiniCPM3 Youtu",
+    "latent attention": "AXK1 LongcatFlash MiniCPM3 Youtu",
     "sparse attention": "AXK2 DeepseekV32 DeepseekV4 Dots3Note GlmMoeDsa HYV4 MiniMaxM3VL Qwen4Exp",
     "recurrent layers of another kind": (
         "BailingHybrid Bamba FalconH1 FalconMamba Inkling Inkling2 Jamba"

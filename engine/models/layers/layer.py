@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from engine.models.layers.attention import AttentionConfig
 from engine.models.layers.delta_net import DeltaNetConfig
+from engine.models.layers.latent import LatentConfig
 from engine.models.layers.mamba import MambaConfig
 from engine.models.layers.mixer import Entered, KvConfig, Memory, Mixer
 from engine.models.layers.mixture import Mixture, MixtureConfig
@@ -41,7 +42,7 @@ class LayerConfig:
     """Config of a layer, without tensors."""
 
     hidden_size: int
-    mixer: AttentionConfig | DeltaNetConfig | MambaConfig
+    mixer: AttentionConfig | LatentConfig | DeltaNetConfig | MambaConfig
     mlp: MlpConfig | MixtureConfig | None  # None: the layer has none, nor a norm before it
     norm: RmsNormConfig
     before_mlp: ClassVar[str] = "post_attention_layernorm"  # name of the norm before the MLP

@@ -74,6 +74,9 @@ class Fp8Linear(Linear):
         compute = ops.linear_fp8_split_k if self.config.in_parts else ops.linear_fp8
         return compute(rows, self.weight, self.bias, self.dtype)
 
+    def dense(self, dtype: torch.dtype) -> Tensor:
+        return self.weight.dequantised().to(dtype)
+
     def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
         """Yield weights, scales and biases."""
         by_rows = self.config.shards == "rows"

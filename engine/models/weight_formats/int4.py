@@ -58,6 +58,9 @@ class Int4Linear(Linear):
         compute = ops.linear_int4_split_k if self.config.in_parts else ops.linear_int4
         return compute(cast("Tensor", x), self.weight, self.bias)  # `takes_fp8` is None
 
+    def dense(self, dtype: torch.dtype) -> Tensor:
+        return self.weight.dequantised(dtype)
+
     def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
         """Yield integers, scales, zero points and biases."""
         has_bias = self.bias is not None or self.first_has_bias

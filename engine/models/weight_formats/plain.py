@@ -46,6 +46,9 @@ class PlainLinear(Linear):
         compute = ops.linear_split_k if self.config.in_parts else ops.linear
         return compute(cast("Tensor", x), self.weight, self.bias)  # `takes_fp8` is None
 
+    def dense(self, dtype: torch.dtype) -> Tensor:  # noqa: ARG002  it has the model's
+        return self.weight
+
     def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
         """Yield weights and biases."""
         by_rows = self.config.shards == "rows"

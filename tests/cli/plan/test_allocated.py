@@ -27,6 +27,14 @@ from tests.engine.rigs.checkpoints import RECIPES, config_of
 BLOCKS, BLOCK_SIZE = 3, 16
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 SIZES = {"hidden_size": 256, "intermediate_size": 384, "head_dim": 64, "num_key_value_heads": 2}
+LATENTS = {  # whose sizes 128 divides
+    "kv_lora_rank": 128,
+    "q_lora_rank": 128,
+    "v_head_dim": 64,
+    "qk_nope_head_dim": 48,
+    "qk_rope_head_dim": 16,
+    "head_dim": 16,
+}
 EXPERTS = {
     "moe_intermediate_size": 128,
     "shared_expert_intermediate_size": 128,
@@ -51,7 +59,8 @@ def saved(tmp_path: Path, name: str) -> Path:
     """config.json of a recipe, in sizes that every format divides."""
     recipe = RECIPES[name]
     ropes = {} if recipe.family != "Phi3" else {"rope_parameters": {"rope_type": "default"}}
-    fields = {**recipe.fields, **SIZES, **EXPERTS, **ropes}
+    latents = LATENTS if "kv_lora_rank" in recipe.fields else {}
+    fields = {**recipe.fields, **SIZES, **EXPERTS, **ropes, **latents}
     if fields.get("hidden_size_per_layer_input"):
         fields["hidden_size_per_layer_input"] = 128
     if "moe_latent_size" in fields:

@@ -35,7 +35,7 @@ def test_what_is_missing_for_other_architectures_is_said(console: Console, tmp_p
     assert {one["needs"]: tuple(one["names"]) for one in listed} == UNSERVED
     assert "\nlatent attention\tAXK1ForCausalLM, " in console.type("models").out
     path = tmp_path / "config.json"
-    path.write_text(json.dumps({**RUNNABLE, "architectures": ["DeepseekV3ForCausalLM"]}))
+    path.write_text(json.dumps({**RUNNABLE, "architectures": ["LongcatFlashForCausalLM"]}))
     assert console.type("models", str(path)).err.endswith("; it needs latent attention\n")
     path.write_text(json.dumps({**RUNNABLE, "architectures": ["NobodysForCausalLM"]}))
     assert "needs" not in console.type("models", str(path)).err

@@ -44,6 +44,9 @@ class Int8Linear(Linear):
         scaled = F.linear(x, self.weight.to(x.dtype)) * self.scale
         return scaled if self.bias is None else scaled + self.bias
 
+    def dense(self, dtype: torch.dtype) -> Tensor:
+        return self.weight.to(dtype) * self.scale[:, None]
+
     def checkpoint_tensors(self) -> Iterator[CheckpointTensor]:
         by_rows = self.config.shards == "rows"
         of_rows = 0 if by_rows else None

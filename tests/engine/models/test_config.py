@@ -77,7 +77,10 @@ def test_what_transformers_saves_is_read(checkpoint: MakeCheckpoint, name: str) 
     assert attention.num_heads == truth.num_attention_heads
     usual = truth.hidden_size // truth.num_attention_heads
     size = getattr(truth, "head_dim", usual)
-    assert first.kept == (truth.num_key_value_heads, size, True)
+    if hasattr(truth, "kv_lora_rank"):
+        assert first.kept == (1, truth.kv_lora_rank + truth.qk_rope_head_dim, False)
+    else:
+        assert first.kept == (truth.num_key_value_heads, size, True)
     assert config.tied == truth.tie_word_embeddings
     assert (attention.rope is None) == name.startswith(("granite-hybrid", "nemotron"))
     if attention.rope is not None:

@@ -16,11 +16,15 @@ from engine.models.checks import check_served
 from engine.models.errors import ModelNotServed
 from tests.doubles.engine.shapes import SHAPES
 from tests.engine.rigs.published import (
+    DEEPSEEK_V2_LITE,
+    DEEPSEEK_V3,
     GEMMA_3_4B,
     GLM_4_5_AIR,
+    GLM_4_7_FLASH,
     GRANITE_3_3_8B,
     MINIMAX_M2,
     MINISTRAL_3_8B,
+    MISTRAL_SMALL_4,
     SMOLLM3_3B,
 )
 
@@ -119,6 +123,10 @@ SERVED: dict[str, tuple[dict[str, Any], tuple[str, int, set[int | None], float]]
         quantised(SHAPES["qwen3.5-27b"], {**BLOCKS, "modules_to_not_convert": QWEN_PLAIN}),
         ("fp8", 262144, {None}, 1.0),
     ),
+    "DeepSeek-V2-Lite": (DEEPSEEK_V2_LITE, ("plain", 163840, {None}, 1.0)),
+    "DeepSeek-V3": (DEEPSEEK_V3, ("fp8", 163840, {None}, 1.0)),
+    "GLM-4.7-Flash": (GLM_4_7_FLASH, ("plain", 202752, {None}, 1.0)),
+    "Mistral Small 4": (MISTRAL_SMALL_4, ("plain", 1048576, {None}, 1.0)),
     "Llama 3.1": (LLAMA, ("plain", 131072, {None}, 1.0)),
     "fp8, dynamic": (
         llama_in(numbers("channel"), BY_TOKEN),
@@ -295,7 +303,15 @@ REFUSED = {
             **MINISTRAL_3_8B["text_config"], "rope_parameters": {"llama_4_scaling_beta": 0.1}}},
         "llama_4_scaling_beta without original_max_position_embeddings",
     ),
-    "DeepSeek V3": ({**LLAMA, "architectures": ["DeepseekV3ForCausalLM"]}, "served are CwmForC"),
+    "DeepSeek V3.2": ({**DEEPSEEK_V3, "architectures": ["DeepseekV32ForCausalLM"]}, "served are"),
+    "DeepSeek V2 with weights of experts that add up to 1": (
+        {**DEEPSEEK_V2_LITE, "norm_topk_prob": True}, "norm_topk_prob True: served is False",
+    ),
+    "DeepSeek V3 with biases": ({**DEEPSEEK_V3, "attention_bias": True}, "attention_bias True"),
+    "latents of 500 numbers": ({**DEEPSEEK_V3, "kv_lora_rank": 500}, "kv_lora_rank 500, "),
+    "GLM-4.7-Flash of an unknown kind of MLP": (
+        {**GLM_4_7_FLASH, "mlp_layer_types": ["dense"] * 46 + ["odd"]}, "mlp_layer_types",
+    ),
     "rope for video": (
         {**QWEN2, "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}},
         "rope_type 'mrope': served are default",

@@ -155,6 +155,16 @@ GEMMA4: dict[str, Any] = {
     "vocab_size_per_layer_input": VOCAB_SIZE,
     "final_logit_softcapping": 4.0,
 }
+LATENT: dict[str, Any] = {
+    "num_key_value_heads": 4,
+    "kv_lora_rank": 32,
+    "q_lora_rank": 24,
+    "qk_nope_head_dim": 24,
+    "qk_rope_head_dim": 16,
+    "v_head_dim": 32,
+}
+# Factors of cosines and of scores that matter.
+DEEPSEEK_ROPE = {**YARN_ROPE, "mscale": 0.7, "mscale_all_dim": 1.3}
 RECIPES = {
     "llama": Recipe("Llama"),
     "llama-tied-mha": Recipe("Llama", {"tie_word_embeddings": True, "num_key_value_heads": 4}),
@@ -303,6 +313,37 @@ RECIPES = {
     "qwen2-moe": Recipe("Qwen2Moe", {**EXPERTS, "mlp_only_layers": [1]}),
     "glm4-moe": Recipe("Glm4Moe", {**CORRECTED, "use_qk_norm": True, "attention_bias": True}),
     "dots1": Recipe("Dots1", {**CORRECTED, "sliding_window": 24, "max_window_layers": 2}),
+    "deepseek-v2": Recipe(
+        "DeepseekV2",
+        {
+            **LATENT,
+            **CORRECTED,
+            "q_lora_rank": None,
+            "topk_method": "group_limited_greedy",
+            "norm_topk_prob": False,
+            "rope_parameters": DEEPSEEK_ROPE,
+        },
+    ),
+    "deepseek-v3": Recipe(
+        "DeepseekV3", {**LATENT, **CORRECTED, "rope_parameters": DEEPSEEK_ROPE, "num_mtp_layers": 0}
+    ),
+    "glm4-moe-lite": Recipe(
+        "Glm4MoeLite", {**LATENT, **CORRECTED, "v_head_dim": 48, "rope_interleave": False}
+    ),
+    "mistral4": Recipe(
+        "Mistral4",
+        {
+            **LATENT,
+            **CORRECTED,
+            "kv_lora_rank": 64,
+            "head_dim": 40,
+            "rope_parameters": {
+                **DEEPSEEK_ROPE,
+                "original_max_position_embeddings": 32,
+                "llama_4_scaling_beta": 0.5,
+            },
+        },
+    ),
     "minimax-m2": Recipe(
         "MiniMaxM2", {"num_local_experts": 8, "num_experts_per_tok": 3, "rotary_dim": 8}
     ),
@@ -360,9 +401,12 @@ DIVISIBLE = {
     "GptOssForCausalLM": "gpt-oss",
     "GraniteForCausalLM": "granite",
     "CwmForCausalLM": "cwm",
+    "DeepseekV2ForCausalLM": "deepseek-v2",
+    "DeepseekV3ForCausalLM": "deepseek-v3",
     "Dots1ForCausalLM": "dots1",
     "Exaone4ForCausalLM": "exaone4",
     "Glm4MoeForCausalLM": "glm4-moe",
+    "Glm4MoeLiteForCausalLM": "glm4-moe-lite",
     "GraniteMoeForCausalLM": "granite-moe",
     "MiniMaxM2ForCausalLM": "minimax-m2",
     "Ministral3ForCausalLM": "ministral3",
@@ -377,6 +421,7 @@ DIVISIBLE = {
     "LlamaForCausalLM": "llama-biases",
     "MistralForCausalLM": "mistral",
     "Mistral3ForConditionalGeneration": "mistral",  # its decoder is Mistral's
+    "Mistral4ForCausalLM": "mistral4",
     "MixtralForCausalLM": "mixtral",
     "Qwen2ForCausalLM": "qwen2",
     "Qwen3ForCausalLM": "qwen3",

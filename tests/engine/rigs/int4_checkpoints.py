@@ -26,6 +26,7 @@ SIZES = {"hidden_size": 128, "intermediate_size": 256, "head_dim": 32, "num_key_
 MATRICES = (
     *("proj.weight", "in_proj_qkv.weight", "in_proj_z.weight", "in_proj_qkvz.weight"),
     *("linear.weight", "per_layer_input_gate.weight", "per_layer_projection.weight"),
+    "with_mqa.weight",
 )
 IN_ORDER = (0, 1, 2, 3, 4, 5, 6, 7)
 OF_AWQ = (0, 2, 4, 6, 1, 3, 5, 7)  # the column of each place in a word, from its lowest bits

@@ -38,6 +38,7 @@ SEED = 7  # of a mix in which blocks are found, preempted and loaded
 PLAIN_KINDS = (
     *("qwen3-moe", "mixtral", "mistral-window", "gpt-oss", "gemma2", "gemma3", "phi3"),
     *("glm4-moe", "ministral3", "olmo3", "gemma4", "gemma4-shared", "gemma4-moe"),
+    *("deepseek-v2", "mistral4"),
 )
 MAKES: dict[str, Callable[[Path], object]] = {
     **{kind: partial(make_quantised, KINDS[kind]) for kind in ("channel", "block", "fp8-static")},
@@ -49,8 +50,8 @@ MAKES: dict[str, Callable[[Path], object]] = {
 }
 IN_DIRECTORY = {"qwen3-moe-int4": "int4", "mxfp4": "int4"}
 ROUNDED = ("channel", "block", "fp8-static", "mixtral-channel", "qwen3-moe-block")
-# With KV in fp8: every kind of attention, weights in fp8, a mixture.
-KV_IN_FP8 = ("channel", "gpt-oss", "gemma2", "gemma3", "phi3", "mixtral", "gemma4")
+# With KV in fp8: every kind of attention, latents too, weights in fp8, a mixture.
+KV_IN_FP8 = (*("channel", "gpt-oss", "gemma2", "gemma3", "phi3", "mixtral", "gemma4", "mistral4"),)
 
 
 def drawn_mix(seed: int) -> list[Ask]:

@@ -15,9 +15,11 @@ from engine.models.checks import check_served
 from engine.models.layers.layer import attentions
 
 MODEL_TYPES = {name: kind for kind, name in TYPES.items()}  # the last, which is of text
+MODEL_TYPES["Mistral4ForCausalLM"] = "mistral4"  # in no list of classes
 
 # What every file gives, and transformers has no use for or no default.
 GIVEN: dict[str, dict[str, Any]] = {
+    "DeepseekV2ForCausalLM": {"num_experts_per_tok": 6},
     "Dots1ForCausalLM": {"n_routed_experts": 128, "num_experts_per_tok": 6},
     "Glm4MoeForCausalLM": {"head_dim": 128},
     "NemotronHForCausalLM": {"layers_block_type": ["linear_attention", "full_attention"]},
@@ -38,7 +40,10 @@ def test_the_defaults_of_transformers_are_served(tmp_path: Path, name: str) -> N
     assert attention.num_heads == truth.num_attention_heads
     heads = truth.hidden_size // truth.num_attention_heads
     size = getattr(truth, "head_dim", None) or heads
-    assert attention.kept == (truth.num_key_value_heads, size, True)
+    if hasattr(truth, "kv_lora_rank"):
+        assert attention.kept == (1, truth.kv_lora_rank + truth.qk_rope_head_dim, False)
+    else:
+        assert attention.kept == (truth.num_key_value_heads, size, True)
     assert model.max_positions >= truth.max_position_embeddings
     planned = planned_layers(path)
     assert [one.num_weights for one in planned] == [one.num_weights for one in model.layers]

@@ -20,5 +20,5 @@ def test_each_architecture_is_served_or_in_one_list() -> None:
 
 
 def test_what_is_missing_is_said() -> None:
-    assert missing_for("DeepseekV3ForCausalLM") == "latent attention"
+    assert missing_for("LongcatFlashForCausalLM") == "latent attention"
     assert missing_for("LlamaForCausalLM") is None

@@ -160,11 +160,11 @@ def test_both_spellings_of_its_names_are_read(tmp_path: Path, spelling: str) -> 
     (model_dir / "config.json").write_text(json.dumps({**whole, "text_config": text}))
     assert all(map(torch.equal, load(model_dir).tensors(), load(plain.model_dir).tensors()))
     assert read_model_config(model_dir).dtype == "float32"
-    for kind, family in (("mistral", "mistral"), ("ministral3", "ministral3"), ("mistral4", None)):
+    for kind, family in (("mistral", "mistral"), ("ministral3", "ministral3"), ("mistral5", None)):
         changed = {**whole, "text_config": {**text, "model_type": kind}}
         (model_dir / "config.json").write_text(json.dumps(changed))
         if family is not None:
             assert read_model_config(model_dir).family == family
             continue
-        with pytest.raises(UnsupportedModel, match=r"text_config\.model_type 'mistral4': served"):
+        with pytest.raises(UnsupportedModel, match=r"text_config\.model_type 'mistral5': served"):
             load(model_dir)

@@ -29,10 +29,22 @@ from tests.engine.rigs.int4_checkpoints import make_int4
 
 SIZES = {"hidden_size": 128, "intermediate_size": 256, "head_dim": 32, "num_key_value_heads": 2}
 PHI_ROPE = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.75}
+LATENTS = {  # without experts
+    "kv_lora_rank": 128,
+    "q_lora_rank": 128,
+    "v_head_dim": 64,
+    "num_key_value_heads": 4,
+    "qk_nope_head_dim": 48,
+    "qk_rope_head_dim": 16,
+    "head_dim": 16,
+    "first_k_dense_replace": 3,
+}
 OF_FAMILY: dict[str, dict[str, Any]] = {
     "phi3": {"rope_parameters": PHI_ROPE, "sliding_window": None},
     "granite": {"residual_multiplier": 0.25},
     "glm4-moe": {"moe_intermediate_size": 128},
+    "deepseek-v2": {**LATENTS, "q_lora_rank": None},
+    "deepseek-v3": LATENTS,
     "granite-hybrid": {"residual_multiplier": 0.5, "shared_intermediate_size": 256},
     "nemotron-h": {"intermediate_size": 384},
     "gemma4-shared": {"hidden_size_per_layer_input": 128, "global_head_dim": 64},
@@ -48,6 +60,7 @@ ATTENDING = (
     *("qwen2", "qwen3", "mistral", "gemma2", "gemma3", "phi3", "granite", "olmo2"),
     *("gemma4", "gemma4-shared"),
 )
+LATENT = ("deepseek-v2", "deepseek-v3")
 
 
 def recipe_of(family: str) -> Recipe:
@@ -68,11 +81,11 @@ def test_in_fp8(family: str, tmp_path: Path) -> None:
     expect_greedy(made)
 
 
-@pytest.mark.parametrize("family", RECURRENT)
-def test_in_fp8_with_states(family: str, tmp_path: Path) -> None:
-    """A recurrence adds up in another order than in `transformers`, so that a number halfway
-    between two of e4m3 is rounded the other way, on one CPU or another; all later tokens read what
-    comes of it. The control: plain weights are further away."""
+@pytest.mark.parametrize("family", [*RECURRENT, *LATENT])
+def test_in_fp8_in_another_order(family: str, tmp_path: Path) -> None:
+    """A recurrence adds up in another order than in `transformers`, and so do decodes over latents.
+    A number halfway between two of e4m3 is then rounded the other way, on one CPU or another; all
+    later tokens read what comes of it. The control: plain weights are further away."""
     made = make_quantised(KINDS["channel"], tmp_path / "fp8", recipe_of(family))
     assert (logits(made.model_dir) - made.logits(PROMPT)).abs().max() < TOLERANCE
     equal, differences = compared(made.model_dir, made)
@@ -84,7 +97,9 @@ def test_in_fp8_with_states(family: str, tmp_path: Path) -> None:
     assert differences.median() > 0.05
 
 
-@pytest.mark.parametrize("family", [*ATTENDING, *RECURRENT, "glm4-moe", "gemma4-moe", "nemotron-3"])
+@pytest.mark.parametrize(
+    "family", [*ATTENDING, *LATENT, *RECURRENT, "glm4-moe", "gemma4-moe", "nemotron-3"]
+)
 def test_in_int4(family: str, tmp_path: Path) -> None:
     made = make_int4(INT4["awq"], tmp_path, recipe_of(family))
     assert (logits(made.int4.model_dir) - made.int4.logits(PROMPT)).abs().max() < TOLERANCE

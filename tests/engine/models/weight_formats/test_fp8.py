@@ -66,15 +66,22 @@ SHARED = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj")  # with other ma
 
 
 class RoundedLinear(nn.Module):
-    """A matrix of the truth: its numbers written out, its inputs rounded."""
+    """A matrix of the truth: its numbers written out, its inputs rounded, if it is multiplied.
+
+    That of latents' keys and values is not: it is absorbed by queries and outputs, as in DeepSeek's
+    own code.
+    """
 
     def __init__(self, matrix: Fp8Matrix, by: Scaling, static: Tensor | None) -> None:
         super().__init__()
         self.weight, self._by, self._static = matrix.dequantised(), by, static
         self.bias: Tensor | None = None
+        self.is_multiplied = True
 
     def forward(self, x: Tensor) -> Tensor:
-        rows = fp8_rows.reference(x.flatten(0, -2), self._by, self._static).dequantised()
+        rows = x.flatten(0, -2)
+        if self.is_multiplied:
+            rows = fp8_rows.reference(rows, self._by, self._static).dequantised()
         out = rows @ self.weight.T
         return (out if self.bias is None else out + self.bias).view(*x.shape[:-1], -1)
 
@@ -131,6 +138,7 @@ def make_quantised(kind: Kind, model_dir: Path, recipe: Recipe = RECIPE) -> Chec
         module = name.removesuffix(".weight")
         kept, rounded = kind.keep(module, tensors.pop(name))
         tensors |= {f"{module}.{suffix}": tensor.contiguous() for suffix, tensor in kept.items()}
+        rounded.is_multiplied = not module.endswith("kv_b_proj")
         rounded.bias = made.truth.get_submodule(in_truth(module)).bias
         made.truth.set_submodule(in_truth(module), rounded)
     save_file(tensors, model_dir / "new.safetensors")

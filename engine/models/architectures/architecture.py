@@ -1,0 +1,34 @@
+"""The interface of an architecture: the reader of its config.json."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from engine.models.config import ModelConfig, ModelSizes
+from engine.models.layers.layer import LayerConfig
+
+
+class Architecture(Protocol):
+    """Reader of config.json for one name in `architectures`."""
+
+    @property
+    def examples(self) -> tuple[str, ...]:
+        """Popular names of models of this architecture."""
+        ...
+
+    def read(self, path: Path) -> ModelConfig:
+        """Read a config.json into a model with plain weights and no end-of-sequence tokens.
+
+        Raises BadConfig for what is absent or malformed, UnsupportedModel for what is well formed
+        but not served.
+        """
+        ...
+
+    def sizes(self, path: Path) -> ModelSizes:
+        """Read the sizes for planning, even of a model that is not served; raises BadConfig."""
+        ...
+
+    def layers(self, path: Path) -> tuple[LayerConfig, ...]:
+        """Read the layers for planning; raises ModelError."""
+        ...
