@@ -17,6 +17,9 @@ from cli.plan.options import RequestFlags
 from cli.plan.units import count, gb, gib, ms, operations
 from engine.models.weight_formats.plain import PLAIN
 
+KEYS_AND_VALUES = "2 x layers x KV heads x head size x bytes"
+LATENTS = "layers x (kv_lora_rank + qk_rope_head_dim) x bytes"
+
 
 @dataclass(frozen=True, slots=True)
 class ModelCosts:
@@ -31,6 +34,7 @@ class ModelCosts:
     weight_format: str
     kv_bytes_per_token: int
     flops_per_token: int  # 2 P of the active parameters
+    has_latents: bool = False  # kept of a token is one latent a layer, without values
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,7 @@ def model_costs(decoder: DecoderCounts) -> ModelCosts:
         weight_format=decoder.weight_format.name,
         kv_bytes_per_token=decoder.kv_bytes_per_token,
         flops_per_token=2 * decoder.active_parameters,
+        has_latents=not any(group.has_values for group in decoder.kv.groups),
     )
 
 
@@ -120,7 +125,7 @@ def model_rows(costs: ModelCosts) -> list[tuple[str, str, str]]:
         (
             "KV of a token",
             f"{costs.kv_bytes_per_token / 1024:,.0f} KiB",
-            "2 x layers x KV heads x head size x bytes",
+            LATENTS if costs.has_latents else KEYS_AND_VALUES,
         ),
         ("FLOPs of a token", operations(costs.flops_per_token, most="G"), "2 P"),
     ]
