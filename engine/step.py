@@ -78,7 +78,9 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     first_block: int  # position of the first of `block_ids`; 0: `block_ids` are all blocks
     block_ids: bytes  # blocks of the batch slot that were not sent before; mostly empty
     new: NewRequest | None = None  # set in the first sampling row of a lease
-    next_ids: bytes = b""  # the token after each token of a scored row; its samples are dropped
+    # The token after each token of a scored row, whose samples are dropped; or after the last one
+    # of a row that samples nothing.
+    next_ids: bytes = b""
     # State slots of a model with recurrent layers: the state at `start` is read from one, the state
     # at `end` is written to another. Slot 0 is nobody's: of rows from the first token on, nothing
     # is read. Both are 0 without recurrent layers.
@@ -153,6 +155,7 @@ class Sampled(NamedTuple):
     logprobs: TokenLogprobs | None = None
     is_ruled_out: bool = False  # the constraint allows no token
     is_left_out: bool = False  # no sample: the row's mask was late
+    drafted: int | None = None  # the token after it, drafted by the model's own head, if it has one
     embedding: bytes = b""  # float32 hidden state of a row that embeds
     candidates: bytes = b""  # float32 logits of a row's candidates
 

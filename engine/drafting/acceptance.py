@@ -16,6 +16,7 @@ PRIORS: dict[DraftSource, float] = {
     "tree": 0.8,
     "own": 0.6,
     "answers": 0.6,
+    "mtp": 0.7,
 }
 PRIOR_WEIGHT = 2.0
 KEPT = 0.97  # part of what was learned that a further token leaves

@@ -14,8 +14,8 @@ from typing import Literal, NamedTuple, Protocol
 from engine.sequences.sequence import Sequence
 
 # The sequence's own text; the cached tree below it; earlier answers to other prompts; the request's
-# `prediction`; tokens that its grammar forces.
-DraftSource = Literal["own", "tree", "answers", "prediction", "grammar"]
+# `prediction`; tokens that its grammar forces; the head that the checkpoint brings.
+DraftSource = Literal["own", "tree", "answers", "prediction", "grammar", "mtp"]
 
 
 class Draft(NamedTuple):

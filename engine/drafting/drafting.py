@@ -51,11 +51,15 @@ class DraftedRow:
                     self.rests_until = known + 1 + min(self._missed // PATIENCE, LONGEST_REST)
         return bool(self.guess)
 
-    def chance(self) -> tuple[float, int]:
-        """Return the acceptance of a token of the guess, and how many tokens there is room for."""
+    def chance(self, pending: int) -> tuple[float, int]:
+        """Return the acceptance of a token of the guess, and how many tokens there is room for.
+
+        The head drafts anew after each of the `pending` tokens.
+        """
         assert self._guessed is not None
-        most = min(len(self.guess), len(self._tokens) - self.known - 1)
-        return self._guessed[1].probability, most
+        source, acceptance = self._guessed
+        size = len(self.guess) + (pending if source == "mtp" else 0)
+        return acceptance.probability, min(size, len(self._tokens) - self.known - 1)
 
     def draft(self, length: int) -> Draft:
         """Return the first `length` tokens of the guess."""
@@ -140,5 +144,5 @@ class ChosenDrafts:
                 continue
             if row.look(known):
                 guessed.append((sequence, row))
-        chances = [row.chance() for _, row in guessed]
+        chances = [row.chance(pending) for _, row in guessed]
         return guessed, self._payoff.lengths(len(decodes), chances, pending)

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from engine.execution.block_tables import BlockTables
+from engine.execution.head_drafts import NextTokens, drawn_places, next_ids_of
 from engine.execution.shared_prefixes import Sharing
 from engine.step import SCORE, VERIFY, Row, count_decodes
 from engine.transfers import HostArray, to_device
@@ -37,7 +38,8 @@ class Batch:
     sampled, in row order, and `output_slots` (S,) int64 the rows' batch slots. The tokens at
     `pending` (P,) int64 are those of `pending_slots` (P,) int64. `state_rows` are the same rows
     with their states' slots, where the model has states. `adapters` (T,) int32 are the slots of the
-    tokens' adapters, where a row has one.
+    tokens' adapters, where a row has one. `next_ids` and `drawn` are those of `NextTokens`, where a
+    head drafts.
     """
 
     token_ids: Tensor
@@ -48,6 +50,15 @@ class Batch:
     pending_slots: Tensor
     state_rows: StateRows | None = None
     adapters: Tensor | None = None
+    next_ids: Tensor | None = None
+    drawn: Tensor | None = None
+
+    @property
+    def next_tokens(self) -> NextTokens:
+        """The tokens after those of the step; raises ValueError without any."""
+        if self.next_ids is None or self.drawn is None:
+            raise ValueError("the batch was built without a head's input")
+        return NextTokens(self.next_ids, self.drawn)
 
     def feed(self, last_tokens: Tensor) -> None:
         """Copy the last sampled tokens to the input; `last_tokens` (batch slots,) int64."""
@@ -65,6 +76,7 @@ def build_batch(
     sizes: SplitSizes | None = None,
     *,
     has_states: bool = False,
+    has_head: bool = False,
 ) -> Batch:
     """Concatenate `rows`, at least one, decodes first; `tables` has their blocks.
 
@@ -76,6 +88,9 @@ def build_batch(
         arrays |= state_fields(in_batch_order(rows, sharing)[0])
     if any(row.adapter for row in rows):
         arrays["adapters"] = adapters_of(in_batch_order(rows, sharing)[0])
+    if has_head:
+        ids, outputs = next_ids_of(in_batch_order(rows, sharing)[0]), arrays["outputs"]
+        arrays |= {"next_ids": ids.astype(np.int64), "drawn": drawn_places(rows, outputs, len(ids))}
     contexts, decodes = arrays["context_lens"], count_decodes(rows)
     if sharing is not None:
         arrays |= sharing.fields(decodes)

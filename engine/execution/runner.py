@@ -18,13 +18,14 @@ from torch import Tensor
 
 from engine.execution.batch import Batch, build_batch, samples_of
 from engine.execution.block_tables import BlockTables
+from engine.execution.head_drafts import HeadStep, WithDrafts
 from engine.execution.readings import LaunchedWithReadings, are_read, read
 from engine.execution.shared_prefixes import SharedPrefixes, Sharing
 from engine.execution.verified_rows import by_token, share_by_token
 from engine.models.decoder import Decoder
 from engine.sampling.sampler import Sampler
 from engine.step import Bitmask, Forward, Launched, Row, Sampled, Step, count_decodes, has_drafts
-from engine.transfers import record_event
+from engine.transfers import HostCopy, record_event
 from kernels.attention.split_sizes import SplitSizes
 from storage.device_pool import DevicePool
 from storage.move import Move
@@ -96,13 +97,24 @@ class ModelRunner:
         size, sizes = self.pool.layout.block_size, self.sizes
         has_states = self.states is not None
         batch = build_batch(
-            step.rows, self.tables, size, device, sharing, sizes, has_states=has_states
+            step.rows,
+            self.tables,
+            size,
+            device,
+            sharing,
+            sizes,
+            has_states=has_states,
+            has_head=self.decoder.has_draft_head,
         )
         batch.feed(self.last_tokens)
-        states = self._states(batch)
-        hidden = self.decoder.hidden(
-            batch.token_ids, batch.layout, pool, batch.outputs, states, batch.adapters
-        )
+        states, head = self.states_of(batch), None
+        given = batch.token_ids, batch.layout, pool
+        if self.decoder.has_draft_head:
+            whole = self.decoder.hidden(*given, None, states, batch.adapters)
+            hidden, following = whole.index_select(0, batch.outputs), batch.next_tokens
+            head = HeadStep(self.decoder, pool, batch.layout, whole, following, batch.outputs)
+        else:
+            hidden = self.decoder.hidden(*given, batch.outputs, states, batch.adapters)
         logits = self.decoder.logits_of(hidden)
         sampling = samples_of(step.rows)
         inputs = batch.token_ids.index_select(0, batch.outputs) if sampling else batch.outputs
@@ -114,9 +126,11 @@ class ModelRunner:
             batch.output_slots,
             sampling,
             hidden if are_read(sampling) else None,
+            head,
         )
 
-    def _states(self, batch: Batch) -> StepStates | None:
+    def states_of(self, batch: Batch) -> StepStates | None:
+        """Return the states of a batch; None where no layer is recurrent."""
         if self.states is None or batch.state_rows is None:
             return None
         return StepStates(batch.state_rows, self.states.layers)
@@ -136,19 +150,28 @@ class EagerForward:
     batch_slots: Tensor
     sampling: Sequence[Row]  # R rows, one for each sampled token
     hidden: Tensor | None = None  # (R, H) of these rows, if more than samples is read off them
+    head: HeadStep | None = None  # None: the model has no head that drafts
 
     @torch.inference_mode()
     def sample(self, allowed: Sequence[Bitmask | None] = ()) -> Launched:
         """Launch the sampling, and keep the sampled tokens for the next step."""
         hidden, rows = self.hidden, self.sampling
         readings = None if hidden is None else read(hidden, self.logits, rows)  # as they are now
-        launched = self.sampler.launch(self.logits, rows, self.inputs, allowed)
+        sampled = self.sampler.launch(self.logits, rows, self.inputs, allowed)
         # Of a row with several tokens, any may stay: its sequence waits for their values.
-        self.last_tokens.index_copy_(0, self.batch_slots, launched.tokens)
-        return launched if readings is None else LaunchedWithReadings(launched, readings)
+        self.last_tokens.index_copy_(0, self.batch_slots, sampled.tokens)
+        launched: Launched = sampled
+        if readings is not None:
+            launched = LaunchedWithReadings(launched, readings)
+        if self.head is not None:
+            launched = WithDrafts(launched, HostCopy(self.head.draft(sampled.tokens)))
+        return launched
 
+    @torch.inference_mode()
     def skip(self) -> Launched:
         """Sample nothing."""
+        if self.head is not None:
+            self.head.write()
         return LaunchedWithoutOutput(record_event(self.last_tokens.device))
 
 

@@ -47,14 +47,19 @@ def row_by_token(row: Row) -> list[Row]:
             row,
             start=at,
             end=at + 1,
-            token_ids=row.token_ids[(at - row.start) * ID_BYTES :][:ID_BYTES],
+            token_ids=_token_id(row, at),
             block_ids=row.block_ids if at == row.start else b"",
             new=row.new if at == first_sample else None,
             samples=at >= first_sample,
+            next_ids=b"" if at >= first_sample else _token_id(row, at + 1),
             num_again=0,
         )
         for at in range(row.start, row.end)
     ]
+
+
+def _token_id(row: Row, at: int) -> bytes:
+    return row.token_ids[(at - row.start) * ID_BYTES :][:ID_BYTES]
 
 
 def share_by_token(

@@ -17,6 +17,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from engine.models.errors import BadConfig, UnsupportedModel
+from engine.models.layers.draft_head import DraftHeadConfig
 from engine.models.layers.layer import LayerConfig, attentions, keeps_kv
 from engine.models.layers.layer_inputs import LayerInputsConfig
 from engine.models.layers.mixer import KvConfig, RecurrentConfig, TokenKeys
@@ -165,16 +166,25 @@ class ModelConfig:
     logits_divisor: float | None = None  # logits are divided by it, or None
     logits_softcap: float | None = None  # logits become softcap * tanh(logit / softcap)
     layer_inputs: LayerInputsConfig | None = None  # what layers read of each token, or None
+    draft_head: DraftHeadConfig | None = None  # a head that drafts; None: it has none, or is unused
 
     def for_positions(self, num_positions: int) -> ModelConfig:
         """Return the config for sequences of `num_positions` tokens, on which some ropes depend."""
         layers = tuple(_for_positions(layer, num_positions) for layer in self.layers)
-        return replace(self, layers=layers)
+        head = self.draft_head
+        if head is not None:
+            head = replace(head, layer=_for_positions(head.layer, num_positions))
+        return replace(self, layers=layers, draft_head=head)
+
+    @property
+    def layers_with_memory(self) -> tuple[LayerConfig, ...]:
+        """All layers that keep something of each sequence: the decoder's, then the draft head's."""
+        return self.layers if self.draft_head is None else (*self.layers, self.draft_head.layer)
 
     @property
     def attentions(self) -> frozenset[KvConfig]:
         """Attention configs of all layers that have attention."""
-        return frozenset(attentions(self.layers))
+        return frozenset(attentions(self.layers_with_memory))
 
 
 def _for_positions(layer: LayerConfig, num_positions: int) -> LayerConfig:

@@ -129,6 +129,11 @@ class Decoder:
         return next(found, 0)
 
     @property
+    def has_draft_head(self) -> bool:
+        """True if the checkpoint's head drafts a token after each sampled one."""
+        return self.parameters.draft_head is not None
+
+    @property
     def head(self) -> Tensor:
         """The rows of the output projection that this rank multiplies, (V, H) or fewer."""
         head = self.parameters.head
@@ -169,11 +174,14 @@ class Decoder:
         token_ids: Tensor,
         layout: BatchLayout,
         pool: Sequence[Tensor],
-        outputs: Tensor,
+        outputs: Tensor | None,
         states: StepStates | None = None,
         adapters: Tensor | None = None,
     ) -> Tensor:
-        """Compute T tokens like `logits`; return the hidden states after the final norm, (S, H)."""
+        """Compute T tokens like `logits`; return the hidden states after the final norm, (S, H).
+
+        Without `outputs` those of all tokens.
+        """
         memories = Memories(self.places, pool, states)
         computed = self._layers(token_ids, layout, memories, outputs, adapters)
         if computed is None:
@@ -199,6 +207,42 @@ class Decoder:
         assert isinstance(normed, Tensor), "the head is plain in every format"
         return normed
 
+    @torch.inference_mode()
+    def drafted(
+        self,
+        hidden: Tensor,
+        next_ids: Tensor,
+        layout: BatchLayout,
+        pool: Sequence[Tensor],
+        outputs: Tensor,
+    ) -> Tensor:
+        """Draft by the checkpoint's head: the likeliest tokens after `next_ids` at `outputs` (S,).
+
+        `hidden` (T, H) are the hidden states of all tokens of a step, `next_ids` (T,) int64 the
+        tokens after these; (S,) int64. The KV of the head's layer is written to `pool`. Raises
+        ValueError without a head.
+        """
+        logits = self.logits_of(self.draft_hidden(hidden, next_ids, layout, pool, outputs))
+        return logits.argmax(-1)
+
+    @torch.inference_mode()
+    def draft_hidden(
+        self,
+        hidden: Tensor,
+        next_ids: Tensor,
+        layout: BatchLayout,
+        pool: Sequence[Tensor],
+        outputs: Tensor,
+    ) -> Tensor:
+        """Compute the draft head's hidden states (S, H), like `drafted`."""
+        head = self.parameters.draft_head
+        if head is None:
+            raise ValueError("the model has no head to draft with")
+        self._await(head.layer.index, self.places[head.layer.index])
+        memory = Memories(self.places, pool, None).of(head.layer.index)
+        embedded = self._embedded(next_ids)
+        return head.hidden(self.ops, embedded, hidden, layout, memory, outputs)
+
     def _of_all_ranks(self, logits: Tensor) -> Tensor:
         if self.group is None or logits.shape[1] == self.config.vocab_size:
             return logits
@@ -209,12 +253,13 @@ class Decoder:
         token_ids: Tensor,
         layout: BatchLayout,
         memories: Memories,
-        outputs: Tensor,
+        outputs: Tensor | None,
         adapters: Tensor | None,
     ) -> tuple[Tensor | PeerProduct | None, Tensor] | None:
         """Compute the last layer's output at `outputs`, as `finish` does, and its residual (S, H).
 
-        None where there are no outputs: all KV is written, and the rest is left out.
+        Of all tokens without `outputs`. None where there are none: all KV is written, and the rest
+        is left out.
         """
         ops, layers = self._ops_of(adapters), self.parameters.layers
         hidden: Tensor | PeerProduct | None = None
@@ -232,8 +277,8 @@ class Decoder:
             hidden = None  # its memory is freed
             if layer is not last or not self.has_logits:
                 hidden, residual = layer.finish(ops, entered, residual, layout, memory, None)
-            elif outputs.shape[0]:
-                if adapters is not None:
+            elif outputs is None or outputs.shape[0]:
+                if adapters is not None and outputs is not None:
                     ops = self._ops_of(adapters.index_select(0, outputs))
                 return layer.finish(ops, entered, residual, layout, memory, outputs)
             del entered
@@ -329,6 +374,8 @@ def build_decoder(
     """
     first, stop = parameters.layers[0].index, parameters.layers[-1].index + 1
     computed = list(enumerate(config.layers[first:stop], start=first))
+    if config.draft_head is not None:
+        computed.append((len(config.layers), config.draft_head.layer))
     device = parameters.embedding.device
     tables = {
         (rope, size): rope_table(rope, size, num_positions, device)

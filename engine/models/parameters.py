@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from engine.models.config import ModelConfig
+from engine.models.layers.draft_head import DraftHead
 from engine.models.layers.layer import DecoderLayer
 from engine.models.layers.layer_inputs import LayerInputs
 from engine.models.layers.norms import RmsNorm
@@ -62,6 +63,7 @@ class Parameters:
     layers: tuple[DecoderLayer, ...]
     final_norm: RmsNorm
     head: Tensor  # (V, H)
+    draft_head: DraftHead | None = None
     homes: LayerHomes | None = None  # None: all layers are on the device
     in_host: Mapping[int, DecoderLayer] = field(default_factory=dict)
     layer_inputs: LayerInputs | None = None  # None: the model's layers have none of their own
@@ -77,7 +79,7 @@ class Parameters:
 
     def modules(self) -> Iterator[Module]:
         """Yield the matrices and norms, in order, as they are stored."""
-        parts = self.layer_inputs, self.kept, self.final_norm
+        parts = self.layer_inputs, self.kept, self.final_norm, self.draft_head
         yield from walk(parts, Module)  # type: ignore[type-abstract]
 
     @property
@@ -90,7 +92,8 @@ class Parameters:
 
     def _with_layers(self, layers: tuple[DecoderLayer, ...]) -> Iterator[Tensor]:
         yield self.embedding
-        yield from walk((self.layer_inputs, layers, self.final_norm), Tensor)
+        parts = self.layer_inputs, layers, self.final_norm, self.draft_head
+        yield from walk(parts, Tensor)
         if self.head is not self.embedding:
             yield self.head
 
@@ -117,6 +120,7 @@ def empty_parameters(
         layers=tuple(parts[index].build(index, device) for index, (device, _) in where.items()),
         final_norm=config.final_norm.build("model.norm", config.hidden_size, new),
         head=embedding if config.tied else new.empty(head_rows, config.hidden_size),
+        draft_head=_draft_head(config, new),
         homes=homes,
         in_host={
             index: parts[index].build(index, host)
@@ -125,6 +129,11 @@ def empty_parameters(
         },
         layer_inputs=None if config.layer_inputs is None else config.layer_inputs.build(new),
     )
+
+
+def _draft_head(config: ModelConfig, new: Allocator) -> DraftHead | None:
+    head = config.draft_head
+    return None if head is None else head.build(len(config.layers), new)
 
 
 def _allocators(
@@ -183,7 +192,8 @@ def _made_on_device(parameters: Parameters) -> Iterator[Module]:
         yield from walk(layer, Module)  # type: ignore[type-abstract]
         if parameters.homes is not None and layer.index in parameters.in_host:
             parameters.homes.keep(layer.index - parameters.layers[0].index)
-    yield from walk((parameters.layer_inputs, parameters.final_norm), Module)  # type: ignore[type-abstract]
+    parts = parameters.layer_inputs, parameters.final_norm, parameters.draft_head
+    yield from walk(parts, Module)  # type: ignore[type-abstract]
 
 
 def leave_biases_to_the_first(parameters: Parameters, group: RankGroup | None) -> None:

@@ -243,6 +243,7 @@ class Settler:
         self, sequence: Sequence, token_id: int, result: Sampled, now: float
     ) -> list[AddressedEvent]:
         sequence.append(token_id)
+        sequence.head_draft = sequence.num_tokens, result.drafted
         if sequence.marks and sequence.num_output == 1:  # the event also reports written tokens
             self.commit(now)
             self._sequence_cache.retain(sequence, now)

@@ -154,7 +154,7 @@ def sent(row: ScheduledRow) -> Row:
         first,
         b"" if first == lease.num_blocks else _new_blocks(sequence, lease),
         None if sequence.is_asked or not row.samples else _new_request(sequence, batch_slot),
-        sequence.tokens[start + 1 : end + 1].tobytes() if row.kind is SCORE else b"",
+        _next_ids(row, lease),
         *((0, 0) if lease.states is None else (lease.states.at.slot, lease.states.next_out())),
         adapter=sequence.adapter_slot,
         embeds=row.samples and sequence.embeds,
@@ -162,6 +162,23 @@ def sent(row: ScheduledRow) -> Row:
         num_again=row.num_again,
         candidates=sequence.candidates if row.samples else b"",
     )
+
+
+def _next_ids(row: ScheduledRow, lease: Lease) -> bytes:
+    """Return `Row.next_ids`.
+
+    Where the row ends with a namespace, 0: what the head keeps there is others' too, and would have
+    the first token that follows in a namespace of this sequence alone.
+    """
+    start, end, tokens = row.start, row.end, row.sequence.tokens
+    if row.kind is SCORE:
+        return tokens[start + 1 : end + 1].tobytes()
+    if row.samples:
+        return b""
+    size = 0 if lease.states is None else lease.states.block_size
+    if any(begin * size == end for begin, _ in lease.path.spans):
+        return PENDING_ID
+    return tokens[end : end + 1].tobytes()
 
 
 def unsent(scheduled: Scheduled) -> None:

@@ -75,6 +75,7 @@ class LoadedRunner:
     forget_grammars: ForgetGrammars = nothing_kept
     masks: MaskMaker = field(default_factory=MadeOnDemand)
     adapters: AdapterParts | None = None  # None: the engine serves no adapters
+    has_draft_head: bool = False  # True if samples come with drafts of the model's own head
     num_states: int = 0  # state slots of the device, with nobody's; 0: no layer is recurrent
 
 
@@ -130,6 +131,7 @@ def assemble(
             lambda: waits_s,
             most_rows=limits.step.max_running,
             has_states=loaded_runner.num_states > 0,
+            has_head=loaded_runner.has_draft_head,
         )
     scheduler = Scheduler(
         FairQueue(limits.queue),

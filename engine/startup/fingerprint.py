@@ -50,6 +50,8 @@ class BlockOrigin:
         for part in ("slice", "stage"):
             if fields["kv"][part] is None:
                 del fields["kv"][part]  # keeps the fingerprint of blocks without such parts
+        if fields["model"].get("draft_head") is None:
+            fields["model"].pop("draft_head", None)
         return _digest(fields)
 
     def _fields(self) -> dict[str, Any]:

@@ -153,6 +153,7 @@ def open_model(
         ),
         num_blocks=part.sizes.num_blocks,
         num_states=part.sizes.num_states,
+        has_draft_head=model.draft_head is not None,
         out_of_memory=torch.OutOfMemoryError if team is None else NeverRaised,
         constraint_of=grammars.constraint_of,
         forget_grammars=grammars.forget,

@@ -14,7 +14,7 @@ import torch
 
 from engine.config import MOST_ADAPTER_RANK, MOST_ADAPTER_SLOTS, EngineConfig
 from engine.models.architectures.registry import SERVED, ServedModels, read_model_config
-from engine.models.checkpoints.weight_files import lacks_head
+from engine.models.checkpoints.weight_files import has_draft_head, lacks_head
 from engine.models.checks import check_geometry, check_ranks
 from engine.models.config import ModelConfig, kv_layout, refuse_recurrent, state_layout
 from engine.models.errors import WrongSetting
@@ -22,6 +22,7 @@ from engine.models.grid import RankGrid
 from engine.models.shards import shard_model
 from engine.models.stages import split_model
 from engine.models.weight_formats.fp8 import Fp8Format
+from engine.models.weight_formats.plain import PLAIN
 from engine.startup.device import check_fp8, dtype_name, resolve_device, resolve_dtype
 from kernels.launch.capability import capability
 from storage.kv_layout import FP8, KvLayout
@@ -65,6 +66,7 @@ def read_metadata(
     has_head = model.tied or config.model.load_format == "dummy" or not lacks_head(model_dir)
     if not has_head:  # the embedding stands in for it, and nobody is shown what comes of that
         model = replace(model, tied=True)
+    model = _with_draft_head(config, model, grid)
     check_geometry(model, config.cache.block_size)
     check_ranks(model, config.cache.block_size, grid)
     if config.model.cpu_offload_gb:
@@ -76,7 +78,7 @@ def read_metadata(
     weights = ["fp8 weights"] if isinstance(model.weight_format, Fp8Format) else []
     check_fp8(capability(device), [*weights, *(["kv_dtype fp8"] if kv_dtype == FP8 else [])])
     stage = Stage(grid.stage_of(rank), split_model(model, grid.stages, dtype_name(dtype)))
-    whole = kv_layout(model.layers, kv_dtype, config.cache.block_size)
+    whole = kv_layout(model.layers_with_memory, kv_dtype, config.cache.block_size)
     layout = whole.stage_of(stage)
     usual = CPU_BATCH_TOKENS if device.type == "cpu" else CUDA_BATCH_TOKENS
     model_len = _model_len(config, model)
@@ -96,6 +98,20 @@ def read_metadata(
         model_len=model_len,
         batch_tokens=config.steps.max_batch_tokens or usual // grid.stages,
     )
+
+
+def _with_draft_head(config: EngineConfig, model: ModelConfig, grid: RankGrid) -> ModelConfig:
+    """Return the model with its head that drafts only where that is used and in the files."""
+    is_used = (
+        model.draft_head is not None
+        and config.steps.drafts != "off"
+        and grid.num_ranks == 1
+        and not config.model.cpu_offload_gb
+        and config.model.load_format != "dummy"
+        and model.weight_format == PLAIN
+        and has_draft_head(Path(config.model.model_dir))
+    )
+    return model if is_used else replace(model, draft_head=None)
 
 
 def _check_adapters(config: EngineConfig, grid: RankGrid) -> None:

@@ -47,7 +47,7 @@ class DraftedTokens(Struct, frozen=True, kw_only=True):
 
 
 class DraftUsage(Struct, frozen=True):
-    """Drafts of the answer by source: `own`, `tree`, `prediction`, `grammar`."""
+    """Drafts of the answer by source: `own`, `tree`, `answers`, `prediction`, `grammar`, `mtp`."""
 
     drafts: dict[str, DraftedTokens]
 

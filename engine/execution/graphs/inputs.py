@@ -26,6 +26,7 @@ from engine.execution.batch import (
     token_ids_of,
 )
 from engine.execution.block_tables import BlockTables
+from engine.execution.head_drafts import drawn_places, next_ids_of
 from engine.execution.shared_prefixes import Sharing, most_groups, nobody_shares
 from engine.sampling.plan import Randomness
 from engine.step import Row, count_decodes
@@ -49,6 +50,7 @@ class GraphBucket:
     group_rows: int = 0  # most decodes that share a prefix; 0: no shared prefixes
     more_samples: int = 0  # tokens sampled beyond one a row
     has_adapters: bool = field(default=False, kw_only=True)  # True if tokens may have adapters
+    has_head: bool = field(default=False, kw_only=True)  # True if the model's head drafts
 
     @property
     def num_tokens(self) -> int:
@@ -81,6 +83,7 @@ class GraphBucket:
         per_row = ("context_lens", "table_slots", "read_slots", "write_slots", "runs", "kept")
         return {
             **dict.fromkeys(("token_ids", "positions", "slots"), tokens),
+            **({"next_ids": tokens, "drawn": samples} if self.has_head else {}),
             **dict.fromkeys(("outputs", "output_slots"), samples),  # fields of `StepInputs.wide`
             "pending_slots": tokens,
             **dict.fromkeys(per_row, rows),
@@ -181,6 +184,7 @@ class StepInputs:
             "output_slots": nobody,
             "slots": scratch,
             **dict.fromkeys(("runs", "kept"), 1),
+            **({"drawn": self.bucket.num_tokens} if self.bucket.has_head else {}),
             "query_starts": np.minimum(
                 np.arange(self.bucket.num_rows + 1, dtype=np.int32),
                 np.int32(self.bucket.num_decodes),
@@ -215,7 +219,16 @@ class StepInputs:
         for name, values in state_fields(rows).items():
             parts[name][place] = values
         parts["outputs"][: len(sampling)] = last[sampling] - following
+        if self.bucket.has_head:
+            outputs, nowhere = last[sampling].astype(np.int64) - following, self.bucket.num_tokens
+            parts["drawn"][: len(sampling)] = drawn_places(given, outputs, nowhere)
+            self._fill_next(parts["next_ids"], rows, decodes)
         parts["output_slots"][: len(sampling)] = batch_slots[sampling]
+
+    def _fill_next(self, places: Ints, rows: Sequence[Row], decodes: int) -> None:
+        ids, first = next_ids_of(rows), self.bucket.num_decodes
+        places[:decodes] = ids[:decodes]
+        places[first : first + len(ids) - decodes] = ids[decodes:]
 
     def _fill_tokens(
         self, parts: dict[str, Ints], rows: Sequence[Row], decodes: int, batch_slots: Ints

@@ -133,8 +133,11 @@ class LaunchedReplay:
 
     def collect(self) -> list[Sampled]:
         """Wait for the step; each `Sampled` in row order."""
-        tokens, finite = self.transfer.wait()[:, : self.num_samples].tolist()
-        return [
+        tokens, finite, *drafted = self.transfer.wait()[:, : self.num_samples].tolist()
+        sampled = [
             Sampled(token if is_finite else None)
             for token, is_finite in zip(tokens, finite, strict=True)
         ]
+        for ids in drafted:
+            sampled = [one._replace(drafted=id_) for one, id_ in zip(sampled, ids, strict=True)]
+        return sampled

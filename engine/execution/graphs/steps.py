@@ -18,6 +18,7 @@ from engine.execution.graphs.block_tables import DeviceTables
 from engine.execution.graphs.buckets import all_buckets
 from engine.execution.graphs.capture import Capture, Captured, Launches
 from engine.execution.graphs.inputs import GraphBucket, StepInputs
+from engine.execution.head_drafts import HeadStep, NextTokens
 from engine.models.decoder import Decoder, shortened
 from kernels.attention.batch_layout import BatchLayout, SharedPrefix, no_arrivals
 from kernels.attention.split_sizes import split_sizes
@@ -53,7 +54,10 @@ class CapturedStep:
 
     @property
     def packed(self) -> Tensor:
-        """(2, samples) int32: sampled tokens, and whether their logits were finite."""
+        """(2, samples) int32: sampled tokens, and whether their logits were finite.
+
+        With a head that drafts (3, samples): its tokens too.
+        """
         return self.captured.outputs[1]
 
     @property
@@ -95,6 +99,7 @@ def inputs_of(machine: CaptureContext, buckets: Sequence[GraphBucket]) -> Iterat
     """Yield the inputs of each bucket, views of one tensor, filled with padding."""
     if machine.decoder.num_slots:
         buckets = [replace(bucket, has_adapters=True) for bucket in buckets]
+    buckets = [replace(one, has_head=machine.decoder.has_draft_head) for one in buckets]
     total, device = max((bucket.total for bucket in buckets), default=0), machine.last_tokens.device
     flat = torch.zeros(total, dtype=torch.int32, device=device)
     block_size = machine.pool[0].shape[3]
@@ -126,8 +131,13 @@ def compute_step(machine: CaptureContext, inputs: StepInputs) -> tuple[Tensor, T
     outputs, layout = wide["outputs"], _layout(machine, inputs, wide)
     states = _states(machine, inputs, layout)
     adapters = inputs.field("adapters") if inputs.bucket.has_adapters else None
-    pool = machine.pool
-    logits = machine.decoder.logits(token_ids, layout, pool, outputs, states, adapters)
+    pool, decoder = machine.pool, machine.decoder
+    whole = None
+    if decoder.has_draft_head:
+        whole = decoder.hidden(token_ids, layout, pool, None, states, adapters)
+        logits = decoder.logits_of(whole.index_select(0, outputs))
+    else:
+        logits = decoder.logits(token_ids, layout, pool, outputs, states, adapters)
     if not machine.decoder.has_logits:  # only the last stage samples
         return logits, outputs.new_empty((2, 0), dtype=torch.int32), outputs.new_empty(0)
     tokens, finite = machine.decoder.ops.sample(
@@ -138,7 +148,12 @@ def compute_step(machine: CaptureContext, inputs: StepInputs) -> tuple[Tensor, T
     if machine.decoder.group is not None:  # of several ranks, the first one's tokens count
         machine.decoder.group.share(tokens)
     machine.last_tokens.index_copy_(0, wide["output_slots"], tokens)
-    packed = torch.stack((tokens.int(), finite.int()))
+    results = [tokens.int(), finite.int()]
+    if whole is not None:
+        following = NextTokens(wide["next_ids"], wide["drawn"])
+        head = HeadStep(decoder, pool, layout, whole, following, outputs)
+        results.append(head.draft(tokens).int())
+    packed = torch.stack(results)
     return logits, packed, token_ids.index_select(0, outputs)
 
 

@@ -35,6 +35,7 @@ from engine.models.config import (
 from engine.models.errors import BadConfig, UnsupportedModel
 from engine.models.layers.attention import AttentionConfig
 from engine.models.layers.delta_net import DeltaNetConfig
+from engine.models.layers.draft_head import DraftHeadConfig
 from engine.models.layers.layer import LayerConfig
 from engine.models.layers.mixture import MixtureConfig, SharedExpertConfig
 from engine.models.layers.mlp import MlpConfig
@@ -80,6 +81,7 @@ class _Raw(ModelSizes, kw_only=True):
     norm_topk_prob: bool = True
     decoder_sparse_step: Positive = 1
     mlp_only_layers: list[int] | None = None
+    mtp_num_hidden_layers: Annotated[int, msgspec.Meta(ge=0, le=16)] = 0
 
 
 class _Next(_Raw, kw_only=True):
@@ -119,19 +121,23 @@ class QwenHybrid:
         check_heads(raw)
         rope = parse_rope(_rope_fields(raw), raw.rope_theta, raw.max_position_embeddings)
         check_rotary(rope, raw.size_of_head(), served=True)
+        layers = self._layers(raw, rope)
+        of_head = "mtp.layers.0.", f"model.layers.{len(layers)}."
         return ModelConfig(
             family=self.family,
             vocab_size=raw.vocab_size,
             hidden_size=raw.hidden_size,
-            layers=self._layers(raw, rope),
+            layers=layers,
             final_norm=_norm(raw),
             max_positions=stretched_positions(rope, raw.max_position_embeddings),
             tied=raw.tie_word_embeddings,
             dtype=served_dtype(raw),
             names=CheckpointNames(
-                (("model.language_model.", "model."), ("language_model.", "")),
+                (("model.language_model.", "model."), ("language_model.", ""), of_head),
+                drafting_layers=range(len(layers), len(layers) + 1),
                 stacked_experts=raw.num_experts,
             ),
+            draft_head=_draft_head(raw, layers, rope),
         )
 
     def sizes(self, path: Path) -> ModelSizes:
@@ -196,6 +202,16 @@ def _attention(raw: _Raw, rope: RopeConfig | None) -> AttentionConfig:
         qk_norm=True,
         gated=True,
     )
+
+
+def _draft_head(
+    raw: _Raw, layers: tuple[LayerConfig, ...], rope: RopeConfig | None
+) -> DraftHeadConfig | None:
+    """Return the head that the config names, if it has one layer; it is as the last ones are."""
+    if raw.mtp_num_hidden_layers != 1:
+        return None
+    layer = replace(layers[-1], mixer=_attention(raw, rope))
+    return DraftHeadConfig(layer, _norm(raw))
 
 
 def _mixture(raw: _Raw) -> MixtureConfig | None:

@@ -149,7 +149,8 @@ def build_runner(
     parameters = load_parameters(model_dir, config, dtype, device)
     num_positions = num_positions or config.max_positions
     decoder = build_decoder(config, parameters, ops or ops_for(device), num_positions)
-    pool = DevicePool(kv_layout(config.layers, dtype_name(dtype), BLOCK_SIZE), num_blocks, device)
+    kv = kv_layout(config.layers_with_memory, dtype_name(dtype), BLOCK_SIZE)
+    pool = DevicePool(kv, num_blocks, device)
     layout = state_layout(config.layers, dtype_name(dtype))
     planner = Planner(config.vocab_size, config.eos_token_ids, CountedSeeds(), BATCH_SLOTS)
     return ModelRunner(

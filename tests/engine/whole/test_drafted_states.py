@@ -8,15 +8,19 @@ from __future__ import annotations
 
 from random import Random
 
+import numpy as np
 import pytest
+from msgspec import structs
 
 from engine.link.messages import Cancel, Finished, Generate
 from engine.step import VERIFY, Row
+from prefix_cache.hashing import block_keys
+from prefix_cache.namespace import NamespacePath
 from tests.doubles.constraints import HeldMasks, steps_of
 from tests.doubles.engine.fake_runner import VOCAB_SIZE, expected_output
 from tests.doubles.engine.scripted_drafting import ScriptedDrafting
 from tests.engine.in_flight.test_masked_step import answer, bound
-from tests.engine.rigs.rig import Rig, generate
+from tests.engine.rigs.rig import NAMESPACE, OTHER, Rig, generate
 from tests.engine.test_drafts import PROMPT, drafting, right
 
 both = pytest.mark.parametrize("overlap_scheduling", [False, True])
@@ -161,3 +165,21 @@ def test_a_row_of_drafts_left_out_is_computed_again_from_its_state(
     rig.run()
     assert rig.link.tokens("slow") == answer(PROMPT, 12)
     rig.expect_nothing_left()
+
+
+def test_the_token_after_a_namespace_is_not_told_to_the_head_that_drafts() -> None:
+    """Its KV there is others' too. The control is the token after another chunk."""
+    rig = rig_of(None, max_batch_tokens=16)
+    path = NamespacePath(((0, OTHER), (6, NAMESPACE)))
+    prompt = list(range(1, 45))
+    keys = block_keys(path, np.array(prompt, np.int32), 4)
+    request = generate("1", prompt, max_tokens=1)
+    rig.submit(structs.replace(request, namespaces=path.spans, block_keys=keys))
+    rig.run()
+    rows = {row.end: row for step in rig.runner.steps for row in step.rows}
+    assert {end: tuple(np.frombuffer(row.next_ids, np.int32)) for end, row in rows.items()} == {
+        16: (17,),
+        24: (0,),
+        40: (41,),
+        44: (),
+    }

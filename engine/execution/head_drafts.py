@@ -1,0 +1,93 @@
+"""Drafts of the head that a checkpoint brings: a token after each sampled one, with its sample.
+
+The head computes all tokens of a step once their next ones are known or sampled, so that its KV is
+in every block that the decoder's is in, cached ones too.
+
+Knows: tensors of one step. Does not know: what the head computes (`layers.draft_head`), or what
+becomes of drafts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from engine.models.decoder import Decoder
+from engine.step import SCORE, Launched, Row, Sampled
+from engine.transfers import HostCopy
+from kernels.attention.batch_layout import BatchLayout
+
+ID_BYTES = 4  # bytes of a token's id in a row
+
+
+@dataclass(frozen=True, slots=True)
+class NextTokens:
+    """The tokens after those of a step: `ids` (T,) int64, as far as they are known, and the places
+    `drawn` (S,) int64 of those that are sampled; T: nowhere.
+    """
+
+    ids: Tensor
+    drawn: Tensor
+
+    def given(self, sampled: Tensor) -> Tensor:
+        """Return all of them, (T,), with the `sampled` ones (S,) int64 in their places."""
+        ids = self.ids.new_empty(len(self.ids) + 1)
+        ids[:-1] = self.ids
+        return ids.index_copy_(0, self.drawn, sampled)[:-1]
+
+
+@dataclass(frozen=True, slots=True)
+class HeadStep:
+    """The head's part of a step whose decoder was launched: hidden states (T, H), next tokens."""
+
+    decoder: Decoder
+    pool: Sequence[Tensor]
+    layout: BatchLayout
+    hidden: Tensor
+    next: NextTokens
+    outputs: Tensor  # (S,) int64, places of the tokens before the sampled ones
+
+    def draft(self, sampled: Tensor) -> Tensor:
+        """Launch the head; return the token after each `sampled` one, both (S,) int64."""
+        ids = self.next.given(sampled)
+        return self.decoder.drafted(self.hidden, ids, self.layout, self.pool, self.outputs)
+
+    def write(self) -> None:
+        """Launch the head of a step that samples nothing, for its KV alone."""
+        none = self.outputs[:0]
+        self.decoder.drafted(self.hidden, self.next.ids, self.layout, self.pool, none)
+
+
+@dataclass(frozen=True, slots=True)
+class WithDrafts:
+    """A launched step, and the head's token after each sample; implements `Launched`."""
+
+    launched: Launched
+    drafted: HostCopy  # (S,)
+
+    def collect(self) -> list[Sampled]:
+        """Wait for the step, and for the drafts."""
+        sampled = self.launched.collect()
+        ids = self.drafted.wait().tolist()
+        return [one._replace(drafted=id_) for one, id_ in zip(sampled, ids, strict=True)]
+
+
+def next_ids_of(rows: Sequence[Row]) -> npt.NDArray[np.int32]:
+    """Return the known token after each token of all rows; 0 where it is sampled."""
+    unknown = bytes(ID_BYTES)
+    parts = (row.token_ids[ID_BYTES:] + (row.next_ids[-ID_BYTES:] or unknown) for row in rows)
+    return np.frombuffer(b"".join(parts), np.int32)
+
+
+def drawn_places(
+    given: Sequence[Row], outputs: npt.NDArray[np.int64], nowhere: int
+) -> npt.NDArray[np.int64]:
+    """Return where the samples after `outputs` (S,) go: `nowhere` for those of scored rows."""
+    scored = sum(row.num_samples for row in given if row.kind is SCORE)
+    places = outputs.copy()
+    places[len(places) - scored :] = nowhere
+    return places

@@ -1,0 +1,91 @@
+"""A head that a checkpoint brings to draft with: multi-token prediction (MTP), of one layer.
+
+    embedding of the next token -> norm -\\
+    hidden state of a token     -> norm -- joined -> projection -> layer -> norm -> output head
+
+The hidden state is the decoder's, after its final norm. What the head's logits say of a token is
+the one after the next. Its layer has attention, and KV of its own beside that of the decoder's
+layers, written at the position of the hidden state. The embedding and the output head are the
+decoder's.
+
+Torch is imported for types alone, as in `modules`. Source: DeepSeek-V3 (arXiv 2412.19437), 2.2, in
+the form of Qwen3-Next and Qwen3.5. Knows: names in checkpoints. Does not know: config.json.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine.models.layers.layer import DecoderLayer, LayerConfig
+from engine.models.layers.norms import RmsNorm, RmsNormConfig
+from engine.models.modules import Allocator, Linear, LinearConfig
+from engine.models.weight_formats.plain import PLAIN
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from engine.models.layers.mixer import Memory
+    from kernels.attention.batch_layout import BatchLayout
+    from kernels.ops import Ops
+
+PLACE = "mtp."  # prefix of its tensors' names
+
+
+@dataclass(frozen=True, slots=True)
+class DraftHeadConfig:
+    """Config of a head, without tensors: its layer, and its other norms."""
+
+    layer: LayerConfig
+    norm: RmsNormConfig
+
+    def build(self, index: int, new: Allocator) -> DraftHead:
+        """Build the head, whose layer is numbered `index`, after the decoder's."""
+        hidden = self.layer.hidden_size
+        rows = ((f"{PLACE}fc", hidden),)
+        return DraftHead(
+            embedding_norm=self.norm.build(f"{PLACE}pre_fc_norm_embedding", hidden, new),
+            hidden_norm=self.norm.build(f"{PLACE}pre_fc_norm_hidden", hidden, new),
+            projection=PLAIN.linear(LinearConfig(rows, 2 * hidden, False, "rows", False), new),
+            layer=self.layer.build(index, new),
+            norm=self.norm.build(f"{PLACE}norm", hidden, new),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DraftHead:
+    """A head with its tensors, of H hidden."""
+
+    embedding_norm: RmsNorm
+    hidden_norm: RmsNorm
+    projection: Linear  # (H, 2 H)
+    layer: DecoderLayer
+    norm: RmsNorm
+
+    def hidden(
+        self,
+        ops: Ops,
+        embedded: Tensor,
+        hidden: Tensor,
+        layout: BatchLayout,
+        memory: Memory,
+        outputs: Tensor,
+    ) -> Tensor:
+        """Compute the head's hidden states (S, H) of the tokens `outputs` (S,); write its KV.
+
+        `embedded` (T, H): embeddings of the tokens after those whose states are `hidden` (T, H).
+        """
+        import torch  # imported here, since sizes are read without torch
+
+        joined = torch.cat(
+            (self.embedding_norm.norm(ops, embedded), self.hidden_norm.norm(ops, hidden)), dim=1
+        )
+        entering = self.projection.product(ops, joined)
+        entered, residual = self.layer.enter(ops, None, entering, layout, memory)
+        if not outputs.shape[0]:
+            return hidden[:0]
+        finished, residual = self.layer.finish(ops, entered, residual, layout, memory, outputs)
+        assert finished is not None, "a plain layer leaves its output to the next norm"
+        normed, _ = self.norm.add(ops, finished, residual)
+        assert isinstance(normed, torch.Tensor), "the head is plain in every format"
+        return normed

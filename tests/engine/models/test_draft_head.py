@@ -1,0 +1,186 @@
+"""The head that a checkpoint brings to draft with, beside one written from its definition.
+
+    layer(fc([norm(embedding of the next token), norm(hidden state)]))
+
+with the decoder layer, the norms and the rope of `transformers`, whose models leave the head out.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from msgspec import structs
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers.models.qwen3_5 import modeling_qwen3_5 as qwen
+
+from engine.config import EngineConfig
+from engine.drafting.draft import Draft, NoDrafts
+from engine.drafting.head import HeadDraft
+from engine.link.messages import SamplingParams
+from engine.sequences.sequence import Sequence
+from prefix_cache.namespace import Namespace
+from tests.engine.conftest import MakeCheckpoint
+from tests.engine.rigs.checkpoints import Checkpoint
+from tests.engine.rigs.hand_driven import HandDriven, build_runner, data_row, random_prompt
+from tests.seams.support.real_engine import Bounds, RealEngine, as_it_is
+
+NAMESPACE = Namespace(b"n" * 16)
+GREEDY = SamplingParams(max_tokens=40, temperature=0.0, ignore_eos=True)
+
+
+class Truth:
+    """The head in plain modules, float64."""
+
+    def __init__(self, saved: Checkpoint) -> None:
+        config = saved.truth.config
+        torch.manual_seed(5)
+        layers = list(config.layer_types)
+        self.layer = qwen.Qwen3_5DecoderLayer(config, layers.index("full_attention"))
+        self.norms = [qwen.Qwen3_5RMSNorm(config.hidden_size, config.rms_norm_eps) for _ in "123"]
+        self.fc = torch.nn.Linear(2 * config.hidden_size, config.hidden_size, bias=False)
+        self.saved = saved
+        for module in (self.layer, *self.norms, self.fc):
+            for parameter in module.parameters():
+                spread = 1.5 * parameter.shape[-1] ** -0.5 if parameter.dim() == 2 else 0.3
+                torch.nn.init.normal_(parameter, std=spread)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """As a checkpoint names them."""
+        names = ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm")
+        found = {
+            f"mtp.{name}.weight": norm.weight for name, norm in zip(names, self.norms, strict=True)
+        }
+        found |= {f"mtp.layers.0.{name}": one for name, one in self.layer.named_parameters()}
+        found["mtp.fc.weight"] = self.fc.weight
+        return {name: one.detach().clone() for name, one in found.items()}
+
+    @torch.inference_mode()
+    def logits(self, token_ids: list[int]) -> Tensor:
+        """(n - 1, V): what it expects after each token but the first."""
+        model: Any = self.saved.truth
+        ids = torch.tensor([token_ids])
+        hidden = model.model(ids[:, :-1], use_cache=False).last_hidden_state.double()
+        embedded = model.model.embed_tokens(ids[:, 1:]).double()
+        of_embedding, of_hidden, last = (norm.double() for norm in self.norms)
+        x = self.fc.double()(torch.cat((of_embedding(embedded), of_hidden(hidden)), -1))
+        count = x.shape[1]
+        places = torch.arange(count)[None]
+        mask = torch.full((count, count), -torch.inf, dtype=torch.float64).triu(1)[None, None]
+        rope = model.model.rotary_emb(x.float(), places)
+        rope = tuple(one.double() for one in rope)
+        out = self.layer.double()(x, position_embeddings=rope, attention_mask=mask)
+        out = out[0] if isinstance(out, tuple) else out
+        return torch.as_tensor(model.lm_head.weight.double() @ last(out)[0].T).T
+
+
+@pytest.fixture(scope="module")
+def truth(checkpoint: MakeCheckpoint) -> Truth:
+    return Truth(checkpoint("qwen3.5"))
+
+
+@pytest.fixture(scope="module")
+def model_dir(truth: Truth, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The checkpoint with its head."""
+    saved, made = truth.saved.model_dir, tmp_path_factory.mktemp("with head")
+    config = json.loads((saved / "config.json").read_text()) | {"mtp_num_hidden_layers": 1}
+    (made / "config.json").write_text(json.dumps(config))
+    tensors = load_file(saved / "model.safetensors") | truth.tensors()
+    save_file(tensors, made / "model.safetensors", metadata={"format": "pt"})
+    return made
+
+
+def test_its_logits_are_those_of_its_definition(truth: Truth, model_dir: Path) -> None:
+    driven, prompt = HandDriven(build_runner(model_dir)), random_prompt(50)
+    runner = driven.runner
+    decoder, told = runner.decoder, truth.logits(prompt)
+    sequence = driven.add(prompt)
+    got = []
+    for first, last in ((0, 20), (20, 21), (21, 49)):  # a prompt, a decode, another prompt
+        batch = driven.batch([data_row(sequence, first, last - first)])
+        states = runner.states_of(batch)
+        pool = runner.pool.layers
+        hidden = decoder.hidden(batch.token_ids, batch.layout, pool, None, states)
+        following = torch.tensor(prompt[first + 1 : last + 1])
+        outputs = torch.arange(last - first)
+        drafted = decoder.draft_hidden(hidden, following, batch.layout, pool, outputs)
+        got.append(decoder.logits_of(drafted))
+        tokens = decoder.drafted(hidden, following, batch.layout, pool, outputs)
+        assert torch.equal(tokens, got[-1].argmax(-1))
+    assert (torch.cat(got) - told).abs().max() < 1e-4
+    assert told.std() > 0.5, "the control: logits that spread"
+
+
+@dataclass
+class HeadAlone(NoDrafts):
+    """Verifies each token that the head drafts; keeps them by the number of known tokens."""
+
+    drafted: dict[int, int] = field(default_factory=dict)
+
+    def is_worth_waiting(self, decodes: list[Sequence]) -> bool:
+        """Return whether there is a row."""
+        return bool(decodes)
+
+    def propose(self, decodes: list[Sequence]) -> dict[Sequence, Draft]:
+        """Draft what the head did."""
+        drafts = {}
+        for one in decodes:
+            token_ids = HeadDraft(one).draft(one.num_tokens, 9)
+            drafts[one] = Draft(token_ids, "mtp")
+            self.drafted[one.num_tokens] = token_ids[0]
+        return drafts
+
+
+@pytest.mark.parametrize(("graph_tokens", "overlaps"), [(0, False), (64, True)])
+def test_its_drafts_are_those_of_its_definition_and_change_no_answer(
+    truth: Truth, model_dir: Path, *, graph_tokens: int, overlaps: bool
+) -> None:
+    """Also where the prompt's beginning is cached, with the head's KV of it."""
+    bounds = Bounds(64, 16, 24, 8, overlap_scheduling=overlaps, graph_tokens=graph_tokens)
+    prompt, drafting = random_prompt(45), HeadAlone()
+    plain = RealEngine(str(truth.saved.model_dir), bounds)
+    engine = RealEngine(str(model_dir), bounds, drafting=drafting)
+    for name in "ab":
+        drafting.drafted.clear()
+        for one in (plain, engine):
+            one.submit(name, prompt, GREEDY, namespace=NAMESPACE)
+            one.run()
+        answer = engine.tokens(name)
+        assert answer == plain.tokens(name)
+        assert engine.finished(name).reused.tokens == plain.finished(name).reused.tokens
+        expected = truth.logits([*prompt, *answer]).argmax(-1).tolist()
+        assert len(drafting.drafted) > 10
+        for known, token_id in drafting.drafted.items():
+            assert token_id == expected[known - 2], known
+        prompt = [*prompt, *answer, 7, 9]
+    assert engine.finished("b").reused.tokens > 64
+    said = [engine.finished(name).drafts["mtp"][0] for name in "ab"]
+    assert sum(said) == engine.core.stats().drafts["mtp"].drafted_tokens > 40
+    engine.expect_nothing_left()
+
+
+def test_a_server_drafts_from_it_as_long_as_that_pays(truth: Truth, model_dir: Path) -> None:
+    bounds = Bounds(64, 16, 24, 8, overlap_scheduling=True, drafts=True)
+    engine, plain = (RealEngine(str(one), bounds) for one in (model_dir, truth.saved.model_dir))
+    for one in (engine, plain):
+        one.submit("a", random_prompt(45), GREEDY, namespace=NAMESPACE)
+        one.run()
+    assert engine.tokens("a") == plain.tokens("a")
+    assert engine.core.stats().drafts["mtp"].drafted_tokens > 0
+    assert "mtp" not in plain.core.stats().drafts
+
+
+def test_it_is_left_in_the_files_where_nothing_is_drafted(model_dir: Path) -> None:
+    def without(config: EngineConfig) -> EngineConfig:
+        return structs.replace(config, steps=structs.replace(config.steps, drafts="off"))
+
+    layers = [
+        RealEngine(str(model_dir), Bounds(64, 16, 24, 8), over=over).pool.layout.num_layers
+        for over in (as_it_is, without)
+    ]
+    assert layers == [3, 2]
