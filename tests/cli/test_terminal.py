@@ -1,4 +1,4 @@
-"""Commands at a real terminal of 80 columns, and in a pipe: nothing is cut, least of all an id."""
+"""Commands at a real terminal of 80 columns, and in a file: nothing is cut, least of all an id."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import os
 import re
 import signal
 import struct
-import subprocess
-import sys
+import tempfile
 import termios
 from collections.abc import Callable
 from pathlib import Path
+from select import select
 from typing import Any
 
 import pytest
 
 from tests.cli.console import Ratoon
+from tests.doubles.forks.process import forked_ratoon
 from tests.doubles.gateway.served import MODEL, Served
 
-COMMAND = (sys.executable, "-c", "from cli.main import main; main()")
 ROOT = Path(__file__).parents[2]
 REQUEST = f'{{"model": "{MODEL}", "messages": [{{"role": "user", "content": "Hello"}}]}}'
 
@@ -44,14 +44,11 @@ def at_a_terminal(
     """Exit status and what is on the screen; `then` is called with pid and terminal at `until`."""
     ours, theirs = os.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    started = subprocess.Popen(
-        (*COMMAND, *words.split()), stdin=theirs, stdout=theirs, stderr=theirs, env=env
-    )
-    os.close(theirs)
+    started = forked_ratoon(words.split(), env, Path(os.ttyname(theirs)))
     shown = b""
     try:
-        while piece := _read(ours):
-            shown += piece
+        while started.poll() is None or select([ours], [], [], 0)[0]:
+            shown += os.read(ours, 65536) if select([ours], [], [], 0.05)[0] else b""
             if then is not None and until in _plain(shown):
                 then(started.pid, ours)
                 then = None
@@ -60,24 +57,17 @@ def at_a_terminal(
         started.kill()
         started.wait()
         os.close(ours)
-
-
-def _read(terminal: int) -> bytes:
-    try:
-        return os.read(terminal, 65536)
-    except OSError:  # nobody has the other end any more
-        return b""
+        os.close(theirs)
 
 
 def _plain(shown: bytes) -> str:
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode()).replace("\r\n", "\n")
 
 
-def in_a_pipe(words: str, env: dict[str, str]) -> tuple[int, str]:
-    ended = subprocess.run(
-        (*COMMAND, *words.split()), capture_output=True, env=env, check=False, timeout=60
-    )
-    return ended.returncode, ended.stdout.decode()
+def in_a_file(words: str, env: dict[str, str]) -> tuple[int, str]:
+    with tempfile.NamedTemporaryFile() as output:
+        status = forked_ratoon(words.split(), env, Path(output.name)).wait(60)
+        return status, output.read().decode()
 
 
 @pytest.mark.parametrize(
@@ -97,7 +87,7 @@ def test_both_show_the_same_and_cut_nothing(
 ) -> None:
     [demo] = [one for one in ratoon("tenants list --json").json if one["name"] == "demo"]
     [key, *_] = ratoon("tenants keys list demo --json").json
-    for run in (at_a_terminal, in_a_pipe):
+    for run in (at_a_terminal, in_a_file):
         status, shown = run(words, env)
         assert status == 0
         assert expected in shown
@@ -111,7 +101,7 @@ def test_both_show_the_same_and_cut_nothing(
 
 def test_what_is_warm_is_said(env: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "request.json").write_text(REQUEST)
-    for run in (at_a_terminal, in_a_pipe):
+    for run in (at_a_terminal, in_a_file):
         status, shown = run(f"cache warm {tmp_path}/request.json", env)
         assert (status, shown.startswith("The prompt is cached.")) == (0, True)
 

@@ -6,6 +6,7 @@ import json
 import os
 import resource
 import socket
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -14,6 +15,7 @@ from pathlib import Path
 from subprocess import Popen
 
 import httpx
+import msgspec
 import pytest
 
 from gateway.config import GatewayConfig
@@ -23,7 +25,7 @@ from tests.doubles.gateway.served import MODEL, Served, serving
 from tests.doubles.ports import free_port
 from tests.doubles.processes import descendants
 from tests.doubles.waiting import wait_for
-from tests.gateway.startup.test_main import first_start, get_when_up, process
+from tests.gateway.startup.test_main import first_start, get_when_up
 from tests.gateway.support.raw_http import Answer, connected, post, read_answer
 
 IDLE, ACTIVE = 300, 60
@@ -73,7 +75,7 @@ def test_idle_connections_keep_nobody_from_being_served(served: Served, engine: 
 class Small:
     """A gateway in processes of its own that may open few files."""
 
-    running: Popen[str]
+    running: Popen[bytes]
     config: GatewayConfig
     admin_key: str
     key: str
@@ -122,6 +124,17 @@ def ask(connection: socket.socket) -> Answer:
     with suppress(BrokenPipeError, ConnectionResetError):
         connection.sendall(HEALTH)
     return read_answer(connection)
+
+
+@contextmanager
+def process(config: GatewayConfig) -> Iterator[Popen[bytes]]:
+    """Executed: a forked one would have the limits of its fork server."""
+    running = Popen([sys.executable, "-m", "gateway", msgspec.json.encode(config).decode()])
+    try:
+        yield running
+    finally:
+        running.kill()
+        running.wait()
 
 
 @contextmanager

@@ -55,7 +55,7 @@ class ForkedProcess:
 
 
 def forked_ratoon(words: Sequence[str], environment: Mapping[str, str], log: Path) -> ForkedProcess:
-    """`ratoon WORDS`; `log` grows by what it and its processes write."""
+    """`ratoon WORDS`; `log` grows by what it and its processes write, or is their terminal."""
     return ForkedProcess(_ratoon, words, (dict(environment), log))
 
 
@@ -80,11 +80,13 @@ def _module(words: list[str], environment: dict[str, str], log: Path) -> None:
 
 def _begin(environment: dict[str, str], log: Path) -> None:
     gc.freeze()  # what was imported is shared, as long as nothing looks at it
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    for place, descriptor in enumerate((nothing, output, output)):
+    said = log if log.is_char_device() else os.devnull
+    given = os.open(said, os.O_RDONLY | os.O_NOCTTY)
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOCTTY)
+    for place, descriptor in enumerate((given, output, output)):
         os.dup2(descriptor, place)
-    os.close(nothing)
+    os.close(given)
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115
     os.close(output)
     set_environment(environment)
     InsteadOfExec().install()

@@ -21,21 +21,18 @@ from gateway.startup.first_start import FirstStart, ensure_first_start
 from gateway.startup.start_files import CannotStart
 from tests.doubles.engine.fake_engine import FakeEngine
 from tests.doubles.engine.tiny_model import write_tiny_model
+from tests.doubles.forks.process import ForkedProcess, forked_module
 from tests.doubles.ports import free_port
 
 
 @contextmanager
-def process(config: GatewayConfig) -> Iterator[subprocess.Popen[str]]:
-    running = subprocess.Popen(
-        [sys.executable, "-m", "gateway", msgspec.json.encode(config).decode()],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def process(config: GatewayConfig, log: Path) -> Iterator[ForkedProcess]:
+    running = forked_module(["gateway", msgspec.json.encode(config).decode()], log)
     try:
         yield running
     finally:
         running.kill()
-        running.communicate()
+        running.wait()
 
 
 def get_when_up(url: str) -> httpx.Response:
@@ -65,7 +62,7 @@ def test_it_serves_before_the_engine_is_there_and_ends_on_a_signal(
         admin_port=free_port(),
     )
     url, admin_url = (f"http://127.0.0.1:{port}" for port in (config.port, config.admin_port))
-    with process(config) as running:
+    with process(config, tmp_path / "log") as running:
         assert get_when_up(f"{url}/healthz").status_code == 200
         assert get_when_up(f"{admin_url}/healthz").status_code == 200
         assert httpx.get(f"{url}/readyz").status_code == 503
@@ -81,8 +78,7 @@ def test_it_serves_before_the_engine_is_there_and_ends_on_a_signal(
         assert (away.status_code, away.headers["retry-after"]) == (503, "2")
         running.send_signal(signal.SIGTERM)
         assert running.wait(20) == 0
-        assert running.stderr is not None
-        assert "Traceback" not in running.stderr.read()
+        assert "Traceback" not in (tmp_path / "log").read_text()
 
 
 def damage_template(model: Path, data: Path) -> Path:
@@ -167,9 +163,9 @@ def test_without_a_good_file_it_does_not_start(
 def test_a_start_that_cannot_be_ends_with_one_line(tmp_path: Path, workers: int) -> None:
     config = fresh(tmp_path, workers)
     damage_tokenizer(Path(config.model_dir), Path(config.data_dir))
-    with process(config) as running:
-        _, said = running.communicate(timeout=60)
-    assert running.returncode != 0
+    with process(config, tmp_path / "log") as running:
+        assert running.wait(60) != 0
+    said = (tmp_path / "log").read_text()
     assert "Traceback" not in said
     told = [line for line in said.splitlines() if "the gateway cannot start: " in line]
     assert 1 <= len(told) <= workers
