@@ -45,14 +45,14 @@ def play_all(stage: Stage, agent: Agent) -> list[float]:
     return [reused(*pair) for pair in pairwise(used)]
 
 
-def parts_of(stage: Stage, dialect: str) -> dict[bool, list[float]]:
-    """What an agent's turns reuse, by whether it gives reasoning back.
+def parts_of(stage: Stage, dialect: str, *ways: bool) -> dict[bool, list[float]]:
+    """What an agent's turns reuse, by whether it gives reasoning back, which it does in these ways.
 
     The two have no word in common at the beginning, so that none finds what the other left.
     """
     found = {}
     with stage.client() as http:
-        for keeps in (True, False):
+        for keeps in ways:
             agent = AGENTS[dialect](http, keeps_reasoning=keeps, system=f"{keeps}: {SYSTEM}")
             found[keeps] = play_all(stage, agent)
     return found
@@ -64,8 +64,8 @@ def test_a_following_turn_reuses_what_was_generated(
 ) -> None:
     model = write_tool_model(tmp_path / "model", format_name)
     with staged(model, tmp_path / "remembers") as stage:
-        found = parts_of(stage, dialect)
+        found = parts_of(stage, dialect, True, False)
         assert min(map(min, found.values())) >= REUSED, found
     with staged(model, tmp_path / "forgets", bounds=FORGETFUL) as stage:
-        found = parts_of(stage, dialect)
+        found = parts_of(stage, dialect, True)
         assert max(map(max, found.values())) < REUSED, f"the control: {found}"

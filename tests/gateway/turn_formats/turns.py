@@ -1,6 +1,6 @@
 """Turns as tables: what a model wrote, and the pieces that it must be read as.
 
-Each is fed whole, cut in two at every place, and one character at a time.
+Each is fed whole, one character at a time, and cut in two at every third place.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def read(parser: TurnParser, parts: Iterable[str], *, is_cut: bool = False) -> l
 def ways_to_cut(written: str) -> Iterator[list[str]]:
     yield [written]
     yield list(written)
-    for place in range(len(written) + 1):
+    for place in range(len(written) % 3, len(written) + 1, 3):
         yield [written[:place], written[place:]]
 
 
