@@ -2,7 +2,6 @@ import inspect
 from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import version
-from pathlib import Path
 from pkgutil import resolve_name
 
 import pytest
@@ -13,7 +12,6 @@ from cli.commands import COMMANDS as COMMANDS_BY_PANEL
 from cli.commands import CommandGroup, Commands, summary_of
 from cli.main import build_app
 from tests.cli.console import Console
-from tests.cli.fresh import loaded_by
 
 
 def named(commands: Commands, before: str = "") -> Iterator[str]:
@@ -198,10 +196,3 @@ def test_a_bad_environment_variable_is_named(console: Console) -> None:
 @pytest.mark.parametrize("words", [("version",), ("--version",), ("--version", "serve")])
 def test_the_version_is_the_distributions(words: tuple[str, ...], console: Console) -> None:
     assert console.type(*words).out == f"ratoon {version('ratoon')}\n"
-
-
-@pytest.mark.parametrize("command", ["serve", "bench", "tenants list", "simulate"])
-def test_the_command_line_needs_no_torch(command: str, tmp_path: Path) -> None:
-    loaded = loaded_by(tmp_path, *command.split(), "--help")
-    assert "cli.options.options" in loaded, "the control: the command was imported"
-    assert not {"torch", "fastapi"} & loaded
