@@ -12,10 +12,6 @@ Knows: the spelling. Does not know: what anchors mean (`anchors.py`), or where a
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
-from collections.abc import Iterable
-from functools import cache, lru_cache
-from itertools import chain
 
 from engine.grammars.syntax.expression import (
     EMPTY,
@@ -31,6 +27,7 @@ from engine.grammars.syntax.expression import (
     one_of,
     other_than,
 )
+from engine.grammars.syntax.letter_cases import other_cases
 
 START, END = Foreign("^"), Foreign("$")  # anchors
 _ANY = chars((0, MAX_CODE_POINT))
@@ -79,9 +76,6 @@ _OTHER_GROUPS = {
 }
 _FLAGS = "imsu"
 MAX_TIMES = 100_000  # repetitions of a part
-_MANY = 4096  # characters of a class, beyond which those with cases are looked through instead
-_LAST_CASED = 0x1FFFF  # no character beyond has another case
-_KEPT = 256  # classes whose other cases are kept
 
 
 def read_pattern(pattern: str, dot: Chars | None = None) -> Expression:
@@ -260,7 +254,7 @@ class _Reader:
             return other_than(ranges) if posix["no"] else chars(*ranges)
         low = self._class_char()
         is_range = self._is_at("-") and not self._is_at("-]") and len(self._text) > self._at + 1
-        if not is_range or low.spelled or low.ranges[:1] != low.ranges or not _is_one(low):
+        if not is_range or not _is_one(low):
             return low
         self._at += 1
         high = self._class_char()
@@ -286,7 +280,7 @@ class _Reader:
         """Return `found` in both cases if the pattern ignores case."""
         if "i" not in self._flags or found.spelled:
             return found
-        return chars(*found.ranges, *_other_cases(found.ranges))
+        return chars(*found.ranges, *other_cases(found.ranges))
 
     def _is_at(self, text: str) -> bool:
         return self._text.startswith(text, self._at)
@@ -298,36 +292,6 @@ class _Reader:
 
     def _wrong(self, what: str) -> UnsoundGrammar:
         return UnsoundGrammar(f"{what} (character {self._at} of the pattern)")
-
-
-@lru_cache(_KEPT)
-def _other_cases(ranges: Ranges) -> Ranges:
-    """List the other cases of the characters in `ranges` that are not in them.
-
-    A class may have all characters there are, and a pattern hundreds of such classes.
-    """
-    codes: Iterable[int] = chain.from_iterable(range(low, high + 1) for low, high in ranges)
-    if sum(high - low for low, high in ranges) > _MANY:
-        codes = (code for code in _with_cases() if _holds(ranges, code))
-    others = {other for code in codes for other in _cases_of(code)}
-    return tuple((code, code) for code in sorted(others) if not _holds(ranges, code))
-
-
-@cache
-def _with_cases() -> tuple[int, ...]:
-    """List all characters that have another case."""
-    return tuple(code for code in range(_LAST_CASED + 1) if {*_cases_of(code)} != {code})
-
-
-def _cases_of(code: int) -> list[int]:
-    char = chr(code)
-    return [ord(other) for other in (char.lower(), char.upper()) if len(other) == 1]
-
-
-def _holds(ranges: Ranges, code: int) -> bool:
-    """Tell whether a character is in sorted `ranges`."""
-    at = bisect_right(ranges, (code, MAX_CODE_POINT))
-    return at > 0 and ranges[at - 1][1] >= code
 
 
 def _is_one(found: Chars) -> bool:

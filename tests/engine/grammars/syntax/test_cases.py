@@ -10,7 +10,8 @@ import pytest
 
 from engine.grammars.syntax.expression import Chars, UnsoundGrammar, chars, other_than
 from engine.grammars.syntax.lark_reader import pattern_of_lark
-from engine.grammars.syntax.pattern import _LAST_CASED, read_pattern
+from engine.grammars.syntax.letter_cases import LAST_CASED
+from engine.grammars.syntax.pattern import read_pattern
 
 HANG_S = 20.0  # of this process's time; each class had taken two
 WIDE = [r"\W", r"\D", r"\S", "[\u0100-\u2fff]", r"[\x{10000}-\x{1ffff}]", "[^\\w]"]
@@ -39,7 +40,7 @@ def test_a_class_has_the_other_case_of_each_of_its_characters(spelled: str) -> N
 
 
 def test_no_character_beyond_has_another_case() -> None:
-    beyond = (chr(code) for code in range(_LAST_CASED + 1, sys.maxunicode + 1))
+    beyond = (chr(code) for code in range(LAST_CASED + 1, sys.maxunicode + 1))
     assert all(char.lower() == char.upper() == char for char in beyond)
 
 

@@ -1,0 +1,47 @@
+"""The other cases of characters, for patterns that ignore case.
+
+Knows: ranges of characters, and Unicode's cases. Does not know: patterns.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from functools import cache, lru_cache
+from itertools import chain
+
+from engine.grammars.syntax.expression import MAX_CODE_POINT, Ranges
+
+_MANY = 4096  # characters of a class, beyond which those with cases are looked through instead
+LAST_CASED = 0x1FFFF  # no character beyond has another case
+_KEPT = 256  # classes whose other cases are kept
+
+
+@lru_cache(_KEPT)
+def other_cases(ranges: Ranges) -> Ranges:
+    """List the other cases of the characters in `ranges` that are not in them.
+
+    A class may have all characters there are, and a pattern hundreds of such classes.
+    """
+    codes: Iterable[int] = chain.from_iterable(range(low, high + 1) for low, high in ranges)
+    if sum(high - low for low, high in ranges) > _MANY:
+        codes = (code for code in _with_cases() if _holds(ranges, code))
+    others = {other for code in codes for other in _cases_of(code)}
+    return tuple((code, code) for code in sorted(others) if not _holds(ranges, code))
+
+
+@cache
+def _with_cases() -> tuple[int, ...]:
+    """List all characters that have another case."""
+    return tuple(code for code in range(LAST_CASED + 1) if {*_cases_of(code)} != {code})
+
+
+def _cases_of(code: int) -> list[int]:
+    char = chr(code)
+    return [ord(other) for other in (char.lower(), char.upper()) if len(other) == 1]
+
+
+def _holds(ranges: Ranges, code: int) -> bool:
+    """Tell whether a character is in sorted `ranges`."""
+    at = bisect_right(ranges, (code, MAX_CODE_POINT))
+    return at > 0 and ranges[at - 1][1] >= code
