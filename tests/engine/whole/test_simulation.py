@@ -11,7 +11,7 @@ import pytest
 
 from tests.engine.rigs.simulation import Tally, simulate
 
-STEPS = 12_000
+STEPS = 5_000
 
 
 @pytest.fixture(scope="module")

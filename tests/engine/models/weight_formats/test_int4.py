@@ -75,10 +75,10 @@ def logits(
     return driven.runner.decoder.logits(batch.token_ids, batch.layout, pool, every)
 
 
-def generated(model_dir: Path) -> tuple[list[int], list[float]]:
-    """64 greedy tokens and their log-probabilities."""
+def generated(model_dir: Path, most: int = 64) -> tuple[list[int], list[float]]:
+    """Greedy tokens and their log-probabilities."""
     driven = HandDriven(build_runner(model_dir))
-    sequence = driven.add(PROMPT, sampling(64, num_logprobs=0))
+    sequence = driven.add(PROMPT, sampling(most, num_logprobs=0))
     logprobs = driven.generate(sequence)
     return output(sequence), [one.chosen for one in logprobs if one is not None]
 
