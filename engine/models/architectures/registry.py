@@ -53,11 +53,14 @@ from engine.models.errors import UnsupportedModel
 from engine.models.layers.layer import LayerConfig
 from engine.models.layers.mixture import MixtureConfig
 from engine.models.modules import WeightFormat
+from engine.models.names import CheckpointNames
+from engine.models.weight_formats.fp8 import Fp8Format
 from engine.models.weight_formats.fp8_checkpoints import (
     ONLINE_FP8,
     read_float_quantized,
     read_fp8,
 )
+from engine.models.weight_formats.int4 import Int4Format
 from engine.models.weight_formats.int4_checkpoints import (
     PLANNED_INT4,
     read_awq,
@@ -206,9 +209,18 @@ def read_model_config(
     if named.quantised is None:
         _refuse_quantised_beside(model_dir, served)
     model = known[named.architectures[0]].read(path)
+    weight_format = _with_names(weight_format, model.names)
     check_format(weight_format, model.layers)
     eos = eos_token_ids(model_dir, model.vocab_size)
     return replace(model, eos_token_ids=eos, weight_format=weight_format)
+
+
+def _with_names(weight_format: WeightFormat, names: CheckpointNames) -> WeightFormat:
+    """Return the format with the prefixes below which it may name plain matrices."""
+    if not isinstance(weight_format, Fp8Format | Int4Format) or not weight_format.ignored.names:
+        return weight_format
+    ignored = replace(weight_format.ignored, prefixes=names.prefixes)
+    return replace(weight_format, ignored=ignored)
 
 
 def _refuse_quantised_beside(model_dir: Path, served: ServedModels) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from engine.models.errors import BadConfig, UnsupportedModel
@@ -19,6 +19,8 @@ class Ignored:
     """
 
     names: tuple[str, ...] = ()
+    # Prefixes in the files and the decoder's instead, as in `CheckpointNames`.
+    prefixes: tuple[tuple[str, str], ...] = ()
 
     def covers(self, matrices: Sequence[str]) -> bool:
         """Return whether joined matrices are plain; raise UnsupportedModel if only some are."""
@@ -32,7 +34,14 @@ class Ignored:
         return bool(plain)
 
     def _has(self, matrix: str) -> bool:
-        return any(matches(name, matrix) for name in self.names)
+        return any(matches(name, one) for one in self._spellings(matrix) for name in self.names)
+
+    def _spellings(self, matrix: str) -> Iterator[str]:
+        """Yield a matrix's name in the decoder, and those that it may have in the files."""
+        yield matrix
+        for stored, own in self.prefixes:
+            if matrix.startswith(own):
+                yield stored + matrix.removeprefix(own)
 
 
 def read_ignored(field: str, names: Iterable[str]) -> Ignored:

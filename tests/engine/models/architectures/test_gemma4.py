@@ -18,7 +18,12 @@ from engine.models.checks import check_ranks, check_served
 from engine.models.config import kv_layout
 from engine.models.errors import BadConfig, UnsupportedModel
 from engine.models.grid import RankGrid
+from engine.models.layers.gemma4 import Gemma4Layer
 from engine.models.layers.rope import ProportionalScaling, RopeConfig
+from engine.models.parameters import empty_parameters
+from engine.models.weight_formats.fp8 import Fp8Linear
+from engine.models.weight_formats.plain import PlainLinear
+from tests.doubles.engine.shapes import FP8_BY_CHANNEL
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.rigs.checkpoints import RECIPES, SHAPE, Checkpoint, saved_seeing
 from tests.engine.rigs.hand_driven import HandDriven, build_runner, data_row, random_prompt
@@ -123,6 +128,21 @@ def test_the_shape_of_e2b(tmp_path: Path) -> None:
     ]
     assert planned.kv.token_bytes == layout.token_bytes
     assert 4.6e9 < planned.parameters < 4.7e9, "E2B has 2.3 billion beside its tables"
+
+
+def test_plain_matrices_are_named_as_in_the_files(tmp_path: Path) -> None:
+    """As llm-compressor saves E2B: in full, below the prefix of the text model."""
+    below = "model.language_model.layers."
+    plain = [f"{below}0.per_layer_input_gate", rf"re:{below}1\.per_layer_.*"]
+    words = {**FP8_BY_CHANNEL, "ignore": ["lm_head", *plain]}
+    model = read_model_config(written(tmp_path, {**E2B, "quantization_config": words}))
+    parameters = empty_parameters(model, torch.bfloat16, torch.device("meta"))
+    kinds = [
+        [type(one) for one in (layer.own.gate, layer.own.projection)]
+        for layer in parameters.layers[:3]
+        if isinstance(layer, Gemma4Layer) and layer.own is not None
+    ]
+    assert kinds == [[PlainLinear, Fp8Linear], [PlainLinear] * 2, [Fp8Linear] * 2]
 
 
 @pytest.mark.parametrize(
