@@ -65,18 +65,21 @@ class PrefixCache:
         digest: Digest = xxh3_128_digest,
         tiers: Tiers = DEVICE_ONLY,
         num_states: int = 0,
+        max_running: int = 0,
     ) -> None:
         """Key generated blocks by `digest`, the hash that also made the prompts' keys.
 
         `num_states`: state slots on the device of a model with recurrent layers, the first of which
-        is not given away.
+        is not given away. `max_running`: leases at once for which slots are kept; 0: half of them.
         """
         self.block_size = block_size
         self.tree = RadixTree(block_size, needs_state=num_states > 0)
         self.survey = Survey(self.tree)
         self.ref_counts = RefCounts(self.tree, policy or LeastRecentlyUsed(), tiers.present())
         self.in_flight = InFlight()
-        self.capacity = Capacity(num_blocks, self.ref_counts, tiers, self.in_flight, num_states)
+        self.capacity = Capacity(
+            num_blocks, self.ref_counts, tiers, self.in_flight, num_states, max_running
+        )
         self.checkpoints = self.capacity.checkpoints
         self.eviction_log = self.capacity.removals.eviction_log
         self.quotas = Quotas(self.ref_counts, self.capacity)

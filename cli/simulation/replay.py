@@ -211,6 +211,7 @@ class Replay:
             policy=policy_by_name(policy),
             tiers=_tiers(sizes, block_size, states),
             num_states=0 if states is None else states.slots(sizes.device),
+            max_running=1,
         )
         if partition is not None:
             working = min(partition.longest, sizes.device // block_size // 2)

@@ -110,7 +110,7 @@ def assemble(
         welcome = msgspec.structs.replace(welcome, exchange_address=exchange.address)
     if loaded_runner.num_states:
         welcome = msgspec.structs.replace(welcome, has_states=True)
-    cache = _cache(loaded_runner, parts)
+    cache = _cache(loaded_runner, parts, limits.step.max_running)
     counters = EngineCounters(started=clock())
     times = StepTimes(limits.graph_tokens, CPU_WEIGHTS if welcome.device == "cpu" else WEIGHTS)
     rates = LoadOrRecompute(
@@ -169,7 +169,7 @@ def assemble(
     return EngineCore(components)
 
 
-def _cache(loaded_runner: LoadedRunner, parts: CacheParts) -> PrefixCache:
+def _cache(loaded_runner: LoadedRunner, parts: CacheParts, max_running: int) -> PrefixCache:
     return PrefixCache(
         num_blocks=loaded_runner.num_blocks,
         block_size=loaded_runner.welcome.block_size,
@@ -177,6 +177,7 @@ def _cache(loaded_runner: LoadedRunner, parts: CacheParts) -> PrefixCache:
         digest=parts.digest,
         tiers=parts.lower.tiers,
         num_states=loaded_runner.num_states,
+        max_running=max_running,
     )
 
 

@@ -205,9 +205,10 @@ class StateLeasing:
         if node.checkpoint is not None and node.checkpoint.device_slot is not None:
             checkpoints.used(node)
             return True
-        fresh = [] if at_end else checkpoints.take(1, lease.owner)
-        if fresh is None or not checkpoints.may_put(node.owner):
-            checkpoints.device.give_back(fresh or [])
+        fresh = None
+        if checkpoints.may_put(node.owner):
+            fresh = [] if at_end else checkpoints.take_in_exchange(lease.owner)
+        if fresh is None:
             checkpoints.counts.refused += 1
             return False
         states.owned.remove(one.slot)

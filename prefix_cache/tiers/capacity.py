@@ -60,13 +60,16 @@ class Capacity:
         tiers: Tiers,
         in_flight: InFlight,
         num_states: int = 0,
+        max_running: int = 0,
     ) -> None:
         self.tiers = tiers
         self._pools = pools = Pools(num_blocks, tiers)
         self.allocator, self.allocators = pools.device, pools.allocators
         self.quota_usages = pools.quota_usages
         self._device = pools.quota_usages[DEVICE_TIER]
-        self.checkpoints = Checkpoints(num_states, tiers, ref_counts.retention, in_flight)
+        self.checkpoints = Checkpoints(
+            num_states, tiers, ref_counts.retention, in_flight, max_running
+        )
         self.state_copies = StateCopies(self.checkpoints, ref_counts, in_flight)
         self.removals = Removals(ref_counts, pools, in_flight, self.checkpoints)
         self.offloader = Offloader(tiers, ref_counts, pools, self.removals, in_flight)

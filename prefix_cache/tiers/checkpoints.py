@@ -9,8 +9,8 @@ Where a slot is needed on the device (for a sequence, or for a checkpoint of an 
 share already) the copy there goes that is worth the least. What a lease may still read, and what is
 being copied (`state_copies`), stays.
 
-Where tiers are partitioned, half of the device's slots are for sequences, and each owner has its
-part of the other half.
+Where tiers are partitioned, sequences keep to slots of their own on the device, and each owner has
+its part of the others: so what it finds again does not depend on how many sequences others run.
 
 Knows: nodes, tiers, owners. Does not know: what is in a slot, or which positions deserve one.
 """
@@ -34,7 +34,7 @@ from storage.move import DEVICE_TIER, DISK_TIER, FIRST_SLOT
 
 SEQUENCE_SLOTS = 3  # slots of a running sequence
 LEAST_SLOTS = SEQUENCE_SLOTS + 1  # with the checkpoint that a sequence starts from
-PART_OF_SEQUENCES = 2  # half of the slots, where tiers are partitioned or prefixes are pinned
+MOST_OF_SEQUENCES = 7 / 8  # of the slots, where tiers are partitioned or prefixes are pinned
 
 
 @dataclass(slots=True)
@@ -55,10 +55,16 @@ class Checkpoints:
     """The state slots of one cache in all tiers. One owner thread."""
 
     def __init__(
-        self, num_states: int, tiers: Tiers, retention: Retention, in_flight: InFlight
+        self,
+        num_states: int,
+        tiers: Tiers,
+        retention: Retention,
+        in_flight: InFlight,
+        max_running: int = 0,
     ) -> None:
         """Divide `num_states` slots; 0: the model has no recurrent layers, and needs none.
 
+        `max_running`: sequences that may run at once; 0: unknown.
         Raises ValueError for fewer than one sequence needs.
         """
         if 0 < num_states < FIRST_SLOT + LEAST_SLOTS:
@@ -70,6 +76,10 @@ class Checkpoints:
         self.num_pinned = 0  # checkpoints of pinned prefixes
         self.grown: set[str] = set()  # owners with new copies in any tier since last cleared
         self._sizes = tiers
+        # Slots that nobody has a part of, where tiers are partitioned.
+        total = self.device.usage.total
+        wanted = SEQUENCE_SLOTS * max_running or total - total // 2
+        self._for_sequences = max(min(wanted, int(total * MOST_OF_SEQUENCES)), LEAST_SLOTS)
         self._in_flight = in_flight
 
     @property
@@ -86,10 +96,11 @@ class Checkpoints:
     def can_take(self, count: int, beside: Node | None = None) -> bool:
         """Return whether `count` device slots can be freed now without the copy of `beside`."""
         free, candidates = self.device.allocator.num_free, self.device.candidates
+        if self.device.usage.parts and self.num_leased:
+            # others' parts are taken only for a sequence that else would never run
+            return free >= count and self.num_leased + count <= self._for_sequences
         if free >= count:
             return True
-        if self.device.usage.parts and self.num_leased:
-            return False  # others' parts are taken only for a sequence that else would never run
         return free + len(candidates) - (beside is not None and beside in candidates) >= count
 
     def take(self, count: int, owner: str) -> list[int] | None:
@@ -109,6 +120,13 @@ class Checkpoints:
                 raise InvariantBroken("state slots were promised that no checkpoint can give")
             self.evict(self.device, node)
         return True
+
+    def take_in_exchange(self, owner: str) -> list[int] | None:
+        """Return a device slot for one that `owner` gives to the tree; None: impossible now."""
+        if not self.device.usage.parts:
+            return self.take(1, owner)
+        # The sequence holds no more than before, and the tree's part has room: `may_put`.
+        return self.device.take(1) if self.device.allocator.num_free else None
 
     def may_put(self, owner: str) -> bool:
         """Return whether `owner` may have one more checkpoint; evicts own ones if need be."""
@@ -184,8 +202,7 @@ class Checkpoints:
     def partition(self, parts: Mapping[str, float]) -> None:
         """Give each owner a part of the slots that are not for sequences; owners are set apart."""
         for at in self.tiers.values():
-            is_device = at is self.device
-            at.partition(parts, -(-at.usage.total // PART_OF_SEQUENCES) if is_device else 0)
+            at.partition(parts, self._for_sequences if at is self.device else 0)
 
     def trim(self, owner: str) -> None:
         """Evict until `owner` keeps to its share in every tier, apart from what is in use."""
@@ -204,8 +221,7 @@ class Checkpoints:
 
     def may_pin(self) -> bool:
         """Return whether one more checkpoint may be pinned beside what sequences need."""
-        total = self.device.usage.total
-        return total - self.num_pinned > max(total // PART_OF_SEQUENCES, LEAST_SLOTS)
+        return self.device.usage.total - self.num_pinned > self._for_sequences
 
     def restored(self, node: Node, slot: int) -> None:
         """Make the state in a slot of the disk the checkpoint of a node that lies on disk too."""
