@@ -33,6 +33,7 @@ class Acceptance:
     accepted: float = 0.0
     rejected: float = 0.0
     probability: float = field(init=False)  # between `LEAST` and `MOST`
+    most_expected: float = field(init=False)  # accepted tokens of a draft of `MOST_DRAFTS`, a mean
 
     def __post_init__(self) -> None:
         self.learn(0, is_rejected=False)
@@ -45,6 +46,7 @@ class Acceptance:
         known = right + self.rejected + PRIOR_WEIGHT
         probability = (right + PRIOR_WEIGHT * self.prior) / known
         self.probability = min(max(probability, LEAST), MOST)
+        self.most_expected = self.expected(MOST_DRAFTS)
 
     def expected(self, size: int) -> float:
         """Return how many tokens of a draft of `size` tokens will be accepted, as a mean."""

@@ -43,7 +43,7 @@ class EarlierAnswers:
 
     def text_for(self, sequence: Sequence) -> AnswerText | None:
         """Return the answers that may be repeated for the sequence; None if there are none."""
-        return self._texts.get(self.scope(sequence.path.last))
+        return self._texts.get(self.scope(sequence.path.last)) if self._texts else None
 
     def scope(self, namespace: Namespace) -> Namespace:
         """Return the namespace whose answers a request of `namespace` may read: the same."""

@@ -83,16 +83,21 @@ class DraftedRow:
 
     def _ask(self) -> None:
         """Take the first good guess of full length, or else the one of most tokens expected."""
-        highest = 0.0
+        highest, known = 0.0, self.known
         for drafter, acceptance in self._sources:
-            if acceptance.expected(MOST_DRAFTS) <= highest:
+            expected = acceptance.most_expected
+            if expected <= highest:
                 continue
-            token_ids = drafter.draft(self.known, MOST_DRAFTS)
-            expected = acceptance.expected(len(token_ids))
+            token_ids = drafter.draft(known, MOST_DRAFTS)
+            if not token_ids:
+                continue
+            is_whole = len(token_ids) == MOST_DRAFTS
+            if not is_whole:
+                expected = acceptance.expected(len(token_ids))
             if expected > highest:
                 highest, self.guess = expected, token_ids
                 self._guessed = drafter.source, acceptance
-                if len(token_ids) == MOST_DRAFTS and acceptance.probability >= GOOD:
+                if is_whole and acceptance.probability >= GOOD:
                     return
 
 
