@@ -66,6 +66,15 @@ PREFIXES = CommandGroup(
         "delete": "cli.operating.prefixes:delete",
     },
 )
+ADAPTERS = CommandGroup(
+    "LoRA adapters of tenants.",
+    {
+        "load": "cli.operating.adapters:load",
+        "list": "cli.operating.adapters:list_all",
+        "drop": "cli.operating.adapters:drop",
+        "allow": "cli.operating.adapters:allow",
+    },
+)
 ENGINES = CommandGroup(
     "Engines on other machines, as gateways with --find-engines find them.",
     {
@@ -112,6 +121,7 @@ COMMANDS: Mapping[str, Commands] = {
         "tenants": TENANTS,
         "groups": GROUPS,
         "prefixes": PREFIXES,
+        "adapters": ADAPTERS,
         "cache": CACHE,
         "engines": ENGINES,
         "cluster": CLUSTER,

@@ -3,6 +3,7 @@
 import msgspec
 
 from engine.link.messages import Priority
+from gateway.tenant_adapters import TenantAdapter
 from gateway.tenant_limits import CacheQuota, Limits
 
 
@@ -18,6 +19,7 @@ class Caller(msgspec.Struct, frozen=True):
     cache: CacheQuota = CacheQuota()
     usage_tiers: bool = False  # its usage shows the tiers in which its cached tokens lay
     canonical_prompts: bool = False
+    adapters: tuple[TenantAdapter, ...] = ()
     is_operator: bool = False  # the request has the operator's key beside the tenant's
 
     @property

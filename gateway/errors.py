@@ -30,6 +30,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from engine.errors import (
+    AdapterNotServed,
     EngineError,
     EngineUnavailable,
     PromptTooLong,
@@ -240,6 +241,8 @@ def from_engine(error: EngineError) -> GatewayError:
     """Convert an engine's error to the gateway's error, in the only function that does."""
     if isinstance(error, PromptTooLong):
         return BadRequest(error.message, code="context_length_exceeded")
+    if isinstance(error, AdapterNotServed):
+        return BadRequest(error.message, code=error.code)
     if isinstance(error, RequestRefused):
         return BadRequest(error.message, param=error.param)
     if isinstance(error, QueueFull):

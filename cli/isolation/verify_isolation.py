@@ -35,7 +35,7 @@ _TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=120)
 _TIERS = [TierCase.DEVICE, TierCase.HOST, TierCase.DISK, TierCase.EVICTED]
 _test = partial(plain_field, rich_help_panel="Tests")
 # Properties in which two tenants of one server cannot differ.
-_ABSENT = {"model": "one server serves one model", "adapter": "the server has no adapters"}
+_ABSENT = {"model": "one server serves one model", "adapter": "its tenants have no adapters"}
 REPORT = "/admin/isolation/report"
 # With --quick: seconds until all tests end, followed by the cleanup. The paired tests end at the
 # first share of any time limit, the timing test at the second share.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from docs.generate.routes import description
 from docs.generate.table import table
 
 _TENANTS_PATHS = ("/v1/", "/v2/", "/rerank", "/tokenize", "/detokenize")
+_OF_A_ROUTE = re.compile(r"^(Answer|Body) of [^.,:;]*\.( |$)")
 _UNSUPPORTED: tuple[dict[str, Any], ...] = (
     {},
     {"default": None},
@@ -93,6 +95,7 @@ class _Bodies:
 
     def _body(self, schema: Mapping[str, Any], page: str, *, is_request: bool) -> str:
         text = " ".join(schema.get("description", "").split())
+        text = _OF_A_ROUTE.sub("", text)  # the table of routes links here
         said = self._fields(schema, page, is_request=is_request)
         shared = ""
         if is_request and (like := self._like(said, schema, page)):

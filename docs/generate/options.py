@@ -16,6 +16,8 @@ from cli.options.options import AdminFlags, TargetFlags
 _SERVERS = ("ratoon serve", "ratoon gateway", "ratoon engine")
 _SHARED = {"Operators' options": AdminFlags, "Tenants' options": TargetFlags}
 _Row = tuple[str, str, str]  # how an option or argument is given, its default and what it means
+# An argument of many commands, described once beside the operators' options.
+_TENANT = ("`TENANT`", "", "The tenant's name or id.")
 
 
 def commands() -> Iterator[tuple[str, Any]]:
@@ -41,10 +43,12 @@ def cli_page() -> str:
     """Write each command with its options; those that many commands have are described once."""
     known = dict(commands())
     shared = {title: _rows_of(group, known) for title, group in _SHARED.items()}
+    described = {**shared, "Operators' options": [*shared["Operators' options"], _TENANT]}
     configured = {row for name in _SERVERS for row in _option_rows(known[name])}
-    parts = [f"## {title}\n\n{_listed(rows)}" for title, rows in shared.items()]
+    parts = [f"## {title}\n\n{_listed(rows)}" for title, rows in described.items()]
     for name, command in known.items():
-        parts.append(f"## {name}\n\n{Text.from_markup(command.help).plain.strip()}")
+        said = Text.from_markup(command.help).plain.strip()
+        parts.append(f"## {name}\n\n{said}".replace("\n\nExample:\n", "\n"))
         if name in _SERVERS:
             parts.append("[Options](configuration.md).")
             continue
@@ -109,7 +113,8 @@ def _listed(rows: Iterable[_Row]) -> str:
 
 def _argument_rows(command: Any) -> list[_Row]:
     arguments = [found for found in command.params if found.param_type_name == "argument"]
-    return [(f"`{found.name.upper()}`", "", _plain(found.help or "")) for found in arguments]
+    rows = [(f"`{found.name.upper()}`", "", _plain(found.help or "")) for found in arguments]
+    return [row for row in rows if row != _TENANT]
 
 
 def _option_rows(command: Any) -> list[_Row]:

@@ -27,7 +27,7 @@ def description() -> dict[str, Any]:
     answering: Any = SimpleNamespace(admission=SimpleNamespace(tokenizer=None))
     card: Any = SimpleNamespace(name="", engine=_ABSENT)
     published: Any = SimpleNamespace(namespaces=_ABSENT)
-    parts = RouteParts(answering, card, Bounds(), nobody, _ABSENT, _ABSENT)
+    parts = RouteParts(answering, card, Bounds(), nobody, _ABSENT, _ABSENT, _ABSENT)
     routers = [
         *(dialect.router(parts) for dialect in DIALECTS),
         prefixes_router(parts),
@@ -39,6 +39,7 @@ def description() -> dict[str, Any]:
             metrics,
             nobody,
             published,
+            _ABSENT,
             _ABSENT,
             _ABSENT,
             _ABSENT,

@@ -10,6 +10,7 @@ from engine.errors import EngineError
 from engine.link.interface import Engine
 from engine.link.query_messages import StatsQuery
 from engine.link.stats_messages import EngineStats
+from gateway.admin.adapters import adapters_router
 from gateway.admin.audit import AuditTrail, audit_router
 from gateway.admin.cache import cache_router
 from gateway.admin.engines import engines_router
@@ -25,6 +26,7 @@ from gateway.overview.routes import Watched, overview_router
 from gateway.overview.tenant_names import TenantNames
 from gateway.overview.tree_routes import tree_router
 from gateway.overview.tree_rows import TreeRows
+from gateway.sharing.adapters import TenantAdapters
 from gateway.sharing.flushing import Flushing
 from gateway.sharing.partitions import Partitions
 from gateway.sharing.published import Published
@@ -46,6 +48,7 @@ def admin_router(
     flushing: Flushing,
     memories: Sequence[TenantMemory[Any]],
     watched: Watched,
+    adapters: TenantAdapters,
     *,
     metrics_auth: MetricsAuthenticator | None = None,
     open_metrics: bool = False,
@@ -64,6 +67,7 @@ def admin_router(
     for part in (
         tenants_router(store, keyring, flushing, audit, partitions, clock),
         keys_router(store, keyring, audit, clock),
+        adapters_router(store, adapters, audit),
         groups_router(store, audit, clock),
         prefixes_router(Publishing(store, published, engine, audit), store, clock),
         engines_router(store, engine, audit, clock, finds=finds_engines),

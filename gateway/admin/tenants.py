@@ -31,9 +31,11 @@ from gateway.sharing.flushing import Flushing, FlushResult
 from gateway.sharing.partitions import Partitions
 from gateway.state.records import Group, Tenant
 from gateway.state.store import Records
+from gateway.tenant_adapters import MOST_ADAPTERS
 from gateway.tenant_limits import CacheQuota, Limits
 
 Weight = Annotated[float, Field(ge=0.001, le=1000)]
+OwnAdapters = Annotated[int, Field(ge=0, le=MOST_ADAPTERS)]
 SentLimits = Annotated[Limits, StructField(Limits)]
 SentQuota = Annotated[CacheQuota, StructField(CacheQuota)]
 
@@ -49,6 +51,7 @@ class NewTenant(AdminBody):
     cache: SentQuota = Field(default_factory=CacheQuota, json_schema_extra={"default": {}})
     usage_tiers: bool = False
     canonical_prompts: bool = False
+    max_own_adapters: OwnAdapters = 0
 
     def made(self, created_at: float) -> Tenant:
         """Make the tenant that the body describes."""
@@ -67,6 +70,7 @@ class TenantChange(AdminBody):
     cache: SentQuota = left_out()  # replaces both floor and ceiling
     usage_tiers: bool = left_out()
     canonical_prompts: bool = left_out()
+    max_own_adapters: OwnAdapters = left_out()
 
     def applied_to(self, tenant: Tenant) -> Tenant:
         """Return `tenant` with the body's fields."""

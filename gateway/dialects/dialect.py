@@ -8,11 +8,12 @@ Knows: what a dialect is given and what it must have. Does not know: any dialect
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from typing import Annotated, Protocol
+from typing import Annotated, NamedTuple, Protocol
 
 from fastapi import APIRouter, Depends, Request
 
 from engine.link.interface import Engine
+from engine.link.messages import AdapterUse
 from gateway.caller import Caller
 from gateway.config import Bounds
 from gateway.errors import NotFound
@@ -21,15 +22,23 @@ from gateway.http.error_dialect import ErrorDialect
 from gateway.prompts.sampling_defaults import DIALECT_DEFAULTS, SamplingDefaults
 from gateway.requests.answering import Answering
 from gateway.requests.permits import Permit, Permits
+from gateway.sharing.adapters import TenantAdapters
 from gateway.state.store import ResponseStore
 
 Authenticate = Callable[[Request], Awaitable[Caller]]
 Permitted = Callable[[Caller], AsyncIterator[Permit]]
 
 
+class NamedModel(NamedTuple):
+    """The model or adapter that a request names: its name in the answer, and the adapter."""
+
+    name: str
+    adapter: AdapterUse | None
+
+
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """The one model that this gateway serves."""
+    """The one model that this gateway serves, and the callers' adapters of it."""
 
     name: str
     engine: Engine
@@ -42,14 +51,18 @@ class ModelCard:
         welcome = self.engine.welcome
         return None if welcome is None else welcome.max_model_len
 
-    def check(self, name: str | None) -> None:
-        """Raise NotFound unless `name` is the served model's, or None."""
-        if name is not None and name != self.name:
-            raise NotFound(
-                "there is no model of that name; see /v1/models",
-                code="model_not_found",
-                param="model",
-            )
+    def named(self, name: str | None, caller: Caller) -> NamedModel:
+        """Find the model, or the caller's adapter, of a name; None: the model. Raises NotFound."""
+        if name is None or name == self.name:
+            return NamedModel(self.name, None)
+        for adapter in caller.adapters:
+            if adapter.name == name:
+                return NamedModel(name, adapter.use)
+        raise NotFound(
+            "there is no model of that name; see /v1/models",
+            code="model_not_found",
+            param="model",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +78,7 @@ class RouteParts:
     authenticate: Authenticate
     permits: Permits
     responses: ResponseStore
+    adapters: TenantAdapters
 
     def guard(self) -> Guard[Caller, Permit]:
         """Return the guard that authenticates and admits requests of routes that bypass FastAPI."""

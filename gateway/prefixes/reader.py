@@ -12,6 +12,7 @@ import msgspec
 from fastapi import Request
 
 from engine.link.messages import SamplingParams
+from gateway.caller import Caller
 from gateway.dialects.anthropic.reading import generation_request as request_of_messages
 from gateway.dialects.anthropic.schema import MessagesRequest
 from gateway.dialects.dialect import RouteParts
@@ -64,7 +65,7 @@ class RequestReader:
 
         def work() -> Steps[GenerationRequest | ResponsesRequest]:
             yield from ()
-            return self._understood(wire, request_id, context)
+            return self._understood(wire, request_id, context, permit.caller)
 
         size = permit.body.size // BYTES_PER_CHARACTER
         wanted = await admission.off_the_loop(permit.caller, work(), size)
@@ -76,7 +77,7 @@ class RequestReader:
         return replace(wanted, choices=1, sampling=_PROMPT_ALONE, max_tokens_may_shrink=True)
 
     def _understood(
-        self, wire: RequestOf, request_id: str, context: int
+        self, wire: RequestOf, request_id: str, context: int, caller: Caller
     ) -> GenerationRequest | ResponsesRequest:
         """Convert the body to a generation request; only parse it for `/v1/responses`."""
         bounds, card, body = self.parts.bounds, self.parts.card, bytes(wire.body)
@@ -84,15 +85,16 @@ class RequestReader:
         match wire.url:
             case "/v1/chat/completions":
                 chat = parse_part(_CHAT, body)
-                card.check(chat.model)
-                return request_of_chat(chat, request_id, bounds)
+                of = card.named(chat.model, caller).adapter
+                return replace(request_of_chat(chat, request_id, bounds), adapter=of)
             case "/v1/completions":
                 text = parse_part(_COMPLETION, body)
-                card.check(text.model)
-                return request_of_completion(text, request_id, bounds, context)
+                of = card.named(text.model, caller).adapter
+                wanted = request_of_completion(text, request_id, bounds, context)
+                return replace(wanted, adapter=of)
             case "/v1/messages":
                 messages = parse_part(_MESSAGES, body)
-                card.check(messages.model)
-                return request_of_messages(messages, request_id, bounds)
+                of = card.named(messages.model, caller).adapter
+                return replace(request_of_messages(messages, request_id, bounds), adapter=of)
             case "/v1/responses":
                 return parse_part(_RESPONSES, body)

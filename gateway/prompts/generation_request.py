@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from engine.link.messages import Generate, Grammar, Loads, Priority, SamplingParams
+from engine.link.messages import AdapterUse, Generate, Grammar, Loads, Priority, SamplingParams
 from gateway.diagnosis.comparison import Comparison, Explain
 from gateway.diagnosis.seen import SeenPrompt
 from gateway.processes.fair_executor import LARGE
@@ -162,6 +162,7 @@ class GenerationRequest:
     max_tokens_may_shrink: bool  # the maximum is the default: cut it to what the context leaves
     text: TextRules
     salt: str | None = None
+    adapter: AdapterUse | None = None  # None: the model alone
     priority: Priority = "interactive"  # can lower the tenant's own priority, not raise it
     loads: Loads = "auto"
     form: AnswerForm = AnswerForm()

@@ -7,6 +7,8 @@
 | pin | those that are ready, once they have fetched it | the blocks of one; a refusal is raised |
 | unpin, marked prefixes | those that serve | together, a prefix once |
 | forget a marked prefix | those that serve; then those of them that have it unmarked | of one |
+| read an adapter | those that serve | of one; an error where one refuses it, or reads another |
+| drop an adapter | those that serve | the sum |
 | flush | all that are connected | the sum; an error where one could not be flushed |
 
 A probe tells what is cached, not where the next request is sent: that depends on what others have
@@ -19,11 +21,14 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from engine.errors import EngineDied, EngineError, EngineUnavailable
+from engine.errors import AdapterNotServed, EngineDied, EngineError, EngineUnavailable
 from engine.link.in_time import in_time
 from engine.link.interface import ANSWER_S
 from engine.link.query import Query, R
 from engine.link.query_messages import (
+    AdapterDropped,
+    AdapterRead,
+    DropAdapter,
     Flush,
     Flushed,
     ForgetMarked,
@@ -32,6 +37,7 @@ from engine.link.query_messages import (
     Pin,
     Pinned,
     Probe,
+    ReadAdapter,
     StatsQuery,
     StatsReply,
     Unpin,
@@ -84,6 +90,9 @@ _JOINED: Mapping[type[Query[Any]], Callable[[Any, Any], Any]] = {
     Probe: lambda _, found: max(found.values(), key=lambda one: one.tiers.total),
     Unpin: lambda _, found: max(found.values(), key=lambda one: one.blocks),
     ListMarked: lambda _, found: joined_marks(found),
+    DropAdapter: lambda _, found: AdapterDropped(
+        query_id="", blocks=sum(one.blocks for one in found.values())
+    ),
 }
 """How the replies of those that serve become one: a query and its replies by name to a reply."""
 
@@ -105,6 +114,8 @@ class ReplicaQueries:
                 return await self._flush(query)
             case Pin():
                 return await self._pin(query)
+            case ReadAdapter():
+                return await self._read_adapter(query)
             case ForgetMarked():
                 return await self._forget(query)
             case TreeQuery(node=str()):
@@ -155,6 +166,16 @@ class ReplicaQueries:
         if not pinned:
             raise first_error(answers)
         return max(pinned, key=lambda one: one.blocks)
+
+    async def _read_adapter(self, query: ReadAdapter) -> AdapterRead:
+        """Read an adapter in every replica that serves; raise where one refuses or differs."""
+        answers = await ask_each(self._members.serving(), query)
+        read = [one for one in answers.values() if not isinstance(one, EngineError)]
+        if not read or len(read) < len(answers):
+            raise first_error(answers)
+        if len({one.digest for one in read}) > 1:
+            raise AdapterNotServed("the engines have different adapters at this path")
+        return read[0]
 
     async def _forget(self, query: ForgetMarked) -> MarkedForgotten:
         """Forget a marked prefix in every replica; return one reply, `blocks` None if unmarked.

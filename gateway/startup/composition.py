@@ -172,6 +172,7 @@ def _of_the_operator(
         kept.sharing.flushing,
         answers.memories,
         watched,
+        answers.parts.adapters,
         metrics_auth=MetricsAuthenticator(operator, files.secrets.pepper, files.metrics_digest),
         open_metrics=config.admin_port is not None,
         finds_engines=config.find_engines,

@@ -44,6 +44,7 @@ from gateway.replicas.flushes import FlushReader
 from gateway.requests.answering import Answering
 from gateway.requests.permits import Permits
 from gateway.requests.tracing import Tracing
+from gateway.sharing.adapters import TenantAdapters
 from gateway.sharing.remembered_turns import cleaned
 from gateway.startup.kept_state import KeptState, SharedCache, open_sharing, open_state
 from gateway.startup.start_files import StartFiles
@@ -181,6 +182,14 @@ async def open_answers(
         entry.tenants,
         permits,
         state.home.store,
+        TenantAdapters(
+            state.home.store,
+            engine,
+            kept.sharing.namespaces,
+            kept.sharing.keyring.forget,
+            config.model_name,
+            time.time,
+        ),
     )
     return TenantRouteParts(parts, misses, memories)
 

@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from engine.link.messages import Priority
+from gateway.tenant_adapters import OwnAdapters, TenantAdapter
 from gateway.tenant_limits import CacheQuota, Limits
 
 EVERYONE = "all"  # the scope of a prefix that every tenant may share
@@ -34,6 +35,8 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     cache: CacheQuota = CacheQuota()
     usage_tiers: bool = False  # its answers' usage shows the tiers in which cached tokens lay
     canonical_prompts: bool = False  # parts of its prompts that vary without meaning are normalised
+    adapters: tuple[TenantAdapter, ...] = ()  # LoRA adapters that its requests may name
+    max_own_adapters: OwnAdapters = 0  # adapters that it may load itself
 
     @classmethod
     def new(cls, name: str, *, created_at: float) -> Tenant:

@@ -5,7 +5,7 @@ Knows: fields of sampling and their defaults. Does not know: how blocks become m
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import msgspec
@@ -50,18 +50,18 @@ class MessagesReader:
     async def messages(self, request: Request, permit: Permit) -> tuple[DialectRequest, bool]:
         """Read a Messages request; return the request, and whether its answer is a stream."""
         wire = await read_wire(request, permit, _MESSAGES, self.bounds, self.admission)
-        self.card.check(wire.model)
+        model = self.card.named(wire.model, permit.caller)
         request_id = request_id_of(request.scope)
 
         def understand() -> tuple[GenerationRequest, tuple[PassedOver, ...]]:
             wanted = generation_request(wire, request_id, self.bounds, self.card.defaults)
             ignored = (*RequestTools.of(wire).passed_over, *hosted_passed_over(wire.messages))
-            return wanted, ignored
+            return replace(wanted, adapter=model.adapter), ignored
 
         wanted, passed_over = await self._off_the_loop(permit, understand)
         rendering = MessageRendering(
             request_id,
-            self.card.name,
+            model.name,
             wire.max_tokens,
             thinking_is_shown(wire),
             CacheQuestions.of(wire),
@@ -73,7 +73,7 @@ class MessagesReader:
     async def prompt(self, request: Request, permit: Permit) -> ChatPrompt:
         """Read the prompt whose tokens are to be counted."""
         wire = await read_wire(request, permit, _PROMPT, self.bounds, self.admission)
-        self.card.check(wire.model)
+        self.card.named(wire.model, permit.caller)
         prompt, _ = await self._off_the_loop(
             permit, lambda: chat_prompt(with_shown_turns(wire), self.bounds.max_messages)
         )

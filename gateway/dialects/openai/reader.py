@@ -9,7 +9,7 @@ they mean (`chat`, `completions`).
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import msgspec
@@ -17,7 +17,7 @@ from fastapi import Request
 from msgspec import UNSET, UnsetType
 
 from gateway.config import Bounds
-from gateway.dialects.dialect import ModelCard
+from gateway.dialects.dialect import ModelCard, NamedModel
 from gateway.dialects.dialect_request import (
     BYTES_PER_CHARACTER,
     DialectRequest,
@@ -70,12 +70,13 @@ class Reader:
 
     async def chat(self, request: Request, permit: Permit) -> tuple[DialectRequest, bool]:
         """Read a chat request; return the request, and whether its answer is a stream."""
-        wire = await self.read(request, permit, _CHAT)
+        wire, model = await self.read(request, permit, _CHAT)
         request_id = request_id_of(request.scope)
 
         def understand(bounds: Bounds) -> tuple[GenerationRequest, SentTools]:
             sent = SentTools.of(wire.tools)
-            return request_of_chat(wire, request_id, bounds, self.card.defaults, sent), sent
+            wanted = request_of_chat(wire, request_id, bounds, self.card.defaults, sent)
+            return replace(wanted, adapter=model.adapter), sent
 
         size = permit.body.size // BYTES_PER_CHARACTER
         wanted, sent = await self.understood(permit, size, understand)
@@ -86,20 +87,21 @@ class Reader:
             free=sent.free,
             ignored=sent.passed_over,
             prompt_logprobs=wire.prompt_logprobs,
-            **self._reply_fields(wire),
+            **self._reply_fields(wire, model),
         )
         return DialectRequest(wanted, reply, request, permit), bool(wire.stream)
 
     async def completion(self, request: Request, permit: Permit) -> tuple[DialectRequest, bool]:
         """Read a text completion request; return the request, and whether it wants a stream."""
-        wire = await self.read(request, permit, _COMPLETION, prompt_in)
+        wire, model = await self.read(request, permit, _COMPLETION, prompt_in)
         request_id = request_id_of(request.scope)
         context = (await self.admission.engine()).max_model_len
         wanted = await self.understood(
             permit,
             work_with(bytes(wire.prompt), permit.body.size),
-            lambda bounds: request_of_completion(
-                wire, request_id, bounds, context, self.card.defaults
+            lambda bounds: replace(
+                request_of_completion(wire, request_id, bounds, context, self.card.defaults),
+                adapter=model.adapter,
             ),
         )
         reply = CompletionReply(
@@ -109,7 +111,7 @@ class Reader:
             skip_special_tokens=wanted.text.skip_special_tokens,
             has_logprobs=wire.logprobs is not None,
             prompt_logprobs=wire.prompt_logprobs,
-            **self._reply_fields(wire),
+            **self._reply_fields(wire, model),
         )
         echoed = wanted.choices * sum(map(size_of, wanted.prompts)) if wire.echo else 0
         asked = DialectRequest(wanted, reply, request, permit, echoed=echoed)
@@ -121,14 +123,13 @@ class Reader:
         permit: Permit,
         decoder: msgspec.json.Decoder[T],
         bulk: Callable[[Body], Part] | None = None,
-    ) -> T:
-        """Parse the body; raise GatewayError for a bad body or a model that is not served.
+    ) -> tuple[T, NamedModel]:
+        """Parse the body and find its model; raise GatewayError for a bad body or no such model.
 
         `bulk` is as in `parse_steps`.
         """
         wire = await read_wire(request, permit, decoder, self.bounds, self.admission, bulk)
-        self.card.check(wire.model)
-        return wire
+        return wire, self.card.named(wire.model, permit.caller)
 
     async def understood(
         self, permit: Permit, size: int, understand: Callable[[Bounds], Understood]
@@ -144,11 +145,11 @@ class Reader:
 
         return await self.admission.off_the_loop(permit.caller, work(), size)
 
-    def _reply_fields(self, wire: Generating) -> dict[str, Any]:
+    def _reply_fields(self, wire: Generating, model: NamedModel) -> dict[str, Any]:
         options = wire.stream_options
         return {
             "created": int(time.time()),
-            "model": self.card.name,
+            "model": model.name,
             "include_usage": options is not None and options.include_usage is True,
             "tokenizer": self.admission.tokenizer,
             "shows_ids": bool(wire.return_token_ids),

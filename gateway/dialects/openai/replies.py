@@ -259,6 +259,7 @@ class Model(Struct, frozen=True, kw_only=True):
     created_at: str
     max_input_tokens: int | None
     lifecycle: Literal["active"] = "active"
+    parent: str | UnsetType = UNSET  # of a LoRA adapter, the model that it changes
 
 
 class ModelList(Struct, frozen=True, kw_only=True):

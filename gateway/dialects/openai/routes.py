@@ -15,6 +15,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from gateway.caller import Caller
 from gateway.dialects.dialect import Authenticate, ModelCard, Permitted, RouteParts
 from gateway.dialects.dialect_request import BYTES_PER_CHARACTER, json_response
+from gateway.dialects.openai.adapters import add_adapters
 from gateway.dialects.openai.prefill.routes import add_prefill
 from gateway.dialects.openai.reader import Reader
 from gateway.dialects.openai.replies import (
@@ -38,6 +39,7 @@ from gateway.http.direct import Guard, direct
 from gateway.http.openapi import described
 from gateway.requests.answering import Answering
 from gateway.requests.permits import Permit
+from gateway.tenant_adapters import TenantAdapter
 
 _TOKENIZE = msgspec.json.Decoder(TokenizeRequest)
 _DETOKENIZE = msgspec.json.Decoder(DetokenizeRequest)
@@ -52,6 +54,7 @@ def openai_router(parts: RouteParts) -> APIRouter:
     add_prefill(router, reader, parts.answering, parts.guard())
     _add_tokens(router, reader, permitted)
     _add_models(router, parts.card, parts.authenticate)
+    add_adapters(router, parts, permitted)
     return router
 
 
@@ -87,7 +90,7 @@ def _add_tokens(router: APIRouter, reader: Reader, permitted: Permitted) -> None
 
     @router.post("/tokenize", openapi_extra=described(Tokenized, TokenizeRequest))
     async def tokenize_prompt(request: Request, permit: PermitOf) -> Response:
-        wire = await reader.read(request, permit, _TOKENIZE)
+        wire, _ = await reader.read(request, permit, _TOKENIZE)
         size = permit.body.size // BYTES_PER_CHARACTER
         shown = await tokenize(wire, permit.caller, reader.admission, reader.bounds, size)
         await permit.give_back()
@@ -95,7 +98,7 @@ def _add_tokens(router: APIRouter, reader: Reader, permitted: Permitted) -> None
 
     @router.post("/detokenize", openapi_extra=described(Detokenized, DetokenizeRequest))
     async def detokenize_tokens(request: Request, permit: PermitOf) -> Response:
-        wire = await reader.read(request, permit, _DETOKENIZE, tokens_in)
+        wire, _ = await reader.read(request, permit, _DETOKENIZE, tokens_in)
         shown = await detokenize(wire, permit.caller, reader.admission)
         await permit.give_back()
         return json_response(shown, limit_headers(permit.standing))
@@ -106,26 +109,35 @@ def _add_models(router: APIRouter, card: ModelCard, authenticate: Authenticate) 
     CallerOf = Annotated[Caller, Depends(authenticate)]
 
     @router.get("/v1/models", openapi_extra=described(ModelList))
-    async def list_models(caller: CallerOf) -> Response:  # noqa: ARG001
-        return json_response(
-            msgspec.json.encode(
-                ModelList(data=[_model(card)], first_id=card.name, last_id=card.name)
-            )
-        )
+    async def list_models(caller: CallerOf) -> Response:
+        models = [_model(card), *(_adapter(card, one) for one in caller.adapters)]
+        first, last = models[0].id, models[-1].id
+        shown = ModelList(data=models, first_id=first, last_id=last)
+        return json_response(msgspec.json.encode(shown))
 
     @router.get("/v1/models/{name:path}", openapi_extra=described(Model))
-    async def show_model(name: str, caller: CallerOf) -> Response:  # noqa: ARG001
-        card.check(name)
-        return json_response(msgspec.json.encode(_model(card)))
+    async def show_model(name: str, caller: CallerOf) -> Response:
+        card.named(name, caller)
+        adapters = [_adapter(card, one) for one in caller.adapters if one.name == name]
+        return json_response(msgspec.json.encode((adapters or [_model(card)])[0]))
 
 
 def _model(card: ModelCard) -> Model:
+    return _named_model(card, card.name, card.created)
+
+
+def _adapter(card: ModelCard, adapter: TenantAdapter) -> Model:
+    shown = _named_model(card, adapter.name, int(adapter.created_at))
+    return msgspec.structs.replace(shown, parent=card.name)
+
+
+def _named_model(card: ModelCard, name: str, created: int) -> Model:
     return Model(
-        id=card.name,
-        created=card.created,
+        id=name,
+        created=created,
         owned_by="ratoon",
         max_model_len=card.max_model_len,
-        display_name=card.name,
-        created_at=datetime.fromtimestamp(card.created, UTC).isoformat(),
+        display_name=name,
+        created_at=datetime.fromtimestamp(created, UTC).isoformat(),
         max_input_tokens=card.max_model_len,
     )

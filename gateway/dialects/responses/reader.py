@@ -4,7 +4,7 @@ Knows: in which order a request is checked, looked up and understood. Does not k
 is kept of an answer (`routes.py`).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gateway.dialects.dialect import RouteParts
 from gateway.dialects.dialect_request import BYTES_PER_CHARACTER
@@ -28,7 +28,7 @@ class ResponsesReader:
     ) -> Understood:
         """Convert `wire`; raise GatewayError for wrong or unsupported fields."""
         parts, tenant_id = self.parts, permit.caller.tenant_id
-        parts.card.check(wire.model)
+        model = parts.card.named(wire.model, permit.caller)
         check_fields(wire)
         previous = None
         if wire.previous_response_id is not None:
@@ -41,10 +41,12 @@ class ResponsesReader:
         def work() -> Steps[Understood]:
             before = [] if previous is None else items_of(previous)
             yield
-            items, name = (yield from resolved(sent, referred)), parts.card.name
-            return understood(
+            items, name = (yield from resolved(sent, referred)), model.name
+            found = understood(
                 wire, before, items, request_id, name, parts.bounds, parts.card.defaults
             )
+            wanted = replace(found.generation_request, adapter=model.adapter)
+            return replace(found, generation_request=wanted)
 
         size = permit.body.size // BYTES_PER_CHARACTER
         return await parts.answering.admission.off_the_loop(permit.caller, work(), size)

@@ -13,7 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+import msgspec
+
 from engine.link.messages import (
+    AdapterUse,
     Grammar,
     Mark,
     Welcome,
@@ -58,7 +61,7 @@ from gateway.prompts.verbatim_turns.verbatim import VerbatimTurns
 from gateway.sharing.namespaces import Namespaces
 from gateway.turn_formats.pieces import Piece
 from prefix_cache.hashing import block_keys
-from prefix_cache.namespace import Namespace
+from prefix_cache.namespace import Namespace, adapted_fingerprint
 
 T = TypeVar("T")
 
@@ -120,7 +123,8 @@ class Admission:
         BadRequest or Unavailable when it cannot run. `writer` is the label under which it writes
         into the cache (`usage.Writer`).
         """
-        work = self._admitted(wanted, caller, await self.engine(), writer)
+        welcome = _with_adapter(await self.engine(), wanted.adapter)
+        work = self._admitted(wanted, caller, welcome, writer)
         return await self.off_the_loop(caller, work, wanted.size)
 
     def _admitted(
@@ -302,3 +306,11 @@ class Admission:
                 f"`cache_salt` has more than {self._bounds.max_salt_chars} characters",
                 param="cache_salt",
             )
+
+
+def _with_adapter(welcome: Welcome, adapter: AdapterUse | None) -> Welcome:
+    """Return the engine's limits with the fingerprint of blocks computed with an adapter."""
+    if adapter is None:
+        return welcome
+    fingerprint = adapted_fingerprint(welcome.fingerprint, adapter.digest)
+    return msgspec.structs.replace(welcome, fingerprint=fingerprint)

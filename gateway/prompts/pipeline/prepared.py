@@ -72,6 +72,7 @@ def generates_of(
                     writer=writer,
                     marks=prompt.marks,
                     drafts=wanted.drafts,
+                    adapter=wanted.adapter,
                     embeds=wanted.embeds,
                     candidates=wanted.candidates[number] if wanted.candidates else b"",
                     prediction=prompt.prediction,

@@ -35,6 +35,9 @@ from engine.link.messages import (
 )
 from engine.link.query import Query, R
 from engine.link.query_messages import (
+    AdapterDropped,
+    AdapterRead,
+    DropAdapter,
     Flush,
     Flushed,
     ForgetMarked,
@@ -46,6 +49,7 @@ from engine.link.query_messages import (
     Pinned,
     Probe,
     Probed,
+    ReadAdapter,
     StatsQuery,
     StatsReply,
     Unpin,
@@ -287,6 +291,10 @@ class FakeEngine:
                 return Flushed(query_id="", blocks=self._flush())
             case Pin():
                 return Pinned(query_id="", blocks=self._pin(query))
+            case ReadAdapter():
+                return AdapterRead(query_id="", digest=bytes(32), rank=8, num_bytes=1024)
+            case DropAdapter():
+                return AdapterDropped(query_id="", blocks=2)
             case Unpin():
                 return Unpinned(query_id="", blocks=self._unpin(query.pin_id))
             case Probe():

@@ -31,6 +31,7 @@ from gateway.prompts.prefix_tokens import PrefixTokens
 from gateway.prompts.templates.chat_template import ChatTemplate
 from gateway.prompts.tokens.tokenizer import Tokenizer
 from gateway.prompts.verbatim_turns.turn_memory import TurnMemory
+from gateway.sharing.adapters import TenantAdapters
 from gateway.sharing.flushing import Flushing
 from gateway.sharing.namespaces import Namespaces, PublishedIndex
 from gateway.sharing.partitions import Partitions
@@ -115,6 +116,7 @@ async def open_office(data_dir: Path, *, open_metrics: bool = False) -> AsyncIte
             Flushing(store, engine, clock),
             [turns],
             watched,
+            TenantAdapters(store, engine, namespaces, keyring.forget, "tiny", clock),
             open_metrics=open_metrics,
             finds_engines=True,
             clock=clock,

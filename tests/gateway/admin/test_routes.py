@@ -20,6 +20,9 @@ ROUTES = {
     ("GET", "/admin/tenants/{tenant_id}/keys"),
     ("POST", "/admin/tenants/{tenant_id}/keys/{key_id}/rotate"),
     ("DELETE", "/admin/tenants/{tenant_id}/keys/{key_id}"),
+    ("POST", "/admin/tenants/{tenant_id}/adapters"),
+    ("GET", "/admin/tenants/{tenant_id}/adapters"),
+    ("DELETE", "/admin/tenants/{tenant_id}/adapters/{name}"),
     ("POST", "/admin/groups"),
     ("GET", "/admin/groups"),
     ("GET", "/admin/groups/{group_id}"),
@@ -66,6 +69,7 @@ async def test_only_the_operator_gets_in(office: Office) -> None:
         "group_id": "gr_1",
         "prefix_id": "px_1",
         "place": "/e.sock",
+        "name": "support",
     }
     for key in (None, issued["key"], "sk-" + "a" * 43, office.admin_key[:-1]):
         async with client_of(office.app, key) as http:
@@ -91,6 +95,7 @@ async def test_the_operator_gets_in_everywhere(office: Office) -> None:
             group_id=named.json()["id"],
             prefix_id=published.json()["id"],
             place="/e.sock",
+            name="support",
         )
         named_only = path in ("/admin/tenants", "/admin/groups/{group_id}", "/admin/groups")
         content = {"name": f"new-{number}"} if method in ("POST", "PATCH") and named_only else {}
@@ -98,6 +103,10 @@ async def test_the_operator_gets_in_everywhere(office: Office) -> None:
             content = {"name": "new", "text": TEXT}
         if (method, path) == ("POST", "/admin/engines"):
             content = {"address": "/new.sock"}
+        if "adapters" in path:
+            content = {"name": "support", "path": "acme/support"}
+        if method == "DELETE" and "adapters" in path:
+            await office.operator.post(url.removesuffix("/support"), json=content)
         if method == "DELETE" and "engines" in path:
             await office.operator.post("/admin/engines", json={"address": "/e.sock"})
         if method == "PUT":

@@ -25,6 +25,8 @@ async def test_a_tenant_is_made_shown_and_listed(office: Office) -> None:
         "cache": {},
         "usage_tiers": False,
         "canonical_prompts": False,
+        "adapters": [],
+        "max_own_adapters": 0,
     }
     office.clock.advance(1)
     other = await office.tenant("other")

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from engine.errors import EngineUnavailable, InvalidRequest, NoRoomToPin
+from engine.errors import AdapterNotServed, EngineUnavailable, InvalidRequest, NoRoomToPin
 from engine.link.messages import FlowQuota, pack_token_ids
 from engine.link.query import Query, reply_type
 from engine.link.query_messages import (
+    AdapterRead,
+    DropAdapter,
     Flush,
     ForgetMarked,
     ListMarked,
@@ -20,6 +22,7 @@ from engine.link.query_messages import (
     Pin,
     Probe,
     QueryMessage,
+    ReadAdapter,
     StatsQuery,
     Unpin,
 )
@@ -188,7 +191,29 @@ async def test_the_replies_to_each_query_become_one_of_its_kind() -> None:
         PROBE,
         ListMarked(flow="t"),
         ForgetMarked(flow="t", prefix_id=b"x"),
+        ReadAdapter(path="a"),
+        DropAdapter(digest=bytes(32), flow="t"),
     ]
     assert {type(query) for query in asked} == set(get_args(QueryMessage))
     for query in asked:
         assert isinstance(await Fleet().set.ask(query), reply_type(type(query)))
+
+
+async def test_an_adapter_is_served_where_all_engines_have_the_same() -> None:
+    fleet = Fleet()
+    assert (await fleet.set.ask(ReadAdapter(path="a"))).rank == 8
+    assert (await fleet.set.ask(DropAdapter(digest=bytes(32), flow="t"))).blocks == 6
+
+    async def another(_: object) -> AdapterRead:
+        return AdapterRead(query_id="", digest=b"another".ljust(32), rank=8)
+
+    fleet["b"].answer = another  # type: ignore[method-assign, assignment]
+    with pytest.raises(AdapterNotServed, match="different"):
+        await fleet.set.ask(ReadAdapter(path="a"))
+
+    async def refusing(_: object) -> None:
+        raise AdapterNotServed("use_dora is set")
+
+    fleet["b"].answer = refusing  # type: ignore[method-assign, assignment]
+    with pytest.raises(AdapterNotServed, match="use_dora"):
+        await fleet.set.ask(ReadAdapter(path="a"))

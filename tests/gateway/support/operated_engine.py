@@ -14,10 +14,14 @@ from engine.link.interface import ANSWER_S, OnEnd, ReplicaHealth
 from engine.link.messages import Finished, FlowQuota, Generate, Tokens, Welcome
 from engine.link.query import Query, R
 from engine.link.query_messages import (
+    AdapterDropped,
+    AdapterRead,
+    DropAdapter,
     Flush,
     Flushed,
     Pin,
     Pinned,
+    ReadAdapter,
     StatsQuery,
     StatsReply,
     Unpin,
@@ -207,6 +211,10 @@ class OperatedEngine:
                     raise self.pin_error
                 blocks = self.pinned[query.pin_id] = len(query.block_keys) // 16
                 return Pinned(query_id="", blocks=blocks)
+            case ReadAdapter():
+                return AdapterRead(query_id="", digest=bytes(32), rank=8, num_bytes=1024)
+            case DropAdapter():
+                return AdapterDropped(query_id="", blocks=3)
             case Unpin():
                 return Unpinned(query_id="", blocks=self.pinned.pop(query.pin_id, 0))
         raise AssertionError(query)

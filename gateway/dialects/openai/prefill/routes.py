@@ -4,6 +4,8 @@ Knows: paths, and the order of reading, understanding and answering. Does not kn
 (`schema`), or what is computed of a prompt.
 """
 
+from dataclasses import replace
+
 import msgspec
 from fastapi import APIRouter, Request, Response
 
@@ -47,7 +49,7 @@ def _add_embeddings(
 ) -> None:
     @direct(router, "/v1/embeddings", guard, described(Embeddings, EmbeddingRequest))
     async def embeddings(request: Request, permit: Permit) -> Response:
-        wire = await reader.read(request, permit, _EMBEDDINGS, input_in)
+        wire, model = await reader.read(request, permit, _EMBEDDINGS, input_in)
         request_id = request_id_of(request.scope)
         welcome = await reader.admission.engine()
         wanted = await reader.understood(
@@ -57,8 +59,9 @@ def _add_embeddings(
                 wire, request_id, bounds, welcome.max_model_len, welcome.hidden_size
             ),
         )
+        wanted = replace(wanted, adapter=model.adapter)
         reply = EmbeddingsReply(
-            model=reader.card.name,
+            model=model.name,
             dimensions=wire.dimensions,
             is_base64=wire.encoding_format == "base64",
         )
@@ -77,7 +80,7 @@ def _add_rerank(
 ) -> None:
     @direct(router, path, guard, described(Reranked, RerankRequest))
     async def rerank(request: Request, permit: Permit) -> Response:
-        wire = await reader.read(request, permit, _RERANK)
+        wire, model = await reader.read(request, permit, _RERANK)
         request_id = request_id_of(request.scope)
         tokenizer = reader.admission.tokenizer
         wanted = await reader.understood(
@@ -85,8 +88,9 @@ def _add_rerank(
             permit.body.size // BYTES_PER_CHARACTER,
             lambda bounds: request_of_rerank(wire, request_id, bounds, tokenizer),
         )
+        wanted = replace(wanted, adapter=model.adapter)
         reply = RerankReply(
-            model=reader.card.name,
+            model=model.name,
             id=f"rerank-{request_id}",
             top_n=wire.top_n,
             texts=texts_of(wire) if wire.return_documents else (),

@@ -1,0 +1,134 @@
+"""The loading and dropping of tenants' adapters, by the operator or by the tenant.
+
+An adapter is read and checked by the engines, and stored with its tenant: from then on its requests
+may name it. What other gateways still admit within seconds of a drop is computed as before, in
+namespaces that no later request reaches.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from engine.errors import EngineError
+from engine.link.interface import Engine
+from engine.link.query_messages import DropAdapter, ReadAdapter
+from gateway.errors import Conflict, Forbidden, NotFound
+from gateway.sharing.namespaces import Namespaces
+from gateway.state.records import EVERYONE, Tenant
+from gateway.state.store import Records
+from gateway.tenant_adapters import MOST_ADAPTERS, TenantAdapter
+from prefix_cache.namespace import Namespace, adapted_fingerprint
+
+LOAD_S = 60.0  # for reading an adapter from a disk
+
+
+@dataclass(frozen=True, slots=True)
+class TenantAdapters:
+    """The adapters of all tenants. `forget` drops what is remembered of a tenant (`Keyring`)."""
+
+    store: Records
+    engine: Engine
+    namespaces: Namespaces
+    forget: Callable[[str], None]
+    model_name: str
+    clock: Callable[[], float]  # seconds since the epoch
+
+    async def load(self, tenant_id: str, name: str, path: str) -> TenantAdapter:
+        """Load the adapter at `path` for a tenant, in place of one of the same name.
+
+        Raises NotFound, Conflict, or EngineError where the engines cannot serve it.
+        """
+        return await self._load(tenant_id, name, path, is_own=False)
+
+    async def load_own(self, tenant_id: str, name: str, path: str) -> TenantAdapter:
+        """Load an adapter for the tenant itself, from the folder that is named by its id.
+
+        Raises Forbidden where the tenant may load none, or no more; else as `load`.
+        """
+        _check_own((await self.store.get(Tenant, tenant_id)), name)
+        return await self._load(tenant_id, name, f"{tenant_id}/{path}", is_own=True)
+
+    async def _load(self, tenant_id: str, name: str, path: str, *, is_own: bool) -> TenantAdapter:
+        if name == self.model_name:
+            raise Conflict("this is the model's own name")
+        tenant = await self.store.get(Tenant, tenant_id)
+        read = await self.engine.ask(ReadAdapter(path=path), LOAD_S)
+        made = TenantAdapter(
+            name=name,
+            path=path,
+            digest=read.digest.hex(),
+            rank=read.rank,
+            num_bytes=read.num_bytes,
+            created_at=self.clock(),
+            is_own=is_own,
+        )
+
+        def with_adapter(tenant: Tenant) -> Tenant:
+            if is_own:
+                _check_own(tenant, name)
+            others = [one for one in tenant.adapters if one.name != name]
+            if len(others) >= MOST_ADAPTERS:
+                raise Conflict(f"the tenant has {MOST_ADAPTERS} adapters already")
+            return replace(tenant, adapters=(*others, made))
+
+        await self.store.update(Tenant, tenant_id, with_adapter)
+        self.forget(tenant_id)
+        replaced = next((one for one in tenant.adapters if one.name == name), None)
+        if replaced is not None and replaced.digest != made.digest:
+            await self._flush(tenant, replaced)
+        return made
+
+    async def drop(self, tenant_id: str, name: str, *, is_own: bool = False) -> int | None:
+        """Drop a tenant's adapter, `is_own`: one that it has loaded itself; raise NotFound.
+
+        Returns how many blocks left the cache; None where no engine answered.
+        """
+        dropped: list[TenantAdapter] = []
+
+        def without(tenant: Tenant) -> Tenant:
+            dropped[:] = [one for one in tenant.adapters if one.name == name]
+            if not dropped or (is_own and not dropped[0].is_own):
+                raise NotFound("no such adapter")
+            kept = tuple(one for one in tenant.adapters if one.name != name)
+            return replace(tenant, adapters=kept)
+
+        tenant = await self.store.update(Tenant, tenant_id, without)
+        self.forget(tenant_id)
+        return await self._flush(tenant, dropped[0])
+
+    async def _flush(self, tenant: Tenant, adapter: TenantAdapter) -> int | None:
+        welcome = self.engine.welcome
+        if welcome is None:
+            return None
+        digest = bytes.fromhex(adapter.digest)
+        fingerprint = adapted_fingerprint(welcome.fingerprint, digest)
+        found = tuple(self._namespaces_of(tenant, fingerprint))
+        try:
+            asked = DropAdapter(digest=digest, flow=tenant.id, namespaces=found)
+            return (await self.engine.ask(asked)).blocks
+        except EngineError:
+            return None  # what is left cannot be reached
+
+    def _namespaces_of(self, tenant: Tenant, fingerprint: bytes) -> list[Namespace]:
+        """Return the namespaces of an adapter's blocks, but those with a salt."""
+        names = self.namespaces
+        found = [names.of_tenant(tenant.id, fingerprint), names.published(EVERYONE, fingerprint)]
+        if tenant.group_id is not None:
+            found.append(names.of_group(tenant.group_id, fingerprint))
+            found.append(names.published(tenant.group_id, fingerprint))
+        return found
+
+
+def _check_own(tenant: Tenant, name: str) -> None:
+    """Raise Forbidden where a tenant may not load an adapter of that name itself."""
+    if not tenant.max_own_adapters:
+        raise Forbidden("this tenant may not load adapters", code="adapters_not_allowed")
+    if any(one.name == name and not one.is_own for one in tenant.adapters):
+        raise Conflict("the operator has loaded an adapter of this name")
+    others = sum(one.is_own and one.name != name for one in tenant.adapters)
+    if others >= tenant.max_own_adapters:
+        raise Forbidden(
+            f"this tenant may load {tenant.max_own_adapters} adapters, and has loaded them",
+            code="too_many_adapters",
+        )

@@ -1,0 +1,35 @@
+"""A tenant's LoRA adapters, as they are stored with it: names that its requests may give as model.
+
+Knows: names, folders, digests. Does not know: how one is loaded (`gateway.sharing.adapters`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from engine.link.messages import AdapterUse
+
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.:/\-]{0,127}$"
+MOST_ADAPTERS = 64  # of a tenant
+
+OwnAdapters = Annotated[int, Meta(ge=0, le=MOST_ADAPTERS)]
+
+
+class TenantAdapter(msgspec.Struct, frozen=True, kw_only=True):
+    """An adapter that a tenant's requests may name; its digest is in its blocks' namespaces."""
+
+    name: str
+    path: str  # its folder, below the engines' folder of adapters
+    digest: str  # of its weights, rank and scale, in hex
+    rank: int
+    num_bytes: int  # in an engine's memory
+    created_at: float
+    is_own: bool = False  # loaded by the tenant, not by the operator
+
+    @property
+    def use(self) -> AdapterUse:
+        """The adapter as a request to the engine names it."""
+        return AdapterUse(bytes.fromhex(self.digest), self.path)
