@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ _UNSUPPORTED: tuple[dict[str, Any], ...] = (
     {},
     {"default": None},
 )  # schemas of fields that only an error names
+_WITHIN = 3  # fields of a body that is described where it is used
 _ON_A_LINE = 6  # fields of a body, those of one type counted once; more are a list
 
 
@@ -46,6 +48,7 @@ class _Bodies:
 
     schemas: Mapping[str, Any]
     pages: dict[str, str]
+    within: set[str] = dataclasses.field(default_factory=set)  # described where they are used
     described: list[str] = dataclasses.field(default_factory=list)  # of the last page, in order
 
     def page(self, name: str, routes: Sequence[tuple[str, Any]]) -> str:
@@ -54,7 +57,12 @@ class _Bodies:
         for body in shown:  # grows while it is read
             inner = dict.fromkeys(_names_in(self.schemas[body]))
             shown += [one for one in inner if one not in shown]
-        own = sorted(body for body in shown if self.pages.setdefault(body, name) == name)
+        self.within.update(self._used_once(shown, [operation for _, operation in routes]))
+        own = sorted(
+            body
+            for body in shown
+            if self.pages.setdefault(body, name) == name and body not in self.within
+        )
         self.described[:] = own
         rows = [(f"`{route}`{self._query(one)}", *self._cells(one, name)) for route, one in routes]
         parts = ["## Routes", table(("route", "body", "answer"), rows), "## Bodies"]
@@ -89,7 +97,21 @@ class _Bodies:
             kinds.append(forms.get(media, f"`{media}`"))
         return "; ".join(kinds)
 
+    def _used_once(self, shown: Sequence[str], operations: Sequence[Any]) -> Iterator[str]:
+        """Yield the bodies that are described within the only one that has them: the small ones."""
+        used = Counter(_names_in([self.schemas[body] for body in shown]))
+        top = {*_names_in(operations)}
+        for body in shown:
+            schema = self.schemas[body]
+            is_small = 0 < len(schema.get("properties", {})) <= _WITHIN
+            is_elsewhere = body in top or body in self.pages or used[body] > 1
+            if is_small and not is_elsewhere and not any(_names_in(schema)):
+                yield body
+
     def _link(self, name: str, page: str) -> str:
+        if name in self.within:
+            fields = self._fields(self.schemas[name], page, is_request=False)
+            return "{" + ", ".join(f"`{field}`: {kind}" for field, kind in fields.items()) + "}"
         of = self.pages[name]
         return f"[{name}]({'' if of == page else of}#{name.lower()})"
 
@@ -136,7 +158,7 @@ class _Bodies:
         kind = self._type(said, page)
         if "default" in said and default is None:
             return kind.removesuffix(" or null")
-        is_said = default in (None, "", [], {}) or kind == f"`{default}`"
+        is_said = default in (None, "", []) or isinstance(default, dict) or kind == f"`{default}`"
         return kind if is_said else f"{kind} (`{default}`)"
 
     def _type(self, said: Mapping[str, Any], page: str) -> str:

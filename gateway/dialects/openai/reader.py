@@ -27,7 +27,11 @@ from gateway.dialects.dialect_request import (
 from gateway.dialects.openai.chat import request_of_chat
 from gateway.dialects.openai.chat_reply import ChatReply
 from gateway.dialects.openai.completions import CompletionReply, request_of_completion
-from gateway.dialects.openai.prefill.schema import EmbeddingRequest, RerankRequest
+from gateway.dialects.openai.prefill.schema import (
+    DecisionRequest,
+    EmbeddingRequest,
+    RerankRequest,
+)
 from gateway.dialects.openai.prompts import prompt_in
 from gateway.dialects.openai.replies import ServedTier
 from gateway.dialects.openai.schema import (
@@ -54,6 +58,7 @@ T = TypeVar(
     DetokenizeRequest,
     EmbeddingRequest,
     RerankRequest,
+    DecisionRequest,
 )
 
 _CHAT = msgspec.json.Decoder(ChatRequest)

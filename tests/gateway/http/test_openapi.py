@@ -192,7 +192,8 @@ BEYOND_SCHEMAS = [
     r"the model's chat template (refuses|cannot render) these messages",
     r"the last message is not in the rendered chat",
     r"`dimensions` is \d+, the model's embeddings have \d+",
-    r"the model's tokenizer has no single tokens",
+    r"the model's tokenizer has (no single tokens|labels for)",
+    r"(an item|a part) of type `\w+` (lacks its|has no) content",
 ]
 
 

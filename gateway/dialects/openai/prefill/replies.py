@@ -64,3 +64,74 @@ class Reranked(Struct, frozen=True, kw_only=True):
     results: list[Ranked]
     usage: PromptUsage
     meta: RerankMeta
+
+
+class PredicateAnswer(Struct, frozen=True, kw_only=True, tag_field="type", tag="predicate"):
+    """The probability that a statement is true."""
+
+    name: str | None
+    probability: float
+
+
+class ChoiceProbability(Struct, frozen=True):
+    """The probability of a choice among all."""
+
+    value: str | bool
+    probability: float
+
+
+class ChoiceAnswer(Struct, frozen=True, kw_only=True, tag_field="type", tag="choice"):
+    """The likeliest choice; `confidence` is its probability."""
+
+    name: str | None
+    choice: str | bool
+    confidence: float
+    probabilities: list[ChoiceProbability]
+
+
+class LevelProbability(Struct, frozen=True):
+    """The probability of a level; `value` is its place, from 0 on."""
+
+    value: int
+    label: str
+    probability: float
+
+
+class ScoreAnswer(Struct, frozen=True, kw_only=True, tag_field="type", tag="score"):
+    """The mean of the levels' places; `confidence` is the probability of the likeliest."""
+
+    name: str | None
+    score: float
+    confidence: float
+    probabilities: list[LevelProbability]
+
+
+class DecisionInputDetails(Struct, frozen=True):
+    """Tokens that were read from the cache, and written to it for breakpoints."""
+
+    cached_tokens: int
+    cache_write_tokens: int
+
+
+class DecisionOutputDetails(Struct, frozen=True):
+    """Tokens of reasoning: none."""
+
+    reasoning_tokens: int = 0
+
+
+class DecisionUsage(Struct, frozen=True, kw_only=True):
+    """Token counts; `input_tokens` has the input for each question, cached or not."""
+
+    input_tokens: int
+    input_tokens_details: DecisionInputDetails
+    output_tokens: int = 0
+    output_tokens_details: DecisionOutputDetails = DecisionOutputDetails()
+    total_tokens: int
+
+
+class Decision(Struct, frozen=True, kw_only=True):
+    """The answers, in the order of their questions."""
+
+    answers: list[PredicateAnswer | ChoiceAnswer | ScoreAnswer]
+    model: str
+    usage: DecisionUsage

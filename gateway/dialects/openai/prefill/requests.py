@@ -8,6 +8,8 @@ from gateway.errors import BadRequest
 from gateway.prompts.chats.template_variables import Scalar
 from gateway.prompts.generation_request import GenerationRequest, Prompt, TextRules
 
+# What prompts share is in each of them: a small body may make much larger prompts.
+MOST_CHARACTERS = 60_000_000
 # Templates' names for whether the model thinks before its answer, of which the first token is read.
 WITHOUT_THOUGHTS: Mapping[str, Scalar] = {"enable_thinking": False, "thinking": False}
 _PROMPT_PARAMS = ("prompt", "messages")  # names of a prompt in errors of admission
@@ -36,6 +38,15 @@ def prefill_request(
         embeds=embeds,
         candidates=candidates,
     )
+
+
+def check_size(size: int) -> None:
+    """Raise BadRequest for prompts of too many characters together."""
+    if size > MOST_CHARACTERS:
+        raise BadRequest(
+            f"the prompts have {size} characters together, at most {MOST_CHARACTERS} are allowed",
+            param="prompt",
+        )
 
 
 @contextmanager

@@ -15,22 +15,25 @@ from gateway.dialects.dialect_request import (
     DialectRequest,
     work_with,
 )
+from gateway.dialects.openai.prefill.decisions import DecisionReply, request_of_decisions
 from gateway.dialects.openai.prefill.embeddings import EmbeddingsReply, request_of_embeddings
-from gateway.dialects.openai.prefill.replies import Embeddings, Reranked
-from gateway.dialects.openai.prefill.requests import naming
+from gateway.dialects.openai.prefill.replies import Decision, Embeddings, Reranked
+from gateway.dialects.openai.prefill.requests import check_size, naming
 from gateway.dialects.openai.prefill.rerank import RerankReply, request_of_rerank, texts_of
-from gateway.dialects.openai.prefill.schema import EmbeddingRequest, RerankRequest
+from gateway.dialects.openai.prefill.schema import DecisionRequest, EmbeddingRequest, RerankRequest
 from gateway.dialects.openai.prompts import input_in
 from gateway.dialects.openai.reader import Reader
 from gateway.http.direct import Guard, direct
 from gateway.http.openapi import described
 from gateway.http.request_head import request_id_of
+from gateway.http.whole_answer import gathered
 from gateway.requests.answering import Answering
 from gateway.requests.permits import Permit
 
 # Jina's path, as in OpenAI's base URL, and those of Cohere's two versions and of other servers.
 RERANK = ("/v1/rerank", "/v2/rerank", "/rerank")
 
+_DECISIONS = msgspec.json.Decoder(DecisionRequest)
 _RERANK = msgspec.json.Decoder(RerankRequest)
 _EMBEDDINGS = msgspec.json.Decoder(EmbeddingRequest)
 
@@ -42,6 +45,7 @@ def add_prefill(
     _add_embeddings(router, reader, answering, guard)
     for path in RERANK:
         _add_rerank(router, path, reader, answering, guard)
+    _add_decisions(router, reader, answering, guard)
 
 
 def _add_embeddings(
@@ -65,10 +69,8 @@ def _add_embeddings(
             dimensions=wire.dimensions,
             is_base64=wire.encoding_format == "base64",
         )
-        with naming("input"):
-            return await DialectRequest(wanted, reply, request, permit).respond(
-                answering, stream=False
-            )
+        asked = DialectRequest(wanted, reply, request, permit)
+        return await _answered(asked, wanted.size, answering, "input")
 
 
 def _add_rerank(
@@ -97,5 +99,34 @@ def _add_rerank(
         )
         echoed = sum(map(len, reply.texts))
         asked = DialectRequest(wanted, reply, request, permit, echoed=echoed)
-        with naming("documents"):
-            return await asked.respond(answering, stream=False)
+        return await _answered(asked, wanted.size, answering, "documents")
+
+
+def _add_decisions(
+    router: APIRouter, reader: Reader, answering: Answering, guard: Guard[Caller, Permit]
+) -> None:
+    @direct(router, "/v1/decisions", guard, described(Decision, DecisionRequest))
+    async def decisions(request: Request, permit: Permit) -> Response:
+        wire, model = await reader.read(request, permit, _DECISIONS)
+        request_id = request_id_of(request.scope)
+        tokenizer = reader.admission.tokenizer
+        wanted = await reader.understood(
+            permit,
+            permit.body.size // BYTES_PER_CHARACTER,
+            lambda _: request_of_decisions(wire, request_id, tokenizer),
+        )
+        wanted = replace(wanted, adapter=model.adapter)
+        reply = DecisionReply(model=model.name, questions=wire.questions)
+        asked = DialectRequest(wanted, reply, request, permit)
+        return await _answered(asked, wanted.size, answering, "input")
+
+
+async def _answered(asked: DialectRequest, size: int, answering: Answering, param: str) -> Response:
+    """Answer a request whose prompts, of `size` characters, are held until its end.
+
+    Errors of its prompts name the field `param`.
+    """
+    with naming(param):
+        check_size(size)
+        gathered(asked.request.scope).grow(size)
+        return await asked.respond(answering, stream=False)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Raw, Struct, field
 
 from gateway.dialects.openai.schema import PROMPT_SCHEMA, Count
-from gateway.dialects.openai_cache import CacheKey
+from gateway.dialects.openai_cache import CacheKey, PromptCacheOptions
 
 Salt = Annotated[str, Meta(min_length=1)]
 
@@ -48,3 +48,87 @@ class RerankRequest(Struct, frozen=True, kw_only=True):
     max_chunks_per_doc: Raw = field(default_factory=Raw)
     rank_fields: Raw = field(default_factory=Raw)
     truncate_prompt_tokens: Raw = field(default_factory=Raw)
+
+
+class DecisionPart(Struct, frozen=True, kw_only=True):
+    """A part of the input or of a question: a text, or JSON that is shown as it is."""
+
+    type: Literal["input_text", "output_text", "refusal", "input_json"]
+    text: str | None = None
+    refusal: str | None = None
+    data: Annotated[Raw, Meta(extra_json_schema={"type": ["object", "array"]})] = field(
+        default_factory=Raw
+    )
+
+
+DecisionText = str | list[DecisionPart]
+
+
+class DecisionItem(Struct, frozen=True, kw_only=True):
+    """A message of the input, or a call of a tool, or what came of one."""
+
+    type: Literal[
+        "message",
+        "function_call",
+        "function_call_output",
+        "custom_tool_call",
+        "custom_tool_call_output",
+    ] = "message"
+    role: Literal["user", "developer", "system", "assistant"] | None = None
+    content: DecisionText | None = None
+    name: str | None = None
+    arguments: str | None = None
+    input: str | None = None
+    output: DecisionText | None = None
+
+
+class Predicate(Struct, frozen=True, kw_only=True, tag_field="type", tag="predicate"):
+    """A statement about the input, which may be true."""
+
+    instructions: DecisionText
+    name: str | None = None
+
+
+class DecisionChoice(Struct, frozen=True):
+    """A choice, which is a text or a truth value."""
+
+    value: str | bool
+    description: str | None = None
+
+
+class Choose(Struct, frozen=True, kw_only=True, tag_field="type", tag="choice"):
+    """A question with given choices."""
+
+    instructions: DecisionText
+    choices: Annotated[list[DecisionChoice], Meta(min_length=2, max_length=255)]
+    name: str | None = None
+
+
+class Level(Struct, frozen=True):
+    """A level of a rating."""
+
+    label: str
+    description: str | None = None
+
+
+class Rating(Struct, frozen=True, kw_only=True, tag_field="type", tag="score"):
+    """A rating by levels, the lowest first."""
+
+    instructions: DecisionText
+    levels: Annotated[list[Level], Meta(min_length=2, max_length=255)]
+    name: str | None = None
+
+
+Question = Predicate | Choose | Rating
+
+
+class DecisionRequest(Struct, frozen=True, kw_only=True):
+    """The body of `POST /v1/decisions`."""
+
+    model: str
+    input: str | Annotated[list[DecisionItem], Meta(min_length=1)]
+    questions: Annotated[list[Question], Meta(min_length=1, max_length=400)]
+    prompt_cache_key: CacheKey | None = None
+    prompt_cache_options: PromptCacheOptions | None = None
+    safety_identifier: str | None = None
+    cache_salt: Salt | None = None
