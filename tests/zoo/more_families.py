@@ -15,7 +15,7 @@ from gateway.turn_formats.families.solar import SolarOpenFormat
 from gateway.turn_formats.families.tagged_families import Hy3Format, MiniMaxM2Format
 from tests.zoo.families import FAMILIES, family
 from tests.zoo.family import Family
-from tests.zoo.templates import LlamaCpp, Ollama
+from tests.zoo.templates import LlamaCpp, Ollama, Trl
 
 _ELSEWHERE = {"is_own": False, "is_served": False}
 _COMMAND = (
@@ -42,6 +42,7 @@ _SOLAR = {
 }
 _APRIEL = {"ends": ("<|end|>",), "reasons": True}
 _GRANITE = {"ends": ("<|end_of_text|>",), "special": ("<|tool_call|>",)}
+_GRANITE4 = {**_GRANITE, "special": ("<|start_of_role|>", "<|end_of_role|>")}
 _NEMOTRON = {"ends": ("<SPECIAL_12>",), "special": ("<SPECIAL_10>", "<SPECIAL_11>")}
 _APERTUS = (*ApertusFormat.markers, "<|assistant_start|>", "<|assistant_end|>")
 _GIGACHAT31 = {
@@ -51,8 +52,9 @@ _GIGACHAT31 = {
 _GIGACHAT = ("<|message_sep|>", "<|role_sep|>", "<|function_call|>")
 
 
-def _like(name: str, other: str, source: str, **more: Any) -> Family:
-    return replace(family(other), name=name, source=LlamaCpp(source), **more)
+def _like(name: str, other: str, source: str | Trl, **more: Any) -> Family:
+    named = LlamaCpp(source) if isinstance(source, str) else source
+    return replace(family(other), name=name, source=named, **more)
 
 
 def _other(name: str, other: str, source: str, tools: str, **more: Any) -> Family:
@@ -146,12 +148,15 @@ MORE: tuple[Family, ...] = (
     _other("minimax-m1", "qwen2.5", "MiniMax-M1", "minimax_m1", ends=("<end_of_sentence>",)),
     _other("minimax-m3", "qwen3", "MiniMax-M3", "minimax_m3", **_MINIMAX_M3),
     _other("nemotron-nano-2", "qwen3", "NVIDIA-Nemotron-Nano-v2", "nemotron_nano2", **_NEMOTRON),
+    _like("nemotron-3", "qwen3.5", "NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", **_ELSEWHERE),
+    _like("nemotron-3-super", "qwen3.5", Trl("nemotron_3_super"), **_ELSEWHERE),
     _other("apertus", "mistral-nemo", "Apertus-8B-Instruct", "apertus", special=_APERTUS),
     _other("apriel-1.5", "mistral-nemo", "unsloth-Apriel-1.5", "apriel", **_APRIEL),
     _other("apriel-1.6", "mistral-nemo", "Apriel-1.6-15b-Thinker-fixed", "apriel", **_APRIEL),
     _other("gigachat3", "qwen2.5", "GigaChat3-10B-A1.8B", "gigachat3", special=_GIGACHAT),
     _other("gigachat3.1", "qwen2.5", "GigaChat3.1-10B-A1.8B", "gigachat31", **_GIGACHAT31),
     _other("granite3.3", "qwq", "ibm-granite-granite-3.3-2B-Instruct", "granite", **_GRANITE),
+    _other("granite4", "qwen2.5", "ibm-granite-granite-4.0", "hermes", **_GRANITE4),
     _like("lfm2-8b-a1b", "lfm2", "LFM2-8B-A1B"),
     _like("lfm2.5-1.2b", "lfm2.5", "LFM2.5-Instruct"),
     _like("deepseek-v3.1-2", "deepseek-v3.1", "deepseek-ai-DeepSeek-V3.1"),

@@ -53,6 +53,13 @@ _PARROTS = {
     "nemotron-nano-2": (
         'So.\n<TOOLCALL>[{"name": "get_time", "arguments": {"zone": "UTC"}}]</TOOLCALL>'
     ),
+    "nemotron-3": (
+        "Well.\n</think>\n\nSo.\n<tool_call>\n<function=get_time>\n<parameter=zone>\nUTC\n"
+        "</parameter>\n</function>\n</tool_call>"
+    ),
+    "granite4": (
+        'So.\n<tool_call>\n{"name": "get_time", "arguments": {"zone": "UTC"}}\n</tool_call>'
+    ),
 }
 
 
