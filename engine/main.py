@@ -113,6 +113,8 @@ def _opened(config: EngineConfig, opened: ExitStack) -> _Loaded:
         opened.callback(model.adapters.host.close)
     link = opened.enter_context(closing(SocketLink(config.process.socket, codec=Codec(), key=key)))
     fetches = team is None and not model.num_states
+    if model.num_states and config.process.exchange is not None:
+        _log.info("prefixes are neither fetched nor sent: no state of recurrent layers would come")
     exchange = _open_exchange(config, model, key, opened) if fetches else None
     if exchange is not None:
         link.wake_by(exchange.waker)

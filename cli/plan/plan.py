@@ -38,7 +38,6 @@ from cli.plan.states import state_line
 from cli.plan.units import gib
 from cli.serving.model_source import CONFIG, config_of
 from engine.models.checks import check_served
-from engine.models.config import refuse_recurrent
 from engine.models.errors import ModelNotServed, UnsupportedModel, WrongSetting
 
 ModelName = Annotated[
@@ -118,8 +117,6 @@ def check_offload(decoder: DecoderCounts, memory: MemoryFlags) -> None:
             "--cpu-offload-gb", f"counts what each GPU has: of {memory.gpus} with --tensor-parallel"
         )
     try:
-        if memory.cpu_offload_gb:
-            refuse_recurrent(decoder.layers, f"cpu_offload_gb {memory.cpu_offload_gb:g}")
         placement_of(decoder, memory)
     except (WrongSetting, UnsupportedModel) as error:
         said = str(error).removeprefix("cpu_offload_gb ")

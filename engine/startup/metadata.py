@@ -69,8 +69,8 @@ def read_metadata(
     model = _with_draft_head(config, model, grid)
     check_geometry(model, config.cache.block_size)
     check_ranks(model, config.cache.block_size, grid)
-    if config.model.cpu_offload_gb:
-        refuse_recurrent(model.layers, f"cpu_offload_gb {config.model.cpu_offload_gb:g}")
+    if config.process.role == "prefill":
+        refuse_recurrent(model.layers, "role prefill")  # no engine could fetch its states
     _check_adapters(config, grid)
     device = resolve_device(config.process.device, rank, grid.num_ranks)
     dtype = resolve_dtype(config.model.dtype, device, model.dtype)

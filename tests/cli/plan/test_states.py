@@ -78,5 +78,4 @@ def test_what_such_a_model_is_not_served_with_is_not_planned(tmp_path: Path) -> 
     decoder = decoder_of(tmp_path, "qwen3.5-27b")
     with pytest.raises(BadSetting, match="recurrent layers"):
         checked_ranks(decoder, MemoryFlags(pipeline_parallel=2))
-    with pytest.raises(BadSetting, match="recurrent layers"):
-        check_offload(decoder, MemoryFlags(cpu_offload_gb=2.0))
+    check_offload(decoder, MemoryFlags(cpu_offload_gb=2.0))

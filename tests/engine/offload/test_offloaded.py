@@ -68,7 +68,7 @@ def test_every_architecture_that_is_served_is_below() -> None:
     assert SERVED.architectures.keys() == DIVISIBLE.keys() | RECURRENT.keys()
 
 
-@pytest.mark.parametrize("name", sorted(set(DIVISIBLE.values())))
+@pytest.mark.parametrize("name", sorted({*DIVISIBLE.values(), *RECURRENT.values()}))
 def test_of_every_architecture(checkpoint: MakeCheckpoint, name: str) -> None:
     model_dir = checkpoint(name).model_dir
     expect_alike(model_dir, read_model_config(model_dir))

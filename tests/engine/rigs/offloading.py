@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from engine.models.checkpoints.weights import load_parameters
-from engine.models.config import ModelConfig, kv_layout
+from engine.models.config import ModelConfig, kv_layout, state_layout
 from engine.models.decoder import WeightPrefetch, build_decoder
 from engine.models.parameters import Parameters
 from engine.models.rank_group import RankGroup
@@ -19,11 +19,12 @@ from engine.models.shards import shard_model
 from engine.offload.host_layers import HostLayers
 from engine.offload.placement import Placement, evenly_spaced
 from engine.offload.prefetch import PlainLayerCopies, prefetch_of
-from engine.startup.activation import largest_batch
+from engine.startup.activation import largest_batch, small_states, state_rows
 from engine.startup.decoder import weight_sizes
 from engine.startup.device import dtype_name
 from kernels.ops import ops_for
 from storage.device_pool import DevicePool
+from storage.state_pool import StepStates
 
 BLOCK_SIZE, NUM_TOKENS = 16, 40
 CPU = torch.device("cpu")
@@ -77,8 +78,12 @@ def logits(
     )
     batch = largest_batch(NUM_TOKENS, 64, BLOCK_SIZE, device)
     every = torch.arange(NUM_TOKENS, device=device)
+    of_states = state_layout(part.layers, dtype_name(embedding.dtype))
+    states = StepStates(state_rows(batch.layout), small_states(of_states, device))
     steps = [
-        decoder.logits(every * factor % model.vocab_size, batch.layout, pool.layers, outputs)
+        decoder.logits(
+            every * factor % model.vocab_size, batch.layout, pool.layers, outputs, states
+        )
         for factor, outputs in ((7, every), (5, every[:0]), (3, every))
     ]
     return torch.cat(steps)

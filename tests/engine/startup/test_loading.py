@@ -167,6 +167,8 @@ def test_without_cache_tokens_states_are_sized_from_memory_too(checkpoint: MakeC
     assert taken <= 4 * 1024**3
 
 
-def test_weights_of_such_a_model_do_not_stay_in_host_memory(checkpoint: MakeCheckpoint) -> None:
-    with pytest.raises(UnsupportedModel, match=r"cpu_offload_gb 1: .*recurrent layers"):
-        opened(checkpoint, "qwen3.5", cpu_offload_gb=1.0)
+def test_no_engine_of_such_a_model_computes_prompts_for_others(checkpoint: MakeCheckpoint) -> None:
+    """They would fetch blocks without the states at their ends."""
+    with pytest.raises(UnsupportedModel, match=r"role prefill: .*recurrent layers"):
+        opened(checkpoint, "qwen3.5", role="prefill")
+    assert opened(checkpoint, "qwen3", role="prefill").welcome.role == "prefill"
