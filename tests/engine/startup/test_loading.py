@@ -93,12 +93,17 @@ def test_the_outline_tells_the_bytes_of_a_block_before_there_is_one(
     (tmp_path / "config.json").write_bytes(
         (checkpoint("llama").model_dir / "config.json").read_bytes()
     )
-    config = EngineConfig.of(model_dir=str(tmp_path), socket="", device="cpu", dtype=dtype)
-    metadata = read_metadata(config)
+    fields: dict[str, Any] = {
+        "model_dir": str(tmp_path),
+        "socket": "",
+        "device": "cpu",
+        "dtype": dtype,
+    }
+    metadata = read_metadata(EngineConfig.of(**fields, load_format="dummy"))
     assert metadata.device == resolve_device("cpu")
     assert metadata.layout.block_bytes == opened(checkpoint, dtype=dtype).pool.block_bytes
     with pytest.raises(CheckpointError, match="has neither"):
-        open_model(config, metadata)
+        open_model(EngineConfig.of(**fields), metadata)
 
 
 @pytest.mark.parametrize(
