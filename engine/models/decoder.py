@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.models.config import ModelConfig
+from engine.models.layers.latent import LatentAttention
 from engine.models.layers.layer import keeps_kv
 from engine.models.layers.mixer import KvConfig, KvMemory, Memory, RecurrentConfig, StateMemory
 from engine.models.layers.rope import query_scales, rope_table
@@ -360,6 +361,23 @@ def shortened(decoder: Decoder) -> Decoder:
     return replace(decoder, parameters=few, prefetch=None)
 
 
+@torch.inference_mode()
+def _with_plain_latents(parameters: Parameters) -> Parameters:
+    """Dequantise what latent attention absorbs, once; in each step where layers come from the host.
+
+    What it multiplies is never quantised: it depends on no format whether a token is absorbed.
+    """
+    if parameters.homes is not None:
+        return parameters
+    layers = tuple(
+        replace(layer, mixer=layer.mixer.dequantised())
+        if isinstance(layer.mixer, LatentAttention)
+        else layer
+        for layer in parameters.layers
+    )
+    return replace(parameters, layers=layers)
+
+
 def build_decoder(
     config: ModelConfig,
     parameters: Parameters,
@@ -372,6 +390,7 @@ def build_decoder(
 
     Of one rank of a `group`, `config` has the rank's sizes; of a stage it has all layers.
     """
+    parameters = _with_plain_latents(parameters)
     first, stop = parameters.layers[0].index, parameters.layers[-1].index + 1
     computed = list(enumerate(config.layers[first:stop], start=first))
     if config.draft_head is not None:

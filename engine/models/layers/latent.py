@@ -28,6 +28,7 @@ from engine.models.layers.mixer import (
 from engine.models.layers.norms import RmsNorm, RmsNormConfig
 from engine.models.layers.rope import RopeConfig
 from engine.models.modules import Allocator, Linear, LinearConfig, side_by_side
+from engine.models.weight_formats.plain import PlainLinear
 from kernels.latents.latent_shape import LatentShape
 from kernels.limits import check_latents
 
@@ -167,6 +168,13 @@ class LatentAttention(Mixer):
     @property
     def takes_fp8(self) -> Scaling | None:
         return self.first.takes_fp8
+
+    def dequantised(self) -> LatentAttention:
+        """Return the same mixer with a plain matrix of keys and values, which each step absorbs."""
+        if isinstance(self.keys_values, PlainLinear):
+            return self
+        weight = self.keys_values.dense(self.norm.weight.dtype)
+        return replace(self, keys_values=PlainLinear(self.keys_values.config, weight, None))
 
     def enter(
         self, ops: Ops, x: Tensor | Fp8Rows, layout: BatchLayout, memory: Memory, dtype: torch.dtype
