@@ -11,10 +11,10 @@ import pytest
 from cli.plan.decoder import DecoderCounts, read_decoder
 from cli.plan.estimates import model_costs, model_rows
 from storage.kv_layout import FP8
+from tests.doubles.engine.shapes import SHAPES
 from tests.engine.rigs.published import (
     DEEPSEEK_V2_LITE,
     DEEPSEEK_V3,
-    GLM_4_7_FLASH,
     MISTRAL_SMALL_4,
 )
 
@@ -30,7 +30,7 @@ def read(tmp_path: Path, config: dict[str, Any]) -> DecoderCounts:
     [
         (DEEPSEEK_V2_LITE, 15.7, 576 * 27 * 2),
         (DEEPSEEK_V3, 671, 576 * 61 * 2),
-        (GLM_4_7_FLASH, 29.9, 576 * 47 * 2),
+        (SHAPES["glm-4.7-flash"], 29.9, 576 * 47 * 2),
         (MISTRAL_SMALL_4, 119, 320 * 36 * 2),
     ],
 )
@@ -48,12 +48,12 @@ def test_a_plan_counts_what_the_maker_gives(
 
 
 def test_in_fp8_a_token_has_a_scale_for_its_latent(tmp_path: Path) -> None:
-    decoder = read(tmp_path, GLM_4_7_FLASH).with_kv_in(FP8)
+    decoder = read(tmp_path, SHAPES["glm-4.7-flash"]).with_kv_in(FP8)
     assert decoder.kv_bytes_per_token == (576 + 2) * 47
 
 
 def test_each_rank_keeps_all_latents(tmp_path: Path) -> None:
-    decoder = read(tmp_path, GLM_4_7_FLASH)
+    decoder = read(tmp_path, SHAPES["glm-4.7-flash"])
     part = decoder.of_rank(4)
     assert part.kv_bytes_per_token == decoder.kv_bytes_per_token
     assert part.layer_parameters < 0.3 * decoder.layer_parameters

@@ -20,7 +20,6 @@ from tests.engine.rigs.published import (
     DEEPSEEK_V3,
     GEMMA_3_4B,
     GLM_4_5_AIR,
-    GLM_4_7_FLASH,
     GRANITE_3_3_8B,
     MINIMAX_M2,
     MINISTRAL_3_8B,
@@ -125,7 +124,7 @@ SERVED: dict[str, tuple[dict[str, Any], tuple[str, int, set[int | None], float]]
     ),
     "DeepSeek-V2-Lite": (DEEPSEEK_V2_LITE, ("plain", 163840, {None}, 1.0)),
     "DeepSeek-V3": (DEEPSEEK_V3, ("fp8", 163840, {None}, 1.0)),
-    "GLM-4.7-Flash": (GLM_4_7_FLASH, ("plain", 202752, {None}, 1.0)),
+    "GLM-4.7-Flash": (SHAPES["glm-4.7-flash"], ("plain", 202752, {None}, 1.0)),
     "Mistral Small 4": (MISTRAL_SMALL_4, ("plain", 1048576, {None}, 1.0)),
     "Llama 3.1": (LLAMA, ("plain", 131072, {None}, 1.0)),
     "fp8, dynamic": (
@@ -310,7 +309,7 @@ REFUSED = {
     "DeepSeek V3 with biases": ({**DEEPSEEK_V3, "attention_bias": True}, "attention_bias True"),
     "latents of 500 numbers": ({**DEEPSEEK_V3, "kv_lora_rank": 500}, "kv_lora_rank 500, "),
     "GLM-4.7-Flash of an unknown kind of MLP": (
-        {**GLM_4_7_FLASH, "mlp_layer_types": ["dense"] * 46 + ["odd"]}, "mlp_layer_types",
+        {**SHAPES["glm-4.7-flash"], "mlp_layer_types": ["dense"] * 46 + ["odd"]}, "mlp_layer_types",
     ),
     "rope for video": (
         {**QWEN2, "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}},
