@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from engine.link.messages import SamplingParams
+from engine.sequences.sequence import Sequence
 from engine.startup.lower_tiers import RANK_PREFIX
 from engine.startup.warm_up import warm_up
-from tests.engine.rigs.checkpoints import RECIPES, Checkpoint, make_checkpoint
+from tests.doubles.engine.scripted_drafting import ScriptedDrafting
+from tests.engine.rigs.checkpoints import RECIPES, VOCAB_SIZE, Checkpoint, make_checkpoint
 from tests.seams.ranks.test_tokens import MIX, engine_of, last_tokens
 from tests.seams.support.mix import NAMESPACES, alone_on, run_mix
 from tests.seams.support.real_engine import Bounds, RealEngine
@@ -54,6 +56,22 @@ def answered(engine: RealEngine, name: str, prompt: tuple[int, ...] = PROMPT) ->
 
 def next_turn(first: list[int]) -> tuple[int, ...]:
     return (*PROMPT, *first, 7, 8, 9)
+
+
+def test_drafts_change_no_answer(saved: Checkpoint) -> None:
+    """Two ranks compute a row of drafts in order, and continue from the same state."""
+    bounds = replace(ROOMY, max_running=12)
+    with closing(RealEngine(str(saved.model_dir), bounds)) as engine:
+        plain = answered(engine, "plain")
+
+    def follows(sequence: Sequence, most: int) -> list[int]:
+        return plain[sequence.num_output :][:most]
+
+    drafts = ScriptedDrafting(follows, VOCAB_SIZE, wrong=0.3)
+    with closing(RealEngine(str(saved.model_dir), bounds, drafting=drafts)) as engine:
+        assert answered(engine, "drafted") == plain
+        assert engine.core.stats().drafts["own"].accepted_tokens > 0
+        engine.expect_nothing_left()
 
 
 def test_a_state_comes_back_from_host_memory(saved: Checkpoint) -> None:
