@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 import typer
 
+from benchmarks.engine.kernels import main as kernels_main
 from benchmarks.engine.step import BenchShape, tokens_read
+from benchmarks.engine.step import main as step_main
 from benchmarks.everything import ALL, PARTS, ROOT, chosen, command_of, run_part, write
 
 
@@ -67,14 +69,27 @@ def everything(tmp_path: Path, *words: str) -> dict[str, Any]:
     return report
 
 
-def test_kernels_steps_and_the_cache_at_their_smallest(tmp_path: Path) -> None:
-    report = everything(tmp_path, "--only", "kernels,step,cache")
-    assert [part["name"] for part in report["parts"]] == ["kernels", "step", "cache"]
-    kernels, step, cache = ({r["name"]: r for r in part["records"]} for part in report["parts"])
+def records(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """What was printed, by name."""
+    return {one["name"]: one for one in map(json.loads, capsys.readouterr().out.splitlines())}
+
+
+def test_kernels_and_steps_at_their_smallest(capsys: pytest.CaptureFixture[str]) -> None:
+    kernels_main(quick=True)
+    kernels = records(capsys)
+    step_main(quick=True)
+    step = records(capsys)
     assert kernels["decode 4 x 96"]["share"] > 0
     assert kernels["1 x top-p 0.9"]["us"] > 0
     assert step["4 x 64"]["floor_ms"] > 0
     assert step["4 x 64 on 48"]["floor_ms"] <= step["4 x 64"]["floor_ms"]  # of four digits
+
+
+def test_the_cache_at_its_smallest(tmp_path: Path) -> None:
+    report = everything(tmp_path, "--only", "cache")
+    [part] = report["parts"]
+    cache = {r["name"]: r for r in part["records"]}
+    assert part["name"] == "cache"
     assert cache["cache without hits"]["lost_share"] < 1
 
 

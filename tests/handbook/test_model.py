@@ -46,8 +46,8 @@ def test_the_directory_is_small_and_whole() -> None:
 def test_it_answers_held_out_handbooks(
     model: LlamaForCausalLM, shipped_tokenizer: Tokenizer
 ) -> None:
-    outcomes = answer_cases(model, shipped_tokenizer, draw_cases(shipped_tokenizer, 40, (450, 550)))
-    assert sum(outcome.right for outcome in outcomes) >= 38
+    outcomes = answer_cases(model, shipped_tokenizer, draw_cases(shipped_tokenizer, 20, (450, 550)))
+    assert sum(outcome.right for outcome in outcomes) >= 19
 
 
 def answered(model: LlamaForCausalLM, tokenizer: Tokenizer, system: str, question: str) -> str:

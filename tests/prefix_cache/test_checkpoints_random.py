@@ -1,6 +1,7 @@
-"""10,000 random operations on a tree with checkpoints, checked after each against a plain model.
+"""6,000 random operations on a tree with checkpoints, checked after each against a plain model.
 
 The pools are small, so that states are refused, evicted and read while others are made.
+With all of the zoo there are five times as many.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import pytest
 from prefix_cache.tiers.tier_pools import Tiers
 from tests.prefix_cache.states_driver import StatesDriver
 
+often = pytest.mark.parametrize("times", [1, pytest.param(5, marks=pytest.mark.zoo)])
 SHAPES = [
     # seed, blocks, state slots, block size, longest prompt, with quotas
     (1, 48, 16, 2, 16, False),
@@ -22,9 +24,10 @@ SHAPES = [
 ]
 
 
+@often
 @pytest.mark.parametrize(("seed", "blocks", "states", "block_size", "longest", "quotas"), SHAPES)
 def test_no_hit_is_longer_than_its_state(
-    seed: int, blocks: int, states: int, block_size: int, longest: int, quotas: bool
+    seed: int, blocks: int, states: int, block_size: int, longest: int, quotas: bool, times: int
 ) -> None:
     driver = StatesDriver(
         seed,
@@ -34,7 +37,7 @@ def test_no_hit_is_longer_than_its_state(
         max_tokens=longest,
         quotas=quotas,
     )
-    driver.run(2_000)
+    driver.run(1_200 * times)
     seen, counts = driver.seen, driver.cache.checkpoints.counts
     assert min(seen["hits"], seen["matched beyond a state"], seen["failed"]) > 10
     assert min(seen["left out"], counts.evicted, counts.made) > 10
@@ -49,12 +52,13 @@ TIERS = [
 ]
 
 
+@often
 @pytest.mark.parametrize(("seed", "blocks", "states", "tiers", "quotas"), TIERS)
 def test_a_state_below_the_device_is_its_prefixs_or_not_there(
-    seed: int, blocks: int, states: int, tiers: Tiers, quotas: bool
+    seed: int, blocks: int, states: int, tiers: Tiers, quotas: bool, times: int
 ) -> None:
     driver = StatesDriver(seed, num_blocks=blocks, num_states=states, quotas=quotas, tiers=tiers)
-    driver.run(2_500)
+    driver.run(2_500 * times)
     seen, ends = driver.seen, Counter[str]()
     for what, count in seen.items():
         if what.startswith("state"):

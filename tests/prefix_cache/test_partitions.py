@@ -133,7 +133,7 @@ def answers(
 
 
 @pytest.mark.parametrize("lower", [ONLY_DEVICE, WITH_HOST, WITH_DISK, ALL])
-@settings(max_examples=20)
+@settings(max_examples=settings().max_examples // 3)
 @given(spy=st.integers(0, 2**32), one=st.integers(0, 2**32), another=st.integers(0, 2**32))
 def test_a_spy_is_told_the_same_whatever_others_do(
     lower: Lower, spy: int, one: int, another: int
@@ -141,7 +141,7 @@ def test_a_spy_is_told_the_same_whatever_others_do(
     assert answers(spy, one, lower) == answers(spy, another, lower)
 
 
-@settings(max_examples=15)
+@settings(max_examples=settings().max_examples // 3)
 @given(spy=st.integers(0, 2**32), one=st.integers(0, 2**32), another=st.integers(0, 2**32))
 def test_the_policy_that_learns_does_not_learn_from_one_owner_for_another(
     spy: int, one: int, another: int
