@@ -117,6 +117,7 @@ def test_what_comes_before_the_documents_is_found_in_the_cache(
         ({"documents": ["a"] * 2049}, "documents"),
         ({"documents": [3]}, "documents[0]"),
         ({"documents": ["x" * 9000]}, "documents"),
+        ({"query": "x" * 40_000, "documents": ["a"] * 2048}, "documents"),
         ({"query": ""}, "query"),
         ({"top_n": 0}, "top_n"),
         ({"max_tokens_per_doc": 5}, "max_tokens_per_doc"),
