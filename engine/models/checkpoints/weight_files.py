@@ -130,12 +130,12 @@ def _indexed_files(model_dir: Path) -> list[Path]:
 def lacks_head(model_dir: Path) -> bool:
     """Return whether only a decoder without what it is the `model` of is in the files.
 
-    So embedding models are saved. Raises like `weight_files`.
+    So embedding models are saved. False where no weights are there, or those of GGUF. Raises like
+    `weight_files`.
     """
-    files = weight_files(model_dir)
-    if files[0].name == GGUF_FILE:
+    if not any(model_dir.glob("*.safetensors")):
         return False
-    names = {name for path in files for name in tensor_bytes(path)}
+    names = {name for path in weight_files(model_dir) for name in tensor_bytes(path)}
     return _DECODER_ALONE in names and TIED_HEAD not in names
 
 
