@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from cli.plan.decoder import DecoderCounts
 from engine.startup.pool_size import PoolBudget, StateSizes, state_slots
 from prefix_cache.cache import PrefixCache
-from prefix_cache.leases.checkpoint_positions import LEAST_SAVED, prompt_positions
+from prefix_cache.leases.checkpoint_positions import prompt_positions
 from prefix_cache.leases.lease import Lease
 
 
@@ -81,7 +81,7 @@ def rows(cache: PrefixCache, lease: Lease, length: int, block_size: int) -> Iter
     An id stands for `block_size` tokens. The caller commits up to the end before the next row.
     """
     states, at = lease.states, lease.cached_tokens
-    wanted = prompt_positions(lease, length, least_saved=LEAST_SAVED // block_size)
+    wanted = prompt_positions(lease, length, unit=block_size)
     cache.want_states(lease, wanted)
     while at < length:
         if states is None:

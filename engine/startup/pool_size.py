@@ -10,7 +10,7 @@ from fractions import Fraction
 
 from engine.config import EngineConfig
 from engine.models.errors import PoolTooSmall
-from prefix_cache.tiers.checkpoints import LEAST_SLOTS, SEQUENCE_SLOTS
+from prefix_cache.tiers.checkpoints import ANSWER_SLOTS, LEAST_SLOTS
 from storage.move import FIRST_SLOT
 
 ALL = Fraction(1)
@@ -103,7 +103,7 @@ def state_slots(budget: PoolBudget, kv_bytes: int, states: StateSizes | None) ->
 def _fixed_states(states: StateSizes, budget: PoolBudget) -> int:
     """Count the slots of running sequences, at least of one, and those that nobody gets."""
     most = int(budget.num_bytes * RUNNING_PART) // states.state_bytes
-    running = min(states.max_running * SEQUENCE_SLOTS, most)
+    running = min(states.max_running * ANSWER_SLOTS, most)
     return FIRST_SLOT + max(running, LEAST_SLOTS)
 
 

@@ -29,12 +29,12 @@ def prompt_positions(
     *,
     marks: Iterable[int] = (),
     question: int = 0,
-    least_saved: int = LEAST_SAVED,
+    unit: int = 1,
 ) -> Iterator[int]:
     """Yield positions of whole blocks before a prompt's last token; none without states.
 
     `marks`: tokens before each cache breakpoint. `question`: tokens before the last message of the
-    user; 0: unknown. `least_saved`: tokens.
+    user; 0: unknown. `unit`: tokens that a position of all these stands for.
     """
     states = lease.states
     if states is None:
@@ -43,10 +43,12 @@ def prompt_positions(
     spans = (begin * size for begin, _ in lease.path.spans)
     kept = {min(one, last) // size * size for one in (states.matched, *spans, *marks)}
     yield from kept
-    tail = last - TAIL if max(question, *kept) <= last - TAIL else 0
-    for one, least in (question, least_saved), (tail, LEAST_BEFORE_TAIL), (last, least_saved):
+    tail = last - TAIL // unit
+    if tail < max(question, *kept):
+        tail = 0
+    for one, least in (question, LEAST_SAVED), (tail, LEAST_BEFORE_TAIL), (last, LEAST_SAVED):
         end = min(one, last) // size * size
         before = max((other for other in kept if other <= end), default=0)
-        if end - max(before, start) >= least:
+        if end - max(before, start) >= least // unit:
             kept.add(end)
             yield end

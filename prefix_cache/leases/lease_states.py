@@ -11,10 +11,11 @@ over to the tree, without a copy.
 A row that verifies drafts writes one state as well, at a position that may turn out to be after a
 rejected token: then the sequence continues from the state before (`verified_end`).
 
-A sequence owns three slots. When its next row is decided, only the newest row may be unsettled: so
-its state, coming or not, and the kept one leave a slot free. Where a state goes to the tree before
-the end, the sequence gets another slot. States that a lease reads and the tree owns are not evicted
-(`read`).
+A sequence owns two slots, and a third while sequences have less than half of all. When its next
+row is decided, only the newest row may be unsettled: so its state, coming or not, and the kept one
+leave a slot of three free. Of two slots the row takes that of the kept state, which is lost. Where
+a state goes to the tree before the end, the sequence gets another slot. States that a lease reads
+and the tree owns are not evicted (`read`).
 
 Knows: slots, positions in tokens, nodes. Does not know: rows, or what is in a slot.
 """
@@ -51,14 +52,20 @@ class LeaseStates:
     given: list[Node] = field(default_factory=list)  # nodes that got a checkpoint of this lease
 
     def next_out(self) -> int:
-        """Return the slot to which the next row writes; raise LeaseError without one."""
+        """Return the slot to which the next row writes; raise LeaseError without one.
+
+        Where no other is left it is the kept state's.
+        """
         used = {self.at.slot, *(one.slot for one in self.coming)}
-        if self.kept is not None:
-            used.add(self.kept.slot)
-        for slot in self.owned:
-            if slot not in used:
-                return slot
-        raise LeaseError("a row is decided before the states of the rows before it are settled")
+        free = [slot for slot in self.owned if slot not in used]
+        if not free:
+            raise LeaseError("a row is decided before the states of the rows before it are settled")
+        if self.kept is None:
+            return free[0]
+        others = [slot for slot in free if slot != self.kept.slot]
+        if not others:
+            self.kept = None
+        return (others or free)[0]
 
     def row_end(self, start: int, end: int, *, is_cut: bool) -> int:
         """Return where a row of the tokens from `start` up to `end` has to end.

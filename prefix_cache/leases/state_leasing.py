@@ -55,6 +55,7 @@ class StateLeasing:
             checkpoints.read(node)
         owned = checkpoints.take(SEQUENCE_SLOTS, lease.owner)
         assert owned is not None  # `may_open`
+        owned += checkpoints.take_for_answer(lease.owner)
         size = self._block_size
         checkpoints.counts.cut_tokens += matched * size - first.position
         lease.states = LeaseStates(first, first, owned, matched * size, size, read=read)

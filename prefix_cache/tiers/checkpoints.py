@@ -32,7 +32,8 @@ from prefix_cache.tiers.tier_states import TierStates
 from prefix_cache.tree.node import Checkpoint, Node
 from storage.move import DEVICE_TIER, DISK_TIER, FIRST_SLOT
 
-SEQUENCE_SLOTS = 3  # slots of a running sequence
+SEQUENCE_SLOTS = 2  # slots that a running sequence needs
+ANSWER_SLOTS = SEQUENCE_SLOTS + 1  # those that it has to keep the state at its answer's end
 LEAST_SLOTS = SEQUENCE_SLOTS + 1  # with the checkpoint that a sequence starts from
 MOST_OF_SEQUENCES = 7 / 8  # of the slots, where tiers are partitioned or prefixes are pinned
 
@@ -78,8 +79,12 @@ class Checkpoints:
         self._sizes = tiers
         # Slots that nobody has a part of, where tiers are partitioned.
         total = self.device.usage.total
-        wanted = SEQUENCE_SLOTS * max_running or total - total // 2
-        self._for_sequences = max(min(wanted, int(total * MOST_OF_SEQUENCES)), LEAST_SLOTS)
+        wanted, most = (
+            ANSWER_SLOTS * max_running or total - total // 2,
+            int(total * MOST_OF_SEQUENCES),
+        )
+        self._for_sequences = max(min(wanted, most), LEAST_SLOTS)
+        self._keeps_answers = wanted <= most
         self._in_flight = in_flight
 
     @property
@@ -109,6 +114,16 @@ class Checkpoints:
         Where it is None nothing has changed.
         """
         return self.device.take(count) if self.free(count, owner) else None
+
+    def take_for_answer(self, owner: str) -> list[int]:
+        """Return one more slot for the state at an answer's end, or none.
+
+        Only while sequences have less than half of the slots: else others would wait for it. Where
+        tiers are partitioned it does not depend on how many others run.
+        """
+        is_rich = 2 * self.num_leased < self.device.usage.total
+        may_have = self._keeps_answers if self.device.usage.parts else is_rich
+        return (self.take(1, owner) or []) if may_have else []
 
     def free(self, count: int, owner: str) -> bool:
         """Free `count` device slots for `owner`, like `take`; False: impossible now."""

@@ -141,6 +141,34 @@ def test_equal_blocks_get_the_state_of_whoever_computed_them_again() -> None:
     requests.cache.check_invariants()
 
 
+@pytest.mark.parametrize(
+    ("num_states", "running", "slots"), [(1 + 7, 3, [3, 2, 2]), (1 + 6, 3, [])]
+)
+def test_a_sequence_has_a_third_slot_while_sequences_have_less_than_half(
+    num_states: int, running: int, slots: list[int]
+) -> None:
+    requests = Requests(num_states=num_states)
+    leases = [
+        requests.cache.acquire(path(str(at)), IDS[:8], owner="me", now=1.0) for at in range(running)
+    ]
+    assert [len(states_of(one).owned) for one in leases if one is not None][: len(slots)] == slots
+    assert (leases[-1] is None) == (not slots)
+
+
+@pytest.mark.parametrize(("num_states", "found"), [(1 + 6, 16), (1 + 4, 0)])
+def test_the_kept_state_gives_way_to_the_next_row_where_slots_are_few(
+    num_states: int, found: int
+) -> None:
+    requests = Requests(num_states=num_states)
+    lease = requests.open(IDS[:20])
+    requests.compute(lease, IDS[:16])  # the state at the end of a block is kept
+    for end in (18, 19):
+        requests.cache.launched(lease, end, states_of(lease).next_out())
+    requests.cache.release(lease, now=requests.now)
+    requests.cache.check_invariants()
+    assert requests.usable(IDS[:20]) == found
+
+
 def test_what_a_lease_may_read_is_not_evicted() -> None:
     requests = Requests(num_states=1 + 3 + 1)
     requests.run(IDS[:16])
@@ -266,7 +294,7 @@ def test_a_row_decided_too_early_is_refused() -> None:
 
 def test_too_few_slots_are_refused() -> None:
     with pytest.raises(ValueError, match="too few"):
-        PrefixCache(num_blocks=8, block_size=4, num_states=4)
+        PrefixCache(num_blocks=8, block_size=4, num_states=3)
 
 
 Damage = Callable[[Requests, Node, Lease], object]

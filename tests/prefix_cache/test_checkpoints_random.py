@@ -46,8 +46,8 @@ def test_no_hit_is_longer_than_its_state(
 TIERS = [
     # seed, blocks, state slots, tiers, with quotas
     (11, 40, 12, Tiers(32, 0, host_states=6, ahead=2), False),
-    (12, 40, 12, Tiers(0, 64, disk_states=9, state_blocks=3), False),
-    (13, 32, 9, Tiers(24, 64, host_states=4, disk_states=12, state_blocks=2), False),
+    (12, 40, 9, Tiers(0, 64, disk_states=9, state_blocks=3), False),
+    (13, 32, 6, Tiers(24, 64, host_states=4, disk_states=12, state_blocks=2), False),
     (14, 40, 14, Tiers(24, 64, host_states=5, disk_states=10, ahead=3), True),
 ]
 

@@ -33,7 +33,7 @@ def test_where_the_second_prompt_parts_the_third_begins(tmp_path: Path) -> None:
     assert [one.cached for one in found.served] == [0, 0, 20, 20]
     states = found.states
     assert states is not None
-    assert (states.slots, states.hits, states.cut_tokens, states.refused) == (14, 2, 20, 0)
+    assert (states.slots, states.hits, states.cut_tokens, states.refused) == (13, 2, 20, 0)
     assert states.held == states.made == 5  # where they part, and each prompt's end
 
 
@@ -42,7 +42,7 @@ def test_few_slots_lose_states_and_hits(tmp_path: Path) -> None:
     many, few = (replayed(tmp_path, rows, StateCosts(1000, 10, ratio)) for ratio in (1.0, 0.0))
     assert many.states is not None
     assert few.states is not None
-    assert few.states.slots == 4
+    assert few.states.slots == 3
     assert few.states.evicted > many.states.evicted
     assert sum(one.cached for one in few.served) < sum(one.cached for one in many.served)
 
@@ -66,7 +66,7 @@ class TestTyped:
         assert (states["hits"], states["cut_tokens"]) == (2, 20)
         assert "slots of 146.8 MiB" in console.type(*words).out
         none = console.type(*words, "--state-cache-ratio", "0", "--json").json["states"]
-        assert none["slots"] == 4
+        assert none["slots"] == 3
 
     def test_without_recurrent_layers_nothing_is_said_of_states(
         self, console: Console, trace: str

@@ -119,13 +119,13 @@ def test_states_of_running_sequences_take_half_at_most() -> None:
 
 
 def test_one_sequence_has_its_states_or_the_pool_is_too_small() -> None:
-    one = 5 * STATE + BLOCK
-    assert pool_sizes(PoolBudget(one, "given"), BLOCK, StateSizes(STATE, 256, 0.0)).num_states == 5
-    with pytest.raises(PoolTooSmall, match="given, 5 states of 67108864 bytes first"):
+    one = 4 * STATE + BLOCK
+    assert pool_sizes(PoolBudget(one, "given"), BLOCK, StateSizes(STATE, 256, 0.0)).num_states == 4
+    with pytest.raises(PoolTooSmall, match="given, 4 states of 67108864 bytes first"):
         pool_sizes(PoolBudget(one - 1, "given"), BLOCK, StateSizes(STATE, 256, 0.0))
 
 
 def test_beside_chosen_tokens_states_are_counted_by_the_same_rule() -> None:
     assert state_slots(PoolBudget(10 * GIB, ""), 4 * GIB, FEW) == 13 + 16
-    assert state_slots(PoolBudget(0, ""), 0, FEW) == 5, "one sequence can always run"
+    assert state_slots(PoolBudget(0, ""), 0, FEW) == 4, "one sequence can always run"
     assert state_slots(PoolBudget(10 * GIB, ""), 4 * GIB, None) == 0
