@@ -37,7 +37,7 @@ def ask(served: Served, path: str, limits: dict[str, Any]) -> httpx.Response:
     """Ask as a new tenant with these limits."""
     with httpx.Client(base_url=served.url, timeout=20) as http:
         admin = {"x-api-key": served.admin_key}
-        body = {"name": f"{path} {sorted(limits)}", "limits": limits}
+        body = {"name": f"{path} {limits}", "limits": limits}
         made = http.post("/admin/tenants", json=body, headers=admin).raise_for_status().json()
         issued = http.post(f"/admin/tenants/{made['id']}/keys", json={}, headers=admin).json()
         key = {"authorization": f"Bearer {issued['key']}"}
