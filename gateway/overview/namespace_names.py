@@ -2,7 +2,7 @@
 
 A namespace is derived from a secret, so it tells nothing by itself. Those that can be are derived
 again and compared: of what is published, of groups, of the tenants who own something. What is left
-is a tenant's namespace with a salt.
+is a tenant's namespace with a salt or an adapter.
 """
 
 from typing import NamedTuple
@@ -50,7 +50,7 @@ class ShownNamespaceNames:
         if kind == "tenant":
             return NamespaceName(who, owner)
         if kind == "salt":
-            return NamespaceName(f"{who}, with a cache salt", owner)
+            return NamespaceName(f"{who}, with a salt or an adapter", owner)
         if kind == "group":
             return NamespaceName(f"group {groups.get(scope, scope)}", None)
         whom = "everyone" if scope == EVERYONE else f"group {groups.get(scope, scope)}"

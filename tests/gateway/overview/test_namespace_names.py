@@ -31,7 +31,7 @@ def test_a_tenants_own_namespace_has_its_name(namespaces: Namespaces) -> None:
 
 def test_one_with_a_salt_is_said_to_have_one(namespaces: Namespaces) -> None:
     salted = namespaces.own(caller(), "pepper", PRINT)
-    assert named(namespaces, salted) == NamespaceName("acme, with a cache salt", "tn_a")
+    assert named(namespaces, salted) == NamespaceName("acme, with a salt or an adapter", "tn_a")
 
 
 def test_a_groups_namespace_is_no_single_tenants(namespaces: Namespaces) -> None:
