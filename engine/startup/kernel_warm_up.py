@@ -165,7 +165,9 @@ def dry_run_mixtures(decoder: Decoder, bounds: StepBounds) -> None:
 
 @torch.inference_mode()
 def dry_run_adapters(decoder: Decoder) -> None:
-    """Compute adapters' products of each shape for few and for many tokens."""
+    """Compute adapters' products of each shape for few and for many tokens, if there are any."""
+    if not decoder.num_slots:
+        return
     like, kinds = decoder.parameters.embedding, dict[LinearConfig, AdaptedLinear]()
     for matrix in walk(decoder.parameters.layers, AdaptedLinear):
         rows = tuple(("", count) for _, count in matrix.config.rows)

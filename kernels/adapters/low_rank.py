@@ -53,8 +53,8 @@ def reference(product: Tensor, x: Tensor, matrices: SlotMatrices, slots: TokenSl
     return product
 
 
-@triton.jit
-def _kernel(
+@triton.jit(do_not_specialize=["num_tokens"])
+def _low_rank_kernel(
     x: tl.tensor,
     weight: tl.tensor,
     out: tl.tensor,
@@ -132,7 +132,7 @@ def _launch(
     assert tiles is not None, "tokens are ordered by `launch_slots`"
     num_tiles, rows = tiles.pairs.shape
     features = _FEATURES if is_b else min(_FEATURES, matrices.rank)
-    _kernel[(cdiv(widest, features), num_tiles, parts)](
+    _low_rank_kernel[(cdiv(widest, features), num_tiles, parts)](
         x,
         weight,
         out,

@@ -30,6 +30,7 @@ from triton.errors import TritonError
 from triton.runtime import driver
 
 from engine.execution.shared_prefixes import MIN_GROUP_ROWS
+from engine.models.adapters.adapted import with_adapters
 from engine.models.architectures.registry import read_model_config
 from engine.models.config import ModelConfig, kv_layout, state_layout
 from engine.models.decoder import Decoder, build_decoder
@@ -78,6 +79,7 @@ LATENTS = {  # those of GLM-4.7-Flash
     "v_head_dim": 256,
     "num_attention_heads": 20,
 }
+ADAPTER_RANK = 32
 MIXTURE_TOKENS = 2048  # more pairs an expert than any bound between tiles
 FORMATS: dict[str, WeightFormat] = {
     "fp8": ONLINE_FP8,
@@ -98,6 +100,7 @@ class Served:
     rank: int = 0
     num_ranks: int = 1
     sizes: Mapping[str, int] = field(default_factory=dict)  # beside `SIZES`, or in their place
+    num_adapters: int = 0
 
 
 def all_served() -> Iterator[Served]:
@@ -122,6 +125,9 @@ def all_served() -> Iterator[Served]:
     for dtype in ("bfloat16", FP8):
         named = f"glm4-moe-lite, its latents, {dtype} KV"
         yield Served(named, RECIPES["glm4-moe-lite"], kv_dtype=dtype, sizes=LATENTS)
+    for name, weight_format in (("plain", PLAIN), ("fp8", FORMATS["fp8"])):
+        adapted = f"llama, {name}, adapters"
+        yield Served(adapted, RECIPES["llama"], weight_format, num_adapters=3)
     for rank, num_ranks in ((0, 2), (1, 2), (3, 4), (7, 8)):
         name = f"llama, rank {rank} of {num_ranks}"
         yield Served(name, RECIPES["llama"], rank=rank, num_ranks=num_ranks)
@@ -203,7 +209,11 @@ def variants_of(served: Served) -> list[Variant]:
     group = PaperRanks(served.rank, ranks, model.hidden_size, dtype) if ranks > 1 else None
     parameters = empty_parameters(model, dtype, CPU, group)
     part = shard_model(model, ranks)
+    if served.num_adapters:
+        parameters, slots = with_adapters(model, parameters, served.num_adapters, ADAPTER_RANK)
     decoder = build_decoder(part, parameters, triton_ops(), MODEL_LEN, group)
+    if served.num_adapters:
+        decoder = replace(decoder, num_slots=slots.num_slots)
     notes = Notes()
     with leaving_out_launches(notes):
         _launch_all(decoder, served.kv_dtype)
@@ -242,6 +252,7 @@ def _launch_all(decoder: Decoder, kv_dtype: str) -> None:
     kernel_warm_up.dry_run_buckets(decoder, bounds)
     kernel_warm_up.dry_run_gemms(decoder, bounds)
     kernel_warm_up.dry_run_mixtures(decoder, replace(bounds, batch_tokens=MIXTURE_TOKENS))
+    kernel_warm_up.dry_run_adapters(decoder)
     kernel_warm_up.dry_run_copies(decoder, bounds)
     vocab_size = decoder.config.vocab_size
     planner = Planner(vocab_size, (), lambda: 1, BATCH_SLOTS)
