@@ -185,9 +185,10 @@ $(SERVING): pyproject.toml $(wildcard requirements/*.txt)
 	@touch $@
 	@echo "$(VENV) can serve."
 
+# All packages are in the file, but for torch, which is installed and has no hash there.
 $(STAMP): $(SERVING)
 	@echo "Adding to $(VENV) what tests and checks need, by version and hash."
-	@$(INSTALL) -r requirements/dev.txt
+	@$(INSTALL) --no-deps -r requirements/dev.txt
 	@touch $@
 
 clean:
