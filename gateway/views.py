@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
-from engine.link.stats_messages import TierTokens
+from engine.link.stats_messages import StateTier, TierTokens
 
 V = TypeVar("V", bound=msgspec.Struct)
 
@@ -23,13 +24,17 @@ def view_of(kind: type[V], *records: msgspec.Struct, **computed: Any) -> V:
 
 
 class TokensByTier(msgspec.Struct, frozen=True):
-    """The tokens by the cache tier that they lie in, or came from."""
+    """The tokens by the cache tier that they lie in, or came from.
+
+    `state`: the tier of the recurrent state at their end, where none of them are there.
+    """
 
     device: int
     host: int
     disk: int
+    state: StateTier | UnsetType = UNSET
 
     @classmethod
-    def of(cls, tiers: TierTokens) -> TokensByTier:
+    def of(cls, tiers: TierTokens, state: StateTier | None = None) -> TokensByTier:
         """Convert the engine's counts by tier."""
-        return cls(tiers.device, tiers.host, tiers.disk)
+        return cls(tiers.device, tiers.host, tiers.disk, state or UNSET)

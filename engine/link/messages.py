@@ -19,7 +19,7 @@ from msgspec import Meta
 
 from engine.link.cache_events import CacheEvents, EventsTaken, Subscribe
 from engine.link.query_messages import QueryMessage, ReplyMessage
-from engine.link.stats_messages import TierTokens
+from engine.link.stats_messages import StateTier, TierTokens
 from prefix_cache.names import Loads as Loads  # imported with the rest of a request
 
 if TYPE_CHECKING:
@@ -268,6 +268,8 @@ class Reused(msgspec.Struct, frozen=True, array_like=True):
     # Tokens whose blocks were cached: more than were reused where no state is kept at their end
     # (recurrent layers). 0: no more.
     matched: int = 0
+    # Tier below the device from which the state at their end came, where no tokens came from it.
+    state_tier: StateTier | None = None
 
     @property
     def tokens(self) -> int:

@@ -6,7 +6,7 @@ import msgspec
 
 from engine.errors import EngineError, error_from_code
 from engine.link.query import Query, Reply
-from engine.link.stats_messages import EngineStats, TierTokens
+from engine.link.stats_messages import EngineStats, StateTier, TierTokens
 from engine.link.view_messages import ViewQuery, ViewReply
 
 UNRECORDED = ""  # the id of a flush that is never repeated
@@ -76,6 +76,7 @@ class Probed(Reply, frozen=True, kw_only=True, tag="probed"):
     tiers: TierTokens
     saved_seconds: float | None = None  # None: nothing has been measured
     matched: int = 0  # as `Reused.matched`
+    state_tier: StateTier | None = None  # as `Reused.state_tier`
     code: str | None = None  # one of `engine.errors`: why the prompt cannot be looked up
     message: str = ""
 

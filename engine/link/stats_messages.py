@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
+
+StateTier = Literal["host", "disk"]  # tiers from which a recurrent state may be loaded
 
 
 class TierTokens(msgspec.Struct, frozen=True, array_like=True):

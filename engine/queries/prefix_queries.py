@@ -21,6 +21,7 @@ from engine.link.query_messages import (
 from engine.link.stats_messages import TierTokens
 from engine.scheduling.step_times import StepTimes
 from engine.sequences.intake import path_of
+from engine.sequences.sequence_cache import state_tier
 from prefix_cache.cache import PrefixCache
 from storage.move import Tier
 
@@ -79,4 +80,10 @@ class PrefixQueries:
         tiers = TierTokens(device, found.host * size, found.disk * size)
         saved = self._times.prefill(0, tiers.total) if self._times.is_measured else None
         beyond = matched if matched > tiers.total else 0
-        return Probed(query_id=query.query_id, tiers=tiers, saved_seconds=saved, matched=beyond)
+        return Probed(
+            query_id=query.query_id,
+            tiers=tiers,
+            saved_seconds=saved,
+            matched=beyond,
+            state_tier=state_tier(found, tiers),
+        )

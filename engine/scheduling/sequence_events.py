@@ -102,7 +102,8 @@ class SequenceEvents:
         saved = None
         if self._times.is_measured:
             saved = self._times.prefill(0, found.total + fetched)
-        return Reused(found, saved, written, fetched, sequence.matched)
+        matched, state_tier = sequence.matched, sequence.state_tier if found.total else None
+        return Reused(found, saved, written, fetched, matched, state_tier)
 
 
 def join_tokens(replies: list[AddressedEvent]) -> list[AddressedEvent]:

@@ -25,7 +25,7 @@ from engine.link.messages import (
     SamplingParams,
     TokenLogprobs,
 )
-from engine.link.stats_messages import TierTokens
+from engine.link.stats_messages import StateTier, TierTokens
 from engine.sequences.token_constraint import TokenConstraint
 from prefix_cache.hashing import TokenIds as TokenIds
 from prefix_cache.leases.lease import Lease
@@ -63,6 +63,7 @@ class Sequence:
     found: TierTokens = field(default_factory=TierTokens)
     # Tokens whose blocks the cache had then, where these were more: no state is kept at their end.
     matched: int = 0
+    state_tier: StateTier | None = None  # as `Reused.state_tier`
     num_pending: int = 0  # tokens that launched steps will sample
     passed_over: int = 0  # times that a later sequence of its flow went first (`queue.py`)
     # True while its constraint is compiled; it cannot start. Changes only between steps (`core`).

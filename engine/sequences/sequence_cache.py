@@ -22,7 +22,7 @@ from itertools import count
 import numpy as np
 
 from engine.copies import TierCopies
-from engine.link.stats_messages import TierTokens
+from engine.link.stats_messages import StateTier, TierTokens
 from engine.sequences.sequence import Sequence
 from prefix_cache.cache import PrefixCache
 from prefix_cache.hashing import KEY_BYTES
@@ -33,6 +33,7 @@ from prefix_cache.leases.single_flight import SingleFlight
 from prefix_cache.tree.edge import common_prefix
 from prefix_cache.tree.match import PrefixMatch, Whereabouts, last_checkpoint
 from prefix_cache.tree.node import Position
+from storage.move import DISK_TIER, HOST_TIER
 
 
 class LeaseMissing(RuntimeError):
@@ -267,6 +268,8 @@ class SequenceCache:
             host = min(loaded, found.host)
             disk = loaded - host
             sequence.found = TierTokens(cached - loaded * size, host * size, disk * size)
+            if sequence.use_cache and lease.num_shared >= found.total:
+                sequence.state_tier = state_tier(found, sequence.found)
             if lease.states is not None and lease.states.matched > cached:
                 sequence.matched = lease.states.matched
         for writer, blocks in lease.first_reads.items():
@@ -288,6 +291,15 @@ class SequenceCache:
             sequence.held_since = now
             self._want_state_of(sequence, holder)
         return now - sequence.held_since < self._deadline_s
+
+
+def state_tier(found: Whereabouts, tokens: TierTokens) -> StateTier | None:
+    """Return the lower tier of a prefix's state, where none of its tokens are there."""
+    if found.state is HOST_TIER and not tokens.host:
+        return "host"
+    if found.state is DISK_TIER and not tokens.disk:
+        return "disk"
+    return None
 
 
 def _is_lower(found: Whereabouts) -> bool:

@@ -24,7 +24,7 @@ _TYPES = {403: "permission_error", 429: "requests"}  # error types by HTTP statu
 
 def cached_by_tier(usage: Usage) -> TokensByTier | UnsetType:
     """Count the cached tokens by cache tier; UNSET if the caller may not see tiers."""
-    return UNSET if usage.tiers is None else TokensByTier.of(usage.tiers)
+    return UNSET if usage.tiers is None else TokensByTier.of(usage.tiers, usage.state_tier)
 
 
 class CacheWrites(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ import msgspec
 
 from engine.errors import EngineError
 from engine.link.interface import Engine
-from engine.link.stats_messages import DraftStats
+from engine.link.stats_messages import DraftStats, TierTokens
 from engine.link.view_messages import Overview, OverviewQuery
 from gateway.overview.percentiles import Percentiles, percentiles
 from gateway.processes.periodic import repeated
@@ -140,11 +140,11 @@ def _sample(last: _Look, look: _Look) -> Sample:
             for engine_id, one in _by_engine(now).items()
         )
 
-    found = (more(f"found.{tier}") for tier in ("device", "host", "disk"))
+    found = TierTokens(*(more(f"found.{tier}") for tier in ("device", "host", "disk")))
     return Sample(
         t=look.t,
         seconds=look.t - last.t,
-        hit_tokens=TokensByTier(*found),
+        hit_tokens=TokensByTier.of(found),
         computed_tokens=more("computed_tokens"),
         generated_tokens=more("generated_tokens"),
         ttft_ms=_between(

@@ -57,12 +57,13 @@ def _add_prompts(
         admitted = await answering.admission.admit(wanted, permit.caller)
         [asked] = admitted.generates
         found = await engine.ask(Probe(token_ids=asked.token_ids, namespaces=asked.namespaces))
+        tiers = TokensByTier.of(found.tiers, found.state_tier)
         shown = CacheProbe(
             prompt_tokens=admitted.prompt_tokens,
             cached_tokens=found.tiers.total,
             matched_tokens=found.matched or msgspec.UNSET,
             saved_ms=None if found.saved_seconds is None else 1000 * found.saved_seconds,
-            tiers=TokensByTier.of(found.tiers) if permit.caller.sees_tiers else msgspec.UNSET,
+            tiers=tiers if permit.caller.sees_tiers else msgspec.UNSET,
         )
         return await _replied(shown, permit)
 

@@ -8,7 +8,7 @@ from itertools import zip_longest
 
 from engine.errors import EngineError
 from engine.link.messages import DraftCounts, Failed, Finished, Reused
-from engine.link.stats_messages import TierTokens
+from engine.link.stats_messages import StateTier, TierTokens
 from gateway.diagnosis.cache_miss import CacheMiss, cache_miss
 from gateway.generation.choice import Delta, Event
 from gateway.http.request_head import RequestUse
@@ -30,6 +30,7 @@ class Usage:
     cached_tokens: int
     completion_tokens: int
     tiers: TierTokens | None = None  # tiers of the cached tokens; None: not shown
+    state_tier: StateTier | None = None  # as `Reused.state_tier`, of the first prompt that has one
     reasoning_tokens: int = 0  # included in `completion_tokens`; known at the end
     cache_miss: CacheMiss | None = None  # why the prompt missed, if asked
     # Prompt tokens written to the cache for each breakpoint, summed over the prompts.
@@ -123,6 +124,7 @@ class RequestMetrics:
             cached_tokens=cached,
             completion_tokens=sum(self._told.values()) + rejected,
             tiers=sum((one.by_tier for one in reused), TierTokens()),
+            state_tier=next((one.state_tier for one in reused if one.state_tier), None),
             reasoning_tokens=self._reasoning_tokens,
             cache_miss=self._cache_miss(cached) if self._admitted.explains else None,
             written=tuple(map(sum, zip_longest(*(one.written for one in reused), fillvalue=0))),

@@ -11,6 +11,7 @@ from msgspec import structs
 
 from engine.link.messages import Cancel, Mark, pack_token_ids
 from engine.link.query_messages import Probe, Probed
+from engine.link.stats_messages import TierTokens
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import NamespacePath
 from prefix_cache.tiers.tier_pools import Tiers
@@ -230,6 +231,21 @@ class TestTiers:
         assert cached(rig, "2") == 16
         states = rig.core.stats().states
         assert (states.loaded, states.hits, states.lower["host"].used) == (1, 1, 6)
+        reused = rig.finished("2").reused
+        assert (reused.tiers, reused.state_tier) == (TierTokens(16), "host")
+
+    def test_a_probe_names_the_tier_of_the_state_too(self) -> None:
+        rig, prompt = self.pushed_out()
+        rig.link.say(
+            Probe(query_id="p", token_ids=pack_token_ids(prompt), namespaces=((0, NAMESPACE),))
+        )
+        rig.step()
+        [probed] = [one for one in rig.link.sent[CLIENT] if isinstance(one, Probed)]
+        assert (probed.tiers, probed.state_tier) == (TierTokens(16), "host")
+        request = generate("other", range(20, 60), max_tokens=1)
+        rig.submit(request)
+        rig.run()
+        assert rig.finished("other").reused.state_tier is None
 
     @pytest.mark.parametrize("fate", ["failed", "lost"])
     def test_a_state_that_does_not_come_is_computed(self, fate: str) -> None:

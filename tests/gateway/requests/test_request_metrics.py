@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 from contextlib import AbstractContextManager, nullcontext, suppress
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
@@ -15,6 +16,7 @@ from engine.link.messages import Reused, Timing
 from engine.link.stats_messages import TierTokens
 from gateway.diagnosis.comparison import Comparison
 from gateway.diagnosis.seen import SeenPrompt
+from gateway.dialects.openai_shape import cached_by_tier
 from gateway.errors import TooManyRequests
 from gateway.generation.choice import ChoiceEnded, Delta, EndReason
 from gateway.requests.request_metrics import RequestMetrics, Usage
@@ -105,6 +107,15 @@ def ending(request_metrics: RequestMetrics, error: BaseException) -> None:
     """Leave the measured part with `error`, which passes through."""
     with pytest.raises(type(error)), request_metrics.measured():
         raise error
+
+
+def test_usage_names_the_tier_of_a_state_that_came_alone() -> None:
+    for state, shown in (("host", {"state": "host"}), (None, {})):
+        bench = Bench(100)
+        reused = Reused(TierTokens(device=64), state_tier=state)  # type: ignore[arg-type]
+        bench.request_metrics.see(Delta(0, "x", (7,), None, reused, TIMING))
+        tiers = cached_by_tier(bench.request_metrics.usage())
+        assert msgspec.to_builtins(tiers) == {"device": 64, "host": 0, "disk": 0, **shown}
 
 
 @pytest.mark.parametrize("reason", ["stop", "length"])
