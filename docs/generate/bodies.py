@@ -21,7 +21,7 @@ _UNSUPPORTED: tuple[dict[str, Any], ...] = (
     {},
     {"default": None},
 )  # schemas of fields that only an error names
-_WITHIN = 3  # fields of a body that is described where it is used
+_WITHIN = 4  # fields of a body that is described where it is used
 _ON_A_LINE = 6  # fields of a body, those of one type counted once; more are a list
 
 
