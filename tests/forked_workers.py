@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-from execnet.gateway_io import popen_bootstrapline
-
 from tests.doubles.forks.becoming import end, finish
 from tests.doubles.forks.server import share
+
+WORKER = [os.fsencode(sys.executable), b"-u", b"-c"]  # what xdist starts, before its code
 
 
 class ForkedWorkers:
@@ -36,13 +36,14 @@ class ForkedWorkers:
 
     def fork_exec(self, words: Sequence[Any], *how: Any) -> int:
         """Start a process; its id. The arguments are those of `_posixsubprocess.fork_exec`."""
-        if os.fsdecode(words[-1]) != popen_bootstrapline or not self._ready:
+        *program, code = map(os.fsencode, words)
+        if program != WORKER or not self._ready:
             started: int = self._fork_exec(words, *how)
             return started
         pid, ours = self._ready.pop()
         with ours:
             stdin, stdout = how[5], how[8]
-            socket.send_fds(ours, [b"work"], [stdin, stdout])
+            socket.send_fds(ours, [code], [stdin, stdout])
         return pid
 
     def _fork(self) -> None:
@@ -64,7 +65,7 @@ class ForkedWorkers:
 def _work(asked: socket.socket) -> None:
     """Be a worker on the pipes that are sent, as `python -c` would be on its own."""
     with asked:
-        _, pipes, *_ = socket.recv_fds(asked, 4, 2)
+        code, pipes, *_ = socket.recv_fds(asked, 4096, 2)
     if not pipes:
         return
     for place, pipe in enumerate(pipes):
@@ -75,4 +76,4 @@ def _work(asked: socket.socket) -> None:
     sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115
     sys.argv = ["-c"]
     sys.modules["__main__"] = main = ModuleType("__main__")
-    exec(popen_bootstrapline, vars(main))
+    exec(code, vars(main))
