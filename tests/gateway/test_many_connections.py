@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from subprocess import Popen
+from subprocess import PIPE, Popen
 
 import httpx
 import msgspec
@@ -75,7 +75,7 @@ def test_idle_connections_keep_nobody_from_being_served(served: Served, engine: 
 class Small:
     """A gateway in processes of its own that may open few files."""
 
-    running: Popen[bytes]
+    running: Popen[str]
     config: GatewayConfig
     admin_key: str
     key: str
@@ -127,14 +127,15 @@ def ask(connection: socket.socket) -> Answer:
 
 
 @contextmanager
-def process(config: GatewayConfig) -> Iterator[Popen[bytes]]:
-    """Executed: a forked one would have the limits of its fork server."""
-    running = Popen([sys.executable, "-m", "gateway", msgspec.json.encode(config).decode()])
+def process(config: GatewayConfig) -> Iterator[Popen[str]]:
+    """Executed: a forked one would have the limits of its fork server. Its workers end with it."""
+    command = [sys.executable, "-m", "gateway", msgspec.json.encode(config).decode()]
+    running = Popen(command, stderr=PIPE, text=True)
     try:
         yield running
     finally:
         running.kill()
-        running.wait()
+        running.communicate()
 
 
 @contextmanager
