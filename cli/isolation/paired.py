@@ -1,6 +1,7 @@
 """The paired test: two callers send the same tokens; one caller may hit them, one may not.
 
-    the first tenant sends its prompt, twice: only blocks that were reused are written to disk
+    the first tenant sends its prompt, twice: only blocks that were reused are written to disk,
+    and a recurrent state is kept the second time, and reused the third
     host, disk: its blocks are pushed down; evicted: flushed, and computed anew; or a restart
     on the device: the first sends it again, which is the control, and then the other sends it
     elsewhere: the other comes first, because the control brings the blocks back up
@@ -35,6 +36,8 @@ _CONFLICT = 409
 _KEPT, _ON_THE_WAY = 3, 2  # prompts that fit under the ceiling in the tier, and in faster tiers
 _ORDER = (TierCase.DEVICE, TierCase.HOST, TierCase.DISK)
 _PIECES = 4  # prompts among which the filling tokens are divided
+# The device's state slots for one that tenants have a part of: at first, and at worst.
+_SLOTS_A_STATE, _MOST_SLOTS_A_STATE = 2, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,7 @@ class PairedTest:
         self._most_tokens = self._prompt_tokens + _TEMPLATE_BLOCKS * self._block_size
         self._max_fill_tokens = max_fill_tokens
         self._each_entry = each_entry
+        self._slots_a_state = _SLOTS_A_STATE
 
     async def in_tier(self, tier: TierCase, until: float = math.inf) -> list[Finding]:
         """Test all cells of a tier that needs no restart; up to three times if inconclusive.
@@ -84,6 +88,7 @@ class PairedTest:
             async with asyncio.timeout(None if math.isinf(left) else left + _OVER_S):
                 finding, tries = await self._once(cell), 1
                 while finding.outcome is Outcome.INCONCLUSIVE and tries < _TRIES:
+                    self._slots_a_state = min(2 * self._slots_a_state, _MOST_SLOTS_A_STATE)
                     finding, tries = await self._once(cell), tries + 1
         except TimeoutError:
             return untested(cell, Outcome.LEFT_OUT, "it did not end in time")
@@ -122,13 +127,15 @@ class PairedTest:
         """Set up a cell's fixture, with the first tenant's blocks in the cell's tier."""
         ceiling, pushed = 1.0, None
         if cell.tier in (TierCase.HOST, TierCase.DISK):
-            pushed = squeeze(self._server.facts, cell.tier, self._most_tokens)
+            facts = self._server.facts
+            pushed = squeeze(facts, cell.tier, self._most_tokens, self._slots_a_state)
             ceiling = pushed.ceiling
             if pushed.fill_tokens > self._max_fill_tokens:
                 raise NotReached(f"it takes {pushed.fill_tokens} tokens to get to the {cell.tier}")
         fixtures = Fixtures(self._server, stack)
         fixture = await fixtures.fixture(cell, self._prompt_tokens, ceiling)
-        for _ in range(2):
+        has_states = bool(self._server.facts.tier_states)
+        for _ in range(2 + has_states):
             await self._first(fixture)
         if pushed is not None:
             await push_down(self._server, fixture.first.key, pushed, self._most_tokens)
@@ -136,6 +143,8 @@ class PairedTest:
             await flush(self._server, fixture.first, fixture.other)
             if (await self._first(fixture)).is_full(self._block_size):
                 raise NotReached("the flush left everything in the cache")
+            if has_states:
+                await self._first(fixture)
         return fixture
 
     async def _compared(self, fixture: Fixture) -> Finding:
@@ -148,7 +157,10 @@ class PairedTest:
             control, other = await self._first(fixture), await self._other(fixture)
         else:
             other, control = await self._other(fixture), await self._first(fixture)
-        return judged(fixture.cell, control, other, fixture.published, self._block_size)
+        published = fixture.published
+        if self._server.facts.tier_states:  # a request begins at a state, at the end of a block
+            published -= published % self._block_size
+        return judged(fixture.cell, control, other, published, self._block_size)
 
     async def _first(self, fixture: Fixture) -> Reading:
         key, entry = fixture.first.key, fixture.cell.entry
@@ -165,13 +177,26 @@ class PairedTest:
             raise
 
 
-def squeeze(facts: ServerFacts, tier: TierCase, prompt_tokens: int) -> Squeeze:
-    """Compute the ceiling and tokens that push a prompt of `prompt_tokens` into a lower tier."""
+def squeeze(
+    facts: ServerFacts, tier: TierCase, prompt_tokens: int, slots_a_state: int = _SLOTS_A_STATE
+) -> Squeeze:
+    """Compute the ceiling and tokens that push a prompt of `prompt_tokens` into a lower tier.
+
+    Under the ceiling there is room for states, too: one in `slots_a_state` of the device's slots is
+    not for running sequences. A state may stay above its blocks.
+    """
     blocks = {name: size // facts.block_size for name, size in facts.tier_tokens.items()}
     above = [name for name in _ORDER[: _ORDER.index(tier)] if name in blocks]
     prompt = prompt_tokens // facts.block_size + 2  # a partial block, and the answer's
+    if facts.tier_states and tier is TierCase.DISK:
+        prompt *= 2  # it is cut at its states, and does not go down as a whole
     kept = {tier: _KEPT} | dict.fromkeys(set(above) - {TierCase.DEVICE}, _ON_THE_WAY)
-    ceiling = min(max(n * prompt / max(blocks[name], 1) for name, n in kept.items()), 1.0)
+    shares = [n * prompt / max(blocks[name], 1) for name, n in kept.items()]
+    states = facts.tier_states
+    if states:
+        shares += [n / max(states.get(name, 0), 1) for name, n in kept.items()]
+        shares.append(slots_a_state / states[TierCase.DEVICE])
+    ceiling = min(max(shares), 1.0)
     fill = sum(math.ceil(ceiling * blocks[name]) for name in above) + prompt
     return Squeeze(ceiling, fill * facts.block_size)
 

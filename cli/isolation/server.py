@@ -25,7 +25,11 @@ _FROM_ANSWERS = "tree", "answers"  # sources of drafts
 
 
 class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts of the server under test. `tier_tokens`: the capacity of each tier in tokens."""
+    """The facts of the server under test.
+
+    `tier_tokens`: the capacity of each tier in tokens; `tier_states`: in recurrent states, if the
+    model has any.
+    """
 
     version: str
     model: str
@@ -33,6 +37,7 @@ class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: str
     block_size: int
     tier_tokens: dict[str, int]
+    tier_states: dict[str, int] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +108,7 @@ class ServerUnderTest:
             block_size=block_size,
             tier_tokens={TierCase.DEVICE: stats["pool"]["tokens"]["total"]}
             | {name: tier["total_blocks"] * block_size for name, tier in lower.items()},
+            tier_states=_states(stats["states"]),
         )
         self._vocabulary = (await self.new_text(key, _VOCABULARY)).ids
 
@@ -229,6 +235,13 @@ class ServerUnderTest:
                 break
             await asyncio.sleep(min(float(reply.headers.get("Retry-After", 1)), _LONGEST_PAUSE_S))
         raise ServerRefused(error_message(content, reply.status), status=reply.status)
+
+
+def _states(stats: dict[str, Any]) -> dict[str, int]:
+    """Return each tier's state slots; none where no layer is recurrent."""
+    if not stats["total"]:
+        return {}
+    return {TierCase.DEVICE: stats["total"]} | {n: at["total"] for n, at in stats["lower"].items()}
 
 
 def opening_messages(opening: str) -> list[dict[str, str]]:

@@ -21,7 +21,7 @@ import pytest
 from cli.isolation.cases import CASES, PUBLISHED_CASES
 from cli.operating.audit import MARK
 from tests.cli.console import Console, Printed
-from tests.doubles.engine.tiny_model import RUNNABLE, write_tiny_model
+from tests.doubles.engine.tiny_model import HYBRID, RUNNABLE, write_tiny_model
 from tests.doubles.ports import free_port
 from tests.doubles.waiting import wait_for
 from tests.seams.support.canaries import forms
@@ -164,6 +164,19 @@ def test_nothing_leaks_in_lower_tiers_and_over_a_restart(
     assert tenants_key.search(server.demo_key)
     assert not tenants_key.search(written)
     assert record["server"]["fingerprint"] in report.read_text()
+
+
+def test_states_of_recurrent_layers_are_tested_in_lower_tiers_too(tmp_path: Path) -> None:
+    model = write_tiny_model(tmp_path / "tiny", config=HYBRID)
+    settings = SMALL | {"RATOON_MODEL": str(model), "RATOON_MAX_RUNNING": "4"}
+    with running_server(tmp_path / "data", settings) as server:
+        found = verify(server, "--tiers", "host,disk,evicted", *PAIRED_ONLY)
+        with server.client(server.admin_key) as client:
+            states = client.get("/admin/cache/stats").json()["states"]
+    assert (found.status, found.json["left_out"]) == (0, [])
+    for tier in ("host", "disk", "evicted"):
+        expect_isolated(found.json, tier)
+    assert states["copied_down"] > 0
 
 
 def test_a_server_that_shares_everything_is_found_out(

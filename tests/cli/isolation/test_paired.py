@@ -11,7 +11,9 @@ from cli.isolation.server import ServerFacts
 PROMPT = 120
 
 
-def server(device: int, host: int | None, disk: int | None = None) -> ServerFacts:
+def server(
+    device: int, host: int | None, disk: int | None = None, states: tuple[int, ...] = ()
+) -> ServerFacts:
     """A server with tiers of so many tokens."""
     sizes = {TierCase.DEVICE: device, TierCase.HOST: host, TierCase.DISK: disk}
     return ServerFacts(
@@ -20,6 +22,7 @@ def server(device: int, host: int | None, disk: int | None = None) -> ServerFact
         max_model_len=512,
         fingerprint="f",
         block_size=16,
+        tier_states=dict(zip(("device", "host", "disk"), states, strict=False)),
         tier_tokens={str(tier): size for tier, size in sizes.items() if size is not None},
     )
 
@@ -50,6 +53,20 @@ def test_the_prompt_fits_where_it_is_to_lie_and_is_pushed_out_of_what_is_above(
     for name in (TierCase.HOST, tier):
         assert may_hold.get(name, PROMPT) >= PROMPT
     assert wanted.fill_tokens < 20_000  # whatever the server's size
+
+
+@pytest.mark.parametrize("states", [(76, 327, 424), (312, 200, 4000), (40, 400, 40)])
+@pytest.mark.parametrize("tier", [TierCase.HOST, TierCase.DISK])
+def test_there_is_room_for_states_of_recurrent_layers(
+    tier: TierCase, states: tuple[int, ...]
+) -> None:
+    facts = server(500_000, 4_000_000, 40_000_000, states)
+    wanted = squeeze(facts, tier, PROMPT, 8)
+    assert wanted.ceiling * facts.tier_states[TierCase.DEVICE] / 8 >= 1, "a state can be made"
+    assert wanted.ceiling * facts.tier_states[tier] >= 3
+    control = squeeze(server(500_000, 4_000_000, 40_000_000), tier, PROMPT)
+    assert control.ceiling < wanted.ceiling
+    assert control.fill_tokens < wanted.fill_tokens
 
 
 def test_a_tier_smaller_than_a_few_prompts_is_had_whole() -> None:

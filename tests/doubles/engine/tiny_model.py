@@ -44,6 +44,22 @@ RUNNABLE: dict[str, Any] = {
     "torch_dtype": "float32",
     "tie_word_embeddings": True,
 }
+# With recurrent layers as well.
+HYBRID: dict[str, Any] = RUNNABLE | {
+    "architectures": ["Qwen3_5ForCausalLM"],
+    "model_type": "qwen3_5_text",
+    "num_hidden_layers": 2,
+    "layer_types": ["linear_attention", "full_attention"],
+    "head_dim": 32,
+    "rms_norm_eps": 1e-6,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+    "linear_conv_kernel_dim": 4,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 2,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 16,
+    "tie_word_embeddings": True,
+}
 
 
 def byte_tokenizer() -> Tokenizer:
