@@ -23,7 +23,8 @@ from kernels.recurrence.decay import log_decay, softplus
 from kernels.recurrence.delta_inputs import NORM_EPS, DeltaInputs, DeltaShape
 from kernels.recurrence.state_rows import StateRows
 
-COLUMNS = 16
+COLUMNS = 64  # of a state's rows a program reads 256 bytes in one piece
+WARPS = 2
 
 
 @triton.jit
@@ -92,7 +93,8 @@ def launch(
     inputs: DeltaInputs, shape: DeltaShape, state: Tensor, rows: StateRows, out: Tensor
 ) -> None:
     """Compute `gated_delta.reference` for the decodes; write their part of `out`."""
-    _kernel[(rows.num_decodes, shape.heads, shape.values // COLUMNS)](
+    columns = math.gcd(COLUMNS, shape.values)
+    _kernel[(rows.num_decodes, shape.heads, shape.values // columns)](
         inputs.qkv,
         inputs.a,
         inputs.b,
@@ -110,7 +112,8 @@ def launch(
         GROUPS=shape.key_heads,
         K=shape.keys,
         V=shape.values,
-        COLUMNS=COLUMNS,
+        COLUMNS=columns,
         EPS=NORM_EPS,
+        num_warps=WARPS,
         **dependent_launch(inputs.qkv.device),
     )
