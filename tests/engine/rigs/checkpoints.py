@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -498,7 +499,7 @@ def saved_seeing(model: Any, model_dir: Path) -> Checkpoint:
 
 def config_of(recipe: Recipe) -> Any:
     """In `transformers`."""
-    fields = {**SHAPE, **recipe.fields}
+    fields = copy.deepcopy({**SHAPE, **recipe.fields})  # Mistral4Config adds to what it is given
     if recipe.family in ("Qwen2", "Phi3", "Olmoe"):
         # Not of their configs: hidden / heads.
         fields["hidden_size"] = fields.pop("head_dim") * fields["num_attention_heads"]
