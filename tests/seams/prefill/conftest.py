@@ -28,7 +28,7 @@ def computed_for(client: httpx.Client) -> int:
         found: list[dict[str, int]] = client.get("/v1/usage").raise_for_status().json()["usage"]
         return found
 
-    wait_for(lambda: bool(rows()), 20.0)
+    wait_for(lambda: any(row["computed_tokens"] for row in rows()), 20.0)
     [row] = rows()
     return row["computed_tokens"]
 
