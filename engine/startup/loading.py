@@ -201,6 +201,7 @@ def open_part(
         sizes = PoolSizes(*least)
     num_blocks = sizes.num_blocks
     pool = _pool(metadata.layout, num_blocks + SCRATCH_BLOCKS, device, _late_bytes(decoder, groups))
+    _log.info("%d tokens of KV fit", num_blocks * config.cache.block_size)
     decoder = replace(decoder, late=pool.late)
     max_model_len = min(metadata.model_len, num_blocks * config.cache.block_size)
     sharing = sharing_rule(config, metadata.part, metadata.layout, device)
