@@ -15,6 +15,7 @@ from gateway.state.redis import keys as at
 from gateway.state.redis.identity import StateLink
 from gateway.state.redis.large import UNSIZED
 from gateway.state.redis.link import unavailable
+from gateway.state.redis.record_reader import read_record
 from gateway.state.redis.response_changes import drop_all
 from gateway.state.redis.transaction import Changed, Transaction
 from gateway.state.store import D, R, Record, has_members, live_group, missing, taken
@@ -105,13 +106,13 @@ class RedisRecords:
         owner = await self.link.command("HGET", at.DIGESTS, digest)
         if owner is None:
             return None
-        key_id, tenant_id = msgspec.json.decode(owner, type=tuple[str, str])
+        key_id, tenant_id = read_record(owner, tuple[str, str])
         key, tenant = await self.link.commands(
             [("HGET", at.KEYS, key_id), ("HGET", at.TENANTS, tenant_id)]
         )
         if key is None or tenant is None:
             return None
-        return msgspec.json.decode(key, type=ApiKey), msgspec.json.decode(tenant, type=Tenant)
+        return read_record(key, ApiKey), read_record(tenant, Tenant)
 
     async def _keys_of(self, tenant_id: str) -> list[ApiKey]:
         ids = await self.link.command("SMEMBERS", at.keys_of(tenant_id), size=UNSIZED)
@@ -155,12 +156,12 @@ class RedisRecords:
             raise missing(kind)
         transaction = Transaction()
         transaction.expect(["HGET", place, record_id], stored)
-        return msgspec.json.decode(stored, type=kind), transaction
+        return read_record(stored, kind), transaction
 
 
 def _read(kind: type[R], stored: list[bytes | None]) -> list[R]:
     """Read the records that exist, by the time at which they were made."""
-    records = [msgspec.json.decode(record, type=kind) for record in stored if record is not None]
+    records = [read_record(record, kind) for record in stored if record is not None]
     return sorted(records, key=lambda record: (record.created_at, record.id))
 
 

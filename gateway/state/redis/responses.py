@@ -11,6 +11,7 @@ import msgspec
 from gateway.state.records import ResponseRoom, StoredResponse, Tenant
 from gateway.state.redis import keys as at
 from gateway.state.redis.link import unavailable
+from gateway.state.redis.record_reader import read_record
 from gateway.state.redis.records import RedisRecords
 from gateway.state.redis.response_changes import add_one, drop_one, end_of
 from gateway.state.redis.response_room import room_for
@@ -20,7 +21,6 @@ from gateway.state.store import missing, missing_response, taken
 _EXPIRED_AT_ONCE = 256
 # Responses that may go for a new one, by tries. Redis serves nobody while it removes them.
 _MAY_GO = (8, *[256] * 99)
-_DECODER = msgspec.json.Decoder(StoredResponse)
 
 
 class RedisResponses(RedisRecords):
@@ -59,7 +59,7 @@ class RedisResponses(RedisRecords):
             record = await self.link.command("HGET", place, response_id, size=size)
         if record is None:
             raise missing_response()
-        return _DECODER.decode(record)
+        return read_record(record, StoredResponse)
 
     async def drop_response(self, tenant_id: str, response_id: str, *, now: float) -> None:
         """Remove a tenant's response; raise NotFound also when it has expired."""
@@ -70,7 +70,7 @@ class RedisResponses(RedisRecords):
         """Remove expired responses, only some of them if there are many."""
         bounds = "-inf", repr(now), "LIMIT", 0, _EXPIRED_AT_ONCE
         for member in await self.link.command("ZRANGEBYSCORE", at.RESPONSE_ENDS, *bounds):
-            await self._drop(*msgspec.json.decode(member, type=tuple[str, str]))
+            await self._drop(*read_record(member, tuple[str, str]))
 
     async def _size_of(self, tenant_id: str, response_id: str, now: float) -> int:
         """Return the bytes of a tenant's response; raise NotFound also when it has expired."""

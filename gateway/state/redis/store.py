@@ -36,6 +36,7 @@ from gateway.state.redis import keys as at
 from gateway.state.redis.identity import REDIS, StateLink
 from gateway.state.redis.large import UNSIZED
 from gateway.state.redis.link import RedisLink
+from gateway.state.redis.record_reader import read_record
 from gateway.state.redis.responses import RedisResponses
 from gateway.state.redis.transaction import Changed, Transaction
 from gateway.state.store import AUDIT_KEPT, Listener, missing_engine, since
@@ -107,7 +108,7 @@ class RedisStore(RedisResponses):
             return []
         last = skip + limit - 1
         found = await self.link.command("LRANGE", at.AUDIT, skip, last, size=UNSIZED)
-        return [msgspec.json.decode(entry, type=AuditEntry) for entry in found]
+        return [read_record(entry, AuditEntry) for entry in found]
 
     async def keep_isolation_report(self, report: IsolationReport) -> None:
         """Store a report on isolation in place of the last."""
@@ -118,7 +119,7 @@ class RedisStore(RedisResponses):
     async def isolation_report(self) -> IsolationReport | None:
         """Return the last report on isolation; None before the first."""
         found = await self.link.command("GET", at.ISOLATION_REPORT, size=UNSIZED)
-        return None if found is None else msgspec.json.decode(found, type=IsolationReport)
+        return None if found is None else read_record(found, IsolationReport)
 
     async def register_engine(self, engine: RegisteredEngine) -> None:
         """Register an engine, in place of any engine with its address.
@@ -141,7 +142,7 @@ class RedisStore(RedisResponses):
     async def registered_engines(self) -> list[RegisteredEngine]:
         """List all registered engines, by address."""
         found = await self.link.command("HVALS", at.ENGINES, size=UNSIZED)
-        engines = [msgspec.json.decode(record, type=RegisteredEngine) for record in found]
+        engines = [read_record(record, RegisteredEngine) for record in found]
         return sorted(engines, key=lambda engine: engine.address)
 
     async def add_flush(self, flush: CacheFlush) -> None:
@@ -157,7 +158,7 @@ class RedisStore(RedisResponses):
     async def flushes(self) -> list[CacheFlush]:
         """List all recorded flushes, the oldest first."""
         found = await self.link.command("HVALS", at.FLUSHES, size=UNSIZED)
-        flushes = [msgspec.json.decode(record, type=CacheFlush) for record in found]
+        flushes = [read_record(record, CacheFlush) for record in found]
         return sorted(flushes, key=lambda flush: flush.at)
 
     async def fold_flushes(self, into: CacheFlush, tenant_ids: Sequence[str]) -> None:
@@ -166,7 +167,7 @@ class RedisStore(RedisResponses):
         before = await self.link.command("HGET", at.FLUSHES, "")
         if before is None:
             transaction.expect(["HEXISTS", at.FLUSHES, ""], 0)
-        elif msgspec.json.decode(before, type=CacheFlush).at > into.at:
+        elif read_record(before, CacheFlush).at > into.at:
             return
         else:
             transaction.expect(["HGET", at.FLUSHES, ""], before)

@@ -24,6 +24,7 @@ from gateway.errors import (
     Unavailable,
 )
 from gateway.state.records import ApiKey, AuditEntry, Group, PublishedPrefix, Tenant
+from gateway.state.redis import keys as at
 from gateway.state.redis.keys import STATE_ID
 from gateway.state.redis.link import Breaker, RedisLink, connect
 from gateway.state.redis.store import RedisStore
@@ -273,6 +274,18 @@ async def test_lost_scripts_are_loaded_again(site: Site) -> None:
     assert (await site.keyring.identify(site.known.secret)).tenant_id == ACME.id
     await site.link.command("SCRIPT", "FLUSH")
     await site.store.create(a_group())
+
+
+@pytest.mark.parametrize("damaged", [b"{", b'{"id": 3}', b"\xff"])
+async def test_a_record_that_no_gateway_wrote_is_a_typed_error(site: Site, damaged: bytes) -> None:
+    whole = await site.link.command("HGET", at.TENANTS, ACME.id)
+    await site.link.command("HSET", at.TENANTS, ACME.id, damaged)
+    error = await refusal(site, site.unused)
+    assert (error.status, error.code) == (503, "state_damaged")
+    with pytest.raises(StateLost):
+        await site.store.every(Tenant)
+    await site.link.command("HSET", at.TENANTS, ACME.id, whole)
+    assert (await site.keyring.identify(site.unused.secret)).tenant_id == ACME.id
 
 
 async def test_a_read_only_redis_still_says_who_may_come_in(
