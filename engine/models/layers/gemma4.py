@@ -20,6 +20,7 @@ from engine.models.layers.mixer import Entered, KvMemory, Memory
 from engine.models.layers.mixture import Mixture, MixtureConfig
 from engine.models.layers.mlp import GatedMlp, MlpConfig
 from engine.models.layers.norms import RmsNorm
+from engine.models.layers.sandwich import SandwichLayer
 from engine.models.layers.vectors import Vector, build_vector
 from engine.models.modules import Allocator, Linear, LinearConfig
 
@@ -131,13 +132,9 @@ class OwnInput:
 
 
 @dataclass(frozen=True, slots=True)
-class Gemma4Layer(DecoderLayer):
+class Gemma4Layer(SandwichLayer):
     """Layer of `Gemma4LayerConfig` with its tensors."""
 
-    post_norm: RmsNorm
-    mlp: GatedMlp | Mixture
-    attention_norm: RmsNorm
-    mlp_norm: RmsNorm
     beside: BesideNorms | None  # None: there is no mixture
     own: OwnInput | None  # None: the layer has no input of its own
     scalar: Vector  # (1,)
@@ -151,9 +148,7 @@ class Gemma4Layer(DecoderLayer):
         memory: Memory,
         outputs: Tensor | None,
     ) -> tuple[None, Tensor]:
-        mixed, residual = self.mix(ops, entered, residual, layout, memory, outputs)
-        mixed = self.attention_norm.norm(ops, cast("Tensor", mixed))  # it has no parts
-        normed, residual = self.post_norm.add(ops, mixed, residual)
+        normed, residual = self.mixed(ops, entered, residual, layout, memory, outputs)
         added = self.mlp_norm.norm(ops, self._mlps(ops, normed, residual))
         if self.own is not None:
             assert isinstance(memory, KvMemory)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 
 from engine.models.layers.layer import DecoderLayer, LayerConfig
 from engine.models.layers.mixer import Entered, Memory
+from engine.models.layers.mixture import Mixture
 from engine.models.layers.mlp import GatedMlp, MlpConfig
 from engine.models.layers.norms import RmsNorm
 from engine.models.modules import Allocator
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from kernels.attention.batch_layout import BatchLayout
     from kernels.collectives.peer_rows import PeerProduct
+    from kernels.linear.fp8_rows import Fp8Rows
     from kernels.ops import Ops
 
 
@@ -54,7 +56,7 @@ class SandwichLayer(DecoderLayer):
     """Layer of `SandwichLayerConfig` with its tensors."""
 
     post_norm: RmsNorm
-    mlp: GatedMlp
+    mlp: GatedMlp | Mixture
     attention_norm: RmsNorm
     mlp_norm: RmsNorm
 
@@ -66,12 +68,24 @@ class SandwichLayer(DecoderLayer):
         layout: BatchLayout,
         memory: Memory,
         outputs: Tensor | None,
-    ) -> tuple[Tensor, Tensor]:
-        mixed, residual = self.mix(ops, entered, residual, layout, memory, outputs)
-        mixed = self.attention_norm.norm(ops, cast("Tensor", mixed))  # it has no parts
-        normed, residual = self.post_norm.add(ops, mixed, residual)
+    ) -> tuple[Tensor | None, Tensor]:
+        normed, residual = self.mixed(ops, entered, residual, layout, memory, outputs)
         product = self.of_all_ranks(self.mlp.product(ops, normed), residual)
         return self.mlp_norm.norm(ops, cast("Tensor", product)), residual
+
+    def mixed(
+        self,
+        ops: Ops,
+        entered: Entered,
+        residual: Tensor,
+        layout: BatchLayout,
+        memory: Memory,
+        outputs: Tensor | None,
+    ) -> tuple[Tensor | Fp8Rows, Tensor]:
+        """Compute the MLP's input and the residual, like `finish`."""
+        mixed, residual = self.mix(ops, entered, residual, layout, memory, outputs)
+        mixed = self.attention_norm.norm(ops, cast("Tensor", mixed))  # it has no parts
+        return self.post_norm.add(ops, mixed, residual)
 
 
 @dataclass(frozen=True, slots=True)
