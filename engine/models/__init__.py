@@ -1,6 +1,7 @@
 """Decoders described by their configs: reading a Hugging Face directory, computing logits.
 
     checks, decoder    whether it can be served; the forward pass
+    shortened_decoder  fewer layers with all kernels; memories: of layers in a step
     adapters           LoRA adapters beside a decoder's matrices
     checkpoints        tensors in files, and which part of each a rank reads
     parameters         all tensors of a decoder

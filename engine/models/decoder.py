@@ -3,15 +3,14 @@
     first stage    embedding -> layers -> sum of all so far ->
     others         -> sum of all so far -> layers -> ... -> final norm -> head     in the last
 
-Knows: the order of layers, and which of them launch the same. Does not know: what a layer computes
-(`layers`), which kernels do the work (`Ops`), how weights are loaded, or whose the tokens are.
+Knows: the order of layers. Does not know: what a layer computes (`layers`), which kernels do the
+work (`Ops`), how weights are loaded, or whose the tokens are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Protocol
 
 import torch
@@ -21,8 +20,9 @@ from torch import Tensor
 from engine.models.config import ModelConfig
 from engine.models.layers.latent import LatentAttention
 from engine.models.layers.layer import keeps_kv
-from engine.models.layers.mixer import KvConfig, KvMemory, Memory, RecurrentConfig, StateMemory
+from engine.models.layers.mixer import KvConfig, RecurrentConfig
 from engine.models.layers.rope import query_scales, rope_table
+from engine.models.memories import LayerPlace, Memories
 from engine.models.parameters import Parameters
 from engine.models.rank_group import RankGroup
 from engine.models.shards import vocabulary_rows
@@ -60,39 +60,6 @@ class WeightPrefetch(Protocol):
     def computed(self, index: int) -> None:
         """Reuse a layer's buffer for later copies, after all launches of the layer."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class LayerPlace:
-    """Place of a layer's memory: its number among the layers of its kind that are computed here.
-
-    A layer that reads another's keys and values has the other's place.
-
-    `cos_sin` (positions, rotated) float32: of a layer with attention; None: it is recurrent.
-    """
-
-    index: int
-    cos_sin: Tensor | None
-    query_scales: Tensor | None = None  # (positions, 1, 1) float32; None: queries are not scaled
-
-
-@dataclass(frozen=True, slots=True)
-class Memories:
-    """Memory of all layers in one step."""
-
-    places: Mapping[int, LayerPlace]
-    pool: Sequence[Tensor]
-    states: StepStates | None
-    own_inputs: Tensor | None = None  # (T, layers, P) of all layers of the model (`layer_inputs`)
-
-    def of(self, layer: int) -> Memory:
-        """Return the memory of a layer, by its number in the model."""
-        place = self.places[layer]
-        if place.cos_sin is not None:
-            own = None if self.own_inputs is None else self.own_inputs[:, layer]
-            return KvMemory(self.pool[place.index], place.cos_sin, place.query_scales, own)
-        assert self.states is not None, "a recurrent layer has states"
-        return StateMemory(self.states.layers[place.index], self.states.rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,39 +293,6 @@ class Decoder:
         if self.config.rounds_embedding_scale:
             scale = torch.tensor(scale, dtype=embedded.dtype).item()
         return embedded.mul_(scale)
-
-
-def unlike_layers(kinds: Sequence[Hashable]) -> list[int]:
-    """Return the indices of layers that together launch all kernels of the model.
-
-    `kinds` has the kind of each layer. The first layer begins with another norm than those after
-    it, and the last one computes fewer tokens. A norm may launch another kernel after a layer of
-    another kind. So of layers of one kind the first two are kept, and of several kinds the first
-    layers up to where every pair of neighbours has occurred, and a last one.
-    """
-    whole = _launched(kinds)
-    for count in range(1, len(kinds)):
-        kept = [*range(count), kinds.index(kinds[-1], count)]
-        if whole <= _launched([kinds[index] for index in kept]):
-            return kept
-    return list(range(len(kinds)))
-
-
-def _launched(kinds: Sequence[Hashable]) -> set[Hashable]:
-    """Return pairs of neighbouring kinds, and the kinds of layers that compute all tokens."""
-    return {*pairwise(kinds), *kinds[:-1]}
-
-
-def shortened(decoder: Decoder) -> Decoder:
-    """Shorten a decoder to the fewest layers that launch all kernels of the model.
-
-    Layers that stay in host memory are computed with whatever lies in their buffers: what comes
-    out is of no use then, and the same kernels are launched.
-    """
-    layers = decoder.parameters.layers
-    kept = tuple(layers[i] for i in unlike_layers([layer.config for layer in layers]))
-    few = replace(decoder.parameters, layers=kept)
-    return replace(decoder, parameters=few, prefetch=None)
 
 
 @torch.inference_mode()

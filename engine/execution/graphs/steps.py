@@ -19,7 +19,8 @@ from engine.execution.graphs.buckets import all_buckets
 from engine.execution.graphs.capture import Capture, Captured, Launches
 from engine.execution.graphs.inputs import GraphBucket, StepInputs
 from engine.execution.head_drafts import HeadStep, NextTokens
-from engine.models.decoder import Decoder, shortened
+from engine.models.decoder import Decoder
+from engine.models.shortened_decoder import shortened
 from kernels.attention.batch_layout import BatchLayout, SharedPrefix, no_arrivals
 from kernels.attention.split_sizes import split_sizes
 from kernels.recurrence.state_rows import StateRows

@@ -24,8 +24,9 @@ from engine.execution.graphs.buckets import all_buckets
 from engine.execution.graphs.inputs import GraphBucket
 from engine.execution.graphs.steps import compute_step, inputs_of
 from engine.models.architectures.registry import read_model_config
-from engine.models.decoder import Decoder, build_decoder, shortened
+from engine.models.decoder import Decoder, build_decoder
 from engine.models.parameters import empty_parameters
+from engine.models.shortened_decoder import shortened
 from engine.startup.activation import StepBounds
 from engine.startup.kernel_warm_up import dry_run_buckets, small_machine, telling
 from kernels.launch.compile_ahead import Notes, leaving_out_launches

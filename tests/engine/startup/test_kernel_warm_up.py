@@ -15,8 +15,9 @@ from engine.execution.graphs.buckets import MANY_DECODES, all_buckets
 from engine.execution.graphs.inputs import GraphBucket
 from engine.models.architectures.registry import read_model_config
 from engine.models.checkpoints.weights import load_parameters
-from engine.models.decoder import Decoder, build_decoder, shortened
+from engine.models.decoder import Decoder, build_decoder
 from engine.models.modules import walk
+from engine.models.shortened_decoder import shortened
 from engine.models.weight_formats.fp8_checkpoints import ONLINE_FP8
 from engine.models.weight_formats.plain import PlainLinear
 from engine.startup.activation import StepBounds

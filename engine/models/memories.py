@@ -1,0 +1,47 @@
+"""The memory of a decoder's layers in one step: KV of the pool, or states.
+
+Knows: where each layer's memory lies. Does not know: what a layer does with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from engine.models.layers.mixer import KvMemory, Memory, StateMemory
+from storage.state_pool import StepStates
+
+
+@dataclass(frozen=True, slots=True)
+class LayerPlace:
+    """Place of a layer's memory: its number among the layers of its kind that are computed here.
+
+    A layer that reads another's keys and values has the other's place.
+
+    `cos_sin` (positions, rotated) float32: of a layer with attention; None: it is recurrent.
+    """
+
+    index: int
+    cos_sin: Tensor | None
+    query_scales: Tensor | None = None  # (positions, 1, 1) float32; None: queries are not scaled
+
+
+@dataclass(frozen=True, slots=True)
+class Memories:
+    """Memory of all layers in one step."""
+
+    places: Mapping[int, LayerPlace]
+    pool: Sequence[Tensor]
+    states: StepStates | None
+    own_inputs: Tensor | None = None  # (T, layers, P) of all layers of the model (`layer_inputs`)
+
+    def of(self, layer: int) -> Memory:
+        """Return the memory of a layer, by its number in the model."""
+        place = self.places[layer]
+        if place.cos_sin is not None:
+            own = None if self.own_inputs is None else self.own_inputs[:, layer]
+            return KvMemory(self.pool[place.index], place.cos_sin, place.query_scales, own)
+        assert self.states is not None, "a recurrent layer has states"
+        return StateMemory(self.states.layers[place.index], self.states.rows)
