@@ -320,9 +320,15 @@ def _budget(config: EngineConfig, decoder: Decoder, metadata: ModelMetadata) -> 
     device = metadata.device
     if device.type == "cpu":
         return _cpu_budget(config, metadata)
+    free, weights = free_bytes(device), decoder.parameters.num_bytes
+    activations = activation_bytes(decoder, _bounds(config, metadata))
+    _log.info(
+        "device memory: %.1f GiB of weights, %.1f for a step of %d tokens, %.1f free",
+        *(weights / GIB, activations / GIB, metadata.batch_tokens, free / GIB),
+    )
     return budget_on_cuda(
-        free=free_bytes(device),
-        weights=decoder.parameters.num_bytes,
-        activations=activation_bytes(decoder, _bounds(config, metadata)),
+        free=free,
+        weights=weights,
+        activations=activations,
         fraction=config.cache.memory_fraction,
     )
