@@ -23,6 +23,7 @@ _UNSUPPORTED: tuple[dict[str, Any], ...] = (
 )  # schemas of fields that only an error names
 _WITHIN = 4  # fields of a body that is described where it is used
 _ON_A_LINE = 6  # fields of a body, those of one type counted once; more are a list
+_WORTH_A_LINK = 6  # fields that an answer has from another body
 
 
 def api_pages() -> dict[str, str]:
@@ -120,12 +121,13 @@ class _Bodies:
         text = _OF_A_ROUTE.sub("", text)  # the table of routes links here
         said = self._fields(schema, page, is_request=is_request)
         shared = ""
-        if is_request and (like := self._like(said, schema, page)):
+        if like := self._like(said, schema, page, is_request=is_request):
             other, theirs = like
             lacking = ", ".join(f"`{name}`" for name in theirs if name not in said)
             said = {name: one for name, one in said.items() if theirs.get(name) != one}
+            but = f" but {lacking}" if lacking else ""
             more = "; and these:" if said else "."
-            shared = f"The fields of {self._link(other, page)} but {lacking}{more}"
+            shared = f"The fields of {self._link(other, page)}{but}{more}"
         fields = [
             f"{', '.join(f'`{name}`' for name, _ in group)}: {meaning}"
             for meaning, group in itertools.groupby(said.items(), key=lambda pair: pair[1])
@@ -144,13 +146,17 @@ class _Bodies:
         }
 
     def _like(
-        self, said: Mapping[str, str], schema: Mapping[str, Any], page: str
+        self, said: Mapping[str, str], schema: Mapping[str, Any], page: str, *, is_request: bool
     ) -> tuple[str, dict[str, str]] | None:
         """Find the body described before with most of the same fields, if half of its are."""
         before = itertools.takewhile(lambda name: self.schemas[name] is not schema, self.described)
-        found = {name: self._fields(self.schemas[name], page, is_request=True) for name in before}
+        found = {
+            name: self._fields(self.schemas[name], page, is_request=is_request) for name in before
+        }
         best = max(found.items(), key=lambda one: _same(one[1], said), default=None)
-        return best if best is not None and 2 * _same(best[1], said) >= len(best[1]) else None
+        least = 0 if is_request else _WORTH_A_LINK
+        is_worth_it = best is not None and _same(best[1], said) >= max(least, len(best[1]) / 2)
+        return best if is_worth_it else None
 
     def _meaning(self, said: Mapping[str, Any], page: str) -> str:
         """Write a field's type, and its default where that is not null."""
