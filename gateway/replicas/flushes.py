@@ -4,14 +4,18 @@ Engines are connected to before the state is open, so a reader waits until it ha
 the state does not answer it waits as well: an engine that may have blocks which were flushed is not
 used. No flush can be recorded meanwhile, and a minute later no key is valid either.
 
+A flush that is due again is due so long after this process saw it first, by a clock that nobody
+sets: no earlier than its record says, and later by as long as the process did not run or look.
+
 Knows: the records. Does not know: which engine has done which flush; each knows that of itself.
 """
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from gateway.errors import Unavailable
+from gateway.state.records import CacheFlush
 from gateway.state.store import FlushLog
 
 RETRY_S = 0.5
@@ -20,11 +24,12 @@ RETRY_S = 0.5
 class FlushReader:
     """A reader of all recorded flushes. For one event loop."""
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        """Take `clock`, in seconds since the epoch."""
-        self._clock = clock
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        """Take `monotonic`, in seconds."""
+        self._monotonic = monotonic
         self._log: FlushLog | None = None
         self._is_found = asyncio.Event()
+        self._seen: dict[str, float] = {}  # when each flush that is due again was seen first
 
     def found(self, log: FlushLog) -> None:
         """Take the log of flushes: the state is open."""
@@ -36,11 +41,18 @@ class FlushReader:
         while True:
             await self._is_found.wait()
             try:
-                return {} if self._log is None else await recorded(self._log, self._clock())
+                return {} if self._log is None else self.due(await self._log.flushes())
             except Unavailable:
                 await asyncio.sleep(RETRY_S)
 
-
-async def recorded(log: FlushLog, now: float) -> dict[str, str | None]:
-    """Map the ids of flushes that are due to tenants, None for all tenants; raise Unavailable."""
-    return {one.id_at(now): one.tenant_id for one in await log.flushes()}
+    def due(self, flushes: Sequence[CacheFlush]) -> dict[str, str | None]:
+        """Map the ids of all recorded flushes to tenants, second ids as well once they are due."""
+        now = self._monotonic()
+        again = [one for one in flushes if one.again_s is not None]
+        self._seen = {one.id: self._seen.get(one.id, now) for one in again}
+        due: dict[str, str | None] = {}
+        for one in flushes:
+            due[one.id] = one.tenant_id
+            if one.again_s is not None and now >= self._seen[one.id] + one.again_s:
+                due[one.second_id] = one.tenant_id
+        return due

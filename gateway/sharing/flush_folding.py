@@ -48,5 +48,5 @@ def folding(
     everything = [one for one in flushes if one.tenant_id is None]
     if not known or any(one.at > last.at - APART_S for one in everything):
         return None
-    into = CacheFlush(id=last.id_at(now), tenant_id=None, at=last.at)
+    into = CacheFlush(id=last.id, tenant_id=None, at=last.at, again_s=last.again_s)
     return Folding(into, [one.tenant_id for one in (*known, last) if one.tenant_id is not None])

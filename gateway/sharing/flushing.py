@@ -20,7 +20,7 @@ from engine.link.interface import Engine
 from engine.link.query_messages import Flush
 from gateway.errors import Unavailable
 from gateway.processes.periodic import repeated
-from gateway.replicas.flushes import recorded
+from gateway.replicas.flushes import FlushReader
 from gateway.replicas.queries import NotAllFlushed
 from gateway.sharing.flush_folding import folding
 from gateway.sharing.renewed import Renewed
@@ -48,9 +48,16 @@ class FlushResult:
 class Flushing(Renewed):
     """The flushes that one gateway process makes. For one event loop."""
 
-    def __init__(self, state: FlushState, engine: Engine, clock: Callable[[], float]) -> None:
-        """Take `clock`, in seconds since the epoch."""
+    def __init__(
+        self,
+        state: FlushState,
+        engine: Engine,
+        clock: Callable[[], float],
+        reader: FlushReader,
+    ) -> None:
+        """Take `clock`, in seconds since the epoch, and the process's only reader of flushes."""
         super().__init__()
+        self._reader = reader
         self._state = state
         self._engine = engine
         self._clock = clock
@@ -72,14 +79,15 @@ class Flushing(Renewed):
 
         It takes the place of others, and is due again no sooner than they were. Raises Unavailable.
         """
-        now = self._clock()
-        replaced = [
-            one.again_at or now
-            for one in await self._state.flushes()
-            if tenant_id in (None, one.tenant_id)
+        flushes = await self._state.flushes()
+        due = self._reader.due(flushes)
+        left = [
+            one.again_s
+            for one in flushes
+            if one.again_s and tenant_id in (None, one.tenant_id) and one.second_id not in due
         ]
-        again_at = max(now + again_s, *replaced, now)
-        flush = CacheFlush.new(tenant_id, at=now, again_at=again_at if again_at > now else None)
+        longest = max(again_s, *left, 0.0)
+        flush = CacheFlush.new(tenant_id, at=self._clock(), again_s=longest or None)
         await self._state.add_flush(flush)
         return flush
 
@@ -91,7 +99,7 @@ class Flushing(Renewed):
 
     async def _asked(self, flush: CacheFlush) -> FlushResult:
         try:
-            asked = Flush(flow=flush.tenant_id, flush_id=flush.id_at(self._clock()))
+            asked = Flush(flow=flush.tenant_id, flush_id=flush.id)
             return FlushResult((await self._engine.ask(asked)).blocks)
         except NotAllFlushed as error:
             is_any = len(error.missed) < len(self._engine.replicas)
@@ -109,7 +117,7 @@ class Flushing(Renewed):
 
     async def renew(self) -> None:
         """Pass recorded flushes on to the engines that have not got them; raise Unavailable."""
-        flushes = await recorded(self._state, self._clock())
+        flushes = self._reader.due(await self._state.flushes())
         if flushes != self._told:
             self._engine.flush_recorded(flushes)
             self._told = flushes

@@ -12,6 +12,7 @@ from gateway.auth.keyring import Keyring
 from gateway.config import GatewayConfig, cores, default_workers
 from gateway.limits.home import LimitsHome, open_limits
 from gateway.prompts.prefix_tokens import PrefixTokens
+from gateway.replicas.flushes import FlushReader
 from gateway.sharing.flushing import Flushing
 from gateway.sharing.namespaces import Namespaces, PublishedIndex
 from gateway.sharing.partitions import Partitions
@@ -61,7 +62,11 @@ async def open_state(
 
 
 async def open_sharing(
-    config: GatewayConfig, state: KeptState, engine: Engine, stack: AsyncExitStack
+    config: GatewayConfig,
+    state: KeptState,
+    engine: Engine,
+    flushes: FlushReader,
+    stack: AsyncExitStack,
 ) -> SharedCache:
     """Open the sharing of the cache, in front of `engine`; `stack` closes it."""
     store, files = state.home.store, state.files
@@ -77,7 +82,7 @@ async def open_sharing(
     )
     are_apart = config.cache_sharing == "partitioned" and not config.share_all
     partitions = Partitions(store, engine, are_wanted=are_apart)
-    flushing = Flushing(store, engine, time.time)
+    flushing = Flushing(store, engine, time.time, flushes)
     await stack.enter_async_context(state.home.telling(keyring, published, partitions, flushing))
     await stack.enter_async_context(flushing.kept())
     await stack.enter_async_context(partitions.kept())

@@ -110,7 +110,7 @@ async def open_kept(
     )
     state = await open_state(config, stack, metrics.charge_lost)
     flushes.found(state.home.store)
-    sharing = await open_sharing(config, state, engine, stack)
+    sharing = await open_sharing(config, state, engine, flushes, stack)
     aggregator = UsageAggregator(state.home.store, time.time)
     await stack.enter_async_context(aggregator.stored_regularly())
     stack.callback(state.room.end)

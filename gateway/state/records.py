@@ -202,16 +202,17 @@ class CacheFlush(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     tenant_id: str | None  # None: all tenants
     at: float
-    again_at: float | None = None  # when engines do it a second time
+    again_s: float | None = None  # engines do it a second time, so long after it was recorded
 
     @classmethod
-    def new(cls, tenant_id: str | None, *, at: float, again_at: float | None = None) -> CacheFlush:
+    def new(cls, tenant_id: str | None, *, at: float, again_s: float | None = None) -> CacheFlush:
         """Make a flush with a random id, which no engine has done yet."""
-        return cls(id=f"fl_{secrets.token_hex(8)}", tenant_id=tenant_id, at=at, again_at=again_at)
+        return cls(id=f"fl_{secrets.token_hex(8)}", tenant_id=tenant_id, at=at, again_s=again_s)
 
-    def id_at(self, now: float) -> str:
-        """Return the id that engines are told: another one once they are to do it again."""
-        return self.id if self.again_at is None or now < self.again_at else f"{self.id}_again"
+    @property
+    def second_id(self) -> str:
+        """Return the id under which engines do it the second time."""
+        return f"{self.id}_again"
 
 
 class Counters(msgspec.Struct, frozen=True, kw_only=True):

@@ -31,6 +31,7 @@ from gateway.prompts.prefix_tokens import PrefixTokens
 from gateway.prompts.templates.chat_template import ChatTemplate
 from gateway.prompts.tokens.tokenizer import Tokenizer
 from gateway.prompts.verbatim_turns.turn_memory import TurnMemory
+from gateway.replicas.flushes import FlushReader
 from gateway.sharing.adapters import TenantAdapters
 from gateway.sharing.flushing import Flushing
 from gateway.sharing.namespaces import Namespaces, PublishedIndex
@@ -113,7 +114,7 @@ async def open_office(data_dir: Path, *, open_metrics: bool = False) -> AsyncIte
             published,
             BodyMemory(Bounds()),
             Partitions(store, engine, are_wanted=True),
-            Flushing(store, engine, clock),
+            Flushing(store, engine, clock, FlushReader()),
             [turns],
             watched,
             TenantAdapters(store, engine, namespaces, keyring.forget, "tiny", clock),

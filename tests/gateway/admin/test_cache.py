@@ -23,6 +23,7 @@ from gateway.errors import Unavailable
 from gateway.prompts.tokens.splicing import START
 from gateway.prompts.verbatim_turns.said import Said
 from gateway.prompts.verbatim_turns.turn_memory import GeneratedTurn, TurnMemory
+from gateway.replicas.flushes import FlushReader
 from gateway.sharing.flushing import Flushing
 from gateway.state.records import Tenant
 from gateway.state.store import R
@@ -202,7 +203,7 @@ async def test_without_the_state_stats_have_no_tenant_names(
     await store.create(tenant)
     turns = TurnMemory(Bounds(), clock)
     engine.counters = some_stats(flows={tenant.id: FlowStats(requests=5)})
-    flushing, audit = Flushing(store, engine, clock), AuditTrail(store, clock)
+    flushing, audit = Flushing(store, engine, clock, FlushReader()), AuditTrail(store, clock)
     router = cache_router(store, engine, flushing, audit, [turns], clock)
     async with client_of(small_app(router)) as operator:
         answer = await operator.get("/admin/cache/stats")

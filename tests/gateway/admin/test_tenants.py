@@ -174,7 +174,7 @@ async def test_a_tenant_s_blocks_go_when_its_group_changes(office: Office) -> No
         assert office.engine.flushes == [tenant] * flushes, group
         [due] = await office.store.flushes()
         has_left = flushes > 1  # it had none before the first
-        assert (due.again_at is not None) == has_left, "once all gateways know of the change"
+        assert (due.again_s is not None) == has_left, "once all gateways know of the change"
 
 
 async def test_what_is_due_is_recorded_before_the_group_changes(

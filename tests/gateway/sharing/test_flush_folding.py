@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from engine.queries.done_flushes import DoneFlushes
+from gateway.replicas.flushes import FlushReader
 from gateway.sharing.flush_folding import APART_S, KEPT_S, MOST_KEPT, folding
 from gateway.sharing.flushing import Flushing
 from gateway.state.records import CacheFlush, Tenant
@@ -92,7 +93,7 @@ async def test_engines_that_come_and_go_have_nothing_that_was_flushed() -> None:
 async def test_a_flush_folds_what_is_old() -> None:
     store, times = MemoryStore(), [1.0, 1.0 + DAY, 100 * DAY]
     await store.create(Tenant(id="tn_lives", name="lives", created_at=0.0))
-    flushing = Flushing(store, Fleet().set, lambda: times[0])
+    flushing = Flushing(store, Fleet().set, lambda: times[0], FlushReader())
     for tenant in ("tn_a", "tn_b", "tn_lives"):
         await flushing.flush(tenant)
         times[:2] = times[1:] if len(times) > 1 else times

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 import pytest
@@ -38,7 +39,7 @@ def clock() -> float:
 
 async def test_those_that_are_away_are_named_and_told_later() -> None:
     fleet, store = Fleet(), MemoryStore()
-    flushing = Flushing(store, fleet.set, clock)
+    flushing = Flushing(store, fleet.set, clock, FlushReader())
     assert await flushing.flush("tn_a") == FlushResult(0)
     fleet["b"].die()
     fleet["c"].is_stalled = True
@@ -52,7 +53,7 @@ async def test_those_that_are_away_are_named_and_told_later() -> None:
 
 async def test_what_another_gateway_records_is_passed_on() -> None:
     fleet, store = Fleet(), AtTimesAway()
-    flushing = Flushing(store, fleet.set, clock)
+    flushing = Flushing(store, fleet.set, clock, FlushReader())
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(flushing.kept())
         store.is_away = True
@@ -68,32 +69,47 @@ async def test_without_the_state_nothing_is_flushed() -> None:
     fleet, store = Fleet(), AtTimesAway()
     store.is_away = True
     with pytest.raises(Unavailable):
-        await Flushing(store, fleet.set, clock).flush(None)
+        await Flushing(store, fleet.set, clock, FlushReader()).flush(None)
     assert [one.recorded for one in fleet.replicas] == [{}] * 3
 
 
-async def told(store: MemoryStore, now: float) -> dict[str, str | None]:
-    """What a gateway that starts tells an engine which connects to it."""
-    reader = FlushReader(lambda: now)
+def process(store: MemoryStore, now: Callable[[], float]) -> FlushReader:
+    """The reader of a gateway that starts: it tells engines which connect to it."""
+    reader = FlushReader(now)
     reader.found(store)
-    return await reader.read()
+    return reader
 
 
 async def test_a_flush_that_is_due_again_is_made_by_whoever_runs_then() -> None:
-    store, now = MemoryStore(), ManualClock(1.0)
-    fleet = Fleet()
-    gone = Flushing(store, fleet.set, now)
-    first = (await gone.record("tn_a", again_s=5.0)).id
+    store, now, other = MemoryStore(), ManualClock(1.0), Fleet()
+    gone = Flushing(store, Fleet().set, clock, process(store, now))
+    runs = process(store, now)
+    first = await gone.record("tn_a", again_s=5.0)
     assert await gone.flush("tn_b") == FlushResult(0)
     del gone  # its process has ended
-    assert first in await told(store, now.now)
+    before = await runs.read()
+    assert [*before.values()] == ["tn_a", "tn_b"]
     now.advance(5.0)
-    left = await told(store, now.now)
-    assert list(left.values()) == ["tn_a", "tn_b"]
-    assert first not in left, "engines do what they have not done under this id"
-    other = Fleet()
-    await Flushing(store, other.set, now).renew()
-    assert other["a"].recorded == left
+    assert await runs.read() == before | {first.second_id: "tn_a"}
+    await Flushing(store, other.set, clock, runs).renew()
+    assert other["a"].recorded == before | {first.second_id: "tn_a"}
+
+
+@pytest.mark.parametrize("jump", [-3600.0, 0.0, 3600.0])
+async def test_no_clock_that_is_set_decides_when_a_flush_is_due_again(jump: float) -> None:
+    """The clock of the machine is set between the record and the second flush."""
+    store, now, wall = MemoryStore(), ManualClock(1.0), ManualClock(1e9)
+    fleet, reader = Fleet(), process(store, now)
+    flushing = Flushing(store, fleet.set, wall, reader)
+    first = await flushing.record("tn_a", again_s=5.0)
+    await flushing.renew()
+    wall.advance(jump)
+    now.advance(4.9)
+    await flushing.renew()
+    assert fleet["a"].recorded == {first.id: "tn_a"}, "not sooner"
+    now.advance(0.1)
+    await flushing.renew()
+    assert fleet["a"].recorded == {first.id: "tn_a", first.second_id: "tn_a"}, "nor later"
 
 
 @pytest.mark.parametrize("tenant_id", ["tn_a", None])
@@ -101,17 +117,18 @@ async def test_another_flush_of_the_tenant_does_not_undo_that_it_is_due_again(
     tenant_id: str | None,
 ) -> None:
     store, now = MemoryStore(), ManualClock(1.0)
-    flushing = Flushing(store, Fleet().set, now)
+    reader = process(store, now)
+    flushing = Flushing(store, Fleet().set, clock, reader)
     await flushing.record("tn_a", again_s=5.0)
     now.advance(2.0)
     await flushing.flush(tenant_id)
-    [second] = await told(store, now.now)
-    now.advance(3.0)
-    assert await told(store, now.now) == {f"{second}_again": tenant_id}
+    [second] = await reader.read()
+    now.advance(5.0)
+    assert await reader.read() == {second: tenant_id, f"{second}_again": tenant_id}
     await flushing.flush(tenant_id)
-    [third] = await told(store, now.now)
+    [third] = await reader.read()
     now.advance(60.0)
-    assert await told(store, now.now) == {third: tenant_id}, "the control: it was not due again"
+    assert await reader.read() == {third: tenant_id}, "the control: it was not due again"
 
 
 async def test_a_reader_waits_for_the_state() -> None:
