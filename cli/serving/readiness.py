@@ -18,8 +18,9 @@ from cli.serving.watch import Probed
 
 _TIMEOUT_S = 2.0
 # Not "stalled": such an engine may recover, and otherwise the gateway gives it up.
-# With a full disk an engine is ready too; with a damaged state there is nothing to announce.
-_READINESS = {"ready": True, "disk_full": True, "not_ready": False}
+# With a full disk or a Redis that evicts an engine is ready too; with a damaged state there is
+# nothing to announce.
+_READINESS = {"ready": True, "state_evicts": True, "disk_full": True, "not_ready": False}
 # Not "stalled" here either. A "refused" engine lives but is never ready: it must not count as such.
 _ANSWERS = {"ready": True, "draining": True, "absent": False}
 

@@ -34,10 +34,10 @@ class HealthReply(msgspec.Struct, frozen=True, omit_defaults=True):
     """Answer of both health checks; `reason` says why the status is not good.
 
     `status` of `/readyz`: "ready", "not_ready" without an engine, "stalled" while its process
-    stands still, else the worst fault of what the gateway keeps (`gateway.state.faults`); only with
-    "disk_full" requests are served. `replicas`: of several engines, one that is ready is enough.
-    `router`: whether the process that chooses among them answers this worker; "no answer" does no
-    harm.
+    stands still, else the worst fault of what the gateway keeps (`gateway.state.faults`); only
+    with "state_evicts" and "disk_full" requests are served. `replicas`: of several engines, one
+    that is ready is enough. `router`: whether the process that chooses among them answers this
+    worker; "no answer" does no harm.
     """
 
     status: str

@@ -32,7 +32,7 @@ from gateway.auth.secrets import (
 from gateway.config import Shared
 from gateway.errors import Conflict
 from gateway.startup.new_state import accept_new_state
-from gateway.state.home import STATE_FILE, open_home
+from gateway.state.home import STATE_FILE, Home, open_home
 from gateway.state.identity import KEYS_FILE as KEYS_FILE
 from gateway.state.identity import WrongState
 from gateway.state.private_file import (
@@ -57,6 +57,7 @@ _SMALL = CacheQuota(ceiling=0.1)
 
 # The characters are safe unquoted in a shell, and the length makes guessing hopeless.
 _ADMIN_KEY = re.compile(r"[A-Za-z0-9._+/=@:-]{16,256}")
+_UNFIT = ("state_missing", "state_evicts")
 _LINE = re.compile(r"(?:export )?([A-Z0-9_]+)=(\S+)")
 
 
@@ -170,6 +171,7 @@ async def _create(
     pepper = _secrets_of(data_dir, shared).pepper
     admin_key = admin_key or f"sk-admin-{secrets.token_urlsafe(32)}"
     async with open_home(data_dir, shared) as home:
+        await _refuse_unfit(home, shared)
         keys = await _first_keys(home.store, pepper, admin_key, clock)
     return create_private(data_dir / KEYS_FILE, _format_keys(keys))
 
@@ -183,15 +185,20 @@ async def _confirm(
     state that is empty gets demo tenants, and `keys.env` their keys.
     """
     async with open_home(data_dir, shared, new_state=new_state) as home:
-        if shared.redis_url is not None:
-            await home.watched.check()  # a file was checked when it was opened
-        fault = home.watched.fault
-        if fault is not None and fault.status == "state_missing":
-            raise WrongState(fault)
+        await _refuse_unfit(home, shared)
         if new_state and not await home.store.every(Tenant):
             pepper = find_secrets(data_dir, shared).pepper
             keys = await _first_keys(home.store, pepper, load_admin_key(data_dir), clock)
             replace_private(data_dir / KEYS_FILE, _format_keys(keys))
+
+
+async def _refuse_unfit(home: Home, shared: Shared) -> None:
+    """Raise WrongState for a state that is gone or another one, or that may drop records."""
+    if shared.redis_url is not None:
+        await home.watched.check()  # a file was checked when it was opened
+    fault = home.watched.fault
+    if fault is not None and fault.status in _UNFIT:
+        raise WrongState(fault)
 
 
 async def _first_keys(

@@ -4,6 +4,7 @@
     state_missing    there was a state, and it is empty, gone, or another one
     limits_damaged   the same two of the file of limits
     limits_missing
+    state_evicts     Redis may drop records when its memory is full; until then requests are served
     disk_full        the file system has no room; the gateway lives on what it had reserved
 
 Does not know: how a fault is found (`sqlite.database`, `reserved_room`, `redis.identity`).
@@ -22,7 +23,14 @@ from gateway.processes.periodic import repeated
 
 CHECK_S = 1.0
 
-Status = Literal["state_damaged", "state_missing", "limits_damaged", "limits_missing", "disk_full"]
+Status = Literal[
+    "state_damaged",
+    "state_missing",
+    "limits_damaged",
+    "limits_missing",
+    "state_evicts",
+    "disk_full",
+]
 STATUSES: tuple[Status, ...] = get_args(Status)  # the worst status first
 Kept = Literal["state", "limits"]
 
@@ -86,6 +94,15 @@ def exchanged(what: Kept, name: str) -> Fault:
     """Make the fault of an open file whose path leads to another file."""
     return Fault(
         _MISSING[what], f"{name} was exchanged while the server runs: restart it to use this one"
+    )
+
+
+def evicts(policy: str) -> Fault:
+    """Make the fault of a Redis whose `maxmemory-policy` lets it drop records."""
+    return Fault(
+        "state_evicts",
+        f"Redis drops keys, limits and usage when its memory is full (maxmemory-policy {policy}):"
+        " set it to noeviction",
     )
 
 

@@ -20,6 +20,7 @@ from gateway.startup.first_start import (
     load_admin_key,
 )
 from gateway.state.home import STATE_FILE, open_home
+from gateway.state.identity import WrongState
 from gateway.state.private_file import FileExposed, FileMissing, PrivateFileDamaged
 from gateway.state.records import ApiKey, Tenant
 from gateway.state.redis.link import open_link
@@ -73,6 +74,23 @@ async def opens(data_dir: Path, shared: Shared, key: str | None) -> str:
     async with open_home(data_dir, shared) as home:
         caller = await Keyring(home.store, pepper, CLOCK).identify(key or "")
         return (await home.store.get(Tenant, caller.tenant_id)).name
+
+
+async def test_a_redis_that_may_evict_is_refused(
+    tmp_path: Path, shared: Shared, server: RedisServer
+) -> None:
+    link = open_link(shared)
+    await link.command("CONFIG", "SET", "maxmemory", "1gb")
+    await link.command("CONFIG", "SET", "maxmemory-policy", "volatile-ttl")
+    with pytest.raises(WrongState, match="volatile-ttl"):
+        await ensure_first_start(tmp_path / "gateway", clock=CLOCK, shared=shared)
+    assert await link.command("DBSIZE") <= 1, "no tenant is in it, at most the state's id"
+    await link.command("CONFIG", "SET", "maxmemory-policy", "noeviction")
+    await ensure_first_start(tmp_path / "gateway", clock=CLOCK, shared=shared)
+    await link.command("CONFIG", "SET", "maxmemory-policy", "allkeys-lfu")
+    with pytest.raises(WrongState, match="allkeys-lfu"):
+        await ensure_first_start(tmp_path / "gateway", clock=CLOCK, shared=shared)
+    await link.close()
 
 
 async def test_gateways_that_start_at_once_agree(tmp_path: Path, shared: Shared) -> None:

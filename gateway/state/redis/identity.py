@@ -14,17 +14,18 @@ from typing import Any, NamedTuple
 
 from gateway.errors import StateLost, Unavailable
 from gateway.processes.tenant_turns import TenantTurns
-from gateway.state.faults import Fault, gone, no_room
+from gateway.state.faults import Fault, evicts, gone, no_room
 from gateway.state.identity import ExpectedState, WrongState
 from gateway.state.redis import keys as at
 from gateway.state.redis.large import LargeLink
-from gateway.state.redis.link import RedisLink, Script
+from gateway.state.redis.link import NoAnswer, RedisLink, Script
 from gateway.state.redis.make_room import MAKE_ROOM
 from gateway.state.redis.transaction import NO_ROOM, SCRIPT, Changed, Transaction, with_room
 
 MISSING = "state_missing"
 REDIS = "the state in Redis"
 _ASK = ("GET", at.STATE_ID)
+_KEEPS_ALL = "noeviction"
 _SMALL = 16 << 10  # bytes: a larger change goes over the large link
 
 
@@ -60,16 +61,19 @@ class StateLink:
         self._turns = TenantTurns()
         self._id: str | None = None
         self._lost: Fault | None = None
+        self._evicts: Fault | None = None
+        self._tells_policy = True  # until it refuses to
 
     @property
     def fault(self) -> Fault | None:
         """The fault that Redis had when it answered last."""
-        return self._lost or (no_room("Redis") if self._is_full else None)
+        return self._lost or self._evicts or (no_room("Redis") if self._is_full else None)
 
     async def check(self) -> None:
-        """Ask Redis for the state's id, and whether it takes writes again."""
+        """Ask Redis for the state's id, whether it may evict, and whether it takes writes again."""
         try:
             await self._settle()
+            await self._look_for_eviction()
             if self._is_full and self._lost is None:
                 await self._link.command("SET", at.WRITABLE, "1")
                 self._link.is_full = self._large.is_full = False
@@ -140,6 +144,21 @@ class StateLink:
         if self._id is None or self._lost is not None:
             return await self._settle()
         return self._id
+
+    async def _look_for_eviction(self) -> None:
+        """Note whether Redis may drop records; a Redis that tells nobody its policy is trusted."""
+        if not self._tells_policy:
+            return
+        try:
+            told = await self._link.command("INFO", "memory")
+        except NoAnswer:
+            return
+        except Unavailable:
+            self._tells_policy = False
+            return
+        policy = str(told.get("maxmemory_policy", _KEEPS_ALL))
+        may_evict = policy != _KEEPS_ALL and told.get("maxmemory") != 0
+        self._evicts = evicts(policy) if may_evict else None
 
     async def _settle(self) -> str:
         """Find out the state's id, or its fault; raise StateLost, or Unavailable."""

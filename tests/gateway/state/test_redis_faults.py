@@ -337,6 +337,35 @@ async def test_a_full_redis_takes_nothing_by_halves(site: Site) -> None:
     assert len(await site.store.usage("2026-01-01", "2026-12-31")) == 1
 
 
+async def test_a_redis_that_may_evict_says_so_and_serves(site: Site) -> None:
+    link = site.store.link
+    await site.link.command("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    await link.check()
+    assert link.fault is None, "the control: it evicts nothing without a bound"
+    await site.link.command("CONFIG", "SET", "maxmemory", "1gb")
+    await link.check()
+    assert link.fault is not None
+    assert link.fault.status == "state_evicts"
+    assert "allkeys-lru" in link.fault.reason
+    assert await site.store.every(Tenant) == [ACME]
+    await site.link.command("CONFIG", "SET", "maxmemory-policy", "noeviction")
+    await link.check()
+    assert link.fault is None
+
+
+async def test_a_redis_that_does_not_tell_its_policy_is_asked_once(site: Site) -> None:
+    for words in (("maxmemory-policy", "allkeys-lru"), ("maxmemory", "1gb")):
+        await site.link.command("CONFIG", "SET", *words)
+    await site.link.command("ACL", "SETUSER", "default", "-info")
+    link = site.store.link
+    await link.check()
+    await link.check()
+    assert link.fault is None
+    assert await site.store.every(Tenant) == [ACME]
+    log = await site.link.command("ACL", "LOG")
+    assert [dict(zip(entry[::2], entry[1::2], strict=True))[b"count"] for entry in log] == [1]
+
+
 async def test_a_redis_whose_own_disk_is_full_says_so(tmp_path: Path) -> None:
     try:
         with small_disk(tmp_path / "disk", "8m") as disk:
