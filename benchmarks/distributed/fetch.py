@@ -57,7 +57,6 @@ FINGERPRINT = bytes(32)
 PATTERN = 251  # a block's bytes are its position modulo this
 WAYS = ("socket", "tcp", "host", "device")
 LITTLE_KIB = 1  # size of a block if copies are skipped
-START_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,6 @@ from msgspec import structs
 from engine.execution.shared_prefixes import Sharing, SharingRule
 from engine.step import VERIFY, Row, Step, has_drafts
 
-Ints = npt.NDArray[np.int32]
 ID_BYTES = 4  # bytes of a token's id in a row
 
 

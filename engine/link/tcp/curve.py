@@ -22,7 +22,6 @@ from zmq.auth.thread import ThreadAuthenticator
 Socket: TypeAlias = "zmq.Socket[bytes]"
 
 HANDSHAKES = 3  # successive failures that mean a wrong key: an engine that dies causes fewer
-KEY_BYTES = 40  # characters of a secret key in Z85, as ZMQ writes it
 _DOMAIN = "ratoon"
 _PING_MS, _GONE_MS = 2_000, 10_000  # a peer that answers no ping for _GONE_MS is lost
 HANDSHAKE_MS = _GONE_MS  # a peer that has not shown the key by then is disconnected

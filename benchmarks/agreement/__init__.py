@@ -1,1 +1,0 @@
-"""Comparison of `ratoon bench` with other load generators on one server."""
