@@ -240,7 +240,7 @@ def predict_flood(replay: Replay, asked: FloodOptions, prompt: int) -> None:
         **times,
         all_tokens_per_s=sum(row.num_new for row in rows) / seconds,
         flood_tokens_per_s=tokens / seconds,
-        idle_share=(device.idle - idle) / seconds,  # of the time in which the device was idle
+        idle_share=(device.idle - idle) / seconds,  # share of the time in which the device was idle
     )
 
 

@@ -44,7 +44,7 @@ class Running:
 
     @contextmanager
     def tenants(self, count: int) -> Iterator[list[str]]:
-        """Create so many tenants and yield their keys; remove the tenants after the block."""
+        """Create `count` tenants and yield their keys; remove the tenants after the block."""
         made: list[str] = []
         try:
             keys = []

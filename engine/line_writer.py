@@ -28,14 +28,14 @@ class LineWriter:
         threading.Thread(target=self._run, name="lines", daemon=True).start()
 
     def put(self, line: str) -> None:
-        """Have a line written, or drop it where too many wait."""
+        """Queue a line to be written, or drop it if too many wait."""
         try:
             self._waiting.put_nowait(line)
         except queue.Full:
             self._count(1)
 
     def drain(self, seconds: float = _END_S) -> None:
-        """Wait until the lines so far are written, for at most so many seconds."""
+        """Wait until the lines so far are written, for at most `seconds`."""
         written = threading.Event()
         try:
             self._waiting.put(written, timeout=seconds)
@@ -78,7 +78,7 @@ class LogHandler(logging.Handler):
         self._lines = LineWriter(descriptor)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Have a record written, or dropped where too many wait."""
+        """Queue a record to be written, or drop it if too many wait."""
         self._lines.put(self.format(record))
 
     def flush(self) -> None:

@@ -19,8 +19,8 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     """The bounds that the gateway checks before it does any work for a request."""
 
     max_body_bytes: int = 16 << 20
-    max_tenant_body_bytes: int = 32 << 20  # of one tenant's bodies in memory at once
-    max_all_body_bytes: int = 128 << 20  # of all tenants' bodies; both bounds are for each worker
+    max_tenant_body_bytes: int = 32 << 20  # bound on one tenant's bodies in memory
+    max_all_body_bytes: int = 128 << 20  # bound on all bodies; both are for each worker
     body_wait_s: float = 10.0  # the longest wait for body memory
     max_json_depth: int = 64
     max_messages: int = 4096
@@ -49,7 +49,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     max_all_answer_bytes: int = 256 << 20
     stalled_write_s: float = 30.0  # a client that reads less than 1 KiB/s for so long is cut off
     keep_alive_s: float = 10.0  # silence before the first token, until a ping (if any) is sent
-    default_max_tokens: int = 16384  # of a chat that sets no maximum; at most the context
+    default_max_tokens: int = 16384  # for a chat that sets no maximum; at most the context
     response_ttl_s: float = 86400.0  # seconds that a response is stored; 0: none is stored
     max_response_bytes: int = 2 << 20
     max_tenant_response_bytes: int = 32 << 20  # bytes of a tenant's stored responses

@@ -13,7 +13,7 @@ from msgspec import Meta
 from engine.link.messages import AdapterUse
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.:/\-]{0,127}$"
-MOST_ADAPTERS = 64  # of a tenant
+MOST_ADAPTERS = 64  # bound for each tenant
 
 OwnAdapters = Annotated[int, Meta(ge=0, le=MOST_ADAPTERS)]
 
@@ -23,7 +23,7 @@ class TenantAdapter(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     path: str  # its folder, below the engines' folder of adapters
-    digest: str  # of its weights, rank and scale, in hex
+    digest: str  # digest of weights, rank and scale, in hex
     rank: int
     num_bytes: int  # in an engine's memory
     created_at: float

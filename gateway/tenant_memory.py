@@ -41,7 +41,7 @@ class TenantMemory(Generic[T]):
     def __init__(
         self, of_tenant: int, of_all: int, life_s: float, clock: Callable[[], float]
     ) -> None:
-        """Take the bounds `of_tenant` and `of_all` in bytes; `clock` gives seconds."""
+        """Bound a tenant by `of_tenant` bytes and all by `of_all`; `clock` returns seconds."""
         self._most_of_tenant = min(of_tenant, of_all)
         self._most = of_all
         self._life_s = life_s

@@ -269,7 +269,7 @@ class PrefixCache:
         self._states.committed(lease, num_computed)
 
     def want_states(self, lease: Lease, positions: Iterable[int]) -> None:
-        """Let the tree keep the states at the ends of the last blocks before these positions.
+        """Make the tree keep the states at the ends of the last blocks before these positions.
 
         Its rows are to end there (`LeaseStates.row_end`). Positions already passed are ignored.
         """

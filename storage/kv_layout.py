@@ -37,7 +37,7 @@ class KvGroup:
     layers: tuple[int, ...]
     num_kv_heads: int
     head_dim: int
-    dtype: str  # of keys and values: a key of ITEM_BYTES
+    dtype: str  # type of keys and values: a key of ITEM_BYTES
     window: int | None = None  # how many tokens back a query sees; None: all
     scale_bytes: int = 0  # bytes of one layer's scales in a block
     has_values: bool = True  # False: values are a part of the keys, and not stored again

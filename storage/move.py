@@ -72,7 +72,7 @@ class BlockRecord:
     owner: str  # the flow under whose data key the block lies
     token_ids: bytes  # block_size int32, little endian
     hits: int = 0  # requests that had found the block when it was written; not compared
-    state_part: int | None = None  # which part of the state after the block this is; None: its KV
+    state_part: int | None = None  # part of the state after the block; None: the block's KV
 
 
 class Plan(msgspec.Struct, frozen=True):

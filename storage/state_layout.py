@@ -18,7 +18,7 @@ from itertools import accumulate
 
 from storage.kv_layout import ALIGNMENT, ITEM_BYTES
 
-RECURRENCE_DTYPE = "float32"  # what a recurrence adds up over thousands of tokens
+RECURRENCE_DTYPE = "float32"  # a recurrence adds up thousands of tokens
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def zeroed(num_bytes: int, device: torch.device) -> Tensor:
-    """Allocate so many bytes of zeros, (num_bytes,) uint8."""
+    """Allocate `num_bytes` zeros, (num_bytes,) uint8."""
     if device.type != "cpu":
         return torch.zeros(num_bytes, dtype=torch.uint8, device=device)
     # numpy's zeros take no memory before they are written (calloc); torch writes zeros at once,

@@ -50,7 +50,7 @@ class Format:
     settings: dict[str, Any] = field(default_factory=dict)
 
     def open(self, device: Device, cache_tokens: int) -> tuple[EngineConfig, OpenedModel]:
-        """Open the model in this format, with a pool of so many tokens."""
+        """Open the model in this format, with a pool of `cache_tokens`."""
         config = EngineConfig.of(
             model_dir=str(self.model_dir),
             socket="",

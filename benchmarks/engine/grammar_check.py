@@ -33,7 +33,7 @@ EMBEDDED = Path(__file__).parents[2] / "handbook" / "model"
 
 
 def fields(count: int) -> Callable[[int], Grammar]:
-    """Make an object schema of so many fields; one field's name has the number."""
+    """Make an object schema of `count` fields; the first field's name has `count`."""
 
     def grammar(number: int) -> Grammar:
         names = [f"field_{number}", *(f"field_{place}_of" for place in range(1, count))]
@@ -50,7 +50,7 @@ def any_object(number: int) -> Grammar:
 
 
 def words(number: int) -> Grammar:
-    """Make a grammar of words with at least so many letters."""
+    """Make a grammar of words with at least `number` letters."""
     return Grammar("regex", f"([a-z]{{1,12}} ){{{number % 7 + 1},200}}")
 
 
@@ -89,7 +89,7 @@ def _cpu_ms(work: Callable[[], object]) -> float:
 
 
 def _walked(grammar: Grammar, vocabulary: Vocabulary, masks: int) -> tuple[int, int, float]:
-    """Measure a compiled grammar: bytes, growth over so many masks, and the masks' seconds."""
+    """Measure a compiled grammar: its bytes, and growth and seconds of `masks` masks."""
     found, rng = checked_over(grammar, vocabulary), random.Random(0)
     assert not found.error, found.error
     compilation = Compilation(compiled(found.text, vocabulary))

@@ -81,7 +81,7 @@ class RecurrentLayer:
     """A layer's inputs, weights and states; the parts of its computation."""
 
     sizes: RecurrentSizes
-    x: Tensor  # of the convolution
+    x: Tensor  # input of the convolution
     steps: Tensor  # (2, T, heads): a and b, or dt twice
     gate: Tensor
     taps: Tensor

@@ -47,7 +47,7 @@ class Fleet:
         self.router.heard(name, CacheEvents(number=0, changes=tuple(changes)))
 
     def fill(self, blocks: int) -> float:
-        """Add so many blocks to each replica; return the router's seconds."""
+        """Add `blocks` blocks to each replica; return the router's seconds."""
         seconds = 0.0
         for name in self.names:
             for start in range(0, blocks, PIECE):

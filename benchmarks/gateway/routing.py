@@ -78,7 +78,7 @@ def measure_small(fleet: Fleet, count: int) -> None:
 
 
 def large_cache(blocks: int) -> PrefixCache:
-    """Make a cache whose tree has so many blocks, in nodes of 64."""
+    """Make a cache whose tree has `blocks` blocks, in nodes of 64."""
     cache = PrefixCache(num_blocks=blocks, block_size=BLOCK_SIZE)
     for number in range(blocks // NODE_BLOCKS):
         ids = np.full(NODE_BLOCKS * BLOCK_SIZE, number, np.int32)

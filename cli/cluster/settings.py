@@ -30,7 +30,7 @@ from engine.models.errors import ModelError
 from engine.models.grid import RankGrid
 from gateway.config import Shared
 
-PORTS = 3  # of an engine: for messages, for heartbeats, for the exchange of blocks
+PORTS = 3  # ports of an engine: for messages, for heartbeats, for the exchange of blocks
 # The gateway's flags that the rest of the file sets.
 OF_THE_CLUSTER = frozenset(
     (

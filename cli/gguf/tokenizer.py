@@ -30,7 +30,7 @@ from engine.models.gguf.header import GgufHeader
 _FIELD = "tokenizer.ggml."
 _TEMPLATE = "tokenizer.chat_template"
 _UNKNOWN, _CONTROL, _USER_DEFINED = 2, 3, 4  # types of tokens
-_SPACE = "▁"  # as SentencePiece writes a blank
+_SPACE = "▁"  # SentencePiece's mark of a blank
 MAX_TOKEN = 1024  # characters; the longest of published vocabularies have some 130
 _Id = Annotated[int, Meta(ge=0)]
 
@@ -223,7 +223,7 @@ def _scored_merges(fields: _Fields, vocabulary: Mapping[str, int]) -> list[tuple
 
 
 def _add_ends(fields: _Fields, tokenizer: Tokenizer) -> None:
-    """Let texts begin with the token that begins a text, and end with its kin, where they do."""
+    """Add the tokens that begin and end a text, where the file says so."""
     adds_bos = fields.model == "llama" if fields.add_bos_token is None else fields.add_bos_token
     bos = fields.token(fields.bos_token_id) if adds_bos else None
     eos = fields.token(fields.eos_token_id) if fields.add_eos_token else None

@@ -60,7 +60,7 @@ class Case:
     other_salt: str | None = None
     user: str | None = None  # `user` and prompt_cache_key of both requests
     other_name: str | None = None  # the other tenant's name; None: any
-    groups: tuple[str | None, str | None] = (None, None)  # of the first and of the other
+    groups: tuple[str | None, str | None] = (None, None)  # groups of the first and the other tenant
     leaves: bool = False  # whether the other tenant has left its group before its request
     publishes: str | None = None  # EVERYONE or a group, who get the prompt's beginning
     expected: Expected = "nothing"  # the tokens that the other request may get from the cache

@@ -86,7 +86,7 @@ class ServerUnderTest:
     """
 
     def __init__(self, admin: AdminClient, session: aiohttp.ClientSession, url: str) -> None:
-        """Leave `facts` unset: the caller awaits `identify` before any other method."""
+        """Store the connection; `facts` are unset until the caller awaits `identify`."""
         self.admin = admin
         self.url = url
         self._session = session

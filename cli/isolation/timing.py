@@ -106,7 +106,7 @@ class _TimedConnection:
         self._connection.close()
 
     def timed(self, prompt: ProbePrompt, tokens: int) -> Timed:
-        """Time a streamed answer of so many tokens, by its first event line and its end.
+        """Time a streamed answer of `tokens` tokens, by its first event line and its end.
 
         A prompt has one answer: its own seed, not greedy, since greedy answers repeat themselves
         and would be drafted whoever has asked.
@@ -149,7 +149,7 @@ async def time_tenants(
     across, control = list[tuple[Timed, Timed]](), list[tuple[Timed, Timed]]()
     block = server.facts.block_size
     length -= length % block if length > block else 0
-    answered = block + 1  # a whole block of an answer is cached, of which drafts may come
+    answered = block + 1  # a whole block is cached, so drafts may come from it
 
     def trial(spy: _TimedConnection) -> tuple[Timed, Timed]:
         """Time a hit and a miss."""

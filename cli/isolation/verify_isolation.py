@@ -195,7 +195,7 @@ async def _timed(
     if not flags.samples:
         return None
     most = min(server.facts.max_model_len // 2, _device_tokens(server) // _PART)
-    most -= server.facts.block_size  # of the answer
+    most -= server.facts.block_size  # room for the answer
     length = min(flags.timing_tokens, max(most, server.facts.block_size))
     return await time_tenants(server, first, second, length, flags.samples, until)
 

@@ -24,7 +24,7 @@ class RateProbe(msgspec.Struct, frozen=True, kw_only=True):
     ended: int
     met: int  # ended requests that met the SLO
     attained: bool | None  # None: the time ended before a decision
-    report: LoadReport | None  # of ended requests; None if none has ended
+    report: LoadReport | None  # report on ended requests; None if none has ended
 
 
 class FoundRate(msgspec.Struct, frozen=True, kw_only=True):

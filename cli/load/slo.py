@@ -39,7 +39,7 @@ class Goodput(msgspec.Struct, frozen=True, kw_only=True):
 
     slo: Slo
     met: int
-    share: float  # of all requests, failed requests too
+    share: float  # share of all requests, failed ones included
     requests_per_s: float
 
 

@@ -53,7 +53,7 @@ OTHER_VARIABLES = frozenset(
     )
 )
 _OF_TESTS = PREFIX + "TEST_"
-MAX_BYTES = 1 << 20  # of a file, which is read in seconds
+MAX_BYTES = 1 << 20  # a file of this size is read in seconds
 
 
 class BadConfigFile(CliError):

@@ -132,7 +132,7 @@ def _take(group: type[Any] | ConfigFlags, values: dict[str, Any]) -> Any:
 
 def _fields_of(group: type[Any] | ConfigFlags) -> Iterator[inspect.Parameter]:
     if isinstance(group, ConfigFlags):
-        hints_of = functools.cache(get_type_hints)  # of a few types for a hundred flags
+        hints_of = functools.cache(get_type_hints)  # a hundred flags have a few types
         for name, one in group.flags.items():
             config = part_with(group.defaults, name)
             hint = hints_of(type(config))[name]

@@ -39,13 +39,13 @@ class DecoderCounts:
 
     layers: tuple[LayerConfig, ...]
     hidden_size: int
-    table_parameters: int  # of the input embeddings; the output table has as many
+    table_parameters: int  # parameters of the input embeddings; the output table has as many
     tables: int  # 1 if input and output share a table
     dtype: str
     kv: KvLayout
     weight_format: WeightFormat = PLAIN  # format of the layers' matrices; tables are always plain
     num_ranks: int = 1  # the ranks that divide the output table
-    layer_input_weights: int = 0  # of inputs of layers (`layer_inputs`), which are always plain
+    layer_input_weights: int = 0  # weights of `layer_inputs`, always plain
     has_input: bool = True  # the first stage has the input embeddings
     has_output: bool = True  # the last stage has the output table
 
@@ -156,14 +156,14 @@ class DecoderCounts:
         return replace(self, weight_format=weight_format)
 
     def of_rank(self, num_ranks: int) -> DecoderCounts:
-        """Return a rank's part; raise UnsupportedModel if so many ranks cannot divide the model."""
+        """Return a rank's part; raise UnsupportedModel if the ranks cannot divide the model."""
         check_layer_shards(self.layers, self.weight_format, num_ranks)
         layers = shard_layers(self.layers, num_ranks)
         kv = kv_layout(layers, self.kv.groups[0].dtype, BLOCK_SIZE)
         return replace(self, layers=layers, kv=kv, num_ranks=num_ranks)
 
     def divides(self, num_ranks: int) -> bool:
-        """Tell whether so many ranks can divide the model in this format."""
+        """Tell whether `num_ranks` ranks can divide the model in this format."""
         try:
             self.of_rank(num_ranks)
         except UnsupportedModel:

@@ -104,7 +104,7 @@ def _weights_fit(decoder: DecoderCounts, memory: MemoryFlags) -> WeightsFit:
 def in_formats(
     decoder: DecoderCounts, memory: MemoryFlags, served: ServedModels
 ) -> Iterator[DecoderCounts]:
-    """Yield the model in each served format that so many ranks can divide."""
+    """Yield the model in each served format that the ranks can divide."""
     changed = (decoder.with_weights_in(one) for one in served.planned_formats)
     return (one for one in changed if one.is_served and one.divides(memory.tensor_parallel))
 
@@ -163,7 +163,7 @@ def device_tokens(decoder: DecoderCounts, memory: MemoryFlags) -> int:
 
 
 def device_states(decoder: DecoderCounts, memory: MemoryFlags) -> StateFit | None:
-    """Count the recurrent states that fit beside so many tokens; None without recurrent layers."""
+    """Count the recurrent states that fit beside the KV; None without recurrent layers."""
     [*_, (part, room)] = _rooms(decoder, memory)
     return state_fit(part, room, memory.host_gib * GIB, memory.disk_gib * GIB)
 

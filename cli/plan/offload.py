@@ -36,12 +36,12 @@ class LayerCopies:
         return sum(self.seconds.values())
 
     def beside(self, computed: float, steps: int = 1) -> float:
-        """Estimate the seconds of steps with so many seconds of computing, all together."""
+        """Estimate the seconds of `steps` steps that compute for `computed` seconds in all."""
         each = [computed / steps / self.num_layers] * self.num_layers
         return steps * step_seconds(each, self.seconds)
 
     def beside_prompts(self, computed: float, tokens: int) -> float:
-        """Estimate the seconds to prefill so many tokens in as few steps as possible."""
+        """Estimate the seconds to prefill `tokens` tokens in as few steps as possible."""
         return self.beside(computed, ceil(tokens / STEP_TOKENS))
 
 

@@ -28,7 +28,7 @@ class StateFit:
 
 
 def divided(decoder: DecoderCounts, states: StateLayout, free_bytes: float) -> tuple[int, int]:
-    """Return the tokens of KV and the states that fit so many bytes; 0 where not one block does."""
+    """Return the tokens of KV and the states that fit `free_bytes`; 0 where not one block does."""
     block_bytes = decoder.kv.block_bytes
     slot_bytes = states.blocks(block_bytes) * block_bytes
     sizes = StateSizes(slot_bytes, StepSettings().max_running, CacheSettings().state_cache_ratio)
@@ -40,7 +40,7 @@ def divided(decoder: DecoderCounts, states: StateLayout, free_bytes: float) -> t
 
 
 def divided_below(decoder: DecoderCounts, num_bytes: float) -> PoolSizes:
-    """Return the blocks of KV and the states that fit so many bytes below the device."""
+    """Return the blocks of KV and the states that fit `num_bytes` below the device."""
     block_bytes, states = decoder.kv.block_bytes, decoder.states
     state_blocks = 0 if states is None else states.blocks(block_bytes)
     return below(int(num_bytes / block_bytes), state_blocks, CacheSettings().state_cache_ratio)

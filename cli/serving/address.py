@@ -54,7 +54,7 @@ def address_told(data_dir: Path, address: ServerAddress) -> Iterator[None]:
 
 @contextmanager
 def found_by_commands(data_dir: Path, address: ServerAddress) -> Iterator[None]:
-    """Let commands with this data directory find the server, also after `become`.
+    """Publish the server's address to commands with this data directory, also after `become`.
 
     One that cannot write there, on a full disk, serves all the same; so does a second one.
     """

@@ -32,7 +32,7 @@ class Machine:
     gpus: tuple[str, ...]  # by their names in CUDA_VISIBLE_DEVICES
 
     def shared_by(self, engines: int) -> Machine:
-        """Return each engine's part of the machine, with some of its GPUs, for so many engines."""
+        """Return the machine with each engine's part of the free memory."""
         return Machine(self.num_cores, self.free_bytes // engines, self.gpus)
 
 

@@ -121,7 +121,7 @@ def gateway(
         ratoon gateway --model ~/models/qwen3-8b --find-engines --redis-url redis://redis:6379/0
     """
     del config_file  # its settings are already the flags' defaults
-    source = resolve(model.model, "dummy")  # of a hub model all files but the weights
+    source = resolve(model.model, "dummy")  # downloads all files of a hub model but its weights
     finds_all = gateway.find_engines and socket.socket is None
     places = [] if finds_all else meeting_place(model, socket).split(",")
     if gateway.find_engines:

@@ -185,7 +185,7 @@ def _restart_requested(state: ServingState) -> Decision:
 
 
 def _go_on_restarting(state: ServingState) -> Decision:
-    """Let the next engine drain if all are ready: the others take the requests meanwhile."""
+    """Drain the next engine if all are ready: the others serve its requests meanwhile."""
     name = state.restarting[0]
     away = [other for other, one in state.engines.items() if not one.ready or one.silent]
     if away:
@@ -240,7 +240,7 @@ def _tick(state: ServingState, at: float) -> Decision:
 
 
 def _stop(state: ServingState, at: float, policy: Policy) -> Decision:
-    """Begin to stop: no child is started or given time to answer any more."""
+    """Start to stop: no child is started or given time to answer any more."""
     due = at + policy.gateway.stop_s if state.gateway.alive else None
     gateway = replace(state.gateway, due=due)
     engines = {name: replace(engine, due=None) for name, engine in state.engines.items()}

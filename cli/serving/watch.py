@@ -61,7 +61,7 @@ Probed = Mapping[ChildName, bool | str | None]
 class WatchedChild:
     """The commands to run, and the way to watch their processes."""
 
-    commands: Mapping[ChildName, Sequence[str]]  # of the gateway and the engines
+    commands: Mapping[ChildName, Sequence[str]]  # command lines of the gateway and the engines
     probe: Callable[[], Awaitable[Probed]]  # must not raise
     policy: Policy = field(default_factory=Policy)
     poll_s: float = 0.2  # seconds between two probes

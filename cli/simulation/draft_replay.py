@@ -37,13 +37,13 @@ class SourceCounts:
 
 @dataclass(slots=True)
 class LoadCounts:
-    """Counts of a replay with so many texts at once."""
+    """Counts of a replay with some number of texts at once."""
 
     rows: int
     tokens: int = 0  # generated
     row_steps: int = 0  # steps, counted once for each row in them
-    seconds: float = 0.0  # of the steps, as predicted
-    plain_seconds: float = 0.0  # of the same tokens without drafts
+    seconds: float = 0.0  # predicted time of the steps
+    plain_seconds: float = 0.0  # predicted time of the same tokens without drafts
     steps: int = 0
     processor_seconds: float = 0.0  # spent on drafting
     sources: dict[DraftSource, SourceCounts] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class DraftReplay:
     """A cache and drafters that texts are replayed through, one load after another."""
 
     def __init__(self, num_tokens: int, step_seconds: StepSeconds) -> None:
-        """Make a cache of `num_tokens` tokens; `step_seconds` predicts a step of so many rows."""
+        """Make a cache of `num_tokens` tokens; `step_seconds` predicts a step by its rows."""
         self._cache = PrefixCache(num_blocks=num_tokens // BLOCK_SIZE, block_size=BLOCK_SIZE)
         self._drafting = choose_drafts(self._cache.tree, step_seconds)
         self._step_seconds = step_seconds
@@ -73,7 +73,7 @@ class DraftReplay:
         self._now = 0.0
 
     def run(self, texts: Ordered[DraftedText], rows: int) -> LoadCounts | None:
-        """Replay all texts, `rows` at once; None if the cache has no room for so many."""
+        """Replay all texts, `rows` at once; None if the cache has no room for them."""
         counts, waiting, running = LoadCounts(rows), list(reversed(texts)), list[_Running]()
         while waiting or running:
             while waiting and len(running) < rows:

@@ -29,12 +29,12 @@ class SourceReport:
 
 @dataclass(frozen=True, slots=True)
 class DraftedLoad:
-    """A replay with so many texts at once, in one of several runs over all texts."""
+    """A replay with `rows` texts at once, in one of several runs over all texts."""
 
     rows: int
     run: int
     tokens: int
-    tokens_per_step: float  # of a row
+    tokens_per_step: float  # tokens of one row
     acceptance_rate: float
     speed: float  # tokens a second, as times those without drafts, as predicted
     drafting_us: float  # processor time a step

@@ -185,7 +185,7 @@ class Replayed:
     written: dict[Tier, int] = field(default_factory=dict)
     loaded: dict[Tier, int] = field(default_factory=dict)
     blocks_per_second: float = 0.0  # replayed blocks per second
-    states: StatesReport | None = None  # of a model with recurrent layers
+    states: StatesReport | None = None  # None: the model has no recurrent layers
 
 
 class Replay:
@@ -249,7 +249,7 @@ class Replay:
         return served
 
     def note_fetched(self, tokens: int) -> ServedRequest:
-        """Note that so many tokens of the last request came from another replica."""
+        """Note that `tokens` tokens of the last request came from another replica."""
         served = self._result.served[-1] = self._result.served[-1]._replace(fetched=tokens)
         return served
 

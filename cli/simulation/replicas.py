@@ -44,7 +44,7 @@ class Costs:
     remote: RemotePrefillLimits = field(default_factory=RemotePrefillLimits)
 
     def fetch_seconds(self, tokens: int) -> float:
-        """Estimate the seconds to send the bytes of so many tokens over the link."""
+        """Estimate the seconds to send the bytes of `tokens` tokens over the link."""
         return tokens * self.shape.kv_bytes_per_token / (self.fetch_gb_s * 1e9)
 
 
@@ -76,7 +76,7 @@ class SimulatedReplica:
         return (found.device + found.host + found.disk) * self._costs.block_size
 
     def sent_at(self, now: float, tokens: int) -> float:
-        """Return the time at which so many tokens have been sent, after all earlier transfers."""
+        """Return the time at which `tokens` tokens have been sent, after all earlier transfers."""
         self._sends_until = max(now, self._sends_until) + self._costs.fetch_seconds(tokens)
         return self._sends_until + self._costs.fetch_setup_s
 

@@ -64,7 +64,7 @@ class SimulationReport:
     ttft_without_cache_ms: Summary | None  # estimated times
     blocks_per_second: float  # replayed blocks per second
     by_size: list[Point]
-    states: StatesReport | UnsetType = UNSET  # of a model with recurrent layers
+    states: StatesReport | UnsetType = UNSET  # unset: the model has no recurrent layers
 
 
 def make_report(

@@ -22,19 +22,19 @@ class StateCosts:
 
     state_bytes: int
     kv_bytes_per_token: int
-    cache_ratio: float  # as `state_cache_ratio`
+    cache_ratio: float  # see `state_cache_ratio`
 
     def slots(self, device_tokens: int) -> int:
-        """Count the device's state slots beside so many tokens of KV, with one sequence's."""
+        """Count the device's state slots beside `device_tokens` of KV, with one sequence's."""
         sizes = StateSizes(self.state_bytes, 1, self.cache_ratio)
         return state_slots(PoolBudget(0, ""), device_tokens * self.kv_bytes_per_token, sizes)
 
     def state_blocks(self, block_size: int) -> int:
-        """Count the blocks of so many tokens that have room for a state."""
+        """Count the blocks of `block_size` tokens that have room for a state."""
         return -(-self.state_bytes // (block_size * self.kv_bytes_per_token))
 
     def below(self, num_blocks: int, block_size: int) -> int:
-        """Count the states beside so many blocks of KV below the device."""
+        """Count the states beside `num_blocks` blocks of KV below the device."""
         return int(num_blocks * self.cache_ratio) // self.state_blocks(block_size)
 
 

@@ -161,7 +161,7 @@ class SteppedEngine:
         return max(int(seconds / each), _LEAST_CHUNK if is_first else 0)
 
     def _decode_seconds(self, steps: int) -> float:
-        """Estimate the seconds of each of so many decode steps of the rows."""
+        """Estimate the seconds of each of the rows' next `steps` decode steps."""
         rows = self._rows
         context = sum(row.context for row in rows) / len(rows) + steps / 2
         return self._machine.step_seconds(self._shape, len(rows), context)

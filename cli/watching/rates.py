@@ -50,7 +50,7 @@ def _engine_rows(now: Stats, before: Stats | None, seconds: float) -> list[tuple
         ("running", queue["running"]),
         ("waiting", queue["waiting"]),
     ]
-    has_ranks = not now["replicas"] and num_ranks(now) > 1  # of several engines, each has its own
+    has_ranks = not now["replicas"] and num_ranks(now) > 1  # several engines: each has its own
     if now["router_answers"] is not None:
         rows.append(("router", "answers" if now["router_answers"] else "no answer"))
     return [*rows, ("ranks", ranks_of(now))] if has_ranks else rows

@@ -50,7 +50,7 @@ class _Bodies:
     schemas: Mapping[str, Any]
     pages: dict[str, str]
     within: set[str] = dataclasses.field(default_factory=set)  # described where they are used
-    described: list[str] = dataclasses.field(default_factory=list)  # of the last page, in order
+    described: list[str] = dataclasses.field(default_factory=list)  # the last page's, in order
 
     def page(self, name: str, routes: Sequence[tuple[str, Any]]) -> str:
         """Write a page: its routes, and the bodies that no page before has."""

@@ -17,7 +17,7 @@ from gateway.startup.composition import DIALECTS
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.usage.routes import own_usage_router
 
-_ABSENT: Any = None  # what routes need to answer, and not to be described
+_ABSENT: Any = None  # routes need it to answer, not to be described
 
 
 def description() -> dict[str, Any]:

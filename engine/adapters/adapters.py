@@ -28,7 +28,7 @@ from prefix_cache.namespace import Namespace
 
 PATIENCE_S = 0.5
 NO_ADAPTERS = "this engine serves no adapters: it has no folder of them (--adapters-dir)"
-FEW_NAMESPACES = 1024  # so many are remembered without looking which of them have blocks
+FEW_NAMESPACES = 1024  # beyond this number, those without blocks are forgotten
 
 
 class DeviceSlots(Protocol):

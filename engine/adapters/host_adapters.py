@@ -13,8 +13,8 @@ from engine.models.adapters.adapter import Adapter, AdapterShapes, read_adapter
 from engine.models.adapters.adapter_files import read_adapter_files
 from engine.models.adapters.errors import AdapterRefused
 
-HEADER_BYTES = 16 << 20  # of a file of weights beside its numbers
-_NUMBER_BYTES = 4  # of a float32, the widest
+HEADER_BYTES = 16 << 20  # bound on the header of a file of weights
+_NUMBER_BYTES = 4  # bytes of a float32, the widest type
 
 
 class HostAdapters:

@@ -39,7 +39,7 @@ class Acceptance:
         self.learn(0, is_rejected=False)
 
     def learn(self, accepted: int, *, is_rejected: bool) -> None:
-        """Learn that so many leading tokens were right, and whether the next one was wrong."""
+        """Learn that `accepted` leading tokens were right, and whether the next one was wrong."""
         kept = _KEPT_AFTER[accepted + is_rejected]
         self.accepted = right = self.accepted * kept + accepted
         self.rejected = self.rejected * kept + is_rejected

@@ -81,7 +81,7 @@ class AnswerText:
         self._answers.setdefault(node, []).append(_Answer(start, end, node, end_block))
 
     def _make_room(self, wanted: int) -> None:
-        """Begin a new text with the latest answers, twice as large as these and `wanted` tokens."""
+        """Start a new text with the latest answers, twice as large as they and `wanted` tokens."""
         text, kept, size = self.index.text, list[_Answer](), wanted
         answers = [answer for some in self._answers.values() for answer in some]
         for answer in sorted(answers, key=lambda one: one.start, reverse=True):

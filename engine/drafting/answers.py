@@ -26,12 +26,12 @@ class EarlierAnswers:
         tree.when_shorter = self._forget
 
     def begin(self, sequence: Sequence) -> FollowedAnswer | None:
-        """Begin to follow answers for the sequence; None if it does not use the cache."""
+        """Return a source of drafts from answers for the sequence; None if it uses no cache."""
         is_cached = sequence.lease is not None and sequence.use_cache
         return FollowedAnswer(self, sequence) if is_cached else None
 
     def keep(self, sequence: Sequence) -> None:
-        """Keep a sequence's answer, for as long as the tree has its last block."""
+        """Store a sequence's answer for as long as the tree has its last block."""
         lease, answer = sequence.lease, sequence.output_ids
         if lease is None or not sequence.use_cache or not len(answer):
             return

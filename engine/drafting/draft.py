@@ -23,7 +23,7 @@ class Draft(NamedTuple):
 
     token_ids: tuple[int, ...]
     source: DraftSource
-    probability: float = 0.5  # that a token is accepted, if those before it are
+    probability: float = 0.5  # probability that a token is accepted after its predecessors
 
 
 class Drafter(Protocol):

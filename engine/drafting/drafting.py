@@ -29,12 +29,12 @@ class DraftedRow:
     """One sequence's guess, and the acceptance of its sources."""
 
     def __init__(self, sequence: Sequence, sources: Iterable[BeginDrafts]) -> None:
-        """Begin to draft for a sequence; the first of `sources` is asked first."""
+        """Draft for a sequence from `sources`, which are asked in order."""
         drafters = [drafter for begin in sources if (drafter := begin(sequence)) is not None]
         self._sources = [(drafter, Acceptance(PRIORS[drafter.source])) for drafter in drafters]
         self._tokens = sequence.tokens.data
         self.known = 0  # tokens of the sequence when it was last looked at; 0: never
-        self.guess: tuple[int, ...] = ()  # what was expected to follow them
+        self.guess: tuple[int, ...] = ()  # tokens that were expected to follow them
         self._guessed: tuple[DraftSource, Acceptance] | None = None  # the guess's source
         self._missed = 0  # tokens without a right guess
         self.rests_until = 0  # number of tokens up to which it is not looked at
@@ -82,7 +82,7 @@ class DraftedRow:
             self._missed += len(token_ids)
 
     def _ask(self) -> None:
-        """Take the first good guess of full length, or else the one of most tokens expected."""
+        """Return the first good guess of full length, else the guess with most tokens expected."""
         highest, known = 0.0, self.known
         for drafter, acceptance in self._sources:
             expected = acceptance.most_expected

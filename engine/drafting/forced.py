@@ -30,6 +30,6 @@ class ForcedTokens:
 
 
 def forced_tokens(sequence: Sequence) -> ForcedTokens | None:
-    """Begin to ask the sequence's constraint; None if it has none."""
+    """Return a source of the tokens that the sequence's constraint forces; None without one."""
     constraint = sequence.constraint
     return None if constraint is None else ForcedTokens(constraint)

@@ -22,7 +22,7 @@ StepSeconds = Callable[[int], float | None]  # rows of one token -> seconds; 0 o
 
 THRESHOLDS = (0.85, 0.7, 0.55, 0.42, 0.3, 0.2, 0.12, 0.06)
 COUNT = len(THRESHOLDS)
-LEVELS = 64  # of acceptances, which are rounded
+LEVELS = 64  # an acceptance is rounded to one of them
 SIZES = MOST_DRAFTS + 1  # numbers of tokens that a draft may have
 GAIN = 1.02  # drafts must yield so many times the tokens a second: predictions are not exact
 UNKNOWN_ROWS = 64  # cost of a step of unknown time, whatever is in it, in rows
@@ -45,7 +45,7 @@ class Payoff:
         *,
         has_states: bool = False,
     ) -> None:
-        """Predict steps of so many decode rows by `step_seconds`.
+        """Predict a step's seconds from its decode rows by `step_seconds`.
 
         `host_seconds` is what a step takes longer because it is decided only after the step before
         it has been settled. `most_rows`: a step has no more rows and drafted tokens together.
@@ -90,7 +90,7 @@ class Payoff:
         return [lengths[place] for place in places]
 
     def _speed(self, rows: int, drafted: int, accepted: float) -> float:
-        """Return tokens a second with so many drafted and accepted tokens, as times without any."""
+        """Return the speed with these drafted and accepted tokens, relative to none."""
         if not drafted:
             return 1.0
         if self._most_rows is not None and rows + drafted > self._most_rows:
@@ -122,7 +122,7 @@ class _Table:
     """
 
     def __init__(self, pending: int) -> None:
-        """Tabulate drafts of which so many tokens will be known before any is verified."""
+        """Tabulate drafts of which `pending` tokens will be known before any is verified."""
         levels = (np.arange(LEVELS)[:, None] + 0.5) / LEVELS
         # (levels, tokens) probabilities that so many tokens are all accepted; their sums
         chances = levels ** np.arange(1, 2 * MOST_DRAFTS + 1)

@@ -12,5 +12,5 @@ from engine.sequences.sequence import Sequence
 
 
 def own_text(sequence: Sequence) -> Alignment:
-    """Begin to continue the latest, longest repetition within the sequence's own tokens."""
+    """Return a source that continues the longest, latest repetition within the sequence."""
     return Alignment("own", TextIndex(sequence.tokens), sequence.tokens)

@@ -84,7 +84,7 @@ class TreeWalk:
 
 
 def tree_walk(tree: RadixTree, sequence: Sequence) -> TreeWalk | None:
-    """Begin to walk below the sequence's node; None if it does not use the cache."""
+    """Return a source that walks below the sequence's node; None if it uses no cache."""
     lease = sequence.lease
     if lease is None or not sequence.use_cache:
         return None

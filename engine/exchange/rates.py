@@ -41,7 +41,7 @@ class FetchRates:
         if is_timed and fetch.answered is not None and fetch.ended is not None:
             blocks, took = fetch.arrived - fetch.wanted.first, fetch.ended - fetch.answered
             if fetch.why == LATE:
-                blocks = max(blocks, LEAST_BLOCKS)  # so that the fetch counts as slow
+                blocks = max(blocks, LEAST_BLOCKS)  # an empty fetch counts as slow
             self.measured(fetch.way, blocks, fetch.answered - fetch.began, took)
 
     def measured(self, way: str, blocks: int, first_word_s: float, seconds: float) -> None:

@@ -156,7 +156,7 @@ class EagerForward:
     def sample(self, allowed: Sequence[Bitmask | None] = ()) -> Launched:
         """Launch the sampling, and keep the sampled tokens for the next step."""
         hidden, rows = self.hidden, self.sampling
-        readings = None if hidden is None else read(hidden, self.logits, rows)  # as they are now
+        readings = None if hidden is None else read(hidden, self.logits, rows)  # before sampling
         sampled = self.sampler.launch(self.logits, rows, self.inputs, allowed)
         # Of a row with several tokens, any may stay: its sequence waits for their values.
         self.last_tokens.index_copy_(0, self.batch_slots, sampled.tokens)

@@ -53,7 +53,7 @@ class SharingRule:
         return self.saves_enough(saved * self.block_size)
 
     def saves_enough(self, saved_tokens: int) -> bool:
-        """Return whether reading so many tokens once less saves more time than its own pass."""
+        """Return whether reading `saved_tokens` once less saves more time than its own pass."""
         return worth_sharing(saved_tokens, self.token_bytes)
 
 

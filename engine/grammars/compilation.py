@@ -63,7 +63,7 @@ class Compilation:
         return None if self.failure is None else error_from_code(*self.failure)
 
     def fail(self, error: EngineError) -> None:
-        """Keep the error's code and message."""
+        """Store the error's code and message."""
         self.failure = error.code, error.message
 
     @property

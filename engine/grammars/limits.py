@@ -32,9 +32,9 @@ MASK_S = 0.1  # processor seconds for one mask; usual are 20 to 100 us
 AHEAD_S = 0.001
 # Seconds that Python's lock is held. A call to follow a token takes some 5 us, one of hard grammars
 # up to 0.1 ms.
-STEP_S = 0.002  # of all calls in a step
-LEAST_SHARE_S = 0.0001  # of a flow's calls, however many flows there are
-LONGEST_S = 0.005  # of one call; a request with MOST_LONG in a row ends
+STEP_S = 0.002  # time of all calls in a step
+LEAST_SHARE_S = 0.0001  # time of a flow's calls, however many flows there are
+LONGEST_S = 0.005  # time of one call; a request with MOST_LONG longer ones in a row ends
 MOST_LONG = 3
 LATE_REST = 3  # times as long as a late token took do others wait: a quarter of the time is theirs
 MOST_FORCED = 256  # forced tokens that are kept of one call, which may find tens of thousands

@@ -25,17 +25,17 @@ class StepTime:
         self._share = step_s
 
     def next_step(self) -> None:
-        """Begin a step: each flow that asked in the last one may have an equal share."""
+        """Start a step: each flow that asked in the last step gets an equal share."""
         self._share = max(self._step_s / max(len(self._spent), 1), LEAST_SHARE_S)
         self._spent = defaultdict(float)
         self._total = 0.0
 
     def may(self, flow: str, needs: float) -> bool:
-        """Tell whether a call of a flow that needs so many seconds fits into this step."""
+        """Tell whether a call of a flow that needs `needs` seconds fits into this step."""
         return self._total < self._step_s and self._spent[flow] + needs < self._share
 
     def may_draft(self, flow: str, needs: float) -> bool:
-        """Tell the same of a call that a step can do without: half of the share is left."""
+        """Tell whether a call that a step can do without fits: half of the share is left."""
         return self.may(flow, needs + self._share / 2)
 
     def spend(self, flow: str, seconds: float, *, is_late: bool = False) -> None:

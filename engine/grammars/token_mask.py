@@ -31,7 +31,7 @@ from engine.grammars.step_time import StepTime
 from engine.grammars.vocabulary import WORD_BITS
 from engine.sequences.token_constraint import Bitmask, Drafts, TokenConstraint
 
-FADES = 0.9  # what is left of the longest time after another call
+FADES = 0.9  # factor on the longest time after each further call
 
 
 class GrammarConstraint(TokenConstraint):
@@ -63,7 +63,7 @@ class GrammarConstraint(TokenConstraint):
         self._time = step_time
         self._behind = deque[int]()  # tokens of the sequence that are to be followed
         self._num_long = 0  # successive tokens that took too long
-        self._forced = deque[int]()  # what is forced from here, as far as it was found
+        self._forced = deque[int]()  # forced next tokens, as far as they were found
         self._error: EngineError | None = None
 
     @property
@@ -135,7 +135,7 @@ class GrammarConstraint(TokenConstraint):
             self._behind.append(token_id)
             return
         compilation = self._compilation
-        clock = time.thread_time if compilation.is_slow else time.perf_counter  # which costs less
+        clock = time.thread_time if compilation.is_slow else time.perf_counter  # the cheaper one
         began = clock()
         self._own().consume_token(token_id)
         took = clock() - began
@@ -186,7 +186,7 @@ class GrammarConstraint(TokenConstraint):
         return self._matcher
 
     def _grow(self, num_masks: int) -> None:
-        """Make the buffer large enough for so many masks."""
+        """Make the buffer large enough for `num_masks` masks."""
         if len(self._words) < num_masks:
             assert self._compilation.grammar is not None
             num_tokens = self._compilation.grammar.vocabulary.tokens.vocab_size

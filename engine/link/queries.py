@@ -24,7 +24,7 @@ class EngineQueries(ABC):
 
     def __init__(self) -> None:
         self._query_ids = itertools.count()
-        self._replies: dict[str, asyncio.Future[Reply]] = {}  # of open queries, by the queries' ids
+        self._replies: dict[str, asyncio.Future[Reply]] = {}  # open queries by id
 
     @abstractmethod
     def _send_query(self, query: QueryMessage) -> None:

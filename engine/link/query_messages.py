@@ -75,8 +75,8 @@ class Probed(Reply, frozen=True, kw_only=True, tag="probed"):
 
     tiers: TierTokens
     saved_seconds: float | None = None  # None: nothing has been measured
-    matched: int = 0  # as `Reused.matched`
-    state_tier: StateTier | None = None  # as `Reused.state_tier`
+    matched: int = 0  # see `Reused.matched`
+    state_tier: StateTier | None = None  # see `Reused.state_tier`
     code: str | None = None  # one of `engine.errors`: why the prompt cannot be looked up
     message: str = ""
 

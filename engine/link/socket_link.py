@@ -93,7 +93,7 @@ class SocketLink:
             self._opened = opened.pop_all()
 
     def wake_by(self, waker: Waker) -> None:
-        """Let `receive` return when another thread wakes the owner."""
+        """Make `receive` return when another thread wakes the owner."""
         self._waker = waker
         self._poller.register(waker.fd, zmq.POLLIN)
 

@@ -165,7 +165,7 @@ class ModelConfig:
     rounds_embedding_scale: bool = False  # to the model's dtype (Gemma)
     logits_divisor: float | None = None  # logits are divided by it, or None
     logits_softcap: float | None = None  # logits become softcap * tanh(logit / softcap)
-    layer_inputs: LayerInputsConfig | None = None  # what layers read of each token, or None
+    layer_inputs: LayerInputsConfig | None = None  # None: layers have no inputs of their own
     draft_head: DraftHeadConfig | None = None  # a head that drafts; None: it has none, or is unused
 
     def for_positions(self, num_positions: int) -> ModelConfig:

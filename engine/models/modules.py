@@ -147,7 +147,7 @@ class ExpertPart:
 
     name: str
     is_down: bool
-    index: int = 0  # of so many equal parts
+    index: int = 0  # which of `count` equal parts
     count: int = 1
 
     def of(self, tensor: Tensor, dim: int = 0) -> Tensor:

@@ -31,7 +31,7 @@ MOST_RANKS = 8
 
 
 def check_shards(model: ModelConfig, num_ranks: int) -> None:
-    """Raise UnsupportedModel for a model that cannot be divided into so many ranks."""
+    """Raise UnsupportedModel for a model that cannot be divided between `num_ranks` ranks."""
     check_layer_shards(model.layers, model.weight_format, num_ranks)
 
 

@@ -45,7 +45,7 @@ class OtherRanks:
         self._ring.write(ENCODER.encode(message))
 
     def take(self, kind: type[R]) -> list[tuple[int, R]]:
-        """Take the received reports of this kind, each with its rank's index. Never waits."""
+        """Remove the received reports of this kind, each with its rank's index; never waits."""
         taken: list[tuple[int, R]] = []
         for place, reports in enumerate(self._reports):
             self._receive(place)

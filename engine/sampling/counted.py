@@ -33,7 +33,7 @@ class CountedTokens:
         self._drafts: dict[int, list[int]] = {}  # by batch slot, after the counted tokens
 
     def restart(self, new: Iterable[NewRequest]) -> None:
-        """Begin batch slots of new requests with the tokens that `SlotTables.take` counts."""
+        """Reset batch slots of new requests to the tokens that `SlotTables.take` counts."""
         for one in new:
             self._counts[one.batch_slot] = one.num_tokens
 

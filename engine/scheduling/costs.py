@@ -30,7 +30,7 @@ def charge_row(queue: FairQueue, row: ScheduledRow) -> None:
 
 
 def refund_row(queue: FairQueue, row: ScheduledRow) -> None:
-    """Take back the charge for a part of a row that is not in the step after all."""
+    """Refund the charge for a part of a row that is not in the step after all."""
     queue.refund(row.sequence, row.num_new + (OUTPUT_TOKEN_COST - 1) * row.num_samples)
 
 

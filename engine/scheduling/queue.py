@@ -185,7 +185,7 @@ class FairQueue:
             flow.credit = max(flow.credit - cost, min(flow.credit, 0.0))
 
     def refund(self, sequence: Sequence, cost: float) -> None:
-        """Take back a charge for work that was not done; it lessens debt and gives no credit."""
+        """Refund a charge for work that was not done; this reduces debt and gives no credit."""
         flow = self._flows.get(sequence.flow)
         if flow is not None:
             flow.credit = min(flow.credit + cost, max(flow.credit, 0.0))

@@ -77,7 +77,7 @@ class Settler:
                 row.sequence.num_pending += row.num_samples
 
     def leave_out(self, row: ScheduledRow) -> None:
-        """Take back a launched row's sample; a later row computes its last token again.
+        """Withdraw a launched row's sample; a later row computes its last token again.
 
         Or all of its tokens, from the state before it, where the model has recurrent layers. To be
         called before a next step is decided.
@@ -171,7 +171,7 @@ class Settler:
     def _score(
         self, row: ScheduledRow, values: tuple[Sampled, ...], now: float
     ) -> list[AddressedEvent]:
-        """Keep the log-probabilities of a part of a prompt; no event is sent yet."""
+        """Store the log-probabilities of a part of a prompt; no event is sent yet."""
         if any(value.is_left_out for value in values):  # the row is computed again
             return []
         for value in values:

@@ -40,7 +40,7 @@ PENDING_ID = bytes(4)  # placeholder of a token that is known only on the device
 # Most scored tokens of a step: each has logits and log-probabilities of the whole vocabulary,
 # for which memory is reserved.
 MOST_SCORED = 256
-NOTHING_DRAFTED = Draft((), "own")  # of a VERIFY row that computes tokens again alone
+NOTHING_DRAFTED = Draft((), "own")  # for a VERIFY row that only computes tokens again
 PLACES = {DECODE: 0, VERIFY: 1, PREFILL: 2, SCORE: 3}  # order of the kinds of rows in a step
 
 

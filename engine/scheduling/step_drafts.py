@@ -25,7 +25,7 @@ class StepDrafts:
     limits: StepLimits
 
     def may_have(self, rows: int) -> bool:
-        """Return whether a step of so many rows may have drafts; never on several stages."""
+        """Return whether a step of `rows` rows may have drafts; never on several stages."""
         most = min(MOST_DRAFTED_ROWS, self.limits.max_running - 1)
         return 0 < rows <= most and self.limits.stages == 1
 

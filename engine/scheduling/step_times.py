@@ -148,7 +148,7 @@ class StepTimes:
         return max(device, self.launch_seconds(shape.new)) if device else device
 
     def decodes(self, rows: int) -> float:
-        """Predict the seconds of a step of so many decodes, with few keys; 0 unmeasured."""
+        """Predict the seconds of a step of `rows` decodes, with few keys; 0 unmeasured."""
         return self.seconds(StepShape(rows))
 
     def least(self, shape: StepShape) -> float | None:

@@ -63,7 +63,7 @@ class Sequence:
     found: TierTokens = field(default_factory=TierTokens)
     # Tokens whose blocks the cache had then, where these were more: no state is kept at their end.
     matched: int = 0
-    state_tier: StateTier | None = None  # as `Reused.state_tier`
+    state_tier: StateTier | None = None  # see `Reused.state_tier`
     num_pending: int = 0  # tokens that launched steps will sample
     passed_over: int = 0  # times that a later sequence of its flow went first (`queue.py`)
     # True while its constraint is compiled; it cannot start. Changes only between steps (`core`).

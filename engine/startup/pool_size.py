@@ -94,7 +94,7 @@ def pool_sizes(budget: PoolBudget, bytes_per_block: int, states: StateSizes | No
 
 
 def state_slots(budget: PoolBudget, kv_bytes: int, states: StateSizes | None) -> int:
-    """Count the state slots beside so many bytes of KV, which the operator chose."""
+    """Count the state slots beside `kv_bytes` of KV, which the operator chose."""
     if states is None:
         return 0
     return _fixed_states(states, budget) + int(kv_bytes * states.cache_ratio) // states.state_bytes

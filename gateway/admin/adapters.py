@@ -26,13 +26,13 @@ class NewAdapter(AdminBody):
 
 
 class AdapterList(msgspec.Struct, frozen=True):
-    """Answer of GET."""
+    """The adapters of a tenant."""
 
     adapters: list[TenantAdapter]
 
 
 class DroppedAdapter(msgspec.Struct, frozen=True):
-    """Answer of DELETE. `flushed_blocks` is None when no engine answered."""
+    """The adapter that was dropped. `flushed_blocks` is None when no engine answered."""
 
     name: str
     flushed_blocks: int | None

@@ -70,7 +70,7 @@ class TenantView(msgspec.Struct, frozen=True, kw_only=True):
     evictions_suffered: int
     written_blocks: int
     unread_blocks: int  # written blocks that no request has found so far
-    retained_tokens: int  # of the tenant's marked prefixes whose time has not passed
+    retained_tokens: int  # tokens of marked prefixes whose time has not passed
     tiers: dict[str, ShareStats]  # the tenant's share of each tier, in blocks
     caused: BlocksByReason  # others' blocks evicted to make room for the tenant, by tier
     suffered: BlocksByReason  # the tenant's own blocks that were evicted, by tier

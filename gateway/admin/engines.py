@@ -43,7 +43,7 @@ def _checked(text: str) -> str:
 
 
 class NewEngine(AdminBody):
-    """Body of POST: an engine's address, the absolute path of a Unix socket or tcp://HOST:PORT."""
+    """Body of POST /admin/engines: an engine's address, the absolute path of a Unix socket or tcp://HOST:PORT."""
 
     address: Annotated[
         str,
@@ -72,7 +72,7 @@ class FoundEngineList(msgspec.Struct, frozen=True):
 
 
 class RemovedEngine(msgspec.Struct, frozen=True):
-    """Answer of DELETE. The engine ends its running requests; gateways send it no new requests."""
+    """The engine that was removed. Its running requests go on; gateways send it no new ones."""
 
     address: str
 

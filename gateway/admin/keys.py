@@ -55,7 +55,7 @@ class KeyView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IssuedView(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer of POST: the key in clear, shown only this time, and its record."""
+    """The key in clear, shown only this time, and its record."""
 
     key: str
     record: KeyView

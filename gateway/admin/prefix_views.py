@@ -77,7 +77,7 @@ class PrefixList(msgspec.Struct, frozen=True):
 
 
 class DeletedPrefix(msgspec.Struct, frozen=True):
-    """Answer of DELETE."""
+    """The prefix that was withdrawn."""
 
     id: str
 

@@ -38,7 +38,7 @@ from gateway.state.records import PublishedPrefix
 from gateway.state.store import Store
 from gateway.views import view_of
 
-MAX_BYTES = 4 << 20  # of a request's body; a prefix may be a whole handbook
+MAX_BYTES = 4 << 20  # bound on a body; a prefix may be a whole handbook
 MAX_PUBLISHED = 1000
 
 SentPrefix = Annotated[NewPrefix, Depends(sent(NewPrefix, max_bytes=MAX_BYTES))]

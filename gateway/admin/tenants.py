@@ -84,7 +84,7 @@ class TenantList(msgspec.Struct, frozen=True):
 
 
 class Deleted(msgspec.Struct, frozen=True):
-    """Answer of DELETE. `flushed_blocks` is None when no engine answered.
+    """The tenant that was deleted. `flushed_blocks` is None when no engine answered.
 
     `awaited` names the engines that were away: they forget it when they are back.
     """
@@ -208,7 +208,7 @@ class GroupList(msgspec.Struct, frozen=True):
 
 
 class DeletedGroup(msgspec.Struct, frozen=True):
-    """Answer of DELETE."""
+    """The group that was deleted."""
 
     id: str
 

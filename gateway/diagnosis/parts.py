@@ -137,7 +137,7 @@ def _forward(parts: Iterable[PromptPart], search: _Search) -> _Spans:
 
 
 def _backward(parts: Iterable[PromptPart], search: _Search) -> _Spans:
-    # A mirrored prompt is searched, since `str.rfind` takes the product of both lengths.
+    # The reversed prompt is searched: `str.rfind` takes time proportional to both lengths' product.
     mirrored, passed, spans = search.prompt[::-1], 0, list[_Span]()
     for part in parts:
         text = part.text.strip()

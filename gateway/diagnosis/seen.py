@@ -56,7 +56,7 @@ class SeenPrompts(TenantMemory[SeenPrompt]):
     """A memory of prompts, by tenant and request id."""
 
     def __init__(self, bounds: Bounds, clock: Callable[[], float]) -> None:
-        """Take the bounds, and `clock`, which gives seconds."""
+        """Remember within these bounds; `clock` returns seconds."""
         super().__init__(
             bounds.max_tenant_seen_bytes, bounds.max_all_seen_bytes, bounds.seen_life_s, clock
         )

@@ -33,7 +33,7 @@ from gateway.tenant_limits import RateStatus
 T = TypeVar("T", bound=msgspec.Struct)
 
 BYTES_PER_CHARACTER = 16  # JSON bytes that cost as much to parse as a character to tokenise
-_FLAT_BYTES_PER_CHARACTER = 64  # as above, for flat JSON: 256 KiB take 3 ms at worst
+_FLAT_BYTES_PER_CHARACTER = 64  # the bound above for flat JSON: 256 KiB take 3 ms at worst
 
 
 class Rendering(Protocol):

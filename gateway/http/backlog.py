@@ -117,7 +117,7 @@ class Backlog:
         self._writing = None
 
     def _next(self) -> tuple[Message, int]:
-        """Take the next message and those to be sent with it from the queue; return their bytes."""
+        """Remove the next message from the queue, with those sent with it; return their bytes."""
         message = self._waiting.popleft()
         if message["type"] != _BODY:
             return message, 0
@@ -143,7 +143,7 @@ class Backlog:
 
 
 def let_wait(scope: Scope, backlogs: Backlogs, flow: Flow) -> None:
-    """Let the messages sent in this scope wait in the backlogs when `flow` says so."""
+    """Queue the messages sent in this scope in the backlogs when `flow` says so."""
     scope[_KEY] = backlogs, flow
 
 

@@ -81,7 +81,7 @@ class RunningRequest:
         self.refusal: str | None = None  # the code of the error that refused the request
         self.used: RequestUse | None = None
         self.arrived = time.monotonic()
-        self.error: GatewayError = shutting_down()  # of a cancellation by other parts
+        self.error: GatewayError = shutting_down()  # the error if another part cancels the request
         self.is_abandoned = False
         self.at_end = ExitStack()  # is closed when the request is over
 

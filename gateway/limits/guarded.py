@@ -25,7 +25,7 @@ from gateway.state.redis.link import NoAnswer
 from gateway.tenant_limits import Limits
 
 _STAND_IN = "stand-in"  # the epoch of the local limiter's holds
-_MAX_DEBTS = 64  # debts of a tenant, each under a name
+_MAX_DEBTS = 64  # most debts of a tenant
 
 
 class _Uncharged(NamedTuple):

@@ -22,7 +22,7 @@ class RefusalThrottle:
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """Take a monotonic `clock` in seconds."""
+        """Read times in seconds from `clock`, which is monotonic."""
         self._clock = clock
         self._full_until: dict[str, float] = {}
 

@@ -33,7 +33,7 @@ from gateway.limits.limiter import (
 from gateway.tenant_limits import MICRO, Allowance, Limits, RateStatus, Reason
 
 ONE = 60_000_000  # the bucket level of a single request or token
-MAX_LEVEL = 9_000_000_000_000_000  # of a bucket that is more than full: exact in a double
+MAX_LEVEL = 9_000_000_000_000_000  # level of an overfull bucket: exact in a double
 HOLD_US = int(HOLD_S * 1_000_000)
 MAX_RUNNING = 8192  # concurrent requests of a tenant whose limits do not bound them
 CONCURRENT_RETRY_S = 1.0  # nobody knows when a running request will end

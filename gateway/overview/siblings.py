@@ -37,7 +37,7 @@ class Siblings:
     """The other workers of this gateway; no workers without a `directory`."""
 
     def __init__(self, directory: Path | None = None, own: int | None = None) -> None:
-        """Take `own`, this worker's process id."""
+        """Find workers in `directory` by process id; `own` is this worker's."""
         self._directory = directory
         self._own = own or os.getpid()
 

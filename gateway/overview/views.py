@@ -67,7 +67,7 @@ class OverviewShown(msgspec.Struct, frozen=True, kw_only=True):
     tiers: list[TierShown]
     queue: list[QueueShown]
     evictions: list[EvictionShown]
-    states: StateStats | None  # of models with recurrent layers; else all 0
+    states: StateStats | None  # all 0 without recurrent layers
     health: list[Health]
     isolation: IsolationReport | None  # the last report
 

@@ -43,7 +43,7 @@ class Sessions:
     def __init__(
         self, name: str, path: str, secret: bytes, clock: Callable[[], float] = time.time
     ) -> None:
-        """Take the cookie's `name`; browsers send it to `path` and all paths below."""
+        """Name the cookie `name`; browsers send it to `path` and all paths below."""
         self._name = name
         self._path = path
         self._secret = secret

@@ -78,7 +78,7 @@ class LoopTime:
     """
 
     def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
-        """Take a clock `now`, in seconds."""
+        """Read times in seconds from `now`."""
         self._now = now
         self._whole_at: dict[str, float] = {}  # when a tenant's turn is full; oldest use first
 

@@ -146,7 +146,7 @@ class KeptProcess:
     """A worker or the router process, restarted as a new process when it ends."""
 
     def __init__(self, name: str, command: Sequence[str], how: KeepingConfig) -> None:
-        """Take the `command` that starts the process (see `Worker.start`)."""
+        """Describe a process that `command` starts (see `Worker.start`)."""
         self.has_served = False
         self._name = name
         self._command = command

@@ -42,7 +42,7 @@ class AnswerForms:
 
     tools: ToolFormat | None = None
     reasoning: ReasoningFormat | None = None
-    special_tokens: Mapping[str, int] = field(default_factory=dict)  # of the tokenizer, by text
+    special_tokens: Mapping[str, int] = field(default_factory=dict)  # the tokenizer's, by text
     are_tools_shown: bool = True  # by the template or `tools.tools_text`
 
     @classmethod

@@ -215,7 +215,7 @@ class AdmittedRequest:
 
     generates: tuple[Generate, ...]
     choices: int
-    prompt_tokens: int  # as in `usage`: each prompt once for `sharing` choices
+    prompt_tokens: int  # counted once for `sharing` choices, as `usage` does
     text: TextRules
     parser: Callable[[], TurnParser] | None = None  # a maker of parsers; None: plain text
     origin: Origin | None = None  # for answers that are remembered
@@ -223,7 +223,7 @@ class AdmittedRequest:
     seen: SeenPrompt | None = None  # the prompt to remember; None for several prompts
     comparison: Comparison | None = None  # with an earlier prompt, if asked for
     explains: bool = False  # the answer reports the comparison
-    max_tokens_may_shrink: bool = False  # as in `GenerationRequest`
+    max_tokens_may_shrink: bool = False  # see `GenerationRequest`
     at_once: int | None = None  # choices that run at the same time; None: all
 
     @property

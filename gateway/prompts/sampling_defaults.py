@@ -28,7 +28,7 @@ class SamplingDefaults(msgspec.Struct, frozen=True):
     top_k: int = 0
     min_p: float = 0.0
     repetition_penalty: float = 1.0
-    max_tokens: int | None = None  # of a chat or a response; None: the server's default
+    max_tokens: int | None = None  # for a chat or a response; None: the server's default
 
 
 DIALECT_DEFAULTS = SamplingDefaults()

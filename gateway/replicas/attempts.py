@@ -47,7 +47,7 @@ class Attempt:
     _held: Finished | Failed | None = None  # an end that came before `_is_last` was known
 
     def ended(self, end: Finished | Failed) -> None:
-        """Take the engine's end of this attempt, and pass it on if it ends the request."""
+        """Handle the engine's end of this attempt; pass it on if it ends the request."""
         if self._is_last is None and not self.has_begun and not _is_answer(end):
             self.says_it_stops = isinstance(end, Failed) and end.code == EngineUnavailable.code
             self._held = end

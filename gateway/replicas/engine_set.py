@@ -32,7 +32,7 @@ class EngineSet(ReplicaQueries):
         routing: Routing,
         notes: RoutingNotes | None = None,
     ) -> None:
-        """Take `notes`, the counters of routing: see `count_with`."""
+        """Count routing in `notes` (see `count_with`)."""
         self._routing = routing
         self._members = Members(engines, routing.gone)
         self._serving = Serving(self._members, routing, notes)
@@ -114,7 +114,7 @@ class EngineSet(ReplicaQueries):
         """Pass a change of a replica's cache on to the router."""
         if replica not in self._members.engines:
             return
-        self._members.look()  # so that the router has heard before that the engine is a new one
+        self._members.look()  # tells the router first that the engine is new
         if events.changes and isinstance(events.changes[0], Cleared):
             self._serving.notes.snapshot(replica)
         self._routing.heard(replica, events)

@@ -89,7 +89,7 @@ class FoundEngines:
         self._unreachable: set[str] = set()  # addresses that cannot be reached and are logged
 
     async def look(self) -> None:
-        """Let engines join and leave the replicas as the state says now."""
+        """Connect to engines that the state lists, and drop those that it no longer does."""
         try:
             registered = await self._registry.registered_engines()
         except Unavailable:
@@ -109,7 +109,7 @@ class FoundEngines:
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:
-        """Look every LOOK_S seconds while this context is open; then close the found clients."""
+        """Read the state every LOOK_S seconds while this context is open; then close clients."""
         try:
             async with repeated(self._look_and_wait, "found-engines"):
                 yield

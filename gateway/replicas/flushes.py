@@ -25,14 +25,14 @@ class FlushReader:
     """A reader of all recorded flushes. For one event loop."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
-        """Take `monotonic`, in seconds."""
+        """Read times in seconds from `monotonic`."""
         self._monotonic = monotonic
         self._log: FlushLog | None = None
         self._is_found = asyncio.Event()
         self._seen: dict[str, float] = {}  # when each flush that is due again was seen first
 
     def found(self, log: FlushLog) -> None:
-        """Take the log of flushes: the state is open."""
+        """Use the log of flushes from now on: the state is open."""
         self._log = log
         self._is_found.set()
 

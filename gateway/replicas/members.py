@@ -105,7 +105,7 @@ class Members:
         return engine
 
     def ready(self, tokens: int = 0) -> list[str]:
-        """Name the replicas that take requests of so many tokens, the answers' included.
+        """Name the replicas that take requests of `tokens` tokens, the answer's included.
 
         Requests are admitted by the shortest context of those that serve; but one that comes
         meanwhile may have a smaller pool.
@@ -192,7 +192,7 @@ class Members:
                 _LOG.error("replica %s is refused: %s", name, self._why(name, "refused"))
 
     def _agree(self, fingerprint: bytes) -> None:
-        """Take this fingerprint for the common one, if no replica has the former any more."""
+        """Make this fingerprint the common one if no replica has the former any more."""
         if self._fingerprint not in self._last.values():
             self._fingerprint = fingerprint
 

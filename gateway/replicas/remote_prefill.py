@@ -46,7 +46,7 @@ class RemotePrefill:
     """A remote prefill. For one event loop."""
 
     def __init__(self, replica: str, request: Generate, source: FetchSource | None) -> None:
-        """Take `source`, from which the computing engine itself fetches first."""
+        """Prepare a remote prefill; its engine fetches from `source` before it computes."""
         self.replica = replica
         self.request = replace(
             request,

@@ -35,7 +35,7 @@ class Serving:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take `clock`, in seconds."""
+        """Read times in seconds from `clock`."""
         self._members = members
         self._routing = routing
         self.notes: RoutingNotes = notes or NoNotes()

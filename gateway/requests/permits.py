@@ -122,7 +122,7 @@ class Permits:
         await asyncio.shield(task)
 
     async def _begin(self, permit: Permit) -> None:
-        """Take the new request's stream and place in the rate limits, before its body is read."""
+        """Reserve the request's stream and place in the rate limits, before its body is read."""
         caller = permit.caller
         try:
             permit.choose(1)

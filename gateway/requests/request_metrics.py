@@ -30,7 +30,7 @@ class Usage:
     cached_tokens: int
     completion_tokens: int
     tiers: TierTokens | None = None  # tiers of the cached tokens; None: not shown
-    state_tier: StateTier | None = None  # as `Reused.state_tier`, of the first prompt that has one
+    state_tier: StateTier | None = None  # the first prompt's that has one
     reasoning_tokens: int = 0  # included in `completion_tokens`; known at the end
     cache_miss: CacheMiss | None = None  # why the prompt missed, if asked
     # Prompt tokens written to the cache for each breakpoint, summed over the prompts.
@@ -86,7 +86,7 @@ class RequestMetrics:
         self._gaps: list[float] = []
         self._reasoning_tokens = 0
         self._first_token_s: float | None = None  # since the request arrived
-        self._prefill_s: float | None = None  # of the first choice with a token, unless restarted
+        self._prefill_s: float | None = None  # the first choice's with a token, unless restarted
         self._outcome = "internal_error"
 
     def see(self, event: Event) -> None:

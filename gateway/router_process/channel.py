@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
-MAX_FRAME_BYTES = 32 << 20  # as on the engine link: both carry the block keys of a prompt
+MAX_FRAME_BYTES = 32 << 20  # the engine link's bound: both carry a prompt's block keys
 HEAD_BYTES = 4  # the length of a frame, big endian
 MOST_UNSENT_BYTES = 2 * MAX_FRAME_BYTES
 
@@ -31,7 +31,7 @@ class RouterChannel(asyncio.Protocol, Generic[M]):
         *,
         most_unsent_bytes: int = MOST_UNSENT_BYTES,
     ) -> None:
-        """Take `kind`, the type of the other end's messages: a Struct or a union of Structs."""
+        """Decode the other end's messages as `kind`, a Struct or a union of Structs."""
         self.closed = asyncio.Event()
         self.broke = False  # whether the other end sent bytes that are no message
         self._decoder = msgspec.msgpack.Decoder(kind)

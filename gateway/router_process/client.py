@@ -70,7 +70,7 @@ class RouterClient:
         *,
         wait_s: float = WAIT_S,
     ) -> None:
-        """Take `limits` of remote prefills, for choices that this worker makes by itself."""
+        """Apply `limits` to remote prefills where this worker chooses by itself."""
         self._socket = socket
         self._limits = limits or RemotePrefillLimits()
         self._wait_s = wait_s

@@ -32,7 +32,7 @@ class FirstTokenRouter:
         balance: Balance | None = None,
         fetches: FetchLimits | None = None,
     ) -> None:
-        """Take `clock`, in monotonic seconds."""
+        """Read monotonic seconds from `clock`."""
         self._clock = clock
         self._balance = balance or Balance()
         self._fetching = FetchChooser(fetches or FetchLimits())

@@ -118,7 +118,7 @@ def _found(keys: Keys, having: Sequence[tuple[str, Levels]]) -> dict[str, FoundB
     """
     total, backwards = len(keys), keys[::-1]
     found: dict[str, FoundBlocks] = {}
-    blocks, here, lower = 1, FoundBlocks(1), FoundBlocks(1, is_lower=True)  # of the last replica
+    blocks, here, lower = 1, FoundBlocks(1), FoundBlocks(1, is_lower=True)  # on the last replica
     for replica, levels in having:
         has_more = blocks < total and keys[blocks] in levels
         if has_more or keys[blocks - 1] not in levels:

@@ -104,7 +104,7 @@ class OwnRouting:
     router_answers = None
 
     def __init__(self, router: Router, limits: RemotePrefillLimits | None = None) -> None:
-        """Take `limits` of remote prefills."""
+        """Apply `limits` to remote prefills."""
         self._router = router
         self._limits = limits or RemotePrefillLimits()
         self.began, self.ended = router.began, router.ended

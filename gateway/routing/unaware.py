@@ -78,7 +78,7 @@ class SessionRouter(Unaware):
     """
 
     def __init__(self, blocks: int) -> None:
-        """Take prompts with equal first `blocks` blocks for one session."""
+        """Treat prompts whose first `blocks` blocks are equal as one session."""
         self._bytes = blocks * KEY_BYTES
 
     def choose(

@@ -108,7 +108,7 @@ class TenantAdapters:
             asked = DropAdapter(digest=digest, flow=tenant.id, namespaces=found)
             return (await self.engine.ask(asked)).blocks
         except EngineError:
-            return None  # what is left cannot be reached
+            return None  # blocks that are left cannot be reached
 
     def _namespaces_of(self, tenant: Tenant, fingerprint: bytes) -> list[Namespace]:
         """Return the namespaces of an adapter's blocks, but those with a salt."""

@@ -55,7 +55,7 @@ class Flushing(Renewed):
         clock: Callable[[], float],
         reader: FlushReader,
     ) -> None:
-        """Take `clock`, in seconds since the epoch, and the process's only reader of flushes."""
+        """Share the process's `reader` of flushes; `clock` returns seconds since the epoch."""
         super().__init__()
         self._reader = reader
         self._state = state

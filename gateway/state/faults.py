@@ -59,7 +59,7 @@ class Faulty(Protocol):
         ...
 
     async def check(self) -> None:
-        """Look for faults, new and past. Raises nothing."""
+        """Check for new faults and for faults that have passed; never raises."""
         ...
 
 

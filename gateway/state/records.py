@@ -193,7 +193,7 @@ class RegisteredEngine(msgspec.Struct, frozen=True, kw_only=True):
     address: str  # in the form of `engine.link.address`
     added_at: float
     beat_at: float | None = None  # the last heartbeat, by its sender's clock; None: sends none
-    fingerprint: str | None = None  # of the served model and settings, in hex, from its starter
+    fingerprint: str | None = None  # digest of model and settings, in hex, from its starter
 
 
 class CacheFlush(msgspec.Struct, frozen=True, kw_only=True):
@@ -270,5 +270,5 @@ class IsolationReport(msgspec.Struct, frozen=True, kw_only=True):
 
     at: float  # seconds since the epoch
     verdict: str
-    samples: int  # of each class in the timing test; 0: the test was left out
+    samples: int  # samples a class of the timing test; 0: left out
     report: str  # in Markdown

@@ -36,11 +36,11 @@ class ReservedRoom:
         self.fault: Fault | None = None  # `disk_full`, by the last look at the file system
 
     async def check(self) -> None:
-        """Look for free disk space, and fill the ballast if there is enough space."""
+        """Measure free disk space, and fill the ballast if there is enough."""
         await asyncio.to_thread(self.look)
 
     def look(self) -> None:
-        """Look for free disk space as `check` does, waiting for the disk."""
+        """Measure free disk space like `check`, waiting for the disk."""
         free = self._free()
         self.fault = no_room("the disk of the data directory") if free < LOW_BYTES else None
         if free >= LOW_BYTES + BALLAST_BYTES - self._size():

@@ -39,7 +39,7 @@ class CallReader(TurnReader):
         return next((one for one in (name, bare) if one in self.tools), None)
 
     def started(self, name: str) -> bool:
-        """Begin a call and drop the held text; return False for an unknown tool."""
+        """Start a call and drop the held text; return False for an unknown tool."""
         known = self.known(name)
         if known is None:
             return False

@@ -34,7 +34,7 @@ class GrammarText:
     """A builder of a grammar; every method that adds a rule may raise GrammarTooLong."""
 
     def __init__(self, special_tokens: Mapping[str, int], *, prefix: str = "") -> None:
-        """Take the tokenizer's `special_tokens`, ids by text, and a `prefix` for rule names."""
+        """Start a grammar with the tokenizer's ids by text; rule names begin with `prefix`."""
         self._prefix = prefix
         self._ids = dict(special_tokens)
         tokens = sorted(map(re.escape, self._ids), key=len, reverse=True)

@@ -63,7 +63,7 @@ class ToolFormat(Protocol):
     the reasoning (`ReasoningFormat.before`).
     """
 
-    name: ClassVar[str]  # as in --tool-format
+    name: ClassVar[str]  # a value of --tool-format
     markers: ClassVar[tuple[str, ...]]  # special tokens that the parser must see in the text
     call_marks: ClassVar[tuple[str, ...]]  # marks that begin calls after text
     reads_reasoning: ClassVar[bool]  # by the parser itself

@@ -149,7 +149,7 @@ def average(acc: tl.tensor, total: tl.tensor) -> tl.tensor:
 
 @triton.jit
 def average_with_sink(acc: tl.tensor, m: tl.tensor, total: tl.tensor, sink: tl.tensor) -> tl.tensor:
-    """Average like `average`, with a finite natural score `sink` (M,) in the sum of maximum 2^m."""
+    """Average like `average`, with the sink's score (M,), finite and natural, in the sum."""
     sink = sink.to(tl.float32) * 1.4426950408889634
     largest = tl.maximum(m, sink)
     shrink = tl.exp2(m - largest)

@@ -89,7 +89,7 @@ class PeerRows:
         return rows > 0 and columns == self.columns and ints_of(dtype) == self.own.dtype
 
     def is_two_shot(self, rows: int) -> bool:
-        """Return whether the sum of so many rows in one launch is a two-shot all-reduce."""
+        """Return whether the sum of `rows` rows in one launch is a two-shot all-reduce."""
         ranks, sent = self.num_ranks, rows * self.columns * self.own.itemsize
         return ranks > 2 and sent * (ranks - 1) * (ranks - 2) // ranks >= self.least_saved
 

@@ -26,7 +26,7 @@ Kind = Literal["mxfp4", "int4"]
 SPAN = INT4_SPAN  # columns of a span
 IN_WORD = 4  # numbers in a word
 STRIDE = SPAN // IN_WORD  # columns between a word's numbers
-ZERO_BITS = 0xFF  # of a scale's word in int4
+ZERO_BITS = 0xFF  # bits of the zero point in a scale's word
 _MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 _EXPONENT_BIAS = 127
 # The bits of e2m1 for each place in a word, starting with the sign.

@@ -51,7 +51,7 @@ def launch(x: Tensor, routed: Routed, gate_up: AnyMatrix, down: AnyMatrix, gate:
 
 
 def tiles_of(matrix: AnyMatrix, pairs: int) -> MixtureTiles:
-    """Choose the tiles for such matrices and so many pairs of token and expert."""
+    """Choose the tiles for such matrices and `pairs` pairs of token and expert."""
     if isinstance(matrix, FourBitMatrix):
         return four_bit_tiles_for(
             pairs,

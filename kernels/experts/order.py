@@ -31,7 +31,7 @@ _LARGEST_CHUNK = 512
 
 @dataclass(frozen=True, slots=True)
 class PairTiles:
-    """Tiles: `pairs` (tiles, rows) int32, the number of pairs for padding; `experts` (tiles,)."""
+    """The pairs in each tile (tiles, rows), int32, and each tile's expert (tiles,)."""
 
     pairs: Tensor
     experts: Tensor

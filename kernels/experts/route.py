@@ -36,7 +36,7 @@ class Routed:
 RouteOp = Callable[[Tensor, int, bool, Scoring, Tensor | None], Routed]
 """logits (T, E), k, renormalise, scoring, bias (E,) float32 or None -> the k experts of each token.
 """
-_LEAST_SUM = 1e-20  # so that scores which are all 0 have weights of 0
+_LEAST_SUM = 1e-20  # scores that are all 0 have weights of 0
 
 
 def reference(

@@ -1,4 +1,4 @@
-"""The scores by which a router chooses experts. No torch: configs of models have it."""
+"""The scores by which a router chooses experts. Without torch, since models' configs name them."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ _FOUR_BIT_UP_TO = ((8, FOUR_BIT_FEW), (24, FOUR_BIT_SOME), (160, FOUR_BIT_MORE))
 
 
 def tile_for(pairs: int, num_experts: int) -> ExpertTile:
-    """Choose the tile for so many pairs of token and expert."""
+    """Choose the tile for `pairs` pairs of token and expert."""
     return next((tile for most, tile in _UP_TO if pairs <= most * num_experts), MANY)
 
 

@@ -26,10 +26,10 @@ from kernels.launch.rounding import next_power_of_2
 from kernels.launch.row_blocks import count_row_blocks, first_row_block, row_of_block
 
 _PROGRAMS = 132  # multiprocessors of an H200
-_LEAST_KEYS = 128  # of a split
+_LEAST_KEYS = 128  # fewest keys of a split
 _MAX_SPLITS = 64
 _MIN_QUERIES = 16  # rows of the smallest operand that matrix units take
-_MAX_HEADS = 32  # of a program
+_MAX_HEADS = 32  # most heads of a program
 
 
 @dataclass(frozen=True, slots=True)

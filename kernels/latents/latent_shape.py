@@ -20,7 +20,7 @@ class LatentShape:
     rope: int
     values: int
     rank: int
-    scale: float  # of scores
+    scale: float  # factor on scores
 
     @property
     def head_dim(self) -> int:

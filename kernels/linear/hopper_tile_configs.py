@@ -35,7 +35,7 @@ _MIN_TILES = 8  # least tiles in a share of K, 16 bits
 _MAX_SHARES = 8
 _FILLED = 96  # fp8 programs: the other multiprocessors are left to the kernels before and after
 _FEW_ROWS, _FILLED_BY_FEW = 4, 128  # few rows: little to reduce, and x is small
-_MOST_ROUNDS = 2  # of programs with a strip each; 1 for fp8 with few rows
+_MOST_ROUNDS = 2  # rounds of programs with a strip each; 1 for fp8 with few rows
 _FEW_STRIPS = 48  # with more strips and more than 64 rows, the library fills the device
 
 

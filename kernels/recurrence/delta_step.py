@@ -23,7 +23,7 @@ from kernels.recurrence.decay import log_decay, softplus
 from kernels.recurrence.delta_inputs import NORM_EPS, DeltaInputs, DeltaShape
 from kernels.recurrence.state_rows import StateRows
 
-COLUMNS = 64  # of a state's rows a program reads 256 bytes in one piece
+COLUMNS = 64  # a program reads 256 bytes of a state's row in one piece
 WARPS = 2
 
 

@@ -239,7 +239,7 @@ class RedundantCopies:
         return None
 
     def set_apart(self) -> None:
-        """Keep a separate queue for each owner from now on."""
+        """Use a separate queue for each owner from now on."""
         nodes = [node for noted in self._by_owner.values() for node in noted]
         self._is_apart, self._by_owner = True, {}
         for node in nodes:

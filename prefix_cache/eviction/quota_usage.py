@@ -59,7 +59,7 @@ class QuotaUsage:
         self.moved: set[str] = set()  # owners whose rank may have changed
         self.quotas: dict[str, Quota] = {}
         self.scale = 1.0  # factor of all floors: less than 1 where they do not all fit
-        self.parts: Mapping[str, float] = {}  # of the divided blocks; empty: no partition
+        self.parts: Mapping[str, float] = {}  # shares of the divided blocks; empty: no partition
         self.exceeding: set[str] = set()  # owners that may be over their ceilings
         self._working = 0  # blocks outside of all partitions
         self._leaving: defaultdict[str, int] = defaultdict(int)

@@ -25,7 +25,7 @@ class Quota:
 
     floor: float = 0.0  # share that other owners cannot take away
     ceiling: float = 1.0  # most blocks (share) beyond those that its sequences use
-    weight: float = 1.0  # of the room above the floors, relative to other weights
+    weight: float = 1.0  # share of the room above the floors, relative to others
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.floor <= self.ceiling <= 1.0:

@@ -65,7 +65,7 @@ class Lease:
     failed: bool = False  # a block that was being loaded has not arrived
     first_added: int | None = None  # first position whose block this lease put in the tree
     duplicates: list[tuple[int, int]] = field(default_factory=list)  # [start, end) positions
-    states: LeaseStates | None = None  # of a model with recurrent layers
+    states: LeaseStates | None = None  # None: the model has no recurrent layers
 
     @property
     def blocks(self) -> BlockIds:

@@ -30,7 +30,7 @@ LOWER = (Tier.HOST, Tier.DISK)  # the order in which tiers follow along a prefix
 # Initial bytes a second of a copy to the device. The host's is a high guess: with a low guess
 # nothing would be loaded from the host, and so nothing measured.
 FIRST_GUESS = {Tier.HOST: 2e10, Tier.DISK: 2e8}
-WEIGHT = 0.2  # of a new measurement in the running mean
+WEIGHT = 0.2  # share of a new measurement in the running mean
 
 
 class PrefillTimes(Protocol):

@@ -90,7 +90,7 @@ class StateLeasing:
             self._checkpoints.read(node)
 
     def want(self, lease: Lease, positions: Iterable[int]) -> None:
-        """Let the tree keep the states at these positions, as far as they are not passed yet."""
+        """Make the tree keep the states at those of these positions that are not passed yet."""
         states, size = lease.states, self._block_size
         if states is not None and lease.shares:
             ends = {position // size * size for position in positions}
@@ -156,7 +156,7 @@ class StateLeasing:
         self._close(lease, states)
 
     def keep_out(self, lease: Lease) -> None:
-        """Keep none of the lease's states from now on."""
+        """Stop keeping states of the lease."""
         if lease.states is not None:
             lease.states.wanted, lease.states.coming, lease.states.kept = set(), [], None
 

@@ -35,7 +35,7 @@ from storage.move import DEVICE_TIER, DISK_TIER, FIRST_SLOT
 SEQUENCE_SLOTS = 2  # slots that a running sequence needs
 ANSWER_SLOTS = SEQUENCE_SLOTS + 1  # those that it has to keep the state at its answer's end
 LEAST_SLOTS = SEQUENCE_SLOTS + 1  # with the checkpoint that a sequence starts from
-MOST_OF_SEQUENCES = 7 / 8  # of the slots, where tiers are partitioned or prefixes are pinned
+MOST_OF_SEQUENCES = 7 / 8  # share of the slots that sequences get, with partitions or pins
 
 
 @dataclass(slots=True)

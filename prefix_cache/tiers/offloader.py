@@ -192,7 +192,7 @@ class Offloader:
     def _begin(
         self, node: Node, places: tuple[int, int], ends: tuple[Tier, Tier], owner: str
     ) -> None:
-        """Begin to copy the blocks [start, end) down a tier, to make room for `owner`."""
+        """Start to copy the blocks [start, end) down a tier, to make room for `owner`."""
         (start, end), (source, target) = places, ends
         slots = self._pools.take(target, end - start, node.owner)
         self._quota_usages[source].leaving(node.owner, end - start)

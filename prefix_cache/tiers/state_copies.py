@@ -93,7 +93,7 @@ class StateCopies:
         source = checkpoint_of(node).lower_tier
         if source is None:
             raise InvariantBroken("a state is to be loaded that no tier has")
-        self._checkpoints.may_put(node.owner)  # what is over its share is trimmed, now or later
+        self._checkpoints.may_put(node.owner)  # states over its share are trimmed, now or later
         if not self._checkpoints.free(1, owner):
             return None
         return self._begin(node, self._tiers[source], self._device)

@@ -75,7 +75,7 @@ class PrefixMatch:
         return cls(at, whereabouts(at), known, known.node.trims, needs_state)
 
     def loading(self, load_blocks: int | None) -> PrefixMatch:
-        """Shorten the match to what can be used with so many loads at most (None: any number).
+        """Shorten the match to the part usable with at most `load_blocks` loads (None: any number).
 
         With none at all, no state is loaded either.
         """

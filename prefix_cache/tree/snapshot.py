@@ -40,7 +40,7 @@ class Snapshot:
         return not self._way
 
     def take(self, blocks: int) -> list[TreeChange]:
-        """Return about so many more blocks as added blocks, in their present tiers; whole nodes."""
+        """Return some `blocks` more blocks of whole nodes as added, in their present tiers."""
         piece, left = ChangeLog(most_keys=1 << 62), blocks
         while self._way and left > 0:
             siblings = self._way[-1]

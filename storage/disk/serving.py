@@ -119,7 +119,7 @@ class _Service:
             self._reads.put(command)
         elif isinstance(command, wire.Write | wire.Erase):
             self._writing.queue.put(command)
-        elif isinstance(command, wire.Forget | wire.Note):  # whose record slots are unknown
+        elif isinstance(command, wire.Forget | wire.Note):  # their record slots are unknown
             remove_quarantine(self._config.directory)
             self._writing.queue.put(command)
         elif isinstance(command, wire.Scan):

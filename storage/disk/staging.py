@@ -32,7 +32,7 @@ class Staging:
         return bool(self._owed)
 
     def take(self) -> int | None:
-        """Take a free buffer; None if all are in use."""
+        """Reserve a free buffer; None if all are in use."""
         return self._free.pop() if self._free else None
 
     def give_back(self, buffer: int) -> None:

@@ -272,7 +272,7 @@ class DiskTier:
             process.send(wire.Forget(owner))
 
     def _watch(self, process: DiskProcess) -> None:
-        """Take answers, fail late reads, kill after a late write, clean up after a death."""
+        """Read answers, fail late reads, kill after a late write, clean up after a death."""
         self._listen(process)
         now = self._clock()
         for ticket, buffer in self._asked.give_up_late_reads(now):

@@ -38,7 +38,7 @@ class CaptureContext:
     pool: tuple[Tensor, ...]  # KV of each layer with attention
     last_tokens: Tensor
     tables: DeviceTables
-    states: tuple[LayerState, ...] = ()  # of each recurrent layer
+    states: tuple[LayerState, ...] = ()  # one for each recurrent layer
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ def compute_step(machine: CaptureContext, inputs: StepInputs) -> tuple[Tensor, T
         inputs.field("temperature").view(torch.float32),
         inputs.field("keys").view(-1, 2),
     )
-    if machine.decoder.group is not None:  # of several ranks, the first one's tokens count
+    if machine.decoder.group is not None:  # the first rank's tokens count
         machine.decoder.group.share(tokens)
     machine.last_tokens.index_copy_(0, wide["output_slots"], tokens)
     results = [tokens.int(), finite.int()]

@@ -130,7 +130,7 @@ class _Fields(WindowFields, kw_only=True):
 
     @property
     def layer_inputs(self) -> LayerInputsConfig | None:
-        """The inputs that layers have of their own."""
+        """The config of the layers' own inputs."""
         if not self.hidden_size_per_layer_input:
             return None
         return LayerInputsConfig(
@@ -171,7 +171,7 @@ class Gemma4:
     family: str
     fields: type[_Fields] = _Fields
     within: str | None = None  # field of config.json with the decoder's config; None: the file
-    prefixes: tuple[tuple[str, str], ...] = ()  # as in `CheckpointNames`
+    prefixes: tuple[tuple[str, str], ...] = ()  # see `CheckpointNames`
     examples: tuple[str, ...] = ()
 
     def read(self, path: Path) -> ModelConfig:

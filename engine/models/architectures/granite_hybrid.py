@@ -59,7 +59,7 @@ class _Raw(ModelSizes, kw_only=True):
 
     vocab_size: Positive = 32000
     hidden_size: Positive = 4096
-    intermediate_size: Positive = 11008  # of an expert
+    intermediate_size: Positive = 11008  # width of an expert
     shared_intermediate_size: Positive = 1024
     num_hidden_layers: LayerCount = 32
     num_attention_heads: Positive = 32

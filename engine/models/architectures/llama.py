@@ -46,7 +46,7 @@ from engine.models.layers.norms import RmsNormConfig
 from engine.models.layers.rope import RopeConfig
 from engine.models.names import PLAIN_NAMES, CheckpointNames
 
-Ropes = Sequence[RopeConfig | None]  # of each layer; None: no position encoding
+Ropes = Sequence[RopeConfig | None]  # one a layer; None: no position encoding
 
 
 class _DualChunk(msgspec.Struct):
@@ -108,7 +108,7 @@ class Llama:
     norms_together: bool = False  # head norms are of all heads at once
     rounds_once: bool = False  # norms multiply in float32
     scales_queries: bool = False
-    ropes: Callable[[Any, RopeConfig], Ropes] | None = None  # of each layer; None: all alike
+    ropes: Callable[[Any, RopeConfig], Ropes] | None = None  # one rope a layer; None: all alike
     layer: type[LayerConfig] = LayerConfig
     within: str | None = None  # field of config.json with the decoder's config; None: the file
     names: CheckpointNames = PLAIN_NAMES

@@ -46,7 +46,7 @@ from kernels.norms.gate import RELU2
 
 MLP, EXPERTS = "mlp", "moe"
 SERVED_TYPES = (LINEAR, FULL, MLP, EXPERTS)
-LETTERS = {"M": LINEAR, "*": FULL, "-": MLP, "E": EXPERTS}  # of the pattern in older files
+LETTERS = {"M": LINEAR, "*": FULL, "-": MLP, "E": EXPERTS}  # letters of the pattern in older files
 Count = msgspec.Meta(min_length=1, max_length=MAX_LAYERS)
 
 
@@ -227,7 +227,7 @@ def _mamba(raw: _Raw) -> MambaConfig:
         state_size=raw.ssm_state_size,
         conv_width=raw.conv_kernel,
         eps=raw.layer_norm_epsilon,
-        dt_limit=(raw.time_step_min, inf),  # as `transformers` has it, whatever the file's limit
+        dt_limit=(raw.time_step_min, inf),  # `transformers` ignores the file's limit too
         conv_bias=raw.use_conv_bias,
         bias=raw.use_bias,
     )

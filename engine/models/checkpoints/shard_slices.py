@@ -66,7 +66,7 @@ class _Cut:
         unit = sum(self.sections) * self.count
         if any(size * one % unit for one in self.sections):
             return [slice(None)]
-        sizes = [size * one // unit for one in self.sections]  # of the parts
+        sizes = [size * one // unit for one in self.sections]  # sizes of the parts
         starts = [self.count * sum(sizes[:place]) for place in range(len(sizes))]
         return [
             slice(start + self.index * part, start + (self.index + 1) * part)

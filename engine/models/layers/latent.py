@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from kernels.linear.fp8_rows import Fp8Rows, Scaling
     from kernels.ops import Ops
 
-NORM = RmsNormConfig(1e-6)  # of latents, whatever other norms have
+NORM = RmsNormConfig(1e-6)  # epsilon of latents' norms, whatever other norms have
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,10 +53,10 @@ class MambaConfig(RecurrentConfig):
     head_dim: int
     state_size: int  # numbers of a group's B, and of its C
     conv_width: int
-    eps: float  # of its norm
+    eps: float  # epsilon of the norm
     dt_limit: tuple[float, float] = (0.0, inf)  # the least and the largest time step
     conv_bias: bool = True
-    bias: bool = False  # of both projections
+    bias: bool = False  # whether both projections have one
     place: str = "mamba."
 
     @property

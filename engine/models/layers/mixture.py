@@ -87,7 +87,7 @@ class MixtureConfig:
     top_k: int
     renormalise: bool  # the chosen experts' weights add up to 1: a softmax over these experts
     place: str = "mlp."  # prefix of its matrices' names in a layer
-    names: tuple[str, ...] = ("gate_proj", "up_proj", "down_proj")  # as in `ExpertsConfig`
+    names: tuple[str, ...] = ("gate_proj", "up_proj", "down_proj")  # see `ExpertsConfig`
     gate: Gate = SILU
     bias: bool = False  # biases of the experts
     router: str = "gate"  # the router's name, after `place`

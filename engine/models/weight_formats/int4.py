@@ -169,7 +169,7 @@ class Int4Format:
                 )
 
     def _check(self, config: LinearConfig, of: str = "") -> None:
-        """Check the sizes of a matrix; errors have `of` before its name."""
+        """Check the sizes of a matrix; an error's text has `of` before its name."""
         name, width = f"{of}{config.rows[0][0]}", config.size_in
         if config.of_expert:
             self._check_groups(name, width)

@@ -61,7 +61,7 @@ class MessageRendering:
 
     request_id: str
     model: str
-    max_tokens: int  # as requested; the context may have less room
+    max_tokens: int  # the requested maximum; the context may have less room
     shows_thinking: bool = True
     asked: CacheQuestions = field(default_factory=CacheQuestions)
     ignored: tuple[PassedOver, ...] = ()  # parts of the request that have no effect

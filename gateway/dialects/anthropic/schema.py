@@ -94,4 +94,4 @@ class MessagesRequest(PromptRequest, frozen=True, kw_only=True):
     metadata: Metadata | None = None
     diagnostics: DiagnosticsOptions | None = None
     ratoon: RatoonOptions | None = None
-    drafts: bool | None = None  # as in chat completions
+    drafts: bool | None = None  # see `ChatRequest`

@@ -259,7 +259,7 @@ class Model(Struct, frozen=True, kw_only=True):
     created_at: str
     max_input_tokens: int | None
     lifecycle: Literal["active"] = "active"
-    parent: str | UnsetType = UNSET  # of a LoRA adapter, the model that it changes
+    parent: str | UnsetType = UNSET  # the model that a LoRA adapter changes
 
 
 class ModelList(Struct, frozen=True, kw_only=True):

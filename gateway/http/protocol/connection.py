@@ -33,7 +33,7 @@ from gateway.http.protocol.timer import Timer
 from gateway.http.request_head import owner_told_to
 from gateway.http.whole_answer import GatheredAnswers
 
-MAX_LENGTH_DIGITS = 19  # of a number that fits into 64 bits; leading zeros could go on without end
+MAX_LENGTH_DIGITS = 19  # fits 64 bits; leading zeros could go on without end
 _ROOM = 64 << 10  # bytes that may wait, and bytes of a chunked body parsed in one turn
 _MAX_SLICES = 64  # slices of a chunked body, in one turn
 _MAX_PIECES = 64
@@ -63,7 +63,7 @@ class BoundedConnection(CountedConnection):
     # Callbacks of the transport.
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin the deadline for the first head: a silent client is treated like a slow one."""
+        """Start the deadline of the first head: a silent client is treated like a slow one."""
         super().connection_made(transport)
         if not self.transport.is_closing():
             self._enter(State.IDLE, self.bounds.head_deadline_s)
@@ -95,7 +95,7 @@ class BoundedConnection(CountedConnection):
         """Stop parsing: the application takes the body more slowly than it comes."""
 
     def resume_reading(self) -> None:
-        """Go on parsing: the application waits for more of the body."""
+        """Parse on: the application waits for more of the body."""
         if self._is_in_body:
             self._next_turn.soon()
 
@@ -176,13 +176,13 @@ class BoundedConnection(CountedConnection):
     # Callbacks of the parser.
 
     def on_message_begin(self) -> None:
-        """Begin a head. Parsed bytes end with the message, so no other message begins in them."""
+        """Start a head. Parsed bytes end with the message, so no other message starts in them."""
         if self.state is not State.HEAD:
             raise httptools.HttpParserError("a message within a message")
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header field; fields that come after the body are only counted."""
+        """Store a header field; fields that come after the body are only counted."""
         if self.state is not State.HEAD:
             self._framing.on_trailer(name, value)
         elif name.lower() == b"content-length" and len(value) > MAX_LENGTH_DIGITS:
@@ -202,7 +202,7 @@ class BoundedConnection(CountedConnection):
         self._enter(State.BODY, self.bounds.body_deadline_s)
 
     def on_body(self, body: bytes) -> None:
-        """Take a piece of the body."""
+        """Pass a piece of the body to the request."""
         self._framing.on_body(len(body))
         super().on_body(body)
 

@@ -43,7 +43,7 @@ class HeadFraming:
         self._searched = 0  # received bytes that contain no end of the head
 
     def take(self, received: bytearray) -> bytes | None:
-        """Take a head from the received bytes; return None while the head is incomplete.
+        """Remove a head from the received bytes; return None while the head is incomplete.
 
         Raises HeadTooLarge or UriTooLong, also before it is whole. What cannot be a head is given
         as it is: it is for the parser to refuse, at once.
@@ -119,7 +119,7 @@ class BodyFraming:
         return self._left is None
 
     def take(self, received: bytearray) -> bytes:
-        """Take a slice of the received bytes that has no byte of the next message."""
+        """Remove the received bytes up to the next message, and return them."""
         size = self._left if self._left is not None else self._chunked_slice(received)
         taken = bytes(received[:size])
         del received[:size]

@@ -56,7 +56,7 @@ class Server(uvicorn.Server):
         self.listens = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to listen, on a socket of its own if other processes share the port."""
+        """Listen, on a socket of the process's own if others share the port."""
         if self._shares_port:
             sockets = sockets_on(self.config.host, self.config.port)
         await super().startup(sockets)

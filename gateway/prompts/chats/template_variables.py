@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-MAX_CHARACTERS = 16 << 10  # of all variables of a request: some are remembered with its prompt
+MAX_CHARACTERS = 16 << 10  # bound on a request's variables: some are remembered
 # Some templates know this variable. For others turns are put back as they were generated.
 PRESERVE_THINKING = "preserve_thinking"
 

@@ -31,14 +31,14 @@ class Prepared:
     path: NamespacePath
     keys: bytes
     grammar: Grammar | None
-    tail: str | None  # as in `Tokenised`
+    tail: str | None  # see `Tokenised`
     prefill: str
     origin: Origin | None
     seen: SeenPrompt
     comparison: Comparison | None
     marks: tuple[Mark, ...]
     prediction: bytes  # packed token ids
-    question: int  # as in `Generate`
+    question: int  # see `Generate`
 
 
 def generates_of(

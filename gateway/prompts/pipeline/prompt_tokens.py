@@ -38,7 +38,7 @@ class PromptContext:
     """The tenant and the context for which a prompt is tokenised."""
 
     tenant_id: str
-    namespace: Namespace  # of blocks that are not shared with everyone
+    namespace: Namespace  # for blocks that are not shared with everyone
     most: int  # most tokens of a prompt
     room: int  # tokens below `most` that stay free where turns are put back
     vocab_size: int
@@ -61,7 +61,7 @@ class Tokenised:
     prefill: str = ""  # the text that the answer continues
     origin: Origin | None = None  # the origin of the answer, if the answer is to be remembered
     last_text: str = ""  # the end of a rendered chat's text after its last control token
-    rendered: Rendered | None = None  # of a chat
+    rendered: Rendered | None = None  # None: the prompt is no chat
 
 
 class PromptTokens:

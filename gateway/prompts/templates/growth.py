@@ -18,7 +18,7 @@ from gateway.prompts.templates.meter import (
     extent,
 )
 
-_MOST_WIDTH = 999  # of a number or a text in a format
+_MOST_WIDTH = 999  # width of a field in a format
 _MOST_INDENT = 64  # characters of indentation for each level of JSON
 _MOST_BITS = 1 << 16  # bits of a whole number
 _BLANKS = [one for one in map(chr, range(0x3001)) if one.isspace()]  # where a text is split

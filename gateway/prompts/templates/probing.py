@@ -26,7 +26,7 @@ from gateway.prompts.templates.shapes import (
 )
 
 _ROLES = {"s": "system", "u": "user", "a": "assistant", "t": "tool"}
-_NO_LONG_IDS = "with length 9"  # what Mistral's templates say of long ids
+_NO_LONG_IDS = "with length 9"  # words of Mistral's templates on long ids
 _BARE: tuple[dict[str, Any], ...] = ({}, {"parameters": None}, {"description": None})
 _BARE_TOOLS: tuple[Tool, ...] = tuple(
     {"type": "function", "function": {"name": "look_up", **more}} for more in _BARE

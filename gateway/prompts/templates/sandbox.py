@@ -102,7 +102,7 @@ class _Environment(ImmutableSandboxedEnvironment):
         if isinstance(method, BuiltinMethodType):
             args = tuple(map(growth.as_list, args)) if method.__name__ == "join" else args
             _check_method(method, args, kwargs)
-        if isinstance(method, MethodDescriptorType):  # of a type: it could change shared objects
+        if isinstance(method, MethodDescriptorType):  # a type's method could change shared objects
             raise SecurityError("a method is called of a value")
         return super().call(__context, __obj, *args, **kwargs)
 

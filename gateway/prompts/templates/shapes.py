@@ -52,7 +52,7 @@ class TurnKind(NamedTuple):
 
 def kinds_of(messages: Iterable[Message]) -> list[TurnKind]:
     """Return the kind of each message."""
-    numbers: dict[str | None, int] = {}  # of the latest calls, by their ids
+    numbers: dict[str | None, int] = {}  # numbers of the latest calls, by id
     kinds = []
     for message in messages:
         calls, thinks, text, call = [], False, None, None

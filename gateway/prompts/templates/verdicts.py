@@ -34,7 +34,7 @@ class Verdicts(TenantMemory[_Verdict]):
     """The verdicts by tenant, and by the digest of namespace and key."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """Take `clock`, in seconds."""
+        """Read times in seconds from `clock`."""
         super().__init__(_OF_TENANT, _OF_ALL, _LIFE_S, clock)
 
     def of(self, tenant_id: str, namespace: bytes) -> Judged:

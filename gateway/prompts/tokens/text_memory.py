@@ -37,7 +37,7 @@ class TextMemory(TenantMemory[KnownText]):
     """The token ids by tenant, and by the digest of namespace and text. For any thread."""
 
     def __init__(self, bounds: Bounds, clock: Callable[[], float]) -> None:
-        """Take `clock`, in seconds."""
+        """Read times in seconds from `clock`."""
         super().__init__(
             bounds.max_tenant_text_bytes, bounds.max_all_text_bytes, bounds.turn_life_s, clock
         )

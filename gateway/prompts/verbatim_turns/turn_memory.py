@@ -37,7 +37,7 @@ class TurnMemory(TenantMemory[GeneratedTurn]):
     """The turns by tenant, and by the hash of their content and of all before."""
 
     def __init__(self, bounds: Bounds, clock: Callable[[], float]) -> None:
-        """Take `clock`, in seconds."""
+        """Read times in seconds from `clock`."""
         super().__init__(
             bounds.max_tenant_turn_bytes, bounds.max_all_turn_bytes, bounds.turn_life_s, clock
         )

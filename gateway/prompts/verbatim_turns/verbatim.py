@@ -225,7 +225,7 @@ class VerbatimTurns:
 
         Under its key, which has all that was said and the tools, a turn reads the same next time.
         """
-        for place in reversed(found):  # so that a chat's first turn stays longest
+        for place in reversed(found):  # a chat's first turn stays longest
             turn, key = found[place], keys.of_turns[place]
             if turn.written:
                 self.memory.use(keys.tenant_id, key)

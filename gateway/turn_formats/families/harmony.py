@@ -59,7 +59,7 @@ class HarmonyFormat:
     call_marks: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, special_tokens: Mapping[str, int] | None = None) -> None:
-        """Take the loaded tokenizer's `special_tokens`, ids by text; see `grammar.py`."""
+        """Write grammars with `special_tokens`, the tokenizer's ids by text; see `grammar.py`."""
         self._special_tokens = special_tokens or {}
 
     @property

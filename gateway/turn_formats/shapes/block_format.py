@@ -19,7 +19,7 @@ class UnmarkedText:
     marks_text: ClassVar[bool] = False
 
     def __init__(self, special_tokens: Mapping[str, int] | None = None) -> None:
-        """Take the loaded tokenizer's `special_tokens`, ids by text; see `grammar.py`."""
+        """Write grammars with `special_tokens`, the tokenizer's ids by text; see `grammar.py`."""
         self.special_tokens = special_tokens or {}
 
     @property

@@ -18,7 +18,7 @@ from gateway.turn_formats.turn_format import ToolSpec
 JSON_BEGIN, JSON_END = "```json", "```"
 _JSON_BEGINS, _JSON_ENDS = Markers(JSON_BEGIN), Markers(JSON_END)
 _NAME = re.compile(r"[^<>\n`{]*")
-_NUMBER = re.compile(r":\d+$")  # of a call, after its name
+_NUMBER = re.compile(r":\d+$")  # number of a call, after its name
 _BEGIN_ARGUMENTS = ("{", '"')
 _MAX_NAME = 256
 

@@ -24,7 +24,7 @@ class ObjectFormat(BlockFormat):
     call_marks: ClassVar[tuple[str, ...]] = ()
     names_are_keys: ClassVar[bool] = False  # `{"get_weather": {...}}`
     around_text: ClassVar[tuple[str, ...]] = ()  # marks that are no text
-    tokens: ClassVar[tuple[str, ...]] = ()  # that are parts of marks
+    tokens: ClassVar[tuple[str, ...]] = ()  # control tokens within marks
     end: ClassVar[str]
 
     def __init_subclass__(
@@ -37,7 +37,7 @@ class ObjectFormat(BlockFormat):
         closes: str = "]",
         **more: Any,
     ) -> None:
-        """Take the marks before and after calls, and the text between those and the calls."""
+        """Declare a format by the marks before and after calls, and the text beside the marks."""
         super().__init_subclass__(**more)
         cls.trigger, cls.opens, cls.end, cls.closes = begin, opens, end, closes + end
         cls.between_calls, cls.between_blocks = between, "\n"

@@ -23,7 +23,7 @@ class Tags(Struct, frozen=True):
     between: str | None = None  # between calls that are blocks; None: as between tags
     typed: tuple[tuple[str, str], ...] = ()  # see `ValueTags`
     quote: tuple[str, str] | None = None  # see `ValueTags`
-    tokens: tuple[str, ...] = ()  # that are parts of tags
+    tokens: tuple[str, ...] = ()  # control tokens within tags
 
     @property
     def key_end(self) -> str:

@@ -35,7 +35,7 @@ class ScanRoom:
     record_bytes: int
 
     def require(self, num_blocks: int, use: FileUse) -> None:
-        """Raise FileFull if the file has no room for so many blocks; DiskFull if the disk has none.
+        """Raise FileFull if the file has no room for `num_blocks`; DiskFull if the disk has none.
 
         Raises OSError.
         """

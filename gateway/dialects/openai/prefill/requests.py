@@ -51,7 +51,7 @@ def check_size(size: int) -> None:
 
 @contextmanager
 def naming(param: str) -> Iterator[None]:
-    """Let errors of admission name the field `param` where they speak of a prompt."""
+    """Make errors of admission name the field `param` in place of the prompt."""
     try:
         yield
     except BadRequest as error:
