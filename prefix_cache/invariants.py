@@ -99,7 +99,7 @@ def _check_tier_states(at: TierStates, kept: Mapping[Node, Checkpoint], owned: l
 
 
 def _check_lease_states(lease: Lease, states: LeaseStates) -> None:
-    """Check that what a lease reads is there, and that its versions are in slots of their own."""
+    """Check that the states a lease reads exist, and that each version has its own slot."""
     read = {
         slot: node.checkpoint and node.checkpoint.device_slot for slot, node in states.read.items()
     }

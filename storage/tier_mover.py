@@ -74,7 +74,7 @@ class TierMover:
         copies: CopyStream | None = None,
         states: tuple[StatePool, StateSlots] | None = None,
     ) -> None:
-        """Copy to and from the device with `copies`; None: with `copies_for` the device.
+        """Copy to and from the device with `copies`, or with `copies_for` the device if None.
 
         `states`: the pool of a model with recurrent layers, and where its states lie below.
         """

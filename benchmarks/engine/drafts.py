@@ -46,7 +46,7 @@ class AgreeingRunner:
         raise NotImplementedError
 
     def judged(self, row: Row, values: Sequence[Sampled]) -> list[Sampled]:
-        """Replace what a VERIFY row sampled by its drafts, up to the first that is not accepted."""
+        """Replace a VERIFY row's samples by its drafts, up to the first that is not accepted."""
         drafts = np.frombuffer(row.token_ids, np.int32)[1:].tolist()
         judged = []
         for draft, value in zip(drafts, values, strict=False):

@@ -63,7 +63,7 @@ class _Fields(msgspec.Struct, rename=lambda name: f"{_FIELD}{name}"):
     padding_token_id: _Id | None = None
 
     def token(self, number: int | None) -> str | None:
-        """Return the token of an id, if both are there."""
+        """Return the token of an id; None without an id or without its token."""
         return None if number is None or number >= len(self.tokens) else self.tokens[number]
 
     def of_kind(self, kind: int) -> list[str]:

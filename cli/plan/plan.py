@@ -100,7 +100,7 @@ def plan(
 def as_served(made: CachePlan, config: Path) -> CachePlan:
     """Add the model's context to the plan, or the error with which a start would end."""
     if config.name != CONFIG:
-        return made  # a file of another name may lie beside a model's files
+        return made  # other files may lie beside a model's
     try:
         model = check_served(config.parent, has_weights=False)
     except ModelNotServed as error:

@@ -117,7 +117,7 @@ class DraftReplay:
         return _Running(sequence, answer)
 
     def _step(self, running: list[_Running], counts: LoadCounts) -> bool:
-        """Decode one token of each, and what is accepted of its draft; False: no room."""
+        """Decode a token of each text, and the accepted part of its draft; False: no room."""
         self._now += 1.0
         decodes = [one.sequence for one in running if one.left]
         began = thread_time()

@@ -99,7 +99,7 @@ class _Bodies:
         return "; ".join(kinds)
 
     def _used_once(self, shown: Sequence[str], operations: Sequence[Any]) -> Iterator[str]:
-        """Yield the bodies that are described within the only one that has them: the small ones."""
+        """Yield the small bodies that are described within the only body that has them."""
         used = Counter(_names_in([self.schemas[body] for body in shown]))
         top = {*_names_in(operations)}
         for body in shown:

@@ -33,7 +33,7 @@ class FetchRates:
         self._refusals = Refusals[tuple[str, str]]()  # refusals by address and flow
 
     def learn(self, fetch: Fetch) -> None:
-        """Learn from an ended fetch; one that was too slow teaches that, however much has come.
+        """Learn from an ended fetch, also that it was too slow, however many blocks have come.
 
         One that waited for blocks to be computed teaches nothing, nor one that broke off.
         """

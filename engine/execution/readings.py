@@ -35,7 +35,7 @@ class Readings:
     logits: HostCopy
 
     def add_to(self, sampled: list[Sampled]) -> list[Sampled]:
-        """Wait for the copies; return the samples with what was read beside them."""
+        """Wait for the copies; return the samples with their readings."""
         for place, state in zip(self.embedding, self.states.wait(), strict=True):
             sampled[place] = sampled[place]._replace(embedding=state.tobytes())
         logits, first = self.logits.wait(), 0

@@ -138,7 +138,7 @@ def check_silu(hidden_act: str) -> None:
 
 
 def check_value(field: str, given: object, served: object) -> None:
-    """Raise UnsupportedModel for another value of a field than the one that is served."""
+    """Raise UnsupportedModel unless a field has the only value that is served."""
     if given != served:
         raise UnsupportedModel(f"{field} {given!r}: served is {served!r}")
 

@@ -44,5 +44,5 @@ class CountingMemory:
 
 
 def end_after(first: int, size: int) -> int:
-    """Return the start of the tensor after one of `size` bytes at `first`."""
+    """Return the start of the next tensor, after `size` bytes at `first`."""
     return -(-(first + size) // ALIGNMENT) * ALIGNMENT

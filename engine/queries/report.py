@@ -128,7 +128,7 @@ def disk_stats(disk: Disk) -> DiskStats:
 
 
 def _flow_shares(cache: PrefixCache, flows: Collection[str]) -> dict[str, FlowShares]:
-    """Return the blocks, quotas and evictions of each known one of `flows`."""
+    """Return the blocks, quotas and evictions of those of `flows` that are known."""
     shares, evictions = cache.quotas.shares(), cache.quotas.evictions()
     none = Evictions()
     return {

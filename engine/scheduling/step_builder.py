@@ -265,14 +265,14 @@ class StepBuilder:
         return row
 
     def verify(self, sequence: Sequence, draft: Draft | None) -> ScheduledRow:
-        """Add a row of the sequence's last token and a draft, after what is computed again."""
+        """Add a row of the tokens to compute again, the sequence's last token and a draft."""
         row = verify_row(sequence, draft)
         self.rows.append(row)
         self._count(row, row.num_new)
         return row
 
     def stop_at_states(self) -> list[ScheduledRow]:
-        """Shorten rows to states that are wanted since they were added; return what is left out.
+        """Shorten rows to states that became wanted after they were added; return the rests.
 
         A sequence that was looked up later in the same step parts from them there.
         """

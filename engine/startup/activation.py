@@ -78,7 +78,7 @@ def small_states(layout: StateLayout | None, device: torch.device) -> tuple[Laye
 
 
 def state_rows(layout: BatchLayout) -> StateRows:
-    """Return rows that all write to one slot of `small_states`: what they write is of no use."""
+    """Return rows that all write to one slot of `small_states`, which nobody reads."""
     like = torch.zeros_like(layout.context_lens)
     return StateRows(
         row_starts=layout.query_starts,

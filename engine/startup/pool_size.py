@@ -35,7 +35,7 @@ def blocks_for_tokens(cache_tokens: int, block_size: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PoolBudget:
-    """Bytes for the device tier. `given`: what they were counted from, for the error."""
+    """Bytes for the device tier. `given`: their source, for the error's text."""
 
     num_bytes: int
     given: str

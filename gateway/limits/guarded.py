@@ -122,7 +122,7 @@ class GuardedLimiter:
         return verdict
 
     async def _charge_shared(self, one: _Uncharged) -> _Uncharged | None:
-        """Settle a charge in Redis; return what is left to settle if Redis has not answered."""
+        """Settle a charge in Redis; return the unsettled charge if Redis has not answered."""
         try:
             await self._shared.charge(one.hold, one.used, again=one.was_asked)
         except Unavailable as error:

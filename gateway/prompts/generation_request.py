@@ -53,7 +53,7 @@ Prompt = ChatPrompt | str | TokenIds
 
 
 def size_of(prompt: Prompt) -> int:
-    """Return the work of admitting a prompt, in characters; of what is large, that it is large.
+    """Return the work of admitting a prompt, in characters; a lower bound for a large prompt.
 
     The event loop counts: a chat of many thousand parts is not looked at to its end.
     """

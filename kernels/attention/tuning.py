@@ -16,7 +16,7 @@ _LEAST_SAVED_BYTES = 2**26  # least bytes of keys and values that sharing must s
 # Keys of prompts. In a smaller window a program of Hopper's kernel, which has a multiprocessor to
 # itself, would have too few tiles to be worth its start. Estimated, not measured (decision 156).
 LEAST_HOPPER_WINDOW = 1_024
-SHORT_WINDOW = 128  # keys, of prompts: as long as the window that was measured, gpt-oss's
+SHORT_WINDOW = 128  # keys of gpt-oss's window, the only short one that was measured
 _PROGRAMS = 132  # multiprocessors of an H200
 
 
@@ -70,7 +70,7 @@ def worth_sharing(saved_tokens: int, token_bytes: int) -> bool:
 
 
 def decode_tuning(head_dim: int, dtype: torch.dtype) -> DecodeTuning:
-    """Choose the tuning for a head dim of up to 512; above 256 by what the compiler reports."""
+    """Choose the tuning for a head dim of up to 512; above 256 by the compiler's report."""
     # Two warps take half the instructions, as measured for 16-bit numbers and 128 dims.
     warps = 4 if dtype == torch.float32 or head_dim > 128 else 2
     return DecodeTuning(

@@ -84,7 +84,7 @@ class StateRow:
 
     @property
     def parts(self) -> Iterator[slice]:
-        """Yield what is computed together: each token, or all."""
+        """Yield the tokens that are computed together: each token, or all."""
         if not self.by_token:
             yield self.tokens
             return

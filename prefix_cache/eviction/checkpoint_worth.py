@@ -1,4 +1,4 @@
-"""The order of eviction of checkpoints: the one that saves the least for its age goes first.
+"""The order of eviction of checkpoints: first the checkpoint that saves least for its age.
 
 A checkpoint saves the tokens from the checkpoint before it on its path up to itself: without it a
 request computes these again. All take the same bytes. GreedyDual (Young, 1994; Cao and Irani,

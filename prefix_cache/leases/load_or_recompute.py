@@ -171,7 +171,7 @@ class LoadOrRecompute:
                 self._refusals.add((tier, flow))
 
     def _there(self, found: Whereabouts) -> dict[Tier, int]:
-        """Count what is to be loaded from each tier, in blocks."""
+        """Count the blocks to load from each tier."""
         there = {Tier.HOST: found.host, Tier.DISK: found.disk}
         if found.state is not None:
             there[found.state] += self.state_blocks

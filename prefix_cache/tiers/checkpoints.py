@@ -220,7 +220,7 @@ class Checkpoints:
             at.partition(parts, self._for_sequences if at is self.device else 0)
 
     def trim(self, owner: str) -> None:
-        """Evict until `owner` keeps to its share in every tier, apart from what is in use."""
+        """Evict states until `owner` keeps to its share in every tier, except for states in use."""
         for at in self.tiers.values():
             if not at.is_exempt(owner):
                 self._trim(at, owner)

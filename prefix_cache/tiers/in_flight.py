@@ -163,7 +163,7 @@ class InFlight:
         del self._transfers[transfer]
 
     def void(self, tier: Tier) -> None:
-        """Fail all copies under way to `tier`, whatever is reported of them."""
+        """Fail all copies under way to `tier`, whatever their reports say."""
         for transfer in self._transfers:
             if transfer.target is tier:
                 last = max(transfer.end, transfer.start + 1)  # a state has no run of blocks

@@ -1,4 +1,4 @@
-"""The tokens that followed a prefix before: what the tree holds below it.
+"""The tokens that the tree holds below a prefix: they followed it before.
 
 It is read for drafts, which are no use of a block: no node is split, refreshed, counted or held.
 At each block it goes on in the namespace that the path has there, or in the one in which it stands,

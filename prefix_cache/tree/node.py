@@ -193,7 +193,7 @@ class Node:
         return way
 
     def tails(self) -> tuple[Tier, ...]:
-        """Return the tiers in which the node is a leaf: fastest tier of its blocks, of no child."""
+        """Return the tiers in which the node is a leaf: it has blocks there, and no child has."""
         edge = self.edge
         device, upper = edge.num_device, edge.num_upper
         on_device = device > 0 and not self.device_children

@@ -64,7 +64,7 @@ def adapter_digest(files: AdapterFiles) -> bytes:
 
 
 def read_adapter(files: AdapterFiles, fits: AdapterShapes) -> Adapter:
-    """Make an adapter of its files' content; raises AdapterRefused, which names what is wrong."""
+    """Make an adapter of its files' content; raises AdapterRefused, which names the fault."""
     config = read_adapter_config(files.config)
     if config.rank > fits.most_rank:
         raise AdapterRefused(

@@ -129,7 +129,7 @@ class NemotronH:
 
 
 def _check_fields(raw: _Raw) -> None:
-    """Raise UnsupportedModel for what is not computed."""
+    """Raise UnsupportedModel for fields that ask for anything that is not computed."""
     check_value("mlp_hidden_act", raw.mlp_hidden_act, "relu2")
     check_value("mamba_hidden_act", raw.mamba_hidden_act, "silu")
     check_value("sliding_window", raw.sliding_window, None)

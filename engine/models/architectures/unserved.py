@@ -74,5 +74,5 @@ UNSERVED: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 
 def missing_for(architecture: str) -> str | None:
-    """Return what an architecture needs that is not there; None: it is in no list."""
+    """Return the missing part that an architecture needs; None if it is in no list."""
     return next((missing for missing, names in UNSERVED.items() if architecture in names), None)

@@ -128,7 +128,7 @@ def _indexed_files(model_dir: Path) -> list[Path]:
 
 
 def lacks_head(model_dir: Path) -> bool:
-    """Return whether only a decoder without what it is the `model` of is in the files.
+    """Return whether the files have a decoder without its head.
 
     So embedding models are saved. False where no weights are there, or those of GGUF. Raises like
     `weight_files`.

@@ -1,4 +1,4 @@
-"""The header of a GGUF file: what it says of the model, and where its tensors lie.
+"""The header of a GGUF file: fields of the model, and places of its tensors.
 
     magic | version | number of tensors, of fields | fields | tensors' names, shapes, types, offsets
     padding to the alignment | data of the tensors

@@ -205,7 +205,7 @@ def _apart(
 def _apart_by_head(
     config: DeltaNetConfig, mixed: Tensor, gates: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return like `_apart` what the products have by key head, copied."""
+    """Return the products by key head, parted like `_apart`, as copies."""
     heads, per_key = config.key_heads, config.value_heads // config.key_heads
     values = per_key * config.value_dim
     sizes = [config.key_dim, config.key_dim, values, values]

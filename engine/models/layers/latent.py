@@ -105,7 +105,7 @@ class LatentConfig(KvConfig):
         yield self.output(prefix, hidden)
 
     def first(self, prefix: str, hidden: int) -> LinearConfig:
-        """Return the joined projection to queries or their latent, and to what is kept."""
+        """Return the joined projection to queries or their latent, and to the kept latent."""
         name, size = "q_proj", self.query_size
         if self.query_rank is not None:
             name, size = "q_a_proj", self.query_rank

@@ -68,7 +68,7 @@ class ContentMarks:
         }
 
     def _message(self, message: Message, mark: str, *, near: bool) -> Message:
-        """Put sentinels into each part of a message; not into its role, one of a few words."""
+        """Put sentinels into each part of a message, but not into its role."""
         parts = []
         for part in message.parts:
             markup = message.role == "assistant" and isinstance(part, Text)

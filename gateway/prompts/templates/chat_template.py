@@ -56,7 +56,7 @@ class ChatTemplate:
         control: ControlTokens | None = None,
         variables: Mapping[str, Scalar] | None = None,
     ) -> None:
-        """Compile; `tokens`: special tokens by name; `control`: those only the template may write.
+        """Compile a template; it may write the `control` tokens. `tokens`: special tokens by name.
 
         `variables`: those of every chat that does not set them.
         """

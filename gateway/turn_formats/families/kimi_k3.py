@@ -1,4 +1,4 @@
-"""Kimi K3: each argument between tags of tokens that say its name and type; a text likewise.
+"""Kimi K3: each argument, and each text, between tags of tokens that say its name and type.
 
     <|open|>response<|sep|>Let me look.<|close|>response<|sep|><|open|>tools<|sep|>
     <|open|>call tool="get_weather" index="1"<|sep|>

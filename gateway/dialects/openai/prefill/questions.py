@@ -136,7 +136,7 @@ def _levels(levels: Sequence[Level], each: Sequence[float]) -> list[LevelProbabi
 
 
 def input_of(given: str | Sequence[DecisionItem]) -> str:
-    """Write the input as one text; BadRequest for an item without what it is to say."""
+    """Write the input as one text; BadRequest for an item without its text."""
     told = given if isinstance(given, str) else "\n\n".join(map(_item, given))
     return f"<Input>\n{told}\n</Input>\n\n"
 
