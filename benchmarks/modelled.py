@@ -27,14 +27,7 @@ import typer
 
 from benchmarks.record import emit
 from cli.load.percentiles import percentile
-from cli.load.phases import (
-    Chain,
-    LoadPhase,
-    WorkloadName,
-    WorkloadSizes,
-    draw_phases,
-    prompts_of,
-)
+from cli.load.phases import Chain, LoadPhase, WorkloadName, WorkloadSizes, draw_phases, prompts_of
 from cli.options.flags import flattened
 from engine.link.messages import Event, Failed, Finished
 from engine.main import CUDA_MAX_STEP_MS

@@ -12,10 +12,7 @@ MEMINFO = Path("/proc/meminfo")
 CGROUP = Path("/sys/fs/cgroup")
 PROCESS = Path("/proc/self")
 # The field of /proc/self/statm, in pages, for each limit: all mapped memory, and data alone.
-_LIMITS = {
-    "RLIMIT_AS": (resource.RLIMIT_AS, 0),
-    "RLIMIT_DATA": (resource.RLIMIT_DATA, 5),
-}
+_LIMITS = {"RLIMIT_AS": (resource.RLIMIT_AS, 0), "RLIMIT_DATA": (resource.RLIMIT_DATA, 5)}
 
 
 @dataclass(frozen=True, slots=True, order=True)

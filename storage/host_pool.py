@@ -45,11 +45,7 @@ class HostPool:
     """
 
     def __init__(
-        self,
-        num_blocks: int,
-        block_bytes: int,
-        device: torch.device,
-        available: int | None = None,
+        self, num_blocks: int, block_bytes: int, device: torch.device, available: int | None = None
     ) -> None:
         """Raise PoolDoesNotFit if `num_blocks` is under 1 or the host lacks the memory.
 

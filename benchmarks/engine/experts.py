@@ -30,11 +30,7 @@ from kernels.e4m3 import rounded
 from kernels.experts import hopper_four_bit, mixture, order, products, route
 from kernels.experts.four_bit_matrices import FourBitMatrix, Kind, int4_scales, shapes
 from kernels.experts.matrices import AnyMatrix, ExpertMatrix
-from kernels.experts.tiles import (
-    FOUR_BIT_MANY,
-    FOUR_BIT_OVERLAPPED,
-    MixtureTiles,
-)
+from kernels.experts.tiles import FOUR_BIT_MANY, FOUR_BIT_OVERLAPPED, MixtureTiles
 from kernels.launch.compile_ahead import compile_ahead
 from kernels.linear import fp8_rows
 from kernels.linear.fp8_matrix import BLOCK
@@ -86,12 +82,7 @@ class Layer:
     down: AnyMatrix
 
 
-def main(
-    quick: bool = False,
-    model: str = "",
-    formats: str = "",
-    many: bool = False,
-) -> None:
+def main(quick: bool = False, model: str = "", formats: str = "", many: bool = False) -> None:
     """Print a JSON line for each token count and format, and a table at the end."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     small = quick or device == "cpu"

@@ -187,9 +187,7 @@ def _emit_errors(name: str, sizes: RecurrentSizes, device: str) -> None:
         layer.state.copy_(state)
         wanted = layer.all(torch_ops())
         emit(
-            f"{name} error of {words}",
-            output=_error(got, wanted),
-            state=_error(after, layer.state),
+            f"{name} error of {words}", output=_error(got, wanted), state=_error(after, layer.state)
         )
 
 

@@ -183,11 +183,7 @@ def measure(shape: BenchShape, opened: OpenedModel, ceilings: Ceilings) -> Step:
     """Print one shape's line; `host_ms` is the time of a launch, on a CPU of the whole step."""
     times, least = timed(shape, opened), floor(shape, opened, ceilings) * 1e3
     emit(
-        shape.name,
-        ms=times.ms,
-        floor_ms=least,
-        over_floor=times.ms / least,
-        host_ms=times.host_ms,
+        shape.name, ms=times.ms, floor_ms=least, over_floor=times.ms / least, host_ms=times.host_ms
     )
     return times.step
 

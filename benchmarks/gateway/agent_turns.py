@@ -77,10 +77,7 @@ def _compare(client: httpx.Client, model: str, rounds: int, repeats: int) -> Non
     tokens = client.post("/tokenize", json=chat).raise_for_status().json()["tokens"]
     ways = {
         "chat with tools": ("/v1/chat/completions", chat),
-        "completion of the same tokens": (
-            "/v1/completions",
-            {"model": model, "prompt": tokens},
-        ),
+        "completion of the same tokens": ("/v1/completions", {"model": model, "prompt": tokens}),
     }
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for repeat in range(repeats + 1):

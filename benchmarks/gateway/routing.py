@@ -31,11 +31,7 @@ import typer
 from benchmarks.gateway.asked_routing import measure_asked
 from benchmarks.gateway.fleet import BLOCK_SIZE, PATH, Fleet
 from benchmarks.record import emit, progress
-from engine.link.cache_events import (
-    CacheEvents,
-    EventsTaken,
-    Subscribe,
-)
+from engine.link.cache_events import CacheEvents, EventsTaken, Subscribe
 from engine.link.codec import Codec
 from engine.queries.cache_feed import CacheFeed
 from prefix_cache.cache import PrefixCache

@@ -135,10 +135,7 @@ def composed(settings: ClusterSettings, number: int, address: str) -> EngineConf
     exchange = exchange_at(address) if settings.engine.ranks.num_ranks == 1 else None
     engine = settings.engine.changed(exchange=exchange, role=_role(settings, number))
     config = engine_config(source, data_dir, address, engine)
-    return config.changed(
-        link_key_file=key_file,
-        disk_cache_dir=_blocks_of(settings, number),
-    )
+    return config.changed(link_key_file=key_file, disk_cache_dir=_blocks_of(settings, number))
 
 
 def _role(settings: ClusterSettings, number: int) -> Role:

@@ -13,15 +13,7 @@ import typer
 from cli.cluster.actor import EngineReport
 from cli.cluster.front import Look, check_gateway_ports, gateway_beside
 from cli.cluster.placed import PlacedEngines
-from cli.cluster.placing import (
-    drain,
-    engine_names,
-    has_ended,
-    machines,
-    ray_at,
-    remove,
-    reports,
-)
+from cli.cluster.placing import drain, engine_names, has_ended, machines, ray_at, remove, reports
 from cli.cluster.registry import make_state
 from cli.cluster.room import RayMachine, check_room, lacking
 from cli.cluster.scaler import Scaler
@@ -38,8 +30,7 @@ NO_MACHINE = "waiting"
 
 SettingsFile = Annotated[Path, argument("FILE", "The cluster's settings, in YAML.")]
 RayAddress = Annotated[
-    str,
-    typer.Option("--ray-address", help="Ray's HOST:PORT. [dim]\\[default: the one here][/dim]"),
+    str, typer.Option("--ray-address", help="Ray's HOST:PORT. [dim]\\[default: the one here][/dim]")
 ]
 DrainS = Annotated[
     float,
@@ -139,11 +130,7 @@ def _make_files(settings: ClusterSettings) -> None:
 
 
 def _watch(
-    ray: Any,
-    settings: ClusterSettings,
-    placed: PlacedEngines,
-    stop: threading.Event,
-    gateway: Look,
+    ray: Any, settings: ClusterSettings, placed: PlacedEngines, stop: threading.Event, gateway: Look
 ) -> None:
     """Print changes and keep as many engines as needed, until asked to stop.
 

@@ -67,9 +67,7 @@ class ClusterFlags:
     num_cpus: float = _of_cluster(1.0, "CPU cores of each engine.", min=0.0)
     resources: dict[str, float] | None = _of_cluster(None, "Ray's own resources of each engine.")
     prefill_engines: int = _of_cluster(
-        0,
-        "Of the engines, how many compute prompts for the others. The others decode.",
-        min=0,
+        0, "Of the engines, how many compute prompts for the others. The others decode.", min=0
     )
     engine_port: int = _of_cluster(
         7300,

@@ -9,14 +9,7 @@ from cli.echo import echo
 from cli.isolation.eviction import LEVELS, EvictionFinding
 from cli.isolation.server import ServerFacts
 from cli.isolation.timing import TimingFinding
-from cli.isolation.verdict import (
-    CONTROL_AUC,
-    CONTROL_BITS,
-    MOST_BITS,
-    TOLERANCE,
-    Finding,
-    Outcome,
-)
+from cli.isolation.verdict import CONTROL_AUC, CONTROL_BITS, MOST_BITS, TOLERANCE, Finding, Outcome
 from cli.output import print_table
 
 _UNTESTED = (Outcome.NOT_APPLICABLE, Outcome.LEFT_OUT)

@@ -52,10 +52,7 @@ class VerifyFlags:
         "URL of the tenants' routes, if the admin routes have another port. [dim]\\[default: "
         "--url, or http://RATOON_HOST:RATOON_PORT][/dim]",
     )
-    tiers: str = _test(
-        ",".join(_TIERS),
-        help="Which of these tiers to test, with commas.",
-    )
+    tiers: str = _test(",".join(_TIERS), help="Which of these tiers to test, with commas.")
     samples: int = _test(
         2000, help="Samples of each class in the timing test; 0: no timing test.", min=0
     )
@@ -86,9 +83,7 @@ class VerifyFlags:
         show_default=False,
     )
     restart: bool = _test(
-        False,
-        "--restart",
-        help="Test a restart too: ask for one at the end, and wait for it.",
+        False, "--restart", help="Test a restart too: ask for one at the end, and wait for it."
     )
     report: Path | None = _test(None, help="Also write the report to this file, as Markdown.")
 

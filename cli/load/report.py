@@ -93,12 +93,7 @@ def show(report: LoadReport) -> None:
 
 def times_of(report: LoadReport) -> dict[str, Summary | None]:
     """Name the report's distributions for people; only an open loop has waits."""
-    times = {
-        "TTFT": report.ttft_s,
-        "TPOT": report.tpot_s,
-        "ITL": report.itl_s,
-        "E2E": report.e2e_s,
-    }
+    times = {"TTFT": report.ttft_s, "TPOT": report.tpot_s, "ITL": report.itl_s, "E2E": report.e2e_s}
     return times if report.waited_s is None else {**times, "wait": report.waited_s}
 
 

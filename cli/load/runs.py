@@ -58,11 +58,7 @@ class SizedLoad:
     ) -> LoadReport:
         """Sum up the outcomes of a run."""
         return make_report(
-            outcomes,
-            wall_seconds(outcomes),
-            self.seed,
-            slo=self.slo,
-            arrivals_per_s=arrivals_per_s,
+            outcomes, wall_seconds(outcomes), self.seed, slo=self.slo, arrivals_per_s=arrivals_per_s
         )
 
 
@@ -95,11 +91,7 @@ def run_batchings(load: SizedLoad) -> Mapping[str, tuple[list[RequestOutcome], L
 
 
 def run_open(
-    load: SizedLoad,
-    name: str,
-    batching: Batching,
-    times: Sequence[float],
-    processes: LoadProcesses,
+    load: SizedLoad, name: str, batching: Batching, times: Sequence[float], processes: LoadProcesses
 ) -> tuple[list[RequestOutcome], LoadReport]:
     """Run requests that arrive at these times."""
     echo(f"{name}: {len(times)} requests in {times[-1]:.1f} s", err=True)

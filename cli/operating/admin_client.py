@@ -240,10 +240,7 @@ def service_url(flags: TargetFlags | AdminFlags) -> str:
     """Return the URL for tenants by a server's variables; without them, a running server's."""
     if (flags.host, flags.port) == (None, None) and (running := _found(flags.data_dir)):
         return running.url
-    return base_url(
-        flags.host or GATEWAY_DEFAULTS.host,
-        flags.port or GATEWAY_DEFAULTS.port,
-    )
+    return base_url(flags.host or GATEWAY_DEFAULTS.host, flags.port or GATEWAY_DEFAULTS.port)
 
 
 def _found(data_dir: Path) -> ServerAddress | None:

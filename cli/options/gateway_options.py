@@ -176,8 +176,7 @@ BOUNDS_FLAGS = {
     "body_deadline_s": bound("Most seconds from its last header to the end of its body."),
     "default_max_tokens": bound("max_tokens of a chat that sets none."),
     "response_ttl_s": bound_flag(
-        "Seconds that answers of /v1/responses are stored, to be continued; 0: not at all.",
-        min=0.0,
+        "Seconds that answers of /v1/responses are stored, to be continued; 0: not at all.", min=0.0
     ),
     "max_response_bytes": bound("Most bytes of a stored response; a larger one is not stored."),
     "max_tenant_response_bytes": bound(

@@ -117,11 +117,7 @@ def model_rows(costs: ModelCosts) -> list[tuple[str, str, str]]:
             count(per_layer, 1),
             f"about 12 d^2 = {count(costs.rule_of_thumb / costs.layers, 1)}",
         ),
-        (
-            "weights",
-            gb(costs.weight_bytes),
-            f"{by}, {gib(costs.weight_bytes)}",
-        ),
+        ("weights", gb(costs.weight_bytes), f"{by}, {gib(costs.weight_bytes)}"),
         (
             "KV of a token",
             f"{costs.kv_bytes_per_token / 1024:,.0f} KiB",
@@ -143,11 +139,7 @@ def batch_rows(costs: BatchCosts) -> list[tuple[str, str, str]]:
     length = costs.prompt_tokens + costs.output_tokens
     beside = ", beside copies of weights" if costs.copy_ms else ""
     return [
-        (
-            "KV",
-            gib(costs.kv_bytes, 2),
-            f"{costs.batch} x {length:,} tokens x KV of a token",
-        ),
+        ("KV", gib(costs.kv_bytes, 2), f"{costs.batch} x {length:,} tokens x KV of a token"),
         ("FLOPs of a prompt", operations(costs.prompt_flops, 2), "2 n P"),
         (
             "TTFT",

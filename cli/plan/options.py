@@ -42,16 +42,12 @@ class MemoryFlags:
     """The flags for the sizes of the KV tiers."""
 
     gpu: str | None = machine_field(
-        None,
-        "A GPU such as h100 or l4: its memory, and its rates as far as these are not given.",
+        None, "A GPU such as h100 or l4: its memory, and its rates as far as these are not given."
     )
     gpu_gib: float = cache_field(141.0, "Memory of one GPU, in GiB.", min=0.001)
     gpus: int = cache_field(1, "GPUs that one model is split over.", min=1)
     tensor_parallel: int = cache_field(
-        1,
-        "Ranks that each layer is divided between, each with a GPU.",
-        min=1,
-        max=MOST_RANKS,
+        1, "Ranks that each layer is divided between, each with a GPU.", min=1, max=MOST_RANKS
     )
     pipeline_parallel: int = cache_field(
         1,
@@ -60,9 +56,7 @@ class MemoryFlags:
         max=MOST_RANKS,
     )
     cpu_offload_gb: float = cache_field(
-        0.0,
-        "GiB of weights of each GPU that stay in host memory; every step copies them.",
-        min=0.0,
+        0.0, "GiB of weights of each GPU that stay in host memory; every step copies them.", min=0.0
     )
     host_gib: float = cache_field(0.0, "Pinned host memory for KV, in GiB.", min=0.0)
     disk_gib: float = cache_field(0.0, "Disk for KV, in GiB.", min=0.0)

@@ -13,27 +13,14 @@ from cli.options.options import EMBEDDED, MODEL, Json
 from cli.output import print_result, print_table
 from cli.plan.cache_plan import CachePlan, make_plan
 from cli.plan.decoder import DecoderCounts, read_decoder
-from cli.plan.estimates import (
-    batch_rows,
-    model_rows,
-)
-from cli.plan.fits import (
-    rank_rows,
-    tier_rows,
-    weight_rows,
-)
+from cli.plan.estimates import batch_rows, model_rows
+from cli.plan.fits import rank_rows, tier_rows, weight_rows
 from cli.plan.gpus import on_gpu
 from cli.plan.machine import MachineModel
 from cli.plan.offload import placement_of
-from cli.plan.offload_fits import (
-    offload_rows,
-)
+from cli.plan.offload_fits import offload_rows
 from cli.plan.options import MemoryFlags, PlanMachineFlags, RequestFlags
-from cli.plan.stages import (
-    checked_ranks,
-    pipeline_line,
-    stage_rows,
-)
+from cli.plan.stages import checked_ranks, pipeline_line, stage_rows
 from cli.plan.states import state_line
 from cli.plan.units import gib
 from cli.serving.model_source import CONFIG, config_of

@@ -19,10 +19,7 @@ The door code for Oslo is 9062.
 The manager for Berlin is Hanna Vogel.
 The manager for Lisbon is Rui Tavares.
 The manager for Oslo is Ingrid Solberg."""
-HANDBOOK_QUESTIONS = (
-    "What is the support code for Berlin?",
-    "What is the door code for Lisbon?",
-)
+HANDBOOK_QUESTIONS = ("What is the support code for Berlin?", "What is the door code for Lisbon?")
 ASSISTANT = """\
 You are a patient assistant for people who run their own inference servers. Answer in one short \
 sentence, in plain words, without lists, headings or code. If a question has nothing to do with \

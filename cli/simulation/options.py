@@ -26,8 +26,7 @@ class SimulatedModelFlags:
     """The flags for a model whose costs are those of the simulation."""
 
     model: str | None = machine_field(
-        None,
-        "A model, as 'ratoon plan' takes it: its costs, and its recurrent states.",
+        None, "A model, as 'ratoon plan' takes it: its costs, and its recurrent states."
     )
     state_cache_ratio: float = cache_field(
         ENGINE_DEFAULTS.cache.state_cache_ratio,
@@ -54,8 +53,7 @@ class TierTokenFlags:
         min=1,
     )
     settle: SettleName = cache_field(
-        "at-once",
-        "When copies between tiers end; in-time: as long as their bytes take.",
+        "at-once", "When copies between tiers end; in-time: as long as their bytes take."
     )
 
 
@@ -117,9 +115,7 @@ class SimulatedReplicaFlags:
         min=0.0,
     )
     prefill_replicas: int = replica_field(
-        0,
-        "Replicas that compute prompts for the others; needs --fetch-gb-s.",
-        min=0,
+        0, "Replicas that compute prompts for the others; needs --fetch-gb-s.", min=0
     )
     gateways: int = replica_field(
         1,
@@ -157,7 +153,6 @@ class OutputFlags:
         "a quarter, half, 1, 2 and 4 times the total][/dim]",
     )
     plot: Path | None = output_field(
-        None,
-        "Write an SVG of hit rate against size, beside LRU's; with replicas each router's.",
+        None, "Write an SVG of hit rate against size, beside LRU's; with replicas each router's."
     )
     json: Json = False

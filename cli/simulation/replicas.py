@@ -247,8 +247,5 @@ class ReplicaSet:
 def _as_routed(request_id: str, admitted: KeyedRequest, block_size: int) -> RoutingRequest:
     tokens = admitted.request.input_tokens
     return RoutingRequest(
-        request_id,
-        tokens,
-        admitted.keys[: tokens // block_size * KEY_BYTES],
-        admitted.path.last,
+        request_id, tokens, admitted.keys[: tokens // block_size * KEY_BYTES], admitted.path.last
     )

@@ -132,10 +132,7 @@ def show(report: SimulationReport) -> None:
     print_table(
         "Estimated TTFT in ms",
         ("", "mean", "p50", "p90", "p99"),
-        [
-            _times("with the cache", report.ttft_ms),
-            _times("without", report.ttft_without_cache_ms),
-        ],
+        [_times("with the cache", report.ttft_ms), _times("without", report.ttft_without_cache_ms)],
     )
     if report.states is not UNSET:
         _show_states(report.states, report.input_tokens)

@@ -71,11 +71,7 @@ class Fetches:
     """Fetches under way, and their counters. One owner thread."""
 
     def __init__(
-        self,
-        cache: PrefixCache,
-        rates: FetchRates,
-        client: BlockClient | None,
-        patience: Patience,
+        self, cache: PrefixCache, rates: FetchRates, client: BlockClient | None, patience: Patience
     ) -> None:
         """Fetch by `client`; None: no engine is asked."""
         self.refused = 0
@@ -194,13 +190,7 @@ class Fetches:
         if self._cache.quotas.are_partitions:
             waiting = before = 0  # other flows' work must not influence this flow's choice
         return self._rates.is_worth_it(
-            source.address,
-            way,
-            sequence.flow,
-            run.first,
-            run.end,
-            before=before,
-            waiting=waiting,
+            source.address, way, sequence.flow, run.first, run.end, before=before, waiting=waiting
         )
 
     def _most_seconds(self, source: FetchSource, run: _Run) -> float:

@@ -80,12 +80,7 @@ class _Sending:
 class Source:
     """The asks of other engines. One owner thread."""
 
-    def __init__(
-        self,
-        cache: PrefixCache,
-        askers: Askers,
-        fingerprint: bytes,
-    ) -> None:
+    def __init__(self, cache: PrefixCache, askers: Askers, fingerprint: bytes) -> None:
         self._cache = cache
         self._askers = askers
         self._fingerprint = fingerprint

@@ -17,13 +17,7 @@ import msgspec
 from engine.grammars.schemas.followable import followable, schema_of
 from engine.grammars.schemas.json_value import JsonValue
 from engine.grammars.syntax.anchors import containing_text, whole_text
-from engine.grammars.syntax.expression import (
-    Expression,
-    Foreign,
-    Ranges,
-    Rule,
-    UnsoundGrammar,
-)
+from engine.grammars.syntax.expression import Expression, Foreign, Ranges, Rule, UnsoundGrammar
 from engine.grammars.syntax.gbnf import ROOT, Rules, renamed, rules_of
 from engine.grammars.syntax.lark import lark_of, regex_of
 from engine.link.messages import Grammar

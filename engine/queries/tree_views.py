@@ -12,13 +12,7 @@ import heapq
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 
-from engine.link.view_messages import (
-    NodeView,
-    Prefixes,
-    PrefixesQuery,
-    TreeLevel,
-    TreeQuery,
-)
+from engine.link.view_messages import NodeView, Prefixes, PrefixesQuery, TreeLevel, TreeQuery
 from engine.queries.node_ids import NodeIds
 from engine.sequences.pins import Pins
 from prefix_cache.cache import PrefixCache

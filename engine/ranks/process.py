@@ -81,10 +81,7 @@ class RanksWatch:
     """Watch that ends the engine after the death of a rank. A thread of its own."""
 
     def __init__(
-        self,
-        processes: Sequence[RankProcess],
-        end: Callable[[int], None],
-        grace_s: float = GRACE_S,
+        self, processes: Sequence[RankProcess], end: Callable[[int], None], grace_s: float = GRACE_S
     ) -> None:
         """Watch processes; after a death, call `end` with a status, on the thread."""
         self._processes = processes

@@ -138,10 +138,7 @@ class Planner:
         return noise_key(self._fresh_seed() if seed is None else seed, row.end)
 
     def _penalties(
-        self,
-        given: Sequence[Row],
-        asked: Asked,
-        batch_slots: Slots,
+        self, given: Sequence[Row], asked: Asked, batch_slots: Slots
     ) -> Penalties[HostArray] | None:
         rows = _rows(asked, PENALISED)
         if not len(rows):

@@ -102,11 +102,7 @@ class Sampler:
             self.ops.sample(logits, ones, torch.zeros((1, 2), dtype=torch.int32, device=device))
 
     def _launch_planned(
-        self,
-        logits: Tensor,
-        rows: Sequence[Row],
-        inputs: Tensor,
-        allowed: Sequence[Bitmask | None],
+        self, logits: Tensor, rows: Sequence[Row], inputs: Tensor, allowed: Sequence[Bitmask | None]
     ) -> LaunchedSample:
         host_plan = self.planner.plan(rows, allowed)
         plan = on_device(host_plan, logits.device)

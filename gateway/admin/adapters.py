@@ -43,9 +43,7 @@ def adapters_router(store: Records, adapters: TenantAdapters, audit: AuditTrail)
     router = APIRouter(prefix="/admin/tenants/{tenant_id}/adapters")
 
     @router.post(
-        "",
-        openapi_extra=described(TenantAdapter, NewAdapter, statuses=(201,)),
-        status_code=201,
+        "", openapi_extra=described(TenantAdapter, NewAdapter, statuses=(201,)), status_code=201
     )
     async def load(
         tenant_id: str, body: Annotated[NewAdapter, Depends(sent(NewAdapter))]

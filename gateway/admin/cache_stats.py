@@ -85,11 +85,7 @@ def _replica(name: str, health: ReplicaHealth, stats: EngineStats | None) -> Rep
 def eviction(told: EvictionStats, now: float) -> EvictionView:
     """Convert one eviction to the operator's view, at `now` in seconds since the epoch."""
     return view_of(
-        EvictionView,
-        told,
-        time=now - told.age_s,
-        of_tenant=told.of_flow,
-        for_tenant=told.for_flow,
+        EvictionView, told, time=now - told.age_s, of_tenant=told.of_flow, for_tenant=told.for_flow
     )
 
 

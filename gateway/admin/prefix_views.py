@@ -8,13 +8,7 @@ from pydantic import Field
 from gateway.errors import BadRequest
 from gateway.http.admin_json import AdminBody, Name
 from gateway.http.struct_field import StructField
-from gateway.prompts.chats.chat_json import (
-    NONE,
-    NULL,
-    SaidMessage,
-    message_of,
-    refuse_unsupported,
-)
+from gateway.prompts.chats.chat_json import NONE, NULL, SaidMessage, message_of, refuse_unsupported
 from gateway.prompts.chats.chat_tools import SentTools, Tools
 from gateway.prompts.chats.messages import template_form
 from gateway.state.records import EVERYONE, PrefixSource
@@ -36,10 +30,7 @@ class NewPrefix(AdminBody):
         "anyOf": [
             {"required": ["text"], "properties": {"text": _GIVEN, "messages": NULL, "tools": NONE}},
             {"required": ["messages"], "properties": {"messages": _GIVEN, "text": NULL}},
-            {
-                "required": ["tools"],
-                "properties": {"tools": {"not": NONE}, "text": NULL},
-            },
+            {"required": ["tools"], "properties": {"tools": {"not": NONE}, "text": NULL}},
         ]
     }
 

@@ -172,12 +172,7 @@ class Choice:
         if stop is None and not self._is_over:
             return delta, None
         return delta, ChoiceEnded(
-            self.index,
-            "stop",
-            self._tokens,
-            stop,
-            self._reasoning_tokens,
-            is_all_shown=False,
+            self.index, "stop", self._tokens, stop, self._reasoning_tokens, is_all_shown=False
         )
 
     def _scored(self, logprobs: tuple[TokenLogprobs, ...] | None) -> ScoredPrompt | None:

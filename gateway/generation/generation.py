@@ -62,8 +62,7 @@ def _new(admitted: AdmittedRequest, decoder: TokenDecoder, index: int) -> Choice
 
 @asynccontextmanager
 async def _merged(
-    choices: Sequence[AsyncGenerator[Event, None]],
-    at_once: int,
+    choices: Sequence[AsyncGenerator[Event, None]], at_once: int
 ) -> AsyncIterator[AsyncGenerator[Event, None]]:
     turn = asyncio.Semaphore(at_once)
     told: asyncio.Queue[_Told] = asyncio.Queue(_MAX_WAITING)

@@ -21,15 +21,7 @@ from collections.abc import Sequence
 import msgspec
 
 from gateway.limits.holds import Held, Holds, MemoryHolds
-from gateway.limits.limiter import (
-    HOLD_S,
-    Amount,
-    Demand,
-    Denied,
-    Granted,
-    Hold,
-    Verdict,
-)
+from gateway.limits.limiter import HOLD_S, Amount, Demand, Denied, Granted, Hold, Verdict
 from gateway.tenant_limits import MICRO, Allowance, Limits, RateStatus, Reason
 
 ONE = 60_000_000  # the bucket level of a single request or token

@@ -18,13 +18,7 @@ from gateway.overview.history import INTERVAL_S, History
 from gateway.overview.known import Known
 from gateway.overview.requests import SEQUENCES, RequestList, requests_under_way
 from gateway.overview.tenant_names import TenantNames
-from gateway.overview.views import (
-    OverviewShown,
-    eviction_shown,
-    ids_in,
-    queue_shown,
-    tier_shown,
-)
+from gateway.overview.views import OverviewShown, eviction_shown, ids_in, queue_shown, tier_shown
 from gateway.state.faults import FaultWatch
 from gateway.state.records import IsolationReport
 from gateway.state.store import IsolationReports

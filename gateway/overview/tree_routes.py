@@ -50,8 +50,7 @@ def tree_router(engine: Engine, rows: TreeRows) -> APIRouter:
 
     @router.get("/tree", openapi_extra=described(TreeShown))
     async def tree(
-        node: str | None = None,
-        limit: Annotated[int, Query(json_schema_extra=_A_LIMIT)] = MOST,
+        node: str | None = None, limit: Annotated[int, Query(json_schema_extra=_A_LIMIT)] = MOST
     ) -> Response:
         _check(limit)
         with refusing():

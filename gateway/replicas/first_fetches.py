@@ -68,10 +68,7 @@ class FirstFetches:
                 return
             self._notes().fetch("published")
             with suppress(EngineError, TimeoutError):
-                async with (
-                    asyncio.timeout(WITHIN_S),
-                    aclosing(engine.generate(request)) as events,
-                ):
+                async with asyncio.timeout(WITHIN_S), aclosing(engine.generate(request)) as events:
                     async for _ in events:
                         pass
 

@@ -64,11 +64,7 @@ class RouterClient:
     hears_itself = True
 
     def __init__(
-        self,
-        socket: Path,
-        limits: RemotePrefillLimits | None = None,
-        *,
-        wait_s: float = WAIT_S,
+        self, socket: Path, limits: RemotePrefillLimits | None = None, *, wait_s: float = WAIT_S
     ) -> None:
         """Apply `limits` to remote prefills where this worker chooses by itself."""
         self._socket = socket

@@ -109,13 +109,7 @@ class FetchChooser:
         return fetches
 
     def _offer(
-        self,
-        prompt: Prompt,
-        replica: str,
-        blocks: int,
-        address: str,
-        loads: Loads,
-        load_s: float,
+        self, prompt: Prompt, replica: str, blocks: int, address: str, loads: Loads, load_s: float
     ) -> Offer:
         return Offer(
             replica=replica,

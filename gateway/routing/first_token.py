@@ -132,9 +132,7 @@ class FirstTokenRouter:
 
 
 def _candidates(
-    lacking: Sequence[Lacking],
-    found: Mapping[str, FoundBlocks],
-    fetches: Mapping[str, ChosenFetch],
+    lacking: Sequence[Lacking], found: Mapping[str, FoundBlocks], fetches: Mapping[str, ChosenFetch]
 ) -> dict[str, Candidate]:
     """List each replica as a candidate with its predicted times, without loads."""
     candidates: dict[str, Candidate] = {}

@@ -44,11 +44,7 @@ class Home:
 
 @asynccontextmanager
 async def open_home(
-    data_dir: Path,
-    shared: Shared,
-    room: ReservedRoom | None = None,
-    *,
-    new_state: bool = False,
+    data_dir: Path, shared: Shared, room: ReservedRoom | None = None, *, new_state: bool = False
 ) -> AsyncIterator[Home]:
     """Open the state; close it at the end. Redis need not be reachable yet.
 

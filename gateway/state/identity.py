@@ -11,12 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.state.faults import Fault, Kept, another, gone
-from gateway.state.private_file import (
-    FileMissing,
-    PrivateFileDamaged,
-    create_private,
-    read_private,
-)
+from gateway.state.private_file import FileMissing, PrivateFileDamaged, create_private, read_private
 
 KEYS_FILE = "keys.env"  # written at the end of a first start: from then on state exists
 

@@ -72,11 +72,7 @@ def day_of(moment: float) -> str:
 class UsageAggregator:
     """The sums of usage in one process. `clock` gives seconds since the epoch."""
 
-    def __init__(
-        self,
-        usage_store: UsageStore,
-        clock: Callable[[], float],
-    ) -> None:
+    def __init__(self, usage_store: UsageStore, clock: Callable[[], float]) -> None:
         self._usage_store = usage_store
         self._clock = clock
         self._counted: dict[UsageKey, Counters] = {}

@@ -84,11 +84,7 @@ def rounded_scale(largest: tl.tensor) -> tl.tensor:
 
 @triton.jit
 def scales_of_head(
-    kv: tl.tensor,
-    kv_head: tl.tensor,
-    KV_HEADS: tl.constexpr,
-    B: tl.constexpr,
-    D: tl.constexpr,
+    kv: tl.tensor, kv_head: tl.tensor, KV_HEADS: tl.constexpr, B: tl.constexpr, D: tl.constexpr
 ) -> tl.tensor:
     """Return the address of the scales of a head's keys in block 0 of a layer at `kv`."""
     return (kv + 2 * KV_HEADS * B * D).to(tl.pointer_type(tl.bfloat16), bitcast=True) + kv_head * B

@@ -30,10 +30,7 @@ _REGISTERS = 168  # registers of a thread at launch; the producer keeps 40, cons
 
 @gluon.jit
 def _first_query_block(
-    query_starts: gl.tensor,
-    row: gl.tensor,
-    first: gl.tensor,
-    BLOCK_Q: gl.constexpr,
+    query_starts: gl.tensor, row: gl.tensor, first: gl.tensor, BLOCK_Q: gl.constexpr
 ) -> gl.tensor:
     return (gl.load(query_starts + row) - first) // BLOCK_Q + row - first
 
@@ -165,11 +162,7 @@ def attend(
     # All slots of the pool as rows of one matrix, starting at this layer.
     rows = (count - 1) * block_rows + value_rows + kv_heads * head_rows
     boxes = TensorDescriptor(
-        kv,
-        [rows, head_dim],
-        [head_dim, 1],
-        [min(block_size, tuning.tile), _COLUMNS],
-        _BOXES,
+        kv, [rows, head_dim], [head_dim, 1], [min(block_size, tuning.tile), _COLUMNS], _BOXES
     )
     blocks, splits = grid
     _kernel[(blocks, kv_heads, splits)](

@@ -29,11 +29,7 @@ from kernels.attention import fp8_kv
 from kernels.attention.fp8_kv import head_scales, is_fp8, scales_of_head
 from kernels.e4m3 import to_e4m3
 from kernels.errors import UnsupportedShape
-from kernels.launch.dependent_launch import (
-    dependent_launch,
-    launch_dependents,
-    wait_for_previous,
-)
+from kernels.launch.dependent_launch import dependent_launch, launch_dependents, wait_for_previous
 from kernels.launch.rounding import cdiv, next_power_of_2
 from kernels.limits import check_attention
 from kernels.linear import split_k as parts

@@ -179,11 +179,7 @@ def send_to(
 
 
 @triton.jit
-def take(
-    source: tl.tensor,
-    inside: tl.tensor,
-    turn: tl.tensor,
-) -> tl.tensor:
+def take(source: tl.tensor, inside: tl.tensor, turn: tl.tensor) -> tl.tensor:
     """Read the numbers that another rank writes to `source`, once all have arrived."""
     bits = tl.load(source, mask=inside, other=0, volatile=True)
     while (tl.max((bits == -1).to(tl.int32)) > 0) & (turn >= 0):

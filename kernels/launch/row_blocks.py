@@ -29,11 +29,7 @@ def first_row_block(
 
 @triton.jit
 def row_of_block(
-    row_starts: tl.tensor,
-    block: tl.tensor,
-    first: tl.tensor,
-    end: tl.tensor,
-    SIZE: tl.constexpr,
+    row_starts: tl.tensor, block: tl.tensor, first: tl.tensor, end: tl.tensor, SIZE: tl.constexpr
 ) -> tl.tensor:
     """Find the last row in [first, end) whose first block is not after `block`."""
     low, high = first, end

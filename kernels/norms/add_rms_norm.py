@@ -15,11 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.collectives.peer_rows import PeerProduct, PeerRows, summed_over_ranks
-from kernels.launch.dependent_launch import (
-    dependent_launch,
-    launch_dependents,
-    wait_for_previous,
-)
+from kernels.launch.dependent_launch import dependent_launch, launch_dependents, wait_for_previous
 from kernels.launch.rounding import next_power_of_2
 from kernels.launch.row_warps import row_warps
 from kernels.limits import check_hidden_size

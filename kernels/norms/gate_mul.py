@@ -152,12 +152,7 @@ def launch_fp8(gate_up: Tensor, gate: Gate, by: Scaling) -> Fp8Rows:
 
 
 def _launch(
-    gate_up: Tensor,
-    gate: Gate,
-    out: Tensor,
-    scales: Tensor,
-    columns: int,
-    by: Scaling | None,
+    gate_up: Tensor, gate: Gate, out: Tensor, scales: Tensor, columns: int, by: Scaling | None
 ) -> None:
     tokens, size = out.shape
     if tokens:

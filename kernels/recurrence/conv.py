@@ -17,11 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.launch.dependent_launch import (
-    dependent_launch,
-    launch_dependents,
-    wait_for_previous,
-)
+from kernels.launch.dependent_launch import dependent_launch, launch_dependents, wait_for_previous
 from kernels.launch.rounding import cdiv, next_power_of_2
 from kernels.launch.row_blocks import count_row_blocks, first_row_block, row_of_block
 from kernels.limits import check_conv

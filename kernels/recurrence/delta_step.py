@@ -14,11 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.launch.dependent_launch import (
-    dependent_launch,
-    launch_dependents,
-    wait_for_previous,
-)
+from kernels.launch.dependent_launch import dependent_launch, launch_dependents, wait_for_previous
 from kernels.recurrence.decay import log_decay, softplus
 from kernels.recurrence.delta_inputs import NORM_EPS, DeltaInputs, DeltaShape
 from kernels.recurrence.state_rows import StateRows

@@ -138,11 +138,6 @@ def launch(logits: Tensor, temperature: Tensor, keys: Tensor) -> tuple[Tensor, T
         logits, temperature, keys, *of_parts, V=vocabulary, PART=_PART, CHUNK=_CHUNK, num_warps=4
     )
     _whole_kernel[(rows,)](
-        *of_parts,
-        tokens,
-        finite,
-        PARTS=parts,
-        PARTS_PADDED=next_power_of_2(parts),
-        num_warps=1,
+        *of_parts, tokens, finite, PARTS=parts, PARTS_PADDED=next_power_of_2(parts), num_warps=1
     )
     return tokens, finite

@@ -150,11 +150,7 @@ def _kernel(
 
 @triton.jit
 def _range(
-    logits: tl.tensor,
-    inverse: tl.tensor,
-    V: tl.constexpr,
-    LANES: tl.constexpr,
-    EACH: tl.constexpr,
+    logits: tl.tensor, inverse: tl.tensor, V: tl.constexpr, LANES: tl.constexpr, EACH: tl.constexpr
 ) -> tl.tensor:
     """Find the least finite score, the greatest, the count above -inf, and NaN or infinity."""
     least = tl.full([LANES], float("inf"), tl.float32)

@@ -63,12 +63,7 @@ BEGIN, LAND, FAIL, PLACE, FORGET = Change  # fast names: `Change.LAND` is slower
 # After any other event the fastest copy stays: below the device, copies only arrive, and disk
 # copies are only forgotten, if a faster copy exists.
 CHANGES_FASTEST = frozenset(
-    {
-        (LAND, Tier.DEVICE),
-        (PLACE, Tier.DEVICE),
-        (FORGET, Tier.DEVICE),
-        (FORGET, Tier.HOST),
-    }
+    {(LAND, Tier.DEVICE), (PLACE, Tier.DEVICE), (FORGET, Tier.DEVICE), (FORGET, Tier.HOST)}
 )
 
 

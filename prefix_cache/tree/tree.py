@@ -143,9 +143,7 @@ class RadixTree:
             nearby = [(child, 0) for key in keys for child in at.node.children.neighbours(key)]
         found = [
             Partial(
-                node,
-                int(node.edge.block_ids[index]),
-                common_prefix(node.edge.block(index), wanted),
+                node, int(node.edge.block_ids[index]), common_prefix(node.edge.block(index), wanted)
             )
             for node, index in nearby
             if node.namespace in namespaces

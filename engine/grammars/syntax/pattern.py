@@ -38,11 +38,7 @@ _SPACE: Ranges = (
     *((0x09, 0x0D), (0x20, 0x20), (0xA0, 0xA0), (0x1680, 0x1680), (0x2000, 0x200A)),
     *((0x2028, 0x2029), (0x202F, 0x202F), (0x205F, 0x205F), (0x3000, 0x3000), (0xFEFF, 0xFEFF)),
 )
-_SETS: dict[str, Ranges] = {
-    "d": _DIGIT,
-    "w": (*_DIGIT, *_LETTERS, (0x5F, 0x5F)),
-    "s": _SPACE,
-}
+_SETS: dict[str, Ranges] = {"d": _DIGIT, "w": (*_DIGIT, *_LETTERS, (0x5F, 0x5F)), "s": _SPACE}
 _POSIX: dict[str, Ranges] = {
     "alpha": _LETTERS,
     "digit": _DIGIT,

@@ -10,11 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from engine.models.architectures.corrected import (
-    Count,
-    GroupedMixture,
-    grouped_mixture,
-)
+from engine.models.architectures.corrected import Count, GroupedMixture, grouped_mixture
 from engine.models.architectures.llama import LlamaFields, usual_rope
 from engine.models.architectures.mixtures import InLayer, MixtureModel
 from engine.models.architectures.rope_fields import (
@@ -213,12 +209,10 @@ def mistral4(within: str | None, names: CheckpointNames, *examples: str) -> Mixt
 
 
 DEEPSEEK_V2 = MixtureModel(
-    LatentModel("deepseek_v2", examples=("DeepSeek-V2-Lite", "DeepSeek Coder V2 Lite")),
-    _v2_mixture,
+    LatentModel("deepseek_v2", examples=("DeepSeek-V2-Lite", "DeepSeek Coder V2 Lite")), _v2_mixture
 )
 DEEPSEEK_V3 = MixtureModel(
-    LatentModel("deepseek_v3", examples=("DeepSeek-V3", "DeepSeek-R1", "Kimi K2")),
-    _v3_mixture,
+    LatentModel("deepseek_v3", examples=("DeepSeek-V3", "DeepSeek-R1", "Kimi K2")), _v3_mixture
 )
 MISTRAL4 = mistral4(None, PLAIN_NAMES, "Mistral Small 4, its text model")
 GLM4_MOE_LITE = MixtureModel(

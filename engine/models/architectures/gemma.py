@@ -209,11 +209,7 @@ def _norm(raw: _Fields) -> RmsNormConfig:
 
 
 GEMMA2 = Gemma(
-    "gemma2",
-    _Gemma2,
-    _ropes_of_gemma2,
-    caps_scores=True,
-    examples=("Gemma 2 2B to 27B",),
+    "gemma2", _Gemma2, _ropes_of_gemma2, caps_scores=True, examples=("Gemma 2 2B to 27B",)
 )
 GEMMA3 = Gemma("gemma3", _Gemma3, _ropes_of_gemma3, qk_norm=True, examples=("Gemma 3 1B",))
 # The decoder of a multimodal model; its vision tensors are not loaded.

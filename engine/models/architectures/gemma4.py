@@ -16,11 +16,7 @@ import msgspec
 
 from engine.models.architectures.gemma import ACTIVATION
 from engine.models.architectures.mixtures import check_experts
-from engine.models.architectures.rope_fields import (
-    PositiveFloat,
-    check_rotary,
-    parse_rope_by_type,
-)
+from engine.models.architectures.rope_fields import PositiveFloat, check_rotary, parse_rope_by_type
 from engine.models.architectures.windows import FULL, SLIDING, WindowFields, by_type, windows_of
 from engine.models.config import (
     TEXT,

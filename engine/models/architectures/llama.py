@@ -151,10 +151,7 @@ class Llama:
         return _with_windows(self._layer(fields), windows)
 
     def _layer(
-        self,
-        sizes: ModelSizes,
-        rope: RopeConfig | None = None,
-        eps: float = 1e-6,
+        self, sizes: ModelSizes, rope: RopeConfig | None = None, eps: float = 1e-6
     ) -> LayerConfig:
         attention = AttentionConfig(
             num_heads=sizes.num_attention_heads,

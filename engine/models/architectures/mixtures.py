@@ -166,8 +166,7 @@ def _olmoe(path: Path) -> InLayer:
 
 
 QWEN2_MOE = MixtureModel(
-    Llama("qwen2_moe", qkv_bias=True, examples=("Qwen1.5-MoE A2.7B", "Qwen2 57B-A14B")),
-    _qwen2_moe,
+    Llama("qwen2_moe", qkv_bias=True, examples=("Qwen1.5-MoE A2.7B", "Qwen2 57B-A14B")), _qwen2_moe
 )
 QWEN3_MOE = MixtureModel(
     Llama(

@@ -17,12 +17,7 @@ import msgspec
 from engine.config import Quantization
 from engine.models.architectures.architecture import Architecture
 from engine.models.architectures.corrected import DOTS1, GLM4_MOE, MINIMAX_M2
-from engine.models.architectures.deepseek import (
-    DEEPSEEK_V2,
-    DEEPSEEK_V3,
-    GLM4_MOE_LITE,
-    MISTRAL4,
-)
+from engine.models.architectures.deepseek import DEEPSEEK_V2, DEEPSEEK_V3, GLM4_MOE_LITE, MISTRAL4
 from engine.models.architectures.gemma import GEMMA2, GEMMA3, GEMMA3_SEEING
 from engine.models.architectures.gemma4 import (
     GEMMA4,
@@ -55,11 +50,7 @@ from engine.models.layers.mixture import MixtureConfig
 from engine.models.modules import WeightFormat
 from engine.models.names import CheckpointNames
 from engine.models.weight_formats.fp8 import Fp8Format
-from engine.models.weight_formats.fp8_checkpoints import (
-    ONLINE_FP8,
-    read_float_quantized,
-    read_fp8,
-)
+from engine.models.weight_formats.fp8_checkpoints import ONLINE_FP8, read_float_quantized, read_fp8
 from engine.models.weight_formats.int4 import Int4Format
 from engine.models.weight_formats.int4_checkpoints import (
     PLANNED_INT4,

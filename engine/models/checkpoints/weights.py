@@ -18,12 +18,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from engine.models.checkpoints.shard_slices import ShardSlices
-from engine.models.checkpoints.weight_files import (
-    GGUF_FILE,
-    TIED_HEAD,
-    tensor_bytes,
-    weight_files,
-)
+from engine.models.checkpoints.weight_files import GGUF_FILE, TIED_HEAD, tensor_bytes, weight_files
 from engine.models.config import ModelConfig
 from engine.models.errors import CheckpointError
 from engine.models.gguf.tensors import GgufFile

@@ -13,13 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.models.modules import (
-    Allocator,
-    CheckpointTensor,
-    ExpertPart,
-    Experts,
-    ExpertsConfig,
-)
+from engine.models.modules import Allocator, CheckpointTensor, ExpertPart, Experts, ExpertsConfig
 from engine.models.weight_formats.int4_forms import (
     SYMMETRIC_ZERO,
     Convert,

@@ -161,9 +161,7 @@ class PlainFormat:
             return PlainExperts(config, ExpertMatrix(gate_up), ExpertMatrix(down))
         biases = [new.empty(*matrix.shape[:2]) for matrix in (gate_up, down)]
         return PlainExperts(
-            config,
-            ExpertMatrix(gate_up, None, biases[0]),
-            ExpertMatrix(down, None, biases[1]),
+            config, ExpertMatrix(gate_up, None, biases[0]), ExpertMatrix(down, None, biases[1])
         )
 
     def num_bytes(self, config: LinearConfig, dtype: str) -> int:

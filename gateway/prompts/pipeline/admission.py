@@ -15,13 +15,7 @@ from typing import TypeVar
 
 import msgspec
 
-from engine.link.messages import (
-    AdapterUse,
-    Grammar,
-    Mark,
-    Welcome,
-    pack_token_ids,
-)
+from engine.link.messages import AdapterUse, Grammar, Mark, Welcome, pack_token_ids
 from gateway.caller import Caller
 from gateway.config import Bounds
 from gateway.diagnosis.misses import LastMisses
@@ -41,17 +35,9 @@ from gateway.prompts.pipeline.canonical import canonical_prompt, canonical_reque
 from gateway.prompts.pipeline.explaining import Explaining, as_seen
 from gateway.prompts.pipeline.mark_places import placed_marks
 from gateway.prompts.pipeline.prepared import Prepared, generates_of
-from gateway.prompts.pipeline.prompt_tokens import (
-    PromptContext,
-    PromptTokens,
-    Tokenised,
-)
+from gateway.prompts.pipeline.prompt_tokens import PromptContext, PromptTokens, Tokenised
 from gateway.prompts.pipeline.question import question_start
-from gateway.prompts.pipeline.sampling_limits import (
-    check_vocabulary,
-    least_room,
-    param_of,
-)
+from gateway.prompts.pipeline.sampling_limits import check_vocabulary, least_room, param_of
 from gateway.prompts.templates.chat_template import ChatTemplate
 from gateway.prompts.templates.verdicts import Verdicts
 from gateway.prompts.tokens.marker_decoder import MarkerDecoder

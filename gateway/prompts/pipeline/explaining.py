@@ -28,10 +28,7 @@ class Explaining:
     """The comparison of a tenant's prompts with its earlier prompts. For any thread."""
 
     def __init__(
-        self,
-        memory: SeenPrompts | None,
-        tokenizer: Tokenizer,
-        misses: LastMisses | None = None,
+        self, memory: SeenPrompts | None, tokenizer: Tokenizer, misses: LastMisses | None = None
     ) -> None:
         """Remember no prompt without a `memory`. `misses` knows the tenants that look."""
         self._memory = memory

@@ -13,13 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from gateway.prompts.chats.messages import Message, Reasoning, Text, ToolCall
-from gateway.turn_formats.pieces import (
-    CallArguments,
-    CallStarted,
-    Piece,
-    ReasoningPiece,
-    TextPiece,
-)
+from gateway.turn_formats.pieces import CallArguments, CallStarted, Piece, ReasoningPiece, TextPiece
 
 _SAFE = 2.0**53  # above it a float has no neighbours that are whole numbers
 

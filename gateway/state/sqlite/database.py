@@ -164,10 +164,7 @@ class DatabaseFile:
             raise WrongState(gone(self._expected.what, self._path.name))
         with translated(self._room.lacks_room):
             connection = open_shared(
-                self._path,
-                self._prepare,
-                busy_s=self._busy_s,
-                check_same_thread=not self._durable,
+                self._path, self._prepare, busy_s=self._busy_s, check_same_thread=not self._durable
             )
             if not is_whole(connection, START_CHECK_S):
                 connection.close()

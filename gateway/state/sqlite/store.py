@@ -20,14 +20,7 @@ import msgspec
 
 from gateway.errors import GatewayError
 from gateway.state.identity import ExpectedState
-from gateway.state.records import (
-    ApiKey,
-    Counters,
-    Group,
-    PublishedPrefix,
-    Tenant,
-    UsageRow,
-)
+from gateway.state.records import ApiKey, Counters, Group, PublishedPrefix, Tenant, UsageRow
 from gateway.state.reserved_room import ReservedRoom
 from gateway.state.sqlite.database import DatabaseFile
 from gateway.state.sqlite.file import transaction
@@ -35,15 +28,7 @@ from gateway.state.sqlite.operation import SqliteOperation
 from gateway.state.sqlite.responses import drop_responses_of
 from gateway.state.sqlite.schema import make_schema
 from gateway.state.sqlite.worker import on_lookups, on_reads, on_worker
-from gateway.state.store import (
-    D,
-    R,
-    Record,
-    has_members,
-    live_group,
-    missing,
-    taken,
-)
+from gateway.state.store import D, R, Record, has_members, live_group, missing, taken
 
 BUSY_TIMEOUT_S = 10.0
 BATCHES_KEPT_S = 3600.0
@@ -225,11 +210,7 @@ def _usage(
 
 def _row(record: Record) -> dict[str, Any]:
     """Convert a record to its row's columns."""
-    row = {
-        "id": record.id,
-        "created_at": record.created_at,
-        "record": msgspec.json.encode(record),
-    }
+    row = {"id": record.id, "created_at": record.created_at, "record": msgspec.json.encode(record)}
     if isinstance(record, ApiKey):
         return row | {"tenant_id": record.tenant_id, "digest": record.digest}
     row["name"] = record.name

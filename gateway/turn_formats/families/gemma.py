@@ -18,13 +18,7 @@ from gateway.turn_formats.grammar import GrammarText, in_order, repeated
 from gateway.turn_formats.pieces import CallArguments, TextPiece
 from gateway.turn_formats.reading import Markers, Read
 from gateway.turn_formats.shapes.block_format import BlockFormat
-from gateway.turn_formats.shapes.schemas import (
-    alternatives,
-    names,
-    resolved,
-    types_of,
-    words_of,
-)
+from gateway.turn_formats.shapes.schemas import alternatives, names, resolved, types_of, words_of
 from gateway.turn_formats.shapes.strings import inner, string
 from gateway.turn_formats.shapes.text_bounds import bounds_of
 from gateway.turn_formats.shapes.values import typed

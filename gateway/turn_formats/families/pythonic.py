@@ -19,12 +19,7 @@ from gateway.turn_formats.pieces import CallArguments, TextPiece
 from gateway.turn_formats.reading import Markers, Read
 from gateway.turn_formats.shapes.block_format import BlockFormat, UnmarkedText
 from gateway.turn_formats.shapes.python_literal import as_json
-from gateway.turn_formats.shapes.schemas import (
-    ParameterTypes,
-    properties_of,
-    required_of,
-    words_of,
-)
+from gateway.turn_formats.shapes.schemas import ParameterTypes, properties_of, required_of, words_of
 from gateway.turn_formats.shapes.strings import string
 from gateway.turn_formats.shapes.values import typed
 from gateway.turn_formats.turn_format import Schema, ToolSpec
