@@ -122,9 +122,18 @@ def before_control(rendered: Rendered, begin: Place, tokens: frozenset[str]) -> 
     return None
 
 
-def before_trailing(rendered: Rendered, tokens: frozenset[str]) -> Place:
-    """Find the begin of the last run of these control tokens with text between them."""
-    number = len(rendered.pieces) - 1
-    while number >= 1 and rendered.pieces[number - 1] in tokens:
-        number -= 2
-    return Place(number, len(rendered.pieces[number]))
+def before_last(rendered: Rendered, length: int) -> Place:
+    """Find the place before the last `length` characters; the end, where that is within a token."""
+    number, left = len(rendered.pieces) - 1, length
+    while number > 0 and left > len(rendered.pieces[number]):
+        left -= len(rendered.pieces[number])
+        number -= 1
+    rest = len(rendered.pieces[number]) - left
+    if number % 2 and rest == 0:
+        return Place(number - 1, len(rendered.pieces[number - 1]))
+    return end_of(rendered) if number % 2 or rest < 0 else Place(number, rest)
+
+
+def is_before_control(rendered: Rendered, place: Place) -> bool:
+    """Tell whether a control token follows a place, or the chat's end."""
+    return place.chars == len(rendered.pieces[place.piece])

@@ -23,7 +23,6 @@ from gateway.prompts.tokens.splicing import (
     Splice,
     SplicedChat,
     before_control,
-    before_trailing,
     between,
     end_of,
 )
@@ -35,10 +34,10 @@ Find = Callable[[bytes], GeneratedTurn | None]
 
 
 class Marks(NamedTuple):
-    """The control tokens by function."""
+    """The marks at the ends of a turn."""
 
     ends: frozenset[str]  # tokens that end turns
-    opening: frozenset[str]  # tokens that open reasoning
+    begin: Callable[[Rendered], Place]  # of the answer to a prompt
 
 
 def continued(
@@ -82,7 +81,7 @@ def _end_of_turn(
     if _begins_with(rendered, end, whole):
         return end
     asked = render(_ending(chat, place, asks=True))  # the turn is rendered in another way now
-    begin = before_trailing(asked, marks.opening)
+    begin = marks.begin(asked)
     if not _begins_with(rendered, begin, asked):
         return None
     return before_control(rendered, begin, marks.ends)

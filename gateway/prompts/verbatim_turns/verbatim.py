@@ -30,12 +30,14 @@ from gateway.prompts.generation_request import AnswerForm, ChatPrompt, Origin
 from gateway.prompts.tokens.control_tokens import Rendered
 from gateway.prompts.tokens.splicing import (
     ChatHash,
+    Place,
     Splice,
     SplicedChat,
     before_control,
-    before_trailing,
+    before_last,
     between,
     end_of,
+    is_before_control,
 )
 from gateway.prompts.tokens.tokenizer import TokenIds, Tokenizer
 from gateway.prompts.verbatim_turns.history import Marks, Render, continued
@@ -47,6 +49,7 @@ from gateway.turn_formats.reading import TurnReader
 from gateway.turn_formats.turn_format import TurnParser
 
 _RENDERINGS = 3  # renderings of a chat with turns put back; one more without
+_TAIL = 16  # last pieces of a prompt, in which tags of reasoning may stand
 _BYTES_PER_CHARACTER = 4  # bytes per character of a turn, whose thoughts may be rendered again
 _NO_CHARACTER = "\N{REPLACEMENT CHARACTER}"
 
@@ -68,8 +71,6 @@ class VerbatimTurns:
         self._forms = forms
         self._tokenizer = tokenizer
         self._control = tokenizer.control_ids()
-        reasoning = forms.reasoning
-        self._opening = frozenset(() if reasoning is None else reasoning.markers)
 
     def keys(self, chat: ChatPrompt, tenant_id: str, namespace: bytes) -> ChatKeys | None:
         """Hash a chat's turns; None without a memory, or where a call cannot be compared."""
@@ -128,7 +129,7 @@ class VerbatimTurns:
         def find(key: bytes) -> GeneratedTurn | None:
             return self.memory.find(keys.tenant_id, key)
 
-        marks = Marks(self._texts(ends), self._opening)
+        marks = Marks(self._texts(ends), self._begin)
         found = continued(chat, keys.of_turns, find, render, marks)
         if found is not None:
             # So that a chat's first turn stays longest.
@@ -152,7 +153,9 @@ class VerbatimTurns:
         """
         if not chat.add_generation_prompt or chat.continue_final_message:
             return None
-        begin = before_trailing(prompt.rendered, self._opening)
+        begin = self._begin(prompt.rendered)
+        if not is_before_control(prompt.rendered, begin):  # a token might cross it
+            begin = end_of(prompt.rendered)
         opened = between(prompt.rendered, begin, end_of(prompt.rendered))
         ids = self._tokenizer.encode(opened, add_special_tokens=False)
         if not np.array_equal(token_ids[len(token_ids) - len(ids) :], ids):
@@ -232,6 +235,13 @@ class VerbatimTurns:
                 continue
             written = _digest(between(rendered, turn.begin, splices[place].end))
             self.memory.add(keys.tenant_id, key, replace(turn, written=written))
+
+    def _begin(self, prompt: Rendered) -> Place:
+        """Find the begin of the answer to `prompt`, before tags of reasoning at its end."""
+        tail = "".join(prompt.pieces[-_TAIL:])
+        reasoning = self._forms.reasoning
+        before = tail if reasoning is None else reasoning.unopened(tail)
+        return before_last(prompt, len(tail) - len(before))
 
     def _texts(self, token_ids: Sequence[int]) -> frozenset[str]:
         return frozenset(self._control[one] for one in token_ids if one in self._control)

@@ -14,9 +14,10 @@ from gateway.prompts.tokens.splicing import (
     Splice,
     SplicedChat,
     before_control,
-    before_trailing,
+    before_last,
     between,
     end_of,
+    is_before_control,
 )
 from gateway.prompts.tokens.tokenizer import TokenIds
 from tests.gateway.support.families import FAMILIES
@@ -90,6 +91,15 @@ def test_where_turns_begin_and_end() -> None:
     assert before_control(CHAT, BEGIN, frozenset({"<e>"})) == END
     assert before_control(CHAT, BEGIN, frozenset({"<s>"})) is None
     opened = Rendered(("", "<s>", "assistant\n", "<think>", "\n\n", "</think>", "\n\n"))
-    marks = frozenset({"<think>", "</think>"})
-    assert before_trailing(opened, marks) == Place(2, len("assistant\n"))
-    assert before_trailing(CHAT, marks) == end_of(CHAT)
+    tags = len("<think>\n\n</think>\n\n")
+    assert before_last(opened, tags) == Place(2, len("assistant\n"))
+    assert before_last(opened, tags + 1) == Place(2, len("assistant"))
+    assert before_last(opened, 1) == Place(6, 1)
+    for length in (0, tags - 1, len(opened) + 1):
+        assert before_last(opened, length) == end_of(opened)
+
+
+def test_what_follows_a_place() -> None:
+    assert is_before_control(CHAT, END)
+    assert is_before_control(CHAT, end_of(CHAT))
+    assert not is_before_control(CHAT, BEGIN)
