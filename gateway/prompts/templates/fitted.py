@@ -88,12 +88,28 @@ class FittedTemplate:
         return all(thought in text for thought in thoughts_of(said))
 
     def keeps_thoughts(self, variables: Variables, judged: Judged = afresh) -> bool:
-        """Tell whether no thought is dropped, in a loop of calls or before it."""
-        chats = ("u ar u", "u arc t", "u arc t a u")
+        """Tell whether no thought is dropped, and nothing is written anew as a chat grows."""
+        chats, grown = ("u ar u", "u arc t", "u arc t a u"), ("s u ar u", "s u arc t")
         return judged(
             ("keeps", sorted(variables.items())),
-            lambda: all(self.shows_thoughts(one, variables) for one in chats),
+            lambda: (
+                all(self.shows_thoughts(one, variables) for one in chats)
+                and all(self._is_begin(one, f"{one} arc t", variables) for one in grown)
+            ),
         )
+
+    def _is_begin(self, spelled: str, longer: str, variables: Variables) -> bool:
+        """Tell whether a longer chat begins as the shorter one is rendered."""
+        chats = ((spelled, False), (spelled, True), (longer, True))
+        try:
+            shown, asked, after = (
+                self.render(self.fitted(chat_of(chat)), ONE_TOOL, variables, asks=asks)
+                for chat, asks in chats
+            )
+        except CannotRender:
+            return False
+        begin = shown.rstrip()
+        return after.startswith(begin) or not asked.startswith(begin)
 
     def check(
         self,

@@ -83,6 +83,15 @@ DROPPING = {
     "gpt-oss": _HARMONY,
     "mistral-v13-thinks": ("[THINK]", "[/THINK]"),
 }
+# Whose templates write what stands before a turn, or its marks, anew as a chat grows.
+REWRITING = {
+    "bielik": _THINK,
+    "hermes2-pro": _NONE,
+    "hermes3-tools": _NONE,
+    "llama4": _NONE,
+    "apriel-1.6": ("", "\n[BEGIN FINAL RESPONSE]\n"),
+    "kimi-k3": ("", "<|close|>think<|sep|>"),
+}
 KEPT = '{"preserve_thinking": true}'
 
 
@@ -101,9 +110,8 @@ def model_of(name: str, directory: Path) -> ZooModel:
     one = next(one for one in (*ALL, *MORE) if one.name == name)
     one.write(directory)
     inner = tokenizers.Tokenizer.from_file(str(directory / "tokenizer.json"))
-    opens, closes = (FAMILIES | MORE_FAMILIES | DROPPING).get(
-        name, _THINK if one.reasons else _NONE
-    )
+    known = FAMILIES | MORE_FAMILIES | REWRITING | DROPPING
+    opens, closes = known.get(name, _THINK if one.reasons else _NONE)
     return ZooModel(one.tools or "", directory, inner, opens, closes, one)
 
 
@@ -145,7 +153,7 @@ def test_an_agents_next_turn_finds_the_last_one(name: str, dialect: str, tmp_pat
     assert min(found) >= REUSED, found
 
 
-@pytest.mark.parametrize(("name", "dialect"), by_turns(DROPPING))
+@pytest.mark.parametrize(("name", "dialect"), by_turns(DROPPING, REWRITING))
 def test_where_thoughts_are_kept_a_turn_finds_the_last_one_whatever_the_template_drops(
     name: str, dialect: str, tmp_path: Path
 ) -> None:

@@ -116,6 +116,27 @@ def test_a_template_that_keeps_thoughts_by_itself(source: Template) -> None:
     assert FittedTemplate(source.read(), {}).shows_thoughts("u ar u", {})
 
 
+_CHAT = """\
+{{- tools | tojson if tools }}
+{%- for m in messages %}[{{ m.role }}]{{ m.reasoning_content or "" }}{{ m.content }}
+{%- for call in m.tool_calls or [] %}{{ call | tojson }}{% endfor %}ENDS{% endfor %}
+{%- if add_generation_prompt %}[assistant]{% endif %}"""
+
+
+@pytest.mark.parametrize(
+    ("ends", "keeps"),
+    [
+        ("{{ eos_token }}", True),
+        ("{{ '\\n' if not loop.last }}{{ eos_token }}", False),
+        ("{{ eos_token if loop.last or m.role != 'tool' }}", False),
+    ],
+)
+def test_a_template_that_writes_earlier_messages_anew(ends: str, *, keeps: bool) -> None:
+    template = FittedTemplate(_CHAT.replace("ENDS", ends), {"eos_token": "<e>"})
+    assert all(template.shows_thoughts(one, {}) for one in ("u ar u", "u arc t"))
+    assert template.keeps_thoughts({}) == keeps
+
+
 def test_a_variable_that_the_template_does_not_know() -> None:
     template = FittedTemplate(family("r1-distill-qwen").template(), {})
     told = {one.cannot: one.instead for one in limits_of(template, {"preserve_thinking": True})}
