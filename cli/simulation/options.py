@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
+from cli.errors import BadSetting
 from cli.load.requests.trace import TenantSizes
 from cli.options.engine_options import ENGINE_DEFAULTS
 from cli.options.flags import ConfigFlags, field, plain_field
@@ -126,6 +127,22 @@ class SimulatedReplicaFlags:
     max_step_ms: float = replica_field(
         60.0, "Milliseconds of a step that also decodes, about.", min=1.0
     )
+
+    def check(self) -> None:
+        """Raise BadSetting for flags that need more replicas, or that exclude each other."""
+        if self.replicas == 1:
+            for flag, value in (
+                ("--prefill-replicas", self.prefill_replicas),
+                ("--fetch-gb-s", self.fetch_gb_s),
+                ("--gateways", self.gateways > 1),
+            ):
+                if value:
+                    raise BadSetting(flag, "one replica has no other; see --replicas")
+        if self.prefill_replicas and not self.fetch_gb_s:
+            raise BadSetting("--prefill-replicas", "their blocks travel; see --fetch-gb-s")
+        if self.prefill_replicas >= self.replicas:
+            why = f"of {self.replicas} replicas at least one answers"
+            raise BadSetting("--prefill-replicas", why)
 
 
 @dataclass(frozen=True, slots=True)

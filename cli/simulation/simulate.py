@@ -99,17 +99,32 @@ def simulate(
         return
     if trace is None:
         raise BadSetting("TRACE", "name a trace, or texts with --drafts")
-    shape, states = _costs(model, shape)
     read = faster(read_trace(trace, tiers.block_size), replicas.speed)
     if tenancy.tenants:
         read = among_tenants(read, tenancy.tenants, tenancy.tenant_sizes)
     partition = partition_of(read) if tenancy.cache_sharing == "partitioned" else None
+    costs = _costs(model, shape)
+    _by_trace(read, trace.name, tiers, replicas, costs, machine, partition, output)
+
+
+def _by_trace(
+    read: BlockTrace,
+    name: str,
+    tiers: TierTokenFlags,
+    replicas: SimulatedReplicaFlags,
+    costs: tuple[ModelShape, StateCosts | None],
+    machine: MachineModel,
+    partition: EqualParts | None,
+    output: OutputFlags,
+) -> None:
+    """Report on replays of a trace by one engine or by several; `name` is for the plot."""
     sizes = TierSizes(tiers.device_tokens, tiers.host_tokens, tiers.disk_tokens)
     if sizes.device < tiers.block_size:
         raise BadSetting("--device-tokens", f"no block of {tiers.block_size} tokens fits")
-    _check_for_one(replicas)
+    replicas.check()
     totals = _totals(output.sizes, sizes, tiers.block_size, is_drawn=bool(output.plot))
     each = [sizes.scaled(total) for total in totals]
+    shape, states = costs
     if replicas.replicas > 1:
         if states is not None:
             raise BadSetting("--model", "several replicas are simulated without recurrent states")
@@ -125,7 +140,7 @@ def simulate(
             policy: simulation.curve(policy, each, advance) for policy in policies
         }
     if output.plot:
-        write_chart(output.plot, draw(curves, f"{trace.name}: hit rate against size"))
+        write_chart(output.plot, draw(curves, f"{name}: hit rate against size"))
     report = make_report(run, shape, machine, curves[tiers.policy])
     print_result(report, show, as_json=output.json)
 
@@ -190,8 +205,7 @@ def _replicas(
     machine: MachineModel,
     partition: EqualParts | None,
 ) -> Replicas:
-    """Compose the replicas' common settings; raise BadSetting for roles that exclude each other."""
-    _check_roles(flags)
+    """Compose the replicas' common settings."""
     step = SimulatedStepBounds(max_step_s=flags.max_step_ms / 1000)
     return Replicas(
         count=flags.replicas,
@@ -202,28 +216,6 @@ def _replicas(
         partition=partition,
         gateways=flags.gateways,
     )
-
-
-def _check_for_one(flags: SimulatedReplicaFlags) -> None:
-    """Raise BadSetting for flags that do not apply to a single replica."""
-    if flags.replicas > 1:
-        return
-    for flag, value in (
-        ("--prefill-replicas", flags.prefill_replicas),
-        ("--fetch-gb-s", flags.fetch_gb_s),
-        ("--gateways", flags.gateways > 1),
-    ):
-        if value:
-            raise BadSetting(flag, "one replica has no other; see --replicas")
-
-
-def _check_roles(flags: SimulatedReplicaFlags) -> None:
-    if not flags.prefill_replicas:
-        return
-    if not flags.fetch_gb_s:
-        raise BadSetting("--prefill-replicas", "their blocks travel; see --fetch-gb-s")
-    if flags.prefill_replicas >= flags.replicas:
-        raise BadSetting("--prefill-replicas", f"of {flags.replicas} replicas at least one answers")
 
 
 class _Simulation:
