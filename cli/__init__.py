@@ -4,7 +4,8 @@
     simulation    what a cache would find of a trace
     asking, cluster, isolation, lint, load, plan, watching    a folder for each kind of command
     operating     commands for a running server, by its admin routes
-    serving       configs, models and processes of a server
+    serving       configs and state of a server
+    models, supervision    a model's files, and a server's processes
     gguf          what a model's GGUF file says, as other models' files say it
     options, output, progress, charts, request_file    flags and files in, lines and plots out
     commands, tables, errors, echo, json_text

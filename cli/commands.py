@@ -108,7 +108,7 @@ COMMANDS: Mapping[str, Commands] = {
         "serve": "cli.serving.serve:serve",
         "gateway": "cli.serving.serve:gateway",
         "engine": "cli.cluster.engine:engine",
-        "models": "cli.serving.models:models",
+        "models": "cli.models.models:models",
     },
     "Operate": {
         "chat": "cli.asking.chat:chat",

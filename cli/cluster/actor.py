@@ -24,10 +24,10 @@ from cli.cluster.host import EngineHost, HostState
 from cli.cluster.registry import open_registry
 from cli.cluster.settings import ClusterSettings
 from cli.errors import CliError
+from cli.models.machine import machine
+from cli.models.model_check import checked_source
 from cli.serving.compose import BLOCKS_NAME, engine_config
 from cli.serving.link_key import link_key_file
-from cli.serving.model_check import checked_source
-from cli.serving.replicas import machine
 from engine.config import EngineConfig
 from engine.link.address import exchange_at
 from engine.link.messages import Role

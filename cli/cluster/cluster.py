@@ -20,10 +20,10 @@ from cli.cluster.scaler import Scaler
 from cli.cluster.settings import ClusterSettings, read_settings
 from cli.echo import echo
 from cli.errors import BadSetting, ServingFailed
+from cli.models.model_check import checked_source
 from cli.options.options import Json, argument
 from cli.output import print_rows
 from cli.serving.link_key import link_key_file
-from cli.serving.model_check import checked_source
 
 LOOK_S = 1.0
 NO_MACHINE = "waiting"

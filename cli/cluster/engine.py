@@ -3,13 +3,13 @@
 import typer
 
 from cli.errors import BadSetting
+from cli.models.machine import machine
+from cli.models.model_check import checked_source
 from cli.options.config_file import ConfigFile
 from cli.options.engine_options import LoneEngineFlags, RegisterFlags
 from cli.options.options import ModelFlags, SocketFlags
 from cli.serving.compose import check_role, engine_config
 from cli.serving.link_key import link_key_file
-from cli.serving.model_check import checked_source
-from cli.serving.replicas import machine
 from cli.serving.serve import become, meeting_place
 
 

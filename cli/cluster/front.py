@@ -24,9 +24,9 @@ from cli.cluster.settings import ClusterSettings
 from cli.echo import echo
 from cli.errors import ServingFailed
 from cli.options.config_file import PREFIX
-from cli.serving import parent_death
-from cli.serving.child import hub_tokens, python_environment
 from cli.serving.installation import check_port_free
+from cli.supervision import parent_death
+from cli.supervision.child import hub_tokens, python_environment
 from gateway.config import GatewayConfig
 from gateway.startup.main import EXIT_CANNOT_START
 

@@ -20,7 +20,7 @@ from typing import Literal
 import msgspec
 
 from cli.cluster.wait import PredictedWait, Prediction
-from cli.serving.child import Child, OnLine, python_command
+from cli.supervision.child import Child, OnLine, python_command
 from engine.config import EngineConfig
 from engine.errors import EngineError
 from engine.link.client import EngineClient

@@ -11,7 +11,7 @@ from cli.echo import echo
 from cli.errors import BadSetting
 from cli.options.engine_options import RegisterFlags
 from cli.serving.compose import checked_redis_url
-from cli.serving.supervisor import describe_status
+from cli.supervision.supervisor import describe_status
 from engine.config import EngineConfig
 from engine.link.address import address
 from engine.process import DRAIN_SIGNAL

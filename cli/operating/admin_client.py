@@ -20,8 +20,8 @@ from cli.errors import BadSetting, NotRatoon, ServerRefused, ServerUnreachable
 from cli.options.gateway_options import GATEWAY_DEFAULTS
 from cli.options.options import DEFAULT_DATA_DIR, AdminFlags, TargetFlags
 from cli.output import print_answer
-from cli.serving.address import ServerAddress, running_server
 from cli.serving.compose import admin_url, base_url
+from cli.supervision.address import ServerAddress, running_server
 from gateway.startup.first_start import ADMIN_KEY, DEMO_KEY, KEYS_FILE, read_keys
 from gateway.state.private_file import PrivateFileError
 

@@ -17,7 +17,7 @@ from cli.operating.admin_client import AdminClient, running_in, with_admin
 from cli.operating.cache import stats_of
 from cli.options.options import AdminFlags
 from cli.output import print_answer
-from cli.serving.watch import RESTART_SIGNAL
+from cli.supervision.watch import RESTART_SIGNAL
 
 LOOK_S = 0.5
 LATE_LOOKS = 20  # polls after which an engine that is still away is named

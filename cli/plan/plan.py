@@ -8,6 +8,7 @@ import typer
 
 from cli.echo import echo
 from cli.errors import BadSetting
+from cli.models.model_source import CONFIG, config_of
 from cli.options.flags import flag
 from cli.options.options import EMBEDDED, MODEL, Json
 from cli.output import print_result, print_table
@@ -23,7 +24,6 @@ from cli.plan.options import MemoryFlags, PlanMachineFlags, RequestFlags
 from cli.plan.stages import checked_ranks, pipeline_line, stage_rows
 from cli.plan.states import state_line
 from cli.plan.units import gib
-from cli.serving.model_source import CONFIG, config_of
 from engine.models.checks import check_served
 from engine.models.errors import ModelNotServed, UnsupportedModel, WrongSetting
 

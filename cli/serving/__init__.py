@@ -1,1 +1,1 @@
-"""`ratoon serve`: its processes, their restarts, and its output."""
+"""`ratoon serve`, `gateway` and `engine`: the configs and the state of a server from flags."""

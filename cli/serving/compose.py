@@ -7,19 +7,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import msgspec
 from msgspec.structs import replace
 
 from cli.errors import BadSetting
+from cli.models.chat_flags import check_tool_format, check_variables
+from cli.models.model_source import ModelSource
 from cli.options.gateway_options import PriceFlags
-from cli.serving.model_source import ModelSource
 from engine.config import EngineConfig
 from engine.link.address import EVERYWHERE, address, host_and_port, is_tcp
 from gateway.config import Bounds, GatewayConfig, Shared
 from gateway.http.cors import origins_in
-from gateway.prompts.chats.template_variables import variables_in
 from gateway.tenant_limits import Prices
-from gateway.turn_formats.choose import tool_format_names
 
 # sockaddr_un holds 108 bytes with the final zero; other systems hold a little less.
 MAX_SOCKET_BYTES = 100
@@ -126,21 +124,6 @@ def check_origins(text: str | None) -> None:
         origins_in(text)
     except ValueError as error:
         raise BadSetting("--cors-origins", str(error)) from error
-
-
-def check_tool_format(name: str | None) -> None:
-    """Raise BadSetting for an unknown format of tool calls."""
-    names = tool_format_names()
-    if name is not None and name not in names:
-        raise BadSetting("--tool-format", f"{name!r} is none of {', '.join(names)}")
-
-
-def check_variables(spelled: str | None) -> None:
-    """Raise BadSetting for malformed defaults of the chat template's variables."""
-    try:
-        variables_in(spelled)
-    except msgspec.DecodeError as error:
-        raise BadSetting("--default-chat-template-kwargs", str(error)) from error
 
 
 def checked_redis_url(flags: Shared) -> None:

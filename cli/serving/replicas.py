@@ -1,50 +1,20 @@
 """The parts of a machine that each of its engines gets: memory, GPUs, sockets, directories.
 
-Knows: how things are divided. Pure, but for `machine`, which looks.
+Knows: how things are divided. Pure.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from cli.errors import BadSetting
+from cli.models.machine import VISIBLE, Machine
 from cli.serving.compose import OF_RANKS
-from cli.serving.serving_state import ENGINE, ChildName
+from cli.supervision.serving_state import ENGINE, ChildName
 from engine.config import EngineConfig
 from engine.link.address import exchange_at
 from engine.link.messages import Role
-from gateway.config import cores
-from storage.free_memory import host_free_bytes
-
-_VISIBLE = "CUDA_VISIBLE_DEVICES"
-_DRIVER = Path("/proc/driver/nvidia/gpus")
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """The resources of a machine that its engines divide."""
-
-    num_cores: int
-    free_bytes: int  # free host memory
-    gpus: tuple[str, ...]  # by their names in CUDA_VISIBLE_DEVICES
-
-    def shared_by(self, engines: int) -> Machine:
-        """Return the machine with each engine's part of the free memory."""
-        return Machine(self.num_cores, self.free_bytes // engines, self.gpus)
-
-
-def machine() -> Machine:
-    """Return the present resources of this machine."""
-    visible = os.environ.get(_VISIBLE)
-    if visible is None:
-        count = len(list(_DRIVER.iterdir())) if _DRIVER.is_dir() else 0
-        gpus = tuple(map(str, range(count)))
-    else:
-        gpus = tuple(one.strip() for one in visible.split(",") if one.strip())
-    return Machine(cores(), host_free_bytes(), gpus)
 
 
 def child_names(count: int) -> list[ChildName]:
@@ -117,7 +87,7 @@ def environments(config: EngineConfig, count: int, gpus: Sequence[str]) -> list[
             f"{count} engines need {need} each, and {len(gpus)} can be seen; --device cpu runs "
             "them on the CPU",
         )
-    return [{_VISIBLE: ",".join(gpus[n * each : (n + 1) * each])} for n in range(count)]
+    return [{VISIBLE: ",".join(gpus[n * each : (n + 1) * each])} for n in range(count)]
 
 
 def _numbered(path: Path, number: int) -> Path:

@@ -11,29 +11,22 @@ import os
 import msgspec
 from msgspec.structs import replace
 
+from cli.models.machine import Machine, machine
+from cli.models.model_check import check_defaults, checked_source
+from cli.models.model_source import resolve
 from cli.options.config_file import ConfigFile
 from cli.options.engine_options import EngineFlags, ReplicaFlags
 from cli.options.gateway_options import BoundsFlags, GatewayFlags, PriceFlags, StartFlags
 from cli.options.options import ModelFlags, SocketFlags
-from cli.serving.address import ServerAddress, found_by_commands
-from cli.serving.child import python_command, python_environment
 from cli.serving.compose import admin_url, base_url, engine_config, gateway_config
 from cli.serving.greeting import greeting
 from cli.serving.installation import SOCKET_NAME, check_port_free, first_start, runtime_directory
 from cli.serving.link_key import key_of_found_engines, link_key_file
-from cli.serving.model_check import check_defaults, checked_source
-from cli.serving.model_source import resolve
-from cli.serving.replicas import (
-    Machine,
-    child_names,
-    environments,
-    machine,
-    replica_configs,
-    sockets,
-    with_roles,
-)
-from cli.serving.serving_state import GATEWAY, ChildName, ChildPatience, Policy
-from cli.serving.supervise import Supervised, become_supervisor
+from cli.serving.replicas import child_names, environments, replica_configs, sockets, with_roles
+from cli.supervision.address import ServerAddress, found_by_commands
+from cli.supervision.child import python_command, python_environment
+from cli.supervision.serving_state import GATEWAY, ChildName, ChildPatience, Policy
+from cli.supervision.supervise import Supervised, become_supervisor
 from engine.config import EngineConfig
 from engine.link.address import is_tcp
 from gateway.config import GatewayConfig

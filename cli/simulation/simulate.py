@@ -13,11 +13,11 @@ import typer
 from cli.charts import write_chart
 from cli.errors import BadSetting
 from cli.load.requests.trace import BlockTrace, among_tenants, faster, read_trace, session_blocks
+from cli.models.model_source import config_of
 from cli.output import print_result
 from cli.plan.decoder import read_decoder
 from cli.plan.machine import MachineModel, ModelShape
 from cli.progress import Advance, progress_bar
-from cli.serving.model_source import config_of
 from cli.simulation.drafted_texts import read_texts
 from cli.simulation.drafts import replay_drafts, show_drafts
 from cli.simulation.options import (

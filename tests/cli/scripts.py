@@ -3,8 +3,8 @@
 import sys
 from pathlib import Path
 
-from cli.serving.serving_state import ChildName, ChildPatience, Policy
-from cli.serving.watch import Probed
+from cli.supervision.serving_state import ChildName, ChildPatience, Policy
+from cli.supervision.watch import Probed
 from gateway.processes.backoff import Backoff
 
 CHILDREN = Path(__file__).parent / "children"

@@ -11,7 +11,7 @@ from aiohttp import web
 
 import cli
 from cli.echo import echo
-from cli.serving.screen import StderrScreen
+from cli.supervision.screen import StderrScreen
 from cli.tables import TableText
 from tests.cli.console import Console
 from tests.cli.http_double import served

@@ -13,8 +13,8 @@ import httpx
 import msgspec
 import pytest
 
-from cli.serving.address import ADDRESS_FILE, running_server
-from cli.serving.child import python_environment
+from cli.supervision.address import ADDRESS_FILE, running_server
+from cli.supervision.child import python_environment
 from gateway.startup.first_start import DEMO2_KEY, DEMO_KEY, read_keys
 from tests.doubles.engine.tiny_model import RUNNABLE, write_tiny_model
 from tests.doubles.ports import free_port

@@ -7,8 +7,8 @@ import asyncio
 import sys
 from pathlib import Path
 
-from cli.serving.serving_state import ChildName
-from cli.serving.watch import Watch, WatchedChild
+from cli.supervision.serving_state import ChildName
+from cli.supervision.watch import Watch, WatchedChild
 from tests.cli.scripts import fake_commands, probe, quick_policy
 
 

@@ -17,8 +17,8 @@ from cli.operating.admin_client import (
     with_admin,
 )
 from cli.options.options import DEFAULT_DATA_DIR, AdminFlags, TargetFlags
-from cli.serving.address import ADDRESS_FILE, ServerAddress, address_told
 from cli.serving.installation import first_start
+from cli.supervision.address import ADDRESS_FILE, ServerAddress, address_told
 from gateway.startup.first_start import KEYS_FILE
 from tests.cli.console import Console
 from tests.cli.http_double import served

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from cli.operating.restart import LATE_LOOKS, Absences
-from cli.serving.address import ServerAddress, address_told
+from cli.supervision.address import ServerAddress, address_told
 from tests.cli.console import Console
 
 

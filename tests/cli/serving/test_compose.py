@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from cli.errors import BadSetting
+from cli.models.model_source import ModelSource
 from cli.options.engine_options import ENGINE_DEFAULTS, ENGINE_FLAGS
 from cli.options.gateway_options import GATEWAY_DEFAULTS, GATEWAY_FLAGS, PriceFlags
 from cli.serving.compose import (
@@ -18,7 +19,6 @@ from cli.serving.compose import (
     engine_config,
     gateway_config,
 )
-from cli.serving.model_source import ModelSource
 from engine.config import EngineConfig, part_with
 from gateway.config import Bounds, GatewayConfig
 from gateway.tenant_limits import Prices

@@ -5,15 +5,8 @@ from pathlib import Path
 import pytest
 
 from cli.errors import BadSetting
-from cli.serving.replicas import (
-    Machine,
-    child_names,
-    environments,
-    machine,
-    replica_configs,
-    sockets,
-    with_roles,
-)
+from cli.models.machine import Machine, machine
+from cli.serving.replicas import child_names, environments, replica_configs, sockets, with_roles
 from engine.config import EngineConfig
 
 ALONE = EngineConfig.of(

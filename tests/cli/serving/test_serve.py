@@ -11,18 +11,14 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from cli.errors import BadSetting
+from cli.models.machine import Machine
 from cli.options.gateway_options import GATEWAY_DEFAULTS
 from cli.options.options import ModelFlags, SocketFlags
-from cli.serving.address import ServerAddress, found_by_commands, running_server
-from cli.serving.child import python_environment
-from cli.serving.readiness import probe
-from cli.serving.replicas import Machine, child_names
-from cli.serving.serve import (
-    check_ports,
-    commands,
-    meeting_place,
-    readiness_url,
-)
+from cli.serving.replicas import child_names
+from cli.serving.serve import check_ports, commands, meeting_place, readiness_url
+from cli.supervision.address import ServerAddress, found_by_commands, running_server
+from cli.supervision.child import python_environment
+from cli.supervision.readiness import probe
 from engine.config import EngineConfig
 from engine.link.interface import ReplicaHealth, ReplicaState
 from gateway.config import GatewayConfig
@@ -144,7 +140,7 @@ def test_a_taken_port_is_named(flag: str) -> None:
 ECHO = "import os, sys; print(os.getpid(), sys.argv[1])"
 BECOME = """
 import os
-from cli.serving.replicas import Machine
+from cli.models.machine import Machine
 from cli.serving.serve import become
 from engine.config import EngineConfig
 

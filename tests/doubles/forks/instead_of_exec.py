@@ -12,13 +12,13 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
-from cli.serving import parent_death
+from cli.supervision import parent_death
 from tests.doubles.forks.becoming import BROKEN, become, end, open_descriptors, set_environment
 
 MODULES = (
     *("gateway", "gateway.router_process", "engine", "storage.disk"),
     "engine.follower",
-    "cli.serving.supervise",
+    "cli.supervision.supervise",
 )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from cli.serving.child import python_environment
+from cli.supervision.child import python_environment
 from gateway.config import GatewayConfig
 from gateway.processes.workers import WorkerConfig
 from gateway.replicas.engine_set import EngineSet

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from cli.serving import parent_death
-from cli.serving.child import python_environment
+from cli.supervision import parent_death
+from cli.supervision.child import python_environment
 from tests.doubles.forks.instead_of_exec import InsteadOfExec
 from tests.doubles.forks.server import fork_server
 

@@ -89,7 +89,7 @@ def test_it_is_described(wheel: Path) -> None:
 def test_it_finds_its_model_away_from_a_checkout(wheel: Path, tmp_path: Path) -> None:
     with ZipFile(wheel) as archive:
         archive.extractall(tmp_path)
-    code = "from cli.serving.model_source import resolve; print(resolve('handbook').directory)"
+    code = "from cli.models.model_source import resolve; print(resolve('handbook').directory)"
     found = subprocess.run(
         [sys.executable, "-P", "-c", code],
         cwd=tmp_path,

@@ -9,17 +9,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cli.serving.address import ServerAddress, running_server
-from cli.serving.child import hub_tokens, python_environment
-from cli.serving.serving_state import Policy
-from cli.serving.supervise import Supervised
+from cli.supervision.address import ServerAddress, running_server
+from cli.supervision.child import hub_tokens, python_environment
+from cli.supervision.serving_state import Policy
+from cli.supervision.supervise import Supervised
 
 LIBRARIES = {"typer", "rich", "rich.console", "numpy", "fastapi", "zmq"}
 LIMIT_S = 60
 BECOME = """
 import os, sys
 import msgspec
-from cli.serving.supervise import Supervised, become_supervisor
+from cli.supervision.supervise import Supervised, become_supervisor
 
 print(os.getpid(), flush=True)
 become_supervisor(msgspec.json.decode(sys.argv[1], type=Supervised))
@@ -33,7 +33,7 @@ def loaded_with(module: str) -> set[str]:
 
 
 def test_it_loads_no_library_of_the_command_line() -> None:
-    assert not LIBRARIES & loaded_with("cli.serving.supervise")
+    assert not LIBRARIES & loaded_with("cli.supervision.supervise")
     assert {"typer", "zmq"} <= loaded_with("cli.serving.serve"), "the control"
 
 

@@ -21,7 +21,7 @@ from engine.offload.placement import GIB, as_gib, place
 from storage.stage import Stage
 
 if TYPE_CHECKING:
-    from cli.serving.replicas import Machine
+    from cli.models.machine import Machine
 
 _FLAG = "--cpu-offload-gb"
 _MORE = 1.05  # factor for a layer's norms and biases

@@ -3,14 +3,10 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
-from huggingface_hub.errors import (
-    HFValidationError,
-    LocalEntryNotFoundError,
-    OfflineModeIsEnabled,
-)
+from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError, OfflineModeIsEnabled
 
 from cli.errors import ModelNotFound
-from cli.serving.model_source import IGNORED_PATTERNS, ModelSource, download, resolve
+from cli.models.model_source import IGNORED_PATTERNS, ModelSource, download, resolve
 from engine.config import LoadFormat
 
 

@@ -14,13 +14,13 @@ import typer
 
 from cli.echo import echo
 from cli.errors import CliError, ModelNotFound, ModelRefused
+from cli.models.chat_flags import check_tool_format, check_variables
+from cli.models.model_check import check_defaults, served_model
+from cli.models.model_source import CONFIG, ModelSource, resolve
 from cli.options.engine_options import ENGINE_DEFAULTS
 from cli.options.gateway_options import GATEWAY_FLAGS
 from cli.options.options import Json
 from cli.output import print_result, print_table
-from cli.serving.compose import check_tool_format, check_variables
-from cli.serving.model_check import check_defaults, served_model
-from cli.serving.model_source import CONFIG, ModelSource, resolve
 from engine.models.architectures.registry import COMPRESSED_TENSORS, SERVED, ServedModels
 from engine.models.architectures.rope_fields import ROPES
 from engine.models.architectures.unserved import UNSERVED
@@ -30,7 +30,7 @@ from gateway.prompts.chats.template_variables import ChatSettings
 from storage.kv_layout import ITEM_BYTES
 
 if TYPE_CHECKING:
-    from cli.serving.chat_check import Chats
+    from cli.models.chat_check import Chats
 
 Asked = Annotated[
     str | None,
@@ -162,7 +162,7 @@ def _checked(model: str, settings: ChatSettings) -> Served:
         return _served(
             model, served_model(ModelSource(path.parent, model), ENGINE_DEFAULTS, has_weights=False)
         )
-    from cli.serving.chat_check import chats_of  # loads the tokenizer's library
+    from cli.models.chat_check import chats_of  # loads the tokenizer's library
 
     source = resolve(model, "dummy")
     config = served_model(source, ENGINE_DEFAULTS, has_weights=path.is_dir())
@@ -230,7 +230,7 @@ def _say(served: Served) -> None:
             f"{served.state.as_kv_tokens:,} tokens."
         )
     if served.chats is not None:
-        from cli.serving.chat_check import in_lines
+        from cli.models.chat_check import in_lines
 
         for line in in_lines(served.chats):
             echo(line)

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from cli.serving.greeting import HANDBOOK, HANDBOOK_QUESTIONS, chat, greeting
 from cli.serving.installation import first_start
-from cli.serving.screen import StderrScreen
+from cli.supervision.screen import StderrScreen
 from engine.line_writer import MAX_WAITING
 
 URL = "http://127.0.0.1:8000"
@@ -166,7 +166,7 @@ def test_what_the_greeting_reads_is_there_for_programs_too(tmp_path: Path) -> No
 
 FULL = """
 import os
-from cli.serving.screen import StderrScreen
+from cli.supervision.screen import StderrScreen
 screen = StderrScreen("loading", "greeting")
 screen.say("nobody can write this")
 screen.close()
@@ -193,7 +193,7 @@ def test_a_log_on_a_full_disk_ends_nothing_and_says_later_what_is_missing() -> N
 LINES = 5 * MAX_WAITING  # some 400 KB: a pipe holds 64
 UNREAD = f"""
 import os, sys
-from cli.serving.screen import StderrScreen
+from cli.supervision.screen import StderrScreen
 screen = StderrScreen("loading", "greeting")
 for number in range({LINES}):
     screen.child_says("engine", f"line {{number}} is as long as lines of a log are {"m" * 30}")

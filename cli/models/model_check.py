@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cli.errors import BadSetting, ModelRefused
-from cli.serving.model_source import ModelSource, resolve
-from cli.serving.offload_check import check_offload
+from cli.models.model_source import ModelSource, resolve
+from cli.models.offload_check import check_offload
 from engine.config import EngineConfig, LoadFormat
 from engine.models.checks import check_served
 from engine.models.config import ModelConfig
@@ -20,7 +20,7 @@ from engine.models.grid import RankGrid
 from gateway.prompts.sampling_defaults import GenerationConfigBroken, read_sampling_defaults
 
 if TYPE_CHECKING:
-    from cli.serving.replicas import Machine
+    from cli.models.machine import Machine
 
 
 def checked_source(

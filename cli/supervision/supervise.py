@@ -1,4 +1,4 @@
-"""`python -m cli.serving.supervise DESCRIPTOR`: the process that `ratoon serve` becomes.
+"""`python -m cli.supervision.supervise DESCRIPTOR`: the process that `ratoon serve` becomes.
 
 It is executed anew, so that its memory, environment and arguments have nothing of the keys that the
 preparation has read or made: the operator's, the demo tenants', the link's. What it is told is in a
@@ -21,13 +21,13 @@ from typing import NoReturn
 import msgspec
 
 from cli.errors import CliError
-from cli.serving.address import ServerAddress, found_by_commands
-from cli.serving.child import python_command, python_environment
-from cli.serving.lines import write_line
-from cli.serving.readiness import probe
-from cli.serving.screen import StderrScreen
-from cli.serving.serving_state import GATEWAY, ChildName, Policy
-from cli.serving.watch import Watch, WatchedChild
+from cli.supervision.address import ServerAddress, found_by_commands
+from cli.supervision.child import python_command, python_environment
+from cli.supervision.lines import write_line
+from cli.supervision.readiness import probe
+from cli.supervision.screen import StderrScreen
+from cli.supervision.serving_state import GATEWAY, ChildName, Policy
+from cli.supervision.watch import Watch, WatchedChild
 from engine.core_dumps import prevent_core_dumps
 
 
@@ -50,7 +50,7 @@ def become_supervisor(supervised: Supervised) -> NoReturn:
         file.write(msgspec.json.encode(supervised))
         file.flush()
         os.set_inheritable(file.fileno(), True)
-        command = python_command("cli.serving.supervise", str(file.fileno()))
+        command = python_command("cli.supervision.supervise", str(file.fileno()))
         os.execve(command[0], command, python_environment())
 
 

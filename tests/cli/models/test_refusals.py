@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from cli.errors import BadSetting, ModelRefused
+from cli.models.machine import Machine
+from cli.models.model_check import checked_source
+from cli.models.model_source import ModelSource
 from cli.options.engine_options import ENGINE_DEFAULTS
-from cli.serving.model_check import checked_source
-from cli.serving.model_source import ModelSource
-from cli.serving.replicas import Machine
 from engine.config import EngineConfig, LoadFormat
 from engine.models.architectures.registry import read_model_config
 from engine.models.errors import WrongSetting

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from cli.serving.serving_state import GATEWAY, ChildName
-from cli.serving.watch import Probed
+from cli.supervision.serving_state import GATEWAY, ChildName
+from cli.supervision.watch import Probed
 
 _TIMEOUT_S = 2.0
 # Not "stalled": such an engine may recover, and otherwise the gateway gives it up.

@@ -19,7 +19,7 @@ from typing import IO
 
 import msgspec
 
-from cli.serving.lines import write_line
+from cli.supervision.lines import write_line
 from gateway.state.private_file import PrivateFileDamaged, PrivateFileError, require_private
 
 ADDRESS_FILE = "server.json"

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from cli.errors import ModelRefused, ServingFailed
-from cli.serving.child import Child
-from cli.serving.serving_state import (
+from cli.supervision.child import Child
+from cli.supervision.serving_state import (
     GATEWAY,
     Action,
     Announce,
@@ -31,7 +31,7 @@ from cli.serving.serving_state import (
     Terminate,
     Tick,
 )
-from cli.serving.supervisor import decide
+from cli.supervision.supervisor import decide
 
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 RESTART_SIGNAL = signal.SIGUSR1

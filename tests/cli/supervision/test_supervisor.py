@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.serving.serving_state import (
+from cli.supervision.serving_state import (
     Action,
     Announce,
     ChildName,
@@ -29,7 +29,7 @@ from cli.serving.serving_state import (
     Terminate,
     Tick,
 )
-from cli.serving.supervisor import decide, describe_status
+from cli.supervision.supervisor import decide, describe_status
 from tests.examples import examples
 
 CHILDREN = ("gateway", "engine")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from cli.serving.serving_state import ChildName
+from cli.supervision.serving_state import ChildName
 from engine.line_writer import LineWriter
 from gateway.telemetry.harmless import harmless
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import cli
-from cli.serving import parent_death
-from cli.serving.child import Child, python_command, python_environment
+from cli.supervision import parent_death
+from cli.supervision.child import Child, python_command, python_environment
 
 LIMIT_S = 30
 

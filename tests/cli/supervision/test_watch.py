@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from cli.errors import ModelRefused, ServingFailed
-from cli.serving.child import python_environment
-from cli.serving.serving_state import ChildName, ChildPatience, Policy
-from cli.serving.watch import RESTART_SIGNAL, Probed, Watch, WatchedChild
+from cli.supervision.child import python_environment
+from cli.supervision.serving_state import ChildName, ChildPatience, Policy
+from cli.supervision.watch import RESTART_SIGNAL, Probed, Watch, WatchedChild
 from tests.cli.scripts import CHILDREN, fake_commands, probe, quick_policy
 from tests.doubles.processes import children
 from tests.doubles.waiting import until

@@ -13,7 +13,7 @@ from io import FileIO
 from pathlib import Path
 
 import cli
-from cli.serving import parent_death
+from cli.supervision import parent_death
 from engine.process import DRAIN_SIGNAL
 
 # Keys of the operator and of keys.env, and all variables whose names suggest credentials.

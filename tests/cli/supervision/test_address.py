@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from cli.serving.address import (
+from cli.supervision.address import (
     ADDRESS_FILE,
     AnothersFile,
     ServerAddress,
     address_told,
     running_server,
 )
-from cli.serving.child import python_environment
+from cli.supervision.child import python_environment
 from gateway.state.private_file import FileExposed, PrivateFileDamaged
 
 HERE = ServerAddress(url="http://127.0.0.1:1", admin_url="http://127.0.0.1:2", pid=3)
@@ -26,7 +26,7 @@ THERE = ServerAddress(url="http://127.0.0.1:4", admin_url="http://127.0.0.1:4", 
 TELL_AND_WAIT = """
 import os, sys
 from pathlib import Path
-from cli.serving.address import ServerAddress, tell_address
+from cli.supervision.address import ServerAddress, tell_address
 
 address = ServerAddress(url="http://127.0.0.1:6", admin_url="http://127.0.0.1:7", pid=os.getpid())
 file = tell_address(Path(sys.argv[1]), address)

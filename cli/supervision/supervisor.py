@@ -16,7 +16,7 @@ signals, sockets, nor a clock of its own: every event comes with its time in sec
 
 from dataclasses import replace
 
-from cli.serving.serving_state import (
+from cli.supervision.serving_state import (
     ENGINE,
     GATEWAY,
     Action,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.serving.models import what_is_served
+from cli.models.models import what_is_served
 from engine.models.architectures.registry import COMPRESSED_TENSORS, SERVED
 from engine.models.architectures.rope_fields import ROPES
 from engine.models.architectures.unserved import UNSERVED

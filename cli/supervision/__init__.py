@@ -1,0 +1,1 @@
+"""The processes of `ratoon serve`: their start, their watch and restarts, and their output."""
