@@ -64,8 +64,10 @@ def check_states(
     nodes = [*tree.nodes(), *_detached(leases, in_flight)]
     kept = {node: node.checkpoint for node in nodes if node.checkpoint is not None}
     owned = [slot for lease in leases if lease.states is not None for slot in lease.states.owned]
+    holders = [lease.owner for lease in leases if lease.states is not None and lease.states.holds]
     for at in checkpoints.tiers.values():
-        _check_tier_states(at, kept, owned if at is checkpoints.device else [])
+        is_device = at is checkpoints.device
+        _check_tier_states(at, kept, owned if is_device else [], holders if is_device else [])
     readers: Counter[Node] = Counter()
     for lease in leases:
         if lease.states is not None:
@@ -79,7 +81,9 @@ def check_states(
         _expect("states being copied", set(checkpoint.coming.values()), coming)
 
 
-def _check_tier_states(at: TierStates, kept: Mapping[Node, Checkpoint], owned: list[int]) -> None:
+def _check_tier_states(
+    at: TierStates, kept: Mapping[Node, Checkpoint], owned: list[int], holders: list[str]
+) -> None:
     """Check one tier's state slots, the owners charged for them, and the candidates."""
     here = {node: one.copies[at.tier].slot for node, one in kept.items() if at.tier in one.copies}
     coming = {n: one.coming[at.tier] for n, one in kept.items() if at.tier in one.coming}
@@ -88,7 +92,8 @@ def _check_tier_states(at: TierStates, kept: Mapping[Node, Checkpoint], owned: l
     first = at.allocator.total - at.usage.total
     _expect("state slots", everywhere, list(range(first, at.allocator.total)))
     _expect("number of checkpoints", (at.num_kept, at.num_coming), (len(here), len(coming)))
-    charged = Counter(node.owner for node in [*here, *coming])
+    charged = Counter([*(node.owner for node in [*here, *coming]), *holders])
+    _expect("slots held of owners' parts", at.num_held, len(holders))
     for owner in {*charged, *at.usage.held}:
         _expect("checkpoints of an owner", at.usage.held.get(owner, 0), charged[owner])
     is_device = at.tier is DEVICE_TIER

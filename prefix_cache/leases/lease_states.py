@@ -11,7 +11,8 @@ over to the tree, without a copy.
 A row that verifies drafts writes one state as well, at a position that may turn out to be after a
 rejected token: then the sequence continues from the state before (`verified_end`).
 
-A sequence owns two slots, and a third while sequences have less than half of all. When its next
+A sequence owns two slots, and a third while sequences have less than half of all, or where tiers
+are partitioned while its owner's part has one (`holds`). When its next
 row is decided, only the newest row may be unsettled: so its state, coming or not, and the kept one
 leave a slot of three free. Of two slots the row takes that of the kept state, which is lost. Where
 a state goes to the tree before the end, the sequence gets another slot. States that a lease reads
@@ -50,6 +51,7 @@ class LeaseStates:
     coming: list[StateAt] = field(default_factory=list)
     read: dict[int, Node] = field(default_factory=dict)  # checkpoints that may be read, by slot
     given: list[Node] = field(default_factory=list)  # nodes that got a checkpoint of this lease
+    holds: bool = False  # whether one of `owned` is charged to the owner's part
 
     def next_out(self) -> int:
         """Return the slot to which the next row writes; raise LeaseError without one.

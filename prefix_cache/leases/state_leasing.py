@@ -55,10 +55,10 @@ class StateLeasing:
             checkpoints.read(node)
         owned = checkpoints.take(SEQUENCE_SLOTS, lease.owner)
         assert owned is not None  # `may_open`
-        owned += checkpoints.take_for_answer(lease.owner)
-        size = self._block_size
+        more, size = checkpoints.take_for_answer(lease.owner), self._block_size
         checkpoints.counts.cut_tokens += matched * size - first.position
-        lease.states = LeaseStates(first, first, owned, matched * size, size, read=read)
+        lease.states = LeaseStates(first, first, owned + more, matched * size, size, read=read)
+        lease.states.holds = bool(more) and checkpoints.is_partitioned
 
     def complete(self, transfer: Transfer) -> None:
         """Apply the end of a state's copy; the leases that waited for it may start, or failed."""
@@ -151,6 +151,9 @@ class StateLeasing:
         states = lease.states
         if states is None:
             return
+        if states.holds:  # what the tree gets is charged to its node's owner
+            self._checkpoints.end_hold(lease.owner)
+            states.holds = False
         if states.kept is not None and not lease.failed:
             self._give(lease, states, states.kept, at_end=True)
         self._close(lease, states)

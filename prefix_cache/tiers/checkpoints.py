@@ -9,8 +9,9 @@ Where a slot is needed on the device (for a sequence, or for a checkpoint of an 
 share already) the copy there goes that is worth the least. What a lease may still read, and what is
 being copied (`state_copies`), stays.
 
-Where tiers are partitioned, sequences keep to slots of their own on the device, and each owner has
-its part of the others: so what it finds again does not depend on how many sequences others run.
+Where tiers are partitioned, sequences keep to slots of their own on the device, at most half, and
+each owner has its part of the others, from which it also has the slots for its answers' ends: so
+what it finds again does not depend on how many sequences others run.
 
 Knows: nodes, tiers, owners. Does not know: what is in a slot, or which positions deserve one.
 """
@@ -35,7 +36,6 @@ from storage.move import DEVICE_TIER, DISK_TIER, FIRST_SLOT
 SEQUENCE_SLOTS = 2  # slots that a running sequence needs
 ANSWER_SLOTS = SEQUENCE_SLOTS + 1  # those that it has to keep the state at its answer's end
 LEAST_SLOTS = SEQUENCE_SLOTS + 1  # with the checkpoint that a sequence starts from
-MOST_OF_SEQUENCES = 7 / 8  # share of the slots that sequences get, with partitions or pins
 
 
 @dataclass(slots=True)
@@ -78,30 +78,30 @@ class Checkpoints:
         self.grown: set[str] = set()  # owners with new copies in any tier since last cleared
         self._sizes = tiers
         # Slots that nobody has a part of, where tiers are partitioned.
-        total = self.device.usage.total
-        wanted, most = (
-            ANSWER_SLOTS * max_running or total - total // 2,
-            int(total * MOST_OF_SEQUENCES),
-        )
-        self._for_sequences = max(min(wanted, most), LEAST_SLOTS)
-        self._keeps_answers = wanted <= most
+        half = self.device.usage.total - self.device.usage.total // 2
+        self._for_sequences = max(min(SEQUENCE_SLOTS * max_running or half, half), LEAST_SLOTS)
         self._in_flight = in_flight
 
     @property
     def num_leased(self) -> int:
-        """Number of device slots that sequences hold."""
+        """Number of device slots that sequences hold, without those of their owners' parts."""
         device = self.device
-        return device.usage.total - device.allocator.num_free - device.num_used
+        return device.usage.total - device.allocator.num_free - device.num_used - device.num_held
 
     @property
     def is_empty(self) -> bool:
         """True if no tier has a checkpoint."""
         return not any(at.num_used for at in self.tiers.values())
 
+    @property
+    def is_partitioned(self) -> bool:
+        """True if each owner has a part of the device's slots of its own."""
+        return bool(self.device.usage.parts)
+
     def can_take(self, count: int, beside: Node | None = None) -> bool:
         """Return whether `count` device slots can be freed now without the copy of `beside`."""
         free, candidates = self.device.allocator.num_free, self.device.candidates
-        if self.device.usage.parts and self.num_leased:
+        if self.is_partitioned and self.num_leased:
             # others' parts are taken only for a sequence that else would never run
             return free >= count and self.num_leased + count <= self._for_sequences
         if free >= count:
@@ -119,11 +119,18 @@ class Checkpoints:
         """Return one more slot for the state at an answer's end, or none.
 
         Only while sequences have less than half of the slots: else others would wait for it. Where
-        tiers are partitioned it does not depend on how many others run.
+        tiers are partitioned it is of the owner's part (`end_hold`), whatever others run.
         """
-        is_rich = 2 * self.num_leased < self.device.usage.total
-        may_have = self._keeps_answers if self.device.usage.parts else is_rich
-        return (self.take(1, owner) or []) if may_have else []
+        if not self.is_partitioned:
+            is_rich = 2 * self.num_leased < self.device.usage.total
+            return (self.take(1, owner) or []) if is_rich else []
+        if not (self.may_put(owner) and self.device.allocator.num_free):
+            return []
+        return [self.device.hold(owner)]
+
+    def end_hold(self, owner: str) -> None:
+        """Charge a slot of `take_for_answer` to its owner's part no longer; it stays taken."""
+        self.device.end_hold(owner)
 
     def free(self, count: int, owner: str) -> bool:
         """Free `count` device slots for `owner`, like `take`; False: impossible now."""
@@ -138,7 +145,7 @@ class Checkpoints:
 
     def take_in_exchange(self, owner: str) -> list[int] | None:
         """Return a device slot for one that `owner` gives to the tree; None: impossible now."""
-        if not self.device.usage.parts:
+        if not self.is_partitioned:
             return self.take(1, owner)
         # The sequence holds no more than before, and the tree's part has room: `may_put`.
         return self.device.take(1) if self.device.allocator.num_free else None

@@ -36,6 +36,7 @@ class TierStates:
         self.usage = QuotaUsage(num_slots - nobodys)
         self.num_kept = 0  # copies of checkpoints
         self.num_coming = 0  # slots that copies under way fill
+        self.num_held = 0  # slots that sequences have of their owners' parts
         self._retention = retention
         self._policy = CheckpointWorth(tier)
         self._policies: dict[str, CheckpointWorth] | None = None  # by owner, if they are set apart
@@ -69,6 +70,17 @@ class TierStates:
         """Note that a whole copy of the node's state lies in `slot`, and charge its owner."""
         self.usage.charge(node.owner, 1)
         self._add(node, slot)
+
+    def hold(self, owner: str) -> int:
+        """Take a free slot for a sequence of `owner`, charge its owner, and return it."""
+        self.num_held += 1
+        self.usage.charge(owner, 1)
+        return self.take(1)[0]
+
+    def end_hold(self, owner: str) -> None:
+        """Charge one held slot to nobody; its sequence still has it."""
+        self.num_held -= 1
+        self.usage.charge(owner, -1)
 
     def begin(self, node: Node) -> int:
         """Take a free slot for a copy of the node's state, charge its owner, and return it."""

@@ -236,6 +236,24 @@ def test_partitions_keep_others_checkpoints_apart() -> None:
     assert requests.cache.checkpoints.device.usage.held == {"me": 3, "ben": 1}
 
 
+def test_partitioned_sequences_have_at_most_half_and_answers_are_of_their_owners_part() -> None:
+    requests = Requests(num_states=1 + 12)
+    requests.cache.quotas.partition({"me": Quota(), "ben": Quota()})
+    device = requests.cache.checkpoints.device
+    leases = [requests.open(IDS[:16] + 1000 * at) for at in range(3)]
+    assert [len(states_of(one).owned) for one in leases] == [3, 3, 3]
+    assert (device.num_held, requests.cache.checkpoints.num_leased) == (3, 6)
+    assert requests.cache.acquire(HERE, IDS + 5000, owner="ben", now=9.0) is None
+    requests.cache.check_invariants()
+    for at, lease in enumerate(leases):
+        requests.compute(lease, IDS[:16] + 1000 * at)
+        requests.cache.release(lease, now=9.0)
+    assert (device.num_held, device.usage.held) == (0, {"me": 3})
+    lease = requests.open(IDS[:16] + 4000)  # gives up the oldest of the same owner
+    assert (len(states_of(lease).owned), device.usage.held) == (3, {"me": 3})
+    requests.cache.check_invariants()
+
+
 def test_blocks_that_leave_the_tree_take_their_checkpoint() -> None:
     requests = Requests()
     requests.run(IDS, 8)
