@@ -4,11 +4,14 @@ A checkpoint saves the tokens from the checkpoint before it on its path up to it
 request computes these again. All take the same bytes. GreedyDual (Young, 1994; Cao and Irani,
 1997) joins that to recency without a clock of seconds:
 
-    priority = blocks saved + the policy's clock at the last use
+    priority = worth in blocks + the policy's clock at the last use
     clock    = the priority of the last checkpoint evicted
 
 So a checkpoint that is not used sinks while others are evicted, and one that saves ten times as
 much sinks ten times as long. Each tier has a policy of its own, which orders the copies there.
+
+A conversation leaves a checkpoint at each turn, and starts from each only once. So one from which a
+single request has started, and behind which there is a later one, counts for an eighth.
 
 Knows: nodes with checkpoints. Does not know: slots, owners, or who reads a checkpoint.
 """
@@ -20,6 +23,8 @@ from prefix_cache.eviction.eviction_policy import EvictionPolicy, SortKey
 from prefix_cache.tree.match import last_checkpoint
 from prefix_cache.tree.node import Checkpoint, Node, Position, StateCopy
 from storage.move import Tier
+
+PASSED_PART = 1 / 8  # of the blocks that a checkpoint saves, once its conversation has gone on
 
 
 class CheckpointWorth(EvictionPolicy):
@@ -36,7 +41,7 @@ class CheckpointWorth(EvictionPolicy):
 
     def admits(self, node: Node, victim: Node) -> bool:
         """Return whether `node`'s checkpoint, new in this tier, is worth more than `victim`'s."""
-        return self.priority(victim) < self.clock + saved_blocks(node)
+        return self.priority(victim) < self.clock + worth(node)
 
     def fresh(self) -> CheckpointWorth:
         """Return a policy whose clock is at zero."""
@@ -52,10 +57,29 @@ class CheckpointWorth(EvictionPolicy):
 
     def priority(self, node: Node) -> float:
         """Return the present priority; it has grown if the checkpoint before has been evicted."""
-        return self._copy(node).since + saved_blocks(node)
+        return self._copy(node).since + worth(node)
 
     def _copy(self, node: Node) -> StateCopy:
         return checkpoint_of(node).copies[self._tier]
+
+
+def worth(node: Node) -> float:
+    """Return the blocks that the node's checkpoint probably saves the next request."""
+    return saved_blocks(node) * (PASSED_PART if _is_passed(node) else 1)
+
+
+def _is_passed(node: Node) -> bool:
+    """Return whether the one request that started here has left a checkpoint further on."""
+    checkpoint = checkpoint_of(node)
+    if checkpoint.starts != 1 or checkpoint.parts:
+        return False
+    below = list(node.children.values())
+    while below:
+        one = below.pop()
+        if one.checkpoint is not None:
+            return True
+        below += one.children.values()
+    return False
 
 
 def saved_blocks(node: Node) -> int:

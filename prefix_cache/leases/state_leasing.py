@@ -51,6 +51,7 @@ class StateLeasing:
             first = first._replace(slot=self._begin_at(lease, node))
             read[first.slot] = node
             checkpoints.counts.hits += 1
+            node.checkpoint.starts += 1
             checkpoints.used(node)
             checkpoints.read(node)
         owned = checkpoints.take(SEQUENCE_SLOTS, lease.owner)
@@ -217,7 +218,7 @@ class StateLeasing:
             return False
         states.owned.remove(one.slot)
         states.owned += fresh
-        checkpoints.put(node, one.slot)
+        checkpoints.put(node, one.slot, parts=one.position == states.matched)
         states.given.append(node)
         if one.slot in (states.at.slot, states.before.slot):
             states.read[one.slot] = node

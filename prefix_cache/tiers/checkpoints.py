@@ -30,7 +30,8 @@ from prefix_cache.eviction.shares import Quota
 from prefix_cache.tiers.in_flight import InFlight
 from prefix_cache.tiers.tier_pools import Tiers
 from prefix_cache.tiers.tier_states import TierStates
-from prefix_cache.tree.node import Checkpoint, Node
+from prefix_cache.tree.match import last_checkpoint
+from prefix_cache.tree.node import Checkpoint, Node, Position
 from storage.move import DEVICE_TIER, DISK_TIER, FIRST_SLOT
 
 SEQUENCE_SLOTS = 2  # slots that a running sequence needs
@@ -154,13 +155,18 @@ class Checkpoints:
         """Return whether `owner` may have one more checkpoint; evicts own ones if need be."""
         return self.device.is_exempt(owner) or self._trim(self.device, owner, 1)
 
-    def put(self, node: Node, slot: int) -> None:
-        """Make the state in a sequence's `slot` the checkpoint of `node`, which is in the tree."""
+    def put(self, node: Node, slot: int, *, parts: bool = False) -> None:
+        """Make the state in a sequence's `slot` the checkpoint of `node`, which is in the tree.
+
+        `parts`: the sequence parts there from another.
+        """
         if node.checkpoint is None:
-            node.checkpoint = Checkpoint()
+            node.checkpoint = Checkpoint(parts=parts)
         self.counts.made += 1
         self.device.put(node, slot)
         self.grown.add(node.owner)
+        if node.parent is not None:  # the one before may be worth less now
+            self.offer(last_checkpoint(Position.after(node.parent)).node)
 
     def drop(self, node: Node) -> None:
         """Free all slots of a node's checkpoint, if it has one; none of it is in use."""

@@ -202,6 +202,37 @@ def test_a_checkpoint_saves_more_once_the_one_before_it_is_gone() -> None:
     assert priority(node_at(requests.cache, IDS, 20)) == 5.0
 
 
+def worth_at(requests: Requests, end: int) -> float:
+    policy = requests.cache.checkpoints.device.policy_of("me")
+    return policy.priority(node_at(requests.cache, IDS, end))
+
+
+def test_a_checkpoint_is_worth_less_once_its_conversation_has_gone_on() -> None:
+    requests = Requests()
+    requests.run(IDS[:16], 16)
+    requests.run(np.concatenate([IDS[:16], IDS[:8]]), 16)  # starts there, and goes elsewhere
+    assert worth_at(requests, 16) == 4 / 8
+    requests.run(IDS[:24], 24)  # the second that starts there: so others may, too
+    assert worth_at(requests, 16) == 4
+
+
+def test_a_checkpoint_keeps_its_worth_while_nothing_later_is_kept() -> None:
+    requests = Requests()
+    requests.run(IDS[:16], 16)
+    lease = requests.open(IDS[:24])
+    assert lease.cached_tokens == 16
+    requests.cache.discard(lease, now=requests.now)
+    assert worth_at(requests, 16) == 4
+
+
+def test_a_checkpoint_where_prompts_part_keeps_its_worth() -> None:
+    requests = Requests()
+    requests.run(IDS[:28])
+    requests.run(np.concatenate([IDS[:16], IDS[:8]]), 16)
+    requests.run(np.concatenate([IDS[:16], IDS[20:28]]))
+    assert worth_at(requests, 16) == 4
+
+
 def test_marked_prefixes_lose_their_state_last() -> None:
     requests = Requests(num_states=1 + 3 + 2)
     lease = requests.open(IDS[:9], 8)

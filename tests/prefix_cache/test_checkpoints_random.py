@@ -65,7 +65,7 @@ def test_a_state_below_the_device_is_its_prefixs_or_not_there(
             ends[what.partition(" to ")[2]] += count
     assert min(seen["hits"], seen["loading"]) > 10
     assert min(ends["device: done"], ends["device: failed"] + ends["device: lost"]) > 3
-    assert seen["failed loads"] > 1
+    assert seen["failed loads"] > 0
     if tiers.host_states:
         assert min(seen["kept in host"], ends["host: done"]) > 5
         assert ends["host: failed"] > 1
