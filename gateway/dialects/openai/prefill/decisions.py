@@ -13,7 +13,11 @@ from gateway.dialects.openai.prefill.replies import (
     DecisionInputDetails,
     DecisionUsage,
 )
-from gateway.dialects.openai.prefill.requests import WITHOUT_THOUGHTS, prefill_request
+from gateway.dialects.openai.prefill.requests import (
+    WITHOUT_THOUGHTS,
+    check_size,
+    prefill_request,
+)
 from gateway.dialects.openai.prefill.schema import DecisionRequest, Question
 from gateway.prompts.chats.messages import Message, Text
 from gateway.prompts.generation_request import ChatPrompt, GenerationRequest
@@ -27,6 +31,8 @@ def request_of_decisions(
     """Convert `wire` into a request of a prompt for each question; BadRequest names a field."""
     given, labels = input_of(wire.input), labels_for(tokenizer, wire.questions)
     questions = [asked(one, tokenizer, labels) for one in wire.questions]
+    size = len(given) * len(questions) + sum(len(one.text) for one in questions)
+    check_size(size, "input")  # before the prompts are written
     return prefill_request(
         request_id,
         tuple(_prompt(given + one.text) for one in questions),

@@ -40,12 +40,12 @@ def prefill_request(
     )
 
 
-def check_size(size: int) -> None:
-    """Raise BadRequest for prompts of too many characters together."""
+def check_size(size: int, param: str) -> None:
+    """Raise BadRequest, naming the field `param`, for prompts of too many characters together."""
     if size > MOST_CHARACTERS:
         raise BadRequest(
             f"the prompts have {size} characters together, at most {MOST_CHARACTERS} are allowed",
-            param="prompt",
+            param=param,
         )
 
 

@@ -21,7 +21,11 @@ from gateway.dialects.openai.prefill.replies import (
     Reranked,
     RerankMeta,
 )
-from gateway.dialects.openai.prefill.requests import WITHOUT_THOUGHTS, prefill_request
+from gateway.dialects.openai.prefill.requests import (
+    WITHOUT_THOUGHTS,
+    check_size,
+    prefill_request,
+)
 from gateway.dialects.openai.prefill.schema import RerankRequest
 from gateway.dialects.openai.sampling import at_most
 from gateway.prompts.chats.chat_json import refuse_unsupported
@@ -50,8 +54,10 @@ def request_of_rerank(
     refuse_unsupported(wire)
     at_most("documents", len(wire.documents), bounds.max_inputs)
     asked = INSTRUCTION if wire.instruction is None else wire.instruction
-    prompts = tuple(_prompt(asked, wire.query, text) for text in texts_of(wire))
-    candidates = pack_token_ids(tokens_of(tokenizer, ANSWERS))
+    texts, candidates = texts_of(wire), pack_token_ids(tokens_of(tokenizer, ANSWERS))
+    shared = len(asked) + len(wire.query)
+    check_size(shared * len(texts) + sum(map(len, texts)), "documents")  # before they are written
+    prompts = tuple(_prompt(asked, wire.query, text) for text in texts)
     return prefill_request(
         request_id, prompts, wire.cache_salt, candidates=(candidates,) * len(prompts)
     )

@@ -126,7 +126,7 @@ async def _answered(asked: DialectRequest, size: int, answering: Answering, para
 
     Errors of its prompts name the field `param`.
     """
+    check_size(size, param)
     with naming(param):
-        check_size(size)
         gathered(asked.request.scope).grow(size)
         return await asked.respond(answering, stream=False)
