@@ -3,10 +3,14 @@
 An adapter is read and checked by the engines, and stored with its tenant: from then on its requests
 may name it. What other gateways still admit within seconds of a drop is computed as before, in
 namespaces that no later request reaches.
+
+Engines read one adapter at a time. So a tenant has one read at a time, and whoever asks for many
+makes another tenant wait for one of them at most.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -14,6 +18,7 @@ from engine.errors import EngineError
 from engine.link.interface import Engine
 from engine.link.query_messages import DropAdapter, ReadAdapter
 from gateway.errors import Conflict, Forbidden, NotFound
+from gateway.processes.tenant_turns import TenantTurns
 from gateway.sharing.namespaces import Namespaces
 from gateway.state.records import EVERYONE, Tenant
 from gateway.state.store import Records
@@ -21,6 +26,7 @@ from gateway.tenant_adapters import MOST_ADAPTERS, TenantAdapter
 from prefix_cache.namespace import Namespace, adapted_fingerprint
 
 LOAD_S = 60.0  # for reading an adapter from a disk
+MOST_WAITING = 8  # adapters of a tenant that wait to be read
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +39,7 @@ class TenantAdapters:
     forget: Callable[[str], None]
     model_name: str
     clock: Callable[[], float]  # seconds since the epoch
+    turns: TenantTurns = field(default_factory=partial(TenantTurns, MOST_WAITING))
 
     async def load(self, tenant_id: str, name: str, path: str) -> TenantAdapter:
         """Load the adapter at `path` for a tenant, in place of one of the same name.
@@ -44,10 +51,12 @@ class TenantAdapters:
     async def load_own(self, tenant_id: str, name: str, path: str) -> TenantAdapter:
         """Load an adapter for the tenant itself, from the folder that is named by its id.
 
-        Raises Forbidden where the tenant may load none, or no more; else as `load`.
+        Raises Forbidden where the tenant may load none, or no more, and TooManyRequests where too
+        many of its own wait; else as `load`.
         """
-        _check_own((await self.store.get(Tenant, tenant_id)), name)
-        return await self._load(tenant_id, name, f"{tenant_id}/{path}", is_own=True)
+        async with self.turns.of(tenant_id):
+            _check_own((await self.store.get(Tenant, tenant_id)), name)
+            return await self._load(tenant_id, name, f"{tenant_id}/{path}", is_own=True)
 
     async def _load(self, tenant_id: str, name: str, path: str, *, is_own: bool) -> TenantAdapter:
         if name == self.model_name:
