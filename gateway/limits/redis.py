@@ -6,7 +6,8 @@ A call that Redis does not answer, or refuses (no memory, read-only, loading), r
 `guarded` decides what happens then. Redis may still carry out a call that was given up (NoAnswer);
 its hold then lapses, or is settled by `guarded`.
 
-What was last seen as spent is remembered, so that no budget starts again when Redis is emptied.
+What was last seen as spent is remembered, so that no budget starts again when Redis is emptied, or
+gets back what a replica had not heard of when it took over.
 """
 
 import secrets
@@ -40,7 +41,6 @@ class Owed(NamedTuple):
 
 class _Seen(NamedTuple):
     spent: int = 0
-    epoch: str = ""
     month: int = -1
 
 
@@ -87,7 +87,7 @@ class RedisLimiter:
         fits, *levels, spent, month, named = reply
         epoch = named.decode()
         if budget is not None:
-            self._seen[demand.tenant_id, period] = _Seen(spent, epoch, month)
+            self._seen[demand.tenant_id, period] = _Seen(spent, month)
         found = LimitLevels(*levels)
         refusal = None if fits else refusal_of(demand, found)
         return refusal or Granted(Hold(demand, epoch), status_of(limits, found))

@@ -9,9 +9,10 @@ within the bounds of `limits` all numbers here are whole and exact.
           6 names of debts that were counted
     a member is  id|tokens|cost|period
 
-Reserve and settle return the levels they found; the gateway makes the refusal from them. A
-budget's `epoch` is drawn when its key is created: if it has changed, Redis was emptied, and what
-gateways last saw as spent counts.
+Reserve and settle return the levels they found; the gateway makes the refusal from them. What a
+gateway last saw as spent counts where Redis knows less: it was emptied, or it was a replica that
+lagged. A budget's `epoch` is drawn when its key is created: if it has changed, Redis was emptied,
+and holds from before are in it no more.
 
 Rates expire when they have drained, and not within IDLE_MS. Holds do not expire, since the tokens
 and budgets that they hold would not be let go then; nor do tokens while one of them is held. Names
@@ -120,8 +121,8 @@ end
 # RESERVE takes everything that a request needs, or nothing; it returns the levels found.
 # ARGV 1 requests a minute, 2 their room, 3 tokens a minute, 4 their room, 5 at once, 6 budget,
 # 7 period, 8 tokens, 9 cost, 10 id|tokens|cost|period, 11 hold in us, 12 a new epoch,
-# 13 spent, 14 epoch and 15 month as last seen, 16 id|tokens|cost|period of the request's
-# earlier hold, or ''. From 17 on names of debts, each counted once, requests and tokens.
+# 13 spent and 14 month as last seen, 15 id|tokens|cost|period of the request's earlier hold,
+# or ''. From 16 on names of debts, each counted once, requests and tokens.
 RESERVE = """
 local rate, token_rate = tonumber(ARGV[1]), tonumber(ARGV[3])
 local most_running, most_spent = tonumber(ARGV[5]), tonumber(ARGV[6])
@@ -131,7 +132,7 @@ local period, tokens, cost, hold_us = ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[
 local freed = let_lapse(hold_us)
 local held = (tonumber(redis.call('HGET', KEYS[2], 'held')) or 0) - freed
 local in_requests, in_tokens = drained(KEYS[1], rate), drained(KEYS[2], token_rate)
-for i = 17, #ARGV, 3 do
+for i = 16, #ARGV, 3 do
   if redis.call('SADD', KEYS[6], ARGV[i]) == 1 then
     redis.call('PEXPIRE', KEYS[6], NAMES_MS)
     if rate then in_requests = filled(in_requests, tonumber(ARGV[i + 1]), tonumber(ARGV[2])) end
@@ -142,14 +143,14 @@ local running = redis.call('ZCARD', KEYS[3])
 local budget = {spent = 0, held = 0, month = 0, epoch = ''}
 if period ~= '' then
   budget = budget_of(period, ARGV[12])
-  if budget.epoch ~= ARGV[14] and budget.month == tonumber(ARGV[15]) then
+  if budget.month == tonumber(ARGV[14]) then
     budget.spent = math.max(budget.spent, tonumber(ARGV[13]))
   end
 end
 
-local begins, had, had_tokens, had_cost = ARGV[16] == '', 0, 0, 0
-if not begins and redis.call('ZSCORE', KEYS[3], ARGV[16]) then
-  local of_tokens, of_cost = string.match(ARGV[16], '|(%d+)|(%d+)|%a*$')
+local begins, had, had_tokens, had_cost = ARGV[15] == '', 0, 0, 0
+if not begins and redis.call('ZSCORE', KEYS[3], ARGV[15]) then
+  local of_tokens, of_cost = string.match(ARGV[15], '|(%d+)|(%d+)|%a*$')
   had, had_tokens, had_cost = 1, tonumber(of_tokens), tonumber(of_cost)
 end
 held, running, budget.held = held - had_tokens, running - had, budget.held - had_cost
@@ -160,7 +161,7 @@ local fits = not (most_spent and budget.spent + budget.held + cost > most_spent)
   and not (begins and running >= most_running)
 if fits then
   if begins and rate then in_requests = in_requests + ONE end
-  if had == 1 then redis.call('ZREM', KEYS[3], ARGV[16]) end
+  if had == 1 then redis.call('ZREM', KEYS[3], ARGV[15]) end
   held, running, budget.held = held + tokens, running + 1, budget.held + cost
   redis.call('ZADD', KEYS[3], now + hold_us, ARGV[10])
 end

@@ -158,6 +158,25 @@ async def test_an_emptied_redis_does_not_give_the_budget_back(
     await other.close()
 
 
+async def test_a_replica_that_lagged_does_not_give_the_budget_back(
+    limiter: RedisLimiter, admin: redis.Redis
+) -> None:
+    """One that takes over has the budget as it was, under the same epoch."""
+    month = "ratoon:limits:{tn_a}:month"
+    first = await limiter.reserve(demand("a", UNITS, 0.3))
+    assert isinstance(first, Granted)
+    await limiter.charge(first.hold, Amount(cost=300_000))
+    assert admin.hget(month, "spent") == "300000"
+    second = await limiter.reserve(demand("b", UNITS, 0.4))
+    assert isinstance(second, Granted)
+    await limiter.charge(second.hold, Amount(cost=400_000))
+    assert isinstance(await limiter.reserve(demand("sees it", UNITS)), Granted)
+    admin.hset(month, "spent", "300000")
+    assert isinstance(await limiter.reserve(demand("c", UNITS, 0.4)), Denied)
+    assert admin.hget(month, "spent") == "700000", "and other gateways find it"
+    assert isinstance(await limiter.reserve(demand("d", UNITS, 0.3)), Granted), "the control"
+
+
 async def test_what_was_owed_is_counted_once(limiter: RedisLimiter) -> None:
     limits = Limits(requests_per_minute=10)
     verdict = await limiter.reserve_owing(demand("a", limits), [Owed("a", requests=7)])
