@@ -15,7 +15,7 @@ from typing import Any
 from docs.generate.routes import description
 from docs.generate.table import table
 
-_TENANTS_PATHS = ("/v1/", "/v2/", "/rerank", "/tokenize", "/detokenize")
+_TENANTS_PATHS = ("/v1/", "/v1beta/", "/v2/", "/rerank", "/tokenize", "/detokenize")
 _OF_A_ROUTE = re.compile(r"^(Answer|Body) of [^.,:;]*\.( |$)")
 _UNSUPPORTED: tuple[dict[str, Any], ...] = (
     {},

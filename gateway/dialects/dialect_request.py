@@ -18,7 +18,7 @@ from gateway.dialects.keep_alive import KeepAlive, with_pauses
 from gateway.dialects.lazy_json import Fragments, fragments, piece
 from gateway.errors import GatewayError
 from gateway.generation.choice import Delta, Event
-from gateway.http.body import Body, Part, is_flat, parse_steps, read_body
+from gateway.http.body import Body, JsonDecoder, Part, is_flat, parse_steps, read_body
 from gateway.http.event_stream import EventStream
 from gateway.http.request_head import running_request, until_gone
 from gateway.http.whole_answer import answer_of, gathered
@@ -65,7 +65,7 @@ class Rendering(Protocol):
 async def read_wire(
     request: Request,
     permit: Permit,
-    decoder: msgspec.json.Decoder[T],
+    decoder: JsonDecoder[T],
     bounds: Bounds,
     admission: Admission,
     bulk: Callable[[Body], Part] | None = None,

@@ -13,12 +13,13 @@ _PAGE = b"""<!doctype html>
 <title>Ratoon</title>
 <h1>Ratoon</h1>
 <p>An API for a language model, which computes the beginning of a prompt once and reuses it.</p>
-<p>You need a key, in <code>Authorization: Bearer KEY</code>, <code>x-api-key</code> or
-<code>api-key</code>. Clients of OpenAI take this address with <code>/v1</code> as their base URL,
-clients of Anthropic take it as it is.</p>
+<p>You need a key, in <code>Authorization: Bearer KEY</code>, <code>x-api-key</code>,
+<code>x-goog-api-key</code> or <code>api-key</code>. Clients of OpenAI take this address with
+<code>/v1</code> as their base URL, clients of Anthropic and Google take it as it is.</p>
 <ul>
 <li><code>POST /v1/chat/completions</code>, <code>/v1/completions</code>,
-<code>/v1/responses</code>, <code>/v1/messages</code></li>
+<code>/v1/responses</code>, <code>/v1/messages</code>,
+<code>/v1beta/models/MODEL:generateContent</code></li>
 <li><code>GET /v1/models</code>: the model, and how long its context is</li>
 <li><code>GET /v1/usage</code>: what your tenant has used</li>
 <li><a href="docs">/docs</a>: every route and field; <a href="openapi.json">/openapi.json</a>: the

@@ -12,7 +12,7 @@ import asyncio
 import codecs
 import re
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 import numpy as np
@@ -26,6 +26,7 @@ from gateway.http.outside_strings import PIECE, outside_strings, pieces_of
 from gateway.processes.fair_executor import Steps, at_once
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 Body = bytes | bytearray
 Part = Body | memoryview
@@ -52,6 +53,14 @@ _MISSING = re.compile(r"missing required field `(?P<name>[^`]*)`")
 _UNKNOWN = re.compile(r"contains unknown field `(?P<name>[^`]*)`")
 _PART_TYPE = re.compile(r"\bcontent\[[^\]]*\]\.type$")
 _QUOTED_INPUT = re.compile(r"^Invalid (?:enum )?value .*", re.DOTALL)
+
+
+class JsonDecoder(Protocol[T_co]):
+    """A decoder of bodies, such as msgspec's, whose errors it raises."""
+
+    def decode(self, spelled: Body, /) -> T_co:
+        """Decode a body."""
+        ...
 
 
 async def read_body(request: Request, max_bytes: int, lease: BodyLease) -> Body:
@@ -113,7 +122,7 @@ def is_flat(spelled: Body, most: int = 64) -> bool:
 
 
 def parse(
-    decoder: msgspec.json.Decoder[T],
+    decoder: JsonDecoder[T],
     body: Body,
     max_depth: int,
     bulk: Callable[[Body], Part] | None = None,
@@ -123,7 +132,7 @@ def parse(
 
 
 def parse_steps(
-    decoder: msgspec.json.Decoder[T],
+    decoder: JsonDecoder[T],
     body: Body,
     max_depth: int,
     bulk: Callable[[Body], Part] | None = None,
@@ -152,7 +161,7 @@ def parse_steps(
         raise _too_deep(max_depth) from None
 
 
-def parse_part(decoder: msgspec.json.Decoder[T], part: Body, where: str = "") -> T:
+def parse_part(decoder: JsonDecoder[T], part: Body, where: str = "") -> T:
     """Parse the Struct in `part`, whose text and shape were checked; raise BadRequest.
 
     `where`: the field that the part stands in, with which an error's `param` begins.

@@ -2,7 +2,7 @@
 
 FastAPI only describes them. To find one of its routes it tries them one by one, and then it solves
 the dependencies and keeps exit stacks, anew for each request. Here it is a look into a table and
-two calls.
+two calls. Paths that name a model are templates; they are tried after the table.
 
     POST to a path in the table --> caller -> permit -> handler -> answer
     all else --> FastAPI
@@ -87,19 +87,33 @@ class DirectRoutes:
     ) -> None:
         """Route directly; `handlers` are the application's exception handlers by type."""
         self._rest = rest
-        self._routes = {route.path: route for route in routes}
+        known = {route.path: route for route in routes}
+        self._templates = [route for path, route in known.items() if "{" in path]
+        self._routes = {path: route for path, route in known.items() if "{" not in path}
         foreseen = {kind: one for kind, one in handlers.items() if kind is not Exception}
         answered = ExceptionMiddleware(_respond, handlers=foreseen)
         self._direct = ServerErrorMiddleware(answered, handler=handlers.get(Exception))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run as an ASGI application."""
-        route = self._routes.get(scope["path"]) if scope.get("method") == "POST" else None
+        route = self._route_of(scope) if scope.get("method") == "POST" else None
         if route is None:
             await self._rest(scope, receive, send)
         else:
             scope["route"] = route
             await self._direct(scope, receive, send)
+
+    def _route_of(self, scope: Scope) -> DirectRoute | None:
+        """Find the direct route of a path, and note the parameters in the path."""
+        found = self._routes.get(scope["path"])
+        if found is not None:
+            return found
+        for route in self._templates:
+            named = route.path_regex.match(scope["path"])
+            if named is not None:
+                scope["path_params"] = named.groupdict()
+                return route
+        return None
 
 
 def direct_routes(routes: Iterable[Any]) -> list[DirectRoute]:

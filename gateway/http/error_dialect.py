@@ -38,6 +38,7 @@ class ErrorDialect(Protocol):
     """The part of a dialect that is used outside of its routes."""
 
     prefixes: ClassVar[tuple[str, ...]]  # the dialect's paths, each with all paths below it
+    suffixes: ClassVar[tuple[str, ...]]  # ends of paths that are the dialect's wherever they are
     error_schema: ClassVar[type[Struct]]  # the type of an error's body
 
     def error_reply(self, error: GatewayError, request_id: str) -> RenderedError:
@@ -60,9 +61,13 @@ class Dialects:
         self.default = default
         owned = [(prefix, other) for other in others for prefix in other.prefixes]
         self._owned = sorted(owned, key=lambda pair: len(pair[0]), reverse=True)
+        self._ends = [(other.suffixes, other) for other in others if other.suffixes]
 
     def of(self, path: str) -> ErrorDialect:
-        """Return the dialect with the longest prefix of `path`."""
+        """Return the dialect with a suffix of `path`, or else with its longest prefix."""
+        for suffixes, dialect in self._ends:
+            if path.endswith(suffixes):
+                return dialect
         for prefix, dialect in self._owned:
             if path == prefix or path.startswith(prefix + "/"):
                 return dialect

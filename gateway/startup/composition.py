@@ -23,6 +23,7 @@ from gateway.auth.auth import MetricsAuthenticator
 from gateway.config import GatewayConfig
 from gateway.dialects.anthropic.dialect import Anthropic
 from gateway.dialects.dialect import Dialect
+from gateway.dialects.gemini.dialect import Gemini
 from gateway.dialects.openai.dialect import OpenAI
 from gateway.dialects.responses.dialect import Responses
 from gateway.http.about import about_router
@@ -58,7 +59,7 @@ from gateway.usage.reports import Reports
 from gateway.usage.routes import own_usage_router
 
 # The dialects that the gateway speaks; the first is the default.
-DIALECTS: tuple[Dialect, ...] = (OpenAI(), Responses(), Anthropic())
+DIALECTS: tuple[Dialect, ...] = (OpenAI(), Responses(), Anthropic(), Gemini())
 
 
 @dataclass(frozen=True, slots=True)

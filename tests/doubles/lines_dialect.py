@@ -74,6 +74,7 @@ class Lines:
     """The dialect."""
 
     prefixes: ClassVar[tuple[str, ...]] = ("/lines",)
+    suffixes: ClassVar[tuple[str, ...]] = ()
     error_schema: ClassVar[type[msgspec.Struct]] = LinesError
 
     def error_reply(self, error: GatewayError, request_id: str) -> RenderedError:

@@ -21,6 +21,7 @@ class Anthropic:
     """The dialect of Anthropic's Messages API."""
 
     prefixes: ClassVar[tuple[str, ...]] = ("/v1/messages",)
+    suffixes: ClassVar[tuple[str, ...]] = ()
     error_schema: ClassVar[type[msgspec.Struct]] = errors.MessagesError
 
     def router(self, parts: RouteParts) -> APIRouter:

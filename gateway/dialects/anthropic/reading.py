@@ -4,7 +4,7 @@ Knows: fields of sampling and their defaults. Does not know: how blocks become m
 (`turns.py`), or how a request is answered (`routes.py`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -24,7 +24,7 @@ from gateway.dialects.anthropic.turns import hosted_passed_over
 from gateway.dialects.dialect import ModelCard
 from gateway.dialects.dialect_request import BYTES_PER_CHARACTER, DialectRequest, read_wire
 from gateway.dialects.keep_alive import KeepAlive
-from gateway.errors import BadRequest
+from gateway.dialects.stop_strings import checked_stops
 from gateway.http.request_head import request_id_of
 from gateway.processes.fair_executor import Steps
 from gateway.prompts.chats.offered_tools import PassedOver
@@ -113,20 +113,9 @@ def generation_request(
             repetition_penalty=defaults.repetition_penalty,
         ),
         max_tokens_may_shrink=True,
-        text=TextRules(stops=_stops(wire.stop_sequences or (), bounds)),
+        text=TextRules(stops=checked_stops(wire.stop_sequences or (), bounds, "stop_sequences")),
         form=form,
         explain=explain_of_messages(wire),
         marks=marks_of(wire, prompt),
         drafts=wire.drafts is not False,
     )
-
-
-def _stops(stops: Sequence[str], bounds: Bounds) -> tuple[str, ...]:
-    param = "stop_sequences"
-    if len(stops) > bounds.max_stops:
-        raise BadRequest(f"at most {bounds.max_stops} stop sequences are allowed", param=param)
-    if not all(0 < len(stop) <= bounds.max_stop_chars for stop in stops):
-        raise BadRequest(
-            f"a stop sequence has 1 to {bounds.max_stop_chars} characters", param=param
-        )
-    return tuple(dict.fromkeys(stops))

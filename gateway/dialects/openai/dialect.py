@@ -23,6 +23,7 @@ class OpenAI:
         "/v2/rerank",
         "/rerank",
     )
+    suffixes: ClassVar[tuple[str, ...]] = ()
     error_schema: ClassVar[type[msgspec.Struct]] = openai_shape.ErrorReply
 
     def router(self, parts: RouteParts) -> APIRouter:

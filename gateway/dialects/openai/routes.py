@@ -15,6 +15,12 @@ from fastapi import APIRouter, Depends, Request, Response
 from gateway.caller import Caller
 from gateway.dialects.dialect import Authenticate, ModelCard, Permitted, RouteParts
 from gateway.dialects.dialect_request import BYTES_PER_CHARACTER, json_response
+from gateway.dialects.google_models import (
+    GeminiModelList,
+    is_googles,
+    model_named,
+    models_of,
+)
 from gateway.dialects.openai.adapters import add_adapters
 from gateway.dialects.openai.prefill.routes import add_prefill
 from gateway.dialects.openai.reader import Reader
@@ -109,14 +115,19 @@ def _add_models(router: APIRouter, card: ModelCard, authenticate: Authenticate) 
     CallerOf = Annotated[Caller, Depends(authenticate)]
 
     @router.get("/v1/models", openapi_extra=described(ModelList))
-    async def list_models(caller: CallerOf) -> Response:
+    async def list_models(caller: CallerOf, request: Request) -> Response:
+        if is_googles(request):
+            listed = GeminiModelList(models=models_of(card, caller))
+            return json_response(msgspec.json.encode(listed))
         models = [_model(card), *(_adapter(card, one) for one in caller.adapters)]
         first, last = models[0].id, models[-1].id
         shown = ModelList(data=models, first_id=first, last_id=last)
         return json_response(msgspec.json.encode(shown))
 
     @router.get("/v1/models/{name:path}", openapi_extra=described(Model))
-    async def show_model(name: str, caller: CallerOf) -> Response:
+    async def show_model(name: str, caller: CallerOf, request: Request) -> Response:
+        if is_googles(request):
+            return json_response(msgspec.json.encode(model_named(card, name, caller)))
         card.named(name, caller)
         adapters = [_adapter(card, one) for one in caller.adapters if one.name == name]
         return json_response(msgspec.json.encode((adapters or [_model(card)])[0]))

@@ -22,6 +22,7 @@ class Responses:
     """The dialect of `/v1/responses`, with the errors of OpenAI's other APIs."""
 
     prefixes: ClassVar[tuple[str, ...]] = ("/v1/responses",)
+    suffixes: ClassVar[tuple[str, ...]] = ()
     error_schema: ClassVar[type[msgspec.Struct]] = openai_shape.ErrorReply
 
     def router(self, parts: RouteParts) -> APIRouter:

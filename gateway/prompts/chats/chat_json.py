@@ -195,9 +195,9 @@ def arguments_of(given: str | dict[str, Any] | None, param: str) -> dict[str, An
 
 def refuse_unsupported(wire: Struct, where: str = "") -> None:
     """Raise BadRequest for the first unsupported (`Raw`) field that has a value."""
-    for name in _unsupported_fields(type(wire)):
+    for name, sent in _unsupported_fields(type(wire)):
         if asks_something(getattr(wire, name)):
-            raise unsupported(f"{where}{name}")
+            raise unsupported(f"{where}{sent}")
 
 
 def asks_something(raw: Raw) -> bool:
@@ -212,5 +212,7 @@ def unsupported(param: str, unless: str = "") -> BadRequest:
 
 
 @cache
-def _unsupported_fields(struct: type[Struct]) -> tuple[str, ...]:
-    return tuple(one.name for one in msgspec.structs.fields(struct) if one.type is Raw)
+def _unsupported_fields(struct: type[Struct]) -> tuple[tuple[str, str], ...]:
+    """List the unsupported fields, with the names under which clients send them."""
+    fields = msgspec.structs.fields(struct)
+    return tuple((one.name, one.encode_name) for one in fields if one.type is Raw)

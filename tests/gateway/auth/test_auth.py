@@ -98,11 +98,12 @@ def forms(key: str) -> list[Headers]:
         [("AUTHORIZATION", f"BEARER  {key} ")],
         [("x-api-key", key)],
         [("X-Api-Key", key)],
+        [("x-goog-api-key", key)],
         [("Authorization", f"Bearer {key}"), ("x-api-key", key)],
     ]
 
 
-@pytest.mark.parametrize("form", range(6))
+@pytest.mark.parametrize("form", range(7))
 async def test_every_form_of_a_good_key_opens(door: Door, form: int) -> None:
     answer = await door.knock("/me", forms(door.key)[form])
     assert answer.status_code == 200
@@ -125,7 +126,7 @@ BAD: list[Headers] = [
     [("x-api-key", "Bearer {key}")],
     [("x-api-key", "x" * 60_000)],
     [("cookie", "x-api-key={key}")],
-    [("x-goog-api-key", "{key}")],
+    [("x-goog-key", "{key}")],
     [("Authorization", "Bearer {key}"), ("x-api-key", "sk-other")],
     [("Authorization", "Bearer sk-other"), ("x-api-key", "{key}")],
     [("Authorization", "Basic abc"), ("x-api-key", "{key}")],

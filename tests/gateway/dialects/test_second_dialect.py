@@ -205,6 +205,7 @@ class Inner(Lines):
     """A dialect below another one's path, as `/v1/messages` is below `/v1`."""
 
     prefixes: ClassVar[tuple[str, ...]] = ("/lines/inner",)
+    suffixes: ClassVar[tuple[str, ...]] = ()
 
 
 def test_the_longest_prefix_decides() -> None:

@@ -1,0 +1,92 @@
+"""The errors in Google's shape: `{"error": {"code", "message", "status", "details"}}`.
+
+Knows: how each error of the gateway is rendered. Does not know: where it came from.
+"""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from gateway.errors import GatewayError
+
+_STATUSES = {
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    405: "UNIMPLEMENTED",
+    408: "DEADLINE_EXCEEDED",
+    409: "ALREADY_EXISTS",
+    429: "RESOURCE_EXHAUSTED",
+    503: "UNAVAILABLE",
+}
+# Gemini's names of fields that shared code calls by OpenAI's names.
+_PARAMS = {
+    "cache_salt": "cacheSalt",
+    "continue_final_message": "contents",
+    "messages": "contents",
+    "tool_choice": "toolConfig",
+}
+
+
+def _typed(name: str) -> str:
+    return f"type.googleapis.com/google.rpc.{name}"
+
+
+class _Detail(Struct, frozen=True, kw_only=True, rename="camel", tag_field="@type", tag=_typed):
+    """A detail of an error; its name is that of Google's message."""
+
+
+class ErrorInfo(_Detail, frozen=True, kw_only=True):
+    """The cause of an error as a code that clients can branch on."""
+
+    reason: str
+    domain: Literal["ratoon"] = "ratoon"
+
+
+class FieldViolation(Struct, frozen=True):
+    """The field that is at fault, and why."""
+
+    field: str
+    description: str
+
+
+class FieldViolations(
+    _Detail, frozen=True, kw_only=True, tag="type.googleapis.com/google.rpc.BadRequest"
+):
+    """The fields that are at fault."""
+
+    field_violations: list[FieldViolation]
+
+
+class RetryInfo(_Detail, frozen=True, kw_only=True):
+    """The time after which a request may pass, such as `3s`."""
+
+    retry_delay: str
+
+
+class GoogleError(Struct, frozen=True):
+    """An error's fields."""
+
+    code: int
+    message: str
+    status: str
+    details: list[ErrorInfo | FieldViolations | RetryInfo]
+
+
+class GeminiError(Struct, frozen=True):
+    """The body of an error answer, and the last event of a stream that fails."""
+
+    error: GoogleError
+
+
+def gemini_error(error: GatewayError) -> GeminiError:
+    """Write the error body for `error`."""
+    default = "INTERNAL" if error.status >= 500 else "INVALID_ARGUMENT"
+    details: list[ErrorInfo | FieldViolations | RetryInfo] = [ErrorInfo(reason=error.code)]
+    if error.param is not None:
+        at = _PARAMS.get(error.param, error.param)
+        details.append(FieldViolations(field_violations=[FieldViolation(at, error.message)]))
+    if error.retry_after_s is not None:
+        details.append(RetryInfo(retry_delay=f"{error.retry_after_s:.3f}s"))
+    status = _STATUSES.get(error.status, default)
+    return GeminiError(GoogleError(error.status, error.message, status, details))

@@ -1,0 +1,55 @@
+"""The contents of a conversation as Structs: turns, and the parts that they have.
+
+Fields that are not here are ignored, and so are signatures of thoughts. `Raw` fields are known, and
+refused where they ask for anything.
+"""
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Raw, Struct, field
+
+
+class GeminiCall(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A call of a function; the API may leave out its id."""
+
+    name: Annotated[str, Meta(min_length=1)]
+    args: dict[str, Any] | None = None
+    id: str | None = None
+
+
+class GeminiResult(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The result of a call; without an id it belongs to the first open call of its name."""
+
+    name: str
+    response: dict[str, Any] | None = None
+    id: str | None = None
+    parts: Raw = field(default_factory=Raw)
+
+
+class GeminiPart(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A part of a turn: a text, a thought, a call or a result."""
+
+    text: str | None = None
+    thought: bool | None = None
+    thought_signature: str | None = None
+    function_call: GeminiCall | None = None
+    function_response: GeminiResult | None = None
+    inline_data: Raw = field(default_factory=Raw)
+    file_data: Raw = field(default_factory=Raw)
+    executable_code: Raw = field(default_factory=Raw)
+    code_execution_result: Raw = field(default_factory=Raw)
+    tool_call: Raw = field(default_factory=Raw)
+    tool_response: Raw = field(default_factory=Raw)
+
+
+Parts = list[GeminiPart] | GeminiPart  # the API takes one for a list of one
+
+
+class GeminiContent(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A turn: the user's without a role, or of the role `user`; the assistant's is `model`.
+
+    Results of calls may be in a turn of the older role `function`.
+    """
+
+    parts: Parts | None = None
+    role: str | None = None

@@ -1,0 +1,170 @@
+"""The parsing of request bodies in Gemini's dialect into generation requests.
+
+Knows: fields of sampling and their defaults. Does not know: how parts become messages (`turns.py`),
+or how a request is answered (`routes.py`).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from fastapi import Request
+
+from engine.link.messages import SamplingParams
+from gateway.config import Bounds
+from gateway.dialects.dialect import ModelCard
+from gateway.dialects.dialect_request import BYTES_PER_CHARACTER, DialectRequest, read_wire
+from gateway.dialects.explaining import explain_of
+from gateway.dialects.gemini.prompts import chat_prompt
+from gateway.dialects.gemini.rendering import PAUSE, GeminiRendering
+from gateway.dialects.gemini.schema import (
+    CountTokensRequest,
+    GeminiGenerationConfig,
+    GeminiPrompt,
+    GenerateContentRequest,
+)
+from gateway.dialects.gemini.spelling import EitherDecoder
+from gateway.dialects.gemini.tools import DeclaredTools
+from gateway.dialects.keep_alive import KeepAlive
+from gateway.dialects.stop_strings import checked_stops
+from gateway.errors import BadRequest
+from gateway.http.request_head import request_id_of
+from gateway.processes.fair_executor import Steps
+from gateway.prompts.chats.chat_json import refuse_unsupported, unsupported
+from gateway.prompts.generation_request import ChatPrompt, GenerationRequest, TextRules
+from gateway.prompts.pipeline.admission import Admission
+from gateway.prompts.sampling_defaults import SamplingDefaults
+from gateway.requests.permits import Permit
+
+T = TypeVar("T")
+
+_CONFIG = "generationConfig"
+_LEAST = 1e-6  # the engine needs a `top_p` above 0, which Google takes too
+_GENERATE = EitherDecoder(GenerateContentRequest)
+_COUNT = EitherDecoder(CountTokensRequest)
+
+
+@dataclass(frozen=True, slots=True)
+class GeminiReader:
+    """A reader of request bodies; it checks the model that a path names."""
+
+    card: ModelCard
+    bounds: Bounds
+    admission: Admission
+
+    async def generation(self, request: Request, permit: Permit, name: str) -> DialectRequest:
+        """Read a request for the model `name`."""
+        model = self.card.named(name, permit.caller)
+        wire = await read_wire(request, permit, _GENERATE, self.bounds, self.admission)
+        request_id = request_id_of(request.scope)
+
+        def understand() -> tuple[GenerationRequest, DeclaredTools]:
+            tools = DeclaredTools.of(wire.tools)
+            wanted = generation_request(wire, tools, request_id, self.bounds, self.card.defaults)
+            return replace(wanted, adapter=model.adapter), tools
+
+        wanted, tools = await self.off_the_loop(permit, understand)
+        rendering = GeminiRendering(
+            request_id,
+            model.name,
+            shows_thoughts(wire.generation_config),
+            tools.passed_over,
+            wanted.explain is not None,
+        )
+        pauses = KeepAlive(PAUSE, self.bounds.keep_alive_s)
+        return DialectRequest(wanted, rendering, request, permit, pauses)
+
+    async def prompt(self, request: Request, permit: Permit, name: str) -> ChatPrompt:
+        """Read the prompt whose tokens are to be counted."""
+        self.card.named(name, permit.caller)
+        wire = await read_wire(request, permit, _COUNT, self.bounds, self.admission)
+
+        def understand() -> ChatPrompt:
+            asked = wire.generate_content_request or GeminiPrompt(contents=wire.contents or [])
+            tools = DeclaredTools.of(asked.tools)
+            return chat_prompt(asked, tools, self.bounds.max_messages)[0]
+
+        return await self.off_the_loop(permit, understand)
+
+    async def off_the_loop(self, permit: Permit, understand: Callable[[], T]) -> T:
+        """Run `understand`, in another thread if the body is large."""
+
+        def work() -> Steps[T]:
+            yield from ()
+            return understand()
+
+        size = permit.body.size // BYTES_PER_CHARACTER
+        return await self.admission.off_the_loop(permit.caller, work(), size)
+
+
+def generation_request(
+    wire: GenerateContentRequest,
+    tools: DeclaredTools,
+    request_id: str,
+    bounds: Bounds,
+    defaults: SamplingDefaults,
+) -> GenerationRequest:
+    """Convert `wire` into a generation request; raise BadRequest that names the wrong field.
+
+    A maximum beyond what the context leaves is cut to that.
+    """
+    refuse_unsupported(wire)
+    config = wire.generation_config or GeminiGenerationConfig()
+    _refuse(config)
+    choices = config.candidate_count or 1
+    if choices > bounds.max_choices:
+        raise BadRequest(
+            f"at most {bounds.max_choices} candidates are allowed",
+            param=f"{_CONFIG}.candidateCount",
+        )
+    prompt, form = chat_prompt(wire, tools, bounds.max_messages)
+    stops = checked_stops(config.stop_sequences or (), bounds, f"{_CONFIG}.stopSequences")
+    return GenerationRequest(
+        request_id=request_id,
+        prompts=(prompt,),
+        choices=choices,
+        sampling=_sampling(config, bounds, defaults),
+        max_tokens_may_shrink=True,
+        text=TextRules(stops=stops),
+        salt=wire.cache_salt,
+        priority="batch" if (wire.service_tier or "").lower() == "flex" else "interactive",
+        form=form,
+        explain=explain_of(wire.ratoon, None),
+        drafts=wire.drafts is not False,
+    )
+
+
+def shows_thoughts(config: GeminiGenerationConfig | None) -> bool:
+    """Tell whether the answer has the model's thoughts."""
+    thinking = None if config is None else config.thinking_config
+    return thinking is not None and thinking.include_thoughts is True
+
+
+def _refuse(config: GeminiGenerationConfig) -> None:
+    refuse_unsupported(config, f"{_CONFIG}.")
+    if {one.upper() for one in config.response_modalities or ()} - {"TEXT"}:
+        raise unsupported(f"{_CONFIG}.responseModalities", "it is TEXT alone")
+    if config.response_logprobs:
+        raise unsupported(f"{_CONFIG}.responseLogprobs")
+
+
+def _sampling(
+    config: GeminiGenerationConfig, bounds: Bounds, defaults: SamplingDefaults
+) -> SamplingParams:
+    longest = config.max_output_tokens or defaults.max_tokens or bounds.default_max_tokens
+    top_k = defaults.top_k if config.top_k is None else int(config.top_k)
+    return SamplingParams(
+        max_tokens=longest,
+        temperature=_or(config.temperature, defaults.temperature),
+        top_p=max(_or(config.top_p, defaults.top_p), _LEAST),
+        top_k=top_k,
+        min_p=defaults.min_p,
+        presence_penalty=_or(config.presence_penalty, 0.0),
+        frequency_penalty=_or(config.frequency_penalty, 0.0),
+        repetition_penalty=defaults.repetition_penalty,
+        seed=config.seed,
+    )
+
+
+def _or(value: float | None, default: float) -> float:
+    return default if value is None else value

@@ -1,0 +1,82 @@
+"""Gemini's answers as Structs: whole ones, which a stream's chunks are too.
+
+Knows: field names and their order. Does not know: where the values come from.
+"""
+
+from typing import Any, Literal
+
+from msgspec import UNSET, Struct, UnsetType
+
+from gateway.dialects.explaining import DraftUsage, RatoonReply
+
+FinishReason = Literal["STOP", "MAX_TOKENS"]
+
+
+class SaidFunctionCall(Struct, frozen=True, kw_only=True):
+    """A call of a function."""
+
+    id: str
+    name: str
+    args: dict[str, Any]
+
+
+class AnswerPart(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A part of the answer: a text, which may be a thought, or a call."""
+
+    text: str | UnsetType = UNSET
+    thought: bool | UnsetType = UNSET
+    function_call: SaidFunctionCall | UnsetType = UNSET
+
+
+class AnswerContent(Struct, frozen=True, kw_only=True):
+    """The content of a candidate, or of a chunk of it."""
+
+    parts: list[AnswerPart]
+    role: Literal["model"] = "model"
+
+
+class AnswerCandidate(Struct, frozen=True, kw_only=True, rename="camel"):
+    """One of the answers, with the reason why it ended once it has."""
+
+    content: AnswerContent
+    finish_reason: FinishReason | UnsetType = UNSET
+    index: int
+
+
+class ModalityTokenCount(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The tokens of one modality; here all is text."""
+
+    modality: Literal["TEXT"] = "TEXT"
+    token_count: int
+
+
+class GeminiUsage(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Token counts of one request; the prompt's include cached tokens, the candidates' no thoughts.
+
+    `ratoon` as in chat completions.
+    """
+
+    prompt_token_count: int
+    cached_content_token_count: int
+    candidates_token_count: int
+    thoughts_token_count: int | UnsetType = UNSET
+    total_token_count: int
+    prompt_tokens_details: list[ModalityTokenCount]
+    ratoon: DraftUsage | UnsetType = UNSET
+
+
+class GenerateContentResponse(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A whole answer, or a chunk of a stream; the last chunk has the usage."""
+
+    candidates: list[AnswerCandidate]
+    usage_metadata: GeminiUsage | UnsetType = UNSET
+    model_version: str
+    response_id: str
+    ratoon: RatoonReply | UnsetType = UNSET
+
+
+class CountTokensResponse(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The number of tokens of a prompt."""
+
+    total_tokens: int
+    prompt_tokens_details: list[ModalityTokenCount]

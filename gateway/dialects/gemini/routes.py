@@ -1,0 +1,105 @@
+"""The routes of Gemini's dialect.
+
+Knows: paths. Does not know: how a request is read (`reading.py`) or answered.
+"""
+# No `from __future__ import annotations`: FastAPI evaluates the annotations of the handlers, and
+# they name `permitted`, which is a local variable.
+
+from typing import Annotated
+
+import msgspec
+from fastapi import APIRouter, Depends, Request, Response
+
+from gateway.caller import Caller
+from gateway.dialects.dialect import RouteParts
+from gateway.dialects.dialect_request import json_response
+from gateway.dialects.gemini.reading import GeminiReader
+from gateway.dialects.gemini.replies import (
+    CountTokensResponse,
+    GenerateContentResponse,
+    ModalityTokenCount,
+)
+from gateway.dialects.gemini.schema import CountTokensRequest, GenerateContentRequest
+from gateway.dialects.google_models import (
+    GeminiModel,
+    GeminiModelList,
+    model_named,
+    models_of,
+)
+from gateway.http.direct import direct
+from gateway.http.openapi import described
+from gateway.processes.fair_executor import Steps
+from gateway.prompts.chats.chat_json import unsupported
+from gateway.prompts.tokens.tokenizer import TokenIds
+from gateway.requests.permits import Permit
+
+_VERSIONS = ("/v1beta", "/v1")  # clients of both are in use; here they are the same
+_MODEL = "/models/{model:path}"
+
+
+def gemini_router(parts: RouteParts) -> APIRouter:
+    """Return a router with all routes of the dialect."""
+    router = APIRouter()
+    reader = GeminiReader(parts.card, parts.bounds, parts.answering.admission)
+    for version in _VERSIONS:
+        _add_generation(router, parts, reader, version)
+        _add_counting(router, parts, reader, version)
+    _add_models(router, parts)
+    return router
+
+
+def _add_generation(
+    router: APIRouter, parts: RouteParts, reader: GeminiReader, version: str
+) -> None:
+    path = f"{version}{_MODEL}"
+    whole = described(GenerateContentResponse, GenerateContentRequest)
+    events = described(
+        GenerateContentResponse, GenerateContentRequest, event=GenerateContentResponse
+    )
+
+    @direct(router, f"{path}:generateContent", parts.guard(), whole)
+    async def generate_content(request: Request, permit: Permit) -> Response:
+        asked = await reader.generation(request, permit, request.path_params["model"])
+        return await asked.respond(parts.answering, stream=False)
+
+    @direct(router, f"{path}:streamGenerateContent", parts.guard(), events)
+    async def stream_generate_content(request: Request, permit: Permit) -> Response:
+        if request.query_params.get("alt") != "sse":
+            raise unsupported("alt", "it is `sse`")
+        asked = await reader.generation(request, permit, request.path_params["model"])
+        return await asked.respond(parts.answering, stream=True)
+
+
+def _add_counting(router: APIRouter, parts: RouteParts, reader: GeminiReader, version: str) -> None:
+    PermitOf = Annotated[Permit, Depends(parts.permitted())]
+    admission = parts.answering.admission
+
+    @router.post(
+        f"{version}{_MODEL}:countTokens",
+        openapi_extra=described(CountTokensResponse, CountTokensRequest),
+    )
+    async def count_tokens(model: str, request: Request, permit: PermitOf) -> Response:
+        prompt = await reader.prompt(request, permit, model)
+        counted = await admission.tokenize(prompt, permit.caller, _count, add_special_tokens=False)
+        await permit.give_back()
+        return json_response(msgspec.json.encode(counted))
+
+
+def _count(token_ids: TokenIds) -> Steps[CountTokensResponse]:
+    yield from ()
+    counted = len(token_ids)
+    details = [ModalityTokenCount(token_count=counted)]
+    return CountTokensResponse(total_tokens=counted, prompt_tokens_details=details)
+
+
+def _add_models(router: APIRouter, parts: RouteParts) -> None:
+    CallerOf = Annotated[Caller, Depends(parts.authenticate)]
+
+    @router.get("/v1beta/models", openapi_extra=described(GeminiModelList))
+    async def list_models(caller: CallerOf) -> Response:
+        shown = GeminiModelList(models=models_of(parts.card, caller))
+        return json_response(msgspec.json.encode(shown))
+
+    @router.get(f"/v1beta{_MODEL}", openapi_extra=described(GeminiModel))
+    async def show_model(model: str, caller: CallerOf) -> Response:
+        return json_response(msgspec.json.encode(model_named(parts.card, model, caller)))

@@ -1,0 +1,116 @@
+"""Gemini's requests as Structs: field names, types and ranges.
+
+Fields that are not here are ignored; `None` is as good as absent. `Raw` fields are known, and
+refused where they ask for anything; tools of Google's servers are passed over.
+
+Knows: names, types, ranges. Does not know: what they lead to (`prompts.py`, `reading.py`).
+"""
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Raw, Struct, field
+
+from gateway.dialects.explaining import RatoonOptions
+from gateway.dialects.gemini.parts import GeminiContent
+
+Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+Fraction = Annotated[float, Meta(ge=0, le=1)]
+Penalty = Annotated[float, Meta(ge=-2, le=2)]
+
+MAX_TOOLS = 512  # declared functions of a request
+
+
+class FunctionDeclaration(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A function that the model may call; its parameters in Gemini's schema or as JSON Schema."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=128)]
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    parameters_json_schema: dict[str, Any] | bool | None = None
+
+
+class GeminiTool(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Declared functions, or a tool that Google's servers run."""
+
+    function_declarations: list[FunctionDeclaration] | None = None
+    google_search: Raw = field(default_factory=Raw)
+    google_search_retrieval: Raw = field(default_factory=Raw)
+    google_maps: Raw = field(default_factory=Raw)
+    code_execution: Raw = field(default_factory=Raw)
+    computer_use: Raw = field(default_factory=Raw)
+    enterprise_web_search: Raw = field(default_factory=Raw)
+    file_search: Raw = field(default_factory=Raw)
+    mcp_servers: Raw = field(default_factory=Raw)
+    retrieval: Raw = field(default_factory=Raw)
+    url_context: Raw = field(default_factory=Raw)
+
+
+class FunctionCalling(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The choice of which functions must or may be called."""
+
+    mode: str | None = None
+    allowed_function_names: list[str] | None = None
+
+
+class GeminiToolConfig(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The settings of tools."""
+
+    function_calling_config: FunctionCalling | None = None
+
+
+class GeminiThinking(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The choice to think, and to show the thoughts; the model decides their length."""
+
+    include_thoughts: bool | None = None
+    thinking_budget: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
+    thinking_level: Annotated[str, Meta(max_length=64)] | None = None
+
+
+class GeminiGenerationConfig(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The sampling of an answer, and its form."""
+
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Fraction | None = None
+    top_k: Annotated[float, Meta(ge=0, le=2**31 - 1)] | None = None
+    candidate_count: Count | None = None
+    max_output_tokens: Count | None = None
+    stop_sequences: list[str] | None = None
+    seed: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    response_logprobs: bool | None = None
+    logprobs: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
+    response_mime_type: str | None = None
+    response_schema: dict[str, Any] | None = None
+    response_json_schema: dict[str, Any] | bool | None = None
+    response_modalities: list[str] | None = None
+    thinking_config: GeminiThinking | None = None
+    speech_config: Raw = field(default_factory=Raw)
+
+
+class GeminiPrompt(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The fields of a prompt."""
+
+    contents: list[GeminiContent] | GeminiContent
+    system_instruction: GeminiContent | None = None
+    tools: list[GeminiTool] | None = None
+    tool_config: GeminiToolConfig | None = None
+    generation_config: GeminiGenerationConfig | None = None
+    cached_content: str | None = None
+    cache_salt: Annotated[str, Meta(min_length=1)] | None = None
+
+
+class GenerateContentRequest(GeminiPrompt, frozen=True, kw_only=True, rename="camel"):
+    """The body of `:generateContent` and `:streamGenerateContent`."""
+
+    service_tier: str | None = None
+    continuation_token: Raw = field(default_factory=Raw)
+    ratoon: RatoonOptions | None = None
+    drafts: bool | None = None  # as in chat completions
+
+
+class CountTokensRequest(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The body of `:countTokens`: turns alone, or a whole request."""
+
+    contents: list[GeminiContent] | GeminiContent | None = None
+    generate_content_request: GeminiPrompt | None = None

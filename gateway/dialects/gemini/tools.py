@@ -1,0 +1,73 @@
+"""The conversion of Gemini's tools into template tools and callable tools.
+
+Knows: `tools`. Does not know: `toolConfig` (`answer_form.py`), or how a model writes calls
+(`gateway/turn_formats`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from gateway.dialects.gemini.schema import MAX_TOOLS, FunctionDeclaration, GeminiTool
+from gateway.dialects.gemini.schemas import json_schema
+from gateway.errors import BadRequest
+from gateway.prompts.chats.chat_json import asks_something
+from gateway.prompts.chats.chat_tools import NOT_RUN
+from gateway.prompts.chats.forms import Tool
+from gateway.prompts.chats.offered_tools import PassedOver
+from gateway.turn_formats.turn_format import ToolSpec
+
+_NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredTools:
+    """The tools of a request: as templates show them, as they may be called, and passed over."""
+
+    forms: tuple[Tool, ...]
+    specs: tuple[ToolSpec, ...]
+    passed_over: tuple[PassedOver, ...]
+
+    @classmethod
+    def of(cls, tools: Sequence[GeminiTool] | None) -> DeclaredTools:
+        """Read the tools; raise BadRequest for too many, a name given twice, or a wrong schema."""
+        declared = [*_declared(tools or ())]
+        if len(declared) > MAX_TOOLS:
+            raise BadRequest(f"there are more than {MAX_TOOLS} functions", param="tools")
+        forms, specs, names = list[Tool](), list[ToolSpec](), set[str]()
+        for where, function in declared:
+            if function.name in names:
+                raise BadRequest("another function has this name", param=f"{where}.name")
+            names.add(function.name)
+            parameters = _parameters(function, where)
+            said = {"name": function.name, "description": function.description or ""}
+            forms.append({"type": "function", "function": {**said, "parameters": parameters}})
+            specs.append(ToolSpec(function.name, parameters))
+        return cls(tuple(forms), tuple(specs), tuple(_hosted(tools or ())))
+
+
+def _declared(tools: Sequence[GeminiTool]) -> Iterator[tuple[str, FunctionDeclaration]]:
+    for place, tool in enumerate(tools):
+        for number, function in enumerate(tool.function_declarations or ()):
+            yield f"tools[{place}].functionDeclarations[{number}]", function
+
+
+def _parameters(function: FunctionDeclaration, where: str) -> dict[str, Any]:
+    if isinstance(function.parameters_json_schema, dict):
+        return function.parameters_json_schema
+    if function.parameters:
+        return json_schema(function.parameters, f"{where}.parameters")
+    return _NO_PARAMETERS
+
+
+def _hosted(tools: Sequence[GeminiTool]) -> Iterator[PassedOver]:
+    """Yield the tools that Google's servers run."""
+    for place, tool in enumerate(tools):
+        for field in msgspec.structs.fields(tool):
+            if field.type is Raw and asks_something(getattr(tool, field.name)):
+                yield PassedOver(f"tools[{place}].{field.encode_name}", field.name, NOT_RUN)

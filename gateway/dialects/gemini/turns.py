@@ -1,0 +1,165 @@
+"""The conversion of Gemini's turns into chat messages.
+
+Turns of one role that follow one another are one turn: clients that stream send each chunk back as
+a turn. Each result of a call is a message of its own. Calls without ids are numbered, and a result
+without one belongs to the first call of its name that has none yet.
+
+Knows: parts, and what each becomes. Does not know: fields beside the turns (`prompts.py`).
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+import msgspec
+
+from gateway.dialects.gemini.parts import GeminiContent, GeminiPart, GeminiResult
+from gateway.errors import BadRequest
+from gateway.prompts.chats.chat_json import asks_something, refuse_unsupported, unsupported
+from gateway.prompts.chats.messages import Message, Part, Reasoning, Text, ToolCall, ToolResult
+
+_FAILED = "Error: "  # prefix of a failed call's result; templates have no field for a failure
+_USERS = (None, "user", "function")
+
+
+class _Placed(NamedTuple):
+    part: GeminiPart
+    where: str  # the part's place, as an error names it
+
+
+class _Calls:
+    """The calls of a conversation, and those that have no result yet."""
+
+    def __init__(self) -> None:
+        self._made = 0
+        self._open: list[tuple[str, str]] = []  # ids and names
+
+    def made(self, name: str, given: str | None) -> str:
+        """Return the id of a call: the given one, or its number."""
+        self._made += 1
+        call_id = given or f"call_{self._made}"
+        self._open.append((call_id, name))
+        return call_id
+
+    def answered(self, result: GeminiResult) -> str:
+        """Return the id of the call that has this result."""
+        for place, (call_id, name) in enumerate(self._open):
+            if call_id == result.id if result.id else name == result.name:
+                del self._open[place]
+                return call_id
+        return result.id or ""
+
+
+def contents_of(given: list[GeminiContent] | GeminiContent | None) -> list[GeminiContent]:
+    """List the turns of a field; the API takes one for a list of one."""
+    return [given] if isinstance(given, GeminiContent) else given or []
+
+
+def messages_of(contents: Sequence[GeminiContent], cached: int = 0) -> Iterator[Message]:
+    """Yield the messages of the turns; raise BadRequest that names a misplaced part.
+
+    The first `cached` turns are those of a cached content.
+    """
+    calls = _Calls()
+    placed = [(_where(place - cached), turn) for place, turn in enumerate(contents)]
+    for role, turns in groupby(placed, key=lambda one: _role_of(*one)):
+        parts = [part for where, turn in turns for part in _parts(turn, where)]
+        if role == "model":
+            yield _assistant(parts, calls)
+        else:
+            yield from _users(parts, calls)
+
+
+def system_of(given: GeminiContent | None) -> list[Message]:
+    """Write the system instruction as a message; none if it is empty."""
+    if given is None:
+        return []
+    texts = []
+    for part, where in _parts(given, "systemInstruction"):
+        if part.text is None:
+            raise BadRequest("a system instruction has texts alone", param=where)
+        texts.append(part.text)
+    text = "\n".join(texts)
+    return [Message("system", (Text(text),), param="systemInstruction")] if text else []
+
+
+def _where(place: int) -> str:
+    return "cachedContent" if place < 0 else f"contents[{place}]"
+
+
+def _role_of(where: str, turn: GeminiContent) -> str:
+    if turn.role == "model":
+        return "model"
+    if turn.role in _USERS:
+        return "user"
+    raise BadRequest(
+        "a turn's role is `user` or `model`; what the system says is in `systemInstruction`",
+        param=f"{where}.role",
+    )
+
+
+def _parts(turn: GeminiContent, where: str) -> Iterator[_Placed]:
+    parts = [turn.parts] if isinstance(turn.parts, GeminiPart) else turn.parts or []
+    for number, part in enumerate(parts):
+        at = f"{where}.parts[{number}]"
+        refuse_unsupported(part, f"{at}.")
+        said = (part.text, part.function_call, part.function_response, part.thought_signature)
+        if all(one is None for one in said):
+            raise BadRequest("the part has no text, call or result", param=at)
+        yield _Placed(part, at)
+
+
+def _assistant(parts: Sequence[_Placed], calls: _Calls) -> Message:
+    texts, thoughts = list[str](), list[str]()
+    made: list[Part] = []
+    for part, where in parts:
+        if part.function_response is not None:
+            raise BadRequest("a result is in a turn of the user", param=where)
+        if part.function_call is not None:
+            call = part.function_call
+            made.append(ToolCall(call.name, call.args or {}, calls.made(call.name, call.id)))
+        else:
+            (thoughts if part.thought else texts).append(part.text or "")
+    thought = "".join(thoughts)
+    reasoning: list[Part] = [Reasoning(thought)] if thought else []
+    said = (*reasoning, Text("".join(texts)), *made)
+    return Message("assistant", said, param=_param(parts))
+
+
+def _users(parts: Sequence[_Placed], calls: _Calls) -> Iterator[Message]:
+    """Yield the messages of the user's turns: results of calls, and texts."""
+    texts: list[str] = []
+    for part, where in parts:
+        if part.function_call is not None:
+            raise BadRequest("a call is in a turn of the model", param=where)
+        if part.function_response is None:
+            texts.append(part.text or "")
+            continue
+        if texts:
+            yield Message("user", (Text("\n".join(texts)),), param=_param(parts))
+            texts = []
+        result = part.function_response
+        said = ToolResult(_result(result, where), calls.answered(result))
+        yield Message("tool", (said,), result.name or None, where)
+    if texts or not parts:
+        yield Message("user", (Text("\n".join(texts)),), param=_param(parts))
+
+
+def _param(parts: Sequence[_Placed]) -> str:
+    """Name the request field of the first part."""
+    return parts[0].where if parts else "contents"
+
+
+def _result(result: GeminiResult, where: str) -> str:
+    """Write a result: its `output` or `error` if it has one, or else all of it."""
+    if asks_something(result.parts):
+        raise unsupported(f"{where}.functionResponse.parts")
+    given = result.response or {}
+    for name, prefix in (("output", ""), ("error", _FAILED)):
+        if len(given) == 1 and name in given:
+            return prefix + _spelled(given[name])
+    return _spelled(given)
+
+
+def _spelled(value: object) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -1,0 +1,20 @@
+"""The check of a request's stop strings, common to Anthropic's and Gemini's dialects."""
+
+from collections.abc import Sequence
+
+from gateway.config import Bounds
+from gateway.errors import BadRequest
+
+
+def checked_stops(stops: Sequence[str], bounds: Bounds, param: str) -> tuple[str, ...]:
+    """Return different stop strings; raise BadRequest for too many, and for an empty or long one.
+
+    `param` is the request's field that has them.
+    """
+    if len(stops) > bounds.max_stops:
+        raise BadRequest(f"at most {bounds.max_stops} stop sequences are allowed", param=param)
+    if not all(0 < len(stop) <= bounds.max_stop_chars for stop in stops):
+        raise BadRequest(
+            f"a stop sequence has 1 to {bounds.max_stop_chars} characters", param=param
+        )
+    return tuple(dict.fromkeys(stops))

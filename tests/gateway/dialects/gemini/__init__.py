@@ -1,0 +1,1 @@
+"""Gemini's dialect, by its official client."""

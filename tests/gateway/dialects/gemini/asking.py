@@ -1,0 +1,96 @@
+"""Requests of the tests of Gemini's dialect, and what the engine and the client then saw."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+from google import genai
+from google.genai import types
+
+from tests.doubles.engine.fake_engine import FakeEngine, prompt_of
+from tests.doubles.engine.tiny_model import BOS, TURN
+from tests.doubles.gateway.served import MODEL
+
+CLOCK: dict[str, Any] = {
+    "name": "clock",
+    "description": "tells the time",
+    "parameters": {"type": "OBJECT", "properties": {"zone": {"type": "STRING"}}},
+}
+CALL = '<tool_call>\n{"name": "clock", "arguments": {"zone": "UTC"}}\n</tool_call>'
+PATH = f"/v1beta/models/{MODEL}"
+
+
+def ask(client: genai.Client, contents: Any = "hi", **config: Any) -> types.GenerateContentResponse:
+    """The answer to "hi" of at most 400 tokens, unless `config` says otherwise."""
+    settings = types.GenerateContentConfig(**{"max_output_tokens": 400, **config})
+    answer: types.GenerateContentResponse = client.models.generate_content(
+        model=MODEL, contents=contents, config=settings
+    )
+    return answer
+
+
+def streamed(
+    client: genai.Client, contents: Any = "hi", **config: Any
+) -> list[types.GenerateContentResponse]:
+    """The same as a stream's chunks."""
+    settings = types.GenerateContentConfig(**{"max_output_tokens": 400, **config})
+    chunks = client.models.generate_content_stream(model=MODEL, contents=contents, config=settings)
+    return list(chunks)
+
+
+def parts_of(answer: types.GenerateContentResponse, candidate: int = 0) -> list[types.Part]:
+    """The parts of one candidate."""
+    assert answer.candidates is not None
+    content = answer.candidates[candidate].content
+    assert content is not None
+    assert content.role == "model"
+    return content.parts or []
+
+
+def reason_of(answer: types.GenerateContentResponse, candidate: int = 0) -> str | None:
+    """Why a candidate ended; None: it has not."""
+    assert answer.candidates is not None
+    reason = answer.candidates[candidate].finish_reason
+    return None if reason is None else reason.value
+
+
+def usage_of(answer: types.GenerateContentResponse) -> types.GenerateContentResponseUsageMetadata:
+    """What an answer says that it used."""
+    assert answer.usage_metadata is not None
+    return answer.usage_metadata
+
+
+def post(http: httpx.Client, method: str = "generateContent", **fields: Any) -> httpx.Response:
+    """The request as HTTP has it."""
+    body = {"contents": [{"parts": [{"text": "hi"}]}], **fields}
+    return http.post(f"{PATH}:{method}", json=body)
+
+
+def shown(engine: FakeEngine) -> str:
+    """The prompt of the last request; `|` begins a turn."""
+    ids = prompt_of(engine.requests[-1])
+    assert ids[0] == BOS
+    return bytes(ord("|") if one == TURN else one for one in ids[1:]).decode()
+
+
+def events_of(answer: httpx.Response) -> list[dict[str, Any]]:
+    """The events of a stream."""
+    frames = [frame for frame in answer.text.split("\n\n") if frame]
+    return [json.loads(frame.removeprefix("data: ")) for frame in frames]
+
+
+def error_of(answer: httpx.Response, code: int, status: str) -> dict[str, Any]:
+    """The error of an answer, which is whole in Google's form."""
+    assert answer.status_code == code, answer.text
+    error: dict[str, Any] = answer.json()["error"]
+    assert set(answer.json()) == {"error"}
+    assert (error["code"], error["status"]) == (code, status)
+    return error
+
+
+def param_of(error: dict[str, Any]) -> str | None:
+    """The field that an error blames."""
+    found = [one for one in error["details"] if one["@type"].endswith(".BadRequest")]
+    return found[0]["fieldViolations"][0]["field"] if found else None

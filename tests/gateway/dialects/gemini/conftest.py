@@ -1,0 +1,36 @@
+"""Google's own client before a gateway whose model calls tools as Hermes does, and thinks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from google import genai
+
+from tests.doubles.engine.fake_engine import FakeEngine
+from tests.doubles.engine.tiny_model import write_tiny_model
+from tests.doubles.gateway.served import Served
+from tests.gateway.dialects.anthropic.conftest import TEMPLATE
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_model(tmp_path_factory.mktemp("models") / "agent", template=TEMPLATE)
+
+
+@pytest.fixture
+def gemini(served: Served, engine: FakeEngine) -> Iterator[genai.Client]:
+    """The client as its users have it."""
+    client = genai.Client(api_key=served.key, http_options={"base_url": served.url})
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def http(served: Served, engine: FakeEngine) -> Iterator[httpx.Client]:
+    """For what the client hides: bytes, heads, and requests that it would not send."""
+    headers = {"x-goog-api-key": served.key}
+    with httpx.Client(base_url=served.url, headers=headers, timeout=20) as client:
+        yield client
