@@ -66,6 +66,14 @@ PREFIXES = CommandGroup(
         "delete": "cli.operating.prefixes:delete",
     },
 )
+RECEIPTS = CommandGroup(
+    "Signed receipts of what was erased of deleted tenants.",
+    {
+        "create": "cli.operating.receipts:create",
+        "key": "cli.operating.receipts:key",
+        "verify": "cli.operating.receipts:verify",
+    },
+)
 ADAPTERS = CommandGroup(
     "LoRA adapters of tenants.",
     {
@@ -122,6 +130,7 @@ COMMANDS: Mapping[str, Commands] = {
         "groups": GROUPS,
         "prefixes": PREFIXES,
         "adapters": ADAPTERS,
+        "receipts": RECEIPTS,
         "cache": CACHE,
         "engines": ENGINES,
         "cluster": CLUSTER,

@@ -23,6 +23,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from engine.link.erasure import DiskErasure
 from prefix_cache.cache import PrefixCache
 from prefix_cache.leases.load_or_recompute import LoadOrRecompute
 from prefix_cache.tiers.tier_pools import Tiers
@@ -79,8 +80,17 @@ class Disk(Protocol):
         """Erase the records that `scan` kept without listing them, if there are any."""
         ...
 
+    @property
+    def encrypts(self) -> bool:
+        """True if an owner's records are encrypted under a key of its own."""
+        ...
+
     def forget_owner(self, owner: str) -> None:
         """Make all records of `owner` unreadable."""
+        ...
+
+    def is_forgetting(self, owner: str) -> bool:
+        """Return whether records of an owner that is to be forgotten may still be readable."""
         ...
 
     def note_flushes(self, flushes: Sequence[str]) -> None:
@@ -151,6 +161,7 @@ class TierCopies:
         self._released: set[Move] = set()  # moves under way whose blocks steps await themselves
         self._generation = 0 if disk is None else disk.generation
         self._unnoted: list[str] = []  # flushes that are not recorded on disk yet
+        self._forget_again: dict[str, None] = {}  # owners of which a copy may still write a record
 
     @property
     def pending(self) -> int:
@@ -207,9 +218,22 @@ class TierCopies:
         return blocks
 
     def forget_owner(self, owner: str) -> None:
-        """Make the records of `owner` on disk unreadable."""
+        """Make the records of `owner` on disk unreadable.
+
+        A copy under way may write one more under a new key: after it the owner is forgotten again.
+        """
         if self.disk is not None:
             self.disk.forget_owner(owner)
+            if self._mover.pending:
+                self._forget_again[owner] = None
+
+    def erasure(self, owner: str) -> DiskErasure:
+        """Tell how far an owner that was forgotten is erased on disk."""
+        if self.disk is None:
+            return "none"
+        if owner in self._forget_again or self.disk.is_forgetting(owner):
+            return "under way"
+        return "key destroyed" if self.disk.encrypts else "records erased"
 
     def erase_unlisted(self) -> None:
         """Erase the records on disk that are not in the cache."""
@@ -223,7 +247,12 @@ class TierCopies:
 
     def _note_flushes(self) -> None:
         """Record flushes as done once no running copy may still write flushed blocks."""
-        if self.disk is not None and self._unnoted and not self._mover.pending:
+        if self.disk is None or self._mover.pending:
+            return
+        for owner in self._forget_again:
+            self.disk.forget_owner(owner)
+        self._forget_again = {}
+        if self._unnoted:
             self.disk.note_flushes(self._unnoted)
             self._unnoted = []
 

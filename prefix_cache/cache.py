@@ -39,6 +39,7 @@ from prefix_cache.tiers.quotas import Quotas
 from prefix_cache.tiers.tier_pools import Tiers
 from prefix_cache.tree.match import PrefixMatch, Whereabouts
 from prefix_cache.tree.survey import Survey
+from prefix_cache.tree.tally import Tally
 from prefix_cache.tree.tree import RadixTree
 from storage.move import DEVICE_TIER, DISK_TIER, Move, Plan
 
@@ -309,15 +310,21 @@ class PrefixCache:
             self.capacity.removals.prune_from(lease.node, lease.first_added)
         self.release(lease, now=now)
 
-    def flush(self, *, namespace: Namespace | None = None, owner: str | None = None) -> int:
+    def flush(
+        self,
+        *,
+        namespace: Namespace | None = None,
+        owner: str | None = None,
+        tally: Tally | None = None,
+    ) -> int:
         """Forget all blocks of a namespace, of an owner, of both together, or (None) of the cache.
 
         What hangs below a block goes with it. Leased ones stay valid for their holders, and are
-        freed on release. Returns how many blocks the tree forgot.
+        freed on release. Returns how many blocks the tree forgot; `tally` counts their copies.
         """
         if owner is not None and namespace is None:
             self._retained.drop(owner)
-        return self.capacity.removals.prune(namespace, owner)
+        return self.capacity.removals.prune(namespace, owner, tally)
 
     def take_plan(self) -> Plan:
         """Return the copies to make and the disk slots to erase, planned since the last call.

@@ -97,5 +97,7 @@ def _row(entry: Entry) -> Cells:
 
 
 def _plain(value: Any) -> str:
-    """Write a string as it is, any other value as JSON."""
+    """Write a string as it is, a record by its id, any other value as JSON."""
+    if isinstance(value, dict) and isinstance(value.get("id"), str):
+        value = value["id"]
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -1,11 +1,13 @@
 """`ratoon tenants`: the server's users; their limits are in `tenant_limits.py`."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from cli.operating.admin_client import GROUPS, TENANTS, AdminClient, with_admin
+from cli.operating.receipts import must_be_new, receipt_of, summary, write
 from cli.operating.tenant_limits import TenantArgument, described, quota_of
 from cli.options.options import AdminFlags, argument
 from cli.output import moment, print_answer, print_rows
@@ -127,16 +129,32 @@ def delete(
     admin: AdminFlags,
     tenant: TenantArgument,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    receipt: Annotated[
+        Path | None,
+        typer.Option(help="A new file for a signed receipt of the erasure; takes seconds."),
+    ] = None,
 ) -> None:
-    """Remove a tenant and all of its keys, for good.
+    """Remove a tenant and all of its keys, for good, and erase what it has in the cache.
 
     Example:
 
-        ratoon tenants delete acme --yes
+        ratoon tenants delete acme --yes --receipt acme.json
     """
+    if receipt is not None:
+        must_be_new(receipt)
     if not yes:
         typer.confirm(f"Delete tenant {tenant} and all of its keys?", abort=True, err=True)
-    TENANTS.change(admin, "DELETE", tenant, said=f"Deleted tenant {tenant}.")
+
+    async def use(client: AdminClient) -> tuple[Any, Any]:
+        deleted = await client.call("DELETE", TENANTS.path_of(await TENANTS.find(client, tenant)))
+        return deleted, None if receipt is None else await receipt_of(client, deleted["id"])
+
+    deleted, signed = with_admin(admin, use)
+    said = f"Deleted tenant {tenant} ({deleted['id']})."
+    if receipt is not None:
+        write(receipt, signed)
+        said = f"{said}\nWrote {receipt}: {summary(signed['receipt'])}"
+    print_answer(signed or deleted, said, as_json=admin.json)
 
 
 def state_of(tenant: dict[str, Any]) -> str:

@@ -45,6 +45,7 @@ def description() -> dict[str, Any]:
             _ABSENT,
             _ABSENT,
             _ABSENT,
+            _ABSENT,
         ),
         health_router(_ABSENT, lambda: None),
     ]

@@ -69,6 +69,7 @@ class Follower:
         self._numbers: dict[Move, int] = {}  # numbers of the moves under way
         self._num_started = 0
         self._reported: DiskReport | None = None
+        self._told = 0  # owners to be forgotten, since the start
 
     def run(self) -> None:
         """Execute rank 0's messages until it says to end. Raises WireBroken if it dies first."""
@@ -101,6 +102,7 @@ class Follower:
     def _do_on_disk(self, command: OnDisk, disk: Disk | None) -> None:
         match command:
             case ForgetOwner(owner):
+                self._told += 1
                 if disk is not None:
                     disk.forget_owner(owner)
             case NoteFlushes(flushes):
@@ -133,7 +135,7 @@ class Follower:
         disk = self._parts.disk
         if disk is None:
             return
-        report = DiskReport(disk.state, disk.generation, disk.stats.forgetting)
+        report = DiskReport(disk.state, disk.generation, disk.stats.forgetting, self._told)
         if report != self._reported:
             self._reported = report
             self._send(report)

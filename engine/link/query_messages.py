@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from engine.errors import EngineError, error_from_code
+from engine.link.erasure import Erasure
 from engine.link.query import Query, Reply
 from engine.link.stats_messages import EngineStats, StateTier, TierTokens
 from engine.link.view_messages import ViewQuery, ViewReply
@@ -16,6 +17,8 @@ class Flushed(Reply, frozen=True, kw_only=True, tag="flushed"):
     """Number of blocks that a flush dropped; leased blocks are freed when their sequence ends."""
 
     blocks: int
+    erasure: Erasure | None = None  # where a flow was flushed by a recorded flush
+    replicas: dict[str, Erasure] = msgspec.field(default_factory=dict)  # of several, by name
 
 
 class Flush(Query[Flushed], frozen=True, kw_only=True, tag="flush"):

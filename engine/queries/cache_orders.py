@@ -12,12 +12,15 @@ from collections.abc import Collection, Iterable, Mapping
 from engine.components import Components
 from engine.errors import InvalidRequest
 from engine.exchange.recent_flushes import FlushScope
+from engine.link.erasure import Erasure, TierErasure
 from engine.link.messages import Partition, RecordedFlushes
 from engine.link.query_messages import UNRECORDED, AdapterDropped, DropAdapter, Flush, Flushed
-from engine.queries.done_flushes import DoneFlushes
+from engine.queries.done_flushes import DoneFlushes, Dropped
 from engine.sequences.intake import partition_of
 from engine.sequences.sequence import Sequence
 from prefix_cache.namespace import Namespace
+from prefix_cache.tree.tally import Tally
+from storage.move import Tier
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +36,10 @@ class CacheOrders:
         self._adapters = components.adapters
         self._sequences = components.scheduler.sequence_cache
         self._forget_grammars = components.intake.forget_grammars
-        self._max_model_len = components.welcome.max_model_len
+        welcome = components.welcome
+        self._rates = components.rates
+        self._num_ranks = welcome.tensor_parallel * welcome.pipeline_parallel
+        self._max_model_len = welcome.max_model_len
         self._clock = components.clock
         self.done_flushes = DoneFlushes(() if disk is None else disk.done_flushes())
 
@@ -48,16 +54,26 @@ class CacheOrders:
 
     def flush(self, message: Flush, alive: Iterable[Sequence]) -> Flushed:
         """Drop a flow's or a namespace's blocks, or all; leased blocks stay until their release."""
+        erasure = None
         if message.namespace is not None:
             namespace = Namespace(message.namespace)
             blocks = self._cache.flush(namespace=namespace, owner=message.flow)
             self._exchange.flush(FlushScope(message.flow, namespace), self._clock())
         elif message.flush_id == UNRECORDED:
-            blocks = self._flush(message.flow, alive)
+            blocks = self._flush(message.flow, alive).blocks
         else:
+            alive = list(alive)
             self._flush_all({message.flush_id: message.flow}, alive)
-            blocks = self.done_flushes.blocks(message.flush_id)
-        return Flushed(query_id=message.query_id, blocks=blocks)
+            blocks, tiers = self.done_flushes.dropped(message.flush_id)
+            if message.flow is not None:
+                erasure = self._erasure(message.flow, tiers, alive)
+        return Flushed(query_id=message.query_id, blocks=blocks, erasure=erasure)
+
+    def _erasure(
+        self, flow: str, tiers: tuple[TierErasure, ...] | None, alive: Collection[Sequence]
+    ) -> Erasure:
+        running = sum(sequence.flow == flow for sequence in alive)
+        return Erasure(tiers=tiers, running=running, disk=self._copies.erasure(flow))
 
     def flush_recorded(self, message: RecordedFlushes, alive: Iterable[Sequence]) -> None:
         """Do the recorded flushes that this cache has not done."""
@@ -82,16 +98,29 @@ class CacheOrders:
             self.done_flushes.note(flush_id, self._flush(flow, alive))
         self._copies.flushed(due)
 
-    def _flush(self, flow: str | None, alive: Iterable[Sequence]) -> int:
-        """Drop a flow's blocks, or all; return their number."""
-        blocks = self._cache.flush(owner=flow)
+    def _flush(self, flow: str | None, alive: Iterable[Sequence]) -> Dropped:
+        """Drop a flow's blocks, or all; return their number, and that of their copies."""
+        tally = Tally()
+        blocks = self._cache.flush(owner=flow, tally=tally)
         self._exchange.flush(FlushScope(flow, None), self._clock())
         if flow is None:
             self._copies.erase_unlisted()
         else:
             self._forget_flow(flow, alive)
         self._forget_grammars(flow)
-        return blocks
+        return Dropped(blocks, self._copies_in(tally))
+
+    def _copies_in(self, tally: Tally) -> tuple[TierErasure, ...]:
+        """List the copies in each tier that exists; their bytes are those of rank 0 on each."""
+
+        def of(tier: Tier) -> TierErasure:
+            blocks, states = tally.blocks[tier], tally.states[tier]
+            room = (blocks + states * self._rates.state_blocks) * self._rates.block_bytes
+            return TierErasure(
+                tier=tier.value, blocks=blocks, states=states, num_bytes=room * self._num_ranks
+            )
+
+        return tuple(map(of, self._cache.capacity.allocators))
 
     def _forget_flow(self, flow: str, alive: Iterable[Sequence]) -> None:
         """Make a flow's records on disk unreadable; keep its running sequences out of the cache."""

@@ -13,11 +13,23 @@ Knows: ids. Does not know: how a cache is flushed (`cache_orders`), or who recor
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
+from engine.link.erasure import TierErasure
 from storage.disk.file.done_flushes import MOST
 
 # Some 30 MB. More than on disk, since a recorded flush that is unknown is done at each connection.
 MOST_KNOWN = 4 * MOST
+
+
+class Dropped(NamedTuple):
+    """The blocks that a flush dropped, and their copies; None: it was done before this start."""
+
+    blocks: int = 0
+    tiers: tuple[TierErasure, ...] | None = None
+
+
+_UNKNOWN = Dropped()
 
 
 class DoneFlushes:
@@ -25,18 +37,18 @@ class DoneFlushes:
 
     def __init__(self, done: Iterable[str] = ()) -> None:
         """Start with the flushes `done` before this start."""
-        self._done = dict.fromkeys(done, 0)
+        self._done = dict.fromkeys(done, _UNKNOWN)
 
     def due(self, flushes: Mapping[str, str | None]) -> dict[str, str | None]:
         """Return the flushes that are not done."""
         return {one: flow for one, flow in flushes.items() if one not in self._done}
 
-    def note(self, flush_id: str, blocks: int) -> None:
-        """Record that a flush is done, and the number of its dropped blocks."""
-        self._done[flush_id] = blocks
+    def note(self, flush_id: str, dropped: Dropped) -> None:
+        """Record that a flush is done, and the blocks that it dropped."""
+        self._done[flush_id] = dropped
         if len(self._done) > MOST_KNOWN:
             del self._done[next(iter(self._done))]  # at worst the flush is done again
 
-    def blocks(self, flush_id: str) -> int:
-        """Return a flush's dropped blocks; 0 if it was done before this start, or is not done."""
-        return self._done.get(flush_id, 0)
+    def dropped(self, flush_id: str) -> Dropped:
+        """Return a flush's dropped blocks; none if it was done before this start, or is not."""
+        return self._done.get(flush_id, _UNKNOWN)

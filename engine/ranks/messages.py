@@ -125,6 +125,7 @@ class DiskReport(RankMessage, frozen=True):
     state: DiskState
     generation: int
     forgetting: int
+    told: int = 0  # owners that it was told to forget, since the start
 
 
 class Scanned(RankMessage, frozen=True):

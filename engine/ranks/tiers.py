@@ -131,6 +131,7 @@ class RanksDisk:
         self._erase = erase
         self._reports: dict[int, DiskReport] = {}  # last report of each rank
         self._unlisted: tuple[int, ...] = ()  # slots with records of no tree
+        self._told = 0  # owners that the other ranks were told to forget
 
     @property
     def generation(self) -> int:
@@ -144,6 +145,11 @@ class RanksDisk:
         self._take()
         states = (self._own.state, *(one.state for one in self._reports.values()))
         return max(states, key=_STATES.index)
+
+    @property
+    def encrypts(self) -> bool:
+        """True if owners' records are encrypted: all ranks have the same settings."""
+        return self._own.encrypts
 
     @property
     def stats(self) -> DiskProcessStats:
@@ -205,7 +211,20 @@ class RanksDisk:
     def forget_owner(self, owner: str) -> None:
         """Forget on all ranks like `Disk.forget_owner`. Raises RankGone."""
         self._others.tell(ForgetOwner(owner))
+        self._told += 1
         self._own.forget_owner(owner)
+
+    def is_forgetting(self, owner: str) -> bool:
+        """Return whether any rank may still have readable records, like `Disk.is_forgetting`.
+
+        Another rank's report names no owner, so it counts only once it has forgotten all.
+        """
+        self._take()
+        if self._own.is_forgetting(owner):
+            return True
+        if self._told and len(self._reports) < len(self._others):
+            return True
+        return any(one.forgetting or one.told < self._told for one in self._reports.values())
 
     def note_flushes(self, flushes: Sequence[str]) -> None:
         """Record on all ranks like `Disk.note_flushes`. Raises RankGone."""

@@ -17,6 +17,7 @@ from gateway.admin.engines import engines_router
 from gateway.admin.isolation import isolation_router
 from gateway.admin.keys import keys_router
 from gateway.admin.prefixes import Publishing, prefixes_router
+from gateway.admin.receipts import receipts_router
 from gateway.admin.tenants import groups_router, tenants_router
 from gateway.auth.auth import AdminAuthenticator, MetricsAuthenticator
 from gateway.auth.keyring import Keyring
@@ -26,6 +27,7 @@ from gateway.overview.routes import Watched, overview_router
 from gateway.overview.tenant_names import TenantNames
 from gateway.overview.tree_routes import tree_router
 from gateway.overview.tree_rows import TreeRows
+from gateway.receipts.erasing import Erasing
 from gateway.sharing.adapters import TenantAdapters
 from gateway.sharing.flushing import Flushing
 from gateway.sharing.partitions import Partitions
@@ -46,6 +48,7 @@ def admin_router(
     bodies: BodyMemory,
     partitions: Partitions,
     flushing: Flushing,
+    erasing: Erasing,
     memories: Sequence[TenantMemory[Any]],
     watched: Watched,
     adapters: TenantAdapters,
@@ -65,7 +68,7 @@ def admin_router(
     audit = AuditTrail(store, clock)
     names = TenantNames(store, clock)
     for part in (
-        tenants_router(store, keyring, flushing, audit, partitions, clock),
+        tenants_router(store, keyring, flushing, erasing, audit, partitions, clock),
         keys_router(store, keyring, audit, clock),
         adapters_router(store, adapters, audit),
         groups_router(store, audit, clock),
@@ -77,6 +80,7 @@ def admin_router(
         tree_router(engine, TreeRows(published, names)),
         usage_router(store, clock),
         audit_router(store),
+        receipts_router(erasing, audit),
     ):
         router.include_router(part, dependencies=guarded)
     scraping = [Depends(metrics_auth or admin_auth)]

@@ -11,26 +11,25 @@ other.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Protocol
 
 import msgspec
 from fastapi import APIRouter, Depends, Response
 from msgspec.structs import replace
 from pydantic import Field
 
-from engine.errors import EngineError
 from engine.link.messages import Priority
 from gateway.admin.audit import AuditTrail
 from gateway.auth.keyring import Keyring
 from gateway.auth.running_requests import GROUP_KNOWN_S
-from gateway.errors import Unavailable
 from gateway.http.admin_json import AdminBody, Name, json_response, left_out, sent
 from gateway.http.openapi import described
 from gateway.http.struct_field import StructField
-from gateway.sharing.flushing import Flushing, FlushResult
+from gateway.receipts.erasing import Erasing
+from gateway.sharing.flushing import Flushing
 from gateway.sharing.partitions import Partitions
-from gateway.state.records import Group, Tenant
-from gateway.state.store import Records
+from gateway.state.records import ErasedTenant, Group, Tenant
+from gateway.state.store import Records, ResponseStore
 from gateway.tenant_adapters import MOST_ADAPTERS
 from gateway.tenant_limits import CacheQuota, Limits
 
@@ -94,13 +93,18 @@ class Deleted(msgspec.Struct, frozen=True):
     awaited: list[str]
 
 
+class TenantState(Records, ResponseStore, Protocol):
+    """The parts of the state that a tenant's routes need."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Tenants:
     """The parts of the gateway that a tenant's change updates."""
 
-    store: Records
+    store: TenantState
     keyring: Keyring
     flushing: Flushing
+    erasing: Erasing
     audit: AuditTrail
     partitions: Partitions
 
@@ -117,30 +121,41 @@ class _Tenants:
         self.keyring.forget(tenant_id)
         await self.audit.note("tenant.update", tenant_id, **change.given())
         if after.disabled or after.group_id != before.group_id:
-            await _flush(self.flushing, tenant_id)
+            await self.erasing.drop(tenant_id, again=after.disabled)
         await self.partitions.changed()
         return after
 
     async def delete(self, tenant_id: str) -> Deleted:
+        of = await self._erased(tenant_id)
         await self.store.delete(Tenant, tenant_id)
         self.keyring.forget(tenant_id)
         await self.audit.note("tenant.delete", tenant_id)
-        flushed = await _flush(self.flushing, tenant_id)
+        flushed = await self.erasing.drop(tenant_id, of, again=True)
         await self.partitions.changed()
         return Deleted(tenant_id, flushed.blocks, list(flushed.awaited))
 
+    async def _erased(self, tenant_id: str) -> ErasedTenant:
+        """Count what goes from the state with a tenant."""
+        return ErasedTenant(
+            id=tenant_id,
+            name=(await self.store.get(Tenant, tenant_id)).name,
+            keys=len(await self.store.list_keys(tenant_id)),
+            responses=await self.store.count_responses(tenant_id),
+        )
+
 
 def tenants_router(
-    store: Records,
+    store: TenantState,
     keyring: Keyring,
     flushing: Flushing,
+    erasing: Erasing,
     audit: AuditTrail,
     partitions: Partitions,
     clock: Callable[[], float],
 ) -> APIRouter:
     """Serve the routes below `/admin/tenants`, without their guard."""
     router = APIRouter(prefix="/admin/tenants")
-    tenants = _Tenants(store, keyring, flushing, audit, partitions)
+    tenants = _Tenants(store, keyring, flushing, erasing, audit, partitions)
 
     @router.post("", openapi_extra=described(Tenant, NewTenant, statuses=(201,)), status_code=201)
     async def create(body: Annotated[NewTenant, Depends(sent(NewTenant))]) -> Response:
@@ -178,18 +193,6 @@ def _add_changes(router: APIRouter, tenants: _Tenants) -> None:
     @router.delete("/{tenant_id}", openapi_extra=described(Deleted))
     async def delete(tenant_id: str) -> Response:
         return json_response(await tenants.delete(tenant_id))
-
-
-async def _flush(flushing: Flushing, tenant_id: str) -> FlushResult:
-    """Drop the tenant's prefixes from the cache.
-
-    Where that fails the change stands: the flush is recorded, or what is left in the cache cannot
-    be reached.
-    """
-    try:
-        return await flushing.flush(tenant_id)
-    except (EngineError, Unavailable):
-        return FlushResult(None)
 
 
 class NamedGroup(AdminBody):

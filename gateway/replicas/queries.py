@@ -22,6 +22,7 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from engine.errors import AdapterNotServed, EngineDied, EngineError, EngineUnavailable
+from engine.link.erasure import Erasure
 from engine.link.in_time import in_time
 from engine.link.interface import ANSWER_S
 from engine.link.query import Query, R
@@ -65,14 +66,24 @@ AGAIN_S = 1.0  # for a second round; a replica that stands still does it when it
 
 
 class NotAllFlushed(EngineUnavailable):
-    """The error of a flush that some replicas `missed` (reasons by name); `blocks`: the others'."""
+    """The error of a flush that some replicas `missed` (reasons by name).
 
-    def __init__(self, blocks: int, missed: Mapping[str, str], replicas: int) -> None:
+    `blocks` and `erased`: the others'.
+    """
+
+    def __init__(
+        self,
+        blocks: int,
+        missed: Mapping[str, str],
+        replicas: int,
+        erased: Mapping[str, Erasure],
+    ) -> None:
         names = ", ".join(f"replica {name} ({why})" for name, why in missed.items())
         others = "" if len(missed) == replicas else "; the others were"
         super().__init__(f"not flushed: {names}{others}")
         self.blocks = blocks
         self.missed = missed
+        self.erased = erased
 
 
 def _joined_stats(query: StatsQuery, found: Mapping[str, StatsReply]) -> StatsReply:
@@ -139,15 +150,17 @@ class ReplicaQueries:
         missed = {
             name: "no engine is connected" for name in self._members.engines if name not in answers
         }
-        flushed = 0
+        flushed, erased = 0, dict[str, Erasure]()
         for name, answer in answers.items():
             if isinstance(answer, EngineError):
                 missed[name] = answer.message
-            else:
-                flushed += answer.blocks
+                continue
+            flushed += answer.blocks
+            if answer.erasure is not None:
+                erased[name] = answer.erasure
         if missed:
-            raise NotAllFlushed(flushed, missed, len(self._members.engines))
-        return Flushed(query_id="", blocks=flushed)
+            raise NotAllFlushed(flushed, missed, len(self._members.engines), erased)
+        return Flushed(query_id="", blocks=flushed, replicas=erased)
 
     async def _pin(self, query: Pin) -> Pinned:
         """Pin a prefix in every ready replica; return the reply of one.

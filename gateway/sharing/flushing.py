@@ -10,12 +10,14 @@ asked, and not from this one. So a flush that is due again later is made by whic
 by then.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from engine.errors import EngineUnavailable
+from engine.link.erasure import Erasure
 from engine.link.interface import Engine
 from engine.link.query_messages import Flush
 from gateway.errors import Unavailable
@@ -24,7 +26,7 @@ from gateway.replicas.flushes import FlushReader
 from gateway.replicas.queries import NotAllFlushed
 from gateway.sharing.flush_folding import folding
 from gateway.sharing.renewed import Renewed
-from gateway.state.records import CacheFlush, Tenant
+from gateway.state.records import CacheFlush, ErasedTenant, Tenant
 from gateway.state.store import FlushLog, Records
 
 ALONE = "0"  # the name of a gateway's only engine
@@ -38,11 +40,14 @@ class FlushState(FlushLog, Records, Protocol):
 class FlushResult:
     """The number of dropped blocks, None where no engine has answered.
 
-    `awaited`: the names of the engines that forget when they are back.
+    `awaited`: the names of the engines that forget when they are back. `erased`: of one tenant, as
+    far as each of the others has come.
     """
 
     blocks: int | None
     awaited: tuple[str, ...] = ()
+    erased: Mapping[str, Erasure] = field(default_factory=dict)
+    asked: AbstractSet[str] = field(default_factory=frozenset, compare=False)  # all engines' names
 
 
 class Flushing(Renewed):
@@ -63,21 +68,27 @@ class Flushing(Renewed):
         self._clock = clock
         self._told: dict[str, str | None] = {}
 
-    async def flush(self, tenant_id: str | None) -> FlushResult:
+    async def flush(
+        self, tenant_id: str | None, again_s: float = 0.0, erased: ErasedTenant | None = None
+    ) -> FlushResult:
         """Drop the cached blocks of a tenant, or (None) of all tenants, for good.
 
-        Raises Unavailable, and then nothing is dropped; EngineError other than EngineUnavailable.
+        `again_s` and `erased` as for `record`. Raises Unavailable, and then nothing is dropped;
+        EngineError other than EngineUnavailable.
         """
-        flush = await self.record(tenant_id)
-        flushed = await self._asked(flush)
+        flush = await self.record(tenant_id, again_s, erased)
+        flushed = await self.ask(flush, flush.id)
         await self.changed()  # engines that stand still do the flush when they go on
         await self._fold()
         return flushed
 
-    async def record(self, tenant_id: str | None, again_s: float = 0.0) -> CacheFlush:
+    async def record(
+        self, tenant_id: str | None, again_s: float = 0.0, erased: ErasedTenant | None = None
+    ) -> CacheFlush:
         """Record a flush that engines are told of soon, and again `again_s` seconds from now.
 
-        It takes the place of others, and is due again no sooner than they were. Raises Unavailable.
+        It takes the place of others, and is due again no sooner than they were. `erased`: the
+        tenant was deleted. Raises Unavailable.
         """
         flushes = await self._state.flushes()
         due = self._reader.due(flushes)
@@ -87,9 +98,14 @@ class Flushing(Renewed):
             if one.again_s and tenant_id in (None, one.tenant_id) and one.second_id not in due
         ]
         longest = max(again_s, *left, 0.0)
-        flush = CacheFlush.new(tenant_id, at=self._clock(), again_s=longest or None)
+        flush = CacheFlush.new(tenant_id, at=self._clock(), again_s=longest or None, erased=erased)
         await self._state.add_flush(flush)
         return flush
+
+    async def recorded(self) -> tuple[Sequence[CacheFlush], Collection[str]]:
+        """List all recorded flushes, the oldest first, and the ids that are due; or Unavailable."""
+        flushes = await self._state.flushes()
+        return flushes, self._reader.due(flushes)
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:
@@ -97,15 +113,23 @@ class Flushing(Renewed):
         async with repeated(self.renew_when_due, "flushes"):
             yield
 
-    async def _asked(self, flush: CacheFlush) -> FlushResult:
+    async def ask(self, flush: CacheFlush, flush_id: str) -> FlushResult:
+        """Ask all engines to do a recorded flush, which they do once for each id, and tell of it.
+
+        Raises EngineError other than EngineUnavailable.
+        """
+        names = tuple(self._engine.replicas) or (ALONE,)
+        asked = frozenset(names)
         try:
-            asked = Flush(flow=flush.tenant_id, flush_id=flush.id)
-            return FlushResult((await self._engine.ask(asked)).blocks)
+            done = await self._engine.ask(Flush(flow=flush.tenant_id, flush_id=flush_id))
         except NotAllFlushed as error:
             is_any = len(error.missed) < len(self._engine.replicas)
-            return FlushResult(error.blocks if is_any else None, tuple(error.missed))
+            blocks = error.blocks if is_any else None
+            return FlushResult(blocks, tuple(error.missed), error.erased, asked)
         except EngineUnavailable:
-            return FlushResult(None, tuple(self._engine.replicas) or (ALONE,))
+            return FlushResult(None, names, {}, asked)
+        alone = {} if done.erasure is None else {ALONE: done.erasure}
+        return FlushResult(done.blocks, (), done.replicas or alone, asked)
 
     async def _fold(self) -> None:
         """Fold records of deleted tenants' flushes while there are too many."""

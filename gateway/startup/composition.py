@@ -40,6 +40,8 @@ from gateway.page.files import API, PageFiles
 from gateway.page.routes import operator_page_router, usage_page_router
 from gateway.page.signing_in import SignInParts
 from gateway.prefixes.routes import prefixes_router
+from gateway.receipts.erasing import Erasing
+from gateway.receipts.signing import ReceiptKey
 from gateway.replicas.flushes import FlushReader
 from gateway.startup.max_connections import OPERATOR, max_connections, open_files_limit
 from gateway.startup.serving_parts import (
@@ -171,6 +173,7 @@ def _of_the_operator(
         entry.bodies,
         kept.sharing.partitions,
         kept.sharing.flushing,
+        Erasing(kept.sharing.flushing, ReceiptKey(files.secrets.pepper), time.time),
         answers.memories,
         watched,
         answers.parts.adapters,

@@ -196,6 +196,15 @@ class RegisteredEngine(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: str | None = None  # digest of model and settings, in hex, from its starter
 
 
+class ErasedTenant(msgspec.Struct, frozen=True, kw_only=True):
+    """A tenant that was deleted, and how much of it went from the state with it."""
+
+    id: str
+    name: str
+    keys: int
+    responses: int
+
+
 class CacheFlush(msgspec.Struct, frozen=True, kw_only=True):
     """A flush that engines are to do, whenever they come back. Its id is never used again."""
 
@@ -203,11 +212,20 @@ class CacheFlush(msgspec.Struct, frozen=True, kw_only=True):
     tenant_id: str | None  # None: all tenants
     at: float
     again_s: float | None = None  # engines do it a second time, so long after it was recorded
+    erased: ErasedTenant | None = None  # the tenant, where it was deleted
 
     @classmethod
-    def new(cls, tenant_id: str | None, *, at: float, again_s: float | None = None) -> CacheFlush:
+    def new(
+        cls,
+        tenant_id: str | None,
+        *,
+        at: float,
+        again_s: float | None = None,
+        erased: ErasedTenant | None = None,
+    ) -> CacheFlush:
         """Make a flush with a random id, which no engine has done yet."""
-        return cls(id=f"fl_{secrets.token_hex(8)}", tenant_id=tenant_id, at=at, again_s=again_s)
+        new_id = f"fl_{secrets.token_hex(8)}"
+        return cls(id=new_id, tenant_id=tenant_id, at=at, again_s=again_s, erased=erased)
 
     @property
     def second_id(self) -> str:

@@ -107,6 +107,10 @@ class ResponseStore(Protocol):
         """Remove a tenant's response; raise as `find_response`."""
         ...
 
+    async def count_responses(self, tenant_id: str) -> int:
+        """Count a tenant's stored responses, also those that have expired and are still there."""
+        ...
+
     async def drop_expired_responses(self, *, now: float) -> None:
         """Remove expired responses of all tenants, only some of them if there are many."""
         ...

@@ -26,6 +26,7 @@ from prefix_cache.tiers.tier_pools import Pools
 from prefix_cache.tree.edge import BlockIds, Places
 from prefix_cache.tree.node import Node, Position
 from prefix_cache.tree.residency import BIT, DISK, FORGET, HOST, WITH, WITHOUT
+from prefix_cache.tree.tally import Tally
 from storage.move import DEVICE_TIER, DISK_TIER, HOST_TIER, Tier
 
 ON_DISK_ALONE = bytes(state for state in WITH[DISK] if not state & HOST)  # and not in the host
@@ -109,15 +110,22 @@ class Removals:
         if len(places):
             self._forget(tier, node, places, reason)
 
-    def prune(self, namespace: Namespace | None, owner: str | None) -> int:
+    def prune(
+        self, namespace: Namespace | None, owner: str | None, tally: Tally | None = None
+    ) -> int:
         """Forget nodes of this namespace and owner (None: any owner), and all nodes below them.
 
-        Returns how many blocks the tree forgot, as all that follow do.
+        Returns how many blocks the tree forgot, as all that follow do; `tally` counts their copies.
         """
         tree = self._ref_counts.tree
         nodes = tree.nodes() if owner is None else tree.owned.get(owner, ())
-        chosen = [node for node in nodes if namespace in (None, node.namespace)]
-        return sum(self._detach(node) for node in chosen if node.attached)
+        blocks = 0
+        for top in [node for node in nodes if namespace in (None, node.namespace)]:
+            if top.attached:
+                if tally is not None:
+                    tally.add_all(tree.nodes(top))
+                blocks += self._detach(top)
+        return blocks
 
     def prune_all(self, found: Iterable[tuple[Node, int]], reason: Reason) -> int:
         """Forget several blocks, each like `prune_from`."""

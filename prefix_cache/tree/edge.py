@@ -136,6 +136,10 @@ class Edge:
         """True if all blocks have a copy on the device."""
         return self.num_device == self.num_blocks
 
+    def num_copies(self, tier: Tier) -> int:
+        """Count the blocks that have a whole copy in `tier`, whatever their fastest tier is."""
+        return len(self._states.translate(None, WITHOUT[BIT[tier]]))
+
     def slots(self, tier: Tier) -> BlockIds:
         """Return a view of the slots in `tier`, (n,)."""
         return self._slots[ROW[tier], : self.num_blocks]

@@ -95,6 +95,11 @@ class DiskTier:
         return self._state is DiskState.UP
 
     @property
+    def encrypts(self) -> bool:
+        """True if an owner's records are encrypted under a key of its own."""
+        return self._config.encrypt
+
+    @property
     def is_answering(self) -> bool:
         """True if the disk is up and no read is past its deadline without an answer since."""
         return self.is_up and not self.buffers.is_owed
@@ -141,6 +146,10 @@ class DiskTier:
         self._forgetting[owner] = None
         if self._process is not None and self.is_up:
             self._process.send(wire.Forget(owner))
+
+    def is_forgetting(self, owner: str) -> bool:
+        """Return whether records of an owner that is to be forgotten may still be readable."""
+        return owner in self._forgetting
 
     def erase_unlisted(self) -> None:
         """Do nothing: `scan` lists all sound records and erases all other records."""

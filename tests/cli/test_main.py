@@ -121,7 +121,7 @@ def test_the_panels_are_in_order_and_so_are_their_commands(console: Console) -> 
     expected = [
         ["Serve", "serve", "gateway", "engine", "models"],
         ["Operate", "chat", "status", "top", "restart", "usage", "audit", "verify-isolation"],
-        ["tenants", "groups", "prefixes", "adapters", "cache", "engines", "cluster"],
+        ["tenants", "groups", "prefixes", "adapters", "receipts", "cache", "engines", "cluster"],
         ["Measure", "bench", "simulate", "plan", "lint", "version"],
     ]
     panels = [word for word in told if word in (*COMMANDS_BY_PANEL, *FIRST_WORDS)]

@@ -133,7 +133,8 @@ def test_deleting_asks_first(ratoon: Ratoon, tenant: str, gateway: Served) -> No
 
 
 def test_yes_skips_the_confirmation_of_a_deletion(ratoon: Ratoon, tenant: str) -> None:
-    assert ratoon(f"tenants delete {tenant} --yes").out == f"Deleted tenant {tenant}.\n"
+    said = ratoon(f"tenants delete {tenant} --yes").out
+    assert re.fullmatch(rf"Deleted tenant {tenant} \(tn_\w+\)\.\n", said)
     assert ratoon(f"tenants keys list {tenant}").status == 2
 
 

@@ -94,6 +94,11 @@ class LossyDisk:
         self.gone: list[str] = []
         self.noted: list[str] = []
         self.loses_at_scan = False
+        self.encrypts = False
+        self.forgetting: set[str] = set()
+
+    def is_forgetting(self, owner: str) -> bool:
+        return owner in self.forgetting
 
     def scan(self) -> Iterable[tuple[int, BlockRecord]]:
         self.generation += self.loses_at_scan

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.seams.support.canaries import canary, files_of, finds, forms
+from tests.seams.support.ratoon import printed_by
 from tests.seams.support.server import Server, running_server
 
 BLOCK = 16
@@ -148,6 +149,13 @@ def test_a_deleted_tenant_s_blocks_are_noise_though_it_still_streams(tmp_path: P
         for _ in range(2):
             ask(server, Said(3).token_ids)
         others = {t["id"] for t in server.stats()["tenants"]} - {tenant}
+        there, file = ("--data-dir", str(data_dir)), str(tmp_path / "receipt.json")
+        printed_by(["receipts", "create", tenant, file, *there], tmp_path / "created")
+        key = printed_by(["receipts", "key", *there], tmp_path / "key").strip()
+    verify = ["receipts", "verify", file, "--key", key]  # no server is asked
+    shown = printed_by(verify, tmp_path / "verified")
+    assert "Engine 0, disk: key destroyed." in shown
+    assert "all is erased" in shown
     keys = [content for name, content in files_of(data_dir).items() if name.endswith("/keys")]
     assert keys
     assert not any(tenant.encode() in content for content in keys)

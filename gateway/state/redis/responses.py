@@ -66,6 +66,11 @@ class RedisResponses(RedisRecords):
         await self._size_of(tenant_id, response_id, now)
         await self._repeat(lambda: drop_one(self.link, tenant_id, response_id))
 
+    async def count_responses(self, tenant_id: str) -> int:
+        """Count a tenant's stored responses, also those that have expired and are still there."""
+        async with self.link.turn_of(tenant_id):
+            return int(await self.link.command("HLEN", at.responses_of(tenant_id)))
+
     async def drop_expired_responses(self, *, now: float) -> None:
         """Remove expired responses, only some of them if there are many."""
         bounds = "-inf", repr(now), "LIMIT", 0, _EXPIRED_AT_ONCE

@@ -51,6 +51,12 @@ class SqliteResponses(SqliteWorker):
         wanted = (tenant_id, response_id, now)
         await self.in_turn(tenant_id, self.run, lambda connection: _drop(connection, wanted))
 
+    async def count_responses(self, tenant_id: str) -> int:
+        """Count a tenant's stored responses, also those that have expired and are still there."""
+        return await self.in_turn(
+            tenant_id, self.read, lambda connection: _count(connection, tenant_id)
+        )
+
     @on_worker
     def drop_expired_responses(self, connection: sqlite3.Connection, *, now: float) -> None:
         """Remove expired responses, only some of them if there are many."""
@@ -64,6 +70,12 @@ class SqliteResponses(SqliteWorker):
 def drop_responses_of(connection: sqlite3.Connection, tenant_id: str) -> None:
     """Remove all responses of a tenant."""
     connection.execute("DELETE FROM responses WHERE tenant_id = ?", (tenant_id,))
+
+
+def _count(connection: sqlite3.Connection, tenant_id: str) -> int:
+    statement = "SELECT count(*) FROM responses WHERE tenant_id = ?"
+    found: int = connection.execute(statement, (tenant_id,)).fetchone()[0]
+    return found
 
 
 def _find(connection: sqlite3.Connection, wanted: tuple[str, str, float]) -> StoredResponse:

@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 
 from engine.errors import EngineDied, EngineError
+from engine.link.erasure import Erasure
 from engine.link.in_time import in_time
 from engine.link.interface import ANSWER_S, OnEnd, ReplicaHealth
 from engine.link.messages import (
@@ -197,6 +198,7 @@ class FakeEngine:
         self.drafts: DraftCounts = {}  # of every sequence
         self.requests: list[Generate] = []
         self.computed: dict[str, Computed] = {}  # the engine's own count, by request id
+        self.erasure: Erasure | None = None  # told of each flush
         self.running = 0
         self.finished = 0
         self.failed = 0
@@ -288,7 +290,7 @@ class FakeEngine:
             case PrefixesQuery():
                 return Prefixes(query_id="", prefixes=[], surveyed=0, nodes=0, age_s=0.0)
             case Flush():
-                return Flushed(query_id="", blocks=self._flush())
+                return Flushed(query_id="", blocks=self._flush(), erasure=self.erasure)
             case Pin():
                 return Pinned(query_id="", blocks=self._pin(query))
             case ReadAdapter():

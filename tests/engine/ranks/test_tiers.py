@@ -127,6 +127,11 @@ class OwnDisk:
     stats: DiskProcessStats = field(default_factory=DiskProcessStats)
     forgotten: list[str] = field(default_factory=list)
     noted: list[str] = field(default_factory=list)
+    encrypts: bool = True
+    forgetting: set[str] = field(default_factory=set)
+
+    def is_forgetting(self, owner: str) -> bool:
+        return owner in self.forgetting
 
     def scan(self) -> Iterable[tuple[int, BlockRecord]]:
         return self.records.items()
@@ -211,6 +216,22 @@ class TestDisk:
         RanksDisk(own, ranks.others, no_erasing).forget_owner("flow")
         assert ranks.told() == [ForgetOwner("flow")]
         assert own.forgotten == ["flow"]
+
+    def test_an_owner_is_forgotten_once_all_ranks_have_said_so(self, ranks: TwoRanks) -> None:
+        own = OwnDisk()
+        disk = RanksDisk(own, ranks.others, no_erasing)
+        for rank in (1, 2):
+            ranks.report(rank, DiskReport(DiskState.UP, 0, 0))
+        assert not disk.is_forgetting("flow"), "the control"
+        disk.forget_owner("flow")
+        assert disk.is_forgetting("flow"), "their reports are older"
+        ranks.report(1, DiskReport(DiskState.UP, 0, 1, 1), DiskReport(DiskState.UP, 0, 0, 1))
+        ranks.report(2, DiskReport(DiskState.UP, 0, 1, 1))
+        assert disk.is_forgetting("flow")
+        ranks.report(2, DiskReport(DiskState.UP, 0, 0, 1))
+        assert not disk.is_forgetting("flow")
+        own.forgetting.add("flow")
+        assert disk.is_forgetting("flow")
 
     def test_flushes_are_noted_on_all_and_done_where_they_are_on_all(self, ranks: TwoRanks) -> None:
         own = OwnDisk()

@@ -23,6 +23,10 @@ class FoundDisk:
         self.state = DiskState.UP
         self.stats = DiskProcessStats()
         self.records = list(records)
+        self.encrypts = False
+
+    def is_forgetting(self, owner: str) -> bool:
+        raise NotImplementedError(owner)
 
     def scan(self) -> Iterable[tuple[int, BlockRecord]]:
         return self.records

@@ -31,6 +31,8 @@ from gateway.prompts.prefix_tokens import PrefixTokens
 from gateway.prompts.templates.chat_template import ChatTemplate
 from gateway.prompts.tokens.tokenizer import Tokenizer
 from gateway.prompts.verbatim_turns.turn_memory import TurnMemory
+from gateway.receipts.erasing import Erasing
+from gateway.receipts.signing import ReceiptKey
 from gateway.replicas.flushes import FlushReader
 from gateway.sharing.adapters import TenantAdapters
 from gateway.sharing.flushing import Flushing
@@ -104,6 +106,7 @@ async def open_office(data_dir: Path, *, open_metrics: bool = False) -> AsyncIte
     )
     history, faults = History(engine, metrics, clock), FaultWatch([], lambda _: None)
     watched = Watched(history, known, faults, "tiny")
+    flushing = Flushing(store, engine, clock, FlushReader(clock))
     app = small_app(
         admin_router(
             store,
@@ -114,7 +117,8 @@ async def open_office(data_dir: Path, *, open_metrics: bool = False) -> AsyncIte
             published,
             BodyMemory(Bounds()),
             Partitions(store, engine, are_wanted=True),
-            Flushing(store, engine, clock, FlushReader()),
+            flushing,
+            Erasing(flushing, ReceiptKey(PEPPER), clock),
             [turns],
             watched,
             TenantAdapters(store, engine, namespaces, keyring.forget, "tiny", clock),

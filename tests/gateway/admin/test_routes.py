@@ -36,6 +36,8 @@ ROUTES = {
     ("POST", "/admin/engines"),
     ("DELETE", "/admin/engines/{place}"),
     ("GET", "/admin/audit"),
+    ("POST", "/admin/receipts"),
+    ("GET", "/admin/receipts/key"),
     ("GET", "/admin/overview"),
     ("PUT", "/admin/isolation/report"),
     ("GET", "/admin/refusals"),
@@ -103,6 +105,10 @@ async def test_the_operator_gets_in_everywhere(office: Office) -> None:
             content = {"name": "new", "text": TEXT}
         if (method, path) == ("POST", "/admin/engines"):
             content = {"address": "/new.sock"}
+        if path == "/admin/receipts":
+            gone = (await office.tenant(f"gone-{number}"))["id"]
+            await office.operator.delete(f"/admin/tenants/{gone}")
+            content = {"tenant": gone}
         if "adapters" in path:
             content = {"name": "support", "path": "acme/support"}
         if method == "DELETE" and "adapters" in path:

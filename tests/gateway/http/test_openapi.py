@@ -132,7 +132,7 @@ def test_bad_data_is_refused(
 # What no schema says: what there is now, what two fields are to each other, how a number is
 # spelled (`1.0` is an integer in a schema), and what only a model's template knows.
 BEYOND_SCHEMAS = [
-    r"no such (tenant|key|group|prefix|response|adapter)",
+    r"no such (tenant|key|group|prefix|response|adapter|deleted tenant)",
     r"this tenant may not load adapters",
     r"there is no (model of that name|such route)",
     r"the name or id is taken",

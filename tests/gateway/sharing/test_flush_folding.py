@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from engine.queries.done_flushes import DoneFlushes
+from engine.queries.done_flushes import DoneFlushes, Dropped
 from gateway.replicas.flushes import FlushReader
 from gateway.sharing.flush_folding import APART_S, KEPT_S, MOST_KEPT, folding
 from gateway.sharing.flushing import Flushing
@@ -63,7 +63,7 @@ class Away:
                 self.blocks.clear()
             else:
                 self.blocks.pop(tenant, None)
-            self.done.note(flush_id, 0)
+            self.done.note(flush_id, Dropped())
 
 
 async def test_engines_that_come_and_go_have_nothing_that_was_flushed() -> None:

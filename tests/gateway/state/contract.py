@@ -479,8 +479,10 @@ class StoreContract:
     async def test_a_response_ends_when_it_expires(self, store: Store) -> None:
         tenant = a_tenant()
         await store.create(tenant)
+        assert await store.count_responses(tenant.id) == 0
         for number in (1, 2):
             await store.keep_response(a_response(tenant, number), room_for(9))
+        assert await store.count_responses(tenant.id) == 2
         assert (await store.find_response(tenant.id, "resp_1", now=100.9)).id == "resp_1"
         for attempt in (store.find_response, store.drop_response):
             with pytest.raises(NotFound):
@@ -489,6 +491,7 @@ class StoreContract:
         assert await kept(store, tenant) == [1, 2]
         await store.drop_expired_responses(now=101.5)
         assert await kept(store, tenant) == [2]
+        assert await store.count_responses(tenant.id) == 1
         for number in (3, 4):  # what has expired takes no room
             await store.keep_response(a_response(tenant, number), room_for(3))
         assert await kept(store, tenant) == [2, 3, 4]

@@ -125,6 +125,9 @@ class MemoryStore:
         await self.find_response(tenant_id, response_id, now=now)
         del self.responses[tenant_id, response_id]
 
+    async def count_responses(self, tenant_id: str) -> int:
+        return sum(tenant == tenant_id for tenant, _ in self.responses)
+
     async def drop_expired_responses(self, *, now: float) -> None:
         kept = {place: one for place, one in self.responses.items() if one[0].expires_at > now}
         self.responses = kept

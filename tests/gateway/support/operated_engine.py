@@ -9,6 +9,7 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from engine.errors import EngineError, EngineUnavailable
+from engine.link.erasure import Erasure
 from engine.link.in_time import in_time
 from engine.link.interface import ANSWER_S, OnEnd, ReplicaHealth
 from engine.link.messages import Finished, FlowQuota, Generate, Tokens, Welcome
@@ -165,6 +166,7 @@ class OperatedEngine:
         self.prefix_asks: list[tuple[str, int]] = []
         self.alive: list[SequenceView] = []
         self.flushes: list[str | None] = []
+        self.erasure: Erasure | None = None
         self.pinned: dict[str, int] = {}
         self.flows: dict[str, FlowQuota] | None = None
         self.recorded: dict[str, str | None] = {}  # flushes
@@ -205,7 +207,7 @@ class OperatedEngine:
                 return self.listed
             case Flush():
                 self.flushes.append(query.flow)
-                return Flushed(query_id="", blocks=7)
+                return Flushed(query_id="", blocks=7, erasure=self.erasure)
             case Pin():
                 if self.pin_error is not None:
                     raise self.pin_error

@@ -1,0 +1,38 @@
+"""Reports of what a flush of one flow has erased in an engine.
+
+A flush is over once no copy of the flow's blocks is under way, its records on disk are unreadable
+and none of its sequences runs: until then the report is asked for again, by the same flush.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+DiskErasure = Literal["none", "under way", "records erased", "key destroyed"]
+
+
+class TierErasure(msgspec.Struct, frozen=True, kw_only=True):
+    """The copies that one tier has given up. `num_bytes`: their room, on all ranks."""
+
+    tier: str  # device, host, disk
+    blocks: int
+    states: int = 0  # recurrent states
+    num_bytes: int = 0
+
+
+class Erasure(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome of a flow's flush in one engine.
+
+    Memory of the device and the host is freed, and is overwritten by what is computed next.
+    """
+
+    tiers: tuple[TierErasure, ...] | None  # None: erased before this engine's start
+    running: int  # sequences of the flow that still run, and leave nothing in the cache
+    disk: DiskErasure
+
+    @property
+    def is_over(self) -> bool:
+        """True if nothing of the flow can be read any more."""
+        return not self.running and self.disk != "under way"

@@ -1,0 +1,123 @@
+"""The erasure of deleted tenants, followed to its end, and the receipts of it.
+
+    deleted --> flushed in all engines --> ... --> flushed again, once every gateway knows --> over
+                        `-- a receipt says how far it has come, and what is open
+
+Engines that do a flush for the second time answer how far the first has come, so a receipt is made
+by asking for the recorded flushes again. A deleted tenant's flushes are recorded for a month, and
+as long can a receipt be made.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from engine.errors import EngineError
+from engine.link.erasure import Erasure
+from gateway.auth.running_requests import GROUP_KNOWN_S
+from gateway.errors import NotFound, Unavailable
+from gateway.receipts.receipt import Receipt, SignedReceipt, joined, moment
+from gateway.receipts.signing import ReceiptKey
+from gateway.sharing.flushing import Flushing, FlushResult
+from gateway.state.records import CacheFlush, ErasedTenant
+
+LOOK_S = 0.1  # between two looks at an erasure that is awaited
+
+
+class _Recorded(NamedTuple):
+    """A recorded erasure. `is_due_again`: all gateways know, and engines flush a second time."""
+
+    flush: CacheFlush
+    of: ErasedTenant
+    is_due_again: bool
+
+
+class Erasing:
+    """The erasures of one gateway process. For one event loop."""
+
+    def __init__(self, flushing: Flushing, key: ReceiptKey, clock: Callable[[], float]) -> None:
+        """Take `clock`, in seconds since the epoch."""
+        self._flushing = flushing
+        self._key = key
+        self._clock = clock
+
+    @property
+    def public_key(self) -> str:
+        """The key that verifies receipts, in base64url."""
+        return self._key.public
+
+    async def drop(
+        self, tenant_id: str, of: ErasedTenant | None = None, *, again: bool
+    ) -> FlushResult:
+        """Drop a tenant's prefixes, of a deleted tenant (`of`) with a record of what it had.
+
+        `again`: once more when all gateways know that its requests are refused.
+
+        Where that fails the change stands: the flush is recorded, or what is left in the cache
+        cannot be reached.
+        """
+        try:
+            return await self._flushing.flush(tenant_id, GROUP_KNOWN_S if again else 0.0, of)
+        except (EngineError, Unavailable):
+            return FlushResult(None)
+
+    async def receipt(self, tenant_id: str, by: str, wait_s: float) -> SignedReceipt:
+        """Sign a receipt of a deleted tenant's erasure, once it is over or `wait_s` have passed.
+
+        Raises NotFound where no erasure of the tenant is recorded, Unavailable, EngineError.
+        """
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + wait_s
+        while True:
+            found = await self._receipt(await self._recorded(tenant_id), by)
+            if found.is_complete or loop.time() >= give_up:
+                return self._key.sign(found)
+            await asyncio.sleep(LOOK_S)
+
+    async def _recorded(self, tenant_id: str) -> _Recorded:
+        flushes, due = await self._flushing.recorded()
+        for flush in flushes:
+            if flush.tenant_id == tenant_id and flush.erased is not None:
+                return _Recorded(flush, flush.erased, is_due_again=flush.second_id in due)
+        raise NotFound(
+            "no such deleted tenant is recorded: it is a month ago, or everything was flushed since"
+        )
+
+    async def _receipt(self, recorded: _Recorded, by: str) -> Receipt:
+        flush, of = recorded.flush, recorded.of
+        result = await self._flushing.ask(flush, flush.id)
+        engines = dict(result.erased)
+        if recorded.is_due_again:
+            result = await self._flushing.ask(flush, flush.second_id)
+            for name, then in result.erased.items():
+                engines[name] = joined(engines[name], then) if name in engines else then
+        return Receipt(
+            id=f"er_{secrets.token_hex(8)}",
+            tenant=of.id,
+            name=of.name,
+            by=by,
+            deleted_at=moment(flush.at),
+            at=moment(self._clock()),
+            flush=flush.id,
+            keys=of.keys,
+            responses=of.responses,
+            engines=engines,
+            awaited=result.awaited,
+            open=tuple(_open(engines, result, recorded)),
+        )
+
+
+def _open(engines: dict[str, Erasure], result: FlushResult, recorded: _Recorded) -> Iterator[str]:
+    """Yield what is not erased yet."""
+    for name in result.awaited:
+        yield f"engine {name} is away: it erases when it is back, before it serves"
+    for name in sorted(result.asked - set(result.awaited) - set(engines)):
+        yield f"engine {name} is of a release that does not tell what it erases"
+    for name, erasure in engines.items():
+        if erasure.running:
+            yield f"engine {name}: {erasure.running} requests still end"
+        if erasure.disk == "under way":
+            yield f"engine {name}: records on its disk"
+    if recorded.flush.again_s is not None and not recorded.is_due_again:
+        yield "what gateways may have admitted before they knew: erased some seconds later"

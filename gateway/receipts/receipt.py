@@ -1,0 +1,78 @@
+"""A receipt of an erasure, as data, and its signed form.
+
+Numbers are integers and times are text, so that the signed bytes of a receipt do not depend on how
+its JSON is laid out.
+
+Knows: fields. Does not know: how it comes about (`erasing`), or keys (`signing`).
+"""
+
+from datetime import UTC, datetime
+from typing import Literal
+
+import msgspec
+
+from engine.link.erasure import Erasure, TierErasure
+
+Format = Literal["erasure-receipt-1"]
+KEPT = ("usage counters", "audit log")  # what a deletion leaves of a tenant: no prompt, no answer
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+    """The erasure of a deleted tenant, as far as it has come at `at`.
+
+    `open` lists what is not erased yet, in words; it is empty once all is. `keys` and `responses`
+    were in the state when the tenant was deleted, and went with it.
+    """
+
+    format: Format = "erasure-receipt-1"
+    id: str
+    tenant: str
+    name: str
+    by: str
+    deleted_at: str  # in UTC, as ISO 8601
+    at: str
+    flush: str  # the id by which engines know the erasure
+    keys: int
+    responses: int
+    engines: dict[str, Erasure]
+    awaited: tuple[str, ...]  # engines that were away
+    open: tuple[str, ...]
+    kept: tuple[str, ...] = KEPT
+
+    @property
+    def is_complete(self) -> bool:
+        """True if all that is to be erased is erased, in every tier of every engine."""
+        return not self.open
+
+
+class SignedReceipt(msgspec.Struct, frozen=True, kw_only=True):
+    """A receipt and the signature of its fields, in base64url."""
+
+    receipt: Receipt
+    signature: str
+
+
+def moment(at: float) -> str:
+    """Write a time, in seconds since the epoch, as ISO 8601 in UTC."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def joined(first: Erasure, then: Erasure) -> Erasure:
+    """Add up what two flushes of one tenant have erased in an engine; the later tells its end."""
+    counted = [one for one in (first.tiers, then.tiers) if one is not None]
+    if len(counted) < 2:
+        return msgspec.structs.replace(then, tiers=next(iter(counted), None))
+    others = {one.tier: one for one in counted[1]}
+    summed = tuple(_sum(one, others.pop(one.tier, None)) for one in counted[0])
+    return msgspec.structs.replace(then, tiers=(*summed, *others.values()))
+
+
+def _sum(one: TierErasure, other: TierErasure | None) -> TierErasure:
+    if other is None:
+        return one
+    return TierErasure(
+        tier=one.tier,
+        blocks=one.blocks + other.blocks,
+        states=one.states + other.states,
+        num_bytes=one.num_bytes + other.num_bytes,
+    )

@@ -1,0 +1,102 @@
+"""The signatures of receipts: Ed25519 (RFC 8032), by a key that the installation's secrets give.
+
+All gateways of an installation have the same secrets, so they sign with one key, and it lasts as
+long as these. What is signed is the receipt's JSON in one form: names sorted, no blanks.
+"""
+
+import base64
+import binascii
+from typing import Any
+
+import msgspec
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from gateway.errors import BadRequest
+from gateway.http.names import check_all_names
+from gateway.receipts.receipt import Receipt, SignedReceipt
+
+MAX_BYTES = 4 << 20  # of a receipt's file: some hundred bytes for each engine
+_KEY_BYTES = 32
+_ABOUT = b"ratoon receipt\0"  # signed before the receipt, so that no other signature is one
+
+
+class NotAReceipt(ValueError):
+    """The error of a file that is no receipt, or that this key has not signed."""
+
+
+class ReceiptKey:
+    """The private key of one installation."""
+
+    def __init__(self, pepper: bytes) -> None:
+        """Derive the key from the installation's pepper (HKDF, RFC 5869)."""
+        seed = HKDF(SHA256(), _KEY_BYTES, None, b"ratoon receipts").derive(pepper)
+        self._key = Ed25519PrivateKey.from_private_bytes(seed)
+
+    def __repr__(self) -> str:
+        return "ReceiptKey(...)"
+
+    @property
+    def public(self) -> str:
+        """The public key: 32 bytes in base64url."""
+        return _text(self._key.public_key().public_bytes_raw())
+
+    def sign(self, receipt: Receipt) -> SignedReceipt:
+        """Sign a receipt."""
+        signature = self._key.sign(_ABOUT + _one_form(msgspec.to_builtins(receipt)))
+        return SignedReceipt(receipt=receipt, signature=_text(signature))
+
+
+def verified(content: bytes, public_key: str) -> Receipt:
+    """Return the receipt in a file that was signed with this key; raise NotAReceipt.
+
+    Fields that a later release added are signed too, and left out of what is returned.
+    """
+    found = _read(content)
+    try:
+        key = Ed25519PublicKey.from_public_bytes(_raw(public_key))
+    except ValueError:
+        raise NotAReceipt("the public key is none: it has 32 bytes, in base64url") from None
+    try:
+        key.verify(_raw(found["signature"]), _ABOUT + _one_form(found["receipt"]))
+    except (InvalidSignature, ValueError):
+        raise NotAReceipt("changed, or not signed with this key") from None
+    try:
+        return msgspec.convert(found["receipt"], Receipt)
+    except (msgspec.ValidationError, RecursionError):
+        raise NotAReceipt("a receipt of another release") from None
+
+
+def _read(content: bytes) -> dict[str, Any]:
+    if len(content) > MAX_BYTES:
+        raise NotAReceipt(f"a file of {len(content)} bytes; a receipt has at most {MAX_BYTES}")
+    try:
+        found = msgspec.json.decode(content)
+        check_all_names(content)  # readers differ in which of two values counts
+    except (msgspec.DecodeError, UnicodeDecodeError, BadRequest, RecursionError):
+        raise NotAReceipt("not a receipt's JSON") from None
+    if not isinstance(found, dict) or set(found) != {"receipt", "signature"}:
+        raise NotAReceipt("not a receipt: it has the fields `receipt` and `signature`")
+    if not isinstance(found["signature"], str):
+        raise NotAReceipt("not a receipt: its signature is no text")
+    return found
+
+
+def _one_form(receipt: Any) -> bytes:
+    return msgspec.json.encode(receipt, order="sorted")
+
+
+def _text(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def _raw(text: str) -> bytes:
+    """Decode base64url; raise ValueError."""
+    if not text.isascii():
+        raise ValueError("not base64url")
+    try:
+        return base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True)
+    except binascii.Error as error:
+        raise ValueError("not base64url") from error

@@ -1,0 +1,60 @@
+"""`/admin/receipts`: a deleted tenant's erasure, signed, and kept in the audit log."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from msgspec.structs import replace
+
+from engine.link.erasure import Erasure, TierErasure
+from gateway.auth.running_requests import GROUP_KNOWN_S
+from gateway.receipts.signing import verified
+from gateway.state.records import ResponseRoom
+from tests.gateway.admin.office import Office, body, error_of
+from tests.gateway.state.contract import a_response, a_tenant
+
+OVER = Erasure(tiers=(TierErasure(tier="device", blocks=7, num_bytes=448),), running=0, disk="none")
+ROOM = ResponseRoom(of_one=1 << 20, of_tenant=1 << 20, of_all=1 << 20)
+
+
+async def test_a_deleted_tenant_s_receipt_counts_what_went_and_is_in_the_log(
+    office: Office,
+) -> None:
+    office.engine.erasure = OVER
+    tenant = await office.tenant("acme")
+    await office.key(tenant["id"])
+    response = replace(a_response(a_tenant()), tenant_id=tenant["id"], expires_at=2e9)
+    await office.store.keep_response(response, ROOM)
+    await office.operator.delete(f"/admin/tenants/{tenant['id']}")
+    office.clock.advance(GROUP_KNOWN_S)
+    answer = await office.operator.post("/admin/receipts", json={"tenant": tenant["id"]})
+    key = body(await office.operator.get("/admin/receipts/key"))["public_key"]
+    receipt = verified(answer.content, key)
+    assert receipt.is_complete
+    assert (receipt.name, receipt.keys, receipt.responses) == ("acme", 1, 1)
+    assert receipt.by == "operator"
+    [entry, *_] = body(await office.operator.get("/admin/audit"))["entries"]
+    assert (entry["action"], entry["target"]) == ("tenant.receipt", tenant["id"])
+    assert verified(json.dumps(entry["detail"]).encode(), key) == receipt
+
+
+@pytest.mark.parametrize("tenant", ["tn_nobody", "", "\x00"])
+async def test_an_unknown_tenant_has_no_receipt(office: Office, tenant: str) -> None:
+    answer = await office.operator.post("/admin/receipts", json={"tenant": tenant})
+    assert error_of(answer)[0] == 404
+
+
+async def test_a_living_tenant_has_no_receipt(office: Office) -> None:
+    tenant = await office.tenant("acme")
+    await office.operator.post("/admin/cache/flush", json={"tenant": tenant["id"]})
+    answer = await office.operator.post("/admin/receipts", json={"tenant": tenant["id"]})
+    assert error_of(answer)[0] == 404
+
+
+@pytest.mark.parametrize("wait_s", [-1, 21, "1", None])
+async def test_a_bad_wait_is_refused(office: Office, wait_s: object) -> None:
+    answer = await office.operator.post(
+        "/admin/receipts", json={"tenant": "tn_a", "wait_s": wait_s}
+    )
+    assert error_of(answer) == (400, "invalid_value", "wait_s")

@@ -1,0 +1,112 @@
+"""A receipt tells what each engine has erased, and what is still open."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from engine.link.erasure import Erasure, TierErasure
+from gateway.auth.running_requests import GROUP_KNOWN_S
+from gateway.errors import NotFound
+from gateway.receipts.erasing import Erasing
+from gateway.receipts.receipt import Receipt
+from gateway.receipts.signing import ReceiptKey
+from gateway.replicas.flushes import FlushReader
+from gateway.sharing.flushing import Flushing
+from gateway.state.records import ErasedTenant
+from tests.gateway.replicas.rig import Fleet
+from tests.gateway.state.memory_store import MemoryStore
+from tests.gateway.support.manual_clock import ManualClock
+
+OVER = Erasure(
+    tiers=(TierErasure(tier="device", blocks=2, num_bytes=128),), running=0, disk="key destroyed"
+)
+OF = ErasedTenant(id="tn_a", name="acme", keys=2, responses=3)
+
+
+class Rig:
+    def __init__(self) -> None:
+        self.fleet, self.store, self.clock = Fleet(), MemoryStore(), ManualClock(1000.0)
+        for engine in self.fleet.replicas:
+            engine.erasure = OVER
+        self.flushing = Flushing(self.store, self.fleet.set, self.clock, FlushReader(self.clock))
+        self.erasing = Erasing(self.flushing, ReceiptKey(bytes(32)), self.clock)
+
+    async def receipt(self) -> Receipt:
+        return (await self.erasing.receipt("tn_a", "operator", 0.0)).receipt
+
+
+async def test_it_is_complete_once_all_gateways_know_and_all_engines_are_done() -> None:
+    rig = Rig()
+    await rig.erasing.drop("tn_a", OF, again=True)
+    early = await rig.receipt()
+    assert early.open == (
+        "what gateways may have admitted before they knew: erased some seconds later",
+    )
+    assert early.engines == {"a": OVER, "b": OVER, "c": OVER}
+    rig.clock.advance(GROUP_KNOWN_S)
+    late = await rig.receipt()
+    assert late.is_complete
+    assert (late.tenant, late.name, late.keys, late.responses) == ("tn_a", "acme", 2, 3)
+    [tier] = late.engines["a"].tiers or ()
+    assert tier.blocks == 4, "of both flushes"
+
+
+async def test_what_is_open_is_named() -> None:
+    rig = Rig()
+    await rig.erasing.drop("tn_a", OF, again=True)
+    rig.clock.advance(GROUP_KNOWN_S)
+    rig.fleet["a"].erasure = replace(OVER, running=2, disk="under way")
+    rig.fleet["b"].erasure = None
+    rig.fleet["c"].die()
+    await rig.flushing.recorded()
+    rig.clock.advance(GROUP_KNOWN_S)
+    found = await rig.receipt()
+    assert found.awaited == ("c",)
+    assert found.open == (
+        "engine c is away: it erases when it is back, before it serves",
+        "engine b is of a release that does not tell what it erases",
+        "engine a: 2 requests still end",
+        "engine a: records on its disk",
+    )
+    for engine in rig.fleet.replicas:
+        engine.erasure = OVER
+    rig.fleet["c"].come()
+    assert (await rig.receipt()).is_complete, "the control"
+
+
+async def test_without_an_engine_all_are_awaited() -> None:
+    rig = Rig()
+    for engine in rig.fleet.replicas:
+        engine.die()
+    await rig.erasing.drop("tn_a", OF, again=True)
+    rig.clock.advance(GROUP_KNOWN_S)
+    found = await rig.receipt()
+    assert found.awaited == ("a", "b", "c")
+    assert len(found.open) == 3
+
+
+async def test_a_tenant_that_was_not_deleted_has_no_receipt() -> None:
+    rig = Rig()
+    await rig.erasing.drop("tn_a", again=True)  # it was disabled
+    for tenant in ("tn_a", "tn_b"):
+        with pytest.raises(NotFound):
+            await rig.erasing.receipt(tenant, "operator", 0.0)
+
+
+async def test_a_receipt_waits_for_the_end() -> None:
+    rig = Rig()
+    await rig.erasing.drop("tn_a", OF, again=False)
+    rig.fleet["a"].erasure = replace(OVER, disk="under way")
+    looks = 0
+
+    def clock() -> float:
+        nonlocal looks
+        looks += 1
+        if looks == 2:  # after the second look, which finds it under way
+            rig.fleet["a"].erasure = OVER
+        return 2000.0
+
+    erasing = Erasing(rig.flushing, ReceiptKey(bytes(32)), clock)
+    assert (await erasing.receipt("tn_a", "operator", 20.0)).receipt.is_complete
+    assert looks == 3

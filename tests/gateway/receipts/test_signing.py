@@ -1,0 +1,173 @@
+"""A receipt verifies with the public key alone, however it is laid out, and never once changed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from engine.link.erasure import Erasure, TierErasure
+from gateway.receipts.receipt import Receipt, joined, moment
+from gateway.receipts.signing import MAX_BYTES, NotAReceipt, ReceiptKey, verified
+
+KEY = ReceiptKey(b"pepper".ljust(32, b"."))
+ERASURE = Erasure(
+    tiers=(
+        TierErasure(tier="device", blocks=3, states=1, num_bytes=192),
+        TierErasure(tier="disk", blocks=2, num_bytes=128),
+    ),
+    running=0,
+    disk="key destroyed",
+)
+RECEIPT = Receipt(
+    id="er_1",
+    tenant="tn_1",
+    name="caf\u00e9",
+    by="operator",
+    deleted_at=moment(1e9),
+    at=moment(1e9 + 6),
+    flush="fl_1",
+    keys=2,
+    responses=1,
+    engines={"0": ERASURE},
+    awaited=("1",),
+    open=("engine 1 is away",),
+)
+
+
+def signed() -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(msgspec.json.encode(KEY.sign(RECEIPT)))
+    return content
+
+
+def test_a_receipt_verifies_however_its_json_is_laid_out() -> None:
+    content = signed()
+    for spelled in (
+        json.dumps(content),
+        json.dumps(content, indent=4, ensure_ascii=True, sort_keys=True),
+        json.dumps(content, indent=1, ensure_ascii=False),
+    ):
+        assert verified(spelled.encode(), KEY.public) == RECEIPT
+
+
+def test_the_key_is_the_installation_s_and_lasts() -> None:
+    assert ReceiptKey(b"pepper".ljust(32, b".")).public == KEY.public
+    other = ReceiptKey(b"other".ljust(32, b"."))
+    assert other.public != KEY.public
+    with pytest.raises(NotAReceipt, match="not signed with this key"):
+        verified(json.dumps(signed()).encode(), other.public)
+
+
+def places(value: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The way to each text and number in a receipt."""
+    if isinstance(value, dict):
+        for name, one in value.items():
+            yield from places(one, (*way, name))
+    elif isinstance(value, list):
+        for place, one in enumerate(value):
+            yield from places(one, (*way, place))
+    else:
+        yield way
+
+
+@pytest.mark.parametrize("way", list(places(signed()["receipt"])), ids=str)
+def test_any_change_is_noticed(way: tuple[Any, ...]) -> None:
+    content = signed()
+    at: Any = content["receipt"]
+    for step in way[:-1]:
+        at = at[step]
+    before = at[way[-1]]
+    at[way[-1]] = before + 1 if isinstance(before, int) else f"{before}x"
+    with pytest.raises(NotAReceipt, match="changed"):
+        verified(json.dumps(content).encode(), KEY.public)
+    at[way[-1]] = before
+    assert verified(json.dumps(content).encode(), KEY.public) == RECEIPT, "the control"
+
+
+def test_what_is_added_or_left_out_is_noticed() -> None:
+    changes: list[Callable[[dict[str, Any]], object]] = [
+        lambda one: one["receipt"].pop("awaited"),
+        lambda one: one["receipt"]["open"].clear(),
+        lambda one: one["receipt"]["engines"].update({"2": {}}),
+        lambda one: one["receipt"].update(more=1),
+        lambda one: one.update(signature=one["signature"][:-4]),
+    ]
+    for change in changes:
+        content = signed()
+        change(content)
+        with pytest.raises(NotAReceipt, match="changed"):
+            verified(json.dumps(content).encode(), KEY.public)
+
+
+def test_a_name_given_twice_is_refused() -> None:
+    """One reader shows the first value, and the signature is of the last."""
+    spelled = json.dumps(signed())
+    twice = spelled.replace('"keys":', '"keys": 9, "keys":', 1)
+    assert json.loads(twice) == json.loads(spelled), "the control"
+    with pytest.raises(NotAReceipt):
+        verified(twice.encode(), KEY.public)
+
+
+NO_RECEIPTS = [
+    b"",
+    b"[]",
+    b"{}",
+    b"\xff",
+    b"[" * 100_000,
+    b'{"receipt": {}, "signature": 1}',
+    b'{"receipt": {}, "signature": "\xc3\xa9"}',
+    b'{"receipt": {}, "signature": "", "more": 1}',
+    b" " * (MAX_BYTES + 1),
+]
+
+
+@pytest.mark.parametrize("content", NO_RECEIPTS, ids=range(len(NO_RECEIPTS)))
+def test_what_is_no_receipt_is_refused(content: bytes) -> None:
+    with pytest.raises(NotAReceipt):
+        verified(content, KEY.public)
+
+
+@pytest.mark.parametrize("key", ["", "x", "\u00e9", KEY.public[:-2], KEY.public + "AAAA", "*" * 43])
+def test_what_is_no_key_is_refused(key: str) -> None:
+    with pytest.raises(NotAReceipt):
+        verified(json.dumps(signed()).encode(), key)
+
+
+def test_a_signature_of_other_bytes_with_the_same_key_is_none() -> None:
+    """What else the key may come to sign cannot be passed off as a receipt."""
+    own = Ed25519PrivateKey.generate()
+    content = signed()["receipt"]
+    spelled = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    signature = msgspec.json.decode(msgspec.json.encode(own.sign(spelled.encode())))
+    sent = json.dumps({"receipt": content, "signature": signature}).encode()
+    public = msgspec.json.decode(msgspec.json.encode(own.public_key().public_bytes_raw()))
+    with pytest.raises(NotAReceipt):
+        verified(sent, public.translate(str.maketrans("+/", "-_")).rstrip("="))
+
+
+def test_two_flushes_add_up_and_the_later_tells_the_end() -> None:
+    more = Erasure(
+        tiers=(
+            TierErasure(tier="device", blocks=1, num_bytes=64),
+            TierErasure(tier="host", blocks=4, num_bytes=256),
+        ),
+        running=1,
+        disk="under way",
+    )
+    assert joined(ERASURE, more) == Erasure(
+        tiers=(
+            TierErasure(tier="device", blocks=4, states=1, num_bytes=256),
+            TierErasure(tier="disk", blocks=2, num_bytes=128),
+            TierErasure(tier="host", blocks=4, num_bytes=256),
+        ),
+        running=1,
+        disk="under way",
+    )
+    unknown = msgspec.structs.replace(more, tiers=None)
+    assert joined(unknown, ERASURE) == ERASURE
+    assert joined(ERASURE, unknown).tiers == ERASURE.tiers
+    assert joined(unknown, unknown).tiers is None
