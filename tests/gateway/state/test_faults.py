@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gateway.state.faults import STATUSES, Fault, FaultWatch, damaged, gone, no_room
+from gateway.state.faults import STATUSES, Fault, FaultWatch, damaged, evicts, gone, no_room
 
 DAMAGED, FULL = damaged("state", "s"), no_room("the disk")
 
@@ -56,7 +56,7 @@ async def test_it_looks_at_once_and_on_and_ends() -> None:
 
 def test_every_fault_has_a_place_in_the_order_and_says_what_to_do() -> None:
     faults = [damaged("state", "s"), gone("state", "s"), damaged("limits", "l")]
-    faults += [gone("limits", "l"), no_room("the disk")]
+    faults += [gone("limits", "l"), evicts("allkeys-lru"), no_room("the disk")]
     assert [fault.status for fault in faults] == list(STATUSES)
     for fault in faults:
-        assert "--new-state" in fault.reason or "make room" in fault.reason
+        assert any(one in fault.reason for one in ("--new-state", "make room", "set it to"))
