@@ -38,7 +38,7 @@ from engine.models.weight_formats.int4 import Int4Linear
 from engine.models.weight_formats.plain import PlainLinear
 from engine.sampling.sampler import Sampler
 from engine.startup.activation import StepBounds, activation_bytes, small_states
-from kernels.adapters.low_rank import FEW_TOKENS
+from kernels.adapters.low_rank import FEW_TILES, FEW_TOKENS, MANY_TOKENS
 from kernels.experts.tiles import telling_tokens
 from kernels.linear import hopper_tile_configs, int4_linear, linear
 from storage.device_pool import empty_blocks, layer_views
@@ -166,14 +166,15 @@ def dry_run_mixtures(decoder: Decoder, bounds: StepBounds) -> None:
 
 @torch.inference_mode()
 def dry_run_adapters(decoder: Decoder) -> None:
-    """Compute adapters' products of each shape for few and for many tokens, if there are any."""
+    """Compute adapters' products of each shape and for each tiling of tokens, if there are any."""
     if not decoder.num_slots:
         return
     like, kinds = decoder.parameters.embedding, dict[LinearConfig, AdaptedLinear]()
     for matrix in walk(decoder.parameters.layers, AdaptedLinear):
         rows = tuple(("", count) for _, count in matrix.config.rows)
         kinds.setdefault(replace(matrix.config, rows=rows), matrix)
-    for tokens in (1, FEW_TOKENS * decoder.num_slots + 1):
+    more = FEW_TOKENS * decoder.num_slots + 1
+    for tokens in (1, more, max(more, FEW_TILES * MANY_TOKENS + 1)):
         slots = torch.zeros(tokens, dtype=torch.int32, device=like.device)
         for matrix in kinds.values():
             ops = decoder.ops.of_tokens(slots, decoder.num_slots)

@@ -2,9 +2,11 @@
 
 Tokens are ordered by slot once a step (`kernels.experts.order`), in tiles of one slot each; how
 many tiles there may be follows from the sizes alone, so a captured graph serves any mix of slots.
-One kernel does both products: first A, for all parts of the matrix at once, then B, part by part.
-Tiles of slot 0, without an adapter, do nothing. As in Punica (Chen et al., 2023) and S-LoRA (Sheng
-et al., 2023), the model's own product is computed once for all tokens.
+One kernel multiplies by A, for all parts of the matrix at once and for a slice of its columns a
+program: a few tokens have too few programs else, and each would read a long row alone. The other
+adds the slices up and multiplies by B, part by part. Tiles of slot 0, without an adapter, do
+nothing. As in Punica (Chen et al., 2023) and S-LoRA (Sheng et al., 2023), the model's own product
+is computed once for all tokens.
 """
 
 from __future__ import annotations
@@ -17,12 +19,17 @@ from torch import Tensor
 
 from kernels.adapters.slots import SlotMatrices, TokenSlots
 from kernels.experts import order
-from kernels.launch.rounding import cdiv
+from kernels.launch.dependent_launch import dependent_launch, launch_dependents_and_wait
+from kernels.launch.rounding import cdiv, next_power_of_2
 
 FEW_TOKENS = 16  # tokens of a tile of few tokens, and of many
 MANY_TOKENS = 64
-_FEATURES = 64
-_DEPTH = 64
+_SHRUNK = 64  # rows of A that a program of it computes
+_EXPANDED = 128  # rows of B
+FEW_TILES = 64  # tiles that leave most of a device idle, if a program reads all columns of A
+_FEW_COLUMNS = 512  # columns of A that a program reads where there are few tiles, and many
+_MANY_COLUMNS = 4096
+_DEPTH = 128
 
 
 def reference_slots(slots: Tensor, num_slots: int) -> TokenSlots:
@@ -54,54 +61,89 @@ def reference(product: Tensor, x: Tensor, matrices: SlotMatrices, slots: TokenSl
 
 
 @triton.jit(do_not_specialize=["num_tokens"])
-def _low_rank_kernel(
+def _shrink_kernel(
     x: tl.tensor,
+    weight: tl.tensor,
+    out: tl.tensor,
+    tokens_of: tl.tensor,
+    slots: tl.tensor,
+    num_tokens: tl.tensor,
+    x_stride: tl.tensor,
+    N: tl.constexpr,
+    K: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    ROWS: tl.constexpr,
+    FEATURES: tl.constexpr,
+    DEPTH: tl.constexpr,
+    DEPENDENT: tl.constexpr,
+) -> None:
+    """Multiply COLUMNS of a tile of tokens by FEATURES rows of its slot's A (N, K).
+
+    out (slices, tiles, ROWS, N) float32.
+    """
+    launch_dependents_and_wait(DEPENDENT)
+    tile, part = tl.program_id(1), tl.program_id(2)
+    slot = tl.load(slots + tile).to(tl.int64)
+    if slot <= 0:
+        return
+    row = tl.arange(0, ROWS)
+    feature = tl.program_id(0) * FEATURES + tl.arange(0, FEATURES)
+    token = tl.load(tokens_of + tile * ROWS + row).to(tl.int64)
+    real, inside = token < num_tokens, feature < N
+    column = part * COLUMNS + tl.arange(0, DEPTH)
+    inputs = x + token[:, None] * x_stride + column[None, :]
+    own = weight + slot * N * K + feature[:, None].to(tl.int64) * K + column[None, :]
+    acc = tl.zeros([ROWS, FEATURES], tl.float32)
+    for start in range(0, COLUMNS, DEPTH):
+        within = start + column < K
+        a = tl.load(inputs + start, mask=real[:, None] & within[None, :], other=0.0)
+        b = tl.load(own + start, mask=inside[:, None] & within[None, :], other=0.0)
+        acc = tl.dot(a.to(b.dtype), tl.trans(b), acc, input_precision="ieee")
+    goal = (part * tl.num_programs(1) + tile) * ROWS + row
+    tl.store(out + goal[:, None] * N + feature[None, :], acc, mask=inside[None, :])
+
+
+@triton.jit(do_not_specialize=["num_tokens"])
+def _expand_kernel(
+    low: tl.tensor,
     weight: tl.tensor,
     out: tl.tensor,
     starts: tl.tensor,
     tokens_of: tl.tensor,
     slots: tl.tensor,
     num_tokens: tl.tensor,
-    x_stride: tl.tensor,
     out_stride: tl.tensor,
     N: tl.constexpr,
-    K: tl.constexpr,
-    IS_B: tl.constexpr,
+    R: tl.constexpr,
+    PARTS: tl.constexpr,
+    SLICES: tl.constexpr,
     ROWS: tl.constexpr,
     FEATURES: tl.constexpr,
-    DEPTH: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ) -> None:
-    """Multiply a tile of tokens by FEATURES rows of its slot's matrix (N, K).
-
-    IS_B: each part of the rows (`starts`) reads K columns of x of its own, and adds to `out`.
-    """
+    """Add to a tile's outputs FEATURES rows of its slot's B (N, R) times the sum of the slices."""
+    launch_dependents_and_wait(DEPENDENT)
     tile, part = tl.program_id(1), tl.program_id(2)
     slot = tl.load(slots + tile).to(tl.int64)
     if slot <= 0:
         return
-    first, end, shift = tl.program_id(0) * FEATURES, N, 0
-    if IS_B:
-        first += tl.load(starts + part)
-        end = tl.load(starts + part + 1)
-        shift = part * K
-    if first >= end:
-        return
-    token = tl.load(tokens_of + tile * ROWS + tl.arange(0, ROWS)).to(tl.int64)
-    real = token < num_tokens
-    feature, column = first + tl.arange(0, FEATURES), tl.arange(0, DEPTH)
-    inside = feature < end
-    inputs = x + token[:, None] * x_stride + shift + column[None, :]
-    own = weight + slot * N * K + feature[:, None].to(tl.int64) * K + column[None, :]
-    acc = tl.zeros([ROWS, FEATURES], tl.float32)
-    for start in range(0, K, DEPTH):
-        within = start + column < K
-        a = tl.load(inputs + start, mask=real[:, None] & within[None, :], other=0.0)
-        b = tl.load(own + start, mask=inside[:, None] & within[None, :], other=0.0)
-        acc = tl.dot(a.to(b.dtype), tl.trans(b), acc, input_precision="ieee")
-    kept = real[:, None] & inside[None, :]
+    feature = tl.load(starts + part) + tl.program_id(0) * FEATURES + tl.arange(0, FEATURES)
+    inside = feature < tl.load(starts + part + 1)
+    row, column = tl.arange(0, ROWS), tl.arange(0, R)
+    token = tl.load(tokens_of + tile * ROWS + row).to(tl.int64)
+    b = tl.load(
+        weight + slot * N * R + feature[:, None].to(tl.int64) * R + column[None, :],
+        mask=inside[:, None],
+        other=0.0,
+    )
+    inputs = low + (tile * ROWS + row)[:, None] * (PARTS * R) + part * R + column[None, :]
+    a = tl.zeros([ROWS, R], tl.float32)
+    for one in range(SLICES):
+        a += tl.load(inputs + one * (tl.num_programs(1) * ROWS * PARTS * R))
+    kept = (token < num_tokens)[:, None] & inside[None, :]
     goal = out + token[:, None] * out_stride + feature[None, :]
-    if IS_B:
-        acc += tl.load(goal, mask=kept, other=0.0).to(tl.float32)
+    acc = tl.load(goal, mask=kept, other=0.0).to(tl.float32)
+    acc = tl.dot(a.to(b.dtype), tl.trans(b), acc, input_precision="ieee")
     tl.store(goal, acc.to(out.dtype.element_ty), mask=kept)
 
 
@@ -110,42 +152,44 @@ def launch(product: Tensor, x: Tensor, matrices: SlotMatrices, slots: TokenSlots
     own = product if product.dim() == 2 else product[0]
     if not len(x):
         return product
-    a, b, parts = matrices.a, matrices.b, len(matrices.rows)
-    low = torch.empty((len(x), a.shape[1]), dtype=a.dtype, device=x.device)
-    _launch(x, a, low, matrices, slots, parts=1, widest=a.shape[1], is_b=False)
-    _launch(low, b, own, matrices, slots, parts=parts, widest=max(matrices.rows), is_b=True)
-    return product
-
-
-def _launch(
-    x: Tensor,
-    weight: Tensor,
-    out: Tensor,
-    matrices: SlotMatrices,
-    slots: TokenSlots,
-    *,
-    parts: int,
-    widest: int,
-    is_b: bool,
-) -> None:
     tiles = slots.tiles
     assert tiles is not None, "tokens are ordered by `launch_slots`"
-    num_tiles, rows = tiles.pairs.shape
-    features = _FEATURES if is_b else min(_FEATURES, matrices.rank)
-    _low_rank_kernel[(cdiv(widest, features), num_tiles, parts)](
+    (num_tiles, rows), (_, all_ranks, size_in) = tiles.pairs.shape, matrices.a.shape
+    columns = _FEW_COLUMNS if num_tiles <= FEW_TILES else _MANY_COLUMNS
+    slices, parts = cdiv(size_in, columns), len(matrices.rows)
+    low = torch.empty((slices, num_tiles, rows, all_ranks), device=x.device)
+    shrunk, early = min(_SHRUNK, next_power_of_2(all_ranks)), dependent_launch(x.device)
+    _shrink_kernel[(cdiv(all_ranks, shrunk), num_tiles, slices)](
         x,
-        weight,
-        out,
+        matrices.a,
+        low,
+        tiles.pairs,
+        tiles.experts,
+        len(x),
+        x.stride(0),
+        N=all_ranks,
+        K=size_in,
+        COLUMNS=columns,
+        ROWS=rows,
+        FEATURES=shrunk,
+        DEPTH=_DEPTH,
+        **early,
+    )
+    _expand_kernel[(cdiv(max(matrices.rows), _EXPANDED), num_tiles, parts)](
+        low,
+        matrices.b,
+        own,
         matrices.starts,
         tiles.pairs,
         tiles.experts,
-        slots.slots.numel(),
-        x.stride(0),
-        out.stride(0),
-        N=weight.shape[1],
-        K=weight.shape[2],
-        IS_B=is_b,
+        len(x),
+        own.stride(0),
+        N=matrices.b.shape[1],
+        R=matrices.rank,
+        PARTS=parts,
+        SLICES=slices,
         ROWS=rows,
-        FEATURES=features,
-        DEPTH=min(_DEPTH, matrices.rank) if is_b else _DEPTH,
+        FEATURES=_EXPANDED,
+        **early,
     )
+    return product
