@@ -54,9 +54,9 @@ class LeaseStates:
     holds: bool = False  # whether one of `owned` is charged to the owner's part
 
     def next_out(self) -> int:
-        """Return the slot to which the next row writes; raise LeaseError without one.
+        """Choose the slot to which the next row writes; raise LeaseError without one.
 
-        Where no other is left it is the kept state's.
+        Where no other is left, the kept state is given up for its slot.
         """
         used = {self.at.slot, *(one.slot for one in self.coming)}
         free = [slot for slot in self.owned if slot not in used]
