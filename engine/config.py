@@ -22,6 +22,7 @@ DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
 LoadFormat = Literal["safetensors", "dummy"]
 KvDtype = Literal["auto", "fp8"]
 DraftsName = Literal["auto", "off"]
+WindowsName = Literal["auto", "freed", "whole"]
 Quantization = Literal["none", "fp8"]  # quantization of plain weights as they are loaded
 
 
@@ -51,7 +52,10 @@ class CacheSettings(msgspec.Struct, frozen=True, kw_only=True):
     # GiB of the host tier; None: a quarter of the free host memory, at most 0.25 (cpu), 64 (cuda).
     host_cache_gib: float | None = None
     host_cache_tokens: int | None = None  # tokens of the host tier, instead of host_cache_gib
-    # Bytes for cached states of recurrent layers on the device, for each byte of KV there.
+    # KV of layers with a sliding window. freed: a sequence keeps the last window alone, and so do
+    # the places in the cache where later prompts begin. auto: freed where that makes room.
+    windows: WindowsName = "auto"
+    # Bytes for cached states or windows on the device, for each byte of KV there.
     state_cache_ratio: float = 0.25
     disk_cache_dir: str | None = None  # None: no disk tier
     disk_cache_gib: float = 1.0  # 0: no disk tier

@@ -51,6 +51,11 @@ class StateLayout:
             raise ValueError("a state of no layers")
 
     @property
+    def num_layers(self) -> int:
+        """Number of recurrent layers."""
+        return len(self.layers)
+
+    @property
     def state_bytes(self) -> int:
         """Bytes of one state."""
         return sum(self._part_bytes())

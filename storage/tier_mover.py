@@ -29,6 +29,7 @@ from storage.host_pool import HostPool
 from storage.move import Completed, Move, Plan, StateSlots, Tier
 from storage.runs import Slots, runs_of
 from storage.state_pool import StatePool
+from storage.window_pool import WindowPool
 
 # Copies up come first, because requests wait for them.
 _DIRECTIONS = {
@@ -72,11 +73,11 @@ class TierMover:
         host: HostPool | None = None,
         disk: DiskTier | None = None,
         copies: CopyStream | None = None,
-        states: tuple[StatePool, StateSlots] | None = None,
+        states: tuple[StatePool | WindowPool, StateSlots] | None = None,
     ) -> None:
         """Copy to and from the device with `copies`, or with `copies_for` the device if None.
 
-        `states`: the pool of a model with recurrent layers, and where its states lie below.
+        `states`: the pool of states or rings, if there is one, and where they lie below.
         """
         self._device = block_bytes_of(device)
         self._host = None if host is None else host.tensor

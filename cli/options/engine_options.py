@@ -39,8 +39,12 @@ ENGINE_FLAGS = {
         min=0.0,
     ),
     "host_cache_tokens": engine_flag("The size of the host tier in tokens.", min=0),
+    "windows": engine_flag(
+        "KV of layers with a sliding window before it; auto: freed where that makes room."
+    ),
     "state_cache_ratio": engine_flag(
-        "With recurrent layers: bytes of cached states per byte of KV, in each tier.",
+        "With recurrent layers or freed windows: bytes of cached states per byte of KV, in each "
+        "tier; of windows no more than one for 2,048 tokens.",
         min=0.0,
         max=64.0,
     ),

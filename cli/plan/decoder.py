@@ -19,6 +19,7 @@ from engine.models.architectures.registry import (
 )
 from engine.models.config import kv_layout, state_layout
 from engine.models.errors import ModelError, UnsupportedModel
+from engine.models.freed_windows import MemoryLayouts, freed, pays
 from engine.models.layers.layer import LayerConfig, attentions
 from engine.models.layers.mixer import KvConfig
 from engine.models.modules import WeightFormat
@@ -27,7 +28,7 @@ from engine.models.stages import layer_bytes
 from engine.models.weight_formats.plain import PLAIN
 from storage.kv_layout import FP8, ITEM_BYTES, KvLayout
 from storage.stage import Stage
-from storage.state_layout import StateLayout
+from storage.window_layout import SlotLayout
 
 BLOCK_SIZE = 16  # arbitrary: the block size does not change a token's bytes
 DEFAULT_DTYPE = "bfloat16"  # dtype of checkpoints that give none, as a GPU computes them
@@ -116,9 +117,27 @@ class DecoderCounts:
         return self.kv.token_bytes
 
     @property
-    def states(self) -> StateLayout | None:
-        """The layout of a recurrent state; None: no layer is recurrent."""
-        return state_layout(self.layers, self.dtype)
+    def kept(self) -> MemoryLayouts:
+        """The layouts of blocks and of what lies beside them, as a start chooses them.
+
+        Windows are freed where that pays, but not by several ranks.
+        """
+        kv_dtype = self.kv.groups[0].dtype
+        is_all = self.num_ranks == 1 and self.has_input and self.has_output
+        found = freed(self.layers, kv_dtype, BLOCK_SIZE) if is_all else None
+        if found is not None and pays(found, self.kv):
+            return found
+        return MemoryLayouts(self.kv, state_layout(self.layers, self.dtype))
+
+    @property
+    def block_bytes_per_token(self) -> int:
+        """Bytes of a token in blocks: those of `kv_bytes_per_token`, without freed windows."""
+        return self.kept.kv.token_bytes
+
+    @property
+    def states(self) -> SlotLayout | None:
+        """The layout of a recurrent state, or of a freed window; None: there are none."""
+        return self.kept.states
 
     @property
     def shape(self) -> ModelShape:
@@ -136,6 +155,7 @@ class DecoderCounts:
             step_bytes=float(step),
             row_bytes=self.layer_bytes * active + table,
             windows=tuple(self._windows()),
+            freed_bytes_per_token=self.kv_bytes_per_token - self.block_bytes_per_token,
         )
 
     def _windows(self) -> Iterator[WindowShape]:

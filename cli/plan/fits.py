@@ -124,7 +124,7 @@ def _by_kv(decoder: DecoderCounts) -> Iterator[DecoderCounts]:
 
 
 def _kv_fit(decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel) -> KvFit:
-    per_token, shape = decoder.kv_bytes_per_token, decoder.shape
+    per_token, shape = decoder.block_bytes_per_token, decoder.shape
 
     def break_even(gb_s: float) -> int | None:
         return break_even_tokens(machine, shape, gb_s, setup_ms=memory.setup_ms)
@@ -145,7 +145,7 @@ def _kv_fit(decoder: DecoderCounts, memory: MemoryFlags, machine: MachineModel) 
 def _tokens_below(decoder: DecoderCounts, tier_gib: float) -> int:
     """Count the tokens of KV that fit a tier below the device, beside kept states."""
     if decoder.states is None:
-        return int(tier_gib * GIB / decoder.kv_bytes_per_token)
+        return int(tier_gib * GIB / decoder.block_bytes_per_token)
     return divided_below(decoder, tier_gib * GIB).num_blocks * BLOCK_SIZE
 
 
@@ -153,7 +153,7 @@ def device_tokens(decoder: DecoderCounts, memory: MemoryFlags) -> int:
     """Count the tokens of KV that fit every GPU beside the weights; 0 if not even these fit."""
     fitting = [
         (
-            room / part.kv_bytes_per_token
+            room / part.block_bytes_per_token
             if part.states is None
             else divided(part, part.states, room)[0]
         )

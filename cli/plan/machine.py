@@ -41,6 +41,12 @@ class ModelShape(msgspec.Struct, frozen=True):
     step_bytes: float = 15.01e9  # weights read by a decode step of many rows
     row_bytes: float | None = None  # weights read for a single row; None: `step_bytes`
     windows: tuple[WindowShape, ...] = ()  # layers with a window; included in the totals
+    freed_bytes_per_token: int = 0  # KV of windows that are freed, so that no copy has it
+
+    @property
+    def copied_bytes_per_token(self) -> int:
+        """KV bytes of a token that lie in the cache and are copied between tiers."""
+        return self.kv_bytes_per_token - self.freed_bytes_per_token
 
     @property
     def flops_per_token(self) -> float:
@@ -102,7 +108,7 @@ class MachineModel(msgspec.Struct, frozen=True):
     def load_seconds(self, shape: ModelShape, from_host: int, from_disk: int = 0) -> float:
         """Estimate the seconds to copy these tokens to the device, tier after tier."""
         host, disk = from_host / self.host_gb_s, from_disk / self.disk_gb_s
-        return (host + disk) * shape.kv_bytes_per_token / 1e9
+        return (host + disk) * shape.copied_bytes_per_token / 1e9
 
     def ttft_seconds(
         self, shape: ModelShape, tokens: int, from_device: int, from_host: int, from_disk: int
@@ -123,7 +129,7 @@ def break_even_tokens(
     """
     if shape.windows:
         return _searched(machine, shape, gb_s, setup_ms)
-    per_token = shape.kv_bytes_per_token / (gb_s * 1e9)
+    per_token = shape.copied_bytes_per_token / (gb_s * 1e9)
     rate = machine.tflops * 1e12
     # attention / 2 * n^2 + (flops - per_token) * n - setup >= 0, in seconds
     square = shape.attention_flops / (2 * rate)
@@ -138,7 +144,7 @@ def _searched(machine: MachineModel, shape: ModelShape, gb_s: float, setup_ms: f
     """Find the break-even length by bisection: the gain grows ever faster once it grows."""
 
     def pays(tokens: int) -> bool:
-        load = setup_ms / 1000 + tokens * shape.kv_bytes_per_token / (gb_s * 1e9)
+        load = setup_ms / 1000 + tokens * shape.copied_bytes_per_token / (gb_s * 1e9)
         return machine.prefill_seconds(shape, tokens) >= load
 
     low, high = 0, 1 << 40

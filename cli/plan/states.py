@@ -1,4 +1,4 @@
-"""The states of recurrent layers: the bytes of one, and how many fit each tier.
+"""The states of recurrent layers, or freed windows: the bytes of one, and how many fit each tier.
 
 free bytes    states of running sequences | KV | cached states, for each byte of KV a part
 below                                       KV | cached states, likewise
@@ -10,28 +10,41 @@ from cli.plan.decoder import BLOCK_SIZE, DecoderCounts
 from cli.plan.units import gib
 from engine.config import CacheSettings, StepSettings
 from engine.models.errors import PoolTooSmall
-from engine.startup.pool_size import PoolBudget, PoolSizes, StateSizes, below, pool_sizes
+from engine.startup.pool_size import (
+    CUDA_BATCH_TOKENS,
+    PoolBudget,
+    PoolSizes,
+    StateSizes,
+    below,
+    cache_ratio,
+    pool_sizes,
+    scratch_blocks,
+)
 from storage.move import FIRST_SLOT
-from storage.state_layout import StateLayout
+from storage.window_layout import SlotLayout, WindowLayout
 
 
 @dataclass(frozen=True, slots=True)
 class StateFit:
     """States beside the KV of each tier, with the defaults of `ratoon serve`."""
 
-    layers: int  # recurrent layers
+    layers: int  # recurrent layers, or those with a window
     state_bytes: int
     as_kv_tokens: int  # tokens whose KV takes as many bytes as one state
     device_states: int  # states that fit, of running sequences and cached
     host_states: int = 0
     disk_states: int = 0
+    tokens_kept_whole: int | None = None  # that fit if windows were not freed; None: none are
 
 
-def divided(decoder: DecoderCounts, states: StateLayout, free_bytes: float) -> tuple[int, int]:
+def divided(decoder: DecoderCounts, states: SlotLayout, free_bytes: float) -> tuple[int, int]:
     """Return the tokens of KV and the states that fit `free_bytes`; 0 where not one block does."""
-    block_bytes = decoder.kv.block_bytes
-    slot_bytes = states.blocks(block_bytes) * block_bytes
-    sizes = StateSizes(slot_bytes, StepSettings().max_running, CacheSettings().state_cache_ratio)
+    block_bytes, most = decoder.kept.kv.block_bytes, StepSettings().max_running
+    slot_bytes, scratch = states.blocks(block_bytes) * block_bytes, 0
+    if isinstance(states, WindowLayout):
+        blocks = scratch_blocks(CUDA_BATCH_TOKENS, most, BLOCK_SIZE)
+        scratch = states.scratch_slots(blocks) * slot_bytes
+    sizes = StateSizes(slot_bytes, most, _ratio(decoder), scratch)
     try:
         found = pool_sizes(PoolBudget(int(free_bytes), ""), block_bytes, sizes)
     except PoolTooSmall:
@@ -41,32 +54,45 @@ def divided(decoder: DecoderCounts, states: StateLayout, free_bytes: float) -> t
 
 def divided_below(decoder: DecoderCounts, num_bytes: float) -> PoolSizes:
     """Return the blocks of KV and the states that fit `num_bytes` below the device."""
-    block_bytes, states = decoder.kv.block_bytes, decoder.states
+    block_bytes, states = decoder.kept.kv.block_bytes, decoder.states
     state_blocks = 0 if states is None else states.blocks(block_bytes)
-    return below(int(num_bytes / block_bytes), state_blocks, CacheSettings().state_cache_ratio)
+    return below(int(num_bytes / block_bytes), state_blocks, _ratio(decoder))
+
+
+def _ratio(decoder: DecoderCounts) -> float:
+    usual = CacheSettings().state_cache_ratio
+    return cache_ratio(usual, decoder.states, decoder.block_bytes_per_token)
 
 
 def state_fit(
     decoder: DecoderCounts, device_bytes: float, host_bytes: float, disk_bytes: float
 ) -> StateFit | None:
-    """Count the states that fit each tier's bytes; None for a model without recurrent layers."""
+    """Count the states that fit each tier's bytes; None for a model without any."""
     states = decoder.states
     if states is None:
         return None
+    whole = int(device_bytes / decoder.kv_bytes_per_token)
     return StateFit(
-        layers=len(states.layers),
+        layers=states.num_layers,
         state_bytes=states.state_bytes,
-        as_kv_tokens=-(-states.state_bytes // decoder.kv_bytes_per_token),
+        as_kv_tokens=-(-states.state_bytes // decoder.block_bytes_per_token),
         device_states=divided(decoder, states, device_bytes)[1],
         host_states=divided_below(decoder, host_bytes).num_states,
         disk_states=divided_below(decoder, disk_bytes).num_states,
+        tokens_kept_whole=whole if isinstance(states, WindowLayout) else None,
     )
 
 
 def state_line(fit: StateFit, layers: int) -> str:
-    """Describe the states for people."""
+    """Describe the states or windows for people."""
+    what = "are recurrent: a state takes"
+    if fit.tokens_kept_whole is not None:
+        what = (
+            f"free what lies before their window (kept whole, {fit.tokens_kept_whole:,} tokens "
+            "would fit the device): a window takes"
+        )
     return (
-        f"{fit.layers} of {layers} layers are recurrent: a state takes {gib(fit.state_bytes)}, as "
+        f"{fit.layers} of {layers} layers {what} {gib(fit.state_bytes)}, as "
         f"much as the KV of {fit.as_kv_tokens:,} tokens. {fit.device_states:,} fit the device, "
         "three of each running sequence, the others as checkpoints in the cache; "
         f"{fit.host_states:,} checkpoints fit the host, {fit.disk_states:,} the disk."

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from cli.plan.decoder import DecoderCounts
 from engine.startup.pool_size import PoolBudget, StateSizes, state_slots
+from engine.startup.pool_size import cache_ratio as ratio_of
 from prefix_cache.cache import PrefixCache
 from prefix_cache.leases.checkpoint_positions import prompt_positions
 from prefix_cache.leases.lease import Lease
@@ -57,7 +58,8 @@ def state_costs(decoder: DecoderCounts, cache_ratio: float) -> StateCosts | None
     states = decoder.states
     if states is None:
         return None
-    return StateCosts(states.state_bytes, decoder.kv_bytes_per_token, cache_ratio)
+    per_token = decoder.block_bytes_per_token
+    return StateCosts(states.state_bytes, per_token, ratio_of(cache_ratio, states, per_token))
 
 
 def states_report(cache: PrefixCache, state_bytes: int, block_size: int) -> StatesReport:

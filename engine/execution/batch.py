@@ -20,14 +20,17 @@ from torch import Tensor
 
 from engine.execution.block_tables import BlockTables
 from engine.execution.head_drafts import NextTokens, drawn_places, next_ids_of
+from engine.execution.rings import RingTables, ring_rows, ring_slots
 from engine.execution.shared_prefixes import Sharing
 from engine.step import SCORE, VERIFY, Row, count_decodes
 from engine.transfers import HostArray, to_device
 from kernels.attention.batch_layout import BatchLayout, SharedPrefix
 from kernels.attention.split_sizes import SplitSizes
 from kernels.recurrence.state_rows import StateRows
+from storage.window_pool import RingShape
 
 Ints = npt.NDArray[np.int64]
+RING_FIELDS = ("rings", "ring_ends", "scratch_starts", "window_slots")  # of `RingTables`, in order
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +40,9 @@ class Batch:
     `token_ids` (T,) int64; `outputs` (S,) int64: the flat indices of the tokens after which one is
     sampled, in row order, and `output_slots` (S,) int64 the rows' batch slots. The tokens at
     `pending` (P,) int64 are those of `pending_slots` (P,) int64. `state_rows` are the same rows
-    with their states' slots, where the model has states. `adapters` (T,) int32 are the slots of the
-    tokens' adapters, where a row has one. `next_ids` and `drawn` are those of `NextTokens`, where a
-    head drafts.
+    with their states' slots, where the model has states; `windows` is the layout of layers whose KV
+    lies in rings. `adapters` (T,) int32 are the slots of the tokens' adapters, where a row has one.
+    `next_ids` and `drawn` are those of `NextTokens`, where a head drafts.
     """
 
     token_ids: Tensor
@@ -49,6 +52,7 @@ class Batch:
     pending: Tensor
     pending_slots: Tensor
     state_rows: StateRows | None = None
+    windows: BatchLayout | None = None
     adapters: Tensor | None = None
     next_ids: Tensor | None = None
     drawn: Tensor | None = None
@@ -77,6 +81,7 @@ def build_batch(
     *,
     has_states: bool = False,
     has_head: bool = False,
+    rings: RingShape | None = None,
 ) -> Batch:
     """Concatenate `rows`, at least one, decodes first; `tables` has their blocks.
 
@@ -86,6 +91,8 @@ def build_batch(
     arrays = _host_batch(rows, tables, block_size, sharing)
     if has_states:
         arrays |= state_fields(in_batch_order(rows, sharing)[0])
+    if rings is not None:
+        arrays |= ring_fields(in_batch_order(rows, sharing)[0], rings)
     if any(row.adapter for row in rows):
         arrays["adapters"] = adapters_of(in_batch_order(rows, sharing)[0])
     if has_head:
@@ -109,7 +116,8 @@ def build_batch(
         splits=tensors.pop("splits", None),
     )
     state_rows = _state_rows(layout, tensors) if has_states else None
-    return Batch(layout=layout, state_rows=state_rows, **tensors)
+    windows = None if rings is None else _windows(layout, tensors, rings)
+    return Batch(layout=layout, state_rows=state_rows, windows=windows, **tensors)
 
 
 def state_fields(rows: Sequence[Row]) -> dict[str, npt.NDArray[np.int32]]:
@@ -121,6 +129,17 @@ def state_fields(rows: Sequence[Row]) -> dict[str, npt.NDArray[np.int32]]:
         "runs": runs,
         "kept": kept,
     }
+
+
+def ring_fields(rows: Sequence[Row], shape: RingShape) -> dict[str, HostArray]:
+    """Return the fields of `RingTables` of rows in batch order, by the names of `RING_FIELDS`."""
+    places = ring_rows(rows, shape)
+    slots = ring_slots(rows, places, shape)
+    return dict(
+        zip(
+            RING_FIELDS, (places.rings, places.ring_ends, places.scratch_starts, slots), strict=True
+        )
+    )
 
 
 def adapters_of(rows: Sequence[Row]) -> npt.NDArray[np.int32]:
@@ -156,6 +175,11 @@ def _state_rows(layout: BatchLayout, tensors: dict[str, Tensor]) -> StateRows:
         kept=tensors.pop("kept"),
         num_decodes=layout.num_decodes,
     )
+
+
+def _windows(layout: BatchLayout, tensors: dict[str, Tensor], shape: RingShape) -> BatchLayout:
+    """Build the layout for rings; move the tensors of `ring_fields` out of the dict."""
+    return RingTables(*(tensors.pop(name) for name in RING_FIELDS)).layout(layout, shape)
 
 
 def _shared_prefix(tensors: dict[str, Tensor], most_rows: int) -> SharedPrefix:

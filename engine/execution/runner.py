@@ -20,9 +20,11 @@ from engine.execution.batch import Batch, build_batch, samples_of
 from engine.execution.block_tables import BlockTables
 from engine.execution.head_drafts import HeadStep, WithDrafts
 from engine.execution.readings import LaunchedWithReadings, are_read, read
+from engine.execution.rings import Rings
 from engine.execution.shared_prefixes import SharedPrefixes, Sharing
 from engine.execution.verified_rows import by_token, share_by_token
 from engine.models.decoder import Decoder
+from engine.models.memories import StepMemory
 from engine.sampling.sampler import Sampler
 from engine.step import Bitmask, Forward, Launched, Row, Sampled, Step, count_decodes, has_drafts
 from engine.transfers import HostCopy, record_event
@@ -30,6 +32,7 @@ from kernels.attention.split_sizes import SplitSizes
 from storage.device_pool import DevicePool
 from storage.move import Move
 from storage.state_pool import StatePool, StepStates
+from storage.window_pool import StepWindows
 
 
 class DeviceMover(Protocol):
@@ -56,6 +59,7 @@ class ModelRunner:
     prefixes: SharedPrefixes | None = None  # None: every row reads its keys separately
     sizes: SplitSizes | None = None  # None: no row's keys are split
     states: StatePool | None = None  # None: no layer is recurrent
+    rings: Rings | None = None  # None: all layers with attention have their KV in `pool`
 
     def sharing(self, rows: Sequence[Row]) -> Sharing | None:
         """Order a step's decodes, by token, for shared reads; None where each reads separately."""
@@ -93,6 +97,8 @@ class ModelRunner:
         """Launch the forward pass of a step, by token, with its new blocks in the tables."""
         if step.moves:
             self.mover.execute(step.moves)
+        if self.rings is not None:
+            self.rings.enter(step.rows)
         pool, device = self.pool.layers, self.last_tokens.device
         size, sizes = self.pool.layout.block_size, self.sizes
         has_states = self.states is not None
@@ -105,6 +111,7 @@ class ModelRunner:
             sizes,
             has_states=has_states,
             has_head=self.decoder.has_draft_head,
+            rings=None if self.rings is None else self.rings.pool.shape,
         )
         batch.feed(self.last_tokens)
         states, head = self.states_of(batch), None
@@ -115,6 +122,8 @@ class ModelRunner:
             head = HeadStep(self.decoder, pool, batch.layout, whole, following, batch.outputs)
         else:
             hidden = self.decoder.hidden(*given, batch.outputs, states, batch.adapters)
+        if self.rings is not None:
+            self.rings.leave(step.rows)
         logits = self.decoder.logits_of(hidden)
         sampling = samples_of(step.rows)
         inputs = batch.token_ids.index_select(0, batch.outputs) if sampling else batch.outputs
@@ -129,8 +138,10 @@ class ModelRunner:
             head,
         )
 
-    def states_of(self, batch: Batch) -> StepStates | None:
-        """Return the states of a batch; None where no layer is recurrent."""
+    def states_of(self, batch: Batch) -> StepMemory:
+        """Return the states or rings of a batch; None where all layers have KV in the pool."""
+        if self.rings is not None and batch.windows is not None:
+            return StepWindows(batch.windows, self.rings.pool.layers)
         if self.states is None or batch.state_rows is None:
             return None
         return StepStates(batch.state_rows, self.states.layers)

@@ -18,11 +18,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from engine.models.config import ModelConfig
+from engine.models.freed_windows import window_of
 from engine.models.layers.latent import LatentAttention
-from engine.models.layers.layer import keeps_kv
+from engine.models.layers.layer import LayerConfig, keeps_kv
 from engine.models.layers.mixer import KvConfig, RecurrentConfig
-from engine.models.layers.rope import query_scales, rope_table
-from engine.models.memories import LayerPlace, Memories
+from engine.models.layers.rope import RopeConfig, query_scales, rope_table
+from engine.models.memories import LayerPlace, Memories, StepMemory
 from engine.models.parameters import Parameters
 from engine.models.rank_group import RankGroup
 from engine.models.shards import vocabulary_rows
@@ -30,7 +31,6 @@ from engine.models.stages import Pipe
 from kernels.attention.batch_layout import BatchLayout
 from kernels.collectives.peer_rows import PeerProduct
 from kernels.ops import Ops
-from storage.state_pool import StepStates
 
 
 class PendingLayers(Protocol):
@@ -118,14 +118,14 @@ class Decoder:
         layout: BatchLayout,
         pool: Sequence[Tensor],
         outputs: Tensor,
-        states: StepStates | None = None,
+        states: StepMemory = None,
         adapters: Tensor | None = None,
     ) -> Tensor:
         """Compute T tokens, write their KV to `pool`, return logits of the tokens at `outputs`.
 
         `pool` has for each layer with attention that is computed here a (blocks, 2, kv heads, block
-        size, head dim). `states` are read and written where layers are recurrent. A stage before
-        the last returns logits of no tokens.
+        size, head dim). `states` are read and written where layers are recurrent, or have rings. A
+        stage before the last returns logits of no tokens.
 
         Only tokens that are followed by a sampled one, and few are, go through all that is after
         the last layer's attention or recurrence.
@@ -143,7 +143,7 @@ class Decoder:
         layout: BatchLayout,
         pool: Sequence[Tensor],
         outputs: Tensor | None,
-        states: StepStates | None = None,
+        states: StepMemory = None,
         adapters: Tensor | None = None,
     ) -> Tensor:
         """Compute T tokens like `logits`; return the hidden states after the final norm, (S, H).
@@ -241,14 +241,15 @@ class Decoder:
             index = layer.index - first
             self._await(index, self.places[layer.index])
             memory = memories.of(layer.index)
-            entered, residual = layer.enter(ops, hidden, residual, layout, memory)
+            rows = memories.layout_of(layer.index, layout)
+            entered, residual = layer.enter(ops, hidden, residual, rows, memory)
             hidden = None  # its memory is freed
             if layer is not last or not self.has_logits:
-                hidden, residual = layer.finish(ops, entered, residual, layout, memory, None)
+                hidden, residual = layer.finish(ops, entered, residual, rows, memory, None)
             elif outputs is None or outputs.shape[0]:
                 if adapters is not None and outputs is not None:
                     ops = self._ops_of(adapters.index_select(0, outputs))
-                return layer.finish(ops, entered, residual, layout, memory, outputs)
+                return layer.finish(ops, entered, residual, rows, memory, outputs)
             del entered
             if self.prefetch is not None:
                 self.prefetch.computed(index)
@@ -264,7 +265,8 @@ class Decoder:
         """Make later launches wait for a layer's weights and KV, where they are loaded late."""
         if self.prefetch is not None:
             self.prefetch.wait(index)
-        if self.late is not None and place.cos_sin is not None and place.index == self.late.first:
+        in_pool = place.cos_sin is not None and not place.in_ring
+        if self.late is not None and in_pool and place.index == self.late.first:
             self.late.wait()
 
     def _entering(self, token_ids: Tensor) -> Tensor:
@@ -319,10 +321,13 @@ def build_decoder(
     num_positions: int,
     group: RankGroup | None = None,
     pipe: Pipe | None = None,
+    *,
+    frees_windows: bool = False,
 ) -> Decoder:
     """Build a decoder for sequences of up to `num_positions` tokens, on the parameters' device.
 
     Of one rank of a `group`, `config` has the rank's sizes; of a stage it has all layers.
+    `frees_windows`: the KV of layers with a window lies in rings.
     """
     parameters = _with_plain_latents(parameters)
     first, stop = parameters.layers[0].index, parameters.layers[-1].index + 1
@@ -335,17 +340,33 @@ def build_decoder(
         for rope, size in {(one.rope, one.rope_size) for one in config.attentions}
     }
     scales = {rope: query_scales(rope, num_positions, device) for rope, _ in tables}
-    mixers = [(index, layer.mixer) for index, layer in computed]
-    attending = [(index, one) for index, one in mixers if isinstance(one, KvConfig)]
-    keeping = [index for index, layer in computed if keeps_kv(layer)]
-    recurrent = [index for index, one in mixers if isinstance(one, RecurrentConfig)]
-    places = {
-        index: LayerPlace(
-            keeping.index(index if one.kv_of is None else one.kv_of),
-            tables[one.rope, one.rope_size],
-            scales[one.rope],
-        )
-        for index, one in attending
-    }
-    places |= {index: LayerPlace(place, None) for place, index in enumerate(recurrent)}
+    places = _places(computed, tables, scales, frees_windows=frees_windows)
     return Decoder(config, parameters, places, ops, group=group, pipe=pipe)
+
+
+def _places(
+    computed: Sequence[tuple[int, LayerConfig]],
+    tables: Mapping[tuple[RopeConfig | None, int], Tensor],
+    scales: Mapping[RopeConfig | None, Tensor | None],
+    *,
+    frees_windows: bool,
+) -> dict[int, LayerPlace]:
+    """Return the place of each layer's memory, by the layer's number in the model."""
+    in_ring = {
+        index: frees_windows and window_of(layer) is not None
+        for index, layer in computed
+        if keeps_kv(layer)
+    }
+    keeping = {one: [index for index in in_ring if in_ring[index] is one] for one in (False, True)}
+    places, recurrent = dict[int, LayerPlace](), 0
+    for index, layer in computed:
+        one = layer.mixer
+        if isinstance(one, KvConfig):
+            kept = index if one.kv_of is None else one.kv_of
+            table, is_in_ring = tables[one.rope, one.rope_size], in_ring[kept]
+            place = keeping[is_in_ring].index(kept)
+            places[index] = LayerPlace(place, table, scales[one.rope], is_in_ring)
+        elif isinstance(one, RecurrentConfig):
+            places[index] = LayerPlace(recurrent, None)
+            recurrent += 1
+    return places

@@ -1,4 +1,4 @@
-"""The memory of a decoder's layers in one step: KV of the pool, or states.
+"""The memory of a decoder's layers in one step: KV of the pool, states, or rings of a window.
 
 Knows: where each layer's memory lies. Does not know: what a layer does with it.
 """
@@ -11,7 +11,11 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from engine.models.layers.mixer import KvMemory, Memory, StateMemory
+from kernels.attention.batch_layout import BatchLayout
 from storage.state_pool import StepStates
+from storage.window_pool import StepWindows
+
+StepMemory = StepStates | StepWindows | None  # beside the pool; None: all layers keep KV there
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,7 @@ class LayerPlace:
     index: int
     cos_sin: Tensor | None
     query_scales: Tensor | None = None  # (positions, 1, 1) float32; None: queries are not scaled
+    in_ring: bool = False  # True if its KV lies in the rings, not in the pool
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +39,7 @@ class Memories:
 
     places: Mapping[int, LayerPlace]
     pool: Sequence[Tensor]
-    states: StepStates | None
+    states: StepMemory
     own_inputs: Tensor | None = None  # (T, layers, P) of all layers of the model (`layer_inputs`)
 
     def of(self, layer: int) -> Memory:
@@ -42,6 +47,16 @@ class Memories:
         place = self.places[layer]
         if place.cos_sin is not None:
             own = None if self.own_inputs is None else self.own_inputs[:, layer]
-            return KvMemory(self.pool[place.index], place.cos_sin, place.query_scales, own)
-        assert self.states is not None, "a recurrent layer has states"
+            pool = self._windows.layers if place.in_ring else self.pool
+            return KvMemory(pool[place.index], place.cos_sin, place.query_scales, own)
+        assert isinstance(self.states, StepStates), "a recurrent layer has states"
         return StateMemory(self.states.layers[place.index], self.states.rows)
+
+    def layout_of(self, layer: int, layout: BatchLayout) -> BatchLayout:
+        """Return the layout of a step for a layer: of the rings, where its KV lies there."""
+        return self._windows.layout if self.places[layer].in_ring else layout
+
+    @property
+    def _windows(self) -> StepWindows:
+        assert isinstance(self.states, StepWindows), "windows that are freed have rings"
+        return self.states

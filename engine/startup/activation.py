@@ -20,6 +20,7 @@ from engine.models.decoder import Decoder
 from engine.models.layers.attention import AttentionConfig
 from engine.models.layers.latent import LatentConfig
 from engine.models.layers.mixer import KvConfig
+from engine.models.memories import StepMemory
 from kernels.attention.batch_layout import BatchLayout
 from kernels.attention.tuning import decode_tuning, shared_tuning
 from kernels.latents.scratch import most_scratch_bytes
@@ -29,6 +30,8 @@ from storage.kv_layout import KvLayout
 from storage.move import FIRST_SLOT, NO_STATE
 from storage.state_layout import StateLayout
 from storage.state_pool import LayerState, StepStates, empty_states, state_views
+from storage.window_layout import SlotLayout, WindowLayout
+from storage.window_pool import StepWindows, WindowPool
 
 # Copies of the sampled rows' logits, in float32, that the most demanding sampling needs at once:
 # sorted values, their ids (twice as wide), scores, probabilities, sums, noise, masks; and the
@@ -46,7 +49,7 @@ class StepBounds:
     layout: KvLayout
     graph_tokens: int  # tokens of the largest captured graph; 0: no graphs
     group_rows: int  # decodes that share a prefix; 0: no sharing
-    states: StateLayout | None = None  # None: no layer is recurrent
+    states: SlotLayout | None = None  # None: no layer is recurrent, and none has a ring
 
 
 def activation_bytes(decoder: Decoder, bounds: StepBounds) -> int:
@@ -54,8 +57,8 @@ def activation_bytes(decoder: Decoder, bounds: StepBounds) -> int:
     device, layout, config = decoder.parameters.embedding.device, bounds.layout, decoder.config
     sizes = bounds.batch_tokens, bounds.max_model_len, layout.block_size
     batch = largest_batch(*sizes, device)
-    states = StepStates(state_rows(batch.layout), small_states(bounds.states, device))
     num_blocks = _blocks_per_row(*sizes)
+    states = _step_memory(bounds.states, batch.layout, num_blocks, device)
     pool = layer_views(empty_blocks(layout, num_blocks, device), layout)
     pool_dtype = pool[0].dtype
     torch.cuda.reset_peak_memory_stats(device)
@@ -70,9 +73,28 @@ def activation_bytes(decoder: Decoder, bounds: StepBounds) -> int:
     return forward + partial + sampling_bytes(rows, config.vocab_size)
 
 
-def small_states(layout: StateLayout | None, device: torch.device) -> tuple[LayerState, ...]:
+def _step_memory(
+    layout: SlotLayout | None, rows: BatchLayout, num_blocks: int, device: torch.device
+) -> StepMemory:
+    """Allocate the states or rings of a step whose rows are all in the same blocks."""
+    if isinstance(layout, WindowLayout):
+        kv = layout.kv
+        return StepWindows(rows, layer_views(empty_blocks(kv, num_blocks, device), kv))
+    return StepStates(state_rows(rows), small_states(layout, device))
+
+
+def small_rings(
+    layout: SlotLayout | None, block_bytes: int, device: torch.device
+) -> WindowPool | None:
+    """Allocate a ring that is nobody's, and another; None where there are no rings."""
+    if not isinstance(layout, WindowLayout):
+        return None
+    return WindowPool(layout, FIRST_SLOT + 1, device, block_bytes, 0)
+
+
+def small_states(layout: SlotLayout | None, device: torch.device) -> tuple[LayerState, ...]:
     """Allocate two states: one that no row reads, and one for `state_rows` to write."""
-    if layout is None:
+    if not isinstance(layout, StateLayout):
         return ()
     return state_views(empty_states(layout, FIRST_SLOT + 1, device), layout)
 

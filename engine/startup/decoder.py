@@ -85,7 +85,13 @@ def load_decoder(
     group, pipe = (None, None) if groups is None else (groups.tensor, groups.pipe)
     parameters = _parameters(config, metadata, group, host_layers)
     decoder = build_decoder(
-        metadata.part, parameters, ops_for(metadata.device), metadata.model_len, group, pipe
+        metadata.part,
+        parameters,
+        ops_for(metadata.device),
+        metadata.model_len,
+        group,
+        pipe,
+        frees_windows=metadata.rings is not None,
     )
     if host_layers is None:
         return decoder

@@ -37,7 +37,7 @@ from engine.models.weight_formats.fp8 import Fp8Linear
 from engine.models.weight_formats.int4 import Int4Linear
 from engine.models.weight_formats.plain import PlainLinear
 from engine.sampling.sampler import Sampler
-from engine.startup.activation import StepBounds, activation_bytes, small_states
+from engine.startup.activation import StepBounds, activation_bytes, small_rings, small_states
 from kernels.adapters.low_rank import FEW_TILES, FEW_TOKENS, MANY_TOKENS
 from kernels.experts.tiles import telling_tokens
 from kernels.linear import hopper_tile_configs, int4_linear, linear
@@ -192,6 +192,9 @@ def dry_run_copies(decoder: Decoder, bounds: StepBounds) -> None:
     pool = _one_block(decoder, bounds)
     block = torch.zeros(1, dtype=torch.int64, device=pool.device)
     decoder.ops.copy_blocks(pool, block, block)
+    rings = small_rings(bounds.states, bounds.layout.block_bytes, pool.device)
+    if rings is not None:
+        decoder.ops.copy_blocks(rings.rings, block, block)
 
 
 def telling(buckets: Sequence[GraphBucket]) -> list[GraphBucket]:
@@ -228,6 +231,7 @@ def small_machine(decoder: Decoder, bounds: StepBounds) -> CaptureContext:
             device=pool.device,
         ),
         states=small_states(bounds.states, pool.device),
+        rings=small_rings(bounds.states, bounds.layout.block_bytes, pool.device),
     )
 
 

@@ -58,7 +58,9 @@ from engine.startup.pool_size import (
     blocks_for_tokens,
     budget_on_cpu,
     budget_on_cuda,
+    cache_ratio,
     pool_sizes,
+    scratch_blocks,
     state_slots,
 )
 from engine.startup.timed import timed
@@ -70,6 +72,8 @@ from storage.device_pool import DevicePool
 from storage.errors import PoolDoesNotFit
 from storage.kv_layout import KvLayout
 from storage.state_pool import StatePool
+from storage.window_layout import WindowLayout
+from storage.window_pool import WindowPool
 
 SCRATCH_BLOCKS = 1  # block after the cache's blocks: padding writes to it
 # A device reads its own memory some 80 times as fast as the host's over a bus: while three quarters
@@ -92,7 +96,7 @@ class OpenedPart:
     max_model_len: int
     fingerprint: bytes
     host_layers: HostLayers | None = None  # None: all weights are on the device
-    states: StatePool | None = None  # None: no layer is recurrent
+    states: StatePool | WindowPool | None = None  # None: all that is kept lies in the pool
     adapter_slots: AdapterSlots | None = None  # None: no adapters are served
 
     def close(self) -> None:
@@ -112,7 +116,7 @@ class OpenedModel(LoadedRunner):
     """A model ready to compute steps, its config and its pool."""
 
     part: OpenedPart
-    states: StatePool | None
+    states: StatePool | WindowPool | None
     pool: DevicePool
     model: ModelConfig
     max_batch_tokens: int
@@ -205,7 +209,7 @@ def open_part(
     decoder = replace(decoder, late=pool.late)
     max_model_len = min(metadata.model_len, num_blocks * config.cache.block_size)
     sharing = sharing_rule(config, metadata.part, metadata.layout, device)
-    states = _state_pool(metadata, sizes.num_states)
+    states = _state_pool(config, metadata, sizes.num_states)
     runner = open_runner(
         config, decoder, sampler, pool, sharing, max_model_len=max_model_len, states=states
     )
@@ -277,16 +281,29 @@ def _pool(
         raise PoolTooSmall(str(error)) from error
 
 
-def _state_pool(metadata: ModelMetadata, num_slots: int) -> StatePool | None:
+def _state_pool(
+    config: EngineConfig, metadata: ModelMetadata, num_slots: int
+) -> StatePool | WindowPool | None:
     layout = metadata.states
     if layout is None:
         return None
+    given = num_slots, metadata.device, metadata.layout.block_bytes
+    states: StatePool | WindowPool
     try:
-        states = StatePool(layout, num_slots, metadata.device, metadata.layout.block_bytes)
+        if isinstance(layout, WindowLayout):
+            states = WindowPool(layout, *given, _scratch_blocks(config, metadata))
+        else:
+            states = StatePool(layout, *given)
     except PoolDoesNotFit as error:
         raise PoolTooSmall(str(error)) from error
-    _log.info("%d states of %.1f MiB", num_slots, layout.state_bytes / 2**20)
+    what = "states" if metadata.rings is None else "windows"
+    _log.info("%d %s of %.1f MiB", num_slots, what, layout.state_bytes / 2**20)
     return states
+
+
+def _scratch_blocks(config: EngineConfig, metadata: ModelMetadata) -> int:
+    most = config.steps.max_running
+    return scratch_blocks(metadata.batch_tokens, most, config.cache.block_size)
 
 
 def _pool_sizes(config: EngineConfig, decoder: Decoder, metadata: ModelMetadata) -> PoolSizes:
@@ -307,8 +324,12 @@ def _pool_sizes(config: EngineConfig, decoder: Decoder, metadata: ModelMetadata)
 def _state_sizes(config: EngineConfig, metadata: ModelMetadata) -> StateSizes | None:
     if metadata.states is None:
         return None
-    state_bytes = metadata.state_blocks * metadata.layout.block_bytes
-    return StateSizes(state_bytes, config.steps.max_running, config.cache.state_cache_ratio)
+    layout, rings = metadata.layout, metadata.rings
+    state_bytes, scratch = metadata.state_blocks * layout.block_bytes, 0
+    if rings is not None:
+        scratch = rings.scratch_slots(_scratch_blocks(config, metadata)) * state_bytes
+    ratio = cache_ratio(config.cache.state_cache_ratio, metadata.states, layout.token_bytes)
+    return StateSizes(state_bytes, config.steps.max_running, ratio, scratch)
 
 
 def _cpu_budget(config: EngineConfig, metadata: ModelMetadata) -> PoolBudget:

@@ -29,6 +29,7 @@ from engine.startup.pool_size import (
     ALL,
     below,
     blocks_ahead,
+    cache_ratio,
     host_blocks,
     host_free_beside_weights,
 )
@@ -41,6 +42,7 @@ from storage.errors import DiskUnavailable, PoolDoesNotFit
 from storage.host_pool import HostPool
 from storage.move import StateSlots, Tier
 from storage.state_pool import StatePool
+from storage.window_pool import WindowPool
 
 GIB = 1 << 30
 RANK_PREFIX = "rank-"  # prefix of the directories of ranks from 1 on
@@ -118,7 +120,7 @@ def open_tiers(
     ahead: HostAhead | None = None,
     group: RankGroups | None = None,
     share: Fraction = ALL,
-    states: StatePool | None = None,
+    states: StatePool | WindowPool | None = None,
 ) -> OpenTiers:
     """Open the tiers of `config` below `pool`, whose first `num_blocks` blocks are the cache's.
 
@@ -138,10 +140,9 @@ def open_tiers(
             )
     if host is None and disk is None:
         return OpenTiers(LowerTiers(block_bytes=pool.block_bytes), None, None)
-    in_host, on_disk = (
-        below(blocks, state_blocks, config.cache.state_cache_ratio)
-        for blocks in (host_blocks, disk_blocks)
-    )
+    layout = None if states is None else states.layout
+    ratio = cache_ratio(config.cache.state_cache_ratio, layout, pool.layout.token_bytes)
+    in_host, on_disk = (below(blocks, state_blocks, ratio) for blocks in (host_blocks, disk_blocks))
     tiers = Tiers(
         in_host.num_blocks,
         on_disk.num_blocks,

@@ -16,21 +16,20 @@ from engine.config import MOST_ADAPTER_RANK, MOST_ADAPTER_SLOTS, EngineConfig
 from engine.models.architectures.registry import SERVED, ServedModels, read_model_config
 from engine.models.checkpoints.weight_files import has_draft_head, lacks_head
 from engine.models.checks import check_geometry, check_ranks
-from engine.models.config import ModelConfig, kv_layout, refuse_recurrent, state_layout
+from engine.models.config import ModelConfig, refuse_recurrent, state_layout
 from engine.models.errors import WrongSetting
+from engine.models.freed_windows import MemoryLayouts, freed, pays, whole
 from engine.models.grid import RankGrid
 from engine.models.shards import shard_model
 from engine.models.stages import split_model
 from engine.models.weight_formats.fp8 import Fp8Format
 from engine.models.weight_formats.plain import PLAIN
 from engine.startup.device import check_fp8, dtype_name, resolve_device, resolve_dtype
+from engine.startup.pool_size import CPU_BATCH_TOKENS, CUDA_BATCH_TOKENS
 from kernels.launch.capability import capability
 from storage.kv_layout import FP8, KvLayout
 from storage.stage import Stage
-from storage.state_layout import StateLayout
-
-CPU_BATCH_TOKENS = 512
-CUDA_BATCH_TOKENS = 8192
+from storage.window_layout import SlotLayout, WindowLayout
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,7 @@ class ModelMetadata:
     grid: RankGrid
     stage: Stage  # layers that this rank computes; without stages, all
     layout: KvLayout  # layout of this rank's KV
-    states: StateLayout | None  # layout of this rank's states; None: no layer is recurrent
+    states: SlotLayout | None  # layout of this rank's states or rings; None: there are none
     share: Fraction  # this rank's share of a block's bytes on all ranks
     has_head: bool  # False: the files have no output projection, and prompts are only embedded
     model_len: int  # tokens of the longest sequence
@@ -52,8 +51,13 @@ class ModelMetadata:
 
     @property
     def state_blocks(self) -> int:
-        """Number of blocks whose room a state takes; 0: no layer is recurrent."""
+        """Number of blocks whose room a state or a ring takes; 0: there are none."""
         return 0 if self.states is None else self.states.blocks(self.layout.block_bytes)
+
+    @property
+    def rings(self) -> WindowLayout | None:
+        """Layout of this rank's rings; None: blocks have the layers with a window, too."""
+        return self.states if isinstance(self.states, WindowLayout) else None
 
 
 def read_metadata(
@@ -78,12 +82,13 @@ def read_metadata(
     weights = ["fp8 weights"] if isinstance(model.weight_format, Fp8Format) else []
     check_fp8(capability(device), [*weights, *(["kv_dtype fp8"] if kv_dtype == FP8 else [])])
     stage = Stage(grid.stage_of(rank), split_model(model, grid.stages, dtype_name(dtype)))
-    whole = kv_layout(model.layers_with_memory, kv_dtype, config.cache.block_size)
-    layout = whole.stage_of(stage)
+    kept = _kept(config, model, grid, (kv_dtype, dtype_name(dtype)))
+    layout = kept.kv.stage_of(stage)
     usual = CPU_BATCH_TOKENS if device.type == "cpu" else CUDA_BATCH_TOKENS
     model_len = _model_len(config, model)
     model = model.for_positions(model_len)
     part = shard_model(model, grid.tensor)
+    states = kept.states if kept.frees_windows else state_layout(part.layers, dtype_name(dtype))
     return ModelMetadata(
         model=model,
         part=part,
@@ -92,12 +97,39 @@ def read_metadata(
         grid=grid,
         stage=stage,
         layout=layout.slice_of(grid.part_of(rank), grid.tensor),
-        states=state_layout(part.layers, dtype_name(dtype)),
-        share=Fraction(layout.block_bytes, whole.block_bytes) / grid.tensor,
+        states=states,
+        share=Fraction(layout.block_bytes, kept.kv.block_bytes) / grid.tensor,
         has_head=has_head,
         model_len=model_len,
         batch_tokens=config.steps.max_batch_tokens or usual // grid.stages,
     )
+
+
+def _kept(
+    config: EngineConfig, model: ModelConfig, grid: RankGrid, dtypes: tuple[str, str]
+) -> MemoryLayouts:
+    """Choose the layouts of blocks and rings; `dtypes`: of KV and of the model. WrongSetting."""
+    wish, size = config.cache.windows, config.cache.block_size
+    kept_whole = whole(model.layers_with_memory, *dtypes, size)
+    if wish == "whole":
+        return kept_whole
+    given = freed(model.layers_with_memory, dtypes[0], size)
+    obstacle = _obstacle(config, model, grid)
+    if given is not None and obstacle is None and (wish == "freed" or pays(given, kept_whole.kv)):
+        return given
+    if wish == "freed":
+        why = obstacle or "the model has no layers with a window beside others without one"
+        raise WrongSetting(f"windows freed: {why}")
+    return kept_whole
+
+
+def _obstacle(config: EngineConfig, model: ModelConfig, grid: RankGrid) -> str | None:
+    """Name what windows are kept whole for, if there is anything."""
+    if grid.num_ranks > 1:
+        return "several ranks keep windows whole"
+    if config.process.exchange is not None or config.process.role != "both":
+        return "engines that fetch blocks from each other keep windows whole"
+    return "a head that drafts keeps windows whole" if model.draft_head is not None else None
 
 
 def _with_draft_head(config: EngineConfig, model: ModelConfig, grid: RankGrid) -> ModelConfig:

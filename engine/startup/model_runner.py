@@ -15,6 +15,7 @@ from engine.execution.graphs.block_tables import DeviceTables
 from engine.execution.graphs.capture import cuda_capture
 from engine.execution.graphs.runner import GraphRunner
 from engine.execution.graphs.steps import CaptureContext, CapturedSteps
+from engine.execution.rings import Rings
 from engine.execution.runner import ModelRunner
 from engine.execution.shared_prefixes import MIN_GROUP_ROWS, SharedPrefixes, SharingRule
 from engine.models.config import ModelConfig
@@ -27,6 +28,7 @@ from kernels.attention.tuning import LEAST_SHARED_TOKENS, rows_together
 from storage.device_pool import DevicePool, Mover
 from storage.kv_layout import KvLayout
 from storage.state_pool import StatePool
+from storage.window_pool import WindowPool
 
 
 def sharing_rule(
@@ -53,11 +55,11 @@ def open_runner(
     sharing: SharingRule | None,
     *,
     max_model_len: int,
-    states: StatePool | None = None,
+    states: StatePool | WindowPool | None = None,
 ) -> Runner:
     """Open a runner of `decoder` on `pool`, for sequences of at most `max_model_len` tokens.
 
-    `states`: of the recurrent layers; None: there are none.
+    `states`: of the recurrent layers, or rings; None: there are none.
     """
     num_blocks = -(-max_model_len // config.cache.block_size)
     runner = ModelRunner(
@@ -69,7 +71,8 @@ def open_runner(
         BlockTables(num_batch_slots=config.steps.max_running, num_blocks=num_blocks),
         None if sharing is None else SharedPrefixes(sharing),
         split_sizes(pool.layers[decoder.whole_context]) if pool.tensor.is_cuda else None,
-        states,
+        states if isinstance(states, StatePool) else None,
+        Rings(states, decoder.ops.copy_blocks) if isinstance(states, WindowPool) else None,
     )
     return _with_graphs(config, runner)
 
@@ -91,7 +94,8 @@ def _with_graphs(config: EngineConfig, runner: ModelRunner) -> Runner:
     )
     states = () if runner.states is None else runner.states.layers
     kv, last_tokens = runner.pool.layers, runner.last_tokens
-    machine = CaptureContext(runner.decoder, kv, last_tokens, tables, states)
+    rings = None if runner.rings is None else runner.rings.pool
+    machine = CaptureContext(runner.decoder, kv, last_tokens, tables, states, rings)
     group_rows = 0 if runner.prefixes is None else runner.prefixes.rule.most_rows
     with timed("captured graphs"), cuda_capture() as capture:
         steps = CapturedSteps(

@@ -5,15 +5,17 @@ Knows: bytes. Does not know: how they were measured (`activation`), or what a po
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from engine.config import EngineConfig
 from engine.models.errors import PoolTooSmall
 from prefix_cache.tiers.checkpoints import ANSWER_SLOTS, LEAST_SLOTS
 from storage.move import FIRST_SLOT
+from storage.window_layout import SlotLayout, WindowLayout
 
 ALL = Fraction(1)
+CPU_BATCH_TOKENS, CUDA_BATCH_TOKENS = 512, 8192  # of the largest step, as a rule
 CPU_SHARE = 0.25  # part of free memory: other programs and mapped weights need memory too
 CPU_LIMIT = 4 * 1024**3
 HOST_SHARE = 0.25  # part of free memory for the host tier
@@ -24,6 +26,7 @@ AHEAD_TOKENS = 16_384  # and blocks of at most so many tokens, which two large s
 # libraries, captured graphs. No weights: they pass through memory that can be reclaimed,
 # except those that stay in host memory, which are counted apart.
 OPENING_BYTES = 2 * 1024**3
+TOKENS_PER_WINDOW = 2048  # fewest tokens of KV for each window that the cache has room for
 RUNNING_PART = 0.5  # most of the device tier that running sequences' states take
 CPU_HOST_BYTES = 256 * 1024**2  # on a CPU the device's pool lies in the same memory
 
@@ -65,6 +68,7 @@ class StateSizes:
     state_bytes: int
     max_running: int
     cache_ratio: float
+    scratch_bytes: int = 0  # beside all slots (`window_pool`)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,7 @@ def pool_sizes(budget: PoolBudget, bytes_per_block: int, states: StateSizes | No
     if states is None:
         blocks = budget.num_bytes // bytes_per_block
         return PoolSizes(_at_least_one(blocks, budget.given))
+    budget = replace(budget, num_bytes=budget.num_bytes - states.scratch_bytes)
     fixed = _fixed_states(states, budget)
     rest = budget.num_bytes - fixed * states.state_bytes
     num_blocks = int(rest / (1 + states.cache_ratio)) // bytes_per_block
@@ -98,6 +103,21 @@ def state_slots(budget: PoolBudget, kv_bytes: int, states: StateSizes | None) ->
     if states is None:
         return 0
     return _fixed_states(states, budget) + int(kv_bytes * states.cache_ratio) // states.state_bytes
+
+
+def cache_ratio(given: float, states: SlotLayout | None, token_bytes: int) -> float:
+    """Return the bytes of cached states for each byte of KV: `given`, but of windows less.
+
+    They are as large as some tokens of KV, and of no use at more places than prompts part at.
+    """
+    if not isinstance(states, WindowLayout):
+        return given
+    return min(given, states.state_bytes / (TOKENS_PER_WINDOW * token_bytes))
+
+
+def scratch_blocks(batch_tokens: int, max_running: int, block_size: int) -> int:
+    """Bound the scratch blocks of a step: those of its prompts, each with more than one token."""
+    return batch_tokens // block_size + min(max_running, batch_tokens // 2) + 1
 
 
 def _fixed_states(states: StateSizes, budget: PoolBudget) -> int:

@@ -1,4 +1,4 @@
-"""Real models with recurrent layers through the engine's core: cached equals uncached."""
+"""Real models with recurrent layers, or freed windows, through the core: cached = uncached."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROOMY = Bounds(num_blocks=64, block_size=16, max_batch_tokens=16, max_running=4)
 GREEDY = SamplingParams(max_tokens=64, temperature=0.0, ignore_eos=True)
 
 
-@pytest.fixture(scope="module", params=["qwen3.5", "granite-hybrid"])
+@pytest.fixture(scope="module", params=["qwen3.5", "granite-hybrid", "gpt-oss", "gemma3"])
 def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     model_dir: Path = tmp_path_factory.mktemp(request.param)
     return make_checkpoint(RECIPES[request.param], model_dir)

@@ -18,8 +18,10 @@ import torch
 from torch import Tensor
 
 from engine.execution.batch import (
+    RING_FIELDS,
     adapters_of,
     in_batch_order,
+    ring_fields,
     sampled_after,
     splits_of,
     state_fields,
@@ -27,11 +29,13 @@ from engine.execution.batch import (
 )
 from engine.execution.block_tables import BlockTables
 from engine.execution.head_drafts import drawn_places, next_ids_of
+from engine.execution.rings import ALL_IN_RING
 from engine.execution.shared_prefixes import Sharing, most_groups, nobody_shares
 from engine.sampling.plan import Randomness
 from engine.step import Row, count_decodes
 from engine.transfers import HostArray, host_buffer
 from kernels.attention.split_sizes import SplitSizes
+from storage.window_pool import RingShape
 
 Ints = npt.NDArray[np.int32]
 
@@ -51,6 +55,7 @@ class GraphBucket:
     more_samples: int = 0  # tokens sampled beyond one a row
     has_adapters: bool = field(default=False, kw_only=True)  # True if tokens may have adapters
     has_head: bool = field(default=False, kw_only=True)  # True if the model's head drafts
+    has_rings: bool = field(default=False, kw_only=True)  # True if the KV of windows lies in rings
 
     @property
     def num_tokens(self) -> int:
@@ -84,9 +89,11 @@ class GraphBucket:
         return {
             **dict.fromkeys(("token_ids", "positions", "slots"), tokens),
             **({"next_ids": tokens, "drawn": samples} if self.has_head else {}),
+            **({"window_slots": tokens} if self.has_rings else {}),
             **dict.fromkeys(("outputs", "output_slots"), samples),  # fields of `StepInputs.wide`
             "pending_slots": tokens,
             **dict.fromkeys(per_row, rows),
+            **(dict.fromkeys(RING_FIELDS[:-1], rows) if self.has_rings else {}),
             "temperature": samples,
             "query_starts": rows + 1,
             "keys": 2 * samples,
@@ -129,8 +136,10 @@ class StepInputs:
         tables: BlockTables,
         block_size: int,
         sizes: SplitSizes,
+        rings: RingShape | None = None,
     ) -> None:
         self.bucket = bucket
+        self._rings = rings
         self._sizes = sizes
         self._places = bucket.offsets()
         self._flat = flat[: bucket.total]
@@ -184,6 +193,7 @@ class StepInputs:
             "output_slots": nobody,
             "slots": scratch,
             **dict.fromkeys(("runs", "kept"), 1),
+            **({"ring_ends": ALL_IN_RING} if self.bucket.has_rings else {}),
             **({"drawn": self.bucket.num_tokens} if self.bucket.has_head else {}),
             "query_starts": np.minimum(
                 np.arange(self.bucket.num_rows + 1, dtype=np.int32),
@@ -218,12 +228,29 @@ class StepInputs:
         parts["table_slots"][place] = batch_slots
         for name, values in state_fields(rows).items():
             parts[name][place] = values
+        if self._rings is not None:
+            self._fill_rings(parts, rows, place, self._rings)
         parts["outputs"][: len(sampling)] = last[sampling] - following
         if self.bucket.has_head:
             outputs, nowhere = last[sampling].astype(np.int64) - following, self.bucket.num_tokens
             parts["drawn"][: len(sampling)] = drawn_places(given, outputs, nowhere)
             self._fill_next(parts["next_ids"], rows, decodes)
         parts["output_slots"][: len(sampling)] = batch_slots[sampling]
+
+    def _fill_rings(
+        self,
+        parts: dict[str, Ints],
+        rows: Sequence[Row],
+        place: npt.NDArray[np.int64],
+        shape: RingShape,
+    ) -> None:
+        """Fill the fields of rings; padding reads and writes the ring that is nobody's."""
+        fields, first = ring_fields(rows, shape), self.bucket.num_decodes
+        slots, decodes = fields.pop("window_slots"), count_decodes(rows)
+        for name, values in fields.items():
+            parts[name][place] = values
+        parts["window_slots"][:decodes] = slots[:decodes]
+        parts["window_slots"][first : first + len(slots) - decodes] = slots[decodes:]
 
     def _fill_next(self, places: Ints, rows: Sequence[Row], decodes: int) -> None:
         ids, first = next_ids_of(rows), self.bucket.num_decodes

@@ -84,9 +84,13 @@ class GraphRunner:
         """Replay the graph; without `draw` its sampled tokens are ignored."""
         if step.moves:
             self.eager.mover.execute(step.moves)
-        shares = captured.inputs.bucket.group_rows > 0
+        shares, rings = captured.inputs.bucket.group_rows > 0, self.eager.rings
+        if rings is not None:
+            rings.enter(step.rows)
         captured.inputs.fill(step.rows, draw, sharing if shares else None)
         captured.captured.replay()
+        if rings is not None:
+            rings.leave(step.rows)
         return ReplayedForward(self.eager, captured, samples_of(step.rows), draw)
 
 

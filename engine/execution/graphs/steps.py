@@ -19,12 +19,15 @@ from engine.execution.graphs.buckets import all_buckets
 from engine.execution.graphs.capture import Capture, Captured, Launches
 from engine.execution.graphs.inputs import GraphBucket, StepInputs
 from engine.execution.head_drafts import HeadStep, NextTokens
+from engine.execution.rings import RingTables
 from engine.models.decoder import Decoder
+from engine.models.memories import StepMemory
 from engine.models.shortened_decoder import shortened
 from kernels.attention.batch_layout import BatchLayout, SharedPrefix, no_arrivals
 from kernels.attention.split_sizes import split_sizes
 from kernels.recurrence.state_rows import StateRows
 from storage.state_pool import LayerState, StepStates
+from storage.window_pool import StepWindows, WindowPool
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,7 @@ class CaptureContext:
     last_tokens: Tensor
     tables: DeviceTables
     states: tuple[LayerState, ...] = ()  # one for each recurrent layer
+    rings: WindowPool | None = None  # None: all layers with attention have their KV in `pool`
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +105,14 @@ def inputs_of(machine: CaptureContext, buckets: Sequence[GraphBucket]) -> Iterat
     if machine.decoder.num_slots:
         buckets = [replace(bucket, has_adapters=True) for bucket in buckets]
     buckets = [replace(one, has_head=machine.decoder.has_draft_head) for one in buckets]
+    rings = None if machine.rings is None else machine.rings.shape
+    buckets = [replace(one, has_rings=rings is not None) for one in buckets]
     total, device = max((bucket.total for bucket in buckets), default=0), machine.last_tokens.device
     flat = torch.zeros(total, dtype=torch.int32, device=device)
     block_size = machine.pool[0].shape[3]
     sizes = split_sizes(machine.pool[machine.decoder.whole_context])
     for bucket in buckets:
-        yield StepInputs(bucket, flat, machine.tables, block_size, sizes)
+        yield StepInputs(bucket, flat, machine.tables, block_size, sizes, rings)
 
 
 def _kind(bucket: GraphBucket) -> tuple[int, bool]:
@@ -130,7 +136,7 @@ def compute_step(machine: CaptureContext, inputs: StepInputs) -> tuple[Tensor, T
     wide = inputs.wide()
     token_ids = _token_ids(machine, inputs, wide["token_ids"])
     outputs, layout = wide["outputs"], _layout(machine, inputs, wide)
-    states = _states(machine, inputs, layout)
+    states = _states(machine, inputs, layout, wide)
     adapters = inputs.field("adapters") if inputs.bucket.has_adapters else None
     pool, decoder = machine.pool, machine.decoder
     whole = None
@@ -176,12 +182,26 @@ def _layout(machine: CaptureContext, inputs: StepInputs, wide: dict[str, Tensor]
         num_decodes=bucket.num_decodes,
         max_context_len=tables.shape[1] * machine.pool[0].shape[3],
         shared=_shared(inputs),
-        arrivals=no_arrivals(bucket.num_decodes, machine.pool),
+        arrivals=no_arrivals(bucket.num_decodes, [*machine.pool, *_window_layers(machine)]),
         splits=inputs.field("units").view(-1, 2),
     )
 
 
-def _states(machine: CaptureContext, inputs: StepInputs, layout: BatchLayout) -> StepStates | None:
+def _window_layers(machine: CaptureContext) -> tuple[Tensor, ...]:
+    return () if machine.rings is None else machine.rings.layers
+
+
+def _states(
+    machine: CaptureContext, inputs: StepInputs, layout: BatchLayout, wide: dict[str, Tensor]
+) -> StepMemory:
+    if machine.rings is not None:
+        tables = RingTables(
+            inputs.field("rings"),
+            inputs.field("ring_ends"),
+            inputs.field("scratch_starts"),
+            wide["window_slots"],
+        )
+        return StepWindows(tables.layout(layout, machine.rings.shape), machine.rings.layers)
     if not machine.states:
         return None
     rows = StateRows(

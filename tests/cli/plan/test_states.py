@@ -79,3 +79,29 @@ def test_what_such_a_model_is_not_served_with_is_not_planned(tmp_path: Path) -> 
     with pytest.raises(BadSetting, match="recurrent layers"):
         checked_ranks(decoder, MemoryFlags(pipeline_parallel=2))
     check_offload(decoder, MemoryFlags(cpu_offload_gb=2.0))
+
+
+def test_windows_that_are_freed_leave_room_for_more_tokens(tmp_path: Path) -> None:
+    made = planned(tmp_path, "gpt-oss-20b")
+    assert made.states is not None
+    # 12 of 24 layers: 8 heads of 64, keys and values in bfloat16, for 10 blocks of 16 tokens.
+    assert made.states.state_bytes == 12 * 2 * 8 * 64 * 2 * 160
+    assert made.kv_bytes_per_token == 12 * 2 * 8 * 64 * 2
+    assert made.states.tokens_kept_whole is not None
+    assert 1.8 < made.device_tokens / made.states.tokens_kept_whole < 2
+    line = state_line(made.states, 24)
+    assert line.startswith("12 of 24 layers free what lies before their window (kept whole, 2,5")
+    assert planned(tmp_path, "gemma-2-9b").states is None, "a window of half the context"
+
+
+def test_ranks_keep_windows_whole(tmp_path: Path) -> None:
+    decoder = decoder_of(tmp_path, "gpt-oss-20b")
+    part = decoder.of_rank(2)
+    assert part.states is None
+    assert part.block_bytes_per_token == part.kv_bytes_per_token == 12 * 2 * 8 * 64 * 2
+
+
+def test_loads_have_no_freed_window(tmp_path: Path) -> None:
+    shape = decoder_of(tmp_path, "gpt-oss-20b").shape
+    assert shape.kv_bytes_per_token == 2 * shape.copied_bytes_per_token
+    assert shape.context_costs(1128)[0] == 12 * 2048 * 1128 + 12 * 2048 * 128

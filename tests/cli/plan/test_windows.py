@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from cli.plan.decoder import DecoderCounts, read_decoder
@@ -55,7 +56,8 @@ def test_a_step_reads_no_more_kv_than_the_window_has(tmp_path: Path) -> None:
 @pytest.mark.parametrize("gb_s", [0.5, 3.0, 48.0])
 def test_loading_beats_computing_later_than_without_windows(tmp_path: Path, gb_s: float) -> None:
     machine, plain = MachineModel(), windowed(tmp_path).shape
-    shape = windowed(tmp_path, **HALF).shape
+    freed = windowed(tmp_path, **HALF).shape
+    shape = msgspec.structs.replace(freed, freed_bytes_per_token=0)
     found = break_even_tokens(machine, shape, gb_s, setup_ms=1.0)
     assert found is not None
 
@@ -67,6 +69,9 @@ def test_loading_beats_computing_later_than_without_windows(tmp_path: Path, gb_s
     earlier = break_even_tokens(machine, plain, gb_s, setup_ms=1.0)
     assert earlier is not None
     assert earlier <= found
+    without_them = break_even_tokens(machine, freed, gb_s, setup_ms=1.0)
+    assert without_them is not None
+    assert without_them < found
 
 
 def test_with_windows_everywhere_loading_from_a_slow_disk_never_pays(tmp_path: Path) -> None:

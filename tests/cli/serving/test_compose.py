@@ -78,6 +78,7 @@ def test_every_engine_flag_arrives() -> None:
         drafts="off",
         graph_tokens=7,
         least_shared_tokens=9,
+        windows="whole",
         state_cache_ratio=0.5,
         max_step_ms=33.0,
         num_threads=2,

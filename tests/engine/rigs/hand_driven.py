@@ -19,12 +19,14 @@ from engine.execution.graphs.block_tables import DeviceTables
 from engine.execution.graphs.capture import Capture
 from engine.execution.graphs.runner import GraphRunner
 from engine.execution.graphs.steps import CaptureContext, CapturedSteps
+from engine.execution.rings import Rings
 from engine.execution.runner import ModelRunner
 from engine.link.messages import SamplingParams, TokenLogprobs, pack_logit_bias
 from engine.models.architectures.registry import SERVED, ServedModels, read_model_config
 from engine.models.checkpoints.weights import load_parameters
-from engine.models.config import ModelConfig, kv_layout, state_layout
+from engine.models.config import ModelConfig
 from engine.models.decoder import build_decoder
+from engine.models.freed_windows import freed, whole
 from engine.sampling.planner import Planner
 from engine.sampling.sampler import Sampler
 from engine.sampling.tables import SlotTables
@@ -39,7 +41,10 @@ from prefix_cache.namespace import Namespace, NamespacePath
 from prefix_cache.tree.node import Node
 from storage.device_pool import DevicePool, Mover
 from storage.move import FIRST_SLOT, NO_STATE
-from storage.state_pool import StatePool, StepStates
+from storage.state_layout import StateLayout
+from storage.state_pool import StatePool
+from storage.window_layout import WindowLayout
+from storage.window_pool import WindowPool
 
 BLOCK_SIZE = 16
 BATCH_SLOTS = 24
@@ -142,16 +147,22 @@ def build_runner(
     ops: Ops | None = None,
     served: ServedModels = SERVED,
     num_positions: int | None = None,
+    *,
+    frees_windows: bool = False,
 ) -> ModelRunner:
     """The runner of a checkpoint, with its own pool; `ops` are the device's where not given."""
     device = device or torch.device("cpu")
     config = read_model_config(model_dir, served)
     parameters = load_parameters(model_dir, config, dtype, device)
     num_positions = num_positions or config.max_positions
-    decoder = build_decoder(config, parameters, ops or ops_for(device), num_positions)
-    kv = kv_layout(config.layers_with_memory, dtype_name(dtype), BLOCK_SIZE)
-    pool = DevicePool(kv, num_blocks, device)
-    layout = state_layout(config.layers, dtype_name(dtype))
+    ops = ops or ops_for(device)
+    decoder = build_decoder(config, parameters, ops, num_positions, frees_windows=frees_windows)
+    name, layers = dtype_name(dtype), config.layers_with_memory
+    kept = (freed(layers, name, BLOCK_SIZE) if frees_windows else None) or whole(
+        layers, name, name, BLOCK_SIZE
+    )
+    pool, layout = DevicePool(kept.kv, num_blocks, device), kept.states
+    given = NUM_STATES, device, pool.block_bytes
     planner = Planner(config.vocab_size, config.eos_token_ids, CountedSeeds(), BATCH_SLOTS)
     return ModelRunner(
         decoder,
@@ -161,7 +172,10 @@ def build_runner(
         torch.zeros(BATCH_SLOTS + 1, dtype=torch.int64, device=device),
         BlockTables(num_batch_slots=BATCH_SLOTS, num_blocks=num_blocks),
         sizes=split_sizes(pool.layers[decoder.whole_context]),
-        states=None if layout is None else StatePool(layout, NUM_STATES, device, pool.block_bytes),
+        states=StatePool(layout, *given) if isinstance(layout, StateLayout) else None,
+        rings=Rings(WindowPool(layout, *given, num_blocks), decoder.ops.copy_blocks)
+        if isinstance(layout, WindowLayout)
+        else None,
     )
 
 
@@ -177,7 +191,8 @@ def with_graphs(
         device=pool.tensor.device,
     )
     states = () if runner.states is None else runner.states.layers
-    machine = CaptureContext(runner.decoder, pool.layers, runner.last_tokens, tables, states)
+    rings = None if runner.rings is None else runner.rings.pool
+    machine = CaptureContext(runner.decoder, pool.layers, runner.last_tokens, tables, states, rings)
     group_rows = 0 if runner.prefixes is None else runner.prefixes.rule.most_rows
     steps = CapturedSteps(machine, capture, max_tokens=max_tokens, group_rows=group_rows)
     return GraphRunner(replace(runner, tables=tables), steps)
@@ -224,7 +239,8 @@ class HandDriven:
         self.launcher: Runner = launcher or runner
         self.blocks = Blocks(runner.pool.num_blocks - 1)
         self.batch_slots = 0
-        self.states = None if runner.states is None else States(runner.states.num_slots)
+        slotted = runner.states if runner.rings is None else runner.rings.pool
+        self.states = None if slotted is None else States(slotted.num_slots)
 
     @property
     def model(self) -> ModelConfig:
@@ -242,8 +258,14 @@ class HandDriven:
         """The flat form of rows."""
         self.runner.tables.update(rows)
         device = self.runner.last_tokens.device
-        rows, has_states = self.with_states(rows), self.states is not None
-        return build_batch(rows, self.runner.tables, BLOCK_SIZE, device, has_states=has_states)
+        return build_batch(
+            self.with_states(rows),
+            self.runner.tables,
+            BLOCK_SIZE,
+            device,
+            has_states=self.runner.states is not None,
+            rings=None if self.runner.rings is None else self.runner.rings.pool.shape,
+        )
 
     def with_states(self, rows: Iterable[Row]) -> list[Row]:
         """The rows with their states' slots, where the model has states."""
@@ -254,12 +276,15 @@ class HandDriven:
         batch, runner = self.batch(rows), self.runner
         if outputs is None:
             outputs = torch.arange(len(batch.token_ids))
-        states = None
-        if runner.states is not None and batch.state_rows is not None:
-            states = StepStates(batch.state_rows, runner.states.layers)
-        return runner.decoder.logits(
-            batch.token_ids, batch.layout, runner.pool.layers, outputs, states, batch.adapters
+        if runner.rings is not None:
+            runner.rings.enter(self.with_states(rows))
+        states, pool = runner.states_of(batch), runner.pool.layers
+        logits = runner.decoder.logits(
+            batch.token_ids, batch.layout, pool, outputs, states, batch.adapters
         )
+        if runner.rings is not None:
+            runner.rings.leave(self.with_states(rows))
+        return logits
 
     def grow(self, stem: Sequence, num_blocks: int, tail: list[int], max_tokens: int) -> Sequence:
         """A new sequence that begins with the computed first `num_blocks` blocks of `stem`."""

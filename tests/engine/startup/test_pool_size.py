@@ -18,11 +18,14 @@ from engine.startup.pool_size import (
     blocks_for_tokens,
     budget_on_cpu,
     budget_on_cuda,
+    cache_ratio,
     host_blocks,
     host_free_beside_weights,
     pool_sizes,
     state_slots,
 )
+from storage.kv_layout import KvGroup, KvLayout
+from storage.window_layout import WindowLayout
 
 GIB = 1024**3
 BLOCK = 2 * 1024**2
@@ -129,3 +132,21 @@ def test_beside_chosen_tokens_states_are_counted_by_the_same_rule() -> None:
     assert state_slots(PoolBudget(10 * GIB, ""), 4 * GIB, FEW) == 13 + 16
     assert state_slots(PoolBudget(0, ""), 0, FEW) == 4, "one sequence can always run"
     assert state_slots(PoolBudget(10 * GIB, ""), 4 * GIB, None) == 0
+
+
+def test_scratch_blocks_come_before_everything_else() -> None:
+    budget = PoolBudget(1_000_000, "")
+    without = pool_sizes(budget, 100, StateSizes(5_000, 4, 0.25))
+    sizes = pool_sizes(budget, 100, StateSizes(5_000, 4, 0.25, scratch_bytes=100_000))
+    assert sizes == pool_sizes(PoolBudget(900_000, ""), 100, StateSizes(5_000, 4, 0.25))
+    assert sizes.num_blocks < without.num_blocks
+
+
+def test_of_windows_no_more_are_cached_than_one_for_2048_tokens() -> None:
+    kv = KvLayout((KvGroup((0,), 1, 16, "float32", 64),), 16)
+    ring = WindowLayout.of(kv, kv.block_bytes)
+    token_bytes = kv.token_bytes
+    assert ring.state_bytes == 6 * 16 * token_bytes
+    assert cache_ratio(0.25, ring, token_bytes) == 96 / 2048
+    assert cache_ratio(0.01, ring, token_bytes) == 0.01
+    assert cache_ratio(0.25, None, token_bytes) == 0.25

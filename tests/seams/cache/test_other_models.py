@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.config import KvDtype
+from engine.config import EngineConfig, KvDtype, WindowsName
 from tests.engine.models.weight_formats.test_fp8 import KINDS, make_quantised
 from tests.engine.models.weight_formats.test_fp8_experts import FAMILIES, make_mixture
 from tests.engine.models.weight_formats.test_int4_experts import recipe as int4_mixture
@@ -79,15 +79,21 @@ def pressure(kind: str, kv_dtype: KvDtype) -> Bounds:
 CASES = [*((kind, "auto") for kind in MAKES), *((kind, "fp8") for kind in KV_IN_FP8)]
 
 
+def with_windows(windows: WindowsName, config: EngineConfig) -> EngineConfig:
+    return config.changed(windows=windows)
+
+
 @pytest.mark.parametrize(("kind", "kv_dtype"), CASES)
 def test_any_reuse_gives_the_tokens_of_each_request_alone(
     kind: str, kv_dtype: KvDtype, tmp_path: Path
 ) -> None:
+    """Alone with windows freed where that pays, and together with windows kept whole."""
     MAKES[kind](tmp_path)
     model_dir = tmp_path / IN_DIRECTORY.get(kind, "")
     alone = alone_on(model_dir, bounds=replace(UNPRESSED, kv_dtype=kv_dtype))
     mix = drawn_mix(SEED)
-    with closing(RealEngine(str(model_dir), pressure(kind, kv_dtype))) as engine:
+    over = partial(with_windows, "whole")
+    with closing(RealEngine(str(model_dir), pressure(kind, kv_dtype), over=over)) as engine:
         run_mix(engine, mix)
         wrong = sum(engine.tokens(str(i)) != alone(ask) for i, ask in enumerate(mix))
         stats = engine.core.stats()
@@ -97,3 +103,30 @@ def test_any_reuse_gives_the_tokens_of_each_request_alone(
     assert stats.windows["all"].hit_tokens > 0
     assert stats.preemptions > 0
     assert {("device", "host"), ("host", "device")} <= moved
+
+
+@pytest.mark.parametrize(
+    ("kind", "kv_dtype"),
+    [("gpt-oss", "fp8"), ("gemma2", "auto"), ("gemma4-shared", "auto"), ("gemma4", "fp8")],
+)
+def test_windows_that_are_freed_change_no_answer(
+    kind: str, kv_dtype: KvDtype, tmp_path: Path
+) -> None:
+    MAKES[kind](tmp_path)
+    apart = replace(UNPRESSED, kv_dtype=kv_dtype)
+    mix, given = drawn_mix(SEED), pressure(kind, kv_dtype)
+    whole, freed = (partial(with_windows, one) for one in ("whole", "freed"))
+    with (
+        closing(RealEngine(str(tmp_path), apart, over=whole)) as one_by_one,
+        closing(RealEngine(str(tmp_path), given, over=freed)) as engine,
+    ):
+        run_mix(engine, mix)
+        for i, ask in enumerate(mix):
+            one_by_one.submit(str(i), ask.prompt, ask.sampling, namespace=NAMESPACES[0])
+            one_by_one.run()
+        wrong = sum(engine.tokens(str(i)) != one_by_one.tokens(str(i)) for i in range(len(mix)))
+        stats = engine.core.stats()
+        engine.expect_nothing_left()
+    assert wrong <= (kv_dtype == "fp8")
+    assert stats.states.hits > 0
+    assert stats.preemptions > 0

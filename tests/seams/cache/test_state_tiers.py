@@ -1,6 +1,6 @@
-"""States of a real model below the device: a next turn begins from the host's, or from the disk's.
+"""States and freed windows of real models below the device: the next turn begins from theirs.
 
-Costs about ten seconds.
+Costs about twenty seconds.
 """
 
 from __future__ import annotations
@@ -25,10 +25,19 @@ CHATS = 5
 Told = dict[int, tuple[list[int], list[int]]]  # by chat
 
 
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
-    model_dir: Path = tmp_path_factory.mktemp("qwen3.5")
-    return make_checkpoint(RECIPES["qwen3.5"], model_dir)
+# A window takes the room of eight blocks.
+SIZES = {"qwen3.5": BOUNDS, "gpt-oss": replace(BOUNDS, num_blocks=400, host_blocks=2400)}
+
+
+@pytest.fixture(scope="module", params=SIZES)
+def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    model_dir: Path = tmp_path_factory.mktemp(request.param)
+    return make_checkpoint(RECIPES[request.param], model_dir)
+
+
+@pytest.fixture
+def sizes(saved: Checkpoint) -> Bounds:
+    return SIZES[saved.model_dir.name[:-1]]  # a number follows the name
 
 
 def few_states(config: EngineConfig) -> EngineConfig:
@@ -63,9 +72,9 @@ def told(saved: Checkpoint) -> Told:
 
 
 def test_the_next_turn_begins_from_a_state_that_only_the_host_has(
-    saved: Checkpoint, told: Told
+    saved: Checkpoint, told: Told, sizes: Bounds
 ) -> None:
-    engine = RealEngine(str(saved.model_dir), BOUNDS, over=few_states)
+    engine = RealEngine(str(saved.model_dir), sizes, over=few_states)
     states = engine.core.stats().states
     assert states.total < CHATS + 3
     assert states.lower["host"].total > 2 * CHATS
@@ -81,17 +90,20 @@ def test_the_next_turn_begins_from_a_state_that_only_the_host_has(
     engine.close()
 
 
-@pytest.mark.parametrize("host_blocks", [0, BOUNDS.host_blocks])
+@pytest.mark.parametrize("has_host", [False, True])
 @pytest.mark.parametrize("change", ["nothing", "records of states are gone"])
 def test_a_restart_brings_the_states_back(
     saved: Checkpoint,
     told: Told,
+    sizes: Bounds,
     change: str,
-    host_blocks: int,
     tmp_path: Path,
+    *,
+    has_host: bool,
 ) -> None:
     """Without their records each prompt is computed anew, and right."""
-    bounds = replace(BOUNDS, host_blocks=host_blocks, disk_bytes=64 << 20)
+    host_blocks = sizes.host_blocks if has_host else 0
+    bounds = replace(sizes, host_blocks=host_blocks, disk_bytes=64 << 20)
     first = RealEngine(str(saved.model_dir), bounds, over=few_states, disk=tmp_path)
     for chat in range(CHATS):
         ask(first, f"{chat} 1", prompt(chat))

@@ -55,6 +55,18 @@ def test_greedy_tokens_are_those_of_eager_steps(checkpoint: MakeCheckpoint, name
     assert expected[3] == checkpoint(name).greedy(prompts[3], 12)
 
 
+@pytest.mark.parametrize("name", ["gpt-oss", "gemma3", "gemma4-shared"])
+def test_freed_windows_are_found_in_graphs_too(checkpoint: MakeCheckpoint, name: str) -> None:
+    """Prompts of several steps, longer than their windows, beside decodes of others."""
+    prompts = [random_prompt(length, seed=length) for length in (1, 33, 90, 131)]
+    wishes = [sampling(20)] * 4
+    runner = build_runner(checkpoint(name).model_dir, frees_windows=True)
+    assert runner.rings is not None
+    said = run(graphed(runner), prompts, wishes)
+    assert said == run(HandDriven(build_runner(checkpoint(name).model_dir)), prompts, wishes)
+    assert said[3] == checkpoint(name).greedy(prompts[3], 20)
+
+
 @pytest.mark.parametrize("wishes", [WISHES[:2] * 2, WISHES[:4], WISHES[1:]], ids=str)
 def test_rows_with_any_sampling_parameters_choose_as_in_eager_steps(
     checkpoint: MakeCheckpoint, wishes: list[SamplingParams]

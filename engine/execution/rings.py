@@ -1,0 +1,138 @@
+"""The rings of a step: where the layers with a window find and write the keys of each row.
+
+    decode, VERIFY    block b in the row's ring, at b % places
+    others            blocks before the row's first new one in its ring, new ones in scratch blocks
+
+Before the forward pass each row's ring is copied from the slot that it reads to the slot that it
+writes, as a recurrent state moves on. After it the last blocks of prompts are copied from the
+scratch blocks to their rings.
+
+Knows: rows, places of blocks. Does not know: whose a slot is, or what layers there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from engine.step import Row, count_decodes
+from engine.transfers import to_device
+from kernels.attention.batch_layout import BatchLayout
+from kernels.ops import CopyBlocks
+from storage.window_pool import RingShape, WindowPool
+
+Ints = npt.NDArray[np.int32]
+Wide = npt.NDArray[np.int64]
+ALL_IN_RING = 2**30  # number of blocks beyond that of any sequence
+
+
+@dataclass(frozen=True, slots=True)
+class RingRows:
+    """Places of the blocks of R rows, (R,) int32 each, as `RingTables` has them on the device.
+
+    Block b is at `rings[r] * places + b % places` if it is before `ring_ends[r]`, and else at
+    `b + scratch_starts[r]`.
+    """
+
+    rings: Ints
+    ring_ends: Ints
+    scratch_starts: Ints
+
+    def blocks(self, rows: Wide, blocks: Wide, shape: RingShape) -> Wide:
+        """Return the ids (N,) of blocks (N,) by their number in their rows' sequences."""
+        ids: Wide = self.rings[rows].astype(np.int64) * shape.places + blocks % shape.places
+        is_new = blocks >= self.ring_ends[rows]
+        ids[is_new] = (blocks + self.scratch_starts[rows])[is_new]
+        return ids
+
+
+def ring_rows(rows: Sequence[Row], shape: RingShape) -> RingRows:
+    """Place the blocks of `rows`, decodes first; each step's prompts share the scratch blocks."""
+    decodes = count_decodes(rows)
+    starts, ends = (
+        np.array([-(-one // shape.block_size) for one in ones], np.int32)
+        for ones in ([row.start for row in rows], [row.end for row in rows])
+    )
+    ring_ends = np.full(len(rows), ALL_IN_RING, np.int32)
+    ring_ends[decodes:] = starts[decodes:]
+    new = (ends - starts)[decodes:]
+    scratch_starts = np.zeros(len(rows), np.int32)
+    scratch_starts[decodes:] = shape.scratch + np.cumsum(new) - new - starts[decodes:]
+    rings = np.array([row.state_out for row in rows], np.int32)
+    return RingRows(rings, ring_ends, scratch_starts)
+
+
+def ring_slots(rows: Sequence[Row], places: RingRows, shape: RingShape) -> Wide:
+    """Return where each token's KV is written, (T,), as `BatchLayout.slots`."""
+    counts = [row.num_new for row in rows]
+    of_row = np.repeat(np.arange(len(rows)), counts)
+    positions = np.concatenate([np.arange(row.start, row.end) for row in rows])
+    slots: Wide = places.blocks(of_row, positions // shape.block_size, shape) * shape.block_size
+    slots += positions % shape.block_size
+    return slots
+
+
+@dataclass(frozen=True, slots=True)
+class RingTables:
+    """`RingRows` on the device, (R,) int32 each, and `slots` (T,) int64 of the tokens."""
+
+    rings: Tensor
+    ring_ends: Tensor
+    scratch_starts: Tensor
+    slots: Tensor
+
+    def layout(self, layout: BatchLayout, shape: RingShape) -> BatchLayout:
+        """Return the step's layout for the layers with a window.
+
+        Rows read nothing together: what they share lies before most of their windows.
+        """
+        width = layout.block_tables.shape[1]
+        blocks = torch.arange(width, dtype=torch.int32, device=self.rings.device)
+        in_ring = self.rings[:, None] * shape.places + blocks % shape.places
+        # Beyond a row's context an id is of no use, but of some block.
+        in_scratch = (blocks + self.scratch_starts[:, None]).clamp_(max=shape.num_blocks - 1)
+        tables = torch.where(blocks < self.ring_ends[:, None], in_ring, in_scratch)
+        return replace(layout, block_tables=tables, slots=self.slots, shared=None, splits=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Rings:
+    """The pool of rings, and the copies between its blocks that a step needs."""
+
+    pool: WindowPool
+    copy_blocks: CopyBlocks
+
+    def enter(self, rows: Sequence[Row]) -> None:
+        """Copy each row's ring to the slot that the row writes, before the forward pass."""
+        moves = {row.state_out: row.state_in for row in rows if row.start}
+        moved = np.array(
+            [(read, written) for written, read in moves.items() if read != written], np.int64
+        )
+        if len(moved):
+            places = self.pool.shape.places
+            blocks = moved.T[:, :, None] * places + np.arange(places)
+            self._copy(blocks[0].reshape(-1), blocks[1].reshape(-1))
+
+    def leave(self, rows: Sequence[Row]) -> None:
+        """Copy the last new blocks of prompts to their rings, after the forward pass."""
+        shape, first = self.pool.shape, count_decodes(rows)
+        if first == len(rows):
+            return
+        places = ring_rows(rows, shape)
+        ends = [-(-row.end // shape.block_size) for row in rows[first:]]
+        starts = np.maximum(places.ring_ends[first:], np.array(ends) - shape.places)
+        counts = ends - starts
+        of_row = np.repeat(np.arange(first, len(rows)), counts)
+        blocks = np.concatenate([np.arange(*run) for run in zip(starts, ends, strict=True)])
+        rings = places.rings[of_row].astype(np.int64) * shape.places
+        self._copy(places.blocks(of_row, blocks, shape), rings + blocks % shape.places)
+
+    def _copy(self, source: Wide, target: Wide) -> None:
+        if len(source):
+            given = [np.ascontiguousarray(one) for one in (source, target)]
+            self.copy_blocks(self.pool.rings, *to_device(given, self.pool.rings.device))

@@ -1,0 +1,75 @@
+"""The choice whether layers with a window free what lies before it, and the layouts of both ways.
+
+    whole    a block has every layer of its tokens
+    freed    a block has the layers without a window; each sequence has a ring of the others
+
+A ring takes its room however short the sequence is, and a prompt can begin from the cache only
+where a ring was kept. So windows are freed where that makes room for sequences of usual length.
+
+Knows: layouts, bytes. Does not know: the device, or how much memory there is. No torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from engine.models.config import kv_layout, state_layout
+from engine.models.layers.layer import LayerConfig, attentions, keeps_kv
+from engine.models.layers.mixer import KvConfig
+from storage.kv_layout import KvLayout
+from storage.window_layout import SlotLayout, WindowLayout
+
+USUAL_TOKENS = 4096  # of a sequence, as long as agents' and documents' prompts often are
+RINGS = 3  # of a running sequence: two versions and the kept one (`prefix_cache.tiers.checkpoints`)
+LEAST_GAIN = 1.5  # times the sequences of USUAL_TOKENS: less is not worth hits at fewer positions
+MOST_COPIED = 16 << 20  # bytes of a ring: each row copies one
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLayouts:
+    """Layouts of blocks, and of what a sequence keeps beside them; None: nothing."""
+
+    kv: KvLayout
+    states: SlotLayout | None
+
+    @property
+    def frees_windows(self) -> bool:
+        """True if blocks lack the layers with a window."""
+        return isinstance(self.states, WindowLayout)
+
+
+def whole(
+    layers: Sequence[LayerConfig], kv_dtype: str, dtype: str, block_size: int
+) -> MemoryLayouts:
+    """Lay out blocks of all layers that keep KV, and the recurrent layers' state."""
+    return MemoryLayouts(kv_layout(layers, kv_dtype, block_size), state_layout(layers, dtype))
+
+
+def freed(layers: Sequence[LayerConfig], kv_dtype: str, block_size: int) -> MemoryLayouts | None:
+    """Lay out blocks without the layers that have a window; None where that cannot be.
+
+    Some layers need one and some need none, and no layer may be recurrent.
+    """
+    keeping = [layer for layer in layers if keeps_kv(layer)]
+    others = [layer for layer in keeping if window_of(layer) is None]
+    behind = [layer for layer in keeping if window_of(layer) is not None]
+    if not others or not behind or len(attentions(layers)) < len(layers):
+        return None
+    kv = kv_layout(others, kv_dtype, block_size)
+    ring = WindowLayout.of(kv_layout(behind, kv_dtype, block_size), kv.block_bytes)
+    return MemoryLayouts(kv, ring)
+
+
+def pays(given: MemoryLayouts, kept_whole: KvLayout) -> bool:
+    """Return whether windows are worth being freed."""
+    ring = given.states
+    assert isinstance(ring, WindowLayout), "windows are freed"
+    of_sequence = USUAL_TOKENS * given.kv.token_bytes + RINGS * ring.state_bytes
+    gain = USUAL_TOKENS * kept_whole.token_bytes / of_sequence
+    return gain >= LEAST_GAIN and ring.state_bytes <= MOST_COPIED
+
+
+def window_of(layer: LayerConfig) -> int | None:
+    """Return a layer's window in tokens; None: it has none, or is recurrent."""
+    return layer.mixer.window if isinstance(layer.mixer, KvConfig) else None

@@ -1,0 +1,86 @@
+"""Windows that free what lies behind them: the same tokens, from a pool that holds more."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+
+from engine.config import EngineConfig
+from engine.core import EngineCore
+from engine.link.messages import Finished, SamplingParams
+from engine.scheduling.queue import QueueLimits
+from engine.scheduling.step_builder import StepLimits
+from engine.startup.assembly import EngineLimits, assemble
+from engine.startup.loading import OpenedModel, open_model
+from storage.window_pool import WindowPool
+from tests.doubles.engine.memory_link import MemoryLink
+from tests.engine.conftest import MakeCheckpoint
+from tests.engine.rigs.hand_driven import random_prompt
+from tests.engine.rigs.rig import generate
+
+TURNS = 3
+CHATS = 4
+GREEDY = SamplingParams(max_tokens=9, temperature=0.0, ignore_eos=True)
+models = pytest.mark.parametrize("name", ["gpt-oss", "gemma2", "gemma3", "olmo3", "exaone4"])
+
+
+def engine_of(opened: OpenedModel, link: MemoryLink) -> EngineCore:
+    return assemble(
+        opened,
+        link,
+        EngineLimits(StepLimits(60, 4), QueueLimits(), 10.0, overlap_scheduling=True),
+    )
+
+
+def run(core: EngineCore) -> None:
+    core.step()
+    while not core.is_idle:
+        core.step()
+        core.check_invariants()
+
+
+def said(opened: OpenedModel, *, use_cache: bool) -> tuple[list[list[int]], int]:
+    """Chats that share a beginning, several at once, in chunks; and how much was cached."""
+    link, size = MemoryLink(), opened.welcome.block_size
+    core = engine_of(opened, link)
+    common, cached = random_prompt(117, seed=9), 0
+    chats = [common + random_prompt(5 + 7 * chat, seed=chat) for chat in range(CHATS)]
+    for turn in range(TURNS):
+        for chat, prompt in enumerate(chats):
+            link.say(
+                generate(
+                    f"{chat} {turn}", prompt, sampling=GREEDY, use_cache=use_cache, block_size=size
+                )
+            )
+        run(core)
+        for chat in range(CHATS):
+            asked = f"{chat} {turn}"
+            last = link.last(asked)
+            assert isinstance(last, Finished)
+            cached += last.reused.tokens
+            chats[chat] += [*link.tokens(asked), *random_prompt(6, seed=turn)]
+    return chats, cached
+
+
+@models
+def test_turns_of_chats_say_the_same_freed_and_whole(checkpoint: MakeCheckpoint, name: str) -> None:
+    answers = {}
+    for windows in ("whole", "freed"):
+        config = EngineConfig.of(
+            model_dir=str(checkpoint(name).model_dir),
+            socket="",
+            device="cpu",
+            cache_tokens=1024,
+            max_running=4,
+            max_batch_tokens=60,
+            windows=windows,
+        )
+        opened = open_model(config)
+        with closing(opened.grammars):
+            assert isinstance(opened.states, WindowPool) is (windows == "freed")
+            answers[windows, True], cached = said(opened, use_cache=True)
+            answers[windows, False], uncached = said(opened, use_cache=False)
+            assert cached > 0 == uncached
+    assert answers["freed", True] == answers["freed", False] == answers["whole", False]
+    assert answers["whole", True] == answers["whole", False]
