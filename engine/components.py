@@ -14,6 +14,7 @@ from engine.scheduling.counters import EngineCounters
 from engine.scheduling.scheduler import Scheduler
 from engine.scheduling.settle import Settler
 from engine.scheduling.step_times import StepTimes
+from engine.sentinel.sentinel import Sentinel
 from engine.sequences.intake import Intake
 from engine.sequences.pins import Pins
 from engine.sequences.token_constraint import MaskMaker
@@ -34,6 +35,7 @@ class Components:
     masks: MaskMaker  # makes the token masks of rows with grammars
     cache: PrefixCache
     pins: Pins
+    sentinel: Sentinel  # computes a share of the answers again, without the cache
     copies: TierCopies
     adapters: Adapters
     exchange: Exchange  # exchanges blocks with other engines

@@ -63,6 +63,8 @@ class CacheSettings(msgspec.Struct, frozen=True, kw_only=True):
     spill_grace_s: float = 5.0  # seconds for writing blocks to disk at a stop, hottest first
     cache_policy: PolicyName = "lru"
     single_flight_deadline_s: float = 10.0
+    # Part of the answers to cached prompts that are computed again without the cache; 0: none.
+    sentinel_share: float = 0.001
 
 
 class StepSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -53,6 +53,7 @@ from engine.queries.cache_feed import SNAPSHOT_PACE_S, CacheFeed
 from engine.queries.queries import Queries
 from engine.queries.tree_views import PACE_S
 from engine.scheduling.step_builder import Scheduled
+from engine.sentinel.sentinel import Load
 from engine.sequences.intake import quota_of
 from engine.sequences.pins import OURSELVES
 from prefix_cache.eviction.shares import PUBLISHED
@@ -74,6 +75,7 @@ class EngineCore:
         self._settler = components.settler
         self._cache = components.cache
         self._pins = components.pins
+        self._sentinel = components.sentinel
         self._copies = components.copies
         self._exchange = components.exchange
         self._adapters = components.adapters
@@ -100,6 +102,7 @@ class EngineCore:
         self._copies.complete(self._clock())
         self._exchange_blocks()
         self._warm_pins()
+        self._check_answers()
         self._take_constraints()
         self._give_adapters()
         if not self._time_left():
@@ -184,6 +187,8 @@ class EngineCore:
         for client, message in incoming:
             match message:
                 case RecordedFlushes():
+                    for flow in message.flushes.values():
+                        self._stop_check(self._sentinel.forget(flow))
                     self.queries.orders.flush_recorded(message, self._clients.alive)
                 case Partition():
                     self.queries.orders.divide(message)
@@ -210,6 +215,8 @@ class EngineCore:
                     | StatsQuery()
                     | View()
                 ):
+                    if isinstance(message, Flush | ForgetMarked | DropAdapter):
+                        self._stop_check(self._sentinel.forget(message.flow))
                     self._clients.tell(client, self.queries.answer(message, self._clients.alive))
 
     def _accept(self, client: bytes, request: Generate) -> None:
@@ -251,6 +258,24 @@ class EngineCore:
         if not self._is_draining:
             for request in self._pins.due(self._clock()):
                 self._accept(OURSELVES, request)
+
+    def _check_answers(self) -> None:
+        """Start to compute an answer again while there is little else to do; else give way."""
+        sentinel, now = self._sentinel, self._clock()
+        if sentinel.running is not None:
+            running = self._clients.find(OURSELVES, sentinel.running)
+            waiting = (*self._scheduler.queue, *self._scheduler.loading)
+            if self._is_draining or any(one is not running for one in waiting):
+                self._stop_check(sentinel.give_way())
+        elif sentinel.has_one and not self._is_draining:
+            waiting_now = len(self._scheduler.queue) + len(self._scheduler.loading)
+            request = sentinel.due(Load(len(self._clients.alive), waiting_now), now)
+            if request is not None:
+                self._accept(OURSELVES, request)
+
+    def _stop_check(self, request_id: str | None) -> None:
+        if request_id is not None:
+            self._cancel(OURSELVES, request_id)
 
     def _exchange_blocks(self) -> None:
         """Send blocks to engines that ask for them, and commit blocks that other engines sent."""

@@ -184,6 +184,7 @@ def build_core(
         overlap_scheduling=device != "cpu" and config.steps.overlap_scheduling,
         graph_tokens=0 if device == "cpu" else config.steps.graph_tokens,
         drafts=config.steps.drafts == "auto",
+        sentinel_share=config.cache.sentinel_share,
     )
     policy = policy_by_name(config.cache.cache_policy)
     cache_parts = CacheParts(policy=policy, lower=lower or LowerTiers())

@@ -33,6 +33,7 @@ from prefix_cache.leases.state_leasing import StateLeasing
 from prefix_cache.namespace import Namespace, NamespacePath
 from prefix_cache.restart import Restart
 from prefix_cache.tiers.capacity import Capacity
+from prefix_cache.tiers.checkpoints import ANSWER_SLOTS
 from prefix_cache.tiers.eviction_log import Reason
 from prefix_cache.tiers.in_flight import CopyOutcome, InFlight
 from prefix_cache.tiers.quotas import Quotas
@@ -100,6 +101,12 @@ class PrefixCache:
     def blocks_for(self, num_tokens: int) -> int:
         """Return how many blocks `num_tokens` tokens take."""
         return -(-num_tokens // self.block_size)
+
+    def is_free_for(self, num_tokens: int) -> bool:
+        """Return whether a lease of so many tokens that shares nothing needs no eviction now."""
+        states = self.checkpoints.device.allocator if self.tree.needs_state else None
+        has_states = states is None or states.num_free > ANSWER_SLOTS
+        return has_states and self.blocks_for(num_tokens + 1) <= self.capacity.allocator.num_free
 
     def is_kept(self, owner: str) -> bool:
         """Return whether `owner` keeps to its partitions, if any; False while copies still run."""

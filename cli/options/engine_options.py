@@ -88,6 +88,12 @@ ENGINE_FLAGS = {
     "single_flight_deadline_s": engine_flag(
         "Most seconds that a request waits for another one that computes the same prefix.", min=0.0
     ),
+    "sentinel_share": engine_flag(
+        "Part of the answers to cached prompts that are computed again without the cache, while "
+        "there is nothing else to do, and compared; 0: none.",
+        min=0.0,
+        max=1.0,
+    ),
     "overlap_scheduling": engine_flag(
         "On a GPU, schedule a step while the one before is computed."
     ),

@@ -4,7 +4,8 @@
     tell                         what is not an event is sent at once
 
 The last event of a request ends its life here. A client that is gone has its requests cancelled.
-The engine is a client of itself for prefixes that are to be pinned (`sequences.pins`).
+The engine is a client of itself for prefixes that are to be pinned (`sequences.pins`), and for
+answers that are computed again (`sentinel`).
 
 Knows: who has asked for what. Does not know: what happens to a request meanwhile (`core.py`), or
 sockets.
@@ -29,6 +30,7 @@ class Clients:
     def __init__(self, components: Components) -> None:
         self._link = components.link
         self._pins = components.pins
+        self._sentinel = components.sentinel
         self._settler = components.settler
         self._clock = components.clock
         self._alive: dict[tuple[bytes, str], Sequence] = {}
@@ -82,6 +84,7 @@ class Clients:
         by_client: defaultdict[bytes, list[Event]] = defaultdict(list)
         for client, event in outbox:
             if client == OURSELVES:
+                self._sentinel.heard(event)
                 self.answer(self._pins.heard(event, self._clock()))
             else:
                 by_client[client].append(event)

@@ -221,6 +221,25 @@ class StateStats(msgspec.Struct, frozen=True, kw_only=True):
     lower: dict[str, LowerStates] = {}  # by tier
 
 
+class SentinelStats(msgspec.Struct, frozen=True, kw_only=True):
+    """Answers from the cache that were computed again without it, since the start."""
+
+    checked: int = 0
+    tokens: int = 0  # tokens of these answers that were compared
+    differed: int = 0  # answers that differed by more than rounding
+    dropped: int = 0  # picked answers that were not checked: no time, no room, or forgotten
+    largest: float = 0.0  # largest difference, as a part of what is rounding
+
+    def __add__(self, other: SentinelStats) -> SentinelStats:
+        return SentinelStats(
+            checked=self.checked + other.checked,
+            tokens=self.tokens + other.tokens,
+            differed=self.differed + other.differed,
+            dropped=self.dropped + other.dropped,
+            largest=max(self.largest, other.largest),
+        )
+
+
 class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     """The engine's counters at one moment."""
 
@@ -248,5 +267,6 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     exchange: ExchangeStats = ExchangeStats()
     drafts: dict[str, DraftStats] = {}  # by source (`engine.drafting.draft.DraftSource`)
     states: StateStats = StateStats()
+    sentinel: SentinelStats = SentinelStats()
     tensor_parallel: int = 1  # ranks of each stage; all of them run while the engine answers
     pipeline_parallel: int = 1  # pipeline stages

@@ -12,7 +12,14 @@ import msgspec
 from msgspec import field
 
 from engine.link.query import Query, R, Reply
-from engine.link.stats_messages import DiskStats, DraftStats, EvictionStats, StateStats, TierTokens
+from engine.link.stats_messages import (
+    DiskStats,
+    DraftStats,
+    EvictionStats,
+    SentinelStats,
+    StateStats,
+    TierTokens,
+)
 
 SequenceState = Literal["waiting", "loading", "prefill", "decode"]
 
@@ -67,6 +74,7 @@ class Overview(Reply, frozen=True, kw_only=True, tag="overview"):
     disk: DiskStats | None = None
     drafts: dict[str, DraftStats] = field(default_factory=dict)  # by source
     states: StateStats = StateStats()
+    sentinel: SentinelStats = SentinelStats()
 
 
 class OverviewQuery(View[Overview], frozen=True, kw_only=True, tag="overview_query"):

@@ -62,6 +62,7 @@ def report(components: Components, tree_depth: int, evictions: int) -> EngineSta
         exchange=components.exchange.stats(),
         drafts=dict(components.counters.drafts),
         states=state_stats(cache),
+        sentinel=components.sentinel.stats,
         tensor_parallel=components.welcome.tensor_parallel,
         pipeline_parallel=components.welcome.pipeline_parallel,
     )

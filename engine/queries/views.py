@@ -73,6 +73,7 @@ def _overview(components: Components, query: OverviewQuery) -> Overview:
         disk=None if disk is None else disk_stats(disk),
         drafts=dict(counters.drafts),
         states=state_stats(cache),
+        sentinel=components.sentinel.stats,
     )
 
 

@@ -27,6 +27,7 @@ from engine.scheduling.counters import EngineCounters
 from engine.scheduling.fetching import Fetcher
 from engine.scheduling.queue import FairQueue
 from engine.scheduling.step_builder import StepBuilder, remaining_tokens
+from engine.sentinel.sentinel import Sentinel
 from engine.sequences.sequence import Sequence
 from engine.sequences.sequence_cache import SequenceCache, lease_of
 
@@ -43,6 +44,7 @@ class ActiveSequences:
         counters: EngineCounters,
         clock: Callable[[], float],
         drafting: Drafting,
+        sentinel: Sentinel | None,
         *,
         max_running: int,
     ) -> None:
@@ -57,6 +59,7 @@ class ActiveSequences:
         self._counters = counters
         self._clock = clock  # measures the time of a match; all other times are `now`
         self._drafting = drafting
+        self._sentinel = sentinel
         self._max_running = max_running
         # A slot may be reused at once: a launched step that still writes for the old sequence runs
         # on the device before later launches.
@@ -146,6 +149,8 @@ class ActiveSequences:
             sequence.admitted = now
             if sequence.is_counted:
                 self._count(sequence, now)
+                if self._sentinel is not None:
+                    self._sentinel.started(sequence)
         builder.moves.extend(lease.moves)
         builder.started.append(sequence)
         charge_cached(self._queue, sequence, sequence.num_computed)

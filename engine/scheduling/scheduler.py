@@ -61,6 +61,7 @@ from engine.scheduling.step_builder import (
 )
 from engine.scheduling.step_drafts import StepDrafts
 from engine.scheduling.step_times import StepShape, StepTimes
+from engine.sentinel.sentinel import Sentinel
 from engine.sequences.sequence import Sequence
 from engine.sequences.sequence_cache import SequenceCache, lease_of
 
@@ -82,6 +83,7 @@ class Scheduler:
         fetcher: Fetcher,
         clock: Callable[[], float] = time.monotonic,
         drafting: Drafting | None = None,
+        sentinel: Sentinel | None = None,
     ) -> None:
         self.queue = queue
         drafting = drafting or NoDrafts()
@@ -96,6 +98,7 @@ class Scheduler:
             counters,
             clock,
             drafting,
+            sentinel,
             max_running=limits.max_running,
         )
         self._fetcher = fetcher

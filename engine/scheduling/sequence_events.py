@@ -18,6 +18,7 @@ from engine.link.messages import (
     PromptLogprobs,
     Reused,
     Timing,
+    TokenLogprobs,
     Tokens,
     WrittenAndRead,
 )
@@ -53,7 +54,7 @@ class SequenceEvents:
         tokens = Tokens(
             request_id=sequence.request_id,
             token_ids=(token_id,),
-            logprobs=None if result.logprobs is None else (result.logprobs,),
+            logprobs=_told(sequence, result),
             reused=self._reused(sequence) if first else None,
             timing=_timing(sequence, now) if first else None,
             prompt_logprobs=_scores(sequence) if first else None,
@@ -128,6 +129,13 @@ def failed(client: bytes, request_id: str, error: EngineError) -> AddressedEvent
         retry_after_s=error.retry_after_s,
     )
     return AddressedEvent(client, event)
+
+
+def _told(sequence: Sequence, result: Sampled) -> tuple[TokenLogprobs] | None:
+    """Return a token's log-probabilities if the client has asked for them."""
+    if result.logprobs is None or (sequence.watch is not None and not sequence.watch.is_told):
+        return None
+    return (result.logprobs,)
 
 
 def _scores(sequence: Sequence) -> PromptLogprobs:

@@ -44,6 +44,7 @@ from engine.scheduling.scheduler import Scheduler
 from engine.scheduling.sequence_events import AddressedEvent, SequenceEvents, join_tokens
 from engine.scheduling.step_builder import Scheduled, ScheduledRow
 from engine.scheduling.step_times import StepTimes
+from engine.sentinel.sentinel import Sentinel
 from engine.sequences.sequence import Sequence
 from engine.step import SCORE, VERIFY, Sampled, samples_each
 
@@ -56,9 +57,11 @@ class Settler:
         scheduler: Scheduler,
         counters: EngineCounters,
         times: StepTimes,
+        sentinel: Sentinel | None = None,
         *,
         eos_token_ids: tuple[int, ...],
     ) -> None:
+        self._sentinel = sentinel
         self._scheduler = scheduler
         self._sequence_cache = scheduler.sequence_cache
         self._counters = counters
@@ -124,7 +127,8 @@ class Settler:
                 self._advance(row, now)
                 row.sequence.num_pending -= 1
                 # A request of a prompt alone also samples a token, which is not sent.
-                generated[row.sequence.flow] += min(1, row.sequence.sampling.max_tokens)
+                if row.sequence.sampling.max_tokens:
+                    generated[row.sequence.flow] += 1
                 replies += self._append(row.sequence, value.token_id, value, now)
         for flow, tokens in generated.items():
             self._counters.generated(flow, tokens)
@@ -158,6 +162,7 @@ class Settler:
     def fail(self, sequence: Sequence, error: EngineError, now: float) -> AddressedEvent:
         """End a sequence that cannot continue."""
         self._scheduler.active.stop(sequence, now)
+        self._unwatch(sequence)
         return self._events.failed(sequence, error)
 
     def _advance(self, row: ScheduledRow, now: float) -> None:
@@ -243,6 +248,8 @@ class Settler:
         self, sequence: Sequence, token_id: int, result: Sampled, now: float
     ) -> list[AddressedEvent]:
         sequence.append(token_id)
+        if sequence.watch is not None and result.logprobs is not None:
+            sequence.watch.logprobs.append(result.logprobs.chosen)
         sequence.head_draft = sequence.num_tokens, result.drafted
         if sequence.marks and sequence.num_output == 1:  # the event also reports written tokens
             self.commit(now)
@@ -276,7 +283,13 @@ class Settler:
         """End a sequence, because of `stop_token_id` where that is given."""
         self.commit(now)  # before the lease is released
         self._scheduler.active.stop(sequence, now)
+        if self._sentinel is not None:
+            self._sentinel.ended(sequence, now)
         return self._events.finished(sequence, reason, stop_token_id)
+
+    def _unwatch(self, sequence: Sequence) -> None:
+        if self._sentinel is not None:
+            self._sentinel.failed(sequence)
 
     def _fail_sampling(self, sequence: Sequence, value: Sampled, now: float) -> AddressedEvent:
         self.commit(now)  # before the lease is released
@@ -285,5 +298,6 @@ class Settler:
             nothing = ConstraintUnsatisfied("the request's constraint allows no token here")
             return self.fail(sequence, why or nothing, now)
         self._scheduler.active.expel(sequence, now)
+        self._unwatch(sequence)
         error = NumericFailure("the model produced numbers that are not finite")
         return self._events.failed(sequence, error)

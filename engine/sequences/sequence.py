@@ -33,6 +33,14 @@ from prefix_cache.namespace import NamespacePath
 from prefix_cache.tree.match import PrefixMatch
 
 
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """The log-probabilities of an answer's tokens, kept for the sentinel (`engine.sentinel`)."""
+
+    is_told: bool  # True if the client has asked for them as well
+    logprobs: list[float] = field(default_factory=list)  # of each token that was generated
+
+
 @dataclass(slots=True, eq=False)
 class Sequence:
     """A request's sequence; identity is the object itself."""
@@ -107,6 +115,7 @@ class Sequence:
     prediction: TokenIds | None = None  # tokens of an expected answer, to draft from
     # Tokens drafted and accepted so far, by source (`engine.drafting.draft.DraftSource`).
     draft_counts: DraftCounts = field(default_factory=dict)
+    watch: Watch | None = None  # None: its answer is not computed again
 
     def __post_init__(self) -> None:
         self.awaits_constraint = self.constraint is not None and not self.constraint.is_ready

@@ -28,6 +28,8 @@ from engine.scheduling.scheduler import Scheduler
 from engine.scheduling.settle import Settler
 from engine.scheduling.step_builder import StepLimits
 from engine.scheduling.step_times import CPU_WEIGHTS, WEIGHTS, StepTimes
+from engine.sentinel.report import Reporter
+from engine.sentinel.sentinel import Sentinel
 from engine.sequences.intake import Intake
 from engine.sequences.pins import Pins, most_pinned
 from engine.sequences.sequence_cache import SequenceCache
@@ -61,6 +63,7 @@ class EngineLimits:
     overlap_scheduling: bool = False  # whether a step is decided while the step before is computed
     graph_tokens: int = MOST_NEW  # prompt tokens of steps that are padded to a captured size
     drafts: bool = False  # whether tokens are drafted, where that pays
+    sentinel_share: float = 0.0  # part of the cached answers that are computed again
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +136,14 @@ def assemble(
             has_states=loaded_runner.num_states > 0,
             has_head=loaded_runner.has_draft_head,
         )
+    sentinel = Sentinel(
+        Reporter(welcome),
+        cache.is_free_for,
+        share=limits.sentinel_share,
+        max_running=limits.step.max_running,
+        max_model_len=welcome.max_model_len,
+        dtype=welcome.dtype,
+    )
     scheduler = Scheduler(
         FairQueue(limits.queue),
         sequences,
@@ -142,17 +153,19 @@ def assemble(
         exchanged,
         clock,
         drafting,
+        sentinel,
     )
     most = most_pinned(loaded_runner.num_blocks, cache.blocks_for(welcome.max_model_len))
     components = Components(
         link=link,
         intake=_intake(loaded_runner, cache),
         scheduler=scheduler,
-        settler=Settler(scheduler, counters, times, eos_token_ids=welcome.eos_token_ids),
+        settler=Settler(scheduler, counters, times, sentinel, eos_token_ids=welcome.eos_token_ids),
         runner=loaded_runner.runner,
         masks=loaded_runner.masks,
         cache=cache,
         pins=Pins(cache, most),
+        sentinel=sentinel,
         copies=copies,
         adapters=Adapters(loaded_runner.adapters),
         exchange=exchanged,

@@ -90,6 +90,7 @@ def test_every_engine_flag_arrives() -> None:
         adapter_slots=3,
         adapter_rank=64,
         adapter_host_gib=2.5,
+        sentinel_share=0.25,
     )
     composed = engine_config(SOURCE, DATA_DIR, SOCKET, flags)
     for name in ENGINE_FLAGS:

@@ -26,7 +26,7 @@ from engine.execution.verified_rows import row_by_token
 from engine.link.messages import SamplingParams
 from engine.scheduling.step_builder import PLACES
 from engine.sequences.sequence import Sequence
-from engine.step import DECODE, VERIFY, Bitmask, Row, Sampled, Step
+from engine.step import DECODE, SCORE, VERIFY, Bitmask, Row, Sampled, Step
 from storage.move import Tier
 from tests.doubles.engine.logprobs import pack_logprobs
 from tests.doubles.row_owners import Running, owners_of
@@ -50,6 +50,11 @@ def next_token(kv: Iterable[int], vocab_size: int = VOCAB_SIZE) -> int:
     for value in kv:
         mixed = (mixed * 31 + value) % _MASK
     return (mixed >> 7) % vocab_size
+
+
+def logprob_after(kv: Iterable[int]) -> float:
+    """The log-probability of the token that follows KV: depends on every number of it."""
+    return -0.5 - next_token(kv, 997) / 997
 
 
 def allowed_next(token_id: int, mask: Bitmask | None) -> Sampled:
@@ -247,9 +252,10 @@ class FakeRunner:
             return Sampled(None)
         kv = [self._read(row, position) for position in range(row.end)]
         token_id = next_token(kv, self.vocab_size)
-        if self.sampling[row.batch_slot].num_logprobs is None:
+        if row.kind is not SCORE and self.sampling[row.batch_slot].num_logprobs is None:
             return Sampled(token_id)
-        return Sampled(token_id, pack_logprobs(-0.5, ((token_id, -0.5),)))
+        logprob = logprob_after(kv)
+        return Sampled(token_id, pack_logprobs(logprob, ((token_id, logprob),)))
 
     def _read(self, row: Row, position: int) -> int:
         block, offset = self._place(row, position)
@@ -274,7 +280,8 @@ class FakeRunner:
         kinds = [PLACES[row.kind] for row in step.rows]
         if sorted(kinds) != kinds:
             raise KvCorrupt("rows are not in the order of their kinds")
-        if [length > 1 for length in lengths] != [row.kind is not DECODE for row in step.rows]:
+        rows = [row for row in step.rows if row.kind is not SCORE]
+        if [row.num_new > 1 for row in rows] != [row.kind is not DECODE for row in rows]:
             raise KvCorrupt("a row is not of the kind that it says")
         if any(len(row.token_ids) != 4 * row.num_new for row in step.rows):
             raise KvCorrupt("a row has not as many tokens as positions")

@@ -123,6 +123,7 @@ class Rig:
     masks: MaskMaker = field(default_factory=MadeOnDemand)
     drafting: Drafting | None = None
     num_states: int = 0  # state slots; 0: no recurrent layers
+    sentinel_share: float = 0.0
     pushed: int = 0
     check_every: int = 1  # steps
     stepped: int = 0
@@ -160,6 +161,7 @@ class Rig:
                 self.deadline_s,
                 self.overlap_scheduling,
                 graph_tokens=0,
+                sentinel_share=self.sentinel_share,
             ),
             CacheParts(
                 policy=policy_by_name(self.policy),

@@ -1,0 +1,63 @@
+"""The comparison of an answer's log-probabilities with those computed again without the cache.
+
+Two ways to compute the same number differ by rounding, since the shape of a step decides in what
+order values are added. A wrong block of KV changes most tokens of an answer by far more. So the
+mean over an answer is compared with a bound, which is wider for answers of few tokens.
+
+The bounds are at least twice the largest mean measured on answers without a fault (decision 257).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+BOUNDS = {"float32": 0.01}  # nats, by the dtype that computes; others below
+ROUNDED_BOUND = 0.25  # nats: bfloat16, float16, and either of these with fp8 or int4
+FEW = 16  # answers of fewer tokens have a bound wider by the square root of the ratio
+LISTED = 8  # tokens with the largest differences that a report lists
+
+
+class TokenDifference(NamedTuple):
+    """One token of an answer: its position in the sequence, and its two log-probabilities."""
+
+    position: int
+    served: float
+    again: float
+
+    @property
+    def size(self) -> float:
+        """The absolute difference; infinity where either is no number."""
+        size = abs(self.served - self.again)
+        return size if math.isfinite(size) else math.inf
+
+
+class Comparison(NamedTuple):
+    """The mean difference of an answer's tokens in nats, its bound, and the largest differences."""
+
+    mean: float
+    bound: float
+    largest: tuple[TokenDifference, ...]
+
+    @property
+    def differs(self) -> bool:
+        """True if the difference is more than rounding."""
+        return self.mean > self.bound
+
+
+def bound_for(dtype: str, num_tokens: int) -> float:
+    """Return the largest mean difference that is rounding, in nats."""
+    return BOUNDS.get(dtype, ROUNDED_BOUND) * math.sqrt(max(FEW / num_tokens, 1.0))
+
+
+def compare(served: Sequence[float], again: Sequence[float], first: int, dtype: str) -> Comparison:
+    """Compare natural-log probabilities of an answer whose tokens lie from position `first` on.
+
+    Both have one for each token, at least one.
+    """
+    pairs = enumerate(zip(served, again, strict=True), first)
+    tokens = [TokenDifference(position, *values) for position, values in pairs]
+    mean = sum(token.size for token in tokens) / len(tokens)
+    largest = sorted(tokens, key=lambda token: -token.size)[:LISTED]
+    return Comparison(mean, bound_for(dtype, len(tokens)), tuple(largest))

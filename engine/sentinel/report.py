@@ -1,0 +1,101 @@
+"""The report of an answer that differs: what its developers need, and nothing of the text.
+
+A prompt is named by a digest under a key that the engine makes at its start and never shows, so two
+reports of one prompt are seen to be alike, and a guessed text cannot be confirmed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+
+import msgspec
+
+from engine.link.messages import Welcome
+from engine.link.stats_messages import StateTier, TierTokens
+from engine.sentinel.comparison import Comparison, TokenDifference
+from engine.sequences.sequence import Sequence
+
+_PACKAGES = ("ratoon", "torch", "triton")
+_KEY_BYTES = 32
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """The making of an answer, as far as it may matter: counts, tiers and switches."""
+
+    request_id: str
+    prompt: str  # keyed digest of the prompt's tokens, hexadecimal
+    prompt_tokens: int
+    answer_tokens: int
+    found: TierTokens  # cached tokens of the prompt by tier
+    fetched_tokens: int  # tokens that another engine sent
+    state_tier: StateTier | None
+    drafts: dict[str, tuple[int, int]]  # drafted and accepted tokens by source
+    is_constrained: bool
+    has_adapter: bool
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer that differs, and the engine that gave it."""
+
+    mean: float  # mean difference of the answer's log-probabilities, in nats
+    bound: float
+    tokens: tuple[TokenDifference, ...]  # the largest differences: position, served, again
+    answer: Origin
+    fingerprint: str
+    device: str
+    dtype: str
+    ranks: tuple[int, int]  # tensor parallel, pipeline parallel
+    versions: Mapping[str, str]
+
+
+class Reporter:
+    """The maker of reports for one engine."""
+
+    def __init__(self, welcome: Welcome) -> None:
+        self._welcome = welcome
+        self._key = secrets.token_bytes(_KEY_BYTES)
+
+    def origin(self, sequence: Sequence, answer_tokens: int) -> Origin:
+        """Describe how a sequence's answer was made."""
+        prompt = sequence.tokens[: sequence.prompt_len].tobytes()
+        return Origin(
+            request_id=sequence.request_id,
+            prompt=hashlib.blake2b(prompt, digest_size=16, key=self._key).hexdigest(),
+            prompt_tokens=sequence.prompt_len,
+            answer_tokens=answer_tokens,
+            found=sequence.found,
+            fetched_tokens=sequence.fetched,
+            state_tier=sequence.state_tier,
+            drafts=dict(sequence.draft_counts),
+            is_constrained=sequence.constraint is not None,
+            has_adapter=sequence.adapter is not None,
+        )
+
+    def report(self, origin: Origin, comparison: Comparison) -> Report:
+        """Make the report of an answer that differs."""
+        welcome = self._welcome
+        return Report(
+            mean=comparison.mean,
+            bound=comparison.bound,
+            tokens=comparison.largest,
+            answer=origin,
+            fingerprint=welcome.fingerprint.hex(),
+            device=welcome.device,
+            dtype=welcome.dtype,
+            ranks=(welcome.tensor_parallel, welcome.pipeline_parallel),
+            versions=_versions(),
+        )
+
+
+def _versions() -> dict[str, str]:
+    """Return the versions of the packages that compute, as far as they are installed."""
+    found = {}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    return found

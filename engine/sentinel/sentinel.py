@@ -1,0 +1,237 @@
+"""The answers that are computed again without the cache, one at a time.
+
+    started --picked--> watched --ended--> waiting --idle--> running --> agreed | differed
+                           |                 ^  |               |
+                           `-> dropped       |  `-> dropped     `--others wait--> waiting
+                                             `-------------------------------------'
+
+While an answer is watched, its tokens' log-probabilities are kept as they were sampled; no client
+sees them. Then prompt and answer are scored as one prompt that neither reads the cache nor writes
+to it. That runs for no tenant, in free blocks alone: nothing is evicted for it, and no limit is
+charged. It starts when nothing else is alive; where that does not happen for LATE_S, beside few
+decodes. As soon as another request waits, it is cancelled and starts again later.
+
+Knows: which answer, when, and what came of it. Does not know: how a request runs (`core.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+
+import msgspec
+
+from engine.link.messages import (
+    Event,
+    Finished,
+    Generate,
+    SamplingParams,
+    TokenLogprobs,
+    pack_token_ids,
+)
+from engine.link.stats_messages import SentinelStats
+from engine.sentinel.comparison import compare
+from engine.sentinel.report import Origin, Reporter
+from engine.sequences.intake import MAX_PROMPT_REPORT
+from engine.sequences.sequence import Sequence, Watch
+
+NOBODY = ""  # flow of what is computed again: it has no quota and no part of any tier
+LATE_S = 30.0  # seconds without an idle moment after which few decodes may run beside a check
+BESIDE = 8  # part of the batch slots that they may take
+KEPT_S = 300.0  # seconds for which an answer is kept to be computed again
+TRIES = 5  # starts of one check
+REQUEST_ID = "sentinel-"
+_SCORED = SamplingParams(max_tokens=0, temperature=0.0, prompt_logprobs=0)
+_REPORTED = 16  # bytes a token takes of MAX_PROMPT_REPORT
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class _Check:
+    """An answer to be computed again: the tokens, and the log-probabilities as they were served."""
+
+    flow: str
+    request: Generate
+    first: int  # position of the answer's first token
+    served: list[float]
+    origin: Origin
+    since: float
+    tries: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The work of an engine beside the sentinel, in sequences."""
+
+    alive: int
+    waiting: int  # waiting or loading; these are among the alive
+
+
+class Sentinel:
+    """The sentinel of one engine. One owner thread."""
+
+    def __init__(
+        self,
+        reporter: Reporter,
+        has_room: Callable[[int], bool],
+        *,
+        share: float,
+        max_running: int,
+        max_model_len: int,
+        dtype: str,
+    ) -> None:
+        """Check a `share` of the answers, 0 to 1.
+
+        `has_room`: whether so many tokens fit into blocks that are free.
+        """
+        self._reporter = reporter
+        self._has_room = has_room
+        self._share = share
+        self._most_beside = max_running // BESIDE
+        self._max_model_len = max_model_len
+        self._dtype = dtype
+        self._due = 0.0  # answers to be picked
+        self._watched: Sequence | None = None
+        self._check: _Check | None = None
+        self._numbers = count()
+        self._running: str | None = None  # request id
+        self.stats = SentinelStats()
+
+    @property
+    def running(self) -> str | None:
+        """The id of the request that computes an answer again; None while none runs."""
+        return self._running
+
+    @property
+    def has_one(self) -> bool:
+        """True if an answer is kept to be computed again."""
+        return self._check is not None
+
+    def started(self, sequence: Sequence) -> None:
+        """Watch a sequence that starts for the first time, if its answer is to be checked."""
+        if not self._share or not self._may_check(sequence):
+            return
+        self._due = min(self._due + self._share, 1.0)
+        if self._due < 1.0 or self._watched is not None or self._check is not None:
+            return
+        self._due = 0.0
+        is_told = sequence.sampling.num_logprobs is not None
+        if not is_told:
+            sequence.sampling = msgspec.structs.replace(sequence.sampling, num_logprobs=0)
+        sequence.watch, self._watched = Watch(is_told), sequence
+
+    def ended(self, sequence: Sequence, now: float) -> None:
+        """Keep the answer of a watched sequence that has ended, if it has one and may be kept."""
+        watch = sequence.watch
+        if sequence is not self._watched or watch is None:
+            return
+        self._watched = None
+        room = self._max_model_len - 1 - sequence.prompt_len
+        served = watch.logprobs[: max(room, 0)]
+        is_whole = len(watch.logprobs) == sequence.num_output
+        if not served or not is_whole or not sequence.use_cache:
+            self._drop()
+            return
+        length = sequence.prompt_len + len(served)
+        self._check = _Check(
+            flow=sequence.flow,
+            request=Generate(
+                request_id="",
+                token_ids=pack_token_ids(sequence.tokens[:length]),
+                namespaces=sequence.path.spans,
+                block_keys=b"",
+                flow=NOBODY,
+                priority="batch",
+                sampling=_SCORED,
+                use_cache=False,
+                is_counted=False,
+                drafts=False,
+                adapter=sequence.adapter,
+            ),
+            first=sequence.prompt_len,
+            served=served,
+            origin=self._reporter.origin(sequence, len(served)),
+            since=now,
+        )
+
+    def failed(self, sequence: Sequence) -> None:
+        """Forget a watched sequence that has failed."""
+        if sequence is self._watched:
+            self._watched = None
+            self._drop()
+
+    def due(self, load: Load, now: float) -> Generate | None:
+        """Return the request to start now, if any."""
+        check = self._check
+        if check is None or self._running is not None:
+            return None
+        if now - check.since > KEPT_S or check.tries >= TRIES:
+            self._drop()
+            return None
+        is_late = now - check.since > LATE_S
+        most = self._most_beside if is_late else 0
+        if load.waiting or load.alive > most or not self._has_room(check.first + len(check.served)):
+            return None
+        check.tries += 1
+        self._running = f"{REQUEST_ID}{next(self._numbers)}"
+        return msgspec.structs.replace(check.request, request_id=self._running)
+
+    def give_way(self) -> str | None:
+        """Return the id of the running request, which is to be cancelled; it is due again later."""
+        running, self._running = self._running, None
+        return running
+
+    def forget(self, flow: str | None) -> str | None:
+        """Drop what is kept of a flow, or (None) of all; return the request to be cancelled."""
+        if self._check is None or flow not in (None, self._check.flow):
+            return None
+        self._drop()
+        return self.give_way()
+
+    def heard(self, event: Event) -> None:
+        """Compare the answer with what the request that computes it again has found."""
+        check = self._check
+        if check is None or event.request_id != self._running:
+            return  # it was cancelled
+        self._running = None
+        scores = event.prompt_logprobs if isinstance(event, Finished) else None
+        if scores is None:
+            self._drop()
+        else:
+            self._compare(check, scores)
+
+    def _compare(self, check: _Check, scores: tuple[TokenLogprobs, ...]) -> None:
+        again = [one.chosen for one in scores[check.first - 1 :]]
+        comparison = compare(check.served, again, check.first, self._dtype)
+        before, self._check = self.stats, None
+        self.stats = msgspec.structs.replace(
+            before,
+            checked=before.checked + 1,
+            tokens=before.tokens + len(again),
+            differed=before.differed + comparison.differs,
+            largest=max(before.largest, comparison.mean / comparison.bound),
+        )
+        if comparison.differs:
+            report = self._reporter.report(check.origin, comparison)
+            _log.error(
+                "an answer from the cache is not what the model computes without it; please send "
+                "us this line, which has none of its text: %s",
+                msgspec.json.encode(report).decode(),
+            )
+
+    def _drop(self) -> None:
+        self._check = None
+        self.stats = msgspec.structs.replace(self.stats, dropped=self.stats.dropped + 1)
+
+    def _may_check(self, sequence: Sequence) -> bool:
+        sampling = sequence.sampling
+        return (
+            sequence.num_computed > 0
+            and sequence.use_cache
+            and sampling.max_tokens > 0
+            and sampling.prompt_logprobs is None
+            and len(sequence.tokens) * _REPORTED <= MAX_PROMPT_REPORT
+        )
