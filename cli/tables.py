@@ -32,12 +32,20 @@ class TableText:
     title: str
     heads: Row
     rows: tuple[Row, ...]
+    is_alarm: bool = False  # red at a terminal
 
     @classmethod
-    def of(cls, title: str, heads: Sequence[str], rows: Iterable[Iterable[object]]) -> TableText:
+    def of(
+        cls,
+        title: str,
+        heads: Sequence[str],
+        rows: Iterable[Iterable[object]],
+        *,
+        is_alarm: bool = False,
+    ) -> TableText:
         """Build a table from cells of any type, converted by `str` and made harmless."""
         shown = tuple(tuple(harmless(str(cell)) for cell in row) for row in rows)
-        return cls(harmless(title), tuple(heads), shown)
+        return cls(harmless(title), tuple(heads), shown, is_alarm)
 
     def write(self, console: Console) -> None:
         """Write the table to the console, as a table or as plain lines."""
@@ -95,6 +103,7 @@ class TableText:
             box=SIMPLE_HEAD,
             show_edge=False,
             pad_edge=False,
+            style="bold red" if self.is_alarm else "none",
         )
         for head, width in zip(self.heads, widths, strict=True):
             table.add_column(Text(head), width=width)

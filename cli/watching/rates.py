@@ -26,6 +26,7 @@ def tables(now: Stats, before: Stats | None) -> list[TableText]:
     seconds = now["uptime_s"] - (before["uptime_s"] if before else 0.0)
     since = "since its start" if before is None else f"in {seconds:.1f} s"
     return [
+        *_alarms(now["sentinel"]),
         TableText.of(f"Engine {since}", ("", ""), _engine_rows(now, before, seconds)),
         *_draft_tables(now, before),
         *_state_tables(now["states"], before and before["states"]),
@@ -54,6 +55,15 @@ def _engine_rows(now: Stats, before: Stats | None, seconds: float) -> list[tuple
     if now["router_answers"] is not None:
         rows.append(("router", "answers" if now["router_answers"] else "no answer"))
     return [*rows, ("ranks", ranks_of(now))] if has_ranks else rows
+
+
+def _alarms(sentinel: Stats) -> list[TableText]:
+    """Make a red table if answers from the cache were not what the model computes without it."""
+    if not sentinel["differed"]:
+        return []
+    row = (sentinel["differed"], sentinel["checked"], "send us the engine's log lines about them")
+    title = "The cache gave wrong answers"
+    return [TableText.of(title, ("wrong", "computed again", "what to do"), [row], is_alarm=True)]
 
 
 def _draft_tables(now: Stats, before: Stats | None) -> list[TableText]:

@@ -75,4 +75,5 @@ async def watch(console: Console, stats: AsyncIterator[dict[str, Any]]) -> None:
 
 def _fitted(table: TableText, width: int) -> RenderableType:
     drawn = table.drawn(width)
-    return Text("\n".join(table.record_lines())) if drawn is None else drawn
+    style = "bold red" if table.is_alarm else ""
+    return Text("\n".join(table.record_lines()), style) if drawn is None else drawn

@@ -9,6 +9,7 @@ from engine.link.stats_messages import (
     DirectionStats,
     DiskStats,
     DraftStats,
+    SentinelStats,
     ShareStats,
     StateStats,
     WindowStats,
@@ -128,6 +129,7 @@ class EngineView(msgspec.Struct, frozen=True, kw_only=True):
     tiers: TiersView
     drafts: dict[str, DraftStats]  # by source
     states: StateStats
+    sentinel: SentinelStats  # answers from the cache that were computed again without it
 
 
 class ReplicaView(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from engine.link.interface import ReplicaHealth
-from engine.link.stats_messages import DiskStats
+from engine.link.stats_messages import DiskStats, SentinelStats
 from engine.link.view_messages import Overview
 from gateway.overview.known import ToldWorker
 from gateway.replicas.joined_views import each_overview
@@ -29,6 +29,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     ok: bool
     since: float | None
     detail: str
+    fault: str = "is down"  # what is wrong where it is not ok
 
 
 def health(
@@ -82,6 +83,8 @@ def _alone(
     yield engine if engine.ok else replace(engine, detail=why_absent or engine.detail)
     if overview is not None and overview.disk is not None:
         yield _disk(overview.disk)
+    if overview is not None:
+        yield from _sentinel(overview.sentinel)
 
 
 def _engine(overview: Overview | None, *, is_stalled: bool, now: float) -> Health:
@@ -109,6 +112,19 @@ def _replicas(
         yield replace(engine, process=f"engine {name}")
         if one is not None and one.disk is not None:
             yield replace(_disk(one.disk), process=f"disk {name}")
+        for answers in () if one is None else _sentinel(one.sentinel):
+            yield replace(answers, process=f"{answers.process} {name}")
+
+
+def _sentinel(sentinel: SentinelStats) -> Iterator[Health]:
+    """Yield what came of the answers that were computed again, once there is one."""
+    if not sentinel.checked:
+        return
+    detail = f"{sentinel.differed} of {sentinel.checked} answers differ without the cache"
+    if sentinel.differed:
+        detail += "; the engine's log has a line about each to send us"
+    is_well = not sentinel.differed
+    yield Health(process="cache", ok=is_well, since=None, detail=detail, fault="is wrong")
 
 
 def _disk(disk: DiskStats) -> Health:

@@ -14,6 +14,7 @@ from engine.link.stats_messages import (
     FlowShares,
     PinStats,
     PoolStats,
+    SentinelStats,
     StateStats,
     TierStats,
 )
@@ -56,6 +57,7 @@ def joined_stats(found: Mapping[str, EngineStats], evictions: int) -> JoinedStat
         exchange=_exchange([part.exchange for part in parts]),
         drafts=merged((part.drafts for part in parts), summed),
         states=joined_states([part.states for part in parts]),
+        sentinel=sum((part.sentinel for part in parts), SentinelStats()),
         replicas=dict(found),
         **{name: sum(getattr(part, name) for part in parts) for name in _COUNTS},
     )

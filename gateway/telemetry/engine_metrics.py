@@ -17,6 +17,7 @@ from engine.link.stats_messages import (
     EngineStats,
     ExchangeStats,
     PoolStats,
+    SentinelStats,
     StateStats,
     TierStats,
 )
@@ -92,6 +93,7 @@ def _counted(stats: EngineStats) -> Iterator[Metric]:
     yield from _prefixes(stats)
     yield from _tiers(stats)
     yield from _states(stats.states)
+    yield from _sentinel(stats.sentinel)
     yield from _moves(stats.tiers)
     yield from _exchange(stats.exchange)
     if stats.tiers.disk is not None:
@@ -245,6 +247,24 @@ def _states(states: StateStats) -> Iterator[Metric]:
         ("failed", "Copies of kept states that came to nothing", states.failed),
     ):
         yield _counter(f"ratoon_checkpoints_{name}", text, value)
+
+
+def _sentinel(sentinel: SentinelStats) -> Iterator[Metric]:
+    again = _counters(
+        "ratoon_engine_checked_answers",
+        "Answers to cached prompts picked to be computed again without the cache, by what came "
+        "of it; one that differs is a fault",
+        ["result"],
+    )
+    agreed = sentinel.checked - sentinel.differed
+    for result, count in (
+        ("agreed", agreed),
+        ("differed", sentinel.differed),
+        ("dropped", sentinel.dropped),
+    ):
+        again.add_metric([result], count)
+    yield again
+    yield _counter("ratoon_engine_checked_tokens", "Tokens of these answers", sentinel.tokens)
 
 
 def _moves(tiers: TierStats) -> Iterator[Metric]:

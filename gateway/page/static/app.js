@@ -75,13 +75,13 @@ function Pulse({ live: { at, error } }) {
   </span>`;
 }
 
-/** On every view: which processes are down. */
+/** On every view: which processes are down, and whether answers from the cache were wrong. */
 function Down({ live: { data } }) {
   const down = data?.health.filter(({ ok }) => !ok) ?? [];
   if (down.length === 0) return null;
   return html`<div class="notice bad" role="alert">
-    ${down.map(({ process, since, detail }) => html`<p key=${process}>
-      <b>${process} is down</b>${since ? ` since ${time(since)}` : ""}${detail ? `: ${detail}` : ""}
+    ${down.map(({ process, since, detail, fault }) => html`<p key=${process}>
+      <b>${process} ${fault}</b>${since ? ` since ${time(since)}` : ""}${detail ? `: ${detail}` : ""}
     </p>`)}
   </div>`;
 }

@@ -13,6 +13,7 @@ from engine.link.stats_messages import (
     EngineStats,
     FlowStats,
     LowerStates,
+    SentinelStats,
     StateStats,
     TierTokens,
     WindowStats,
@@ -178,3 +179,15 @@ def test_checkpoints_have_a_table_where_the_model_has_states() -> None:
     assert table.rows == (("31 of 60, host 1 of 9", "5", "2", "1", "3", "32"),)
     _, since_start, *_ = tables(before, None)
     assert since_start.rows == (("31 of 60, host 1 of 9", "4", "9", "1", "0", "160"),)
+
+
+def test_answers_that_differ_without_the_cache_come_first_and_red() -> None:
+    well, wrong = (
+        told(replace(some_stats(flows={}), sentinel=SentinelStats(checked=9, differed=differed)))
+        for differed in (0, 2)
+    )
+    assert not any(table.is_alarm for table in tables(well, None))
+    alarm, *others = tables(wrong, None)
+    assert alarm.is_alarm
+    assert alarm.rows[0][:2] == ("2", "9")
+    assert not any(table.is_alarm for table in others)

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from engine.errors import EngineUnavailable
 from engine.link.interface import ReplicaHealth
 from engine.link.query_messages import StatsQuery, StatsReply
+from engine.link.stats_messages import SentinelStats
 from gateway.replicas.joined_stats import joined_stats
 from tests.cli.console import Console, Ratoon
 from tests.doubles.engine.fake_engine import FakeEngine
@@ -76,6 +77,20 @@ def test_a_router_process_is_there_where_there_is_one(
         assert printed.status == 0, "requests are served"
         assert "\t".join(["router", *said]) in printed.out
         assert ratoon("status --json").json["cache"]["router_answers"] is answers
+
+
+def test_answers_that_differ_without_the_cache_are_told(
+    ratoon: Ratoon, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "wrong answers" not in ratoon("status").out
+    wrong = SentinelStats(checked=7, differed=1)
+    stats = replace(asyncio.run(engine.ask(StatsQuery())).stats, sentinel=wrong)
+
+    async def told(_: object) -> StatsReply:
+        return StatsReply(query_id="", stats=stats)
+
+    monkeypatch.setattr(engine, "answer", told)
+    assert "cache\twrong answers\t1 of 7 computed again" in ratoon("status").out
 
 
 def test_without_one_whose_key_fits_it_says_so(

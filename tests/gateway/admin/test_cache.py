@@ -11,6 +11,7 @@ from engine.link.stats_messages import (
     FlowShares,
     FlowStats,
     LowerTierStats,
+    SentinelStats,
     ShareStats,
     StateStats,
     TierStats,
@@ -82,6 +83,7 @@ async def test_stats_tell_everything_in_one_object(office: Office) -> None:
         "floors_scale": {"device": 1.0},
         "drafts": {},
         "states": msgspec.to_builtins(StateStats()),
+        "sentinel": msgspec.to_builtins(SentinelStats()),
         "replicas": [],
         "router_answers": None,
         "tiers": {

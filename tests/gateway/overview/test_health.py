@@ -5,9 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from engine.link.stats_messages import DiskStats
+from engine.link.interface import ReplicaHealth
+from engine.link.stats_messages import DiskStats, SentinelStats
 from gateway.overview.health import Health, health
 from gateway.overview.known import ToldWorker
+from gateway.replicas.joined_views import joined_overview
 from gateway.state.faults import damaged, no_room
 from tests.gateway.support.operated_engine import some_overview, some_tiers
 
@@ -76,3 +78,21 @@ def test_each_worker_has_a_line_and_one_that_does_not_answer_is_not_well() -> No
         (True, "worker 9"),
         (False, "worker 8 does not answer"),
     ]
+
+
+@pytest.mark.parametrize(("checked", "differed", "ok"), [(0, 0, None), (9, 0, True), (9, 1, False)])
+def test_an_answer_that_differs_without_the_cache_is_told_and_one_engine_is_named(
+    checked: int, differed: int, ok: bool | None
+) -> None:
+    seen = some_overview(sentinel=SentinelStats(checked=checked, differed=differed))
+    found = by_process(health(seen, (), is_stalled=False, **SEEN))
+    assert ("cache" in found) is (ok is not None)
+    both = joined_overview({"0": seen, "1": some_overview()}, 1, 1)
+    replicas = dict.fromkeys(("0", "1"), ReplicaHealth("ready", ""))
+    named = by_process(health(both, (), is_stalled=False, **SEEN, replicas=replicas))
+    assert ("cache 0" in named) is (ok is not None)
+    assert "cache 1" not in named
+    if ok is not None:
+        assert (found["cache"].ok, found["cache"].fault) == (ok, "is wrong")
+        assert f"{differed} of {checked} answers" in found["cache"].detail
+        assert named["cache 0"].ok is ok

@@ -92,6 +92,7 @@ async def test_without_an_engine_the_overview_still_has_the_health(office: Offic
         "ok": False,
         "since": None,
         "detail": "no engine is connected",
+        "fault": "is down",
     }
 
 

@@ -27,7 +27,7 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 LABELS = {
     "route", "outcome", "code", "le", "state", "tier", "choice", "reason", "source", "target",
-    "status",
+    "status", "result",
 }  # fmt: skip
 
 

@@ -24,7 +24,7 @@ const VERDICTS = { passed: "good", leaks: "bad" };
 
 const PROCESSES = [
   { name: "Process", by: ({ process }) => process, show: ({ process }) => process },
-  { name: "State", show: ({ ok }) => html`<${Mark} kind=${ok ? "good" : "bad"}>${ok ? "up" : "down"}<//>` },
+  { name: "State", show: ({ ok, fault }) => html`<${Mark} kind=${ok ? "good" : "bad"}>${ok ? "up" : fault.replace("is ", "")}<//>` },
   { name: "Since", by: ({ since }) => since, show: ({ since }) => time(since) },
   { name: "Detail", wide: true, show: ({ detail }) => detail },
 ];
