@@ -44,6 +44,7 @@ class ModelCard:
     engine: Engine
     created: int  # seconds since the epoch
     defaults: SamplingDefaults = DIALECT_DEFAULTS
+    tokenizer_info: bytes = b"{}"  # JSON
 
     @property
     def max_model_len(self) -> int | None:

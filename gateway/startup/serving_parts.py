@@ -177,7 +177,13 @@ async def open_answers(
     await stack.enter_async_context(permits.kept())
     parts = RouteParts(
         Answering(engine, admission, kept.metrics, kept.aggregator, tracing, misses),
-        ModelCard(config.model_name, engine, int(time.time()), state.files.defaults),
+        ModelCard(
+            config.model_name,
+            engine,
+            int(time.time()),
+            state.files.defaults,
+            state.files.tokenizer_info,
+        ),
         config.bounds,
         entry.tenants,
         permits,

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from gateway.auth.keyring import key_digest
 from gateway.auth.secrets import Secrets
 from gateway.config import GatewayConfig
@@ -22,6 +24,7 @@ from gateway.prompts.sampling_defaults import (
     read_sampling_defaults,
 )
 from gateway.prompts.templates.chat_template import ChatTemplate
+from gateway.prompts.templates.files import tokenizer_info
 from gateway.prompts.tokens.tokenizer import ModelFileBroken, Tokenizer
 from gateway.startup.first_start import find_secrets, load_admin_key, metrics_key
 from gateway.state.identity import WrongState
@@ -48,6 +51,7 @@ class StartFiles:
     template: ChatTemplate | None
     forms: AnswerForms
     defaults: SamplingDefaults
+    tokenizer_info: bytes  # JSON, as a client is told
 
 
 @contextmanager
@@ -84,4 +88,6 @@ def read_start_files(config: GatewayConfig) -> StartFiles:
     defaults = read_sampling_defaults(model_dir, config.generation_config)
     if given := in_words(defaults):
         _LOG.info("where a request does not say, as the model's generation_config.json: %s", given)
-    return StartFiles(secrets, admin, scraping, tokenizer, template, forms, defaults)
+    own = None if config.chat_template is None else Path(config.chat_template)
+    info = msgspec.json.encode(tokenizer_info(model_dir, own))
+    return StartFiles(secrets, admin, scraping, tokenizer, template, forms, defaults, info)

@@ -20,6 +20,7 @@ class OpenAI:
         "/v1",
         "/tokenize",
         "/detokenize",
+        "/tokenizer_info",
         "/v2/rerank",
         "/rerank",
     )

@@ -272,6 +272,20 @@ class ModelList(Struct, frozen=True, kw_only=True):
     last_id: str
 
 
+class TokenizerInfo(Struct, frozen=True, kw_only=True):
+    """A tokenizer as its tokenizer_config.json has it, with the chat template that is in use.
+
+    Other fields of the file are there, too, but for paths.
+    """
+
+    tokenizer_class: str
+    bos_token: str | UnsetType | None = UNSET
+    eos_token: str | UnsetType | None = UNSET
+    pad_token: str | UnsetType | None = UNSET
+    chat_template: str | UnsetType = UNSET
+    model_max_length: int | UnsetType = UNSET
+
+
 class Tokenized(Struct, frozen=True, kw_only=True):
     """The token ids of a prompt, and their number."""
 

@@ -32,6 +32,7 @@ from gateway.dialects.openai.replies import (
     Model,
     ModelList,
     Tokenized,
+    TokenizerInfo,
 )
 from gateway.dialects.openai.schema import (
     ChatRequest,
@@ -59,6 +60,7 @@ def openai_router(parts: RouteParts) -> APIRouter:
     _add_generation(router, reader, parts.answering, parts.guard())
     add_prefill(router, reader, parts.answering, parts.guard())
     _add_tokens(router, reader, permitted)
+    _add_tokenizer(router, parts.card, parts.authenticate)
     _add_models(router, parts.card, parts.authenticate)
     add_adapters(router, parts, permitted)
     return router
@@ -108,6 +110,15 @@ def _add_tokens(router: APIRouter, reader: Reader, permitted: Permitted) -> None
         shown = await detokenize(wire, permit.caller, reader.admission)
         await permit.give_back()
         return json_response(shown, limit_headers(permit.standing))
+
+
+def _add_tokenizer(router: APIRouter, card: ModelCard, authenticate: Authenticate) -> None:
+    """Serve `/tokenizer_info`."""
+
+    @router.get("/tokenizer_info", openapi_extra=described(TokenizerInfo))
+    async def show_tokenizer(caller: Annotated[Caller, Depends(authenticate)]) -> Response:
+        del caller
+        return json_response(card.tokenizer_info)
 
 
 def _add_models(router: APIRouter, card: ModelCard, authenticate: Authenticate) -> None:

@@ -14,6 +14,7 @@ from engine.models.model_files import read_object, read_text
 from gateway.prompts.tokens.tokenizer import ModelFileBroken
 
 DEFAULT, TOOL_USE = "default", "tool_use"
+_NO_BOUND = 1e18
 
 
 def template_sources(model_dir: Path, own: Path | None = None) -> dict[str, str]:
@@ -44,6 +45,34 @@ def special_tokens(model_dir: Path) -> dict[str, str]:
 def tokenizer_config(model_dir: Path) -> dict[str, Any]:
     """Read tokenizer_config.json; empty without the file. Raises ModelFileBroken for no JSON."""
     return _json(model_dir / "tokenizer_config.json")
+
+
+def tokenizer_info(model_dir: Path, own: Path | None = None) -> dict[str, Any]:
+    """Describe the tokenizer: tokenizer_config.json without paths, tokens as texts.
+
+    With the chat template that is in use, and a class as transformers names it.
+    """
+    config = {
+        name: _as_text(value)
+        for name, value in tokenizer_config(model_dir).items()
+        if not name.endswith(("_file", "_or_path")) and _is_bound(value)
+    }
+    template = template_sources(model_dir, own).get(DEFAULT)
+    config.pop("chat_template", None)
+    shown = {} if template is None else {"chat_template": template}
+    return {"tokenizer_class": "PreTrainedTokenizerFast", **config, **shown}
+
+
+def _as_text(value: Any) -> Any:
+    """Return an added token's text for it, and lists of such alike."""
+    if isinstance(value, list):
+        return [_as_text(one) for one in value]
+    return value["content"] if isinstance(value, dict) and "content" in value else value
+
+
+def _is_bound(value: Any) -> bool:
+    """Tell a value from the number that means no bound, which few readers of JSON can hold."""
+    return not isinstance(value, int | float) or value < _NO_BOUND
 
 
 def _listed(config: dict[str, Any]) -> dict[str, str]:

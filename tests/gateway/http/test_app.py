@@ -192,6 +192,15 @@ def test_tokenize_and_back(http: httpx.Client, served: Served) -> None:
     assert back == {"prompt": "<|bos|>hé"}
 
 
+def test_clients_are_told_of_the_tokenizer(http: httpx.Client, served: Served) -> None:
+    headers = {"authorization": f"Bearer {served.key}"}
+    told = http.get("/tokenizer_info", headers=headers).json()
+    assert told["eos_token"] == "<|eos|>"
+    assert told["tokenizer_class"]
+    assert "messages" in told["chat_template"]
+    assert http.get("/tokenizer_info").status_code == 401
+
+
 def test_metrics_count_what_became_of_requests(
     client: openai.OpenAI, http: httpx.Client, served: Served, engine: FakeEngine
 ) -> None:
