@@ -42,7 +42,9 @@ def tools_of(tools: Sequence[Tool] | None, traits: TemplateTraits) -> list[Tool]
         return None if traits.no_tools == "null" else []
     if traits.completed_tools == "as_sent":
         return list(tools)
-    return [_completed(tool, with_parameters=traits.completed_tools == "whole") for tool in tools]
+    whole = traits.completed_tools != "described"
+    completed = [_completed(tool, with_parameters=whole) for tool in tools]
+    return [*map(_deepened, completed)] if traits.completed_tools == "deep" else completed
 
 
 def _completed(tool: Tool, *, with_parameters: bool) -> Tool:
@@ -53,6 +55,29 @@ def _completed(tool: Tool, *, with_parameters: bool) -> Tool:
         empty["parameters"] = {"type": "object", "properties": {}}
     given = {name: value for name, value in function.items() if value is not None}
     return tool if empty.keys() <= given.keys() else {**tool, "function": {**empty, **given}}
+
+
+def _deepened(tool: Tool) -> Tool:
+    """Add missing fields to the parameters of `tool`, which has them."""
+    function = tool["function"]
+    schema = {"properties": {}, "required": [], **function["parameters"]}
+    properties = schema["properties"]
+    if isinstance(properties, dict):
+        schema["properties"] = {name: _described(one) for name, one in properties.items()}
+    return {**tool, "function": {**function, "parameters": schema}}
+
+
+def _described(schema: Any) -> Any:
+    """Add an empty description to a parameter's schema, and any schema of what it has within."""
+    return {"description": "", **_filled(schema)} if isinstance(schema, dict) else schema
+
+
+def _filled(schema: Any) -> Any:
+    inner = {"array": "items", "object": "additionalProperties"}
+    if not isinstance(schema, dict) or not isinstance(schema.get("type"), str):
+        return schema
+    name = inner.get(schema["type"])
+    return schema if name is None else {**schema, name: _filled(schema.get(name, {}))}
 
 
 def given_of(

@@ -38,8 +38,9 @@ class TemplateTraits(Struct, frozen=True):
     empty_answers: bool = True  # empty messages of the assistant
     no_tools: Literal["null", "list"] = "null"  # the template's `tools` where there are no tools
     shows_tools: bool = True
-    # The fields that tools are given if missing: a description, or parameters too; both empty.
-    completed_tools: Literal["as_sent", "described", "whole"] = "as_sent"
+    # The fields that tools are given if missing, all empty: a description; parameters, too; or
+    # what describes each parameter as well.
+    completed_tools: Literal["as_sent", "described", "whole", "deep"] = "as_sent"
     shows_call_ids: bool = False  # each result names its call, so results may come in any order
     short_ids: bool = False  # call ids must have nine letters or digits
     # Call ids must be `functions.NAME:NUMBER`, counted in the chat or in each turn.

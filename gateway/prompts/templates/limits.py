@@ -71,6 +71,11 @@ _OF_TRAITS: tuple[tuple[str, Any, Limit], ...] = (
         "whole",
         Limit("tools without a description or parameters", "given empty ones"),
     ),
+    (
+        "completed_tools",
+        "deep",
+        Limit("tools or parameters without a description", "given an empty one"),
+    ),
 )
 _TOLD_TOOLS = Limit("tools", "shown in a message of the system")
 _NO_TOOLS = Limit("tools", "refused, unless none may be called; --chat-template names a template")

@@ -27,7 +27,11 @@ from gateway.prompts.templates.shapes import (
 
 _ROLES = {"s": "system", "u": "user", "a": "assistant", "t": "tool"}
 _NO_LONG_IDS = "with length 9"  # words of Mistral's templates on long ids
-_BARE: tuple[dict[str, Any], ...] = ({}, {"parameters": None}, {"description": None})
+_WORDS = {one: {"type": one} for one in ("string", "object", "array")}
+_BARE: tuple[dict[str, Any], ...] = (
+    *({}, {"parameters": None}, {"description": None}),
+    {"description": ".", "parameters": {"type": "object", "properties": _WORDS}},
+)
 _BARE_TOOLS: tuple[Tool, ...] = tuple(
     {"type": "function", "function": {"name": "look_up", **more}} for more in _BARE
 )
@@ -141,7 +145,7 @@ class _Probe:
         return any(shows_tool(self._text(chat_of("u"), one, ONE_TOOL)) for one in forms)
 
     def shows_tools(self, traits: TemplateTraits) -> bool:
-        """Tell whether tools with only a name are shown."""
+        """Tell whether tools are shown that only have a name, or parameters without more."""
         said = chat_of("u")
         return all("look_up" in self._text(said, traits, [tool]) for tool in _BARE_TOOLS)
 
