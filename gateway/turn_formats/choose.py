@@ -14,6 +14,7 @@ from gateway.turn_formats.families import (
     cohere,
     deepseek,
     elements,
+    functionary,
     gemma,
     harmony,
     hermes,
@@ -21,6 +22,7 @@ from gateway.turn_formats.families import (
     kimi_k3,
     llama,
     mistral,
+    muse,
     object_lists,
     pythonic,
     solar,
@@ -33,6 +35,7 @@ from gateway.turn_formats.reasoning import (
     GEMMA,
     KIMI_K3,
     MAGISTRAL,
+    MUSE,
     SOLAR,
     THINK,
     ReasoningFormat,
@@ -73,10 +76,15 @@ _FORMATS = (
     elements.MiniMaxM3Format,
     kimi_k3.KimiK3Format,
     solar.SolarOpenFormat,
+    muse.MuseFormat,
+    functionary.FunctionaryV31Format,
+    functionary.FunctionaryV32Format,
+    object_lists.NemotronMiniFormat,
+    cohere.CommandRFormat,
 )
 _BARE = re.compile(r"\s*\[?\s*\{")  # a JSON call without a marker
 _REASONING = (THINK, MAGISTRAL, GEMMA, COHERE, APRIEL)
-_SHOWN_REASONING = (KIMI_K3, SOLAR)  # put together by templates, so that no source has them
+_SHOWN_REASONING = (KIMI_K3, MUSE, SOLAR)  # put together by templates, so that no source has them
 
 
 class UnknownToolFormat(ValueError):
@@ -126,7 +134,8 @@ def tool_format(
     found = next((one for one in formats if _reads(one, shown)), None)
     if found is None and _BARE.match(shown.call):  # the model may still know markers
         tokens = frozenset(special_tokens or ())
-        return next((one for one in formats if tokens.issuperset(one.markers)), None)
+        marked = (one for one in formats if one.markers)
+        return next((one for one in marked if tokens.issuperset(one.markers)), None)
     return found
 
 

@@ -132,6 +132,10 @@ class TurnReader:
         self._held.pop()
         self._at -= len(marker)
 
+    def put_back(self, text: str) -> None:
+        """Put back `text`, which was held, to be read again."""
+        self._text, self._at = text + self._text[self._at :], 0
+
     def take_all(self) -> str:
         """Take and return the held text and all unread text."""
         self._take(len(self._text))

@@ -51,7 +51,7 @@ class ReasoningFormat(Struct, frozen=True):
 
     def begins(self, text: str) -> bool:
         """Tell whether `text` begins with reasoning."""
-        return text.lstrip(SPACE).startswith(self.opens)
+        return text.lstrip(SPACE).startswith(self.opens.lstrip(SPACE))
 
     def opened(self, prompt: str) -> str:
         """Return `prompt` with the reasoning opened at its end, if it is not open yet."""
@@ -95,7 +95,7 @@ class _ReasoningReader(TurnReader):
         is_open: bool,
     ) -> None:
         super().__init__()
-        self._opens, self._closes = Markers(marks.opens), Markers(marks.closes)
+        self._opens, self._closes = Markers(marks.opens.lstrip(SPACE)), Markers(marks.closes)
         self._ends = Markers(marks.closes, *calls)
         self._close = marks.closes
         self._make = make
@@ -199,4 +199,5 @@ GEMMA = ReasoningFormat("gemma", "<|channel>thought", "<channel|>")
 COHERE = ReasoningFormat("cohere", "<|START_THINKING|>", "<|END_THINKING|>")
 APRIEL = ReasoningFormat("apriel", "Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]")
 KIMI_K3 = ReasoningFormat("kimi_k3", "<|open|>think<|sep|>", "<|close|>think<|sep|>")
+MUSE = ReasoningFormat("muse", " to=self<|message|>", "<|eom|><|start|>assistant")
 SOLAR = ReasoningFormat("solar", "<|think|>", "<|end|><|begin|>assistant")

@@ -10,6 +10,7 @@ import pytest
 from gateway.turn_formats.families.cohere import CohereFormat
 from gateway.turn_formats.families.elements import MiniMaxM3Format
 from gateway.turn_formats.families.kimi import KimiK2Format
+from gateway.turn_formats.families.muse import MuseFormat
 from gateway.turn_formats.families.object_lists import ApertusFormat
 from gateway.turn_formats.families.solar import SolarOpenFormat
 from gateway.turn_formats.families.tagged_families import Hy3Format, MiniMaxM2Format
@@ -39,6 +40,20 @@ _KIMI_K3 = {"ends": ("<|end_of_msg|>",), "special": ("<|open|>", "<|close|>", "<
 _SOLAR = {
     "ends": ("<|flush|>", "<|calls|>"),
     "special": (*SolarOpenFormat.markers, "<|think|>"),
+}
+_MUSE = {
+    "ends": ("<|eot|>",),
+    "special": MuseFormat.tags.tokens,
+    "reasons": True,
+}
+_COMMAND_R = "CohereForAI-c4ai-command-r-plus-tool_use"
+_COMMAND_OLD = {"ends": ("<|END_OF_TURN_TOKEN|>",), "special": _COMMAND[:4], "bos": "<BOS_TOKEN>"}
+_NEMOTRON_MINI: dict[str, Any] = {
+    "ends": ("<extra_id_1>",),
+    "special": ("<extra_id_0>",),
+    "source": Ollama("nemotron-mini:4b"),
+    "tools": "nemotron_mini",
+    **_ELSEWHERE,
 }
 _APRIEL = {"ends": ("<|end|>",), "reasons": True}
 _GRANITE = {"ends": ("<|end_of_text|>",), "special": ("<|tool_call|>",)}
@@ -88,8 +103,21 @@ MORE: tuple[Family, ...] = (
     _like("llama3.2-3b", "llama3.2", "meta-llama-Llama-3.2-3B-Instruct"),
     replace(_other("llama4", "llama3.2", "", "llama3_json"), source=Ollama("llama4:latest")),
     _like("llama3.3", "llama3.1", "meta-llama-Llama-3.3-70B-Instruct"),
-    _like("functionary-v3.1", "llama3.1", "meetkai-functionary-medium-v3.1", tools=None),
-    _like("functionary-v3.2", "llama3.1", "meetkai-functionary-medium-v3.2", tools=None),
+    _like(
+        "functionary-v3.1",
+        "llama3.1",
+        "meetkai-functionary-medium-v3.1",
+        tools="functionary_v31",
+    ),
+    _like(
+        "functionary-v3.2",
+        "llama3.1",
+        "meetkai-functionary-medium-v3.2",
+        tools="functionary_v32",
+    ),
+    _other("muse-glimmer", "llama3.1", "muse-glimmer", "muse", **_MUSE),
+    _other("command-r+", "llama3.1", _COMMAND_R, "command_r", **_COMMAND_OLD),
+    replace(family("qwen2.5"), name="nemotron-mini", **_NEMOTRON_MINI),
     _with_tools("hermes2-pro", "NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use"),
     _with_tools("hermes3-tools", "NousResearch-Hermes-3-Llama-3.1-8B-tool_use"),
     _like("r1-distill-llama-8b", "r1-distill-llama", "deepseek-ai-DeepSeek-R1-Distill-Llama-8B"),

@@ -1,11 +1,20 @@
-"""Cohere's Command R7B and A: a list of call objects, and marks around texts, too.
+"""Cohere's Command R, R7B and A: a list of call objects, in later models marks around texts, too.
 
     <|START_ACTION|>[
         {"tool_call_id": "0", "tool_name": "get_weather", "parameters": {"city": "Oslo"}}
     ]<|END_ACTION|>
 
 A text stands between `<|START_RESPONSE|>` and `<|END_RESPONSE|>`, in later models between
-`<|START_TEXT|>` and `<|END_TEXT|>`.
+`<|START_TEXT|>` and `<|END_TEXT|>`. Command R and R+ mark no texts, and write calls in a fence:
+
+    Action:
+    ```json
+    [
+        {
+            "tool_name": "get_weather",
+            "parameters": {"city": "Oslo"}
+        }
+    ]```
 """
 
 import json
@@ -15,7 +24,7 @@ from typing import ClassVar
 from gateway.turn_formats.calls import CallReader
 from gateway.turn_formats.grammar import GrammarText
 from gateway.turn_formats.shapes.marked_text import MarkedText
-from gateway.turn_formats.shapes.object_calls import ObjectReader
+from gateway.turn_formats.shapes.object_calls import ObjectFormat, ObjectReader
 from gateway.turn_formats.turn_format import ToolSpec
 
 _CALLS, _CALLS_END = "<|START_ACTION|>", "<|END_ACTION|>"
@@ -51,3 +60,24 @@ class CohereFormat(MarkedText):
         named = grammar.spelled(f'", "tool_name": {name}, "parameters": ')
         end = grammar.spelled("}")
         return f"{head} /[0-9]{{1,3}}/ {named} {grammar.arguments(tool)} {end}"
+
+
+class CommandRFormat(
+    ObjectFormat,
+    begin="Action:",
+    end="```",
+    opens="\n```json\n[\n",
+    between=",\n",
+    closes="\n]",
+    fence="```json",
+):
+    """The `ToolFormat` of Command R and R+."""
+
+    name: ClassVar[str] = "command_r"
+
+    def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
+        """Write the grammar of one call of `tool` within a block, indented as in templates."""
+        name = json.dumps(tool.name, ensure_ascii=False)
+        space = " " * 8
+        head = grammar.spelled(f'    {{\n{space}"tool_name": {name},\n{space}"parameters": ')
+        return f"{head} {grammar.arguments(tool)} {grammar.spelled(chr(10) + '    }')}"

@@ -1,12 +1,14 @@
-"""Nemotron Nano 2, Apriel, MiniMax-M1, Apertus, Granite 3, GigaChat 3: objects between marks.
+"""Calls as objects between marks: Nemotron Nano 2 and Mini, Apriel, MiniMax-M1 and others.
 
     <TOOLCALL>[{"name": "get_weather", "arguments": {"city": "Oslo"}}]</TOOLCALL>
     <tool_calls>[{"name": "get_weather", "arguments": {"city": "Oslo"}}]</tool_calls>
     <|tools_prefix|>[{"get_weather": {"city": "Oslo"}}]<|tools_suffix|>
     <|tool_call|>[{"name": "get_weather", "arguments": {"city": "Oslo"}}]
     <|function_call|>{"name": "get_weather", "arguments": {"city": "Oslo"}}
+    <toolcall> {"name": "get_weather", "arguments": {"city": "Oslo"}} </toolcall>
 
-(in this order; MiniMax-M1 writes each object on a line, without a list).
+(Nemotron Nano 2, Apriel, Apertus, Granite 3, GigaChat 3.1, Nemotron-Mini; MiniMax-M1 writes each
+object on a line, without a list).
 """
 
 import json
@@ -85,3 +87,15 @@ class GigaChat31Format(ObjectFormat, begin="<|function_call|>", opens="", betwee
     name: ClassVar[str] = "gigachat31"
     marks_text: ClassVar[bool] = True
     around_text = (_MESSAGE_END,)
+
+
+class NemotronMiniFormat(
+    ObjectFormat, begin="<toolcall>", end="</toolcall>", opens=" ", between=None, closes=" "
+):
+    """The `ToolFormat` of Nemotron-Mini, whose template shows no calls."""
+
+    name: ClassVar[str] = "nemotron_mini"
+
+    def is_in(self, template: str) -> bool:
+        """Tell whether a template names the mark of calls, or has that of tools between roles."""
+        return self.trigger in template or ("<extra_id_1>" in template and "<tool>" in template)

@@ -26,6 +26,7 @@ class ObjectFormat(BlockFormat):
     around_text: ClassVar[tuple[str, ...]] = ()  # marks that are no text
     tokens: ClassVar[tuple[str, ...]] = ()  # control tokens within marks
     end: ClassVar[str]
+    fence: ClassVar[str]  # after the first mark; "": none
 
     def __init_subclass__(
         cls,
@@ -35,6 +36,7 @@ class ObjectFormat(BlockFormat):
         opens: str = "[",
         between: str | None = ", ",
         closes: str = "]",
+        fence: str = "",
         **more: Any,
     ) -> None:
         """Declare a format by the marks before and after calls, and the text beside the marks."""
@@ -44,7 +46,7 @@ class ObjectFormat(BlockFormat):
         cls.markers = tuple(
             dict.fromkeys(filter(None, (begin, end, *cls.around_text, *cls.tokens)))
         )
-        cls.call_marks = (begin,)
+        cls.call_marks, cls.fence = (begin,), fence
 
     def is_in(self, template: str) -> bool:
         """Tell whether a chat template, or a turn that it shows, writes calls in this format."""
@@ -52,7 +54,7 @@ class ObjectFormat(BlockFormat):
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
         """Make a parser of a turn that may call `tools`."""
-        reader = ObjectReader(tools, self.trigger, self.end, self.around_text)
+        reader = ObjectReader(tools, self.trigger, self.end, self.around_text, self.fence)
         reader.names_are_keys = self.names_are_keys
         return reader
 
@@ -65,7 +67,12 @@ class ObjectReader(CallReader):
     """A parser of call objects after `opens`; marks in `around_text` are no text."""
 
     def __init__(
-        self, tools: Sequence[ToolSpec], opens: str, closes: str, around_text: Sequence[str] = ()
+        self,
+        tools: Sequence[ToolSpec],
+        opens: str,
+        closes: str,
+        around_text: Sequence[str] = (),
+        fence: str = "",
     ) -> None:
         """Read calls of `tools`; `closes` is "" where nothing ends a block."""
         super().__init__(tools)
@@ -73,6 +80,7 @@ class ObjectReader(CallReader):
         self._either = Markers(opens, closes or opens)
         self._around_text = frozenset(around_text)
         self._begins = Markers(opens, *around_text)
+        self._fence = Markers(fence) if fence else None
 
     def turn(self) -> Read[None]:
         """Read a whole turn."""
@@ -87,6 +95,8 @@ class ObjectReader(CallReader):
     def _calls(self) -> Read[None]:
         """Read the call after the opening mark, or several calls, as some models write."""
         yield from self.spaces()
+        if self._fence is not None and (yield from self.literal(self._fence)):
+            yield from self.spaces()
         while (yield from self.call_objects(self._either)):
             if not (yield from self.next_block(self._opens, self._closes)):
                 return

@@ -228,6 +228,24 @@ _WRITES: dict[str, tuple[str, tuple[str, str] | None]] = {
     "gigachat31": (_each("<|function_call|>" + _NAMED), None),
     "granite": ("<|tool_call|>[" + _each(_NAMED, ", ") + "]", None),
     "minimax_m1": ("<tool_calls>\n" + _each(_NAMED + "\n") + "</tool_calls>", None),
+    "muse": (
+        _each(
+            "<|eom|><|start|>assistant to=NAME<|message|><atem:function_calls>\n"
+            '<atem:invoke name="NAME">\n'
+            + _tagged('<atem:parameter name="KEY">VALUE</atem:parameter>\n')
+            + "</atem:invoke>\n</atem:function_calls>"
+        ),
+        (" to=self<|message|>", "<|eom|><|start|>assistant"),
+    ),
+    "functionary_v31": (_each("<function=NAME>JSON</function>"), None),
+    "functionary_v32": (_each(">>>NAME\nJSON"), None),
+    "nemotron_mini": (_each("<toolcall> " + _NAMED + " </toolcall>", "\n"), None),
+    "command_r": (
+        "Action:\n```json\n[\n"
+        + _each('    {\n        "tool_name": "NAME",\n        "parameters": JSON\n    }', ",\n")
+        + "\n]```",
+        None,
+    ),
     "nemotron_nano2": ("<TOOLCALL>[" + _each(_NAMED, ", ") + "]</TOOLCALL>", _THINK),
 }
 _PLAIN = ("<tool_call>", "</tool_call>", "<think>", "</think>")  # added, but not special

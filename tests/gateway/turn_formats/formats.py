@@ -12,6 +12,7 @@ from gateway.turn_formats.families import (
     cohere,
     deepseek,
     elements,
+    functionary,
     gemma,
     harmony,
     hermes,
@@ -19,6 +20,7 @@ from gateway.turn_formats.families import (
     kimi_k3,
     llama,
     mistral,
+    muse,
     object_lists,
     pythonic,
     solar,
@@ -107,6 +109,7 @@ class Written(Struct, frozen=True):
 
     format: type[Any]
     call: str  # with %s for the name and the arguments
+    names: int = 1  # how often the name is written
     between: str = ""
     opens: str = ""
     closes: str = ""
@@ -122,7 +125,9 @@ class Written(Struct, frozen=True):
     text_end: str = ""  # the mark that ends a text before calls, and is none itself
 
     def turn(self, *calls: Call) -> str:
-        written = [self.call % (name, self.arguments(value)) for name, value in calls]
+        written = [
+            self.call % (*([name] * self.names), self.arguments(value)) for name, value in calls
+        ]
         return self.opens + self.between.join(written) + self.closes
 
     def parser(self, tools: tuple[ToolSpec, ...] = TOOLS) -> TurnParser:
@@ -385,5 +390,39 @@ FORMATS = {
         opens="<|tool_calls|>",
         special=solar.SolarOpenFormat.markers,
         marks_text=True,
+    ),
+    "muse": Written(
+        muse.MuseFormat,
+        'to=%s<|message|><atem:function_calls>\n<atem:invoke name="%s">\n%s</atem:invoke>\n'
+        "</atem:function_calls>",
+        names=2,
+        between="<|eom|><|start|>assistant ",
+        spell=tagged('<atem:parameter name="%s">%s</atem:parameter>\n'),
+        special=("<|start|>", "<|message|>", "<|eom|>"),
+        marks_text=True,
+        before_text="to=user<|message|>",
+        after_text="<|eom|><|start|>assistant ",
+        text_end="to=get_weather<|message|>",
+    ),
+    "functionary_v31": Written(functionary.FunctionaryV31Format, "<function=%s>%s</function>"),
+    "functionary_v32": Written(
+        functionary.FunctionaryV32Format,
+        "%s\n%s",
+        between=">>>",
+        marks_text=True,
+        before_text="all\n",
+        after_text=">>>",
+    ),
+    "nemotron_mini": Written(
+        object_lists.NemotronMiniFormat,
+        '<toolcall> {"name": "%s", "arguments": %s} </toolcall>',
+        between="\n",
+    ),
+    "command_r": Written(
+        cohere.CommandRFormat,
+        '    {\n        "tool_name": "%s",\n        "parameters": %s\n    }',
+        opens="Action:\n```json\n[\n",
+        between=",\n",
+        closes="\n]```",
     ),
 }

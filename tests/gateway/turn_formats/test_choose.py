@@ -54,6 +54,11 @@ EXCERPTS = {
     "gigachat31": "{{- '<|function_call|>' + message.content -}}",
     "granite": "respond only with <|tool_call|> followed by a JSON list of tools used",
     "minimax_m1": '{{ ai name=assistant <tool_calls>\n{"name": <tool-name>, "arguments": <args>}',
+    "muse": """'<atem:function_calls>' '<atem:invoke name="' '<atem:parameter name="' + k + '">'""",
+    "functionary_v31": '<function=example_function_name>{"example_name": "example_value"}',
+    "functionary_v32": r"Respond in this format:\n>>>${recipient}\n${content}",
+    "nemotron_mini": "'<tool> ' + tool|tojson + ' </tool>' '<extra_id_1>User'",
+    "command_r": "Action:\n```json\n[\n    {",
     "nemotron_nano2": """'<TOOLCALL>[{{"name": "tool_name1", "arguments": "tool_args1"}}, '""",
 }
 

@@ -20,7 +20,7 @@ OTHERS: dict[str, tuple[str | None, str | None]] = {
     "diffusion_gemma": ("gemma4", "<channel|>"),
     "lfm2": ("lfm2", None),
     "lfm2_2_5": ("lfm2", "</think>"),
-    "muse_glimmer": (None, None),
+    "muse_glimmer": ("muse", "<|eom|><|start|>assistant"),
     "nemotron_3_nano": ("qwen3_coder", "</think>"),
     "nemotron_3_5_lightning": ("qwen3_coder", "</think>"),
     "qwen2_5_vl": (None, None),
