@@ -103,6 +103,14 @@ class ResponseStore(Protocol):
         """Return a tenant's response; raise NotFound also when it has expired."""
         ...
 
+    async def replace_response(self, response: StoredResponse, *, now: float) -> None:
+        """Replace a tenant's response by one of its id and about its size; as `find_response`."""
+        ...
+
+    async def response_ids(self, tenant_id: str, beginning: str, *, now: float) -> list[str]:
+        """List the ids with this beginning of a tenant's responses, the oldest first."""
+        ...
+
     async def drop_response(self, tenant_id: str, response_id: str, *, now: float) -> None:
         """Remove a tenant's response; raise as `find_response`."""
         ...

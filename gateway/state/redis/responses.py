@@ -61,6 +61,29 @@ class RedisResponses(RedisRecords):
             raise missing_response()
         return read_record(record, StoredResponse)
 
+    async def replace_response(self, response: StoredResponse, *, now: float) -> None:
+        """Replace a tenant's response of the same id; raise NotFound also when it has expired."""
+        tenant_id, record = response.tenant_id, msgspec.json.encode(response)
+
+        async def change() -> Transaction:
+            await self._size_of(tenant_id, response.id, now)
+            transaction = await drop_one(self.link, tenant_id, response.id)
+            add_one(transaction, response, record)
+            return transaction
+
+        await self._repeat(change)
+
+    async def response_ids(self, tenant_id: str, beginning: str, *, now: float) -> list[str]:
+        """List the ids with this beginning of a tenant's responses, the oldest first."""
+        found = await self.link.command("ZRANGE", at.response_ages(tenant_id), 0, -1)
+        ids = [one for one in map(bytes.decode, found) if one.startswith(beginning)]
+        if not ids:
+            return []
+        ends = [end_of(tenant_id, one) for one in ids]
+        scores = await self.link.command("ZMSCORE", at.RESPONSE_ENDS, *ends)
+        ending = zip(ids, scores, strict=True)
+        return [one for one, ends_at in ending if ends_at is not None and float(ends_at) > now]
+
     async def drop_response(self, tenant_id: str, response_id: str, *, now: float) -> None:
         """Remove a tenant's response; raise NotFound also when it has expired."""
         await self._size_of(tenant_id, response_id, now)

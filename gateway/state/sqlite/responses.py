@@ -46,6 +46,23 @@ class SqliteResponses(SqliteWorker):
             tenant_id, self.read, lambda connection: _find(connection, wanted)
         )
 
+    async def replace_response(self, response: StoredResponse, *, now: float) -> None:
+        """Replace a tenant's response of the same id; raise NotFound also when it has expired."""
+        tenant_id, wanted = response.tenant_id, (response.tenant_id, response.id, now)
+        record = msgspec.json.encode(response)
+
+        def replace(connection: sqlite3.Connection) -> None:
+            with transaction(connection):
+                _drop(connection, wanted)
+                _insert(connection, response, record)
+
+        await self.in_turn(tenant_id, self.run, replace)
+
+    async def response_ids(self, tenant_id: str, beginning: str, *, now: float) -> list[str]:
+        """List the ids with this beginning of a tenant's responses, the oldest first."""
+        wanted = (tenant_id, now, beginning, beginning)
+        return await self.in_turn(tenant_id, self.read, lambda connection: _ids(connection, wanted))
+
     async def drop_response(self, tenant_id: str, response_id: str, *, now: float) -> None:
         """Remove a tenant's response; raise NotFound also when it has expired."""
         wanted = (tenant_id, response_id, now)
@@ -95,22 +112,35 @@ def _keep(
 ) -> None:
     with _unsynced(connection), transaction(connection):
         _check_tenant(connection, response.tenant_id)
-        row = (
-            response.tenant_id,
-            response.id,
-            response.created_at,
-            response.expires_at,
-            len(record),
-            record,
-        )
-        added = connection.execute(
-            "INSERT INTO responses (tenant_id, id, created_at, expires_at, size, record)"
-            " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-            row,
-        )
-        if not added.rowcount:
-            raise taken()
+        _insert(connection, response, record)
         _make_room(connection, response.tenant_id, room)
+
+
+def _insert(connection: sqlite3.Connection, response: StoredResponse, record: bytes) -> None:
+    row = (
+        response.tenant_id,
+        response.id,
+        response.created_at,
+        response.expires_at,
+        len(record),
+        record,
+    )
+    added = connection.execute(
+        "INSERT INTO responses (tenant_id, id, created_at, expires_at, size, record)"
+        " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        row,
+    )
+    if not added.rowcount:
+        raise taken()
+
+
+def _ids(connection: sqlite3.Connection, wanted: tuple[str, float, str, str]) -> list[str]:
+    found = connection.execute(
+        "SELECT id FROM responses WHERE tenant_id = ? AND expires_at > ?"
+        " AND substr(id, 1, length(?)) = ? ORDER BY created_at, rowid",
+        wanted,
+    )
+    return [one for (one,) in found]
 
 
 def _check_tenant(connection: sqlite3.Connection, tenant_id: str) -> None:

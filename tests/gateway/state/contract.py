@@ -462,6 +462,36 @@ class StoreContract:
             await store.find_response(mine.id, ours.id, now=1.0)
         assert await store.find_response(other.id, ours.id, now=1.0) == theirs
 
+    async def test_a_response_is_replaced_while_it_is_there(self, store: Store) -> None:
+        mine, other = a_tenant("mine"), a_tenant("hers")
+        for tenant in (mine, other):
+            await store.create(tenant)
+        ours = a_response(mine)
+        assert await store.keep_response(ours, room_for(9))
+        longer = replace(ours, expires_at=ours.expires_at + 100, content=msgspec.Raw(b'"longer"'))
+        await store.replace_response(longer, now=1.0)
+        assert await store.find_response(mine.id, ours.id, now=ours.expires_at + 1) == longer
+        with pytest.raises(NotFound):
+            await store.replace_response(replace(ours, tenant_id=other.id), now=1.0)
+        with pytest.raises(NotFound):
+            await store.replace_response(ours, now=longer.expires_at)
+        with pytest.raises(NotFound):
+            await store.find_response(mine.id, ours.id, now=longer.expires_at)
+
+    async def test_the_ids_of_responses_are_listed(self, store: Store) -> None:
+        mine, other = a_tenant("mine"), a_tenant("hers")
+        for tenant in (mine, other):
+            await store.create(tenant)
+        named = {name: replace(a_response(mine, at), id=name) for at, name in enumerate("acb", 1)}
+        for one in (*named.values(), replace(a_response(mine, 4), id="%x"), a_response(other)):
+            assert await store.keep_response(one, room_for(9))
+        ids = ["a", "c", "b"]
+        assert [one for name in ids for one in await store.response_ids(mine.id, name, now=1)] == ids
+        assert await store.response_ids(mine.id, "", now=1.0) == [*ids, "%x"]
+        assert await store.response_ids(mine.id, "%", now=1.0) == ["%x"]
+        assert await store.response_ids(mine.id, "", now=named["c"].expires_at) == ["b", "%x"]
+        assert await store.response_ids("tn_ghost", "", now=1.0) == []
+
     @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
     async def test_the_id_of_a_response_is_data(self, store: Store, text: str) -> None:
         await store.create(a_tenant())

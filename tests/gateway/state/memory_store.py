@@ -121,6 +121,16 @@ class MemoryStore:
             raise NotFound("no such response")
         return found[0]
 
+    async def replace_response(self, response: StoredResponse, *, now: float) -> None:
+        await self.find_response(response.tenant_id, response.id, now=now)
+        size = len(msgspec.json.encode(response))
+        self.responses[response.tenant_id, response.id] = (response, size)
+
+    async def response_ids(self, tenant_id: str, beginning: str, *, now: float) -> list[str]:
+        own = [one for (whose, _), (one, _) in self.responses.items() if whose == tenant_id]
+        live = [one for one in own if one.id.startswith(beginning) and one.expires_at > now]
+        return [one.id for one in sorted(live, key=lambda one: one.created_at)]
+
     async def drop_response(self, tenant_id: str, response_id: str, *, now: float) -> None:
         await self.find_response(tenant_id, response_id, now=now)
         del self.responses[tenant_id, response_id]
