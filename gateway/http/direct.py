@@ -11,6 +11,7 @@ Knows: paths, and who guards them. Does not know: what handlers do, or how error
 answered: that is the application's, here as there.
 """
 
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 C = TypeVar("C")
 P = TypeVar("P")
+_IN_PATH = re.compile(r"\{(\w+)")
 Handler = Callable[[Request, P], Awaitable[Response]]
 
 
@@ -43,6 +45,9 @@ def direct(
     """Add a handler for POST to `path` as a `DirectRoute`; it gets the request and its permit."""
 
     def add(handler: Handler[P]) -> Handler[P]:
+        if named := _IN_PATH.findall(path):
+            parameters = [_in_path(name) for name in named]
+            openapi_extra["parameters"] = [*parameters, *openapi_extra.get("parameters", ())]
         route = DirectRoute(
             router.prefix + path,
             _only_described,
@@ -57,6 +62,10 @@ def direct(
         return handler
 
     return add
+
+
+def _in_path(name: str) -> dict[str, Any]:
+    return {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
 
 
 async def _only_described() -> None:

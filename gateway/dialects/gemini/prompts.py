@@ -18,14 +18,17 @@ _NOTHING = (Text(""),)
 
 
 def chat_prompt(
-    wire: GeminiPrompt, tools: DeclaredTools, max_messages: int
+    wire: GeminiPrompt, tools: DeclaredTools, max_messages: int, cached: int = 0
 ) -> tuple[ChatPrompt, AnswerForm]:
-    """Read the prompt and the form of its answer; raise BadRequest that names the wrong field."""
+    """Read the prompt and the form of its answer; raise BadRequest that names the wrong field.
+
+    The first `cached` contents are those of a cached content.
+    """
     contents = contents_of(wire.contents)
     if len(contents) > max_messages:
         raise BadRequest(f"there are more than {max_messages} contents", param="contents")
     form = answer_form(wire, tools.specs)
-    messages = [*system_of(wire.system_instruction), *messages_of(contents)]
+    messages = [*system_of(wire.system_instruction), *messages_of(contents, cached)]
     if len(messages) > max_messages:  # each result of a turn is a message
         raise BadRequest(f"there are more than {max_messages} messages", param="contents")
     continues = _continues(messages)

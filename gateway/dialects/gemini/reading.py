@@ -15,6 +15,8 @@ from gateway.config import Bounds
 from gateway.dialects.dialect import ModelCard
 from gateway.dialects.dialect_request import BYTES_PER_CHARACTER, DialectRequest, read_wire
 from gateway.dialects.explaining import explain_of
+from gateway.dialects.gemini.cached import CachedContents, NamedContent, missing
+from gateway.dialects.gemini.joining import joined, marked_prefix
 from gateway.dialects.gemini.prompts import chat_prompt
 from gateway.dialects.gemini.rendering import PAUSE, GeminiRendering
 from gateway.dialects.gemini.schema import (
@@ -25,6 +27,7 @@ from gateway.dialects.gemini.schema import (
 )
 from gateway.dialects.gemini.spelling import EitherDecoder
 from gateway.dialects.gemini.tools import DeclaredTools
+from gateway.dialects.gemini.turns import contents_of
 from gateway.dialects.keep_alive import KeepAlive
 from gateway.dialects.stop_strings import checked_stops
 from gateway.errors import BadRequest
@@ -39,6 +42,7 @@ from gateway.requests.permits import Permit
 T = TypeVar("T")
 
 _CONFIG = "generationConfig"
+_LEAST_S = 1.0  # seconds for which a content that is about to expire is retained
 _LEAST = 1e-6  # the engine needs a `top_p` above 0, which Google takes too
 _GENERATE = EitherDecoder(GenerateContentRequest)
 _COUNT = EitherDecoder(CountTokensRequest)
@@ -51,16 +55,30 @@ class GeminiReader:
     card: ModelCard
     bounds: Bounds
     admission: Admission
+    contents: CachedContents
 
     async def generation(self, request: Request, permit: Permit, name: str) -> DialectRequest:
         """Read a request for the model `name`."""
         model = self.card.named(name, permit.caller)
         wire = await read_wire(request, permit, _GENERATE, self.bounds, self.admission)
         request_id = request_id_of(request.scope)
+        found = await self._named(wire, permit)
+        if found is not None:
+            check_use(found, model.name, wire.cache_salt)
 
         def understand() -> tuple[GenerationRequest, DeclaredTools]:
-            tools = DeclaredTools.of(wire.tools)
-            wanted = generation_request(wire, tools, request_id, self.bounds, self.card.defaults)
+            prefix = None if found is None else found.prefix()
+            whole = wire if prefix is None else joined(wire, prefix)
+            tools = DeclaredTools.of(whole.tools)
+            cached = 0 if prefix is None else len(contents_of(prefix.contents))
+            bounds, defaults = self.bounds, self.card.defaults
+            wanted = generation_request(whole, tools, request_id, bounds, defaults, cached)
+            if found is not None and prefix is not None:
+                [prompt] = wanted.prompts
+                assert isinstance(prompt, ChatPrompt)
+                left = found.record.expires_at - self.contents.clock()
+                mark = marked_prefix(prefix, tools, prompt, max(left, _LEAST_S))
+                wanted = replace(wanted, marks=(mark,))
             return replace(wanted, adapter=model.adapter), tools
 
         wanted, tools = await self.off_the_loop(permit, understand)
@@ -78,13 +96,21 @@ class GeminiReader:
         """Read the prompt whose tokens are to be counted."""
         self.card.named(name, permit.caller)
         wire = await read_wire(request, permit, _COUNT, self.bounds, self.admission)
+        asked = wire.generate_content_request or GeminiPrompt(contents=wire.contents or [])
+        found = await self._named(asked, permit)
 
         def understand() -> ChatPrompt:
-            asked = wire.generate_content_request or GeminiPrompt(contents=wire.contents or [])
-            tools = DeclaredTools.of(asked.tools)
-            return chat_prompt(asked, tools, self.bounds.max_messages)[0]
+            whole = asked if found is None else joined(asked, found.prefix())
+            tools = DeclaredTools.of(whole.tools)
+            return chat_prompt(whole, tools, self.bounds.max_messages)[0]
 
         return await self.off_the_loop(permit, understand)
+
+    async def _named(self, wire: GeminiPrompt, permit: Permit) -> NamedContent | None:
+        """Find the cached content that a request names; raise NotFound."""
+        if wire.cached_content is None:
+            return None
+        return await self.contents.find(permit.caller.tenant_id, wire.cached_content, permit.body)
 
     async def off_the_loop(self, permit: Permit, understand: Callable[[], T]) -> T:
         """Run `understand`, in another thread if the body is large."""
@@ -103,10 +129,12 @@ def generation_request(
     request_id: str,
     bounds: Bounds,
     defaults: SamplingDefaults,
+    cached: int = 0,
 ) -> GenerationRequest:
     """Convert `wire` into a generation request; raise BadRequest that names the wrong field.
 
-    A maximum beyond what the context leaves is cut to that.
+    A maximum beyond what the context leaves is cut to that. The first `cached` contents are those
+    of a cached content.
     """
     refuse_unsupported(wire)
     config = wire.generation_config or GeminiGenerationConfig()
@@ -117,7 +145,7 @@ def generation_request(
             f"at most {bounds.max_choices} candidates are allowed",
             param=f"{_CONFIG}.candidateCount",
         )
-    prompt, form = chat_prompt(wire, tools, bounds.max_messages)
+    prompt, form = chat_prompt(wire, tools, bounds.max_messages, cached)
     stops = checked_stops(config.stop_sequences or (), bounds, f"{_CONFIG}.stopSequences")
     return GenerationRequest(
         request_id=request_id,
@@ -132,6 +160,17 @@ def generation_request(
         explain=explain_of(wire.ratoon, None),
         drafts=wire.drafts is not False,
     )
+
+
+def check_use(found: NamedContent, model: str, salt: str | None) -> None:
+    """Raise BadRequest for another model than the content's, and NotFound for another salt."""
+    if found.stored.salt != salt:
+        raise missing()
+    if found.stored.model != model:
+        raise BadRequest(
+            "Model used by GenerateContent request and CachedContent has to be the same.",
+            param="cachedContent",
+        )
 
 
 def shows_thoughts(config: GeminiGenerationConfig | None) -> bool:

@@ -5,14 +5,18 @@ Knows: paths. Does not know: how a request is read (`reading.py`) or answered.
 # No `from __future__ import annotations`: FastAPI evaluates the annotations of the handlers, and
 # they name `permitted`, which is a local variable.
 
+import time
 from typing import Annotated
 
 import msgspec
 from fastapi import APIRouter, Depends, Request, Response
+from fastapi.routing import APIRoute
 
 from gateway.caller import Caller
 from gateway.dialects.dialect import RouteParts
 from gateway.dialects.dialect_request import json_response
+from gateway.dialects.gemini.cached import CachedContents
+from gateway.dialects.gemini.cached_routes import add_cached_contents
 from gateway.dialects.gemini.reading import GeminiReader
 from gateway.dialects.gemini.replies import (
     CountTokensResponse,
@@ -33,18 +37,30 @@ from gateway.prompts.chats.chat_json import unsupported
 from gateway.prompts.tokens.tokenizer import TokenIds
 from gateway.requests.permits import Permit
 
-_VERSIONS = ("/v1beta", "/v1")  # clients of both are in use; here they are the same
 _MODEL = "/models/{model:path}"
 
 
 def gemini_router(parts: RouteParts) -> APIRouter:
-    """Return a router with all routes of the dialect."""
-    router = APIRouter()
-    reader = GeminiReader(parts.card, parts.bounds, parts.answering.admission)
-    for version in _VERSIONS:
-        _add_generation(router, parts, reader, version)
-        _add_counting(router, parts, reader, version)
+    """Return a router with all routes of the dialect.
+
+    Clients ask below `/v1beta` and below `/v1`; here both are the same, and the first is described.
+    """
+    contents = CachedContents(parts.responses, parts.bounds, time.time)
+    reader = GeminiReader(parts.card, parts.bounds, parts.answering.admission, contents)
+    router = _of_version(parts, reader, "/v1beta")
     _add_models(router, parts)
+    for route in _of_version(parts, reader, "/v1").routes:
+        assert isinstance(route, APIRoute)
+        route.include_in_schema = False
+        router.routes.append(route)
+    return router
+
+
+def _of_version(parts: RouteParts, reader: GeminiReader, version: str) -> APIRouter:
+    router = APIRouter()
+    _add_generation(router, parts, reader, version)
+    _add_counting(router, parts, reader, version)
+    add_cached_contents(router, parts, reader, f"{version}/cachedContents")
     return router
 
 
@@ -56,6 +72,8 @@ def _add_generation(
     events = described(
         GenerateContentResponse, GenerateContentRequest, event=GenerateContentResponse
     )
+    alt = {"name": "alt", "in": "query", "required": True, "schema": {"enum": ["sse"]}}
+    events["parameters"] = [alt]
 
     @direct(router, f"{path}:generateContent", parts.guard(), whole)
     async def generate_content(request: Request, permit: Permit) -> Response:

@@ -6,7 +6,7 @@ refused where they ask for anything; tools of Google's servers are passed over.
 Knows: names, types, ranges. Does not know: what they lead to (`prompts.py`, `reading.py`).
 """
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta, Raw, Struct, field
 
@@ -88,13 +88,19 @@ class GeminiGenerationConfig(Struct, frozen=True, kw_only=True, rename="camel"):
     speech_config: Raw = field(default_factory=Raw)
 
 
-class GeminiPrompt(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The fields of a prompt."""
+class GeminiPrefix(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The fields of a prompt that can be cached by name."""
 
-    contents: list[GeminiContent] | GeminiContent
+    contents: list[GeminiContent] | GeminiContent | None = None
     system_instruction: GeminiContent | None = None
     tools: list[GeminiTool] | None = None
     tool_config: GeminiToolConfig | None = None
+
+
+class GeminiPrompt(GeminiPrefix, frozen=True, kw_only=True, rename="camel"):
+    """The fields of a prompt; `cachedContent` names what comes before them."""
+
+    contents: list[GeminiContent] | GeminiContent
     generation_config: GeminiGenerationConfig | None = None
     cached_content: str | None = None
     cache_salt: Annotated[str, Meta(min_length=1)] | None = None
@@ -112,5 +118,8 @@ class GenerateContentRequest(GeminiPrompt, frozen=True, kw_only=True, rename="ca
 class CountTokensRequest(Struct, frozen=True, kw_only=True, rename="camel"):
     """The body of `:countTokens`: turns alone, or a whole request."""
 
+    BEYOND_TYPES: ClassVar[dict[str, Any]] = {
+        "anyOf": [{"required": ["contents"]}, {"required": ["generateContentRequest"]}]
+    }
     contents: list[GeminiContent] | GeminiContent | None = None
     generate_content_request: GeminiPrompt | None = None

@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from typing import Any, Generic, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
-from gateway.dialects.gemini import parts, schema
+from gateway.dialects.gemini import cached_schema, parts, schema
 from gateway.http.body import Body
 
 T = TypeVar("T")
@@ -32,6 +32,7 @@ _STRUCTS: tuple[type[Struct], ...] = (
     schema.GeminiGenerationConfig,
     schema.GenerateContentRequest,
     schema.CountTokensRequest,
+    cached_schema.CachedContentRequest,
 )
 _FIELDS = [one for struct in _STRUCTS for one in msgspec.structs.fields(struct)]
 _CAMEL = {one.name: one.encode_name for one in _FIELDS if one.name != one.encode_name}
@@ -44,6 +45,7 @@ _OWN = {
     "responseJsonSchema",
     "ratoon",
 }
+_CONTENT = {one.encode_name for one in msgspec.structs.fields(schema.GeminiPrefix)}
 _SNAKE = re.compile(rb'"(?:%b)"\s*:' % "|".join(_CAMEL).encode())
 
 
@@ -55,9 +57,28 @@ class EitherDecoder(Generic[T]):
 
     def decode(self, spelled: Body, /) -> T:
         """Decode a body; raise msgspec's DecodeError, or its ValidationError."""
-        if _SNAKE.search(spelled) is None:
-            return self._decoder.decode(spelled)
-        return self._decoder.decode(msgspec.json.encode(_renamed(msgspec.json.decode(spelled))))
+        return self._decoder.decode(_in_camel_case(spelled))
+
+
+class CreationDecoder:
+    """A decoder of bodies that create a cached content, whose content stays as JSON too."""
+
+    def __init__(self) -> None:
+        self._decoder = msgspec.json.Decoder(cached_schema.CachedContentRequest)
+        self._members = msgspec.json.Decoder(dict[str, Raw])
+
+    def decode(self, spelled: Body, /) -> cached_schema.Creation:
+        """Decode a body; raise msgspec's DecodeError, or its ValidationError."""
+        spelled = _in_camel_case(spelled)
+        wire, members = self._decoder.decode(spelled), self._members.decode(spelled)
+        content = {name: one for name, one in members.items() if name in _CONTENT}
+        return cached_schema.Creation(wire, Raw(msgspec.json.encode(content)))
+
+
+def _in_camel_case(spelled: Body) -> Body:
+    if _SNAKE.search(spelled) is None:
+        return spelled
+    return msgspec.json.encode(_renamed(msgspec.json.decode(spelled)))
 
 
 def _renamed(value: Any) -> Any:

@@ -23,7 +23,7 @@ from gateway.errors import BadRequest, NotFound, Unavailable
 from gateway.http.body_memory import BodyLease
 from gateway.processes.fair_executor import Steps
 from gateway.state.records import ResponseRoom, StoredResponse
-from gateway.state.store import ResponseStore
+from gateway.state.store import ResponseStore, missing_response
 
 _MAX_REFERRED = 16  # stored responses to which one request may refer
 _LOG = logging.getLogger(__name__)
@@ -69,6 +69,7 @@ class StoredResponses:
             return await self._read(tenant_id, response_id, read)
 
     async def _read(self, tenant_id: str, response_id: str, read: list[Content]) -> Content:
+        _check_id(response_id)
         found = await self.store.find_response(tenant_id, response_id, now=self.clock())
         read.append(_CONTENT.decode(found.content))
         return read[-1]
@@ -89,6 +90,7 @@ class StoredResponses:
 
     async def delete(self, tenant_id: str, response_id: str) -> None:
         """Delete a stored response of the tenant; raise NotFound if there is none."""
+        _check_id(response_id)
         await self.store.drop_response(tenant_id, response_id, now=self.clock())
 
     async def continued(self, tenant_id: str, response_id: str, body: BodyLease) -> Content:
@@ -147,6 +149,12 @@ class StoredResponses:
             return False
         except NotFound:  # the tenant was deleted meanwhile
             return False
+
+
+def _check_id(response_id: str) -> None:
+    """Raise NotFound for what a tenant stores beside responses."""
+    if not response_id.startswith("resp_"):
+        raise missing_response()
 
 
 def items_of(content: Content) -> list[Item]:

@@ -76,6 +76,7 @@ NAMING_A_MODEL = [
     "DetokenizeRequest",
     "MessagesRequest",
     "PromptRequest",
+    "CachedContentRequest",
 ]
 
 
@@ -83,6 +84,11 @@ def of_the_model(description: dict[str, Any]) -> dict[str, Any]:
     """The description, in which only the model that is served has a name."""
     for name in NAMING_A_MODEL:
         description["components"]["schemas"][name]["properties"]["model"] = {"enum": [MODEL]}
+    for path in description["paths"].values():
+        for operation in path.values():
+            for parameter in operation.get("parameters", ()):
+                if (parameter["in"], parameter["name"]) == ("path", "model"):
+                    parameter["schema"] = {"enum": [MODEL]}
     return description
 
 
@@ -194,6 +200,21 @@ BEYOND_SCHEMAS = [
     r"`dimensions` is \d+, the model's embeddings have \d+",
     r"the model's tokenizer has (no single tokens|labels for)",
     r"(an item|a part) of type `\w+` (lacks its|has no) content",
+    r"a cached content expires in the future",
+    r"CachedContent (not found|can not be used)",
+    r"there is nothing to cache",
+    r"only `ttl` or `expireTime` can be changed",
+    r"a turn's role is",
+    r"the part has no text, call or result",
+    r"a system instruction has texts alone",
+    r"a (call|result) is in a turn of",
+    r"the last turn is the model's and has more than text",
+    r"another function has this name",
+    r"this (mode needs|names a) function",
+    r"there is no such type",
+    r"text/x.enum needs a schema",
+    r"(this is not a|these are not)",
+    r"at most \d+ (candidates|stop sequences)",
 ]
 
 

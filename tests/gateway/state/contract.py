@@ -486,7 +486,9 @@ class StoreContract:
         for one in (*named.values(), replace(a_response(mine, 4), id="%x"), a_response(other)):
             assert await store.keep_response(one, room_for(9))
         ids = ["a", "c", "b"]
-        assert [one for name in ids for one in await store.response_ids(mine.id, name, now=1)] == ids
+        assert [
+            one for name in ids for one in await store.response_ids(mine.id, name, now=1)
+        ] == ids
         assert await store.response_ids(mine.id, "", now=1.0) == [*ids, "%x"]
         assert await store.response_ids(mine.id, "%", now=1.0) == ["%x"]
         assert await store.response_ids(mine.id, "", now=named["c"].expires_at) == ["b", "%x"]

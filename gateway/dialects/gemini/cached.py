@@ -1,0 +1,191 @@
+"""The stored cached contents: what their names stand for, until they expire.
+
+They are in the store of responses, with its bounds, since they are prompts of a tenant that are
+kept for a time like those. The KV of what they cache is retained as after any breakpoint; where it
+has left the cache, the next request that names the content computes it again.
+
+Knows: what is stored. Does not know: prompts, or the cache.
+"""
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+
+from gateway.config import Bounds
+from gateway.dialects.gemini.cached_schema import (
+    CachedContent,
+    CachedContentList,
+    CachedContentRequest,
+    CachedUsage,
+    Expiry,
+)
+from gateway.dialects.gemini.schema import GeminiPrefix
+from gateway.errors import BadRequest, NotFound
+from gateway.http.body_memory import BodyLease
+from gateway.state.records import ResponseRoom, StoredResponse
+from gateway.state.store import ResponseStore
+
+PREFIX = "cachedContents/"
+_DEFAULT_S = 3600.0
+_PAGE, _MOST_ON_PAGE = 50, 100
+
+
+class Stored(Struct, frozen=True, kw_only=True):
+    """The stored content of a record."""
+
+    model: str
+    display_name: str | None
+    updated_at: float
+    tokens: int
+    salt: str | None
+    prefix: Raw  # JSON of a `GeminiPrefix`
+
+
+_STORED = msgspec.json.Decoder(Stored)
+_PREFIX = msgspec.json.Decoder(GeminiPrefix)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedContent:
+    """A cached content with its record."""
+
+    record: StoredResponse
+    stored: Stored
+
+    @property
+    def name(self) -> str:
+        """The resource's name."""
+        return self.record.id
+
+    def prefix(self) -> GeminiPrefix:
+        """Parse what is cached."""
+        return _PREFIX.decode(self.stored.prefix)
+
+    def shown(self) -> CachedContent:
+        """Write the resource."""
+        return CachedContent(
+            name=self.name,
+            model=f"models/{self.stored.model}",
+            display_name=UNSET if self.stored.display_name is None else self.stored.display_name,
+            create_time=_time(self.record.created_at),
+            update_time=_time(self.stored.updated_at),
+            expire_time=_time(self.record.expires_at),
+            usage_metadata=CachedUsage(total_token_count=self.stored.tokens),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CachedContents:
+    """The cached contents of all tenants; `clock` gives seconds since the epoch."""
+
+    store: ResponseStore
+    bounds: Bounds
+    clock: Callable[[], float]
+
+    async def find(self, tenant_id: str, name: str, body: BodyLease) -> NamedContent:
+        """Find a cached content of the tenant; raise NotFound if there is none.
+
+        `body` is grown by as many bytes as it may have; raises as that does.
+        """
+        record_id = PREFIX + name.removeprefix(PREFIX)
+        before = body.size
+        most = before + self.bounds.max_response_bytes
+        await body.grow(max(before, min(most, self.bounds.max_tenant_body_bytes)))
+        try:
+            record = await self.store.find_response(tenant_id, record_id, now=self.clock())
+        except NotFound:
+            body.shrink(before)
+            raise missing() from None
+        body.shrink(min(body.size, before + len(memoryview(record.content))))
+        return NamedContent(record, _STORED.decode(record.content))
+
+    async def page(
+        self, tenant_id: str, size: int | None, token: str | None, body: BodyLease
+    ) -> CachedContentList:
+        """List a page of the tenant's cached contents; `token` is its place."""
+        begin = int(token) if token else 0
+        end = begin + min(size or _PAGE, _MOST_ON_PAGE)
+        names = await self.store.response_ids(tenant_id, PREFIX, now=self.clock())
+        shown = []
+        for name in names[begin:end]:
+            before = body.size
+            try:
+                shown.append((await self.find(tenant_id, name, body)).shown())
+            except NotFound:
+                continue  # it has expired meanwhile
+            finally:
+                body.shrink(before)
+        more = str(end) if end < len(names) else UNSET
+        return CachedContentList(cached_contents=shown, next_page_token=more)
+
+    def seconds(self, expiry: Expiry | CachedContentRequest) -> float:
+        """Read how long a content is to be kept from now on; BadRequest that names the field."""
+        most = self.bounds.response_ttl_s
+        if not most:
+            raise BadRequest("this server stores no cached contents", code="not_allowed")
+        if expiry.ttl is not None and expiry.expire_time is not None:
+            raise BadRequest("`ttl` and `expireTime` exclude each other", param="expireTime")
+        param = "ttl" if expiry.expire_time is None else "expireTime"
+        seconds = min(_DEFAULT_S, most)
+        if expiry.ttl is not None:
+            seconds = float(expiry.ttl[:-1])
+        elif expiry.expire_time is not None:
+            seconds = expiry.expire_time.timestamp() - self.clock()
+        if not 0 < seconds <= most:
+            raise BadRequest(
+                f"a cached content expires in the future, at most {most:.0f} s from now",
+                param=param,
+            )
+        return seconds
+
+    async def keep(self, tenant_id: str, stored: Stored, seconds: float) -> NamedContent:
+        """Store a content under a new name; BadRequest if it is too large."""
+        bounds = self.bounds
+        record = StoredResponse(
+            id=PREFIX + secrets.token_hex(16),
+            tenant_id=tenant_id,
+            created_at=stored.updated_at,
+            expires_at=stored.updated_at + seconds,
+            content=Raw(msgspec.json.encode(stored)),
+        )
+        room = ResponseRoom(
+            of_one=bounds.max_response_bytes,
+            of_tenant=bounds.max_tenant_response_bytes,
+            of_all=bounds.max_all_response_bytes,
+        )
+        if not await self.store.keep_response(record, room):
+            raise BadRequest(
+                f"a cached content has at most {bounds.max_response_bytes} bytes", param="contents"
+            )
+        return NamedContent(record, stored)
+
+    async def renew(self, found: NamedContent, seconds: float) -> NamedContent:
+        """Let a content expire `seconds` from now; raise NotFound if it has expired."""
+        now = self.clock()
+        stored = msgspec.structs.replace(found.stored, updated_at=now)
+        record = msgspec.structs.replace(
+            found.record, expires_at=now + seconds, content=Raw(msgspec.json.encode(stored))
+        )
+        await self.store.replace_response(record, now=now)
+        return NamedContent(record, stored)
+
+    async def delete(self, found: NamedContent) -> None:
+        """Delete a content; raise NotFound if it has expired."""
+        await self.store.drop_response(found.record.tenant_id, found.name, now=self.clock())
+
+
+def missing() -> NotFound:
+    """Make the error for a content that is missing, or another tenant's or salt's."""
+    return NotFound(
+        "CachedContent not found (or permission denied)",
+        code="cached_content_not_found",
+        param="cachedContent",
+    )
+
+
+def _time(at: float) -> datetime:
+    return datetime.fromtimestamp(at, UTC)

@@ -1,0 +1,154 @@
+"""The computing of a cached content: its prompt is computed into the cache, up to its end.
+
+The prompt goes on with a turn of the user, as that of each request that names the content will, so
+that it is rendered as theirs are.
+
+Knows: the order of reading, computing, storing. Does not know: paths, or how contents are stored.
+"""
+
+from contextlib import suppress
+from dataclasses import dataclass
+
+from fastapi import Request
+
+from engine.link.messages import Generate, SamplingParams
+from engine.link.query_messages import ForgetMarked
+from gateway.caller import Caller
+from gateway.dialects.dialect import RouteParts
+from gateway.dialects.dialect_request import read_wire
+from gateway.dialects.finished_choice import gather
+from gateway.dialects.gemini.cached import CachedContents, NamedContent, Stored
+from gateway.dialects.gemini.cached_schema import Creation, Expiry
+from gateway.dialects.gemini.joining import joined, marked_prefix
+from gateway.dialects.gemini.parts import GeminiContent, GeminiPart
+from gateway.dialects.gemini.prompts import chat_prompt
+from gateway.dialects.gemini.reading import GeminiReader
+from gateway.dialects.gemini.schema import GeminiPrefix, GeminiPrompt
+from gateway.dialects.gemini.spelling import CreationDecoder, EitherDecoder
+from gateway.dialects.gemini.tools import DeclaredTools
+from gateway.dialects.gemini.turns import contents_of
+from gateway.errors import BadRequest, NotFound
+from gateway.http.request_head import request_id_of, running_request
+from gateway.prompts.generation_request import GenerationRequest, TextRules
+from gateway.requests.permits import Permit
+
+_CREATION = CreationDecoder()
+_EXPIRY = EitherDecoder(Expiry)
+_PROMPT_ALONE = SamplingParams(max_tokens=0)
+_NEXT = GeminiContent(role="user", parts=[GeminiPart(text=".")])
+_KEY_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class CachedContentWriter:
+    """The creation, renewal and deletion of cached contents."""
+
+    parts: RouteParts
+    reader: GeminiReader
+    contents: CachedContents
+
+    async def create(self, request: Request, permit: Permit) -> NamedContent:
+        """Compute and store the content that a body describes."""
+        admission = self.parts.answering.admission
+        read = await read_wire(request, permit, _CREATION, self.parts.bounds, admission)
+        wire, seconds = read.wire, self.contents.seconds(read.wire)
+        name = wire.model.removeprefix("models/")
+        model = self.parts.card.named(name, permit.caller)
+        self._check(read)
+        asked = await self._asked(request, permit, model.name, wire, wire.cache_salt, seconds)
+        marked = await self._marked(asked, permit.caller)
+        await self._compute(request, permit, asked)
+        stored = Stored(
+            model=model.name,
+            display_name=wire.display_name,
+            updated_at=self.contents.clock(),
+            tokens=marked.marks[0].num_tokens,
+            salt=wire.cache_salt,
+            prefix=read.prefix,
+        )
+        return await self.contents.keep(permit.caller.tenant_id, stored, seconds)
+
+    async def renew(self, request: Request, permit: Permit, name: str) -> NamedContent:
+        """Let a content expire when the body says; what has left the cache is computed again."""
+        admission = self.parts.answering.admission
+        wire = await read_wire(request, permit, _EXPIRY, self.parts.bounds, admission)
+        if wire.ttl is None and wire.expire_time is None:
+            raise BadRequest("only `ttl` or `expireTime` can be changed", param="ttl")
+        seconds = self.contents.seconds(wire)
+        found = await self.contents.find(permit.caller.tenant_id, name, permit.body)
+        stored = found.stored
+        asked = await self._asked(
+            request, permit, stored.model, found.prefix(), stored.salt, seconds
+        )
+        await self._compute(request, permit, asked)
+        return await self.contents.renew(found, seconds)
+
+    async def delete(self, request: Request, permit: Permit, name: str) -> None:
+        """Delete a content, and what no other breakpoint needs of its KV."""
+        found = await self.contents.find(permit.caller.tenant_id, name, permit.body)
+        stored = found.stored
+        with suppress(NotFound, BadRequest):  # of another model: it leaves the cache in its time
+            asked = await self._asked(
+                request, permit, stored.model, found.prefix(), stored.salt, 1.0
+            )
+            marked = await self._marked(asked, permit.caller)
+            await self._forget(marked, permit.caller)
+        await self.contents.delete(found)
+
+    async def _asked(
+        self,
+        request: Request,
+        permit: Permit,
+        model: str,
+        prefix: GeminiPrefix,
+        salt: str | None,
+        seconds: float,
+    ) -> GenerationRequest:
+        """Make the request that computes `prefix` and generates nothing."""
+        adapter = self.parts.card.named(model, permit.caller).adapter
+        request_id, bounds = request_id_of(request.scope), self.parts.bounds
+
+        def understand() -> GenerationRequest:
+            tools = DeclaredTools.of(prefix.tools)
+            wire = joined(GeminiPrompt(contents=[_NEXT]), prefix)
+            cached = len(contents_of(prefix.contents))
+            prompt, _ = chat_prompt(wire, tools, bounds.max_messages, cached)
+            return GenerationRequest(
+                request_id=request_id,
+                prompts=(prompt,),
+                choices=1,
+                sampling=_PROMPT_ALONE,
+                max_tokens_may_shrink=True,
+                text=TextRules(),
+                salt=salt,
+                adapter=adapter,
+                marks=(marked_prefix(prefix, tools, prompt, seconds),),
+            )
+
+        return await self.reader.off_the_loop(permit, understand)
+
+    async def _marked(self, asked: GenerationRequest, caller: Caller) -> Generate:
+        admitted = await self.parts.answering.admission.admit(asked, caller)
+        return admitted.generates[0]
+
+    async def _compute(self, request: Request, permit: Permit, asked: GenerationRequest) -> None:
+        scope = request.scope
+        async with self.parts.answering.answer(
+            asked, scope["route"].path, running_request(scope), permit, is_whole=True
+        ) as answer:
+            await gather(answer.events)
+
+    async def _forget(self, marked: Generate, caller: Caller) -> None:
+        size = (await self.parts.answering.admission.engine()).block_size
+        blocks = marked.marks[0].num_tokens // size
+        if blocks:
+            key = marked.block_keys[(blocks - 1) * _KEY_BYTES : blocks * _KEY_BYTES]
+            await self.parts.card.engine.ask(ForgetMarked(flow=caller.tenant_id, prefix_id=key))
+
+    def _check(self, read: Creation) -> None:
+        """Raise BadRequest for a content that is empty, or too large to be stored."""
+        wire, most = read.wire, self.parts.bounds.max_response_bytes
+        if not contents_of(wire.contents) and wire.system_instruction is None and not wire.tools:
+            raise BadRequest("there is nothing to cache", param="contents")
+        if len(memoryview(read.prefix)) > most:
+            raise BadRequest(f"a cached content has at most {most} bytes", param="contents")

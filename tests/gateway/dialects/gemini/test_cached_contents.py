@@ -1,0 +1,262 @@
+"""Cached contents by the official client: created, listed, used by name, renewed, deleted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from google import genai
+from google.genai import errors, types
+
+from gateway.config import Bounds
+from tests.doubles.engine.fake_engine import FakeEngine, saying
+from tests.doubles.gateway.served import MODEL, Served, config_of, serving
+from tests.gateway.dialects.gemini.asking import (
+    CALL,
+    CLOCK,
+    ask,
+    error_of,
+    param_of,
+    parts_of,
+    post,
+    shown,
+    streamed,
+    usage_of,
+)
+
+DOCUMENT = "The support code for Berlin is 4821. " * 8
+CONFIG: dict[str, Any] = {
+    "system_instruction": "Answer from the document.",
+    "contents": [types.Content(role="user", parts=[types.Part(text=DOCUMENT)])],
+    "ttl": "600s",
+    "display_name": "codes",
+}
+
+
+def create(client: genai.Client, **config: Any) -> types.CachedContent:
+    """A new cached content of the document."""
+    return client.caches.create(model=MODEL, config={**CONFIG, **config})  # type: ignore[arg-type]
+
+
+def name_of(content: types.CachedContent) -> str:
+    """The resource's name."""
+    assert content.name is not None
+    return content.name
+
+
+def left_of(content: types.CachedContent) -> float:
+    """For how many seconds it is kept from now on."""
+    assert content.expire_time is not None
+    return content.expire_time.timestamp() - time.time()
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(gemini: genai.Client) -> Iterator[None]:
+    """The tenant's contents are gone behind the test."""
+    yield
+    for content in list(gemini.caches.list()):
+        gemini.caches.delete(name=name_of(content))
+
+
+def marked(served: Served) -> list[dict[str, Any]]:
+    """The tenant's prefixes that the engine retains."""
+    headers = {"authorization": f"Bearer {served.key}"}
+    found: list[dict[str, Any]] = httpx.get(
+        f"{served.url}/v1/cache/prefixes", headers=headers
+    ).json()["data"]
+    return found
+
+
+def test_a_content_is_created_and_used(
+    gemini: genai.Client, engine: FakeEngine, served: Served
+) -> None:
+    content = create(gemini)
+    assert name_of(content).startswith("cachedContents/")
+    assert (content.model, content.display_name) == (f"models/{MODEL}", "codes")
+    assert content.create_time == content.update_time
+    assert 590 < left_of(content) <= 600
+    assert content.usage_metadata is not None
+    tokens = content.usage_metadata.total_token_count or 0
+    assert tokens == len(f"|system:Answer from the document.|user:{DOCUMENT}") + 1  # and BOS
+    assert engine.requests[-1].sampling.max_tokens == 0
+    [prefix] = marked(served)
+    assert 590 < prefix["expires_in_s"] <= 600
+    engine.script = saying("4821")
+    answer = ask(gemini, "Which is it?", cached_content=name_of(content))
+    assert answer.text == "4821"
+    expected = f"|system:Answer from the document.|user:{DOCUMENT}\nWhich is it?|assistant:"
+    assert shown(engine) == expected
+    used = usage_of(answer)
+    assert used.prompt_token_count == len(expected) + 1
+    assert (used.cached_content_token_count or 0) >= tokens // 16 * 16
+    chunks = streamed(gemini, "And where?", cached_content=name_of(content))
+    assert "".join(chunk.text or "" for chunk in chunks) == "4821"
+    assert usage_of(chunks[-1]).cached_content_token_count == tokens // 16 * 16
+
+
+def test_tools_belong_to_a_content(gemini: genai.Client, engine: FakeEngine) -> None:
+    calling = types.ToolConfig(
+        function_calling_config=types.FunctionCallingConfig(
+            mode=types.FunctionCallingConfigMode.ANY
+        )
+    )
+    tools = [types.Tool(function_declarations=[types.FunctionDeclaration(**CLOCK)])]
+    content = create(gemini, tools=tools, tool_config=calling)
+    engine.script = saying(CALL)
+    [part] = parts_of(ask(gemini, cached_content=name_of(content)))
+    assert part.function_call is not None
+    assert engine.requests[-1].sampling.grammar is not None
+    with pytest.raises(errors.ClientError, match="can not be used"):
+        ask(gemini, cached_content=name_of(content), system_instruction="Be brief.")
+
+
+def test_contents_are_shown_and_listed_by_pages(gemini: genai.Client) -> None:
+    made = [create(gemini, display_name=f"codes {number}") for number in range(3)]
+    assert gemini.caches.get(name=name_of(made[1])) == made[1]
+    listed = list(gemini.caches.list(config={"page_size": 2}))
+    assert [one.name for one in listed] == [one.name for one in made]
+    assert [one.display_name for one in listed] == ["codes 0", "codes 1", "codes 2"]
+
+
+@pytest.mark.parametrize("by", ["ttl", "expire_time"])
+def test_a_content_expires_later(
+    gemini: genai.Client, engine: FakeEngine, served: Served, by: str
+) -> None:
+    content = create(gemini)
+    later: Any = {"ttl": "7200s"}
+    if by == "expire_time":
+        later = {"expire_time": datetime.now(UTC) + timedelta(hours=2)}
+    renewed = gemini.caches.update(name=name_of(content), config=later)
+    assert 7190 < left_of(renewed) <= 7200
+    assert renewed.create_time == content.create_time
+    assert gemini.caches.get(name=name_of(content)) == renewed
+    assert marked(served)[0]["expires_in_s"] > 7000
+
+
+def test_a_deleted_content_leaves_the_cache(
+    gemini: genai.Client, engine: FakeEngine, served: Served
+) -> None:
+    content = create(gemini)
+    assert marked(served)
+    gemini.caches.delete(name=name_of(content))
+    assert not marked(served)
+    for use in (
+        lambda: gemini.caches.get(name=name_of(content)),
+        lambda: gemini.caches.delete(name=name_of(content)),
+        lambda: gemini.caches.update(name=name_of(content), config={"ttl": "9s"}),
+        lambda: ask(gemini, cached_content=name_of(content)),
+    ):
+        with pytest.raises(errors.ClientError) as raised:
+            use()
+        assert (raised.value.code, raised.value.status) == (404, "NOT_FOUND")
+
+
+def test_a_content_is_its_tenant_s_alone(
+    gemini: genai.Client, served: Served, engine: FakeEngine
+) -> None:
+    content = create(gemini)
+    options: Any = {"base_url": served.url}
+    with genai.Client(api_key=served.other_key, http_options=options) as stranger:
+        assert not list(stranger.caches.list())
+        for use in (
+            lambda: stranger.caches.get(name=name_of(content)),
+            lambda: stranger.caches.delete(name=name_of(content)),
+            lambda: stranger.caches.update(name=name_of(content), config={"ttl": "9s"}),
+            lambda: ask(stranger, cached_content=name_of(content)),
+        ):
+            with pytest.raises(errors.ClientError) as raised:
+                use()
+            assert (raised.value.code, raised.value.status) == (404, "NOT_FOUND")
+        theirs = create(stranger)
+        assert len(list(gemini.caches.list())) == len(list(stranger.caches.list())) == 1
+        stranger.caches.delete(name=name_of(theirs))
+    assert gemini.caches.get(name=name_of(content)) == content
+
+
+def test_a_content_has_its_salt(http: httpx.Client, engine: FakeEngine) -> None:
+    body = {
+        "model": f"models/{MODEL}",
+        "contents": [{"parts": [{"text": DOCUMENT}]}],
+        "cacheSalt": "a",
+    }
+    name = http.post("/v1beta/cachedContents", json=body).json()["name"]
+    same = post(http, cachedContent=name, cacheSalt="a")
+    assert same.json()["usageMetadata"]["cachedContentTokenCount"] > 200
+    error_of(post(http, cachedContent=name, cacheSalt="b"), 404, "NOT_FOUND")
+    error_of(post(http, cachedContent=name), 404, "NOT_FOUND")
+
+
+def test_a_content_is_no_response(http: httpx.Client, engine: FakeEngine, served: Served) -> None:
+    body = {"model": MODEL, "contents": [{"parts": [{"text": "a"}]}]}
+    name = http.post("/v1/cachedContents", json=body).json()["name"]
+    asked = {"model": MODEL, "input": "hi", "previous_response_id": name}
+    headers = {"authorization": f"Bearer {served.key}"}
+    answer = httpx.post(f"{served.url}/v1/responses", json=asked, headers=headers)
+    assert answer.json()["error"]["code"] == "previous_response_not_found"
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"ttl": "soon"}, "ttl"),
+        ({"ttl": "0s"}, "ttl"),
+        ({"ttl": "99999999s"}, "ttl"),
+        ({"expireTime": "tomorrow"}, "expireTime"),
+        ({"expireTime": "2020-01-01T00:00:00Z"}, "expireTime"),
+        ({"ttl": "9s", "expireTime": "2099-01-01T00:00:00Z"}, "expireTime"),
+        ({"contents": []}, "contents"),
+        ({"contents": [{"parts": [{"text": "x" * (2 << 20)}]}]}, None),
+        (
+            {"contents": [{"parts": [{"fileData": {"fileUri": "a"}}]}]},
+            "cachedContent.parts[0].fileData",
+        ),
+        (
+            {"tools": [{"functionDeclarations": [CLOCK, CLOCK]}]},
+            "tools[0].functionDeclarations[1].name",
+        ),
+    ],
+)
+def test_what_cannot_be_cached_is_refused_by_name(
+    http: httpx.Client, engine: FakeEngine, fields: dict[str, Any], param: str | None
+) -> None:
+    body = {"model": MODEL, "contents": [{"parts": [{"text": "a"}]}], **fields}
+    answer = http.post("/v1beta/cachedContents", json=body)
+    code = 413 if param is None else 400
+    assert param_of(error_of(answer, code, "INVALID_ARGUMENT")) == param
+    assert not engine.requests
+
+
+@pytest.mark.parametrize(("name", "value"), [("pageToken", "x"), ("pageSize", "-1")])
+def test_a_page_that_is_not_there(http: httpx.Client, name: str, value: str) -> None:
+    answer = http.get("/v1beta/cachedContents", params={name: value})
+    assert param_of(error_of(answer, 400, "INVALID_ARGUMENT")) == name
+
+
+@pytest.mark.parametrize(
+    ("bounds", "code"),
+    [
+        (Bounds(max_response_bytes=1000), "invalid_value"),
+        (Bounds(response_ttl_s=0), "not_allowed"),
+    ],
+)
+def test_what_the_operator_does_not_let_be_stored(
+    tiny_model: Path, tmp_path: Path, bounds: Bounds, code: str
+) -> None:
+    own, config = FakeEngine(), config_of(tiny_model, tmp_path, bounds=bounds)
+    body = {"model": MODEL, "contents": [{"parts": [{"text": "x" * 2000}]}]}
+    with serving(config, own) as gateway:
+        headers = {"x-goog-api-key": gateway.key}
+        answer = httpx.post(f"{gateway.url}/v1beta/cachedContents", json=body, headers=headers)
+    error = error_of(answer, 400, "INVALID_ARGUMENT")
+    assert error["details"][0]["reason"] == code
+    assert not own.requests
+
+
+def test_a_content_of_another_model(http: httpx.Client, engine: FakeEngine) -> None:
+    body = {"model": "nobody", "contents": [{"parts": [{"text": "a"}]}]}
+    error_of(http.post("/v1beta/cachedContents", json=body), 404, "NOT_FOUND")
