@@ -147,11 +147,7 @@ class TierCopies:
     """The copies between tiers of one engine. One owner thread."""
 
     def __init__(
-        self,
-        cache: PrefixCache,
-        mover: BlockMover,
-        disk: Disk | None,
-        rates: LoadOrRecompute,
+        self, cache: PrefixCache, mover: BlockMover, disk: Disk | None, rates: LoadOrRecompute
     ) -> None:
         self.ways: dict[tuple[Tier, Tier], CopyCounts] = {}
         self.disk = disk

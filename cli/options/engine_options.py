@@ -62,9 +62,7 @@ ENGINE_FLAGS = {
         "Seconds for writing blocks to disk at shutdown, the most valuable first.", min=0.0
     ),
     "memory_fraction": engine_flag(
-        "On cuda, the share of free memory to use without --cache-tokens.",
-        min=0.01,
-        max=1.0,
+        "On cuda, the share of free memory to use without --cache-tokens.", min=0.01, max=1.0
     ),
     "max_model_len": engine_flag(
         "Most tokens of prompt and answer together. Left out: the model's own.", min=1

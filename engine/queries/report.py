@@ -100,9 +100,7 @@ def state_stats(cache: PrefixCache) -> StateStats:
 def _lower(cache: PrefixCache, rates: LoadOrRecompute) -> dict[str, LowerTierStats]:
     return {
         tier.value: LowerTierStats(
-            **asdict(use),
-            loads_chosen=rates.chosen[tier],
-            loads_refused=rates.refused[tier],
+            **asdict(use), loads_chosen=rates.chosen[tier], loads_refused=rates.refused[tier]
         )
         for tier, use in cache.capacity.lower_tiers().items()
     }

@@ -12,11 +12,7 @@ from engine.models.errors import DeviceUnavailable
 from storage.free_memory import host_free_bytes
 
 FP8_CHIP = (8, 9)
-DTYPES = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-}
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 class CudaDevices(Protocol):

@@ -60,9 +60,7 @@ class ModelCard:
             if adapter.name == name:
                 return NamedModel(name, adapter.use)
         raise NotFound(
-            "there is no model of that name; see /v1/models",
-            code="model_not_found",
-            param="model",
+            "there is no model of that name; see /v1/models", code="model_not_found", param="model"
         )
 
 
@@ -89,9 +87,7 @@ class RouteParts:
         """Make a FastAPI dependency that holds a permit until the answer has been sent."""
         authenticate, permits = self.authenticate, self.permits
 
-        async def permit(
-            caller: Annotated[Caller, Depends(authenticate)],
-        ) -> AsyncIterator[Permit]:
+        async def permit(caller: Annotated[Caller, Depends(authenticate)]) -> AsyncIterator[Permit]:
             async with permits.taken(caller) as taken:
                 yield taken
 

@@ -16,13 +16,7 @@ import msgspec
 from gateway.errors import BadRequest
 from gateway.generation.choice import ChoiceEnded, Delta, Event, ScoredPrompt
 from gateway.generation.packed_logprobs import PackedLogprobs
-from gateway.turn_formats.pieces import (
-    CallArguments,
-    CallStarted,
-    Piece,
-    ReasoningPiece,
-    TextPiece,
-)
+from gateway.turn_formats.pieces import CallArguments, CallStarted, Piece, ReasoningPiece, TextPiece
 
 
 @dataclass(frozen=True, slots=True)

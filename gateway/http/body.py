@@ -122,20 +122,14 @@ def is_flat(spelled: Body, most: int = 64) -> bool:
 
 
 def parse(
-    decoder: JsonDecoder[T],
-    body: Body,
-    max_depth: int,
-    bulk: Callable[[Body], Part] | None = None,
+    decoder: JsonDecoder[T], body: Body, max_depth: int, bulk: Callable[[Body], Part] | None = None
 ) -> T:
     """Run `parse_steps` at once."""
     return at_once(parse_steps(decoder, body, max_depth, bulk))
 
 
 def parse_steps(
-    decoder: JsonDecoder[T],
-    body: Body,
-    max_depth: int,
-    bulk: Callable[[Body], Part] | None = None,
+    decoder: JsonDecoder[T], body: Body, max_depth: int, bulk: Callable[[Body], Part] | None = None
 ) -> Steps[T]:
     """Parse `body` as the Struct; raise BadRequest for malformed JSON.
 

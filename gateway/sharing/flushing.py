@@ -54,11 +54,7 @@ class Flushing(Renewed):
     """The flushes that one gateway process makes. For one event loop."""
 
     def __init__(
-        self,
-        state: FlushState,
-        engine: Engine,
-        clock: Callable[[], float],
-        reader: FlushReader,
+        self, state: FlushState, engine: Engine, clock: Callable[[], float], reader: FlushReader
     ) -> None:
         """Share the process's `reader` of flushes; `clock` returns seconds since the epoch."""
         super().__init__()

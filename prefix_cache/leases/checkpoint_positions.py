@@ -24,12 +24,7 @@ LEAST_BEFORE_TAIL = 1024  # tokens of a text before its tail that are worth a st
 
 
 def prompt_positions(
-    lease: Lease,
-    prompt_len: int,
-    *,
-    marks: Iterable[int] = (),
-    question: int = 0,
-    unit: int = 1,
+    lease: Lease, prompt_len: int, *, marks: Iterable[int] = (), question: int = 0, unit: int = 1
 ) -> Iterator[int]:
     """Yield positions of whole blocks before a prompt's last token; none without states.
 

@@ -148,9 +148,7 @@ def compute_step(machine: CaptureContext, inputs: StepInputs) -> tuple[Tensor, T
     if not machine.decoder.has_logits:  # only the last stage samples
         return logits, outputs.new_empty((2, 0), dtype=torch.int32), outputs.new_empty(0)
     tokens, finite = machine.decoder.ops.sample(
-        logits,
-        inputs.field("temperature").view(torch.float32),
-        inputs.field("keys").view(-1, 2),
+        logits, inputs.field("temperature").view(torch.float32), inputs.field("keys").view(-1, 2)
     )
     if machine.decoder.group is not None:  # the first rank's tokens count
         machine.decoder.group.share(tokens)

@@ -27,11 +27,7 @@ from gateway.dialects.dialect_request import (
 from gateway.dialects.openai.chat import request_of_chat
 from gateway.dialects.openai.chat_reply import ChatReply
 from gateway.dialects.openai.completions import CompletionReply, request_of_completion
-from gateway.dialects.openai.prefill.schema import (
-    DecisionRequest,
-    EmbeddingRequest,
-    RerankRequest,
-)
+from gateway.dialects.openai.prefill.schema import DecisionRequest, EmbeddingRequest, RerankRequest
 from gateway.dialects.openai.prompts import prompt_in
 from gateway.dialects.openai.replies import ServedTier
 from gateway.dialects.openai.schema import (

@@ -10,11 +10,7 @@ from msgspec import UNSET
 
 from gateway.dialects.explaining import DraftUsage, RatoonReply, ratoon_reply
 from gateway.dialects.finished_choice import FinishedChoice
-from gateway.dialects.openai.replies import (
-    CompletionDetails,
-    PromptDetails,
-    UsageReply,
-)
+from gateway.dialects.openai.replies import CompletionDetails, PromptDetails, UsageReply
 from gateway.dialects.openai_shape import CacheWrites, cached_by_tier, limit_headers
 from gateway.generation.choice import ChoiceEnded, Event
 from gateway.prompts.chats.offered_tools import PassedOver
@@ -107,10 +103,7 @@ def usage_reply(usage: Usage) -> UsageReply:
         completion_tokens=usage.completion_tokens,
         total_tokens=usage.prompt_tokens + usage.completion_tokens,
         prompt_tokens_details=PromptDetails(
-            usage.cached_tokens,
-            sum(usage.written),
-            CacheWrites.of(usage),
-            cached_by_tier(usage),
+            usage.cached_tokens, sum(usage.written), CacheWrites.of(usage), cached_by_tier(usage)
         ),
         completion_tokens_details=CompletionDetails(
             reasoning_tokens=usage.reasoning_tokens,

@@ -39,11 +39,7 @@ from gateway.dialects.responses.replies import (
     ResponseReply,
 )
 from gateway.dialects.responses.schema import ResponsesRequest
-from gateway.dialects.responses.stored import (
-    Content,
-    StoredResponses,
-    listed,
-)
+from gateway.dialects.responses.stored import Content, StoredResponses, listed
 from gateway.errors import BadRequest, NotFound
 from gateway.http.body_memory import BodyMemory
 from gateway.http.direct import direct
@@ -170,10 +166,7 @@ class Keeping:
 
 def _add_creation(router: APIRouter, parts: RouteParts, creation: ResponsesCreation) -> None:
     @direct(
-        router,
-        "",
-        parts.guard(),
-        described(ResponseReply, ResponsesRequest, event=ResponseEvent),
+        router, "", parts.guard(), described(ResponseReply, ResponsesRequest, event=ResponseEvent)
     )
     async def create_response(request: Request, permit: Permit) -> Response:
         asked, stream = await creation.response(request, permit)

@@ -77,10 +77,7 @@ class SaidCall(Struct, frozen=True, kw_only=True):
 
 def _of_type(name: str, *, is_default: bool = False) -> dict[str, Any]:
     required = [name] if is_default else [name, "type"]
-    return {
-        "required": required,
-        "properties": {"type": {"enum": [name]}, name: {"not": NULL}},
-    }
+    return {"required": required, "properties": {"type": {"enum": [name]}, name: {"not": NULL}}}
 
 
 _CALL = {"anyOf": [_of_type("function", is_default=True), _of_type("custom")]}

@@ -11,12 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from string import Formatter
 from typing import Any
 
-from gateway.prompts.templates.meter import (
-    TooMuchWork,
-    check_count,
-    check_size,
-    extent,
-)
+from gateway.prompts.templates.meter import TooMuchWork, check_count, check_size, extent
 
 _MOST_WIDTH = 999  # width of a field in a format
 _MOST_INDENT = 64  # characters of indentation for each level of JSON

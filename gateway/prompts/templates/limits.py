@@ -17,11 +17,7 @@ class Limit(Struct, frozen=True):
 
 
 _OF_TRAITS: tuple[tuple[str, Any, Limit], ...] = (
-    (
-        "leading_system",
-        "one",
-        Limit("several system messages at the beginning", "joined"),
-    ),
+    ("leading_system", "one", Limit("several system messages at the beginning", "joined")),
     (
         "leading_system",
         "none",
@@ -43,11 +39,7 @@ _OF_TRAITS: tuple[tuple[str, Any, Limit], ...] = (
     ("empty_answers", False, Limit("assistant's turns that say nothing", "left out")),
     ("calls", "one", Limit("several calls in a turn", "shown as turns of one call each")),
     ("calls", "text", Limit("calls", "shown as text of the assistant's turn")),
-    (
-        "text_beside_calls",
-        "apart",
-        Limit("a text beside calls", "shown as a turn before them"),
-    ),
+    ("text_beside_calls", "apart", Limit("a text beside calls", "shown as a turn before them")),
     (
         "text_beside_calls",
         "thought",
@@ -61,11 +53,7 @@ _OF_TRAITS: tuple[tuple[str, Any, Limit], ...] = (
     ("short_ids", True, Limit("ids of calls but nine letters or digits", "replaced by such")),
     ("numbered_ids", "chat", Limit("ids of calls without a name and number", "replaced by such")),
     ("numbered_ids", "turn", Limit("ids of calls without a name and number", "replaced by such")),
-    (
-        "completed_tools",
-        "described",
-        Limit("tools without a description", "given an empty one"),
-    ),
+    ("completed_tools", "described", Limit("tools without a description", "given an empty one")),
     (
         "completed_tools",
         "whole",

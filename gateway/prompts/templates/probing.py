@@ -75,12 +75,7 @@ _QUESTIONS = (
         ("u ac t", "u ac t a u", "u ac t ac t"),
     ),
     _Question(
-        (
-            {},
-            {"calls": "one"},
-            {"calls": "text"},
-            {"calls": "text", "results": False},
-        ),
+        ({}, {"calls": "one"}, {"calls": "text"}, {"calls": "text", "results": False}),
         ("u ac t", "u acc t t", "u acc t t a u", "u ac t ac t a u"),
     ),
     _Question(({}, {"user_after_result": False}), ("u ac t u", "u acc t t u a u")),

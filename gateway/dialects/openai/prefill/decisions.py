@@ -8,16 +8,8 @@ from gateway.dialects.finished_choice import FinishedChoice
 from gateway.dialects.openai.prefill.candidates import probabilities
 from gateway.dialects.openai.prefill.questions import SYSTEM, answer, asked, input_of, labels_for
 from gateway.dialects.openai.prefill.rendering import WholeReply
-from gateway.dialects.openai.prefill.replies import (
-    Decision,
-    DecisionInputDetails,
-    DecisionUsage,
-)
-from gateway.dialects.openai.prefill.requests import (
-    WITHOUT_THOUGHTS,
-    check_size,
-    prefill_request,
-)
+from gateway.dialects.openai.prefill.replies import Decision, DecisionInputDetails, DecisionUsage
+from gateway.dialects.openai.prefill.requests import WITHOUT_THOUGHTS, check_size, prefill_request
 from gateway.dialects.openai.prefill.schema import DecisionRequest, Question
 from gateway.prompts.chats.messages import Message, Text
 from gateway.prompts.generation_request import ChatPrompt, GenerationRequest

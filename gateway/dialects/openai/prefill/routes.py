@@ -10,11 +10,7 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 
 from gateway.caller import Caller
-from gateway.dialects.dialect_request import (
-    BYTES_PER_CHARACTER,
-    DialectRequest,
-    work_with,
-)
+from gateway.dialects.dialect_request import BYTES_PER_CHARACTER, DialectRequest, work_with
 from gateway.dialects.openai.prefill.decisions import DecisionReply, request_of_decisions
 from gateway.dialects.openai.prefill.embeddings import EmbeddingsReply, request_of_embeddings
 from gateway.dialects.openai.prefill.replies import Decision, Embeddings, Reranked
@@ -65,20 +61,14 @@ def _add_embeddings(
         )
         wanted = replace(wanted, adapter=model.adapter)
         reply = EmbeddingsReply(
-            model=model.name,
-            dimensions=wire.dimensions,
-            is_base64=wire.encoding_format == "base64",
+            model=model.name, dimensions=wire.dimensions, is_base64=wire.encoding_format == "base64"
         )
         asked = DialectRequest(wanted, reply, request, permit)
         return await _answered(asked, wanted.size, answering, "input")
 
 
 def _add_rerank(
-    router: APIRouter,
-    path: str,
-    reader: Reader,
-    answering: Answering,
-    guard: Guard[Caller, Permit],
+    router: APIRouter, path: str, reader: Reader, answering: Answering, guard: Guard[Caller, Permit]
 ) -> None:
     @direct(router, path, guard, described(Reranked, RerankRequest))
     async def rerank(request: Request, permit: Permit) -> Response:
