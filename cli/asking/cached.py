@@ -28,7 +28,7 @@ ROUTES: dict[Dialect, str] = {
     "completions": "/v1/completions",
     "messages": "/v1/messages",
 }
-_WARM_S = 600.0  # the prompt is computed before the answer comes
+_WARM_S = 600.0  # nothing is sent while the prompt is computed
 
 
 def probe(

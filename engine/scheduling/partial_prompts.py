@@ -42,5 +42,5 @@ def pass_over(waiting: Iterable[Sequence], prompt: Sequence) -> None:
 
 
 def _kin(sequence: Sequence) -> tuple[str, Priority]:
-    """Return the flow and priority within which sequences are reordered."""
+    """Return a sequence's flow and priority: only equals in both are reordered."""
     return sequence.flow, sequence.priority

@@ -154,7 +154,7 @@ def _bytes_of(words: Tensor) -> Tensor:
 def _tensors(
     name: str, matrix: FourBitMatrix, shard_dim: int, *, in_turn: bool
 ) -> Iterator[CheckpointTensor]:
-    """Yield blocks and scales; `in_turn`: rows of two matrices alternate in the files."""
+    """Yield the blocks and the scales. `in_turn`: rows of two matrices alternate in files."""
     from kernels import mxfp4  # imported here, where torch is
 
     blocks, scales = mxfp4.shapes(matrix.num_experts, matrix.rows, matrix.columns)

@@ -75,7 +75,7 @@ class _Search(_Marked, frozen=True, kw_only=True):
 
 
 class _Run(_Marked, frozen=True, kw_only=True):
-    environment: dict[str, Any] | None = None  # a shell's
+    environment: dict[str, Any] | None = None  # where a shell runs
 
 
 class Called(Struct, frozen=True):
