@@ -22,6 +22,7 @@ from engine.models.model_files import MAX_BYTES, opened
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 MAX_ALIGNMENT = 1 << 20
+MAX_DIMS = 4  # of a tensor, in the format
 
 _NUMBERS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?"}
 _NUMBERS |= {10: "<Q", 11: "<q", 12: "<d"}
@@ -97,7 +98,10 @@ class _Reader:
 
     def _tensor(self) -> tuple[str, StoredTensor]:
         name = self._text()
-        sizes = [self._number("<Q") for _ in self._counted(self._number("<I"))]
+        dims = self._number("<I")
+        if dims > MAX_DIMS:
+            raise ValueError(f"{name} has {dims} dimensions")
+        sizes = [self._number("<Q") for _ in range(dims)]
         kind, offset = self._number("<I"), self._number("<Q")
         if kind not in iter(GGMLQuantizationType):
             raise UnsupportedModel(f"{name} has weights of type {kind}, which is not known")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -152,6 +153,22 @@ def test_no_byte_of_a_header_brings_more_than_a_typed_error(
         except (CheckpointError, UnsupportedModel) as error:
             outcomes.add(type(error).__name__)
     assert outcomes == {"read", "CheckpointError", "UnsupportedModel"}
+
+
+@pytest.mark.parametrize(("dims", "told"), [(4, None), (5, "5 dimensions")])
+def test_a_tensor_has_as_many_dimensions_as_the_format_allows(
+    dims: int, told: str | None, tmp_path: Path
+) -> None:
+    """The size of one with very many is a product that takes hours."""
+    tensor = struct.pack("<Q", 1) + b"a" + struct.pack("<I", dims)
+    tensor += struct.pack(f"<{dims}Q", *([1] * dims)) + struct.pack("<IQ", 0, 0)
+    file = tmp_path / "tensor.gguf"
+    file.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + tensor + bytes(64))
+    if told is None:
+        assert read_header(file).tensors["a"].shape == (1,) * dims, "the control"
+    else:
+        with pytest.raises(CheckpointError, match=told):
+            read_header(file)
 
 
 def config_of(header: GgufHeader) -> object:
