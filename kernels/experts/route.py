@@ -33,8 +33,10 @@ class Routed:
     weights: Tensor
 
 
-RouteOp = Callable[[Tensor, int, bool, Scoring, Tensor | None], Routed]
-"""logits (T, E), k, renormalise, scoring, bias (E,) float32 or None -> the k experts of each token.
+RouteOp = Callable[[Tensor, int, bool, Scoring, Tensor | None, Tensor | None], Routed]
+"""logits (T, E), k, renormalise, scoring, bias and factors (E,) float32 or None -> each token's k.
+
+Each expert's factor multiplies its weights last.
 """
 _LEAST_SUM = 1e-20  # scores that are all 0 have weights of 0
 
@@ -45,6 +47,7 @@ def reference(
     renormalise: bool,
     scoring: Scoring = SOFTMAX,
     bias: Tensor | None = None,
+    factors: Tensor | None = None,
 ) -> Routed:
     """Choose experts by logits (T, E) of any float dtype; k at most E. Plain PyTorch."""
     wide = logits.float()
@@ -54,7 +57,10 @@ def reference(
     weights = scores.gather(1, experts)
     if renormalise:
         weights = weights / (weights.sum(-1, keepdim=True) + _LEAST_SUM)
-    return Routed(experts.int().contiguous(), weights * scoring.factor)
+    weights = weights * scoring.factor
+    if factors is not None:
+        weights = weights * factors[experts]
+    return Routed(experts.int().contiguous(), weights)
 
 
 def _within_groups(ranked: Tensor, scoring: Scoring) -> Tensor:
@@ -99,6 +105,7 @@ def _within_best_groups(
 def _kernel(
     logits: tl.tensor,
     bias: tl.tensor,
+    factors: tl.tensor,
     experts: tl.tensor,
     weights: tl.tensor,
     row_stride: tl.tensor,
@@ -109,6 +116,7 @@ def _kernel(
     TOP_GROUPS: tl.constexpr,
     SIGMOID: tl.constexpr,
     HAS_BIAS: tl.constexpr,
+    HAS_FACTORS: tl.constexpr,
     E: tl.constexpr,
     E_PADDED: tl.constexpr,
     K: tl.constexpr,
@@ -148,6 +156,8 @@ def _kernel(
     if RENORMALISE:
         weight = weight / (tl.sum(weight, axis=0) + 1e-20)
     weight = weight * FACTOR
+    if HAS_FACTORS:
+        weight = weight * tl.load(factors + chosen).to(tl.float32)
     tl.store(experts + row * K + place, chosen, mask=place < K)
     tl.store(weights + row * K + place, weight, mask=place < K)
 
@@ -158,6 +168,7 @@ def launch(
     renormalise: bool,
     scoring: Scoring = SOFTMAX,
     bias: Tensor | None = None,
+    factors: Tensor | None = None,
 ) -> Routed:
     """Compute `reference` on the device, for contiguous rows."""
     tokens, num_experts = logits.shape
@@ -168,6 +179,7 @@ def launch(
         _kernel[(tokens,)](
             logits,
             bias,
+            factors,
             experts,
             weights,
             logits.stride(0),
@@ -178,6 +190,7 @@ def launch(
             TOP_GROUPS=scoring.top_groups,
             SIGMOID=scoring.sigmoid,
             HAS_BIAS=bias is not None,
+            HAS_FACTORS=factors is not None,
             E=num_experts,
             E_PADDED=next_power_of_2(num_experts),
             K=top_k,

@@ -12,7 +12,7 @@ The router is plain in every weight format. Knows: names in checkpoints. Does no
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from engine.models.layers.mlp import GatedMlp, MlpConfig
@@ -200,10 +200,8 @@ class Mixture:
         """
         logits = self.router.product(ops, routed_by)
         config, bias = self.config, None if self.correction is None else self.correction.values
-        routed = ops.route(logits, config.top_k, config.renormalise, config.scoring, bias)
-        if self.scales is not None:
-            weights = routed.weights * self.scales.values[routed.experts]
-            routed = replace(routed, weights=weights)
+        factors = None if self.scales is None else self.scales.values
+        routed = ops.route(logits, config.top_k, config.renormalise, config.scoring, bias, factors)
         if self.latents is None:
             return self.experts.product(ops, x, routed)
         from kernels.linear.split_k import whole  # imported here, where torch is

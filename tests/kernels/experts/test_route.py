@@ -16,7 +16,7 @@ from kernels.ops import Ops
 def test_the_k_best(ops: Ops, tokens: int, num_experts: int, top_k: int, renormalise: bool) -> None:
     generator = torch.Generator().manual_seed(num_experts)
     logits = 3 * torch.randn(tokens, num_experts, generator=generator)
-    got = ops.route(logits, top_k, renormalise, SOFTMAX, None)
+    got = ops.route(logits, top_k, renormalise, SOFTMAX, None, None)
     probabilities = logits.double().softmax(-1)
     weights, experts = probabilities.topk(top_k)
     if renormalise:
@@ -45,7 +45,7 @@ def test_a_bias_and_groups_choose_and_scores_weigh(
     experts = 18 if scoring.groups == 6 else 16
     logits = 2 * torch.randn(6, experts, generator=generator)
     bias = 0.5 * torch.randn(experts, generator=generator) * corrected
-    got = ops.route(logits, 4, renormalise, scoring, bias if corrected else None)
+    got = ops.route(logits, 4, renormalise, scoring, bias if corrected else None, None)
     scores = logits.sigmoid() if scoring.sigmoid else logits.softmax(-1)
     for token, own in enumerate(scores + bias):
         groups = own.view(scoring.groups, -1)
@@ -58,9 +58,18 @@ def test_a_bias_and_groups_choose_and_scores_weigh(
             weights = weights / weights.sum()
         assert got.experts[token].tolist() == chosen.tolist()
         torch.testing.assert_close(got.weights[token], weights * scoring.factor)
-    plain = ops.route(logits, 4, renormalise, Scoring(scoring.sigmoid), None)
+    plain = ops.route(logits, 4, renormalise, Scoring(scoring.sigmoid), None, None)
     matter = corrected or scoring.groups > 1
     assert torch.equal(plain.experts, got.experts) != matter, "the bias and groups matter"
+
+
+def test_an_experts_factor_multiplies_its_weights(ops: Ops) -> None:
+    logits = torch.randn(5, 12, generator=torch.Generator().manual_seed(3))
+    factors = torch.arange(1.0, 13.0)
+    plain = ops.route(logits, 3, True, SOFTMAX, None, None)
+    got = ops.route(logits, 3, True, SOFTMAX, None, factors)
+    assert torch.equal(got.experts, plain.experts)
+    torch.testing.assert_close(got.weights, plain.weights * factors[plain.experts])
 
 
 def test_groups_that_hold_too_few_experts_are_refused() -> None:
@@ -73,19 +82,19 @@ def test_groups_that_hold_too_few_experts_are_refused() -> None:
 
 def test_of_equal_logits_the_lowest_number_wins(ops: Ops) -> None:
     logits = torch.tensor([[0.0, 2.0, 2.0, 2.0, 1.0], [1.0, 1.0, 1.0, 1.0, 1.0]])
-    assert ops.route(logits, 2, True, SOFTMAX, None).experts.tolist() == [[1, 2], [0, 1]]
+    assert ops.route(logits, 2, True, SOFTMAX, None, None).experts.tolist() == [[1, 2], [0, 1]]
 
 
 @pytest.mark.parametrize("odd", [float("nan"), float("inf"), float("-inf")])
 def test_whatever_the_logits_are_the_experts_exist(ops: Ops, odd: float) -> None:
     logits = torch.full((2, 6), odd)
     logits[1, 3] = 1.0
-    experts = ops.route(logits, 3, True, SOFTMAX, None).experts
+    experts = ops.route(logits, 3, True, SOFTMAX, None, None).experts
     assert ((experts >= 0) & (experts < 6)).all()
 
 
 def test_no_tokens(ops: Ops) -> None:
-    assert ops.route(torch.empty(0, 8), 2, True, SOFTMAX, None).experts.shape == (0, 2)
+    assert ops.route(torch.empty(0, 8), 2, True, SOFTMAX, None, None).experts.shape == (0, 2)
 
 
 @pytest.mark.gpu
