@@ -75,6 +75,15 @@ def continue_cli(home: Path, url: str, key: str) -> tuple[list[str], dict[str, s
     return [*options, QUESTION], {"CONTINUE_TELEMETRY_ENABLED": "0"}
 
 
+def gemini_cli(home: Path, url: str, key: str) -> tuple[list[str], dict[str, str]]:
+    place = home / ".gemini"
+    place.mkdir(parents=True, exist_ok=True)
+    settings = {"security": {"auth": {"selectedType": "gemini-api-key"}}}
+    (place / "settings.json").write_text(json.dumps(settings))
+    environment = {"GEMINI_API_KEY": key, "GOOGLE_GEMINI_BASE_URL": url}
+    return ["-m", MODEL, "--skip-trust", "--yolo", "-p", QUESTION], environment
+
+
 def note_as(*names: str) -> Callable[[Path], dict[str, Any]]:
     return lambda note: dict.fromkeys(names, str(note))
 
@@ -83,6 +92,9 @@ AGENTS = {
     "opencode": Agent("opencode-ai", "opencode", opencode, ("read", note_as("filePath"))),
     "qwen-code": Agent(
         "@qwen-code/qwen-code", "qwen", qwen_code, ("read_file", note_as("file_path"))
+    ),
+    "gemini-cli": Agent(
+        "@google/gemini-cli", "gemini", gemini_cli, ("read_file", note_as("file_path"))
     ),
     "pi": Agent("@earendil-works/pi-coding-agent", "pi", pi, ("read", note_as("path"))),
     "continue": Agent("@continuedev/cli", "cn", continue_cli, ("Read", note_as("filepath"))),
