@@ -1,4 +1,4 @@
-"""A check, before the start, that an engine can keep so many GiB of weights in host memory.
+"""A check, before the start, that the host has room for the weights that an engine keeps there.
 
 The engine would need seconds to say it. Counted are the matrices of layers, without norms and
 biases, so what is refused here is refused there; what is not may still be.

@@ -29,7 +29,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     ok: bool
     since: float | None
     detail: str
-    fault: str = "is down"  # what is wrong where it is not ok
+    fault: str = "is down"  # the fault where it is not ok
 
 
 def health(

@@ -37,7 +37,7 @@ class Erasing:
     """The erasures of one gateway process. For one event loop."""
 
     def __init__(self, flushing: Flushing, key: ReceiptKey, clock: Callable[[], float]) -> None:
-        """Take `clock`, in seconds since the epoch."""
+        """Read seconds since the epoch from `clock`."""
         self._flushing = flushing
         self._key = key
         self._clock = clock

@@ -14,7 +14,7 @@ import msgspec
 from engine.link.erasure import Erasure, TierErasure
 
 Format = Literal["erasure-receipt-1"]
-KEPT = ("usage counters", "audit log")  # what a deletion leaves of a tenant: no prompt, no answer
+KEPT = ("usage counters", "audit log")  # left by a deletion: no prompt, no answer
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):

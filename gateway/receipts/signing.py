@@ -18,7 +18,7 @@ from gateway.errors import BadRequest
 from gateway.http.names import check_all_names
 from gateway.receipts.receipt import Receipt, SignedReceipt
 
-MAX_BYTES = 4 << 20  # of a receipt's file: some hundred bytes for each engine
+MAX_BYTES = 4 << 20  # bound on a receipt's file: some hundred bytes an engine
 _KEY_BYTES = 32
 _ABOUT = b"ratoon receipt\0"  # signed before the receipt, so that no other signature is one
 

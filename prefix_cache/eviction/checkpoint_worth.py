@@ -24,7 +24,7 @@ from prefix_cache.tree.match import last_checkpoint
 from prefix_cache.tree.node import Checkpoint, Node, Position, StateCopy
 from storage.move import Tier
 
-PASSED_PART = 1 / 8  # of the blocks that a checkpoint saves, once its conversation has gone on
+PASSED_PART = 1 / 8  # part of a checkpoint's blocks that count once its conversation has gone on
 
 
 class CheckpointWorth(EvictionPolicy):

@@ -37,7 +37,7 @@ class Marks(NamedTuple):
     """The marks at the ends of a turn."""
 
     ends: frozenset[str]  # tokens that end turns
-    begin: Callable[[Rendered], Place]  # of the answer to a prompt
+    begin: Callable[[Rendered], Place]  # finds where the answer to a prompt begins
 
 
 def continued(
