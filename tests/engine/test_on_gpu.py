@@ -36,7 +36,9 @@ FLOAT32_TOLERANCE = 1e-3  # sums are taken in another order than on the CPU
 BFLOAT16_AGREEMENT = 0.9  # of the positions; where two tokens are close, rounding decides
 MIXTURES = (
     *("mixtral", "qwen3-moe", "gpt-oss", "granite-moe", "olmoe", "qwen2-moe"),
-    *("glm4-moe", "dots1", "minimax-m2"),
+    *("glm4-moe", "dots1", "minimax-m2", "glm4-moe-lite", "deepseek-v2", "deepseek-v3", "mistral4"),
+    *("qwen3-next", "qwen3.5-moe", "granite-hybrid-moe", "nemotron-3", "nemotron-3-latents"),
+    "gemma4-moe",
 )
 MIXTURE_MARGIN = 0.06  # of the positions; on a CPU it is 0.03 for Mixtral, and others are nearer
 CLEAR_MARGIN = 0.5  # between the best two logits; rounding to bfloat16 moves them less
@@ -55,10 +57,8 @@ def all_logits(driven: HandDriven, prompt: list[int], chunks: list[int]) -> torc
     """Logits of every token of a prompt, computed in pieces; a piece of 1 is a decode."""
     sequence, start, parts = driven.add(prompt), 0, []
     for chunk in chunks:
-        batch = driven.batch([data_row(sequence, start, chunk)])
         every = torch.arange(chunk, device="cuda")
-        pool = driven.runner.pool.layers
-        parts.append(driven.runner.decoder.logits(batch.token_ids, batch.layout, pool, every))
+        parts.append(driven.logits([data_row(sequence, start, chunk)], every))
         start += chunk
     return torch.cat(parts)
 
