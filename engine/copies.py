@@ -19,6 +19,7 @@ Why a copy never conflicts with a launched step:
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -29,6 +30,8 @@ from prefix_cache.leases.load_or_recompute import LoadOrRecompute
 from prefix_cache.tiers.tier_pools import Tiers
 from storage.disk.stats import DiskProcessStats, DiskState
 from storage.move import BlockRecord, Completed, Move, Plan, Tier
+
+_log = logging.getLogger(__name__)
 
 COPY_WAIT_S = 0.001  # seconds between polls, when there is nothing to do but wait for copies
 
@@ -150,6 +153,7 @@ class TierCopies:
         self, cache: PrefixCache, mover: BlockMover, disk: Disk | None, rates: LoadOrRecompute
     ) -> None:
         self.ways: dict[tuple[Tier, Tier], CopyCounts] = {}
+        self.num_damaged = 0  # blocks of the host that were found damaged
         self.disk = disk
         self._cache = cache
         self._mover = mover
@@ -180,9 +184,21 @@ class TierCopies:
         self._released.difference_update(ended.done)
         if not (ended.done or ended.failed or ended.lost):
             return bool(ended.released)
+        self._note_damaged(ended.lost)
         self._cache.complete(done=ended.done, failed=ended.failed, lost=ended.lost)
         self._count(ended, now)
         return True
+
+    def _note_damaged(self, lost: Iterable[Move]) -> None:
+        """Count blocks of the host that were not as they came there; the disk counts its own."""
+        damaged = self._blocks([move for move in lost if move.source_tier is Tier.HOST])
+        if damaged:
+            self.num_damaged += damaged
+            _log.error(
+                "%d blocks in host memory are not as they were copied there, and are forgotten: "
+                "the memory, a copy or a stray write is at fault",
+                damaged,
+            )
 
     def complete_released(self, now: float) -> None:
         """Tell the cache that moves have ended that were released early to a settled step.

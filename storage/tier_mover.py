@@ -14,7 +14,7 @@ them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from storage.device_pool import DevicePool
 from storage.disk.tier import DiskTier
 from storage.disk_route import DiskRoute
 from storage.errors import CopyFailed, UnknownSlot, UnsupportedMove
+from storage.host_digests import HostDigests
 from storage.host_pool import HostPool
 from storage.move import Completed, Move, Plan, StateSlots, Tier
 from storage.runs import Slots, runs_of
@@ -55,6 +56,7 @@ class _CopyBatch:
     moves: tuple[Move, ...]
     num_blocks: int
     copying: Copying
+    come_down: Slots | None  # blocks of the host that it fills; None: it fills the device
     is_released: bool = False
 
 
@@ -81,6 +83,7 @@ class TierMover:
         """
         self._device = block_bytes_of(device)
         self._host = None if host is None else host.tensor
+        self._digests = None if host is None else HostDigests(host.tensor)
         self._disk = disk
         self._copies = copies or copies_for(device.tensor.device, device.late)
         self._slots = {Tier.DEVICE: device.num_blocks}
@@ -103,7 +106,10 @@ class TierMover:
         self.pending = 0  # moves that have been started and not reported
 
     def start(self, plan: Plan) -> None:
-        """Start all moves of `plan`, or none: raises UnsupportedMove or UnknownSlot."""
+        """Start all moves of `plan`, or none: raises UnsupportedMove or UnknownSlot.
+
+        A move of a block of the host that is not as it came there is lost.
+        """
         flows = _flows(plan.moves, self._state_slots)
         for flow in flows:
             self._check(flow, plan)
@@ -112,10 +118,11 @@ class TierMover:
         if not plan.moves:
             return
         self.pending += len(plan.moves)
+        flows = [self._sound(flow) for flow in flows]
         after = self._copies.record_event()
         for ends, direction in _DIRECTIONS.items():
             for flow in flows:
-                if flow.ends == ends:
+                if flow.ends == ends and flow.moves:
                     self._copy(flow, direction, after)
         if self._route is not None:
             moves = [move for flow in flows if Tier.DISK in flow.ends for move in flow.moves]
@@ -127,6 +134,8 @@ class TierMover:
         going = []
         for batch in self._batches:
             if batch.copying.query():
+                if self._digests is not None and batch.come_down is not None:
+                    self._digests.arrived(batch.come_down.tolist())
                 self._ended.add_copied(batch.moves, batch.num_blocks, batch.copying.seconds)
                 continue
             going.append(batch)
@@ -157,12 +166,33 @@ class TierMover:
             device, copies = self._device_states, self._state_copies
         target, source = (self._host, device) if down else (device, self._host)
         runs = runs_of(target, source, flow.target_slots, flow.source_slots)
+        if down and self._digests is not None:
+            self._digests.forget(flow.target_slots.tolist())
         try:
             copying = copies.copy(direction, runs, after)
         except CopyFailed:
             self._ended.failed += flow.moves
         else:
-            self._batches.append(_CopyBatch(flow.moves, len(flow.source_slots), copying))
+            slots = flow.target_slots if down else None
+            self._batches.append(_CopyBatch(flow.moves, len(flow.source_slots), copying, slots))
+
+    def _sound(self, flow: _Direction) -> _Direction:
+        """Return the moves of `flow` whose blocks are sound; the others are lost."""
+        if self._digests is None or flow.ends[0] is not Tier.HOST:
+            return flow
+        damaged = self._digests.damaged(flow.source_slots.tolist())
+        if not damaged:
+            return flow
+        each = flow.source_slots.reshape(len(flow.moves), -1)
+        is_sound = [damaged.isdisjoint(slots) for slots in each.tolist()]
+        self._ended.lost += [move for move, ok in zip(flow.moves, is_sound, strict=True) if not ok]
+        kept = np.repeat(np.array(is_sound), each.shape[1])
+        return replace(
+            flow,
+            moves=tuple(move for move, ok in zip(flow.moves, is_sound, strict=True) if ok),
+            source_slots=flow.source_slots[kept],
+            target_slots=flow.target_slots[kept],
+        )
 
     def _check(self, flow: _Direction, plan: Plan) -> None:
         source, target = flow.ends

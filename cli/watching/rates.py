@@ -59,11 +59,12 @@ def _engine_rows(now: Stats, before: Stats | None, seconds: float) -> list[tuple
 
 def _alarms(sentinel: Stats) -> list[TableText]:
     """Make a red table if answers from the cache were not what the model computes without it."""
-    if not sentinel["differed"]:
+    wrong, damaged = sentinel["differed"], sentinel["damaged_blocks"]
+    if not (wrong or damaged):
         return []
-    row = (sentinel["differed"], sentinel["checked"], "send us the engine's log lines about them")
-    title = "The cache gave wrong answers"
-    return [TableText.of(title, ("wrong", "computed again", "what to do"), [row], is_alarm=True)]
+    row = (wrong, sentinel["checked"], damaged, "send us the engine's log lines about it")
+    heads = ("wrong answers", "of", "damaged blocks", "what to do")
+    return [TableText.of("The cache is wrong", heads, [row], is_alarm=True)]
 
 
 def _draft_tables(now: Stats, before: Stats | None) -> list[TableText]:

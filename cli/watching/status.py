@@ -73,9 +73,10 @@ def _rows_of(name: str, counted: dict[str, Any] | None) -> list[Row]:
         under_way = f"{ranks_of(counted)} ranks run: {under_way}"
     rows = [(f"engine{name}", "answers", f"{under_way}, up for {counted['uptime_s']:.0f} s")]
     sentinel = counted["sentinel"]
-    if sentinel["differed"]:
-        detail = f"{sentinel['differed']} of {sentinel['checked']} computed again: see 'ratoon top'"
-        rows.append((f"cache{name}", "wrong answers", detail))
+    if sentinel["differed"] or sentinel["damaged_blocks"]:
+        detail = f"{sentinel['differed']} of {sentinel['checked']} answers computed again differ"
+        detail += f", {sentinel['damaged_blocks']} blocks damaged"
+        rows.append((f"cache{name}", "wrong", detail))
     if disk is not None:
         detail = f"{disk['records']} blocks, {disk['lost']} lost"
         rows.append((f"disk{name}", disk["state"], detail))

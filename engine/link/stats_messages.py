@@ -222,13 +222,14 @@ class StateStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SentinelStats(msgspec.Struct, frozen=True, kw_only=True):
-    """Answers from the cache that were computed again without it, since the start."""
+    """Answers from the cache that were computed again, and damaged blocks, since the start."""
 
     checked: int = 0
     tokens: int = 0  # tokens of these answers that were compared
     differed: int = 0  # answers that differed by more than rounding
     dropped: int = 0  # picked answers that were not checked: no time, no room, or forgotten
     largest: float = 0.0  # largest difference, as a part of what is rounding
+    damaged_blocks: int = 0  # blocks that left host memory otherwise than they came
 
     def __add__(self, other: SentinelStats) -> SentinelStats:
         return SentinelStats(
@@ -237,6 +238,7 @@ class SentinelStats(msgspec.Struct, frozen=True, kw_only=True):
             differed=self.differed + other.differed,
             dropped=self.dropped + other.dropped,
             largest=max(self.largest, other.largest),
+            damaged_blocks=self.damaged_blocks + other.damaged_blocks,
         )
 
 

@@ -20,6 +20,7 @@ from engine.link.stats_messages import (
     LowerStates,
     LowerTierStats,
     PoolStats,
+    SentinelStats,
     ShareStats,
     StateStats,
     TierStats,
@@ -62,10 +63,16 @@ def report(components: Components, tree_depth: int, evictions: int) -> EngineSta
         exchange=components.exchange.stats(),
         drafts=dict(components.counters.drafts),
         states=state_stats(cache),
-        sentinel=components.sentinel.stats,
+        sentinel=sentinel_stats(components),
         tensor_parallel=components.welcome.tensor_parallel,
         pipeline_parallel=components.welcome.pipeline_parallel,
     )
+
+
+def sentinel_stats(components: Components) -> SentinelStats:
+    """Return what the sentinel has found, and the blocks that were found damaged."""
+    damaged = components.copies.num_damaged
+    return msgspec.structs.replace(components.sentinel.stats, damaged_blocks=damaged)
 
 
 def _tier_stats(components: Components) -> TierStats:

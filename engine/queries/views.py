@@ -27,7 +27,7 @@ from engine.link.view_messages import (
     View,
     ViewReply,
 )
-from engine.queries.report import disk_stats, eviction_stats, state_stats
+from engine.queries.report import disk_stats, eviction_stats, sentinel_stats, state_stats
 from engine.queries.tree_views import TreeViews
 from engine.sequences.sequence import Sequence
 from prefix_cache.cache import PrefixCache
@@ -73,7 +73,7 @@ def _overview(components: Components, query: OverviewQuery) -> Overview:
         disk=None if disk is None else disk_stats(disk),
         drafts=dict(counters.drafts),
         states=state_stats(cache),
-        sentinel=components.sentinel.stats,
+        sentinel=sentinel_stats(components),
     )
 
 

@@ -118,12 +118,14 @@ def _replicas(
 
 def _sentinel(sentinel: SentinelStats) -> Iterator[Health]:
     """Yield what came of the answers that were computed again, once there is one."""
-    if not sentinel.checked:
+    if not (sentinel.checked or sentinel.damaged_blocks):
         return
     detail = f"{sentinel.differed} of {sentinel.checked} answers differ without the cache"
-    if sentinel.differed:
-        detail += "; the engine's log has a line about each to send us"
-    is_well = not sentinel.differed
+    if sentinel.damaged_blocks:
+        detail += f"; {sentinel.damaged_blocks} blocks were damaged in host memory"
+    is_well = not (sentinel.differed or sentinel.damaged_blocks)
+    if not is_well:
+        detail += "; the engine's log has lines about it to send us"
     yield Health(process="cache", ok=is_well, since=None, detail=detail, fault="is wrong")
 
 

@@ -265,6 +265,11 @@ def _sentinel(sentinel: SentinelStats) -> Iterator[Metric]:
         again.add_metric([result], count)
     yield again
     yield _counter("ratoon_engine_checked_tokens", "Tokens of these answers", sentinel.tokens)
+    yield _counter(
+        "ratoon_engine_damaged_blocks",
+        "Blocks that were to leave host memory otherwise than they came, and were forgotten",
+        sentinel.damaged_blocks,
+    )
 
 
 def _moves(tiers: TierStats) -> Iterator[Metric]:

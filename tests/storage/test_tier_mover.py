@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from storage.copies import CopyDirection, CopyEvent, Copying, PlainCopies
 from storage.device_pool import DevicePool
 from storage.disk.tier import DiskTier
 from storage.errors import UnknownSlot, UnsupportedMove
+from storage.host_digests import CHECKED_BYTES, HostDigests
 from storage.host_pool import HostPool
 from storage.move import Completed, Copied, Move, Plan, Tier
 from storage.runs import Runs
@@ -113,6 +115,58 @@ def test_down_and_up_again(host: HostPool) -> None:
     mover.start(plan(Tier.HOST, Tier.DEVICE, [(b, a) for a, b in pairs]))
     assert len(mover.poll().done) == BLOCKS
     assert torch.equal(block_bytes_of(pool), want)
+
+
+@pytest.mark.parametrize("is_flipped", [True, False])
+def test_a_block_that_changed_in_host_memory_is_lost(host: HostPool, is_flipped: bool) -> None:
+    pool = filled_pool(BLOCKS)
+    want = block_bytes_of(pool).clone()
+    mover = TierMover(pool, host)
+    mover.start(plan(Tier.DEVICE, Tier.HOST, [(i, i) for i in range(BLOCKS)]))
+    assert len(mover.poll().done) == BLOCKS
+    host.tensor[3, 17] ^= is_flipped
+    pool.tensor.zero_()
+    up = plan(Tier.HOST, Tier.DEVICE, [(i, i) for i in range(BLOCKS)])
+    mover.start(up)
+    ended = mover.poll()
+    assert ended.lost == ([up.moves[3]] if is_flipped else [])
+    assert ended.done == [move for move in up.moves if move not in ended.lost]
+    assert mover.pending == 0
+    want[3] *= not is_flipped
+    assert torch.equal(block_bytes_of(pool), want)
+
+
+def test_a_block_that_is_overwritten_by_another_copy_is_sound(host: HostPool) -> None:
+    pool = filled_pool(BLOCKS)
+    mover = TierMover(pool, host)
+    for source in (0, 1):
+        mover.start(plan(Tier.DEVICE, Tier.HOST, [(source, 0)]))
+        mover.poll()
+    mover.start(plan(Tier.HOST, Tier.DEVICE, [(0, 2)]))
+    assert len(mover.poll().done) == 1
+
+
+def test_a_changed_block_is_not_written_to_disk(tmp_path: Path, host: HostPool) -> None:
+    with closing(DiskTier(disk_config(tmp_path), host)) as disk:
+        mover = TierMover(filled_pool(BLOCKS), host, disk)
+        mover.start(plan(Tier.DEVICE, Tier.HOST, [(0, 0), (1, 1)]))
+        mover.poll()
+        host.tensor[0, 0] ^= 1
+        written = plan(Tier.HOST, Tier.DISK, [(0, 5), (1, 6)])
+        mover.start(written)
+        ended = finish(mover, disk)
+    assert ended.lost == [written.moves[0]]
+    assert ended.done == [written.moves[1]]
+
+
+def test_of_a_large_batch_a_part_is_digested() -> None:
+    memory = torch.zeros(8, CHECKED_BYTES // 2, dtype=torch.uint8)
+    digests = HostDigests(memory)
+    digests.arrived(range(8))
+    memory[1, 0] = memory[2, 0] = 1
+    assert digests.damaged(range(8)) == {1}
+    digests.forget([1])
+    assert digests.damaged(range(8)) == set()
 
 
 def test_a_plan_is_one_batch_of_copies_each_way_behind_one_event(host: HostPool) -> None:

@@ -82,7 +82,7 @@ def test_a_router_process_is_there_where_there_is_one(
 def test_answers_that_differ_without_the_cache_are_told(
     ratoon: Ratoon, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "wrong answers" not in ratoon("status").out
+    assert "cache\twrong" not in ratoon("status").out
     wrong = SentinelStats(checked=7, differed=1)
     stats = replace(asyncio.run(engine.ask(StatsQuery())).stats, sentinel=wrong)
 
@@ -90,7 +90,10 @@ def test_answers_that_differ_without_the_cache_are_told(
         return StatsReply(query_id="", stats=stats)
 
     monkeypatch.setattr(engine, "answer", told)
-    assert "cache\twrong answers\t1 of 7 computed again" in ratoon("status").out
+    assert (
+        "cache\twrong\t1 of 7 answers computed again differ, 0 blocks damaged"
+        in ratoon("status").out
+    )
 
 
 def test_without_one_whose_key_fits_it_says_so(

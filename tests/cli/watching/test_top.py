@@ -52,10 +52,10 @@ async def test_wrong_answers_are_red(width: int) -> None:
         )
 
         async def readings(differed: int = differed) -> AsyncIterator[dict[str, Any]]:
-            yield EARLIER | {"sentinel": {"checked": 4, "differed": differed}}
+            yield EARLIER | {"sentinel": {"checked": 4, "differed": differed, "damaged_blocks": 0}}
 
         await watch(terminal, readings())
         shown[differed] = out.getvalue()
     assert RED in shown[1]
-    assert "wrong answers" in shown[1]
+    assert "The cache is wrong" in shown[1]
     assert RED not in shown[0]

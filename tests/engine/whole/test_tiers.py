@@ -348,3 +348,15 @@ def test_a_copy_that_nobody_timed_counts_by_the_time_it_was_under_way(steps: int
     assert way.moves == 9
     assert way.seconds == pytest.approx(rig.clock.now - began)
     assert way.seconds > steps * 0.001
+
+
+def test_blocks_that_are_damaged_in_host_memory_are_counted_and_computed_again() -> None:
+    rig = lowered()
+    assert rig.core.stats().sentinel.damaged_blocks == 0
+    rig.mover.choose_fate = lambda move: "lost" if move.source_tier is Tier.HOST else "done"
+    again = generate("again", PROMPT, max_tokens=6)
+    rig.submit(again)
+    rig.run()
+    rig.expect_output(again)
+    assert rig.core.stats().sentinel.damaged_blocks > 0
+    rig.expect_nothing_left()

@@ -96,3 +96,10 @@ def test_an_answer_that_differs_without_the_cache_is_told_and_one_engine_is_name
         assert (found["cache"].ok, found["cache"].fault) == (ok, "is wrong")
         assert f"{differed} of {checked} answers" in found["cache"].detail
         assert named["cache 0"].ok is ok
+
+
+def test_a_block_that_was_damaged_in_host_memory_is_told() -> None:
+    seen = some_overview(sentinel=SentinelStats(damaged_blocks=3))
+    found = by_process(health(seen, (), is_stalled=False, **SEEN))
+    assert not found["cache"].ok
+    assert "3 blocks" in found["cache"].detail
