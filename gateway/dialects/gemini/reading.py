@@ -85,6 +85,7 @@ class GeminiReader:
         rendering = GeminiRendering(
             request_id,
             model.name,
+            self.admission.tokenizer,
             shows_thoughts(wire.generation_config),
             tools.passed_over,
             wanted.explain is not None,
@@ -183,8 +184,8 @@ def _refuse(config: GeminiGenerationConfig) -> None:
     refuse_unsupported(config, f"{_CONFIG}.")
     if {one.upper() for one in config.response_modalities or ()} - {"TEXT"}:
         raise unsupported(f"{_CONFIG}.responseModalities", "it is TEXT alone")
-    if config.response_logprobs:
-        raise unsupported(f"{_CONFIG}.responseLogprobs")
+    if config.logprobs is not None and not config.response_logprobs:
+        raise BadRequest("`logprobs` needs `responseLogprobs`", param=f"{_CONFIG}.logprobs")
 
 
 def _sampling(
@@ -202,7 +203,21 @@ def _sampling(
         frequency_penalty=_or(config.frequency_penalty, 0.0),
         repetition_penalty=defaults.repetition_penalty,
         seed=config.seed,
+        num_logprobs=_num_logprobs(config, bounds),
     )
+
+
+def _num_logprobs(config: GeminiGenerationConfig, bounds: Bounds) -> int | None:
+    """Read the number of likeliest tokens at each step; None: no log-probabilities."""
+    if not config.response_logprobs:
+        return None
+    wanted = config.logprobs or 0
+    if wanted > bounds.max_logprobs:
+        raise BadRequest(
+            f"`logprobs` is {wanted}, at most {bounds.max_logprobs} are allowed",
+            param=f"{_CONFIG}.logprobs",
+        )
+    return wanted
 
 
 def _or(value: float | None, default: float) -> float:

@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, UnsetType, structs
 
+from engine.link.messages import TokenLogprobs
 from gateway.dialects.explaining import DraftUsage, RatoonReply, ratoon_reply
 from gateway.dialects.finished_choice import FinishedCall, FinishedChoice, pieces_of
+from gateway.dialects.gemini.logprobs import average, logprobs_result
 from gateway.dialects.gemini.replies import (
     AnswerCandidate,
     AnswerContent,
@@ -26,8 +28,10 @@ from gateway.dialects.gemini.replies import (
     ModalityTokenCount,
     SaidFunctionCall,
 )
+from gateway.dialects.lazy_json import LazyList, listed_now
 from gateway.generation.choice import ChoiceEnded, Event
 from gateway.prompts.chats.offered_tools import PassedOver
+from gateway.prompts.tokens.tokenizer import Tokenizer
 from gateway.requests.request_metrics import Usage
 from gateway.tenant_limits import RateStatus
 from gateway.turn_formats.pieces import CallArguments, CallStarted, Piece, ReasoningPiece, TextPiece
@@ -54,6 +58,7 @@ class GeminiRendering:
 
     request_id: str
     model: str
+    tokenizer: Tokenizer
     shows_thoughts: bool = False
     ignored: tuple[PassedOver, ...] = ()  # parts of the request that have no effect
     explains: bool = False
@@ -77,7 +82,21 @@ class GeminiRendering:
             parts = [*self._closed(told.index)]
         else:
             parts = [part for piece in pieces_of(told) for part in self._piece(told.index, piece)]
+            if told.logprobs:
+                return self._scored(told.index, parts, told.token_ids, told.logprobs)
         return event(self._reply([self._candidate(told.index, parts)])) if parts else None
+
+    def _scored(
+        self,
+        index: int,
+        parts: list[AnswerPart],
+        token_ids: Sequence[int],
+        logprobs: Sequence[TokenLogprobs],
+    ) -> bytes:
+        """Write an event with log-probabilities, whose text may be held back."""
+        result = logprobs_result(self.tokenizer, token_ids, logprobs, listed_now)
+        candidate = self._candidate(index, parts or [_EMPTY])
+        return event(self._reply([structs.replace(candidate, logprobs_result=result)]))
 
     def usage_frame(self, usage: Usage) -> bytes:
         """Write the last event: why each candidate ended, and the usage."""
@@ -89,7 +108,16 @@ class GeminiRendering:
         candidates = []
         for choice in choices:
             parts = [part for piece in choice.pieces for part in self._part(piece)]
-            candidates.append(self._candidate(choice.index, parts or [_EMPTY], choice.end))
+            made = self._candidate(choice.index, parts or [_EMPTY], choice.end)
+            if choice.logprobs is not None:
+                made = structs.replace(
+                    made,
+                    avg_logprobs=average(choice.logprobs),
+                    logprobs_result=logprobs_result(
+                        self.tokenizer, choice.token_ids, choice.logprobs, LazyList
+                    ),
+                )
+            candidates.append(made)
         return self._reply(candidates, usage)
 
     def _candidate(

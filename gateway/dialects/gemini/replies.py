@@ -8,6 +8,7 @@ from typing import Any, Literal
 from msgspec import UNSET, Struct, UnsetType
 
 from gateway.dialects.explaining import DraftUsage, RatoonReply
+from gateway.dialects.gemini.logprobs import LogprobsResult
 
 FinishReason = Literal["STOP", "MAX_TOKENS"]
 
@@ -41,6 +42,8 @@ class AnswerCandidate(Struct, frozen=True, kw_only=True, rename="camel"):
     content: AnswerContent
     finish_reason: FinishReason | UnsetType = UNSET
     index: int
+    avg_logprobs: float | UnsetType = UNSET
+    logprobs_result: LogprobsResult | UnsetType = UNSET
 
 
 class ModalityTokenCount(Struct, frozen=True, kw_only=True, rename="camel"):

@@ -170,7 +170,11 @@ FILE = {"fileData": {"fileUri": "https://example.com/a.pdf"}}
         ),
         ({"generationConfig": {"candidateCount": 99}}, "generationConfig.candidateCount"),
         ({"generationConfig": {"stopSequences": [""]}}, "generationConfig.stopSequences"),
-        ({"generationConfig": {"responseLogprobs": True}}, "generationConfig.responseLogprobs"),
+        ({"generationConfig": {"logprobs": 2}}, "generationConfig.logprobs"),
+        (
+            {"generationConfig": {"responseLogprobs": True, "logprobs": 999}},
+            "generationConfig.logprobs",
+        ),
         ({"continuationToken": "AAAA"}, "continuationToken"),
         ({"cacheSalt": "x" * 9999}, "cacheSalt"),
     ],
