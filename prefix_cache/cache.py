@@ -68,11 +68,13 @@ class PrefixCache:
         tiers: Tiers = DEVICE_ONLY,
         num_states: int = 0,
         max_running: int = 0,
+        in_place: bool = False,
     ) -> None:
         """Key generated blocks by `digest`, the hash that also made the prompts' keys.
 
         `num_states`: state slots on the device of a model with recurrent layers, the first of which
         is not given away. `max_running`: leases at once for which slots are kept; 0: half of them.
+        `in_place`: they are rings of windows (`leases.lease_states`).
         """
         self.block_size = block_size
         self.tree = RadixTree(block_size, needs_state=num_states > 0)
@@ -90,7 +92,7 @@ class PrefixCache:
         self.reuse_accounting = ReuseAccounting()  # read only
         parts = self.ref_counts, self.capacity
         self.restart = Restart(*parts, self._loader, self.in_flight, digest)
-        self._states = StateLeasing(self.ref_counts, self.capacity)
+        self._states = StateLeasing(self.ref_counts, self.capacity, in_place=in_place)
         self._leasing = Leasing(*parts, self._loader, self.reuse_accounting, self._states)
         self._committer = Committer(*parts, digest, self.reuse_accounting)
 

@@ -112,10 +112,14 @@ def _check_lease_states(lease: Lease, states: LeaseStates) -> None:
     for one in (states.at, states.before):
         is_there = one.slot in (0, *states.read) or one.slot in states.owned
         _expect("a state that may be read is there", is_there, True)
-    versions = [one.slot for one in states.coming]
-    versions += [] if states.kept is None else [states.kept.slot]
+    kept = [*states.coming, *([] if states.kept is None else [states.kept])]
+    versions = [one if states.in_place else one.slot for one in kept]
     _expect("versions of a state", len(set(versions)), len(versions))
-    _expect("versions that a lease owns", set(versions) <= set(states.owned), True)
+    _expect("versions that a lease owns", {one.slot for one in kept} <= set(states.owned), True)
+    if states.in_place:
+        late = [one for one in kept if one.slot == states.at.slot]
+        reach = states.at.position - 2 * states.block_size
+        _expect("positions of a ring that are whole", [one for one in late if one[0] < reach], [])
     _expect("slots of a lease", len(set(states.owned)), len(states.owned))
     beside = set(states.read.values()).difference(lease.node.way_up())
     _expect("checkpoints read beside the lease's path", beside, set())

@@ -20,6 +20,7 @@ from engine.startup.pool_size import (
     pool_sizes,
     scratch_blocks,
 )
+from prefix_cache.tiers.checkpoints import ANSWER_SLOTS, SEQUENCE_SLOTS
 from storage.move import FIRST_SLOT
 from storage.window_layout import SlotLayout, WindowLayout
 
@@ -40,11 +41,11 @@ class StateFit:
 def divided(decoder: DecoderCounts, states: SlotLayout, free_bytes: float) -> tuple[int, int]:
     """Return the tokens of KV and the states that fit `free_bytes`; 0 where not one block does."""
     block_bytes, most = decoder.kept.kv.block_bytes, StepSettings().max_running
-    slot_bytes, scratch = states.blocks(block_bytes) * block_bytes, 0
+    slot_bytes, scratch, slots = states.blocks(block_bytes) * block_bytes, 0, ANSWER_SLOTS
     if isinstance(states, WindowLayout):
         blocks = scratch_blocks(CUDA_BATCH_TOKENS, most, BLOCK_SIZE)
-        scratch = states.scratch_slots(blocks) * slot_bytes
-    sizes = StateSizes(slot_bytes, most, _ratio(decoder), scratch)
+        scratch, slots = states.scratch_slots(blocks) * slot_bytes, SEQUENCE_SLOTS
+    sizes = StateSizes(slot_bytes, most, _ratio(decoder), scratch, slots)
     try:
         found = pool_sizes(PoolBudget(int(free_bytes), ""), block_bytes, sizes)
     except PoolTooSmall:
@@ -85,8 +86,9 @@ def state_fit(
 
 def state_line(fit: StateFit, layers: int) -> str:
     """Describe the states or windows for people."""
-    what = "are recurrent: a state takes"
+    what, slots = "are recurrent: a state takes", "three"
     if fit.tokens_kept_whole is not None:
+        slots = "two"
         what = (
             f"free what lies before their window (kept whole, {fit.tokens_kept_whole:,} tokens "
             "would fit the device): a window takes"
@@ -94,6 +96,6 @@ def state_line(fit: StateFit, layers: int) -> str:
     return (
         f"{fit.layers} of {layers} layers {what} {gib(fit.state_bytes)}, as "
         f"much as the KV of {fit.as_kv_tokens:,} tokens. {fit.device_states:,} fit the device, "
-        "three of each running sequence, the others as checkpoints in the cache; "
+        f"{slots} of each running sequence, the others as checkpoints in the cache; "
         f"{fit.host_states:,} checkpoints fit the host, {fit.disk_states:,} the disk."
     )

@@ -3,9 +3,9 @@
     decode, VERIFY    block b in the row's ring, at b % places
     others            blocks before the row's first new one in its ring, new ones in scratch blocks
 
-Before the forward pass each row's ring is copied from the slot that it reads to the slot that it
-writes, as a recurrent state moves on. After it the last blocks of prompts are copied from the
-scratch blocks to their rings.
+Before the forward pass a ring is copied from the slot that its row reads to the slot that the row
+writes, where these differ: of prompts, and where the cache keeps the ring as it is. After it the
+last blocks of prompts are copied from the scratch blocks to their rings.
 
 Knows: rows, places of blocks. Does not know: whose a slot is, or what layers there are.
 """
@@ -69,9 +69,10 @@ def ring_rows(rows: Sequence[Row], shape: RingShape) -> RingRows:
 
 def ring_slots(rows: Sequence[Row], places: RingRows, shape: RingShape) -> Wide:
     """Return where each token's KV is written, (T,), as `BatchLayout.slots`."""
-    counts = [row.num_new for row in rows]
+    starts = np.array([row.start for row in rows], np.int64)
+    counts = np.array([row.num_new for row in rows], np.int64)
     of_row = np.repeat(np.arange(len(rows)), counts)
-    positions = np.concatenate([np.arange(row.start, row.end) for row in rows])
+    positions = np.arange(len(of_row)) + (starts - np.cumsum(counts) + counts)[of_row]
     slots: Wide = places.blocks(of_row, positions // shape.block_size, shape) * shape.block_size
     slots += positions % shape.block_size
     return slots
@@ -109,14 +110,16 @@ class Rings:
 
     def enter(self, rows: Sequence[Row]) -> None:
         """Copy each row's ring to the slot that the row writes, before the forward pass."""
-        moves = {row.state_out: row.state_in for row in rows if row.start}
-        moved = np.array(
-            [(read, written) for written, read in moves.items() if read != written], np.int64
-        )
-        if len(moved):
+        moves = {
+            row.state_out: row.state_in
+            for row in rows
+            if row.start and row.state_in != row.state_out
+        }
+        if moves:
+            moved = np.array([[*moves.values()], [*moves]], np.int64)
             places = self.pool.shape.places
-            blocks = moved.T[:, :, None] * places + np.arange(places)
-            self._copy(blocks[0].reshape(-1), blocks[1].reshape(-1))
+            read, written = moved[:, :, None] * places + np.arange(places)
+            self._copy(read.reshape(-1), written.reshape(-1))
 
     def leave(self, rows: Sequence[Row]) -> None:
         """Copy the last new blocks of prompts to their rings, after the forward pass."""

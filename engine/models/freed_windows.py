@@ -21,9 +21,8 @@ from storage.kv_layout import KvLayout
 from storage.window_layout import SlotLayout, WindowLayout
 
 USUAL_TOKENS = 4096  # of a sequence, as long as agents' and documents' prompts often are
-RINGS = 3  # of a running sequence: two versions and the kept one (`prefix_cache.tiers.checkpoints`)
+RINGS = 2  # of a running sequence (`prefix_cache.leases.lease_states`)
 LEAST_GAIN = 1.5  # times the sequences of USUAL_TOKENS: less is not worth hits at fewer positions
-MOST_COPIED = 16 << 20  # bytes of a ring: each row copies one
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +66,7 @@ def pays(given: MemoryLayouts, kept_whole: KvLayout) -> bool:
     assert isinstance(ring, WindowLayout), "windows are freed"
     of_sequence = USUAL_TOKENS * given.kv.token_bytes + RINGS * ring.state_bytes
     gain = USUAL_TOKENS * kept_whole.token_bytes / of_sequence
-    return gain >= LEAST_GAIN and ring.state_bytes <= MOST_COPIED
+    return gain >= LEAST_GAIN
 
 
 def window_of(layer: LayerConfig) -> int | None:

@@ -108,7 +108,9 @@ def verify_row(sequence: Sequence, draft: Draft | None) -> ScheduledRow:
         draft = draft._replace(token_ids=draft.token_ids[:most])
     end = known + len(draft.token_ids)
     if states is not None:
-        state_end = states.verified_end(start, known, end, draft.probability)
+        state_end = end
+        if not states.in_place:
+            state_end = states.verified_end(start, known, end, draft.probability)
     sequence.tokens[known:end] = draft.token_ids
     again = known - 1 - start
     lease_id = sequence.lease_id
@@ -155,13 +157,21 @@ def sent(row: ScheduledRow) -> Row:
         b"" if first == lease.num_blocks else _new_blocks(sequence, lease),
         None if sequence.is_asked or not row.samples else _new_request(sequence, batch_slot),
         _next_ids(row, lease),
-        *((0, 0) if lease.states is None else (lease.states.at.slot, lease.states.next_out())),
+        *_slots(row, lease),
         adapter=sequence.adapter_slot,
         embeds=row.samples and sequence.embeds,
         state_end=row.state_end,
         num_again=row.num_again,
         candidates=sequence.candidates if row.samples else b"",
     )
+
+
+def _slots(row: ScheduledRow, lease: Lease) -> tuple[int, int]:
+    """Return `Row.state_in` and `state_out`."""
+    if lease.states is None:
+        return 0, 0
+    decodes = row.kind is DECODE or row.kind is VERIFY
+    return lease.states.at.slot, lease.states.next_out(decodes=decodes)
 
 
 def _next_ids(row: ScheduledRow, lease: Lease) -> bytes:

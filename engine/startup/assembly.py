@@ -79,6 +79,7 @@ class LoadedRunner:
     masks: MaskMaker = field(default_factory=MadeOnDemand)
     adapters: AdapterParts | None = None  # None: the engine serves no adapters
     has_draft_head: bool = False  # True if samples come with drafts of the model's own head
+    states_in_place: bool = False  # True if these are rings, which decodes write in place
     num_states: int = 0  # state slots of the device, with nobody's; 0: no layer is recurrent
 
 
@@ -191,6 +192,7 @@ def _cache(loaded_runner: LoadedRunner, parts: CacheParts, max_running: int) -> 
         tiers=parts.lower.tiers,
         num_states=loaded_runner.num_states,
         max_running=max_running,
+        in_place=loaded_runner.states_in_place,
     )
 
 

@@ -68,6 +68,7 @@ from engine.startup.unchanged import check_unchanged, weight_states
 from engine.step import Runner
 from kernels.launch.compile_ahead import compile_ahead
 from kernels.launch.compiler_key import begin_key
+from prefix_cache.tiers.checkpoints import ANSWER_SLOTS, SEQUENCE_SLOTS
 from storage.device_pool import DevicePool
 from storage.errors import PoolDoesNotFit
 from storage.kv_layout import KvLayout
@@ -157,6 +158,7 @@ def open_model(
         ),
         num_blocks=part.sizes.num_blocks,
         num_states=part.sizes.num_states,
+        states_in_place=metadata.rings is not None,
         has_draft_head=model.draft_head is not None,
         out_of_memory=torch.OutOfMemoryError if team is None else NeverRaised,
         constraint_of=grammars.constraint_of,
@@ -329,7 +331,8 @@ def _state_sizes(config: EngineConfig, metadata: ModelMetadata) -> StateSizes | 
     if rings is not None:
         scratch = rings.scratch_slots(_scratch_blocks(config, metadata)) * state_bytes
     ratio = cache_ratio(config.cache.state_cache_ratio, metadata.states, layout.token_bytes)
-    return StateSizes(state_bytes, config.steps.max_running, ratio, scratch)
+    slots = ANSWER_SLOTS if rings is None else SEQUENCE_SLOTS
+    return StateSizes(state_bytes, config.steps.max_running, ratio, scratch, slots)
 
 
 def _cpu_budget(config: EngineConfig, metadata: ModelMetadata) -> PoolBudget:

@@ -69,6 +69,7 @@ class StateSizes:
     max_running: int
     cache_ratio: float
     scratch_bytes: int = 0  # beside all slots (`window_pool`)
+    of_sequence: int = ANSWER_SLOTS  # slots of a running sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,7 @@ def scratch_blocks(batch_tokens: int, max_running: int, block_size: int) -> int:
 def _fixed_states(states: StateSizes, budget: PoolBudget) -> int:
     """Count the slots of running sequences, at least of one, and those that nobody gets."""
     most = int(budget.num_bytes * RUNNING_PART) // states.state_bytes
-    running = min(states.max_running * ANSWER_SLOTS, most)
+    running = min(states.max_running * states.of_sequence, most)
     return FIRST_SLOT + max(running, LEAST_SLOTS)
 
 

@@ -18,6 +18,11 @@ leave a slot of three free. Of two slots the row takes that of the kept state, w
 a state goes to the tree before the end, the sequence gets another slot. States that a lease reads
 and the tree owns are not evicted (`read`).
 
+Of a window's ring (`in_place`) decodes write the slot that they read: what a row adds leaves the
+ring whole at every position up to two blocks before its end. Only where the tree is to get the
+ring as it is the next row writes another slot, as all rows of prompts do. So no third slot is
+needed for an answer's end, and drafts that were rejected cost no token again (`cut_back`).
+
 Knows: slots, positions in tokens, nodes. Does not know: rows, or what is in a slot.
 """
 
@@ -52,12 +57,17 @@ class LeaseStates:
     read: dict[int, Node] = field(default_factory=dict)  # checkpoints that may be read, by slot
     given: list[Node] = field(default_factory=list)  # nodes that got a checkpoint of this lease
     holds: bool = False  # whether one of `owned` is charged to the owner's part
+    in_place: bool = False  # True if the states are rings
 
-    def next_out(self) -> int:
+    def next_out(self, *, decodes: bool = False) -> int:
         """Choose the slot to which the next row writes; raise LeaseError without one.
 
-        Where no other is left, the kept state is given up for its slot.
+        Where no other is left, the kept state is given up for its slot. `decodes`: the row is a
+        decode, or verifies drafts.
         """
+        is_to_stay = self.at.position in self.wanted or self.at.slot not in self.owned
+        if decodes and self.in_place and not is_to_stay:
+            return self.at.slot
         used = {self.at.slot, *(one.slot for one in self.coming)}
         free = [slot for slot in self.owned if slot not in used]
         if not free:
@@ -100,6 +110,11 @@ class LeaseStates:
             return whole
         chance = probability ** (end - known)
         return end if chance * (end - known) > (1 - chance) * (known - start) else known
+
+    def cut_back(self, end: int) -> None:
+        """Continue a ring at `end`, after the verified tokens of the newest row."""
+        self.coming = [one for one in self.coming if one.position <= end]
+        self.at = self.at._replace(position=end)
 
     def stop_after(self, position: int) -> int | None:
         """Return the next position whose state is wanted; None without any."""

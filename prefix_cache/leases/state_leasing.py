@@ -25,7 +25,11 @@ from storage.move import DEVICE_TIER, NO_STATE
 class StateLeasing:
     """The states of all leases. One owner thread."""
 
-    def __init__(self, ref_counts: RefCounts, capacity: Capacity) -> None:
+    def __init__(
+        self, ref_counts: RefCounts, capacity: Capacity, *, in_place: bool = False
+    ) -> None:
+        """`in_place`: the states are rings (`lease_states`)."""
+        self._in_place = in_place
         self._ref_counts = ref_counts
         self._capacity = capacity
         self._checkpoints = capacity.checkpoints
@@ -56,10 +60,12 @@ class StateLeasing:
             checkpoints.read(node)
         owned = checkpoints.take(SEQUENCE_SLOTS, lease.owner)
         assert owned is not None  # `may_open`
-        more, size = checkpoints.take_for_answer(lease.owner), self._block_size
+        more = [] if self._in_place else checkpoints.take_for_answer(lease.owner)
+        size = self._block_size
         checkpoints.counts.cut_tokens += matched * size - first.position
         lease.states = LeaseStates(first, first, owned + more, matched * size, size, read=read)
         lease.states.holds = bool(more) and checkpoints.is_partitioned
+        lease.states.in_place = self._in_place
 
     def complete(self, transfer: Transfer) -> None:
         """Apply the end of a state's copy; the leases that waited for it may start, or failed."""
@@ -104,8 +110,9 @@ class StateLeasing:
         states = lease.states
         assert states is not None
         states.before, states.at = states.at, StateAt(end, slot)
-        if lease.shares and end % self._block_size == 0:
-            states.coming.append(states.at)
+        whole = end // self._block_size * self._block_size
+        if lease.shares and (whole == end or (self._in_place and whole > states.before.position)):
+            states.coming.append(StateAt(whole, slot))
         self._unread(states)
 
     def verified(self, lease: Lease, end: int) -> int:
@@ -115,7 +122,9 @@ class StateLeasing:
         """
         states = lease.states
         assert states is not None
-        if states.at.position > end:
+        if states.in_place:
+            states.cut_back(end)
+        elif states.at.position > end:
             self.left_out(lease)
         return states.at.position
 
@@ -123,8 +132,8 @@ class StateLeasing:
         """Return to the state before the newest launched row: it is to be computed again."""
         states = lease.states
         assert states is not None
-        states.coming = [one for one in states.coming if one != states.at]
         states.at = states.before
+        states.coming = [one for one in states.coming if one.position <= states.at.position]
 
     def committed(self, lease: Lease, end: int) -> None:
         """Keep the states up to position `end`, up to which the lease's blocks are committed."""

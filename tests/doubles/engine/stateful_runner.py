@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
+from typing import Any
 
 from engine.sequences.sequence import Sequence
 from engine.step import Row, Sampled, Step
@@ -22,7 +23,8 @@ class StatefulRunner(FakeRunner):
     """A `Runner` over a dict of blocks and a list of states."""
 
     num_states: int = 8
-    states: list[int | None] = field(default_factory=list)
+    in_place: bool = False  # True if a slot is a ring, which holds the states at its last positions
+    states: list[Any] = field(default_factory=list)
     passed: dict[tuple[int, int], int] = field(default_factory=dict)  # by batch slot and position
 
     def __post_init__(self) -> None:
@@ -34,6 +36,9 @@ class StatefulRunner(FakeRunner):
 
     def _write(self, row: Row) -> None:
         super()._write(row)
+        if self.in_place:
+            self._write_ring(row)
+            return
         state = self.states[row.state_in]
         if state != (self._read(row, row.start - 1) if row.start else 0):
             raise KvCorrupt(f"slot {row.state_in} does not hold the state at {row.start}")
@@ -42,6 +47,20 @@ class StatefulRunner(FakeRunner):
             self.passed[row.batch_slot, position + 1] = state
             if position + 1 == (row.state_end or row.end):
                 self.states[row.state_out] = state
+
+    def _write_ring(self, row: Row) -> None:
+        """Add the row's positions; those go whose first block, as of a window, is overwritten."""
+        size, newest = self.block_size, (row.end - 1) // self.block_size
+        ring = dict(self.states[row.state_in] or {}) if row.start else {0: 0}
+        state = ring.get(row.start)
+        if state is None or state != (self._read(row, row.start - 1) if row.start else 0):
+            raise KvCorrupt(f"slot {row.state_in} does not hold the state at {row.start}")
+        for position in range(row.start, row.end):
+            state = next_kv(state, self._token(row, position))
+            ring[position + 1] = self.passed[row.batch_slot, position + 1] = state
+        self.states[row.state_out] = {
+            at: state for at, state in ring.items() if newest <= at // size + 1
+        }
 
     def _next(self, row: Row, owner: Sequence | None) -> Sampled:
         sampled = super()._next(row, owner)
@@ -57,7 +76,10 @@ class StatefulRunner(FakeRunner):
         """No slot that a row writes is read or written by another row of the step."""
         written = [row.state_out for row in rows]
         read = [row.state_in for row in rows]
-        if len(set(written)) < len(written) or set(written) & set(read):
+        others = {
+            one.state_in for one in rows if not (self.in_place and one.state_in == one.state_out)
+        }
+        if len(set(written)) < len(written) or set(written) & others:
             raise KvCorrupt(f"states are read from {read} and written to {written}")
         if min(written) < FIRST_SLOT or max(*written, *read) >= self.num_states:
             raise KvCorrupt(f"states are written to {written} of {self.num_states}")

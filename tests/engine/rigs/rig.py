@@ -123,6 +123,7 @@ class Rig:
     masks: MaskMaker = field(default_factory=MadeOnDemand)
     drafting: Drafting | None = None
     num_states: int = 0  # state slots; 0: no recurrent layers
+    in_place: bool = False  # True if these are rings
     sentinel_share: float = 0.0
     pushed: int = 0
     check_every: int = 1  # steps
@@ -134,7 +135,10 @@ class Rig:
         self.runner = FakeRunner(self.block_size, self.num_blocks)
         if self.num_states:
             self.runner = StatefulRunner(
-                self.block_size, self.num_blocks, num_states=self.num_states
+                self.block_size,
+                self.num_blocks,
+                num_states=self.num_states,
+                in_place=self.in_place,
             )
         self.mover = FakeMover(self.runner, self.faults, Random(self.seed), tiers=self.tiers)
         welcome = welcome_of(
@@ -153,6 +157,7 @@ class Rig:
                 self.constraint_of,
                 masks=self.masks,
                 num_states=self.num_states,
+                states_in_place=self.in_place,
             ),
             self.link,
             EngineLimits(

@@ -60,7 +60,9 @@ class Tally:
 class World:
     """One engine with sizes and faults drawn from a seed."""
 
-    def __init__(self, seed: int, check_every: int, *, has_states: bool = False) -> None:
+    def __init__(
+        self, seed: int, check_every: int, *, has_states: bool = False, in_place: bool = False
+    ) -> None:
         random = self.random = Random(seed)
         self.rig = Rig(
             num_blocks=random.randint(14, 24),
@@ -80,6 +82,7 @@ class World:
             seed=seed,
             check_every=check_every,
             num_states=random.randint(5, 23) if has_states else 0,
+            in_place=in_place,
         )
         self.asked: dict[str, Generate] = {}
         self.told: dict[str, list[Event]] = {}
@@ -197,14 +200,21 @@ def _tiers(random: Random, *, has_states: bool) -> Tiers:
     )
 
 
-def simulate(steps: int, seed: int, check_every: int = 1, *, has_states: bool = False) -> Tally:
+def simulate(
+    steps: int,
+    seed: int,
+    check_every: int = 1,
+    *,
+    has_states: bool = False,
+    in_place: bool = False,
+) -> Tally:
     """Worlds one after the other until there were so many steps."""
     tally = Tally()
     world = 0
     while tally.steps < steps:
         number = seed * 1_000_003 + world
         try:
-            one = World(number, check_every, has_states=has_states)
+            one = World(number, check_every, has_states=has_states, in_place=in_place)
             one.run(min(STEPS_A_WORLD, steps - tally.steps), tally)
         except Exception as error:
             error.add_note(f"world {number}")

@@ -24,6 +24,7 @@ from tests.engine.rigs.rig import NAMESPACE, OTHER, Rig, generate
 from tests.engine.test_drafts import PROMPT, drafting, right
 
 both = pytest.mark.parametrize("overlap_scheduling", [False, True])
+rings = pytest.mark.parametrize("in_place", [False, True])
 
 
 def rig_of(
@@ -48,15 +49,16 @@ def next_turn(rig: Rig, prompt: list[int], said: list[int]) -> int:
 
 
 @both
+@rings
 @pytest.mark.parametrize("wrong", [0.0, 0.2, 0.5, 1.0])
 @pytest.mark.parametrize("length", [37, 40, 41])
 def test_the_answer_and_its_checkpoint_are_those_without_drafts(
-    *, wrong: float, length: int, overlap_scheduling: bool
+    *, wrong: float, length: int, in_place: bool, overlap_scheduling: bool
 ) -> None:
     request, cached = generate("a", PROMPT, max_tokens=length), []
     steps = []
     for drafts in (None, drafting(wrong)):
-        rig = rig_of(drafts, overlap_scheduling=overlap_scheduling)
+        rig = rig_of(drafts, overlap_scheduling=overlap_scheduling, in_place=in_place)
         rig.submit(request)
         rig.run()
         rig.expect_output(request)
@@ -69,10 +71,14 @@ def test_the_answer_and_its_checkpoint_are_those_without_drafts(
     assert len(verified(rig)) > 5
 
 
+@rings
 @pytest.mark.parametrize("stopped", range(1, 24, 3))
-def test_an_answer_that_ends_within_a_draft_keeps_no_state_after_its_end(stopped: int) -> None:
+def test_an_answer_that_ends_within_a_draft_keeps_no_state_after_its_end(
+    stopped: int, *, in_place: bool
+) -> None:
     said = expected_output(PROMPT, 40)
-    rig = rig_of(ScriptedDrafting(right, VOCAB_SIZE, most=16, fewest=16))
+    drafts = ScriptedDrafting(right, VOCAB_SIZE, most=16, fewest=16)
+    rig = rig_of(drafts, in_place=in_place)
     request = generate("a", PROMPT, max_tokens=stopped)
     rig.submit(request)
     rig.run()
@@ -98,6 +104,18 @@ def test_tokens_after_the_state_are_computed_again_also_without_a_draft() -> Non
     assert any(row.num_again and row.num_samples == 1 for row in verified(rig))
 
 
+def test_rejected_drafts_of_a_ring_cost_no_token_again() -> None:
+    rig = rig_of(drafting(0.3), in_place=True)
+    request = generate("a", PROMPT, max_tokens=60)
+    rig.submit(request)
+    rig.run()
+    rig.expect_output(request)
+    assert len(verified(rig)) > 5
+    assert not any(row.num_again for row in verified(rig))
+    decodes = [row for step in rig.runner.steps for row in step.rows if row.samples]
+    assert sum(row.state_in == row.state_out for row in decodes) == len(decodes) - 1
+
+
 def test_what_is_computed_again_is_not_written_into_the_tree_before() -> None:
     """The tree's blocks are read by others: no row writes them."""
     rig = rig_of(drafting(0.3))
@@ -115,8 +133,9 @@ def test_what_is_computed_again_is_not_written_into_the_tree_before() -> None:
     rig.expect_output(request)
 
 
+@rings
 @pytest.mark.parametrize("seed", range(16))
-def test_any_drafts_among_many_requests_change_no_answer(seed: int) -> None:
+def test_any_drafts_among_many_requests_change_no_answer(seed: int, *, in_place: bool) -> None:
     """Few blocks and few states; some are cancelled, launches fail, prompts come in chunks."""
     random = Random(seed)
     drafts = drafting(random.choice([0.0, 0.2, 0.7]), seed, often=random.choice([0.5, 1.0]))
@@ -127,6 +146,7 @@ def test_any_drafts_among_many_requests_change_no_answer(seed: int) -> None:
         max_running=random.choice([6, 16]),
         max_batch_tokens=random.choice([16, 64]),
         overlap_scheduling=random.random() < 0.5,
+        in_place=in_place,
     )
     requests: list[Generate] = []
     cancelled: set[str] = set()
@@ -152,13 +172,15 @@ def test_any_drafts_among_many_requests_change_no_answer(seed: int) -> None:
 
 
 @both
+@rings
 @pytest.mark.parametrize("held", [0, 1, 3, 5])
 def test_a_row_of_drafts_left_out_is_computed_again_from_its_state(
-    held: int, overlap_scheduling: bool
+    held: int, *, in_place: bool, overlap_scheduling: bool
 ) -> None:
     masks = HeldMasks(held={held})
     drafts = ScriptedDrafting(lambda one, most: answer(PROMPT, 12)[one.num_output :][:most], 64)
-    rig = rig_of(drafts, masks, overlap_scheduling=overlap_scheduling, max_batch_tokens=32)
+    settings = {"overlap_scheduling": overlap_scheduling, "in_place": in_place}
+    rig = rig_of(drafts, masks, max_batch_tokens=32, **settings)
     rig.submit(bound("slow", PROMPT, 12))
     rig.step(12)
     masks.release()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from contextlib import closing
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -13,6 +15,7 @@ from engine.scheduling.queue import QueueLimits
 from engine.scheduling.step_builder import StepLimits
 from engine.startup.assembly import EngineLimits, assemble
 from engine.startup.loading import OpenedModel, open_model
+from engine.step import Forward, Launched, Runner, Step
 from storage.window_pool import WindowPool
 from tests.doubles.engine.memory_link import MemoryLink
 from tests.engine.conftest import MakeCheckpoint
@@ -23,6 +26,26 @@ TURNS = 3
 CHATS = 4
 GREEDY = SamplingParams(max_tokens=9, temperature=0.0, ignore_eos=True)
 models = pytest.mark.parametrize("name", ["gpt-oss", "gemma2", "gemma3", "olmo3", "exaone4"])
+
+
+@dataclass
+class NotingRunner:
+    """Notes who writes which slot."""
+
+    runner: Runner
+    writers: defaultdict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
+
+    def launch(self, step: Step) -> Launched:
+        self._note(step)
+        return self.runner.launch(step)
+
+    def launch_forward(self, step: Step) -> Forward:
+        self._note(step)
+        return self.runner.launch_forward(step)
+
+    def _note(self, step: Step) -> None:
+        for row in step.rows:
+            self.writers[row.state_out].add(row.lease_id)
 
 
 def engine_of(opened: OpenedModel, link: MemoryLink) -> EngineCore:
@@ -84,3 +107,41 @@ def test_turns_of_chats_say_the_same_freed_and_whole(checkpoint: MakeCheckpoint,
             assert cached > 0 == uncached
     assert answers["freed", True] == answers["freed", False] == answers["whole", False]
     assert answers["whole", True] == answers["whole", False]
+
+
+def test_a_window_that_is_given_back_is_another_sequences_and_no_answer_changes(
+    checkpoint: MakeCheckpoint,
+) -> None:
+    """One long answer beside short ones that come and go, with slots for two sequences."""
+    config = EngineConfig.of(
+        model_dir=str(checkpoint("gemma3").model_dir),
+        socket="",
+        device="cpu",
+        cache_tokens=1024,
+        max_running=2,
+        max_batch_tokens=60,
+        windows="freed",
+        state_cache_ratio=0.0,
+    )
+    opened = open_model(config)
+    asked = {"long": (random_prompt(150, seed=1), 120)}
+    asked |= {f"short {one}": (random_prompt(60, seed=2 + one), 5) for one in range(6)}
+    with closing(opened.grammars):
+        alone = {name: _answers(opened, {name: one})[name] for name, one in asked.items()}
+        noting = NotingRunner(opened.runner)
+        together = _answers(replace(opened, runner=noting), asked)
+    assert together == alone
+    assert len(noting.writers) == opened.num_states - 1 == 4
+    assert max(map(len, noting.writers.values())) > 2
+
+
+def _answers(opened: OpenedModel, asked: dict[str, tuple[list[int], int]]) -> dict[str, list[int]]:
+    link, size = MemoryLink(), opened.welcome.block_size
+    core = assemble(
+        opened, link, EngineLimits(StepLimits(60, 2), QueueLimits(), 10.0, overlap_scheduling=True)
+    )
+    for name, (prompt, count) in asked.items():
+        wish = SamplingParams(max_tokens=count, temperature=0.0, ignore_eos=True)
+        link.say(generate(name, prompt, sampling=wish, use_cache=False, block_size=size))
+    run(core)
+    return {name: link.tokens(name) for name in asked}
