@@ -16,6 +16,7 @@ from engine.scheduling.settle import Settler
 from engine.scheduling.step_times import StepTimes
 from engine.sentinel.sentinel import Sentinel
 from engine.sequences.intake import Intake
+from engine.sequences.modules import ModuleKeeper
 from engine.sequences.pins import Pins
 from engine.sequences.token_constraint import MaskMaker
 from engine.step import Runner
@@ -36,6 +37,7 @@ class Components:
     cache: PrefixCache
     pins: Pins
     sentinel: Sentinel  # computes a share of the answers again, without the cache
+    modules: ModuleKeeper
     copies: TierCopies
     adapters: Adapters
     exchange: Exchange  # exchanges blocks with other engines

@@ -76,6 +76,7 @@ class EngineCore:
         self._cache = components.cache
         self._pins = components.pins
         self._sentinel = components.sentinel
+        self._modules = components.modules
         self._copies = components.copies
         self._exchange = components.exchange
         self._adapters = components.adapters
@@ -103,6 +104,7 @@ class EngineCore:
         self._exchange_blocks()
         self._warm_pins()
         self._check_answers()
+        self._compute_modules()
         self._take_constraints()
         self._give_adapters()
         if not self._time_left():
@@ -110,6 +112,7 @@ class EngineCore:
             began = self._clock()
             self._is_awaited = False
             step = self._scheduler.schedule(began, max_tokens=self._launches.budget)
+            self._modules.ran(began, is_any=bool(step.rows or self._launches))
             is_ahead = self._begin(step)
             if is_ahead:
                 self._launches.decided(self._clock() - began)
@@ -240,6 +243,7 @@ class EngineCore:
         if sequence.awaits_constraint:
             self._unready.add(sequence)
         self._adapters.add(sequence, self._cache.tree.tops)
+        self._modules.add(sequence)
 
     def _cancel(self, client: bytes, request_id: str) -> None:
         sequence = self._clients.find(client, request_id)
@@ -276,6 +280,14 @@ class EngineCore:
     def _stop_check(self, request_id: str | None) -> None:
         if request_id is not None:
             self._cancel(OURSELVES, request_id)
+
+    def _compute_modules(self) -> None:
+        """Start to compute the modules that sequences wait for; fail sequences that cannot run."""
+        started, failed = self._modules.turn(self._clients.alive, self._clock())
+        for request in started:
+            self._accept(OURSELVES, request)
+        now = self._clock()
+        self._clients.post([self._settler.fail(one, error, now) for one, error in failed])
 
     def _exchange_blocks(self) -> None:
         """Send blocks to engines that ask for them, and commit blocks that other engines sent."""

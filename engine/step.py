@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.link.messages import SamplingParams, TokenLogprobs
-from storage.move import Move
+from storage.move import Move, TokenCopy
 
 
 class RowKind(Enum):
@@ -93,6 +93,9 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     state_end: int = 0
     num_again: int = 0
     candidates: bytes = b""  # tokens whose logits after its last token are reported with its sample
+    # Positions of the tokens for the model, where they are not `start` up to `end`: those count
+    # the keys before, of which some are of modules.
+    positions: bytes = b""
 
     @property
     def num_new(self) -> int:
@@ -108,10 +111,11 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Step(msgspec.Struct, frozen=True, array_like=True):
-    """Work of one step: block copies first, then the rows: decodes, VERIFY, others, SCORE."""
+    """Work of one step: moves, then copies, then the rows: decodes, VERIFY, others, SCORE."""
 
     rows: tuple[Row, ...]
     moves: tuple[Move, ...] = ()
+    copies: tuple[TokenCopy, ...] = ()
 
     @property
     def num_tokens(self) -> int:

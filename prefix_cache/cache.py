@@ -184,14 +184,24 @@ class PrefixCache:
         return self._leasing.pin(path, token_ids, owner, now)
 
     def read(
-        self, path: NamespacePath, token_ids: TokenIds, *, owner: str, now: float
+        self,
+        path: NamespacePath,
+        token_ids: TokenIds,
+        *,
+        owner: str,
+        now: float,
+        is_part: bool = False,
     ) -> Lease | None:
         """Lease the leading blocks on the device for reading; None if none is on the device.
 
-        Such a lease has no private block. Counts as a use of them.
+        Such a lease has no private block. Counts as a use of them. `is_part`: whoever holds it
+        holds another lease, which is the one that counts where `owner` needs room.
         """
         self._at(now)
-        return self._leasing.read(path, token_ids, owner, now)
+        lease = self._leasing.read(path, token_ids, owner, now)
+        if lease is not None:
+            lease.is_part = is_part
+        return lease
 
     def postpone(self, lease: Lease) -> int:
         """Uncount a lease's cached tokens when its sequence does not start at once.

@@ -16,7 +16,7 @@ from kernels.ops import CopyBlocks
 from storage.errors import PoolDoesNotFit, UnknownSlot, UnsupportedMove
 from storage.kv_layout import FP8, KvLayout
 from storage.layerwise_load import layerwise_load_of
-from storage.move import Move, Tier
+from storage.move import Move, Tier, TokenCopy
 from storage.zeroed import zeroed
 
 
@@ -74,9 +74,27 @@ class Mover:
         if moves and self._pool.late is not None:
             self._pool.late.wait()  # a source block may have late layers that are still loading
         for run in independent_runs(moves):
-            source = self._block_ids([move.source for move in run])
-            target = self._block_ids([move.target for move in run])
+            source = self._ids([move.source for move in run])
+            target = self._ids([move.target for move in run])
             self._copy_blocks(self._pool.tensor, source, target)
+
+    def copy_tokens(self, copies: Sequence[TokenCopy]) -> None:
+        """Copy tokens at once: none is written that another copy reads.
+
+        Raises UnknownSlot before the first copy, if any copy is wrong.
+        """
+        size = self._pool.layout.block_size
+        for copy in copies:
+            self._check_slot(copy.source // size)
+            self._check_slot(copy.target // size)
+        if copies and self._pool.late is not None:
+            self._pool.late.wait()
+        read = self._ids([copy.source for copy in copies])
+        written = self._ids([copy.target for copy in copies])
+        for layer in self._pool.layers:
+            kv = layer.view(torch.uint8) if layer.dtype.itemsize == 1 else layer
+            values = kv[read // size, :, :, read % size]
+            kv[written // size, :, :, written % size] = values
 
     def _check(self, move: Move) -> None:
         if (move.source_tier, move.target_tier) != (Tier.DEVICE, Tier.DEVICE):
@@ -85,10 +103,13 @@ class Mover:
                 f"{move.target_tier.value}"
             )
         for slot in (move.source, move.target):
-            if not 0 <= slot < self._pool.num_blocks:
-                raise UnknownSlot(f"slot {slot} is not in 0..{self._pool.num_blocks - 1}")
+            self._check_slot(slot)
 
-    def _block_ids(self, ids: list[int]) -> Tensor:
+    def _check_slot(self, slot: int) -> None:
+        if not 0 <= slot < self._pool.num_blocks:
+            raise UnknownSlot(f"slot {slot} is not in 0..{self._pool.num_blocks - 1}")
+
+    def _ids(self, ids: list[int]) -> Tensor:
         """Copy `ids` to the pool's device, (n,) int64; from pinned memory, so without waiting."""
         device = self._pool.tensor.device
         on_host = torch.tensor(ids, dtype=torch.int64, pin_memory=device.type == "cuda")

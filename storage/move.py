@@ -46,6 +46,16 @@ class Move(msgspec.Struct, frozen=True, gc=False):
     is_state: bool = False
 
 
+class TokenCopy(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Copy of one token's KV on the device, from one slot to another.
+
+    A slot is a block's number, times the block size, plus a place in the block.
+    """
+
+    source: int
+    target: int
+
+
 @dataclass(frozen=True, slots=True)
 class StateSlots:
     """The slots of states below the device: each is as many blocks in a row, after those of KV.

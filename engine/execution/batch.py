@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -31,6 +32,7 @@ from storage.window_pool import RingShape
 
 Ints = npt.NDArray[np.int64]
 RING_FIELDS = ("rings", "ring_ends", "scratch_starts", "window_slots")  # of `RingTables`, in order
+Numbers = TypeVar("Numbers", npt.NDArray[np.int32], npt.NDArray[np.int64])
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +248,7 @@ def _host_batch(
     given: Sequence[Row], tables: BlockTables, block_size: int, sharing: Sharing | None
 ) -> dict[str, HostArray]:
     """Build the arrays of a `Batch` and its layout, by their names."""
-    rows, places = in_batch_order(given, sharing)
+    rows, order = in_batch_order(given, sharing)
     starts = np.array([row.start for row in rows], dtype=np.int64)
     ends = np.array([row.end for row in rows], dtype=np.int64)
     num_new = ends - starts
@@ -255,14 +257,14 @@ def _host_batch(
     batch_slots = np.array([row.batch_slot for row in rows], dtype=np.int64)
     block_tables = tables.of(batch_slots)
     row_of_token = np.repeat(np.arange(len(rows)), num_new)
-    positions = np.arange(query_starts[-1]) + (starts - query_starts[:-1])[row_of_token]
-    blocks = block_tables[row_of_token, positions // block_size].astype(np.int64)
-    sampling, following = sampled_after(given, places)
+    places = np.arange(query_starts[-1]) + (starts - query_starts[:-1])[row_of_token]
+    blocks = block_tables[row_of_token, places // block_size].astype(np.int64)
+    sampling, following = sampled_after(given, order)
     pending = np.array([row.is_pending for row in rows], dtype=np.bool_)
     return {
         "token_ids": token_ids_of(rows).astype(np.int64),
-        "positions": positions,
-        "slots": blocks * block_size + positions % block_size,
+        "positions": positions_of(rows, places),
+        "slots": blocks * block_size + places % block_size,
         "outputs": query_starts[1:][sampling] - 1 - following,
         "output_slots": batch_slots[sampling],
         "pending": query_starts[1:][pending] - 1,
@@ -271,6 +273,18 @@ def _host_batch(
         "context_lens": ends.astype(np.int32),
         "block_tables": block_tables,
     }
+
+
+def positions_of(rows: Sequence[Row], places: Numbers) -> Numbers:
+    """Return the positions of all tokens, (T,); `places` are those among their rows' keys."""
+    if not any(row.positions for row in rows):
+        return places
+    positions, end = places.copy(), 0
+    for row in rows:
+        start, end = end, end + row.num_new
+        if row.positions:
+            positions[start:end] = np.frombuffer(row.positions, np.int32)
+    return positions
 
 
 def token_ids_of(rows: Sequence[Row]) -> npt.NDArray[np.int32]:

@@ -30,7 +30,7 @@ from engine.step import Bitmask, Forward, Launched, Row, Sampled, Step, count_de
 from engine.transfers import HostCopy, record_event
 from kernels.attention.split_sizes import SplitSizes
 from storage.device_pool import DevicePool
-from storage.move import Move
+from storage.move import Move, TokenCopy
 from storage.state_pool import StatePool, StepStates
 from storage.window_pool import StepWindows
 
@@ -40,6 +40,10 @@ class DeviceMover(Protocol):
 
     def execute(self, moves: Sequence[Move]) -> None:
         """Copy the block of every move."""
+        ...
+
+    def copy_tokens(self, copies: Sequence[TokenCopy]) -> None:
+        """Copy the tokens of every copy."""
         ...
 
 
@@ -80,8 +84,7 @@ class ModelRunner:
     def compute(self, step: Step, sharing: Sharing | None) -> Launched:
         """Compute a step, by token, whose new blocks are already in the tables."""
         if not step.rows:
-            if step.moves:
-                self.mover.execute(step.moves)
+            self.copy(step)
             return LaunchedWithoutOutput(record_event(self.last_tokens.device))
         forward = self.forward(step, sharing)
         return forward.sample() if forward.sampling else forward.skip()
@@ -95,8 +98,7 @@ class ModelRunner:
     @torch.inference_mode()
     def forward(self, step: Step, sharing: Sharing | None) -> EagerForward:
         """Launch the forward pass of a step, by token, with its new blocks in the tables."""
-        if step.moves:
-            self.mover.execute(step.moves)
+        self.copy(step)
         if self.rings is not None:
             self.rings.enter(step.rows)
         pool, device = self.pool.layers, self.last_tokens.device
@@ -137,6 +139,13 @@ class ModelRunner:
             hidden if are_read(sampling) else None,
             head,
         )
+
+    def copy(self, step: Step) -> None:
+        """Launch the moves and copies of a step."""
+        if step.moves:
+            self.mover.execute(step.moves)
+        if step.copies:
+            self.mover.copy_tokens(step.copies)
 
     def states_of(self, batch: Batch) -> StepMemory:
         """Return the states or rings of a batch; None where all layers have KV in the pool."""

@@ -52,13 +52,19 @@ def row_by_token(row: Row) -> list[Row]:
             samples=at >= first_sample,
             next_ids=b"" if at >= first_sample else _token_id(row, at + 1),
             num_again=0,
+            positions=_part(row.positions, at - row.start),
         )
         for at in range(row.start, row.end)
     ]
 
 
 def _token_id(row: Row, at: int) -> bytes:
-    return row.token_ids[(at - row.start) * ID_BYTES :][:ID_BYTES]
+    return _part(row.token_ids, at - row.start)
+
+
+def _part(numbers: bytes, index: int) -> bytes:
+    """Return one of packed numbers; nothing of none."""
+    return numbers[index * ID_BYTES :][:ID_BYTES]
 
 
 def share_by_token(

@@ -4,8 +4,8 @@
     tell                         what is not an event is sent at once
 
 The last event of a request ends its life here. A client that is gone has its requests cancelled.
-The engine is a client of itself for prefixes that are to be pinned (`sequences.pins`), and for
-answers that are computed again (`sentinel`).
+The engine is a client of itself for prefixes that are to be pinned (`sequences.pins`), for modules
+(`sequences.modules`), and for answers that are computed again (`sentinel`).
 
 Knows: who has asked for what. Does not know: what happens to a request meanwhile (`core.py`), or
 sockets.
@@ -31,6 +31,7 @@ class Clients:
         self._link = components.link
         self._pins = components.pins
         self._sentinel = components.sentinel
+        self._modules = components.modules
         self._settler = components.settler
         self._clock = components.clock
         self._alive: dict[tuple[bytes, str], Sequence] = {}
@@ -85,6 +86,7 @@ class Clients:
         for client, event in outbox:
             if client == OURSELVES:
                 self._sentinel.heard(event)
+                self._modules.heard(event)
                 self.answer(self._pins.heard(event, self._clock()))
             else:
                 by_client[client].append(event)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 FinishReason = Literal["stop", "length", "cancelled"]
 GrammarKind = Literal["json_schema", "regex", "lark", "gbnf"]
 Role = Literal["prefill", "decode", "both"]  # phase of requests that an engine is for
+_ID_BYTES, _KEY_BYTES = 4, 16  # of a token's id, and of a block's key
 Priority = Literal["interactive", "batch"]  # batch waits for interactive, within bounds
 
 
@@ -126,6 +127,27 @@ class AdapterUse(msgspec.Struct, frozen=True, array_like=True):
     path: str  # its folder, below the engine's folder of adapters
 
 
+class PromptModule(msgspec.Struct, frozen=True, array_like=True):
+    """A prompt module whose KV is computed alone, and read by all prompts that name it.
+
+    A prompt's own tokens attend to those of its modules. Whole blocks of a module are read where
+    they lie. Its last tokens, fewer than a block, are copied: a prompt begins with the last tokens
+    of all its modules, in their order.
+    """
+
+    token_ids: bytes  # int32, little endian; padded to whole blocks, which nothing attends to
+    num_tokens: int  # tokens without the padding
+    positions: bytes  # int32, little endian, one for each token
+    namespace: bytes  # 16 bytes: of this module alone, at these positions
+    block_keys: bytes  # 16 bytes for every block
+
+    @property
+    def whole_tokens(self) -> int:
+        """Number of its tokens that are read where they lie; the others are copied."""
+        size = len(self.token_ids) // _ID_BYTES // (len(self.block_keys) // _KEY_BYTES)
+        return self.num_tokens // size * size
+
+
 class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
     """One sequence to continue. A request of `n` choices is `n` of these; they share the prompt."""
 
@@ -155,6 +177,14 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
     candidates: bytes = b""  # int32, little endian: tokens whose logits are reported
     prediction: bytes = b""  # int32, little endian: tokens of an expected answer, to draft from
     adapter: AdapterUse | None = None  # None: the model alone
+    modules: tuple[PromptModule, ...] = ()  # modules before its tokens (`Welcome.has_modules`)
+    positions: bytes = b""  # int32, little endian, of each token; empty: from 0 on
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Number of the prompt's tokens, those of its modules included."""
+        before = sum(one.whole_tokens for one in self.modules)
+        return before + len(self.token_ids) // _ID_BYTES
 
 
 class FlowQuota(msgspec.Struct, frozen=True, array_like=True):
@@ -214,6 +244,7 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
     has_states: bool = False  # recurrent layers: a prompt's hit ends at a kept state
     hidden_size: int = 0  # values of an embedding
     has_head: bool = True  # False: prompts are only embedded, since tokens have no logits
+    has_modules: bool = False  # every layer attends to all keys: prompts may be made of modules
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):

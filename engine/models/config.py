@@ -17,6 +17,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from engine.models.errors import BadConfig, UnsupportedModel
+from engine.models.layers.attention import AttentionConfig
 from engine.models.layers.draft_head import DraftHeadConfig
 from engine.models.layers.layer import LayerConfig, attentions, keeps_kv
 from engine.models.layers.layer_inputs import LayerInputsConfig
@@ -206,6 +207,19 @@ def refuse_recurrent(layers: Sequence[LayerConfig], setting: str) -> None:
     """Raise UnsupportedModel for recurrent layers; `setting` is what they cannot be served with."""
     if any(isinstance(layer.mixer, RecurrentConfig) for layer in layers):
         raise UnsupportedModel(f"{setting}: a model with recurrent layers is served without it")
+
+
+def reads_modules(model: ModelConfig) -> bool:
+    """Return whether every layer attends to all keys of its own heads, whatever their order.
+
+    Then a prompt may be made of modules: their keys lie beside each other, at positions that leave
+    gaps. A window counts keys, and no layer with latents or a state was tried.
+    """
+    mixers = [layer.mixer for layer in model.layers]
+    return all(
+        isinstance(one, AttentionConfig) and one.window is None and one.kv_of is None
+        for one in mixers
+    )
 
 
 def refuse_shared(model: ModelConfig, setting: str) -> None:

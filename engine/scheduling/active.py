@@ -152,14 +152,15 @@ class ActiveSequences:
                 if self._sentinel is not None:
                     self._sentinel.started(sequence)
         builder.moves.extend(lease.moves)
+        builder.copies.extend(self._sequence_cache.copies(sequence))
         builder.started.append(sequence)
         charge_cached(self._queue, sequence, sequence.num_computed)
         charge_row(self._queue, builder.add(sequence))
 
     def _count(self, sequence: Sequence, now: float) -> None:
-        self._counters.admitted(
-            sequence.flow, sequence.prompt_len, sequence.found, now, fetched=sequence.fetched
-        )
+        tokens = sequence.num_before + sequence.prompt_len
+        found = sequence.found_with_modules
+        self._counters.admitted(sequence.flow, tokens, found, now, fetched=sequence.fetched)
 
 
 def slot_victim(

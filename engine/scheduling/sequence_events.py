@@ -72,11 +72,11 @@ class SequenceEvents:
             request_id=sequence.request_id,
             reason=reason,
             stop_token_id=stop_token_id,
-            prompt_tokens=sequence.prompt_len,
+            prompt_tokens=sequence.num_before + sequence.prompt_len,
             reused=self._reused(sequence),
-            computed_tokens=sequence.prompt_computed,
+            computed_tokens=_computed(sequence),
             completion_tokens=min(sequence.num_output, sequence.sampling.max_tokens),
-            engine_seconds=sequence.engine_seconds,
+            engine_seconds=_seconds(sequence),
             cache=_written_and_read(sequence),
             prompt_logprobs=None if sequence.has_sent_tokens else _scores(sequence),
             drafts=sequence.draft_counts,
@@ -91,7 +91,7 @@ class SequenceEvents:
         counted = structs.replace(
             event,
             reused=self._reused(sequence),
-            computed_tokens=sequence.prompt_computed,
+            computed_tokens=_computed(sequence),
             completion_tokens=sequence.num_output,
             cache=_written_and_read(sequence),
             drafts=sequence.draft_counts,
@@ -99,7 +99,8 @@ class SequenceEvents:
         return AddressedEvent(client, counted)
 
     def _reused(self, sequence: Sequence) -> Reused:
-        found, written, fetched = sequence.found, sequence.written, sequence.fetched
+        found, written = sequence.found_with_modules, sequence.written
+        fetched = sequence.fetched
         saved = None
         if self._times.is_measured:
             saved = self._times.prefill(0, found.total + fetched)
@@ -145,6 +146,17 @@ def _scores(sequence: Sequence) -> PromptLogprobs:
 def _written_and_read(sequence: Sequence) -> WrittenAndRead:
     """Return the block counters of a sequence that has released its lease."""
     return WrittenAndRead(sequence.written_tokens, sequence.first_reads)
+
+
+def _computed(sequence: Sequence) -> int:
+    """Return the tokens of a prompt, its modules included, that were computed for it."""
+    modules = sequence.modules
+    return sequence.prompt_computed + (0 if modules is None else modules.charged)
+
+
+def _seconds(sequence: Sequence) -> float:
+    modules = sequence.modules
+    return sequence.engine_seconds + (0.0 if modules is None else modules.seconds)
 
 
 def _timing(sequence: Sequence, now: float) -> Timing:

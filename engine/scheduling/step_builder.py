@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import msgspec
+import numpy as np
 from msgspec import structs
 
 from engine.drafting.draft import Draft
@@ -34,7 +35,7 @@ from engine.step import (
     samples_each,
 )
 from prefix_cache.leases.lease import Lease
-from storage.move import Move
+from storage.move import Move, TokenCopy
 
 PENDING_ID = bytes(4)  # placeholder of a token that is known only on the device
 # Most scored tokens of a step: each has logits and log-probabilities of the whole vocabulary,
@@ -125,13 +126,17 @@ def score_row(sequence: Sequence, num_new: int) -> ScheduledRow:
     return ScheduledRow(sequence, start, num_new, start + num_new, SCORE, True, sequence.lease_id)
 
 
-def step_of(rows: Iterable[ScheduledRow], moves: Iterable[Move] = ()) -> Scheduled:
+def step_of(
+    rows: Iterable[ScheduledRow],
+    moves: Iterable[Move] = (),
+    copies: Iterable[TokenCopy] = (),
+) -> Scheduled:
     """Build the step of these rows: decodes first, then VERIFY rows, and scored rows last.
 
     Raises RuntimeError where a row's sequence has no lease or no batch slot.
     """
     rows = tuple(sorted(rows, key=_place))
-    return Scheduled(rows, Step(tuple([sent(row) for row in rows]), tuple(moves)))
+    return Scheduled(rows, Step(tuple([sent(row) for row in rows]), tuple(moves), tuple(copies)))
 
 
 def sent(row: ScheduledRow) -> Row:
@@ -141,20 +146,20 @@ def sent(row: ScheduledRow) -> Row:
     if lease is None or batch_slot is None:
         lacks = "lease" if lease is None else "batch slot"
         raise RuntimeError(f"{sequence.request_id} is in a step without a {lacks}")
-    first = sequence.num_sent
+    first, before = sequence.num_sent, sequence.num_before
     is_pending = end > sequence.num_tokens and row.kind is not VERIFY
     is_last_alone = is_pending and row.kind is DECODE
     return Row(
         sequence.lease_id,
         batch_slot,
         row.kind,
-        start,
-        end,
+        before + start,
+        before + end,
         row.samples,
         is_pending,
         PENDING_ID if is_last_alone else sequence.tokens[start:end].tobytes(),
         first,
-        b"" if first == lease.num_blocks else _new_blocks(sequence, lease),
+        b"" if first == _num_blocks(sequence, lease) else _new_blocks(sequence, lease),
         None if sequence.is_asked or not row.samples else _new_request(sequence, batch_slot),
         _next_ids(row, lease),
         *_slots(row, lease),
@@ -163,6 +168,7 @@ def sent(row: ScheduledRow) -> Row:
         state_end=row.state_end,
         num_again=row.num_again,
         candidates=sequence.candidates if row.samples else b"",
+        positions=b"" if sequence.positions is None else sequence.positions[start:end].tobytes(),
     )
 
 
@@ -205,22 +211,35 @@ def _place(row: ScheduledRow) -> int:
 
 
 def _new_blocks(sequence: Sequence, lease: Lease) -> bytes:
-    first, sequence.num_sent = sequence.num_sent, lease.num_blocks
-    return lease.block_ids[first : lease.num_blocks].tobytes()
+    first, sequence.num_sent = sequence.num_sent, _num_blocks(sequence, lease)
+    if sequence.modules is None:
+        return lease.block_ids[first : lease.num_blocks].tobytes()
+    return np.concatenate([sequence.modules.block_ids, lease.blocks])[first:].tobytes()
+
+
+def _num_blocks(sequence: Sequence, lease: Lease) -> int:
+    """Count the blocks of a sequence's table, those of its modules included."""
+    modules = sequence.modules
+    return lease.num_blocks + (0 if modules is None else len(modules.block_ids))
 
 
 def _new_request(sequence: Sequence, batch_slot: int) -> NewRequest:
     sequence.is_asked = True
-    sampling, prompt_len, num_tokens = sequence.sampling, sequence.prompt_len, sequence.num_tokens
+    sampling, before = sequence.sampling, sequence.num_before
+    prompt_len, num_tokens = before + sequence.prompt_len, before + sequence.num_tokens
     if sampling.grammar is not None:  # the runner has its masks
         sampling = structs.replace(sampling, grammar=None)
-    num_prompt = prompt_len if sampling.repetition_penalty != 1.0 else 0
-    prompt_ids = sequence.tokens[:num_prompt].tobytes()
+    prompt_ids = _prompt_ids(sequence) if sampling.repetition_penalty != 1.0 else b""
     output_ids = sequence.output_ids.tobytes() if is_penalised(sampling) else b""
     is_constrained = sequence.constraint is not None
     return NewRequest(
         batch_slot, sampling, prompt_len, num_tokens, prompt_ids, output_ids, is_constrained
     )
+
+
+def _prompt_ids(sequence: Sequence) -> bytes:
+    own = sequence.tokens[: sequence.prompt_len].tobytes()
+    return own if sequence.modules is None else sequence.modules.whole_ids().tobytes() + own
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +267,7 @@ class StepBuilder:
     def __init__(self, budget: int) -> None:
         self.rows: list[ScheduledRow] = []
         self.moves: list[Move] = []
+        self.copies: list[TokenCopy] = []  # after the moves
         self.started: list[Sequence] = []  # sequences whose blocks the moves may fill
         self._budget = budget
         self._may_score = MOST_SCORED
@@ -312,7 +332,7 @@ class StepBuilder:
 
     def step(self) -> Scheduled:
         """Build the step, decodes before chunks, and mark its sequences' data as sent."""
-        return step_of(self.rows, self.moves)
+        return step_of(self.rows, self.moves, self.copies)
 
 
 def _up_to_state(sequence: Sequence, num_new: int) -> int:

@@ -231,6 +231,7 @@ class Sentinel:
         return (
             sequence.num_computed > 0
             and sequence.use_cache
+            and sequence.modules is None  # computed whole, it would be another prompt
             and sampling.max_tokens > 0
             and sampling.prompt_logprobs is None
             and len(sequence.tokens) * _REPORTED <= MAX_PROMPT_REPORT

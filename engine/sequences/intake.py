@@ -17,6 +17,7 @@ import numpy as np
 from engine.errors import InvalidRequest, PromptTooLong
 from engine.link.codec import DecodeError, unpack_token_ids
 from engine.link.messages import Generate, LogitBias, Mark, Partition, SamplingParams
+from engine.sequences.modules import SequenceModules, modules_of
 from engine.sequences.sequence import Sequence
 from engine.sequences.token_constraint import (
     ConstraintOf,
@@ -28,6 +29,7 @@ from prefix_cache.eviction.shares import PUBLISHED, Quota
 from prefix_cache.hashing import KEY_BYTES, TokenIds
 from prefix_cache.namespace import Namespace, NamespacePath
 
+TOKEN_BYTES = 4
 MAX_WEIGHT = 1e6
 MAX_ID_CHARS = 256
 MAX_STOP_TOKENS = 1024
@@ -57,6 +59,7 @@ class Intake:
     fits: Callable[[int], bool]
     constraint_of: ConstraintOf = unconstrained
     forget_grammars: ForgetGrammars = nothing_kept
+    has_modules: bool = False  # whether prompts may be made of modules
 
     def accept(self, client: bytes, request: Generate, now: float) -> Sequence:
         """Return the sequence of a valid request; raises InvalidRequest or PromptTooLong."""
@@ -66,13 +69,18 @@ class Intake:
         _check_scoring(request, len(prompt))
         self._check_candidates(request.candidates)
         sampled = max(request.sampling.max_tokens, 1)  # a token after the prompt is always sampled
-        self._check_length(len(prompt), sampled)
+        modules = self._modules(request)
+        before = 0 if modules is None else modules.num_tokens
+        self._check_length(before + len(prompt), sampled)
+        if modules is not None and not self.fits(modules.padded_tokens + len(prompt) + sampled):
+            raise PromptTooLong("the modules are more than the cache's pool holds beside the rest")
         self._check_keys(request, len(prompt))
         _check_marks(request.marks, len(prompt))
         if not 0 <= request.question <= len(prompt):
             raise InvalidRequest("the question begins outside of the prompt")
         tokens = np.zeros(len(prompt) + sampled, np.int32)
         tokens[: len(prompt)] = prompt
+        positions = self._positions(request.positions, len(prompt), sampled)
         return Sequence(
             request_id=request.request_id,
             client=client,
@@ -100,7 +108,39 @@ class Intake:
             drafts=request.drafts,
             prediction=self._prediction(request.prediction),
             adapter=request.adapter,
+            modules=modules,
+            positions=positions,
         )
+
+    def _modules(self, request: Generate) -> SequenceModules | None:
+        """Return the modules of a request; raise InvalidRequest where there can be none."""
+        if not self.has_modules and (request.modules or request.positions):
+            raise InvalidRequest("prompts for this model are not made of modules")
+        modules = modules_of(request, self.block_size, self.vocab_size)
+        if modules is None:
+            return None
+        if not request.use_cache or request.marks or request.source is not None:
+            raise InvalidRequest("a prompt with modules uses the cache, without marks or fetches")
+        if not modules.last_tokens < len(request.token_ids) // TOKEN_BYTES:
+            raise InvalidRequest("a prompt with modules has a token of its own")
+        for one in modules.blocks:
+            self._check_positions(unpack_token_ids(one.module.positions), 1)
+        return modules
+
+    def _positions(self, data: bytes, prompt_len: int, sampled: int) -> TokenIds | None:
+        """Return the positions of a prompt and the tokens after it; None: from 0 on."""
+        if not data:
+            return None
+        positions = np.frombuffer(data, "<i4") if len(data) == TOKEN_BYTES * prompt_len else None
+        if positions is None:
+            raise InvalidRequest("the positions do not fit the prompt")
+        self._check_positions(positions, sampled)
+        after = positions[-1] + np.arange(1, sampled + 1, dtype=np.int32)
+        return np.concatenate([positions, after]).astype(np.int32)
+
+    def _check_positions(self, positions: TokenIds, sampled: int) -> None:
+        if positions.min() < 0 or int(positions.max()) + sampled >= self.max_model_len:
+            raise PromptTooLong(f"a position is not within the context of {self.max_model_len}")
 
     def _prompt(self, data: bytes) -> TokenIds:
         try:

@@ -26,6 +26,7 @@ from engine.link.messages import (
     TokenLogprobs,
 )
 from engine.link.stats_messages import StateTier, TierTokens
+from engine.sequences.modules import SequenceModules
 from engine.sequences.token_constraint import TokenConstraint
 from prefix_cache.hashing import TokenIds as TokenIds
 from prefix_cache.leases.lease import Lease
@@ -113,6 +114,9 @@ class Sequence:
     # A number of known tokens, and the token that the model's head has drafted after these.
     head_draft: tuple[int, int | None] = 0, None
     prediction: TokenIds | None = None  # tokens of an expected answer, to draft from
+    modules: SequenceModules | None = None  # prompt modules that its tokens attend to
+    # Positions for the model, as many as `tokens`; None: from 0 on.
+    positions: TokenIds | None = None
     # Tokens drafted and accepted so far, by source (`engine.drafting.draft.DraftSource`).
     draft_counts: DraftCounts = field(default_factory=dict)
     watch: Watch | None = None  # None: its answer is not computed again
@@ -122,8 +126,15 @@ class Sequence:
 
     @property
     def is_unready(self) -> bool:
-        """True if it cannot start: its constraint is compiled, or its adapter is not loaded."""
-        return self.awaits_constraint or (self.adapter is not None and not self.adapter_slot)
+        """True if it cannot start: its constraint, adapter or modules are not there yet."""
+        modules = self.modules is not None and self.modules.is_awaited
+        adapter = self.adapter is not None and not self.adapter_slot
+        return self.awaits_constraint or adapter or modules
+
+    @property
+    def num_before(self) -> int:
+        """Number of its modules' tokens that come before its own: those in whole blocks."""
+        return 0 if self.modules is None else self.modules.num_tokens
 
     @property
     def is_loading(self) -> bool:
@@ -148,6 +159,15 @@ class Sequence:
     def fetched(self) -> int:
         """Number of its prompt's tokens that another engine sent."""
         return max(self.fetched_end - self.found.total, 0)
+
+    @property
+    def found_with_modules(self) -> TierTokens:
+        """Tokens of its prompt, its modules included, that the cache had at its first start."""
+        modules = self.modules
+        if modules is None:
+            return self.found
+        found = max(modules.num_tokens - modules.charged, -self.found.device)
+        return self.found + TierTokens(found)
 
     @property
     def prompt_computed(self) -> int:

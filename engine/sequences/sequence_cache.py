@@ -33,7 +33,7 @@ from prefix_cache.leases.single_flight import SingleFlight
 from prefix_cache.tree.edge import common_prefix
 from prefix_cache.tree.match import PrefixMatch, Whereabouts, last_checkpoint
 from prefix_cache.tree.node import Position
-from storage.move import DISK_TIER, HOST_TIER
+from storage.move import DISK_TIER, HOST_TIER, TokenCopy
 
 
 class LeaseMissing(RuntimeError):
@@ -101,6 +101,8 @@ class SequenceCache:
         )
         if lease is None:
             return False
+        if not self._lease_modules(sequence, lease, now):
+            return False
         self._want_states(sequence, lease)
         self._note(sequence, lease, found)
         sequence.hold(lease, next(self._lease_ids))
@@ -109,6 +111,28 @@ class SequenceCache:
             first = lease.cached_tokens // size
             self._single_flight.begin(sequence, _prompt_keys(sequence, first))
         return True
+
+    def _lease_modules(self, sequence: Sequence, lease: Lease, now: float) -> bool:
+        """Lease a sequence's modules; False: one is gone again, and `lease` is released.
+
+        Their last tokens, which are copied, count as cached.
+        """
+        modules = sequence.modules
+        if modules is None:
+            return True
+        if not modules.lease(self._cache, sequence.flow, now):
+            self._cache.release(lease, now=now)
+            return False
+        lease.cached_tokens = max(lease.cached_tokens, modules.last_tokens)
+        return True
+
+    def copies(self, sequence: Sequence) -> tuple[TokenCopy, ...]:
+        """Return the copies of modules' last tokens to a starting sequence's own blocks."""
+        modules, lease = sequence.modules, lease_of(sequence)
+        if modules is None:
+            return ()
+        size = self._cache.block_size
+        return modules.copies(lease.blocks, lease.num_shared * size, size)
 
     def grow(self, sequence: Sequence, now: float, drafts: int = 0) -> bool:
         """Make room for all tokens, with pending ones; False: impossible now, nothing changed.
@@ -214,12 +238,12 @@ class SequenceCache:
     def give_back(self, sequence: Sequence, now: float) -> None:
         """Release the lease; committed blocks stay in the tree."""
         self._cache.release(lease_of(sequence), now=now)
-        self._leave(sequence)
+        self._leave(sequence, now)
 
     def discard(self, sequence: Sequence, now: float) -> None:
         """Release the lease, and remove every block that the sequence committed to the tree."""
         self._cache.discard(lease_of(sequence), now=now)
-        self._leave(sequence)
+        self._leave(sequence, now)
 
     def _match(self, sequence: Sequence) -> PrefixMatch:
         """Match a waiting sequence's tokens with the tree; later calls continue the match."""
@@ -275,7 +299,9 @@ class SequenceCache:
         for writer, blocks in lease.first_reads.items():
             sequence.first_reads[writer] = sequence.first_reads.get(writer, 0) + blocks * size
 
-    def _leave(self, sequence: Sequence) -> None:
+    def _leave(self, sequence: Sequence, now: float) -> None:
+        if sequence.modules is not None:
+            sequence.modules.release(self._cache, now)
         self._single_flight.end(sequence)
         if sequence.marks:
             sequence.added += lease_of(sequence).added()

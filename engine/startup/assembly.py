@@ -31,6 +31,7 @@ from engine.scheduling.step_times import CPU_WEIGHTS, WEIGHTS, StepTimes
 from engine.sentinel.report import Reporter
 from engine.sentinel.sentinel import Sentinel
 from engine.sequences.intake import Intake
+from engine.sequences.modules import ModuleKeeper
 from engine.sequences.pins import Pins, most_pinned
 from engine.sequences.sequence_cache import SequenceCache
 from engine.sequences.token_constraint import (
@@ -167,6 +168,7 @@ def assemble(
         cache=cache,
         pins=Pins(cache, most),
         sentinel=sentinel,
+        modules=ModuleKeeper(cache),
         copies=copies,
         adapters=Adapters(loaded_runner.adapters),
         exchange=exchanged,
@@ -205,4 +207,5 @@ def _intake(loaded_runner: LoadedRunner, cache: PrefixCache) -> Intake:
         fits=cache.fits,
         constraint_of=loaded_runner.constraint_of,
         forget_grammars=loaded_runner.forget_grammars,
+        has_modules=welcome.has_modules,
     )

@@ -24,7 +24,7 @@ from engine.execution.graphs.runner import GraphRunner
 from engine.grammars.grammars import Grammars, open_grammars
 from engine.link.messages import Welcome
 from engine.models.adapters.adapted import AdapterSlots
-from engine.models.config import ModelConfig
+from engine.models.config import ModelConfig, reads_modules
 from engine.models.decoder import Decoder
 from engine.models.errors import PoolTooSmall
 from engine.offload.host_layers import HostLayers
@@ -155,6 +155,7 @@ def open_model(
             pipeline_parallel=config.ranks.pipeline_parallel,
             hidden_size=model.hidden_size,
             has_head=metadata.has_head,
+            has_modules=reads_modules(model),
         ),
         num_blocks=part.sizes.num_blocks,
         num_states=part.sizes.num_states,

@@ -185,7 +185,8 @@ class Leasing:
         """
         if not self._capacity.is_still or not self._capacity.is_partitioned(""):
             return False
-        return all(one is lease or one.owner == PUBLISHED for one in self.leases)
+        others = (one for one in self.leases if one is not lease and not one.is_part)
+        return all(one.owner == PUBLISHED for one in others)
 
     def _open(self, path: NamespacePath, owner: str, node: Node, now: float) -> Lease:
         """Open a lease of all blocks up to the end of `node`, which is held already."""

@@ -136,6 +136,10 @@ class Quotas:
         for owner in sorted(over):
             self._trim(owner)
 
+    def most_kept(self, owner: str) -> int:
+        """Return how many device blocks of an owner may stay while no sequence uses them."""
+        return self._quota_usages[DEVICE_TIER].ceiling(owner)
+
     @property
     def floors_scale(self) -> dict[Tier, float]:
         """The factor of all floors in each tier: 1, or less where the floors do not all fit."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from kernels.ops import ops_for, torch_ops
 from storage.device_pool import DevicePool, Mover, independent_runs
 from storage.errors import UnknownSlot, UnsupportedMove
-from storage.move import Move, Tier
+from storage.move import Move, Tier, TokenCopy
 from tests.doubles.layouts import alike_layers
 
 BLOCKS = 6
@@ -155,3 +155,26 @@ def test_a_block_whose_late_layers_are_on_their_way_is_copied_when_they_are_ther
         mover.execute(on_device((0, 3)))
     assert not arrived.query(), "the host has not waited"  # type: ignore[no-untyped-call]
     assert contents(pool)[3] == 14
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e4m3fn"])
+def test_tokens_are_copied_between_blocks_and_nothing_else_is(dtype: str) -> None:
+    layout = alike_layers(2, 2, head_dim=16, dtype=dtype, block_size=16)
+    pool = DevicePool(layout, BLOCKS, torch.device("cpu"))
+    bits = pool.tensor.view(torch.uint8)
+    bits += torch.randint(0, 100, bits.shape, dtype=torch.uint8)
+    before = [layer.view(torch.uint8).clone() for layer in pool.layers]
+    mover = Mover(pool, torch_ops().copy_blocks)
+    mover.copy_tokens([TokenCopy(2 * 16 + 3, 5 * 16 + 15), TokenCopy(0, 4 * 16 + 1)])
+    for layer, was in zip(pool.layers, before, strict=True):
+        now = layer.view(torch.uint8)
+        was[5, :, :, 15], was[4, :, :, 1] = was[2, :, :, 3], was[0, :, :, 0]
+        assert torch.equal(now, was)
+
+
+@pytest.mark.parametrize("copy", [TokenCopy(-1, 0), TokenCopy(0, BLOCKS * 16)])
+def test_tokens_outside_of_the_pool_are_refused_before_any_is_copied(copy: TokenCopy) -> None:
+    pool = numbered_pool()
+    with pytest.raises(UnknownSlot):
+        Mover(pool, torch_ops().copy_blocks).copy_tokens([TokenCopy(0, 16), copy])
+    assert contents(pool) == [float(i + 1) for i in range(BLOCKS)]

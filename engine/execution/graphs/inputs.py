@@ -21,6 +21,7 @@ from engine.execution.batch import (
     RING_FIELDS,
     adapters_of,
     in_batch_order,
+    positions_of,
     ring_fields,
     sampled_after,
     splits_of,
@@ -265,7 +266,9 @@ class StepInputs:
         tokens = token_ids_of(rows)
         last = np.arange(len(rows), dtype=np.int32)
         if decodes:
-            self._place(parts, slice(0, decodes), batch_slots[:decodes], starts[:decodes])
+            places = starts[:decodes]
+            positions = positions_of(rows[:decodes], places)
+            self._place(parts, slice(0, decodes), batch_slots[:decodes], places, positions)
             parts["token_ids"][:decodes] = tokens[:decodes]
         if decodes < len(rows):
             chunks, first = rows[decodes:], self.bucket.num_decodes
@@ -273,9 +276,10 @@ class StepInputs:
             ends = np.cumsum(num_new, dtype=np.int32)
             where = slice(first, first + int(ends[-1]))
             index = np.repeat(np.arange(len(chunks)), num_new)
-            positions = np.arange(ends[-1], dtype=np.int32)
-            positions += (starts[decodes:] - ends + num_new)[index]
-            self._place(parts, where, batch_slots[decodes:][index], positions)
+            places = np.arange(ends[-1], dtype=np.int32)
+            places += (starts[decodes:] - ends + num_new)[index]
+            positions = positions_of(chunks, places)
+            self._place(parts, where, batch_slots[decodes:][index], places, positions)
             parts["token_ids"][where] = tokens[decodes:]
             parts["query_starts"][first + 1 : first + 1 + len(chunks)] = first + ends
             parts["query_starts"][first + 1 + len(chunks) :] = where.stop
@@ -289,9 +293,15 @@ class StepInputs:
         slots[first : first + len(given) - decodes] = given[decodes:]
 
     def _place(
-        self, parts: dict[str, Ints], where: slice, batch_slots: Ints, positions: Ints
+        self,
+        parts: dict[str, Ints],
+        where: slice,
+        batch_slots: Ints,
+        places: Ints,
+        positions: Ints,
     ) -> None:
+        """Fill the slots and positions of tokens at `places` among their rows' keys."""
         size = self._block_size
-        blocks = self._tables.host[batch_slots, positions // size]
-        parts["slots"][where] = blocks * size + positions % size
+        blocks = self._tables.host[batch_slots, places // size]
+        parts["slots"][where] = blocks * size + places % size
         parts["positions"][where] = positions

@@ -82,8 +82,7 @@ class GraphRunner:
         sharing: Sharing | None,
     ) -> ReplayedForward:
         """Replay the graph; without `draw` its sampled tokens are ignored."""
-        if step.moves:
-            self.eager.mover.execute(step.moves)
+        self.eager.copy(step)
         shares, rings = captured.inputs.bucket.group_rows > 0, self.eager.rings
         if rings is not None:
             rings.enter(step.rows)

@@ -177,10 +177,14 @@ class FakeRunner:
         for row in step.rows:
             self._take(row)
         self.waits_for_loads()
+        size = self.block_size
         for move in step.moves:
             if (move.source_tier, move.target_tier) != (Tier.DEVICE, Tier.DEVICE):
                 raise KvCorrupt(f"no tier for {move}")
             self.blocks[move.target] = list(self._block(move.source))
+        for copy in step.copies:
+            read, written = divmod(copy.source, size), divmod(copy.target, size)
+            self._block(written[0])[written[1]] = self._block(read[0])[read[1]]
         self._check_single_writer(step)
         if self.raising:
             self._write(step.rows[0])  # a step that breaks may have done a part of its work

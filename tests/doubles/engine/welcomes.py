@@ -16,6 +16,7 @@ def welcome_of(
     num_blocks: int,
     device: str = "cpu",
     dtype: str = "float32",
+    has_modules: bool = False,
 ) -> Welcome:
     """Of an engine with a pool of `num_blocks`, which may hold less than the context."""
     return Welcome(
@@ -27,4 +28,5 @@ def welcome_of(
         eos_token_ids=eos_token_ids,
         device=device,
         dtype=dtype,
+        has_modules=has_modules,
     )

@@ -13,7 +13,7 @@ from engine.link.messages import TokenLogprobs
 from engine.scheduling.step_builder import row_of, step_of
 from engine.sequences.sequence import Sequence
 from engine.step import Step
-from storage.move import Move, Tier
+from storage.move import Move, Tier, TokenCopy
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.rigs.checkpoints import RECIPES
 from tests.engine.rigs.hand_driven import (
@@ -118,6 +118,9 @@ class RecordingMover:
 
     def execute(self, moves: Series[Move]) -> None:
         self.seen.append((list(moves), bool(self.pool.any())))
+
+    def copy_tokens(self, copies: Series[TokenCopy]) -> None:
+        raise AssertionError(f"no copy of tokens is expected: {copies}")
 
 
 def test_moves_are_executed_before_the_rows_are_computed(checkpoint: MakeCheckpoint) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+from msgspec.structs import replace
 
 from engine.execution.shared_prefixes import Sharing, SharingRule
-from engine.execution.verified_rows import share_by_token
+from engine.execution.verified_rows import row_by_token, share_by_token
 from engine.step import DECODE, VERIFY, Row
 
 RULE = SharingRule(block_size=16, token_bytes=1 << 20, least_tokens=64, most_rows=4)
@@ -43,3 +44,10 @@ def test_rows_of_a_group_bring_all_their_tokens_in_parts_that_are_not_too_large(
     assert sharing.order.tolist() == [1, 2, 3, 4, 5, 6, 7, 0]
     assert sharing.starts.tolist() == [0, 2, 5, 7]
     assert sharing.key_ends.tolist() == [192, 192, 64]
+
+
+def test_each_token_of_a_row_keeps_its_own_position() -> None:
+    given = np.array([40, 41, 90], np.int32)
+    rows = row_by_token(replace(row(10, 3), positions=given.tobytes()))
+    assert [np.frombuffer(one.positions, np.int32).tolist() for one in rows] == [[40], [41], [90]]
+    assert [one.positions for one in row_by_token(row(10, 3))] == [b"", b"", b""]

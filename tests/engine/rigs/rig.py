@@ -125,6 +125,7 @@ class Rig:
     num_states: int = 0  # state slots; 0: no recurrent layers
     in_place: bool = False  # True if these are rings
     sentinel_share: float = 0.0
+    has_modules: bool = False
     pushed: int = 0
     check_every: int = 1  # steps
     stepped: int = 0
@@ -147,6 +148,7 @@ class Rig:
             (EOS,),
             block_size=self.block_size,
             num_blocks=self.num_blocks,
+            has_modules=self.has_modules,
         )
         self.core: EngineCore = assemble(
             LoadedRunner(

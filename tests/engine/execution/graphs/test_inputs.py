@@ -97,3 +97,20 @@ def test_a_step_is_written_token_by_token(alone: list[Work], several: list[Work]
     for place in range(len(alone), ROOM.num_decodes):  # padding
         assert fields["slots"][place] == SCRATCH * BLOCK
         assert (fields["context_lens"][place], fields["table_slots"][place]) == (0, BATCH_SLOTS)
+
+
+def test_rows_with_positions_of_their_own_have_them_and_keep_their_slots() -> None:
+    """As rows after modules have: their keys lie beside each other, at positions with gaps."""
+    works = [Work(9, 8, False), Work(9, 9, True), Work(12, 4, False)]
+    sequences = [work.sequence(batch_slot) for batch_slot, work in enumerate(works)]
+    scheduled = step_of(row_of(one, one.length - one.num_computed) for one in sequences)
+    plain = filled(scheduled)
+    for sequence in sequences[1:]:
+        sequence.num_sent = 0
+        sequence.positions = np.arange(20, dtype=np.int32) * 3 + 100
+    sequences[0].num_sent = 0
+    fields = filled(step_of(row_of(one, one.length - one.num_computed) for one in sequences))
+    assert fields["slots"] == plain["slots"]
+    first = ROOM.num_decodes
+    assert fields["positions"][:2] == [8, 127]
+    assert fields["positions"][first : first + 8] == [100 + 3 * at for at in range(4, 12)]

@@ -1,0 +1,194 @@
+"""Requests of prompt modules among others: evicted, preempted, cancelled, loaded, refused."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from msgspec.structs import replace
+
+from engine.errors import EngineUnavailable, InvalidRequest, PromptTooLong
+from engine.link.messages import (
+    Cancel,
+    Failed,
+    Finished,
+    FlowQuota,
+    Generate,
+    Partition,
+    PromptModule,
+)
+from engine.sequences.modules import MOST_MODULES
+from prefix_cache.tiers.tier_pools import Tiers
+from tests.doubles.engine.fake_runner import expected_output
+from tests.engine.rigs.modular import Part, expected, modular
+from tests.engine.rigs.rig import Rig, generate
+
+TOKENS = 4  # of each answer
+
+
+def parts_of(random: Random) -> list[Part]:
+    return [
+        Part([random.randrange(1, 60) for _ in range(random.randint(1, 14))], first)
+        for first in range(0, 80, 16)
+    ]
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_any_mix_gives_the_tokens_of_each_alone(seed: int) -> None:
+    random = Random(seed)
+    parts = parts_of(random)
+    tiers = Tiers(host_blocks=random.choice([8, 40])) if seed % 2 else Tiers()
+    rig = Rig(
+        num_blocks=random.randint(26, 60),
+        max_running=random.randint(1, 5),
+        max_batch_tokens=8,
+        tiers=tiers,
+        overlap_scheduling=bool(seed % 3),
+        has_modules=True,
+        seed=seed,
+    )
+    if is_apart := seed % 4 == 0:
+        rig.link.say(Partition(flows={flow: FlowQuota() for flow in "xyz"}))
+    wanted, cancelled = dict[str, list[int]](), set[str]()
+    for number in range(14):
+        own = [random.randrange(1, 60) for _ in range(random.randint(1, 9))]
+        flow, name = random.choice("xyz"), f"r{number}"
+        if random.random() < 0.3:
+            rig.submit(generate(name, own, max_tokens=TOKENS, flow=flow))
+            wanted[name] = expected_output(own, TOKENS)
+        else:
+            used = random.sample(parts, random.randint(1, 4))
+            rig.submit(modular(name, used, own, 90, max_tokens=TOKENS, flow=flow))
+            wanted[name] = expected(used, own, TOKENS, rig.block_size)
+        rig.step(random.randint(0, 4))
+        if random.random() < 0.15:
+            rig.link.say(Cancel(request_id=name))
+            cancelled.add(name)
+    rig.run()
+    for name, tokens in wanted.items():
+        last = rig.link.last(name)
+        if is_apart and isinstance(last, Failed) and last.code == PromptTooLong.code:
+            assert "part of the cache" in last.message
+        elif name not in cancelled:
+            assert isinstance(last, Finished), last
+            assert rig.link.tokens(name) == tokens
+    rig.expect_nothing_left()
+
+
+def test_modules_return_from_a_lower_tier_and_are_not_computed_again() -> None:
+    rig = Rig(num_blocks=24, tiers=Tiers(host_blocks=64), has_modules=True)
+    part = Part(list(range(1, 14)), 0)
+    rig.submit(modular("first", [part], [50, 51], 20, flow="x"))
+    rig.run()
+    rig.settle_copies()
+    rig.push_out(80)
+    rig.submit(modular("second", [part], [52, 53], 20, flow="x", loads="always"))
+    rig.run()
+    assert rig.link.tokens("second") == expected([part], [52, 53], 4, 4)
+    assert rig.finished("second").reused.tokens == 13 - 4  # its last block is computed
+    rig.expect_nothing_left()
+
+
+def test_requests_for_one_module_compute_it_once() -> None:
+    rig = Rig(has_modules=True, max_batch_tokens=64)
+    part = Part(list(range(1, 14)), 0)
+    for number in range(4):
+        rig.submit(modular(f"r{number}", [part], [50 + number, 40], 20))
+    rig.run()
+    assert [rig.finished(f"r{number}").computed_tokens for number in range(4)] == [15, 2, 2, 2]
+
+
+def test_modules_wait_for_the_room_that_a_running_request_takes() -> None:
+    """Also where they are more than their tenant's share of the cache."""
+    rig = Rig(num_blocks=20, has_modules=True, max_running=4)
+    parts = [Part([at] * 16, 16 * at) for at in (1, 2, 3)]
+    rig.submit(generate("hog", [5] * 36, max_tokens=12, flow="hog"))
+    rig.step(6)
+    for name in ("late", "later"):
+        rig.submit(modular(name, parts, [9], 60, max_tokens=2, flow="x"))
+    rig.run()
+    assert rig.link.tokens("late") == expected(parts, [9], 2, 4)
+    assert rig.link.tokens("later") == expected(parts, [9], 2, 4)
+    assert rig.link.tokens("hog") == expected_output([5] * 36, 12)
+    rig.expect_nothing_left()
+
+
+def test_modules_that_do_not_stay_are_refused_with_a_time_to_come_back() -> None:
+    rig = Rig(has_modules=True)
+    parts = [Part([at] * 16, 16 * at) for at in (1, 2, 3)]
+    rig.submit(modular("r", parts, [9], 60))
+    for _ in range(40):
+        rig.step()
+        rig.cache.flush()
+    failed = rig.failed("r")
+    assert (failed.code, failed.retry_after_s) == (EngineUnavailable.code, 1.0)
+    assert failed.reused is not None
+    assert (failed.reused.tokens, failed.computed_tokens) == (0, 48)
+    rig.submit(modular("again", parts, [9], 60))
+    rig.run()
+    assert rig.link.tokens("again") == expected(parts, [9], 4, 4)
+    rig.expect_nothing_left()
+
+
+def test_a_module_that_fails_fails_the_request() -> None:
+    rig = Rig(has_modules=True)
+    rig.runner.not_finite = {"module-0"}
+    rig.submit(modular("r", [Part([1, 2, 3], 0)], [4], 8))
+    rig.run()
+    assert rig.failed("r").code == "numeric_failure"
+    rig.submit(modular("again", [Part([1, 2, 3], 0)], [4], 8))
+    rig.run()
+    assert rig.link.tokens("again") == expected([Part([1, 2, 3], 0)], [4], 4, 4)
+
+
+def test_a_request_that_leaves_while_its_modules_are_computed() -> None:
+    rig = Rig(has_modules=True, max_batch_tokens=8)
+    rig.submit(modular("r", [Part([1] * 30, 0)], [4], 40))
+    rig.step(2)
+    rig.link.say(Cancel(request_id="r"))
+    rig.run()
+    assert rig.finished("r").reason == "cancelled"
+    rig.expect_nothing_left()
+
+
+SOUND = modular("r", [Part([1, 2, 3, 4, 5], 0)], [4, 4], 8)
+[MODULE] = SOUND.modules
+
+
+def _with(module: PromptModule) -> Generate:
+    return replace(SOUND, modules=(module,))
+
+
+@pytest.mark.parametrize(
+    ("request_", "code"),
+    [
+        (_with(replace(MODULE, token_ids=MODULE.token_ids[4:])), InvalidRequest.code),
+        (_with(replace(MODULE, token_ids=b"")), InvalidRequest.code),
+        (_with(replace(MODULE, num_tokens=9)), InvalidRequest.code),
+        (_with(replace(MODULE, num_tokens=4)), InvalidRequest.code),
+        (_with(replace(MODULE, token_ids=b"\xff" * 32)), InvalidRequest.code),
+        (_with(replace(MODULE, positions=b"\xff" * 32)), PromptTooLong.code),
+        (_with(replace(MODULE, namespace=b"short")), InvalidRequest.code),
+        (_with(replace(MODULE, block_keys=b"")), InvalidRequest.code),
+        (replace(SOUND, modules=(MODULE,) * (MOST_MODULES + 1)), InvalidRequest.code),
+        (replace(SOUND, positions=b"\0" * 4), InvalidRequest.code),
+        (replace(SOUND, positions=b"\xff" * 12), PromptTooLong.code),
+        (replace(SOUND, use_cache=False), InvalidRequest.code),
+        (replace(SOUND, token_ids=b"\1\0\0\0", block_keys=b"", positions=b""), InvalidRequest.code),
+    ],
+)
+def test_what_would_break_the_engine_is_refused(request_: Generate, code: str) -> None:
+    rig = Rig(has_modules=True)
+    rig.submit(request_)
+    rig.run()
+    assert rig.failed("r").code == code
+    rig.submit(SOUND)
+    rig.run()
+    assert rig.link.tokens("r") == expected([Part([1, 2, 3, 4, 5], 0)], [4, 4], 4, 4)
+
+
+def test_a_model_that_cannot_have_modules_refuses_them() -> None:
+    rig = Rig()
+    rig.submit(SOUND)
+    rig.run()
+    assert rig.failed("r").code == InvalidRequest.code
