@@ -16,13 +16,14 @@ from gateway.diagnosis.cache_miss import CacheMiss
 from gateway.diagnosis.comparison import Explain
 from gateway.diagnosis.parts import PromptPart
 from gateway.prompts.chats.offered_tools import PassedOver
+from gateway.prompts.modules.selection import ModulesOption
 from gateway.requests.request_metrics import Usage
 
 AnswerId = Annotated[str, Meta(min_length=1, max_length=128)]
 
 
 class RatoonOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An extension of the request: it asks why the prompt missed the cache.
+    """An extension of the request: it asks why the prompt missed the cache, or names modules.
 
     It is compared with the prompt of the answer that is named, or else with the tenant's most
     similar recent one.
@@ -30,13 +31,42 @@ class RatoonOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     explain: bool | None = None
     previous_id: AnswerId | None = None
+    modules: ModulesOption | None = None
 
 
 class RatoonReply(Struct, frozen=True, kw_only=True):
-    """An extension of the answer: why the prompt missed, and the request's parts without effect."""
+    """An extension of the answer: why the prompt missed, its modules, parts without effect."""
 
+    modules: ModulesReply | UnsetType = UNSET
     cache_miss: CacheMiss | UnsetType = UNSET
     ignored: tuple[PassedOver, ...] | UnsetType = UNSET
+
+
+class ModulesReply(Struct, frozen=True, kw_only=True):
+    """The modules of a prompt: none attended to any other, but those that are `together`.
+
+    `cached_tokens` of their `tokens` were not computed for this request.
+    """
+
+    schema: str
+    used: tuple[str, ...]
+    together: tuple[tuple[str, ...], ...]
+    tokens: int
+    cached_tokens: int
+
+    @classmethod
+    def of(cls, usage: Usage) -> ModulesReply | UnsetType:
+        """Tell of a request's modules; UNSET if it has none."""
+        found = usage.modules
+        if found is None:
+            return UNSET
+        return cls(
+            schema=found.schema,
+            used=found.used,
+            together=found.together,
+            tokens=found.tokens,
+            cached_tokens=min(usage.cached_tokens, found.tokens),
+        )
 
 
 class DraftedTokens(Struct, frozen=True, kw_only=True):
@@ -64,6 +94,11 @@ class DraftUsage(Struct, frozen=True):
         )
 
 
+def modules_of(options: RatoonOptions | None) -> ModulesOption | None:
+    """Read the modules that `options` name."""
+    return None if options is None else options.modules
+
+
 def explain_of(
     options: RatoonOptions | None,
     parts: Callable[[], Iterable[PromptPart]] | None,
@@ -81,8 +116,11 @@ def explain_of(
 def ratoon_reply(
     usage: Usage | None, ignored: tuple[PassedOver, ...] = ()
 ) -> RatoonReply | UnsetType:
-    """Write the cache miss of `usage` and the `ignored` fields; UNSET if there is neither."""
+    """Write the cache miss and the modules of `usage`, and the `ignored` fields; UNSET for none."""
     miss = None if usage is None else usage.cache_miss
-    if miss is None and not ignored:
+    modules = UNSET if usage is None else ModulesReply.of(usage)
+    if miss is None and not ignored and modules is UNSET:
         return UNSET
-    return RatoonReply(cache_miss=UNSET if miss is None else miss, ignored=ignored or UNSET)
+    return RatoonReply(
+        modules=modules, cache_miss=UNSET if miss is None else miss, ignored=ignored or UNSET
+    )

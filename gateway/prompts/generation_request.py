@@ -22,6 +22,7 @@ from gateway.processes.fair_executor import LARGE
 from gateway.prompts.chats.forms import Tool
 from gateway.prompts.chats.messages import Message, ToolCall, ToolResult
 from gateway.prompts.chats.template_variables import Scalar, size_of_variables
+from gateway.prompts.modules.selection import ModulesOption
 from gateway.prompts.tokens.splicing import Place
 from gateway.prompts.tokens.tokenizer import TokenIds
 from gateway.turn_formats.structural_tag import StructuralTag
@@ -173,6 +174,7 @@ class GenerationRequest:
     embeds: bool = False  # the answer is each prompt's embedding
     # The answer is the logits of these packed token ids after each prompt; empty: it is not.
     candidates: tuple[bytes, ...] = ()
+    modules: ModulesOption | None = None  # modules before the text of each prompt
 
     @property
     def at_once(self) -> int:
@@ -209,6 +211,15 @@ class Origin:
     parent: bytes | None = None
 
 
+class ModulesUsed(msgspec.Struct, frozen=True):
+    """The modules of a prompt, as the answer tells of them."""
+
+    schema: str
+    used: tuple[str, ...]
+    together: tuple[tuple[str, ...], ...]  # modules of one scaffold, which attend to each other
+    tokens: int  # of the modules, with what a chat template writes before them
+
+
 @dataclass(frozen=True, slots=True)
 class AdmittedRequest:
     """The admitted request. Choice i is `generates[i]`; the choices of a prompt are adjacent."""
@@ -225,6 +236,7 @@ class AdmittedRequest:
     explains: bool = False  # the answer reports the comparison
     max_tokens_may_shrink: bool = False  # see `GenerationRequest`
     at_once: int | None = None  # choices that run at the same time; None: all
+    modules: ModulesUsed | None = None  # modules of its prompts
 
     @property
     def sharing(self) -> int:

@@ -22,7 +22,6 @@ from engine.link.interface import OnEnd
 from engine.link.messages import Failed, Finished, Generate, Tokens
 from engine.link.outlasting import LEAVE_S, outlasting
 from gateway.replicas.remote_prefill import RemotePrefill
-from gateway.routing.prompt import TOKEN_BYTES
 from gateway.routing.router import RoutingChoice
 
 # A request that breaks the engines that run it must not be sent to all of them.
@@ -154,7 +153,7 @@ class Attempts:
 
 def tokens_needed(request: Generate) -> int:
     """Count the tokens of a request's prompt and of its longest answer."""
-    return len(request.token_ids) // TOKEN_BYTES + request.sampling.max_tokens
+    return request.prompt_tokens + request.sampling.max_tokens
 
 
 def _is_answer(end: Finished | Failed) -> bool:

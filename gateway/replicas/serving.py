@@ -98,10 +98,14 @@ class Serving:
         ready = attempts.candidates(members.ready(attempts.tokens))
         if not ready:
             raise EngineUnavailable("no engine is connected", retry_after_s=RETRY_AFTER_S)
-        sources = {} if request.loads == "never" else members.sources()
+        has_source = request.loads != "never" and not request.modules
+        sources = members.sources() if has_source else {}
         answer = answering(ready, members.role)
         is_apart = (
-            attempts.number == 0 and request.use_cache and members.role(answer[0]) != "prefill"
+            attempts.number == 0
+            and request.use_cache
+            and not request.modules
+            and members.role(answer[0]) != "prefill"
         )
         return RouteQuestion(
             routing_request(request),

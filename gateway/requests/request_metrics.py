@@ -12,7 +12,7 @@ from engine.link.stats_messages import StateTier, TierTokens
 from gateway.diagnosis.cache_miss import CacheMiss, cache_miss
 from gateway.generation.choice import Delta, Event
 from gateway.http.request_head import RequestUse
-from gateway.prompts.generation_request import TOKEN_BYTES, AdmittedRequest
+from gateway.prompts.generation_request import TOKEN_BYTES, AdmittedRequest, ModulesUsed
 from gateway.requests.tracing import UNTRACED, RequestTracing, TracedUse
 from gateway.telemetry.metrics import GatewayMetrics
 from gateway.tenant_limits import TokenCounts
@@ -38,6 +38,7 @@ class Usage:
     retained_s: tuple[float, ...] = ()  # by breakpoint, after each use
     drafts: DraftCounts = field(default_factory=dict)  # drafted and accepted, by source; at the end
     rejected_prediction_tokens: int = 0  # included in `completion_tokens`; known at the end
+    modules: ModulesUsed | None = None  # modules of the prompt
 
     @property
     def accepted_prediction_tokens(self) -> int:
@@ -131,6 +132,7 @@ class RequestMetrics:
             retained_s=tuple(mark.seconds for mark in self._admitted.generates[0].marks),
             drafts=self._drafts(),
             rejected_prediction_tokens=rejected,
+            modules=self._admitted.modules,
         )
 
     def worked(self) -> TokenCounts:
@@ -214,7 +216,7 @@ class RequestMetrics:
         end = self._ends.get(index)
         if end is not None and end.computed_tokens:
             return end.computed_tokens
-        prompt_tokens = len(self._admitted.generates[index].token_ids) // TOKEN_BYTES
+        prompt_tokens = self._admitted.generates[index].prompt_tokens
         return prompt_tokens - self._reused[index].tokens
 
     def _restart(self, index: int) -> None:

@@ -49,12 +49,17 @@ def routing_request(request: Generate) -> RoutingRequest:
     """Select the part of a `Generate` that routers see."""
     return RoutingRequest(
         request.request_id,
-        len(request.token_ids) // TOKEN_BYTES,
-        request.block_keys,
+        request.prompt_tokens,
+        _keys(request),
         request.namespaces[-1][1] if request.namespaces else b"",
         request.use_cache,
         request.source,
     )
+
+
+def _keys(request: Generate) -> bytes:
+    """Return the keys by which an engine is chosen: of a prompt with modules, the longest's."""
+    return max((one.block_keys for one in request.modules), key=len, default=request.block_keys)
 
 
 @dataclass(slots=True)

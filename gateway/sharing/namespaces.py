@@ -11,6 +11,8 @@ Scopes are tuples, framed part by part (`derive_namespace`), and no two kinds of
 
     ("published",)   ("published", "group", id)   ("all",)   ("all", "salt", s)
     ("group", id)    ("tenant", id)               ("tenant", id, "salt", s)
+
+A prompt module, and a prompt's own blocks after modules, have (..., "module", digest) below these.
 """
 
 from bisect import bisect_left
@@ -146,6 +148,13 @@ class Namespaces:
     def own(self, caller: Caller, salt: str | None, fingerprint: bytes) -> Namespace:
         """Derive the caller's own namespace, for all blocks that are not published."""
         return derive_namespace(self._secret, fingerprint, self._scope(caller, salt))
+
+    def module(
+        self, caller: Caller, salt: str | None, fingerprint: bytes, digest: str
+    ) -> Namespace:
+        """Derive the namespace of blocks that depend on what `digest` is of, below the caller's."""
+        scope = (*self._scope(caller, salt), "module", digest)
+        return derive_namespace(self._secret, fingerprint, scope)
 
     def published(self, scope: str, fingerprint: bytes) -> Namespace:
         """Derive the namespace of prefixes published for everyone, or for one group."""

@@ -224,6 +224,7 @@ async def _admission(
         texts,
         misses,
         verdicts,
+        store,
     )
     return admission, (turns, texts, verdicts)
 

@@ -183,6 +183,15 @@ class ResponseRoom(msgspec.Struct, frozen=True, kw_only=True):
         return size <= min(self.of_one, self.of_tenant, self.of_all)
 
 
+class ModuleSchema(msgspec.Struct, frozen=True, kw_only=True):
+    """A tenant's schema of prompt modules. Its id follows from its content."""
+
+    id: str
+    tenant_id: str
+    created_at: float
+    content: msgspec.Raw  # JSON that only `gateway.prompts.modules` reads
+
+
 class RegisteredEngine(msgspec.Struct, frozen=True, kw_only=True):
     """An engine that gateways are to drive, on any machine.
 

@@ -20,6 +20,7 @@ from gateway.state.records import (
     CacheFlush,
     Group,
     IsolationReport,
+    ModuleSchema,
     PublishedPrefix,
     RegisteredEngine,
     ResponseRoom,
@@ -32,6 +33,7 @@ Record = Tenant | ApiKey | Group | PublishedPrefix
 R = TypeVar("R", Tenant, ApiKey, Group, PublishedPrefix)
 D = TypeVar("D", Tenant, Group)  # records that can be deleted
 
+MOST_SCHEMAS = 32  # of a tenant
 AUDIT_KEPT = 100_000  # entries; older ones are removed
 _NAMES: dict[type[Record], str] = {
     Tenant: "tenant",
@@ -124,6 +126,29 @@ class ResponseStore(Protocol):
         ...
 
 
+class SchemaStore(Protocol):
+    """The tenants' schemas of prompt modules; another tenant's schema counts as missing."""
+
+    async def keep_schema(self, schema: ModuleSchema) -> ModuleSchema:
+        """Store a schema, unless the tenant has it; return the stored one.
+
+        Conflict where the tenant has MOST_SCHEMAS others. A disabled tenant counts as not there.
+        """
+        ...
+
+    async def find_schema(self, tenant_id: str, schema_id: str) -> ModuleSchema:
+        """Return a tenant's schema."""
+        ...
+
+    async def schemas(self, tenant_id: str) -> list[ModuleSchema]:
+        """List a tenant's schemas, the oldest first."""
+        ...
+
+    async def drop_schema(self, tenant_id: str, schema_id: str) -> None:
+        """Remove a tenant's schema. It goes with its tenant as well."""
+        ...
+
+
 class UsageStore(Protocol):
     """The usage counters by tenant, key and day."""
 
@@ -209,6 +234,7 @@ class FlushLog(Protocol):
 class Store(
     Records,
     ResponseStore,
+    SchemaStore,
     UsageStore,
     AuditLog,
     IsolationReports,
@@ -258,6 +284,16 @@ def since(engine: RegisteredEngine, before: bytes | None) -> RegisteredEngine:
 def missing_response() -> NotFound:
     """Make the error for a stored response that is missing, or another tenant's."""
     return NotFound("there is no such response", code="response_not_found", param="response_id")
+
+
+def missing_schema() -> NotFound:
+    """Make the error for a schema of modules that is missing, or another tenant's."""
+    return NotFound("there is no such schema of modules", code="schema_not_found")
+
+
+def too_many_schemas() -> Conflict:
+    """Make the error for one schema too many."""
+    return Conflict(f"the tenant has {MOST_SCHEMAS} schemas of modules: delete one first")
 
 
 def live_group(record: Record) -> str | None:

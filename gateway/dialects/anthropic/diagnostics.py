@@ -31,7 +31,7 @@ from gateway.dialects.anthropic.blocks import (
 )
 from gateway.dialects.anthropic.replies import CacheMissReason, Diagnostics
 from gateway.dialects.anthropic.schema import MessagesRequest
-from gateway.dialects.explaining import RatoonReply, ratoon_reply
+from gateway.dialects.explaining import RatoonOptions, RatoonReply, ratoon_reply
 from gateway.prompts.chats.offered_tools import PassedOver
 from gateway.requests.request_metrics import Usage
 
@@ -49,7 +49,7 @@ class CacheQuestions:
         """Read the questions that `wire` asks about the cache."""
         asked, own = wire.diagnostics, wire.ratoon
         named = asked is not None and asked.previous_message_id is not None
-        return cls(asked is not None, named, own is not None and own.explain is True)
+        return cls(asked is not None, named, _is_told(own))
 
     def diagnostics(self, usage: Usage) -> Diagnostics | UnsetType | None:
         """Write the field `diagnostics`."""
@@ -61,6 +61,10 @@ class CacheQuestions:
     def ratoon(self, usage: Usage, ignored: tuple[PassedOver, ...]) -> RatoonReply | UnsetType:
         """Write the field `ratoon`."""
         return ratoon_reply(usage if self.wants_ratoon else None, ignored)
+
+
+def _is_told(own: RatoonOptions | None) -> bool:
+    return own is not None and (own.explain is True or own.modules is not None)
 
 
 def explain_of_messages(wire: MessagesRequest) -> Explain | None:

@@ -23,6 +23,7 @@ from gateway.dialects.anthropic.tools import RequestTools
 from gateway.dialects.anthropic.turns import hosted_passed_over
 from gateway.dialects.dialect import ModelCard
 from gateway.dialects.dialect_request import BYTES_PER_CHARACTER, DialectRequest, read_wire
+from gateway.dialects.explaining import modules_of
 from gateway.dialects.keep_alive import KeepAlive
 from gateway.dialects.stop_strings import checked_stops
 from gateway.http.request_head import request_id_of
@@ -118,4 +119,5 @@ def generation_request(
         explain=explain_of_messages(wire),
         marks=marks_of(wire, prompt),
         drafts=wire.drafts is not False,
+        modules=modules_of(wire.ratoon),
     )

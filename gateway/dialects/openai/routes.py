@@ -22,6 +22,7 @@ from gateway.dialects.google_models import (
     models_of,
 )
 from gateway.dialects.openai.adapters import add_adapters
+from gateway.dialects.openai.modules import add_modules
 from gateway.dialects.openai.prefill.routes import add_prefill
 from gateway.dialects.openai.reader import Reader
 from gateway.dialects.openai.replies import (
@@ -63,6 +64,7 @@ def openai_router(parts: RouteParts) -> APIRouter:
     _add_tokenizer(router, parts.card, parts.authenticate)
     _add_models(router, parts.card, parts.authenticate)
     add_adapters(router, parts, permitted)
+    add_modules(router, parts, permitted)
     return router
 
 

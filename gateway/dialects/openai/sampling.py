@@ -6,6 +6,7 @@ The vocabulary and the context length are checked at admission.
 from engine.link.messages import Loads, LogitBias, SamplingParams, pack_logit_bias
 from gateway.config import Bounds
 from gateway.diagnosis.comparison import Explain
+from gateway.dialects.explaining import modules_of
 from gateway.dialects.openai.schema import Generating
 from gateway.errors import BadRequest
 from gateway.prompts.generation_request import (
@@ -76,6 +77,7 @@ def generation_request(
         marks=marks,
         drafts=wire.drafts is not False,
         prediction=prediction,
+        modules=modules_of(wire.ratoon),
     )
 
 

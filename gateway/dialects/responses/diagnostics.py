@@ -56,6 +56,7 @@ class MissQuestions(Struct, frozen=True):
     compared_with: str | None = None  # id from `comparison_response_id`
     wants_ratoon: bool = False
     previous_id: str | None = None  # id from `ratoon`, which has precedence
+    has_modules: bool = False
 
     @classmethod
     def of(cls, wire: ResponsesRequest) -> MissQuestions:
@@ -63,7 +64,7 @@ class MissQuestions(Struct, frozen=True):
         options, own = wire.prompt_cache_options, wire.ratoon
         compared_with = None if options is None else options.comparison_response_id
         if own is None or not own.explain:
-            return cls(compared_with)
+            return cls(compared_with, has_modules=own is not None and own.modules is not None)
         return cls(compared_with, wants_ratoon=True, previous_id=own.previous_id)
 
     def explain(self, parts: Callable[[], Iterable[PromptPart]]) -> Explain | None:
@@ -78,7 +79,7 @@ class MissQuestions(Struct, frozen=True):
 
     def ratoon(self, usage: Usage) -> RatoonReply | UnsetType:
         """Write the field `ratoon`."""
-        return ratoon_reply(usage) if self.wants_ratoon else UNSET
+        return ratoon_reply(usage) if self.wants_ratoon or self.has_modules else UNSET
 
 
 def _diagnostics(miss: CacheMiss | None) -> CacheDiagnostics:

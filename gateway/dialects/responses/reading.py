@@ -15,7 +15,7 @@ from msgspec import Raw, UnsetType
 from engine.link.messages import SamplingParams
 from gateway.config import Bounds
 from gateway.diagnosis.parts import PromptPart
-from gateway.dialects.explaining import RatoonReply, ratoon_reply
+from gateway.dialects.explaining import RatoonReply, modules_of, ratoon_reply
 from gateway.dialects.responses.answer_form import answer_form
 from gateway.dialects.responses.diagnostics import MissQuestions
 from gateway.dialects.responses.hosted_items import passed_over
@@ -110,6 +110,7 @@ def understood(
         replace(
             _generation_request(wire, prompt, form, request_id, bounds, defaults),
             marks=marks_of_response(wire, shown, prompt, tools),
+            modules=modules_of(wire.ratoon),
             explain=MissQuestions.of(wire).explain(partial(_parts, wire, prompt, kept)),
         ),
         _begun(wire, request_id, model, defaults, ratoon_reply(None, ignored)),

@@ -9,6 +9,7 @@ what is generated (`generation.py`).
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -20,7 +21,7 @@ from gateway.caller import Caller
 from gateway.config import Bounds
 from gateway.diagnosis.misses import LastMisses
 from gateway.diagnosis.seen import SeenPrompts
-from gateway.errors import BadRequest, Unavailable
+from gateway.errors import BadRequest, NotFound, Unavailable
 from gateway.processes.fair_executor import LARGE, FairExecutor, Steps
 from gateway.prompts.answer_forms import AnswerForms
 from gateway.prompts.generation_request import (
@@ -34,6 +35,7 @@ from gateway.prompts.generation_request import (
 from gateway.prompts.pipeline.canonical import canonical_prompt, canonical_request
 from gateway.prompts.pipeline.explaining import Explaining, as_seen
 from gateway.prompts.pipeline.mark_places import placed_marks
+from gateway.prompts.pipeline.module_prompts import ModulePrompts
 from gateway.prompts.pipeline.prepared import Prepared, generates_of
 from gateway.prompts.pipeline.prompt_tokens import PromptContext, PromptTokens, Tokenised
 from gateway.prompts.pipeline.question import question_start
@@ -45,6 +47,8 @@ from gateway.prompts.tokens.text_memory import TextMemory
 from gateway.prompts.tokens.tokenizer import TokenIds, Tokenizer
 from gateway.prompts.verbatim_turns.verbatim import VerbatimTurns
 from gateway.sharing.namespaces import Namespaces
+from gateway.state.records import ModuleSchema
+from gateway.state.store import SchemaStore
 from gateway.turn_formats.pieces import Piece
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import Namespace, adapted_fingerprint
@@ -71,6 +75,7 @@ class Admission:
         texts: TextMemory | None = None,
         misses: LastMisses | None = None,
         verdicts: Verdicts | None = None,
+        schemas: SchemaStore | None = None,
     ) -> None:
         """Admit requests; without `turns` remember no answer, without `seen` no prompt, and so on.
 
@@ -84,9 +89,21 @@ class Admission:
         markers = tokenizer.special_ids(forms.markers)
         self._decoder = MarkerDecoder(tokenizer, markers) if markers else tokenizer
         self._namespaces = namespaces
+        self._modules = (
+            None
+            if schemas is None
+            else ModulePrompts(self._prompts, namespaces, forms, schemas, time.time)
+        )
         self._welcome = welcome
         self._pool = pool
         self._bounds = bounds
+
+    @property
+    def module_prompts(self) -> ModulePrompts:
+        """The schemas of modules; raises NotFound where none are stored."""
+        if self._modules is None:
+            raise NotFound("this gateway stores no schemas of modules")
+        return self._modules
 
     async def engine(self) -> Welcome:
         """Return the engine's limits; raise Unavailable if no engine connects within a moment.
@@ -110,11 +127,18 @@ class Admission:
         into the cache (`usage.Writer`).
         """
         welcome = _with_adapter(await self.engine(), wanted.adapter)
-        work = self._admitted(wanted, caller, welcome, writer)
-        return await self.off_the_loop(caller, work, wanted.size)
+        schema = None if self._modules is None else await self._modules.find(wanted, caller)
+        size = wanted.size + (0 if schema is None else len(memoryview(schema.content)))
+        work = self._admitted(wanted, caller, welcome, writer, schema)
+        return await self.off_the_loop(caller, work, size)
 
     def _admitted(
-        self, wanted: GenerationRequest, caller: Caller, welcome: Welcome, writer: str
+        self,
+        wanted: GenerationRequest,
+        caller: Caller,
+        welcome: Welcome,
+        writer: str,
+        schema: ModuleSchema | None,
     ) -> Steps[AdmittedRequest]:
         check_vocabulary(wanted.sampling, welcome.vocab_size)
         if not (wanted.embeds or welcome.has_head):
@@ -127,10 +151,10 @@ class Admission:
         self._forms.check(wanted.form)
         if wanted.explain is not None and len(wanted.prompts) > 1:
             raise BadRequest("only one prompt at a time can be explained", param="ratoon.explain")
-        prepared = yield from self._prepare_all(wanted, caller, welcome)
+        prepared = yield from self._prepare_all(wanted, caller, welcome, schema)
         generates = generates_of(wanted, prepared, caller, welcome.max_model_len, writer)
         computed = 1 if generates[0].use_cache else wanted.choices  # times that it is computed
-        prompt_tokens = computed * sum(len(prompt.token_ids) for prompt in prepared)
+        prompt_tokens = computed * sum(prompt.num_tokens for prompt in prepared)
         tail, prefill = prepared[0].tail, prepared[0].prefill
         parser = None if tail is None else self._forms.parser(wanted.form, tail, prefill)
         is_turn = wanted.has_output and not wanted.text.include_stop
@@ -143,11 +167,12 @@ class Admission:
             parser,
             origin,
             self._forms.grammar_param(wanted.form),
-            prepared[0].seen if len(prepared) == 1 else None,
+            prepared[0].seen if len(prepared) == 1 and schema is None else None,
             prepared[0].comparison,
             wanted.explain is not None,
             wanted.max_tokens_may_shrink,
             wanted.at_once,
+            prepared[0].modules,
         )
 
     def _with_hidden_stops(self, rules: TextRules) -> TextRules:
@@ -210,7 +235,11 @@ class Admission:
         return await self._pool.run(caller.tenant_id, work, size, may_refuse=False)
 
     def _prepare_all(
-        self, wanted: GenerationRequest, caller: Caller, welcome: Welcome
+        self,
+        wanted: GenerationRequest,
+        caller: Caller,
+        welcome: Welcome,
+        schema: ModuleSchema | None,
     ) -> Steps[list[Prepared]]:
         asked = self._asked(caller, wanted.salt, welcome, room=least_room(wanted))
         if caller.canonical_prompts:
@@ -219,6 +248,10 @@ class Admission:
         for number, prompt in enumerate(wanted.prompts):
             if number:
                 yield
+            if schema is not None and self._modules is not None:
+                work = self._modules.prepared(wanted, prompt, schema, asked, caller, welcome)
+                prepared.append((yield from work))
+                continue
             special = isinstance(prompt, str)
             found = yield from self._prompts.tokenised(prompt, asked, add_special_tokens=special)
             if not len(found.token_ids):

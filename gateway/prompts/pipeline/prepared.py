@@ -9,12 +9,13 @@ from dataclasses import dataclass
 
 import msgspec
 
-from engine.link.messages import Generate, Grammar, Mark, Priority
+from engine.link.messages import Generate, Grammar, Mark, Priority, pack_token_ids
 from gateway.caller import Caller
 from gateway.diagnosis.comparison import Comparison
 from gateway.diagnosis.seen import SeenPrompt
 from gateway.errors import BadRequest
-from gateway.prompts.generation_request import GenerationRequest, Origin
+from gateway.prompts.generation_request import GenerationRequest, ModulesUsed, Origin
+from gateway.prompts.modules.joined import JoinedPrompt
 from gateway.prompts.pipeline.sampling_limits import of_choice, within_context
 from gateway.prompts.tokens.tokenizer import TokenIds
 from prefix_cache.namespace import NamespacePath
@@ -39,6 +40,18 @@ class Prepared:
     marks: tuple[Mark, ...]
     prediction: bytes  # packed token ids
     question: int  # see `Generate`
+    joined: JoinedPrompt | None = None  # the modules and positions of a prompt that has modules
+    modules: ModulesUsed | None = None
+
+    @property
+    def num_tokens(self) -> int:
+        """The number of its tokens, those of modules included."""
+        return len(self.token_ids) if self.joined is None else self.joined.num_tokens
+
+    @property
+    def reach(self) -> int:
+        """The tokens of the context that it takes, gaps between positions included."""
+        return len(self.token_ids) if self.joined is None else self.joined.reach
 
 
 def generates_of(
@@ -52,7 +65,8 @@ def generates_of(
     _check_scored(wanted, sum(len(prompt.token_ids) for prompt in prepared))
     generates: list[Generate] = []
     for number, prompt in enumerate(prepared):
-        sampling = within_context(wanted, len(prompt.token_ids), max_model_len)
+        sampling = within_context(wanted, prompt.reach, max_model_len)
+        joined = prompt.joined
         if prompt.grammar is not None:
             sampling = msgspec.structs.replace(sampling, grammar=prompt.grammar)
         for choice in range(wanted.choices):
@@ -77,6 +91,8 @@ def generates_of(
                     candidates=wanted.candidates[number] if wanted.candidates else b"",
                     prediction=prompt.prediction,
                     question=prompt.question,
+                    modules=() if joined is None else joined.modules,
+                    positions=b"" if joined is None else pack_token_ids(joined.positions),
                 )
             )
     return tuple(generates)

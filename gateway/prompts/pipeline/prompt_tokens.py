@@ -8,6 +8,7 @@ Knows: tokenizer, chat template, context and vocabulary. Does not know: which te
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,8 +16,10 @@ import numpy as np
 from engine.link.messages import Welcome
 from gateway.errors import BadRequest
 from gateway.processes.fair_executor import Steps
+from gateway.prompts.chats.messages import Message, Text
 from gateway.prompts.chats.template_variables import PRESERVE_THINKING, Scalar
 from gateway.prompts.generation_request import ChatPrompt, Origin, Prompt
+from gateway.prompts.pipeline.module_place import divided, marked, new_mark
 from gateway.prompts.templates.chat_template import ChatTemplate
 from gateway.prompts.templates.verdicts import Judged, Verdicts, afresh
 from gateway.prompts.tokens.control_tokens import Rendered
@@ -80,6 +83,7 @@ class PromptTokens:
         Without `texts` every text is tokenised whole, without `verdicts` every shape judged.
         """
         self._verdicts = verdicts
+        self._tokenizer = tokenizer
         self._texts = LongTexts(tokenizer, texts)
         self._longest_token = tokenizer.longest_token
         self._template = template
@@ -107,6 +111,44 @@ class PromptTokens:
         chat = SplicedChat(self._render(prompt))
         ids = yield from self._joined(chat, asked, add_special_tokens=special)
         return self._of_chat(prompt, keys, (chat, ids), asked)
+
+    def divided(
+        self, prompt: Prompt, asked: PromptContext, *, add_special_tokens: bool
+    ) -> Steps[tuple[TokenIds, Tokenised]]:
+        """Tokenise what a prompt has before its modules, and what after.
+
+        Raises BadRequest as `tokenised` does, and where a chat has no place for modules.
+        """
+        special, nothing = add_special_tokens, Rendered(("",))
+        if isinstance(prompt, np.ndarray):
+            return np.empty(0, np.int32), Tokenised(_checked(prompt, asked))
+        if isinstance(prompt, str):
+            head = yield from self._encoded(nothing, asked, "prompt", add_special_tokens=special)
+            ids = yield from self._encoded(prompt, asked, "prompt", add_special_tokens=False)
+            return head, Tokenised(ids)
+        mark = new_mark()
+        chat = marked(prompt, mark)
+        self._check(chat, asked)
+        before, after = divided(self._render(chat), mark)
+        head = yield from self._encoded(before, asked, "messages", add_special_tokens=special)
+        ids = yield from self._encoded(after, asked, "messages", add_special_tokens=False)
+        return head, self._of_chat(prompt, None, (SplicedChat(after), ids), asked)
+
+    def usual_heads(self) -> list[TokenIds]:
+        """Return what texts, token ids and plain chats have before their modules."""
+        text = self._tokenizer.encode("", add_special_tokens=True)
+        heads, mark = {text.tobytes(): text, b"": np.empty(0, np.int32)}, new_mark()
+        if self._template is not None:
+            chat = ChatPrompt(messages=(Message("user", (Text("."),)),))
+            with suppress(BadRequest):
+                before, _ = divided(self._render(marked(chat, mark)), mark)
+                ids = self._tokenizer.encode(before, add_special_tokens=False)
+                heads[ids.tobytes()] = ids
+        return [*heads.values()]
+
+    def encoded(self, text: str) -> TokenIds:
+        """Tokenise a module's text, or a value of its parameters, alone."""
+        return self._tokenizer.encode(Rendered((text,)), add_special_tokens=False)
 
     def continued(self, text: str, found: Tokenised, asked: PromptContext) -> Steps[TokenIds]:
         """Tokenise `text` as the model would write it after the prompt `found`.

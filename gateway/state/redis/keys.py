@@ -41,6 +41,11 @@ def responses_of(tenant_id: str) -> str:
     return f"ratoon:responses:{tenant_id}"
 
 
+def schemas_of(tenant_id: str) -> str:
+    """Return the Redis key of a tenant's schemas of modules, from id to record."""
+    return f"ratoon:module-schemas:{tenant_id}"
+
+
 def response_ages(tenant_id: str) -> str:
     """Return the Redis key of a tenant's response ids, sorted by creation."""
     return f"ratoon:response-ages:{tenant_id}"

@@ -132,6 +132,7 @@ class RedisRecords:
                 transaction.write("HDEL", at.KEYS, key.id)
                 transaction.write("HDEL", at.DIGESTS, key.digest)
             transaction.write("DEL", at.keys_of(old.id))
+            transaction.write("UNLINK", at.schemas_of(old.id))
             await drop_all(self.link, transaction, old.id)
             _join(transaction, old.id, old.group_id, None)
         transaction.write("HDEL", _PLACES[kind].records, old.id)

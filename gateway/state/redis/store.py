@@ -36,8 +36,8 @@ from gateway.state.redis import keys as at
 from gateway.state.redis.identity import REDIS, StateLink
 from gateway.state.redis.large import UNSIZED
 from gateway.state.redis.link import RedisLink
+from gateway.state.redis.modules import RedisModules
 from gateway.state.redis.record_reader import read_record
-from gateway.state.redis.responses import RedisResponses
 from gateway.state.redis.transaction import Changed, Transaction
 from gateway.state.store import AUDIT_KEPT, Listener, missing_engine, since
 
@@ -47,7 +47,7 @@ _BATCH_KEPT_S = "3600"
 _FIELDS_AT_ONCE = 1000  # fields of a command: Lua passes on some thousand words
 
 
-class RedisStore(RedisResponses):
+class RedisStore(RedisModules):
     """The state (`gateway.state.store.Store`) in Redis. The link is closed with the store.
 
     Every call raises StateLost while Redis does not hold the state that is `expected`; without an

@@ -10,14 +10,14 @@ import msgspec
 
 from gateway.state.records import AuditEntry, CacheFlush, IsolationReport, RegisteredEngine
 from gateway.state.sqlite.file import transaction
-from gateway.state.sqlite.responses import SqliteResponses
+from gateway.state.sqlite.modules import SqliteModules
 from gateway.state.sqlite.worker import on_reads, on_worker
 from gateway.state.store import AUDIT_KEPT, missing_engine, since
 
 _ENGINE = "SELECT record FROM engines WHERE address = ?"
 
 
-class SqliteOperation(SqliteResponses):
+class SqliteOperation(SqliteModules):
     """The audit log, isolation report, engine registry and flush log in a SQLite file."""
 
     @on_worker

@@ -111,7 +111,7 @@ def _keep(
     connection: sqlite3.Connection, response: StoredResponse, record: bytes, room: ResponseRoom
 ) -> None:
     with _unsynced(connection), transaction(connection):
-        _check_tenant(connection, response.tenant_id)
+        check_tenant(connection, response.tenant_id)
         _insert(connection, response, record)
         _make_room(connection, response.tenant_id, room)
 
@@ -143,7 +143,8 @@ def _ids(connection: sqlite3.Connection, wanted: tuple[str, float, str, str]) ->
     return [one for (one,) in found]
 
 
-def _check_tenant(connection: sqlite3.Connection, tenant_id: str) -> None:
+def check_tenant(connection: sqlite3.Connection, tenant_id: str) -> None:
+    """Raise NotFound for a tenant that is not there, or disabled."""
     found = connection.execute("SELECT record FROM tenants WHERE id = ?", (tenant_id,)).fetchone()
     if found is None or msgspec.json.decode(found[0], type=Tenant).disabled:
         raise missing(Tenant)

@@ -5,13 +5,14 @@ which records are found, or by which lists are ordered. Each counter of usage is
 so that a new counter does not change the schema either.
 
 A release that changes it raises VERSION and brings files of older releases to it. Version 1 was in
-none; version 3 added stored responses, version 4 reports, version 5 engines, version 6 flushes.
+none; version 3 added stored responses, version 4 reports, version 5 engines, version 6 flushes,
+version 7 schemas of modules.
 """
 
 import sqlite3
 from pathlib import Path
 
-VERSION = 6
+VERSION = 7
 _OLDEST = 2
 
 
@@ -118,5 +119,22 @@ _FLUSHES = (
     "CREATE TABLE flushes (flow TEXT PRIMARY KEY NOT NULL, at REAL NOT NULL, record BLOB NOT NULL)",
 )
 
+_MODULES = (
+    """CREATE TABLE module_schemas (
+        tenant_id TEXT NOT NULL REFERENCES tenants (id) ON DELETE CASCADE,
+        id TEXT NOT NULL,
+        created_at REAL NOT NULL,
+        record BLOB NOT NULL,
+        PRIMARY KEY (tenant_id, id)
+    )""",
+)
+
 # The schema changes of each version, by its number.
-_ADDED = {2: _TABLES, 3: _RESPONSES, 4: _REPORTS, 5: _ENGINES, 6: _FLUSHES}
+_ADDED = {
+    2: _TABLES,
+    3: _RESPONSES,
+    4: _REPORTS,
+    5: _ENGINES,
+    6: _FLUSHES,
+    7: _MODULES,
+}

@@ -215,6 +215,9 @@ BEYOND_SCHEMAS = [
     r"text/x.enum needs a schema",
     r"(this is not a|these are not)",
     r"at most \d+ (candidates|stop sequences)",
+    r"the request names no module|there is no such schema of modules",
+    r"a schema (is given as either|in PML has)|this is no XML|a schema has no document type",
+    r"a (module|union|scaffold) (has|is)|two (modules|parameters) .* one name|all modules of this",
 ]
 
 

@@ -23,6 +23,7 @@ from gateway.state.records import (
     Counters,
     Group,
     IsolationReport,
+    ModuleSchema,
     PrefixSource,
     PublishedPrefix,
     RegisteredEngine,
@@ -31,7 +32,7 @@ from gateway.state.records import (
     Tenant,
     UsageRow,
 )
-from gateway.state.store import Store
+from gateway.state.store import MOST_SCHEMAS, Store
 from tests.gateway.state.memory_store import MemoryStore
 from tests.gateway.support.put_record import put
 
@@ -85,6 +86,13 @@ def a_response(tenant: Tenant, number: int = 1, text: str = "é 🌱") -> Stored
         created_at=float(number),
         expires_at=100.0 + number,
         content=content,
+    )
+
+
+def a_schema(tenant: Tenant, number: int = 1, text: str = "") -> ModuleSchema:
+    content = msgspec.Raw(msgspec.json.encode({"text": text}))
+    return ModuleSchema(
+        id=f"modules_{number}", tenant_id=tenant.id, created_at=float(number), content=content
     )
 
 
@@ -598,6 +606,51 @@ class StoreContract:
             await asyncio.gather(*(store.keep_response(one, room_for(4)) for one in responses))
         )
         assert len(await kept(store, a_tenant())) == 4
+
+    async def test_a_tenants_schemas_are_its_own_and_go_with_it(self, store: Store) -> None:
+        tenant, other = a_tenant(), a_tenant("other")
+        for one in (tenant, other):
+            await store.create(one)
+        first, second = a_schema(tenant, 1), a_schema(tenant, 2, "é 🌱" * 50_000)
+        for schema in (first, second, a_schema(other, 1)):
+            assert await store.keep_schema(schema) == schema
+        again = replace(first, created_at=9.0)
+        assert await store.keep_schema(again) == first
+        assert await store.schemas(tenant.id) == [first, second]
+        assert await store.find_schema(tenant.id, second.id) == second
+        with pytest.raises(NotFound):
+            await store.find_schema(other.id, second.id)
+        with pytest.raises(NotFound):
+            await store.drop_schema(other.id, second.id)
+        await store.drop_schema(tenant.id, second.id)
+        with pytest.raises(NotFound):
+            await store.drop_schema(tenant.id, second.id)
+        assert await store.schemas(tenant.id) == [first]
+        await store.delete(Tenant, tenant.id)
+        assert await store.schemas(tenant.id) == []
+        assert await store.schemas(other.id) == [a_schema(other, 1)]
+        with pytest.raises(NotFound):
+            await store.keep_schema(first)
+
+    async def test_a_tenant_has_so_many_schemas_and_no_more(self, store: Store) -> None:
+        tenant = a_tenant()
+        await store.create(tenant)
+        made = [a_schema(tenant, number) for number in range(MOST_SCHEMAS + 3)]
+        kept = await asyncio.gather(
+            *(store.keep_schema(one) for one in made), return_exceptions=True
+        )
+        assert sum(isinstance(one, Conflict) for one in kept) == 3
+        [first, *_] = await store.schemas(tenant.id)
+        assert await store.keep_schema(first) == first
+        await store.drop_schema(tenant.id, first.id)
+        assert await store.keep_schema(first) == first
+
+    async def test_a_disabled_tenant_stores_no_schema(self, store: Store) -> None:
+        tenant = a_tenant()
+        await store.create(tenant)
+        await store.update(Tenant, tenant.id, lambda one: replace(one, disabled=True))
+        with pytest.raises(NotFound):
+            await store.keep_schema(a_schema(tenant))
 
     async def test_usage_adds_up_by_tenant_key_and_day(self, store: Store) -> None:
         await store.add_usage([a_row(requests=1, cached_tokens=5)], batch="1")

@@ -19,6 +19,7 @@ from gateway.state.records import (
     Counters,
     Group,
     IsolationReport,
+    ModuleSchema,
     PublishedPrefix,
     RegisteredEngine,
     ResponseRoom,
@@ -26,7 +27,7 @@ from gateway.state.records import (
     Tenant,
     UsageRow,
 )
-from gateway.state.store import D, R, Record
+from gateway.state.store import MOST_SCHEMAS, D, R, Record
 
 
 class MemoryStore:
@@ -38,6 +39,7 @@ class MemoryStore:
         self.groups: dict[str, Group] = {}
         self.prefixes: dict[str, PublishedPrefix] = {}
         self.responses: dict[tuple[str, str], tuple[StoredResponse, int]] = {}
+        self.module_schemas: dict[str, dict[str, ModuleSchema]] = {}
         self.counters: dict[tuple[str, str, str], Counters] = {}
         self.batches: list[str] = []
         self.report: IsolationReport | None = None
@@ -84,6 +86,29 @@ class MemoryStore:
         for key in [key for key in self.keys.values() if key.tenant_id == gone.id]:
             del self.keys[key.id]
         self._drop_responses_of(gone.id)
+        self.module_schemas.pop(gone.id, None)
+
+    async def keep_schema(self, schema: ModuleSchema) -> ModuleSchema:
+        if (await self.get(Tenant, schema.tenant_id)).disabled:
+            raise NotFound("no such tenant")
+        ours = self.module_schemas.setdefault(schema.tenant_id, {})
+        if schema.id not in ours and len(ours) >= MOST_SCHEMAS:
+            raise Conflict("too many")
+        return ours.setdefault(schema.id, schema)
+
+    async def find_schema(self, tenant_id: str, schema_id: str) -> ModuleSchema:
+        ours = self.module_schemas.get(tenant_id, {})
+        if schema_id not in ours:
+            raise NotFound("no such schema")
+        return ours[schema_id]
+
+    async def schemas(self, tenant_id: str) -> list[ModuleSchema]:
+        ours = self.module_schemas.get(tenant_id, {})
+        return sorted(ours.values(), key=lambda one: one.created_at)
+
+    async def drop_schema(self, tenant_id: str, schema_id: str) -> None:
+        await self.find_schema(tenant_id, schema_id)
+        del self.module_schemas[tenant_id][schema_id]
 
     async def list_keys(self, tenant_id: str) -> list[ApiKey]:
         await self.get(Tenant, tenant_id)

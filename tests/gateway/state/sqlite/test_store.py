@@ -132,7 +132,7 @@ async def test_an_unknown_schema_is_refused_and_left_alone(path: Path, version: 
 async def test_the_schema_says_its_version_and_keeps_a_wal(path: Path) -> None:
     await SqliteStore(path).close()
     connection = sqlite3.connect(path)
-    assert connection.execute("PRAGMA user_version").fetchone() == (6,)
+    assert connection.execute("PRAGMA user_version").fetchone() == (7,)
     assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     connection.close()
 
@@ -141,7 +141,14 @@ async def test_a_file_from_before_stored_responses_gets_them(path: Path) -> None
     await SqliteStore(path).close()
     connection = sqlite3.connect(path)
     with connection:
-        for table in ("responses", "response_bytes", "reports", "engines", "flushes"):
+        for table in (
+            "responses",
+            "response_bytes",
+            "reports",
+            "engines",
+            "flushes",
+            "module_schemas",
+        ):
             connection.execute(f"DROP TABLE {table}")
         connection.execute("PRAGMA user_version = 2")
     connection.close()
@@ -161,7 +168,7 @@ async def test_a_file_from_before_reports_gets_them_and_keeps_the_rest(path: Pat
     await store.close()
     connection = sqlite3.connect(path)
     with connection:
-        for table in ("reports", "engines", "flushes"):
+        for table in ("reports", "engines", "flushes", "module_schemas"):
             connection.execute(f"DROP TABLE {table}")
         connection.execute("PRAGMA user_version = 3")
     connection.close()
@@ -181,7 +188,7 @@ async def test_a_file_from_before_engines_gets_them_and_keeps_the_rest(path: Pat
     await store.close()
     connection = sqlite3.connect(path)
     with connection:
-        for table in ("engines", "flushes"):
+        for table in ("engines", "flushes", "module_schemas"):
             connection.execute(f"DROP TABLE {table}")
         connection.execute("PRAGMA user_version = 4")
     connection.close()

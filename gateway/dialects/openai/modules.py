@@ -1,0 +1,185 @@
+"""The routes `/v1/modules`: a tenant's schemas of prompt modules, stored, shown and deleted.
+
+A request names a schema in `ratoon.modules`. The same schema is stored once: its id follows from
+its content, so another text is another schema.
+
+Knows: paths, bodies and answers. Does not know: how a prompt is made of modules
+(`gateway.prompts.modules`).
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import msgspec
+from fastapi import APIRouter, Depends, Request, Response
+from msgspec import UNSET, Meta, Raw, UnsetType
+
+from engine.errors import EngineError
+from engine.link.query_messages import Flush
+from gateway.caller import Caller
+from gateway.dialects.dialect import Permitted, RouteParts
+from gateway.dialects.dialect_request import json_response, read_wire
+from gateway.dialects.openai_shape import limit_headers
+from gateway.errors import BadRequest
+from gateway.http.openapi import described
+from gateway.processes.fair_executor import Steps
+from gateway.prompts.modules.pml import schema_of_pml
+from gateway.prompts.modules.schema import MOST_SCHEMA_BYTES, ModuleSpecs, Name, SchemaSpec
+from gateway.prompts.pipeline.module_prompts import StoredSchema
+from gateway.requests.permits import Permit
+
+_PATH = "/v1/modules"
+
+
+class ModulesRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of `POST /v1/modules`: a schema as JSON, or as PML."""
+
+    name: Annotated[str, Meta(max_length=128)] | None = None
+    modules: ModuleSpecs | None = None
+    scaffolds: tuple[tuple[Name, ...], ...] = ()
+    pml: Annotated[str, Meta(max_length=MOST_SCHEMA_BYTES)] | None = None
+
+
+class PlacedModuleView(msgspec.Struct, frozen=True, kw_only=True):
+    """A module of a schema. Positions are counted from the beginning of the schema."""
+
+    name: str | None  # None: it is part of every prompt
+    position: int
+    tokens: int
+    parameters: dict[str, int]  # positions that each leaves for a value
+
+
+class ModulesView(msgspec.Struct, frozen=True, kw_only=True):
+    """A stored schema; `schema` is its JSON, where one is asked for."""
+
+    id: str
+    object: Literal["modules"] = "modules"
+    name: str
+    created_at: int
+    positions: int
+    modules: list[PlacedModuleView]
+    schema: Raw | UnsetType = UNSET
+
+
+class ModulesList(msgspec.Struct, frozen=True, kw_only=True):
+    """The schemas of a tenant, the oldest first."""
+
+    object: Literal["list"] = "list"
+    data: list[ModulesView]
+
+
+class ModulesDeleted(msgspec.Struct, frozen=True, kw_only=True):
+    """A deleted schema: no request reaches its blocks any more, and those found were dropped."""
+
+    id: str
+    object: Literal["modules.deleted"] = "modules.deleted"
+    deleted: Literal[True] = True
+
+
+_REQUEST = msgspec.json.Decoder(ModulesRequest)
+
+
+def add_modules(router: APIRouter, parts: RouteParts, permitted: Permitted) -> None:
+    """Add the routes to `router`."""
+    admission, bounds = parts.answering.admission, parts.bounds
+    PermitOf = Annotated[Permit, Depends(permitted)]
+
+    async def stored_schema(caller: Caller, schema_id: str) -> StoredSchema:
+        modules = admission.module_prompts
+        record = await modules.store.find_schema(caller.tenant_id, schema_id)
+
+        def work() -> Steps[StoredSchema]:
+            yield from ()
+            return modules.shown(record)
+
+        return await admission.off_the_loop(caller, work(), len(memoryview(record.content)))
+
+    @router.post(_PATH, openapi_extra=described(ModulesView, ModulesRequest))
+    async def store_modules(request: Request, permit: PermitOf) -> Response:
+        wire = await read_wire(request, permit, _REQUEST, bounds, admission)
+        modules, welcome = admission.module_prompts, await admission.engine()
+        tenant_id = permit.caller.tenant_id
+
+        def work() -> Steps[StoredSchema]:
+            yield from ()
+            return modules.placed(_schema_of(wire), tenant_id, welcome)
+
+        made = await admission.off_the_loop(permit.caller, work(), permit.body.size)
+        kept = await modules.store.keep_schema(made.record)
+        return await _replied(_view(StoredSchema(kept, made.spec, made.placed)), permit)
+
+    @router.get(_PATH, openapi_extra=described(ModulesList))
+    async def list_modules(permit: PermitOf) -> Response:
+        modules = admission.module_prompts
+        records = await modules.store.schemas(permit.caller.tenant_id)
+        size = sum(len(memoryview(one.content)) for one in records)
+
+        def work() -> Steps[list[ModulesView]]:
+            shown = list[ModulesView]()
+            for record in records:
+                yield
+                shown.append(_view(modules.shown(record)))
+            return shown
+
+        shown = await admission.off_the_loop(permit.caller, work(), size)
+        return await _replied(ModulesList(data=shown), permit)
+
+    @router.get(f"{_PATH}/{{id}}", openapi_extra=described(ModulesView))
+    async def show_modules(id: str, permit: PermitOf) -> Response:  # noqa: A002 (the path's name)
+        stored = await stored_schema(permit.caller, id)
+        shown = msgspec.structs.replace(_view(stored), schema=stored.record.content)
+        return await _replied(shown, permit)
+
+    @router.delete(f"{_PATH}/{{id}}", openapi_extra=described(ModulesDeleted))
+    async def delete_modules(id: str, permit: PermitOf) -> Response:  # noqa: A002
+        stored = await stored_schema(permit.caller, id)
+        modules = admission.module_prompts
+        await modules.store.drop_schema(permit.caller.tenant_id, id)
+        welcome = await admission.engine()
+        flow = permit.caller.tenant_id
+        names = modules.usual_namespaces(stored, permit.caller, welcome)
+        asked = (parts.card.engine.ask(Flush(flow=flow, namespace=one)) for one in names)
+        failed = await asyncio.gather(*asked, return_exceptions=True)
+        _raise_unexpected(failed)
+        return await _replied(ModulesDeleted(id=id), permit)
+
+
+def _raise_unexpected(found: Sequence[object]) -> None:
+    """Raise what is no error of an engine: blocks that no engine drops cannot be reached anyway."""
+    for one in found:
+        if isinstance(one, BaseException) and not isinstance(one, EngineError):
+            raise one
+
+
+def _schema_of(wire: ModulesRequest) -> SchemaSpec:
+    if (wire.pml is None) == (wire.modules is None):
+        raise BadRequest("a schema is given as either `modules` or `pml`", param="modules")
+    if wire.pml is None:
+        return SchemaSpec(wire.modules or (), wire.name or "", wire.scaffolds)
+    if wire.scaffolds or wire.name is not None:
+        raise BadRequest("a schema in PML has its name and scaffolds in there", param="pml")
+    return schema_of_pml(wire.pml)
+
+
+def _view(stored: StoredSchema) -> ModulesView:
+    return ModulesView(
+        id=stored.record.id,
+        name=stored.spec.name,
+        created_at=int(stored.record.created_at),
+        positions=stored.placed.length,
+        modules=[
+            PlacedModuleView(
+                name=one.name,
+                position=one.first,
+                tokens=len(one.token_ids),
+                parameters={name: room.length for name, room in one.parameters.items()},
+            )
+            for one in stored.placed.modules
+        ],
+    )
+
+
+async def _replied(shown: msgspec.Struct, permit: Permit) -> Response:
+    await permit.give_back()
+    return json_response(msgspec.json.encode(shown), limit_headers(permit.standing))

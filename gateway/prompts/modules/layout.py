@@ -1,0 +1,85 @@
+"""The tokens of a schema's modules, and the positions that these have in every prompt.
+
+    | module | union: the longest of its modules | module with a parameter |
+    0        first of all its modules            first    ^ free positions   `length`
+
+Knows: schemas, tokens, positions. Does not know: a request, or a tenant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from gateway.prompts.modules.schema import ModuleSpec, Parameter, SchemaSpec
+from gateway.prompts.tokens.tokenizer import TokenIds
+
+Encode = Callable[[str], TokenIds]
+
+
+@dataclass(frozen=True, slots=True)
+class FreePositions:
+    """The positions of a parameter."""
+
+    first: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedModule:
+    """A module's tokens, without those of parameters, and their positions in the schema."""
+
+    name: str | None  # None: it is part of every prompt
+    place: int  # its number among the schema's places; modules of one union have one place
+    token_ids: TokenIds
+    positions: TokenIds
+    parameters: dict[str, FreePositions]
+    first: int
+    end: int  # first position after it
+
+    @property
+    def length(self) -> int:
+        """The number of its positions."""
+        return self.end - self.first
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedSchema:
+    """A schema's modules in the order of their positions."""
+
+    modules: tuple[PlacedModule, ...]
+    scaffolds: tuple[tuple[str, ...], ...]
+    digest: bytes
+
+    @property
+    def length(self) -> int:
+        """The number of positions of the whole schema."""
+        return max(module.end for module in self.modules)
+
+
+def placed_schema(schema: SchemaSpec, encode: Encode) -> PlacedSchema:
+    """Place the modules of a checked schema; `encode` makes tokens of a text alone."""
+    modules, first = list[PlacedModule](), 0
+    for place, module in enumerate(schema.modules):
+        placed = [_placed(one, place, first, encode) for one in module.alternatives]
+        first = max(one.end for one in placed)
+        modules += placed
+    return PlacedSchema(tuple(modules), schema.scaffolds, schema.digest)
+
+
+def _placed(module: ModuleSpec, place: int, first: int, encode: Encode) -> PlacedModule:
+    token_ids, positions = list[TokenIds](), list[TokenIds]()
+    parameters, at = dict[str, FreePositions](), first
+    for piece in module.pieces:
+        if isinstance(piece, Parameter):
+            parameters[piece.parameter] = FreePositions(at, piece.length)
+            at += piece.length
+            continue
+        ids = encode(piece)
+        token_ids.append(ids)
+        positions.append(np.arange(at, at + len(ids), dtype=np.int32))
+        at += len(ids)
+    ids, places = np.concatenate(token_ids), np.concatenate(positions)
+    return PlacedModule(module.name, place, ids, places, parameters, first, at)

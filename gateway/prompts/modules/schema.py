@@ -1,0 +1,142 @@
+"""A schema of prompt modules, as a tenant sends it and as it is stored.
+
+    modules    in the order of their positions; one without a name is always part of the prompt
+    union      modules of which a prompt has one at most: they begin at the same position
+    parameter  positions within a module that are left free for a request's own tokens
+    scaffold   modules that attend to each other where a prompt has all of them
+
+Knows: names, texts, and how they may be put together. Does not know: tokens or positions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from gateway.errors import BadRequest
+
+MOST_MODULES = 200
+MOST_SCHEMA_BYTES = 1 << 20
+MOST_PARAMETER_TOKENS = 1024
+NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.:\-]{0,63}$"
+
+Name = Annotated[str, Meta(pattern=NAME_PATTERN)]
+
+
+class Parameter(Struct, frozen=True, forbid_unknown_fields=True):
+    """A place in a module for at most `length` tokens of a request's own."""
+
+    parameter: Name
+    length: Annotated[int, Meta(ge=1, le=MOST_PARAMETER_TOKENS)]
+
+
+class ModuleSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A module: a `text`, or `parts` of text and parameters; or a union of such modules."""
+
+    name: Name | None = None
+    text: str | None = None
+    parts: Annotated[tuple[str | Parameter, ...], Meta(max_length=256)] | None = None
+    union: Annotated[tuple[ModuleSpec, ...], Meta(min_length=1, max_length=64)] | None = None
+
+    @property
+    def pieces(self) -> tuple[str | Parameter, ...]:
+        """The texts and parameters of a module, in order."""
+        return self.parts or (() if self.text is None else (self.text,))
+
+    @property
+    def alternatives(self) -> tuple[ModuleSpec, ...]:
+        """The modules at this place: itself, or those of the union."""
+        return self.union or (self,)
+
+
+ModuleSpecs = Annotated[tuple[ModuleSpec, ...], Meta(min_length=1, max_length=MOST_MODULES)]
+
+
+class SchemaSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A schema of modules."""
+
+    modules: ModuleSpecs
+    name: Annotated[str, Meta(max_length=128)] = ""
+    scaffolds: tuple[tuple[Name, ...], ...] = ()
+
+    def every(self) -> Iterator[tuple[str, ModuleSpec]]:
+        """Yield each module with its place in the schema, as an error names it."""
+        for place, module in enumerate(self.modules):
+            if module.union is None:
+                yield f"modules[{place}]", module
+            for number, one in enumerate(module.union or ()):
+                yield f"modules[{place}].union[{number}]", one
+
+    @property
+    def content(self) -> bytes:
+        """The schema as JSON, the same for equal schemas."""
+        return msgspec.json.encode(self)
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of the content: another schema has another one, so its blocks have other keys."""
+        return hashlib.sha256(self.content).digest()
+
+
+def check_schema(schema: SchemaSpec) -> None:
+    """Raise BadRequest, with the wrong field, for a schema that cannot be used."""
+    if len(schema.content) > MOST_SCHEMA_BYTES:
+        raise BadRequest(f"the schema has more than {MOST_SCHEMA_BYTES} bytes", param="modules")
+    for place, module in enumerate(schema.modules):
+        if module.union is not None:
+            _check_union(module, f"modules[{place}]")
+    named = Counter[str]()
+    for param, module in schema.every():
+        _check_module(module, param)
+        named.update([] if module.name is None else [module.name])
+    if sum(1 for _ in schema.every()) > MOST_MODULES:
+        raise BadRequest(f"the schema has more than {MOST_MODULES} modules", param="modules")
+    twice = next((name for name, count in named.items() if count > 1), None)
+    if twice is not None:
+        raise BadRequest("two modules have one name", param="modules")
+    _check_scaffolds(schema)
+
+
+def _check_union(module: ModuleSpec, param: str) -> None:
+    if module.text is not None or module.parts is not None or module.name is not None:
+        raise BadRequest("a union has no name or text of its own", param=param)
+    for number, one in enumerate(module.union or ()):
+        if one.name is None or one.union is not None:
+            raise BadRequest("a union is of modules with names", param=f"{param}.union[{number}]")
+
+
+def _check_module(module: ModuleSpec, param: str) -> None:
+    if (module.text is None) == (module.parts is None):
+        raise BadRequest("a module has either `text` or `parts`", param=param)
+    if not any(isinstance(piece, str) and piece for piece in module.pieces):
+        raise BadRequest("a module has some text", param=param)
+    parameters = [one.parameter for one in module.pieces if isinstance(one, Parameter)]
+    if parameters and module.name is None:
+        raise BadRequest("a module with parameters has a name", param=param)
+    if len(set(parameters)) < len(parameters):
+        raise BadRequest("two parameters of a module have one name", param=param)
+
+
+def _check_scaffolds(schema: SchemaSpec) -> None:
+    """Raise BadRequest for scaffolds of unknown modules, of two of a union, or with one in two."""
+    places = {
+        one.name: place
+        for place, module in enumerate(schema.modules)
+        for one in module.alternatives
+        if one.name is not None
+    }
+    seen = set[str]()
+    for number, names in enumerate(schema.scaffolds):
+        param = f"scaffolds[{number}]"
+        if len(names) < 2 or any(name not in places for name in names):
+            raise BadRequest("a scaffold is of two modules or more, by their names", param=param)
+        if len({places[name] for name in names}) < len(names):
+            raise BadRequest("a prompt never has all modules of this scaffold", param=param)
+        if seen & set(names):
+            raise BadRequest("a module is in one scaffold at most", param=param)
+        seen |= set(names)

@@ -1,0 +1,152 @@
+"""The modules that a request names, with the values of their parameters.
+
+Knows: placed schemas, and what a request may name of one. Does not know: how the modules and the
+request's own text become a prompt (`joined.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from msgspec import Meta, Struct
+
+from gateway.errors import BadRequest
+from gateway.prompts.modules.layout import Encode, FreePositions, PlacedModule, PlacedSchema
+from gateway.prompts.modules.schema import MOST_MODULES, Name
+from gateway.prompts.tokens.tokenizer import TokenIds
+
+PARAM = "ratoon.modules"
+SchemaId = Annotated[str, Meta(min_length=1, max_length=128)]
+
+
+class ModuleUse(Struct, frozen=True, forbid_unknown_fields=True):
+    """A module that a request names, and the values of its parameters."""
+
+    name: Name
+    values: dict[Name, str] = {}
+
+
+class ModulesOption(Struct, frozen=True, forbid_unknown_fields=True):
+    """The modules that stand in a prompt before the request's own text."""
+
+    schema: SchemaId
+    use: Annotated[tuple[Name | ModuleUse, ...], Meta(max_length=MOST_MODULES)] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Tokens that attend within themselves, and their positions in the schema."""
+
+    names: tuple[str | None, ...]  # of its modules; None: one without a name
+    token_ids: TokenIds
+    positions: TokenIds
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The runs of a prompt's modules, and its values' tokens, which belong to the request."""
+
+    digest: bytes  # of the schema
+    runs: tuple[Run, ...]
+    value_ids: TokenIds
+    value_positions: TokenIds
+    end: int  # the position of the request's own text
+
+    @property
+    def used(self) -> tuple[str, ...]:
+        """The names of the modules, in the order of their positions."""
+        return tuple(name for run in self.runs for name in run.names if name is not None)
+
+    @property
+    def together(self) -> tuple[tuple[str, ...], ...]:
+        """The names of the modules that attend to each other."""
+        found = (tuple(filter(None, run.names)) for run in self.runs)
+        return tuple(names for names in found if len(names) > 1)
+
+
+def select(schema: PlacedSchema, option: ModulesOption, encode: Encode) -> Selection:
+    """Select the modules that a request names; raise BadRequest for what the schema has not."""
+    wanted = _wanted(schema, option)
+    chosen = [one for one in schema.modules if one.name is None or one.name in wanted]
+    if not chosen:
+        raise BadRequest("the request names no module", param=f"{PARAM}.use")
+    values, positions = list[TokenIds](), list[TokenIds]()
+    for module in chosen:
+        given = {} if module.name is None else wanted[module.name]
+        for name, text in given.items():
+            ids = _value(module, name, encode(text))
+            first = module.parameters[name].first
+            values.append(ids)
+            positions.append(np.arange(first, first + len(ids), dtype=np.int32))
+    return Selection(
+        schema.digest,
+        tuple(_runs(chosen, schema.scaffolds)),
+        _joined(values),
+        _joined(positions),
+        max(module.end for module in chosen),
+    )
+
+
+def _wanted(schema: PlacedSchema, option: ModulesOption) -> dict[str, Mapping[str, str]]:
+    """Return the values of each named module, by its name."""
+    known = {module.name: module for module in schema.modules if module.name is not None}
+    wanted, places = dict[str, Mapping[str, str]](), set[int]()
+    for number, use in enumerate(option.use):
+        name, values = (use, {}) if isinstance(use, str) else (use.name, use.values)
+        param = f"{PARAM}.use[{number}]"
+        module = known.get(name)
+        if module is None:
+            raise BadRequest("the schema has no such module", code="unknown_module", param=param)
+        if name in wanted or module.place in places:
+            raise BadRequest("a prompt has one module at each place", param=param)
+        unknown = [one for one in values if one not in module.parameters]
+        if unknown:
+            raise BadRequest(
+                "the module has no such parameter", code="unknown_parameter", param=param
+            )
+        wanted[name] = values
+        places.add(module.place)
+    return wanted
+
+
+def _value(module: PlacedModule, name: str, ids: TokenIds) -> TokenIds:
+    room: FreePositions = module.parameters[name]
+    if len(ids) > room.length:
+        raise BadRequest(
+            f"the value of `{name}` has {len(ids)} tokens; the schema leaves {room.length}",
+            code="parameter_too_long",
+            param=f"{PARAM}.use",
+        )
+    return ids
+
+
+def every_run(schema: PlacedSchema) -> list[Run]:
+    """Return a run for each module alone, and for each scaffold."""
+    scaffolds = [[one for one in schema.modules if one.name in names] for names in schema.scaffolds]
+    return [*(_run([one]) for one in schema.modules), *map(_run, scaffolds)]
+
+
+def _runs(chosen: Sequence[PlacedModule], scaffolds: Sequence[tuple[str, ...]]) -> list[Run]:
+    """Return a run for each module, or for all modules of a scaffold that are all chosen."""
+    names = {module.name for module in chosen}
+    whole = [one for one in scaffolds if names >= set(one)]
+    groups = dict[int, list[PlacedModule]]()
+    for place, module in enumerate(chosen):
+        scaffold = next((at for at, one in enumerate(whole) if module.name in one), None)
+        groups.setdefault(place if scaffold is None else -1 - scaffold, []).append(module)
+    return [_run(group) for group in groups.values()]
+
+
+def _run(modules: Sequence[PlacedModule]) -> Run:
+    return Run(
+        tuple(module.name for module in modules),
+        np.concatenate([module.token_ids for module in modules]),
+        np.concatenate([module.positions for module in modules]),
+    )
+
+
+def _joined(arrays: Sequence[TokenIds]) -> TokenIds:
+    return np.concatenate([np.empty(0, np.int32), *arrays]).astype(np.int32)

@@ -1,0 +1,181 @@
+"""The tenants' schemas of modules, and the preparation of prompts that name modules.
+
+A schema is stored as it was sent, and placed anew for each request: its tokens are the tokenizer's,
+its positions begin where the chat template's head ends.
+
+Knows: schemas, prompts, namespaces. Does not know: routes, or what the engine does with modules.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import msgspec
+
+from engine.link.messages import Welcome, pack_token_ids
+from gateway.caller import Caller
+from gateway.errors import BadRequest, NotFound
+from gateway.processes.fair_executor import Steps
+from gateway.prompts.answer_forms import AnswerForms
+from gateway.prompts.generation_request import (
+    GenerationRequest,
+    ModulesUsed,
+    Prompt,
+)
+from gateway.prompts.modules.joined import digests_of, joined
+from gateway.prompts.modules.layout import PlacedSchema, placed_schema
+from gateway.prompts.modules.schema import SchemaSpec, check_schema
+from gateway.prompts.modules.selection import PARAM, select
+from gateway.prompts.pipeline.explaining import as_seen
+from gateway.prompts.pipeline.prepared import Prepared
+from gateway.prompts.pipeline.prompt_tokens import PromptContext, PromptTokens
+from gateway.prompts.pipeline.sampling_limits import param_of
+from gateway.sharing.namespaces import Namespaces
+from gateway.state.records import ModuleSchema
+from gateway.state.store import SchemaStore
+from prefix_cache.namespace import Namespace, NamespacePath
+
+_SPEC = msgspec.json.Decoder(SchemaSpec)
+_ID_DIGITS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSchema:
+    """A stored schema, and the positions of its modules."""
+
+    record: ModuleSchema
+    spec: SchemaSpec
+    placed: PlacedSchema
+
+
+@dataclass(frozen=True, slots=True)
+class ModulePrompts:
+    """The tenants' schemas, and prompts of their modules. `clock`: seconds since the epoch."""
+
+    prompts: PromptTokens
+    namespaces: Namespaces
+    forms: AnswerForms
+    store: SchemaStore
+    clock: Callable[[], float]
+
+    def placed(self, spec: SchemaSpec, tenant_id: str, welcome: Welcome) -> StoredSchema:
+        """Place a new schema; raise BadRequest for one that cannot be used with the engine."""
+        check_schema(spec)
+        _check_served(welcome)
+        placed = placed_schema(spec, self.prompts.encoded)
+        if placed.length >= welcome.max_model_len:
+            raise BadRequest(
+                f"the modules have {placed.length} positions; the context has "
+                f"{welcome.max_model_len}",
+                code="context_length_exceeded",
+                param="modules",
+            )
+        record = ModuleSchema(
+            id=f"modules_{spec.digest.hex()[:_ID_DIGITS]}",
+            tenant_id=tenant_id,
+            created_at=self.clock(),
+            content=msgspec.Raw(spec.content),
+        )
+        return StoredSchema(record, spec, placed)
+
+    def shown(self, record: ModuleSchema) -> StoredSchema:
+        """Place a stored schema."""
+        spec = _SPEC.decode(record.content)
+        return StoredSchema(record, spec, placed_schema(spec, self.prompts.encoded))
+
+    def usual_namespaces(
+        self, stored: StoredSchema, caller: Caller, welcome: Welcome
+    ) -> list[Namespace]:
+        """Return the namespaces of a schema's modules in completions and in plain chats.
+
+        Without a salt, an adapter, tools and template variables.
+        """
+        name = partial(self.namespaces.module, caller, None, welcome.fingerprint)
+        found = list[Namespace]()
+        for head in self.prompts.usual_heads():
+            found += map(name, digests_of(head, stored.placed))
+        return found
+
+    async def find(self, wanted: GenerationRequest, caller: Caller) -> ModuleSchema | None:
+        """Find the schema that a request names; None if it names none. Raises NotFound."""
+        if wanted.modules is None:
+            return None
+        try:
+            return await self.store.find_schema(caller.tenant_id, wanted.modules.schema)
+        except NotFound as error:
+            raise NotFound(error.message, code=error.code, param=f"{PARAM}.schema") from None
+
+    def prepared(
+        self,
+        wanted: GenerationRequest,
+        prompt: Prompt,
+        record: ModuleSchema,
+        asked: PromptContext,
+        caller: Caller,
+        welcome: Welcome,
+    ) -> Steps[Prepared]:
+        """Prepare a prompt of a schema's modules; raise BadRequest for what it cannot have."""
+        assert wanted.modules is not None, "others name no schema"
+        _check_served(welcome)
+        _check_fields(wanted)
+        special = isinstance(prompt, str)
+        head, found = yield from self.prompts.divided(prompt, asked, add_special_tokens=special)
+        if not len(found.token_ids):
+            raise BadRequest("the prompt is empty", param=param_of(prompt))
+        yield
+        encode = self.prompts.encoded
+        schema = placed_schema(_SPEC.decode(record.content), encode)
+        selection = select(schema, wanted.modules, encode)
+        name = partial(self.namespaces.module, caller, wanted.salt, welcome.fingerprint)
+        made = joined(head, selection, found.token_ids, name, welcome.block_size)
+        prediction = b""
+        if wanted.prediction and wanted.drafts and wanted.has_output:
+            ids = yield from self.prompts.continued(wanted.prediction, found, asked)
+            prediction = pack_token_ids(ids)
+        has_form = wanted.has_output
+        grammar = self.forms.grammar(wanted.form, found.tail, found.prefill) if has_form else None
+        path = NamespacePath.single(made.namespace)
+        packed = pack_token_ids(made.token_ids)
+        return Prepared(
+            made.token_ids,
+            path,
+            made.block_keys(path, welcome.block_size),
+            grammar,
+            found.tail,
+            found.prefill,
+            None,
+            as_seen(wanted, prompt, packed, caller, welcome, ()),
+            None,
+            (),
+            prediction,
+            0,
+            made,
+            ModulesUsed(
+                record.id,
+                selection.used,
+                selection.together,
+                sum(one.num_tokens for one in made.modules),
+            ),
+        )
+
+
+def _check_served(welcome: Welcome) -> None:
+    if not welcome.has_modules:
+        raise BadRequest(
+            "this model has layers that do not read all keys, and serves no modules",
+            code="modules_not_served",
+            param=PARAM,
+        )
+
+
+def _check_fields(wanted: GenerationRequest) -> None:
+    """Raise BadRequest for what is not there together with modules."""
+    refused = {
+        "`ratoon.explain`": wanted.explain is not None,
+        "cache breakpoints": bool(wanted.marks),
+        "log-probabilities of the prompt": wanted.sampling.prompt_logprobs is not None,
+        "embeddings and scores": wanted.embeds or bool(wanted.candidates),
+    }
+    both = next((name for name, is_asked in refused.items() if is_asked), None)
+    if both is not None:
+        raise BadRequest(f"a prompt of modules has no {both}", param=PARAM)

@@ -1,0 +1,110 @@
+"""Prompts of modules: positions, keys, and the tokens that a request computes itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.link.codec import unpack_token_ids
+from gateway.errors import BadRequest
+from gateway.prompts.modules.joined import JoinedPrompt, digests_of, joined
+from gateway.prompts.modules.layout import placed_schema
+from gateway.prompts.modules.schema import ModuleSpec, Parameter, SchemaSpec
+from gateway.prompts.modules.selection import ModulesOption, ModuleUse, select
+from gateway.prompts.tokens.tokenizer import TokenIds
+from prefix_cache.namespace import Namespace
+
+SIZE = 4
+HEAD = np.array([7, 8, 9], np.int32)
+OWN = np.array([1, 2], np.int32)
+
+
+def encode(text: str) -> TokenIds:
+    """A token for each character."""
+    return np.frombuffer(text.encode(), np.uint8).astype(np.int32)
+
+
+def named(digest: str) -> Namespace:
+    return Namespace(digest[:16].encode())
+
+
+SCHEMA = SchemaSpec(
+    modules=(
+        ModuleSpec(text="always"),
+        ModuleSpec(union=(ModuleSpec(name="a", text="aaaa"), ModuleSpec(name="b", text="bbbbbbb"))),
+        ModuleSpec(name="p", parts=("xx", Parameter("n", 3), "yy")),
+        ModuleSpec(name="z", text="zzz"),
+    ),
+    scaffolds=(("p", "z"),),
+)
+
+
+def prompt(
+    *use: str | ModuleUse, schema: SchemaSpec = SCHEMA, head: TokenIds = HEAD
+) -> JoinedPrompt:
+    selection = select(placed_schema(schema, encode), ModulesOption("id", use), encode)
+    return joined(head, selection, OWN, named, SIZE)
+
+
+def test_modules_have_the_same_positions_whichever_others_there_are() -> None:
+    made = prompt("a", ModuleUse("p", {"n": "12"}))
+    head, always, a, p = made.modules
+    assert unpack_token_ids(head.token_ids).tolist() == [7, 8, 9, 0]
+    assert [one.num_tokens for one in made.modules] == [3, 6, 4, 4]
+    assert unpack_token_ids(always.positions)[:6].tolist() == [3, 4, 5, 6, 7, 8]
+    assert unpack_token_ids(a.positions).tolist() == [9, 10, 11, 12]
+    assert unpack_token_ids(p.positions).tolist() == [16, 17, 21, 22]
+    last = [7, 8, 9, ord("y"), ord("s")]
+    assert made.token_ids.tolist() == [*last, ord("1"), ord("2"), 1, 2]
+    assert made.positions.tolist() == [0, 1, 2, 7, 8, 18, 19, 23, 24]
+    assert (made.num_tokens, made.reach) == (3 + 6 + 4 + 4 + 2 + 2, 25)
+    alone = prompt(ModuleUse("p", {"n": "34"}))
+    assert alone.modules == (head, always, p), "the same keys and tokens"
+    assert alone.namespace != made.namespace
+
+
+def test_a_scaffold_is_one_run_where_all_of_it_is_named() -> None:
+    together = prompt("p", "z")
+    assert [one.num_tokens for one in together.modules] == [3, 6, 7]
+    apart = prompt("p"), prompt("z")
+    assert {one.namespace for one in together.modules[2:]}.isdisjoint(
+        one.namespace for made in apart for one in made.modules
+    )
+
+
+def test_whatever_decides_the_bits_is_in_the_key() -> None:
+    first = prompt("a")
+    assert prompt("a").modules == first.modules
+    other_schema = SchemaSpec(modules=(*SCHEMA.modules, ModuleSpec(name="more", text="more")))
+    other_head = np.array([7, 8], np.int32)
+    for other in (prompt("a", schema=other_schema), prompt("a", head=other_head)):
+        ours = {one.namespace for one in first.modules}
+        assert ours.isdisjoint(one.namespace for one in other.modules[1:])
+    values = [prompt(ModuleUse("p", {"n": "1"})), prompt("p")]
+    assert values[0].modules == values[1].modules, "a value belongs to the request"
+    assert values[0].namespace != values[1].namespace
+
+
+def test_all_keys_of_a_schema_are_known_for_its_deletion() -> None:
+    known = set(map(named, digests_of(HEAD, placed_schema(SCHEMA, encode))))
+    for use in (("a",), ("b", "p"), ("p", "z"), ("z",)):
+        assert {one.namespace for one in prompt(*use).modules[1:]} <= known
+
+
+@pytest.mark.parametrize(
+    ("use", "code"),
+    [
+        (("a", "b"), "invalid_value"),
+        (("a", "a"), "invalid_value"),
+        (("c",), "unknown_module"),
+        ((ModuleUse("p", {"m": "1"}),), "unknown_parameter"),
+        ((ModuleUse("p", {"n": "1234"}),), "parameter_too_long"),
+    ],
+)
+def test_what_the_schema_has_not_is_refused(use: tuple[Any, ...], code: str) -> None:
+    with pytest.raises(BadRequest) as refused:
+        prompt(*use)
+    assert refused.value.code == code
+    assert (refused.value.param or "").startswith("ratoon.modules.use")
