@@ -122,7 +122,7 @@ def _check(name: str, a: Tensor, b: Tensor, rank: int) -> None:
 def _kept(name: str, matrix: Tensor, fits: AdapterShapes) -> Tensor:
     """Convert to the model's dtype; a number that is not finite there would spoil its rows."""
     kept = matrix.to(fits.dtype)
-    if not kept.isfinite().all():
+    if not all(end.isfinite() for end in kept.aminmax()):  # a sixth of the time of asking each
         raise AdapterRefused(f"{name} has a number that is not finite in {fits.dtype}")
     return kept.clone(memory_format=torch.contiguous_format)
 
