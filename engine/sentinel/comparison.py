@@ -33,7 +33,7 @@ class TokenDifference(NamedTuple):
         return size if math.isfinite(size) else math.inf
 
 
-class Comparison(NamedTuple):
+class ScoreComparison(NamedTuple):
     """The mean difference of an answer's tokens in nats, its bound, and the largest differences."""
 
     mean: float
@@ -51,7 +51,9 @@ def bound_for(dtype: str, num_tokens: int) -> float:
     return BOUNDS.get(dtype, ROUNDED_BOUND) * math.sqrt(max(FEW / num_tokens, 1.0))
 
 
-def compare(served: Sequence[float], again: Sequence[float], first: int, dtype: str) -> Comparison:
+def compare(
+    served: Sequence[float], again: Sequence[float], first: int, dtype: str
+) -> ScoreComparison:
     """Compare natural-log probabilities of an answer whose tokens lie from position `first` on.
 
     Both have one for each token, at least one.
@@ -60,4 +62,4 @@ def compare(served: Sequence[float], again: Sequence[float], first: int, dtype: 
     tokens = [TokenDifference(position, *values) for position, values in pairs]
     mean = sum(token.size for token in tokens) / len(tokens)
     largest = sorted(tokens, key=lambda token: -token.size)[:LISTED]
-    return Comparison(mean, bound_for(dtype, len(tokens)), tuple(largest))
+    return ScoreComparison(mean, bound_for(dtype, len(tokens)), tuple(largest))

@@ -15,14 +15,14 @@ import msgspec
 
 from engine.link.messages import Welcome
 from engine.link.stats_messages import StateTier, TierTokens
-from engine.sentinel.comparison import Comparison, TokenDifference
+from engine.sentinel.comparison import ScoreComparison, TokenDifference
 from engine.sequences.sequence import Sequence
 
 _PACKAGES = ("ratoon", "torch", "triton")
 _KEY_BYTES = 32
 
 
-class Origin(msgspec.Struct, frozen=True, kw_only=True):
+class AnswerOrigin(msgspec.Struct, frozen=True, kw_only=True):
     """The making of an answer, as far as it may matter: counts, tiers and switches."""
 
     request_id: str
@@ -43,7 +43,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     mean: float  # mean difference of the answer's log-probabilities, in nats
     bound: float
     tokens: tuple[TokenDifference, ...]  # the largest differences: position, served, again
-    answer: Origin
+    answer: AnswerOrigin
     fingerprint: str
     device: str
     dtype: str
@@ -58,10 +58,10 @@ class Reporter:
         self._welcome = welcome
         self._key = secrets.token_bytes(_KEY_BYTES)
 
-    def origin(self, sequence: Sequence, answer_tokens: int) -> Origin:
+    def origin(self, sequence: Sequence, answer_tokens: int) -> AnswerOrigin:
         """Describe how a sequence's answer was made."""
         prompt = sequence.tokens[: sequence.prompt_len].tobytes()
-        return Origin(
+        return AnswerOrigin(
             request_id=sequence.request_id,
             prompt=hashlib.blake2b(prompt, digest_size=16, key=self._key).hexdigest(),
             prompt_tokens=sequence.prompt_len,
@@ -74,7 +74,7 @@ class Reporter:
             has_adapter=sequence.adapter is not None,
         )
 
-    def report(self, origin: Origin, comparison: Comparison) -> Report:
+    def report(self, origin: AnswerOrigin, comparison: ScoreComparison) -> Report:
         """Make the report of an answer that differs."""
         welcome = self._welcome
         return Report(

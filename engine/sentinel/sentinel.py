@@ -33,9 +33,9 @@ from engine.link.messages import (
 )
 from engine.link.stats_messages import SentinelStats
 from engine.sentinel.comparison import compare
-from engine.sentinel.report import Origin, Reporter
+from engine.sentinel.report import AnswerOrigin, Reporter
 from engine.sequences.intake import MAX_PROMPT_REPORT
-from engine.sequences.sequence import Sequence, Watch
+from engine.sequences.sequence import Sequence, WatchedAnswer
 
 NOBODY = ""  # flow of what is computed again: it has no quota and no part of any tier
 LATE_S = 30.0  # seconds without an idle moment after which few decodes may run beside a check
@@ -57,7 +57,7 @@ class _Check:
     request: Generate
     first: int  # position of the answer's first token
     served: list[float]
-    origin: Origin
+    origin: AnswerOrigin
     since: float
     tries: int = 0
 
@@ -121,7 +121,7 @@ class Sentinel:
         is_told = sequence.sampling.num_logprobs is not None
         if not is_told:
             sequence.sampling = msgspec.structs.replace(sequence.sampling, num_logprobs=0)
-        sequence.watch, self._watched = Watch(is_told), sequence
+        sequence.watch, self._watched = WatchedAnswer(is_told), sequence
 
     def ended(self, sequence: Sequence, now: float) -> None:
         """Keep the answer of a watched sequence that has ended, if it has one and may be kept."""

@@ -35,7 +35,7 @@ from prefix_cache.tree.match import PrefixMatch
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class WatchedAnswer:
     """The log-probabilities of an answer's tokens, kept for the sentinel (`engine.sentinel`)."""
 
     is_told: bool  # True if the client has asked for them as well
@@ -119,7 +119,7 @@ class Sequence:
     positions: TokenIds | None = None
     # Tokens drafted and accepted so far, by source (`engine.drafting.draft.DraftSource`).
     draft_counts: DraftCounts = field(default_factory=dict)
-    watch: Watch | None = None  # None: its answer is not computed again
+    watch: WatchedAnswer | None = None  # None: its answer is not computed again
 
     def __post_init__(self) -> None:
         self.awaits_constraint = self.constraint is not None and not self.constraint.is_ready

@@ -24,7 +24,7 @@ ALLOWED = {
     "echo.py",
     "help_page.py",
     "listing.py",
-    "serving/lines.py",
+    "supervision/lines.py",
     "cluster/actor.py",
     "tables.py",
 }
