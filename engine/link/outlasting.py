@@ -9,19 +9,25 @@ from typing import Any
 LEAVE_S = 10.0  # seconds for the end of a cancelled request: a step of a running engine
 
 
+_SLICES = 20  # of the longest wait; a turn of the event loop counts as one at most
+
+
 async def outlasting(work: Coroutine[Any, Any, object], most_s: float) -> None:
     """Wait until `work` is done, for at most `most_s` seconds; then cancel it.
 
-    A cancellation meanwhile is raised after that.
+    Time in which the event loop is held up does not count: `work` could not go on either. A
+    cancellation meanwhile is raised after that.
     """
     loop = asyncio.get_running_loop()
-    task, until = loop.create_task(work), loop.time() + most_s
+    task, left = loop.create_task(work), most_s
     cancelled: asyncio.CancelledError | None = None
-    while not task.done() and loop.time() < until:
+    while not task.done() and left > 0:
+        at_once, since = min(left, most_s / _SLICES), loop.time()
         try:
-            await asyncio.wait([task], timeout=until - loop.time())
+            await asyncio.wait([task], timeout=at_once)
         except asyncio.CancelledError as error:
             cancelled = error
+        left -= min(loop.time() - since, at_once)
     task.cancel()
     if cancelled is not None:
         raise cancelled

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
@@ -47,3 +48,17 @@ async def test_it_waits_no_longer_than_it_is_told(cancelled: bool) -> None:
     assert waiting.cancelled() is cancelled
     await asyncio.sleep(0)
     assert ends == ["cancelled"]
+
+
+async def test_time_in_which_the_event_loop_is_held_up_does_not_count() -> None:
+    """As in a process that others keep from running: the work had no turn meanwhile."""
+    ends: list[str] = []
+
+    async def a_few_turns() -> None:
+        for _ in range(10):
+            await asyncio.sleep(0)
+            time.sleep(0.05)  # noqa: ASYNC251 (the event loop is what has to stand still)
+        ends.append("done")
+
+    await outlasting(a_few_turns(), 0.1)
+    assert ends == ["done"]
