@@ -18,7 +18,7 @@ from tests.gateway.replicas.rig import until
 from tests.gateway.state.memory_store import MemoryStore
 
 
-class SlowReader:
+class AdapterReaderThatWaits:
     """An engine that reads each adapter until it is let go on."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class SlowReader:
 
 
 async def test_one_adapter_of_a_tenant_is_read_at_a_time_and_few_wait() -> None:
-    store, engine = MemoryStore(), SlowReader()
+    store, engine = MemoryStore(), AdapterReaderThatWaits()
     for tenant_id in ("tn_many", "tn_one"):
         tenant = Tenant(
             id=tenant_id, name=tenant_id, created_at=0.0, max_own_adapters=MOST_ADAPTERS
