@@ -49,8 +49,13 @@ def on_gpu(saved: Checkpoint, dtype: torch.dtype = torch.float32) -> Checkpoint:
     return Checkpoint(saved.model_dir, copy.deepcopy(saved.truth).to("cuda", dtype))
 
 
-def driven_on_gpu(saved: Checkpoint, dtype: torch.dtype = torch.float32) -> HandDriven:
-    return HandDriven(build_runner(saved.model_dir, device=torch.device("cuda"), dtype=dtype))
+def driven_on_gpu(
+    saved: Checkpoint, dtype: torch.dtype = torch.float32, *, frees_windows: bool = False
+) -> HandDriven:
+    device = torch.device("cuda")
+    return HandDriven(
+        build_runner(saved.model_dir, device=device, dtype=dtype, frees_windows=frees_windows)
+    )
 
 
 def all_logits(driven: HandDriven, prompt: list[int], chunks: list[int]) -> torch.Tensor:
@@ -71,6 +76,19 @@ def test_float32_logits_are_those_of_transformers(
     truth = on_gpu(checkpoint(name))
     prompt = random_prompt(sum(chunks))
     got = all_logits(driven_on_gpu(truth), prompt, chunks)
+    assert (got - truth.logits(prompt)).abs().max() < FLOAT32_TOLERANCE
+
+
+@pytest.mark.parametrize("name", ["gpt-oss", "gemma2", "gemma3", "gemma4-shared"])
+@pytest.mark.parametrize("chunks", [[131], [17, 64, 1, 1, 48], [1] * 60])
+def test_freed_windows_give_the_logits_of_transformers(
+    checkpoint: MakeCheckpoint, name: str, chunks: list[int]
+) -> None:
+    truth = on_gpu(checkpoint(name))
+    driven = driven_on_gpu(truth, frees_windows=True)
+    assert driven.runner.rings is not None
+    prompt = random_prompt(sum(chunks))
+    got = all_logits(driven, prompt, chunks)
     assert (got - truth.logits(prompt)).abs().max() < FLOAT32_TOLERANCE
 
 

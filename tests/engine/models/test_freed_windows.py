@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from engine.models.architectures.registry import read_model_config
 from engine.models.config import kv_layout
 from engine.models.freed_windows import MemoryLayouts, freed, pays, whole, window_of
+from kernels.ops import triton_ops
 from storage.window_layout import WindowLayout
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.models.test_decoder import TOLERANCE, chunked
@@ -44,6 +46,16 @@ def test_logits_are_those_of_transformers_however_the_prompt_is_cut(
     for chunks in ([140], [1] * 140, [16, 16, 16, 92], [5, 100, 1, 34], [97, 43]):
         got = chunked(driven, driven.add(prompt), chunks)
         assert (got - expected).abs().max() < TOLERANCE, chunks
+
+
+@pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") != "1", reason="kernels are interpreted")
+def test_our_kernels_read_rings_and_scratch_blocks(checkpoint: MakeCheckpoint) -> None:
+    """As on a GPU; the interpreter is slow, so one model."""
+    model_dir = checkpoint("gpt-oss").model_dir
+    driven = HandDriven(build_runner(model_dir, ops=triton_ops(), frees_windows=True))
+    prompt = random_prompt(75)
+    got = chunked(driven, driven.add(prompt), [40, 33, 1, 1])
+    assert (got - checkpoint("gpt-oss").logits(prompt)).abs().max() < TOLERANCE
 
 
 @models

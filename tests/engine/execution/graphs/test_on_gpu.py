@@ -58,7 +58,7 @@ def tokens(model_dir: str, bounds: Bounds, temperature: float = 0.0) -> list[lis
     return [engine.tokens(str(number)) for number in range(16)]
 
 
-@pytest.mark.parametrize("name", ["llama3-rope", "qwen2", "qwen3", "mistral"])
+@pytest.mark.parametrize("name", ["llama3-rope", "qwen2", "qwen3", "mistral", "gpt-oss", "gemma3"])
 @pytest.mark.parametrize("bounds", [GRAPHS_ALONE, OVERLAP_ALONE, ON, PRESSED], ids=str)
 def test_greedy_tokens_are_those_of_eager_steps_without_overlap(
     checkpoint: MakeCheckpoint, name: str, bounds: Bounds
