@@ -33,6 +33,7 @@ WITHOUT_ENGINE := --excludes requirements/engine.in
 # A link or an anchor that leads nowhere is an error. The variable turns off an advertisement.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
+LM_EVAL := build/lm-eval
 CLIENTS := build/clients
 CLUSTER := build/cluster
 NODE_CLIENTS := ai @ai-sdk/openai @ai-sdk/openai-compatible @ai-sdk/anthropic \
@@ -69,9 +70,15 @@ test: $(STAMP) redis chromium zoo
 zoo: $(STAMP)
 	@$(BIN)/python -m tests.zoo.fetch
 
-# All of the zoo: every template, the tokenizers beside transformers, a model that answers, random
-# runs of full length, and each property with many examples. 170 MB more are fetched, once.
-test-zoo: $(STAMP)
+# lm-evaluation-harness, in a directory of its own: 0.6 GB, once.
+$(LM_EVAL): requirements/lm-eval.txt | $(STAMP)
+	$(INSTALL) --quiet --no-deps --target $@ -r $<
+	@touch $@
+
+# All of the zoo: every template, the tokenizers beside transformers, a model that answers, its scores
+# in lm-evaluation-harness, random runs of full length, and each property with many examples. 170 MB
+# more are fetched, once.
+test-zoo: $(STAMP) $(LM_EVAL)
 	$(BIN)/python -m tests.zoo.fetch --all
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m zoo
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'hypothesis and not gpu and not zoo' \
@@ -132,6 +139,8 @@ lock: $(STAMP)
 	$(LOCK) -c requirements/dev.txt $(WITHOUT_ENGINE) -o requirements/gateway.txt pyproject.toml
 	$(LOCK) -c requirements/dev.txt -o requirements/build.txt requirements/build.in
 	$(LOCK) -c requirements/dev.txt -o requirements/uv.txt requirements/uv.in
+	$(LOCK) -c requirements/dev.txt $(WITHOUT_TORCH) --no-emit-package triton $(UPGRADE) \
+		-o requirements/lm-eval.txt requirements/lm-eval.in
 	$(LOCK) -c requirements/dev.txt $(UPGRADE) -o requirements/torch.txt requirements/torch.in
 
 # One index is read at a time, so that no package can be taken from the wrong one.

@@ -1,0 +1,1 @@
+"""lm-evaluation-harness against a server, beside the same model in `transformers`."""
