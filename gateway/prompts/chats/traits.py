@@ -38,6 +38,7 @@ class TemplateTraits(Struct, frozen=True):
     empty_answers: bool = True  # empty messages of the assistant
     no_tools: Literal["null", "list"] = "null"  # the template's `tools` where there are no tools
     shows_tools: bool = True
+    tools_need_system: bool = False  # tools are shown only beside a system message
     # The fields that tools are given if missing, all empty: a description; parameters, too; or
     # what describes each parameter as well.
     completed_tools: Literal["as_sent", "described", "whole", "deep"] = "as_sent"

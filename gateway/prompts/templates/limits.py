@@ -48,6 +48,7 @@ _OF_TRAITS: tuple[tuple[str, Any, Limit], ...] = (
             "shown as the end of the thought; once the turn is over, as a turn before them",
         ),
     ),
+    ("tools_need_system", True, Limit("tools without a system message", "given an empty one")),
     ("results", False, Limit("results of calls", "rendered as a user's turn")),
     ("user_after_result", False, Limit("a user's turn after a result", "joined to the result")),
     ("short_ids", True, Limit("ids of calls but nine letters or digits", "replaced by such")),

@@ -94,7 +94,9 @@ _QUESTIONS = (
 def find_traits(template: CompiledTemplate) -> TemplateTraits:
     """Find the traits of `template`."""
     probe = _Probe(template)
-    traits = TemplateTraits(shows_tools=probe.shows_one_tool())
+    plain, led = TemplateTraits(), TemplateTraits(tools_need_system=True)
+    showing = next((one for one in (plain, led) if probe.shows_one_tool(one)), None)
+    traits = showing or replace(plain, shows_tools=False)
     for question in _QUESTIONS:
         tried = [replace(traits, **answer) for answer in question.answers]
         traits = probe.best_of(tried, question.chats)
@@ -134,9 +136,9 @@ class _Probe:
             return False
         return all(text.count(thought) == 1 for thought in thoughts_of(said))
 
-    def shows_one_tool(self) -> bool:
+    def shows_one_tool(self, traits: TemplateTraits) -> bool:
         """Tell whether a complete tool is ever shown, however the chat must be fitted."""
-        forms = (TemplateTraits(), TemplateTraits(content_parts=True))
+        forms = (traits, replace(traits, content_parts=True))
         return any(shows_tool(self._text(chat_of("u"), one, ONE_TOOL)) for one in forms)
 
     def shows_tools(self, traits: TemplateTraits) -> bool:

@@ -6,9 +6,13 @@
     <|tool_call|>[{"name": "get_weather", "arguments": {"city": "Oslo"}}]
     <|function_call|>{"name": "get_weather", "arguments": {"city": "Oslo"}}
     <toolcall> {"name": "get_weather", "arguments": {"city": "Oslo"}} </toolcall>
+    functools[{"name": "get_weather", "arguments": {"city": "Oslo"}}]
+    <function_call> {"name": "get_weather", "arguments": {"city": "Oslo"}}
+    <|action_start|><|plugin|>
+    {"name": "get_weather", "arguments": {"city": "Oslo"}}<|action_end|>
 
-(Nemotron Nano 2, Apriel, Apertus, Granite 3, GigaChat 3.1, Nemotron-Mini; MiniMax-M1 writes each
-object on a line, without a list).
+(Nemotron Nano 2, Apriel, Apertus, Granite 3, GigaChat 3.1, Nemotron-Mini, Phi-4-mini, Granite 20B,
+InternLM 2.5; MiniMax-M1 writes each object on a line, without a list).
 """
 
 import json
@@ -99,3 +103,29 @@ class NemotronMiniFormat(
     def is_in(self, template: str) -> bool:
         """Tell whether a template names the mark of calls, or has that of tools between roles."""
         return self.trigger in template or ("<extra_id_1>" in template and "<tool>" in template)
+
+
+class FunctoolsFormat(ObjectFormat, begin="functools"):
+    """The `ToolFormat` of Phi-4-mini as vLLM's template describes it, without marks in turns."""
+
+    name: ClassVar[str] = "functools"
+
+
+class Granite20bFormat(ObjectFormat, begin="<function_call>", opens=" ", between=None, closes=""):
+    """The `ToolFormat` of Granite 20B's function calling model."""
+
+    name: ClassVar[str] = "granite_20b"
+
+
+class InternLm2Format(
+    ObjectFormat,
+    begin="<|action_start|><|plugin|>",
+    end="<|action_end|>",
+    opens="\n",
+    between=None,
+    closes="",
+):
+    """The `ToolFormat` of InternLM 2.5."""
+
+    name: ClassVar[str] = "internlm2"
+    tokens = ("<|action_start|>", "<|plugin|>")

@@ -246,6 +246,9 @@ _WRITES: dict[str, tuple[str, tuple[str, str] | None]] = {
         + "\n]```",
         None,
     ),
+    "functools": ("functools[" + _each(_NAMED, ", ") + "]", None),
+    "granite_20b": (_each("<function_call> " + _NAMED, "\n"), None),
+    "internlm2": (_each("<|action_start|><|plugin|>\n" + _NAMED + "<|action_end|>", "\n"), None),
     "nemotron_nano2": ("<TOOLCALL>[" + _each(_NAMED, ", ") + "]</TOOLCALL>", _THINK),
 }
 _PLAIN = ("<tool_call>", "</tool_call>", "<think>", "</think>")  # added, but not special

@@ -425,4 +425,22 @@ FORMATS = {
         between=",\n",
         closes="\n]```",
     ),
+    "functools": Written(
+        object_lists.FunctoolsFormat,
+        '{"name": "%s", "arguments": %s}',
+        opens="functools[",
+        between=", ",
+        closes="]",
+    ),
+    "granite_20b": Written(
+        object_lists.Granite20bFormat,
+        '<function_call> {"name": "%s", "arguments": %s}',
+        between="\n",
+    ),
+    "internlm2": Written(
+        object_lists.InternLm2Format,
+        '<|action_start|><|plugin|>\n{"name": "%s", "arguments": %s}<|action_end|>',
+        between="\n",
+        special=("<|action_start|>", "<|plugin|>", "<|action_end|>"),
+    ),
 }

@@ -59,6 +59,9 @@ EXCERPTS = {
     "functionary_v32": r"Respond in this format:\n>>>${recipient}\n${content}",
     "nemotron_mini": "'<tool> ' + tool|tojson + ' </tool>' '<extra_id_1>User'",
     "command_r": "Action:\n```json\n[\n    {",
+    "functools": 'formatted as functools[{"name": [function name], "arguments": [arguments]}]',
+    "granite_20b": """'<function_call> ' + {'name': name, 'arguments': arguments}|tojson""",
+    "internlm2": '<|action_start|><|plugin|>\n{"name": ',
     "nemotron_nano2": """'<TOOLCALL>[{{"name": "tool_name1", "arguments": "tool_args1"}}, '""",
 }
 

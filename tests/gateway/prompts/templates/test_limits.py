@@ -8,6 +8,8 @@ import pytest
 
 from gateway.prompts.templates.fitted import FittedTemplate
 from gateway.prompts.templates.limits import limits_of
+from gateway.prompts.templates.probing import chat_of
+from gateway.prompts.templates.shapes import ONE_TOOL
 from gateway.turn_formats.families.deepseek import DeepSeekV3Format
 from tests.zoo.families import family
 from tests.zoo.templates import LlamaCpp, Template, Trl
@@ -135,6 +137,41 @@ def test_a_template_that_writes_earlier_messages_anew(ends: str, *, keeps: bool)
     template = FittedTemplate(_CHAT.replace("ENDS", ends), {"eos_token": "<e>"})
     assert all(template.shows_thoughts(one, {}) for one in ("u ar u", "u arc t"))
     assert template.keeps_thoughts({}) == keeps
+
+
+def test_tools_that_stand_beside_a_system_message_alone() -> None:
+    source = """\
+{% for m in messages %}[{{ m.role }}]{{ m.content }}
+{%- if m.role == "system" and tools %}{{ tools | tojson }}{% endif %}
+{%- for call in m.tool_calls or [] %}{{ call | tojson }}{% endfor %}
+{%- endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"""
+    template = FittedTemplate(source, {})
+    assert template.shows_tools
+    led, alone = (
+        template.render(template.fitted(chat_of(one)), ONE_TOOL, {}, asks=True)
+        for one in ("s u", "u")
+    )
+    assert led.count(ONE_TOOL[0]["function"]["name"]) == 1
+    assert alone.startswith("[system][{")
+    assert "[system]" not in template.render(template.fitted(chat_of("u")), None, {}, asks=True)
+    told = {one.cannot: one.instead for one in limits_of(template, {})}
+    assert told["tools without a system message"] == "given an empty one"
+
+
+def test_parameters_without_a_description() -> None:
+    source = """\
+{% for tool in tools or [] %}{{ tool.function.name }}
+{%- for name, one in tool.function.parameters.properties | items %}
+{{- name + one.description + (one["items"] | tojson if one.type == "array" else "") }}
+{%- endfor %}{% endfor %}{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"""
+    template = FittedTemplate(source, {})
+    named = {"many": {"type": "array"}, "word": {"type": "string", "description": "W"}}
+    parameters = {"type": "object", "properties": named}
+    tool = {"type": "function", "function": {"name": "look", "parameters": parameters}}
+    shown = template.render(template.fitted(chat_of("u")), [tool], {}, asks=True)
+    assert shown.startswith("lookmany{}wordW[user]")
+    told = {one.cannot: one.instead for one in limits_of(template, {})}
+    assert told["tools or parameters without a description"] == "given an empty one"
 
 
 def test_a_variable_that_the_template_does_not_know() -> None:
