@@ -4,7 +4,8 @@
 
 Each part is a process with a time limit; what it printed before the limit is kept. The file also
 has the hardware, the versions and the commit. Without --model it is the embedded model on a CPU
-and the shape of an 8B on a GPU; weights are random. --quick uses the smallest sizes.
+and the shape of an 8B on a GPU; weights are random. --quick uses the smallest sizes. --against DIR
+runs each part in another checkout too, by turns, and prints how their numbers compare.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import Annotated, Any
 import torch
 import typer
 
+from benchmarks.against import by_turns, compared, one_sided
 from benchmarks.record import progress
 
 ROOT = Path(__file__).parent.parent
@@ -95,15 +97,23 @@ def main(
         float, typer.Option(help="Time limit of each part, in seconds; 0: its own.")
     ] = 0,
     out: Annotated[Path, typer.Option(help="File for the JSON.")] = Path("benchmarks.json"),
+    against: Annotated[
+        Path | None, typer.Option(help="Another checkout, measured by turns with this one.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Turns of each, with --against.")] = 3,
 ) -> None:
-    """Run the parts and write the results file; exit status 1 if a part failed."""
+    """Run the parts and write the results file; exit status 1 if a part failed, or lost 2 %."""
     parts = chosen(only)
     model = model or ("llama-3.1-8b" if torch.cuda.is_available() and not quick else "handbook")
     outcomes = []
     for number, part in enumerate(parts, 1):
         limit = limit_s or part.limit_s
         progress(f"[{number}/{len(parts)}] {part.name}, at most {limit:.0f} s")
-        outcomes.append(run_part(part.name, command_of(part, model, quick=quick), limit))
+        command = command_of(part, model, quick=quick)
+        if against is None:
+            outcomes.append(run_part(part.name, command, limit))
+        else:
+            outcomes += run_by_turns(part.name, command, limit, against, rounds)
         # Written after each part, so that no result is lost if a later part fails.
         write(out, model, outcomes)
     progress(f"written to {out}")
@@ -127,13 +137,41 @@ def command_of(part: BenchmarkPart, model: str, *, quick: bool) -> list[str]:
     return [*command, *part.quick.split()] if quick else command
 
 
-def run_part(name: str, command: list[str], limit_s: float) -> PartOutcome:
-    """Run a part's command for at most `limit_s`; collect and show its JSON lines."""
+def run_by_turns(
+    name: str, command: list[str], limit_s: float, other: Path, rounds: int
+) -> list[PartOutcome]:
+    """Run a part in both checkouts by turns; the last outcome has the comparison, and its loss."""
+    started, outcomes = time.perf_counter(), list[PartOutcome]()
+
+    def run(is_this: bool) -> list[dict[str, Any]]:
+        root = ROOT if is_this else other.resolve()
+        where = "here" if is_this else "there"
+        outcomes.append(run_part(f"{name}, {where}", command, limit_s, root))
+        return outcomes[-1].records
+
+    both = by_turns(rounds, run)
+    found = compared(*both)
+    for one in found:
+        numbers = f"{one.this:.4g} here, {one.other:.4g} there, spread {one.spread:.1%}"
+        told = ", LOST" if one.is_lost else ", unclear: more rounds" * one.is_unclear
+        progress(f"{one.ratio:.3f} {' '.join(one.key)}: {numbers}{told}")
+    for key in one_sided(*both):
+        progress(f"only in one of the two: {' '.join(key)}")
+    is_bad = not found or any(one.is_lost for one in found)
+    seconds = time.perf_counter() - started
+    records = [asdict(one) for one in found]
+    return [*outcomes, PartOutcome(f"{name}, compared", seconds, int(is_bad), records)]
+
+
+def run_part(name: str, command: list[str], limit_s: float, root: Path = ROOT) -> PartOutcome:
+    """Run a part's command of a checkout for at most `limit_s`; collect and show its JSON lines."""
     started = time.perf_counter()
-    paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    paths = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     environment = {**os.environ, "PYTHONPATH": paths}
     # SIGTERM lets a part stop the server that it started.
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, env=environment, text=True, cwd=root
+    )
     timer = threading.Timer(limit_s, process.terminate)
     timer.start()
     records = []
