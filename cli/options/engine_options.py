@@ -40,7 +40,8 @@ ENGINE_FLAGS = {
     ),
     "host_cache_tokens": engine_flag("The size of the host tier in tokens.", min=0),
     "windows": engine_flag(
-        "KV that lies before a layer's sliding window; auto: freed where that makes room."
+        "KV that lies before a layer's sliding window; auto: freed where that makes room on a CPU, "
+        "kept on a GPU."
     ),
     "state_cache_ratio": engine_flag(
         "With recurrent layers or freed windows: bytes of cached states per byte of KV, in each "

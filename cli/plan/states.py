@@ -90,8 +90,8 @@ def state_line(fit: StateFit, layers: int) -> str:
     if fit.tokens_kept_whole is not None:
         slots = "two"
         what = (
-            f"free what lies before their window (kept whole, {fit.tokens_kept_whole:,} tokens "
-            "would fit the device): a window takes"
+            "free what lies before their window with --windows freed (without it "
+            f"{fit.tokens_kept_whole:,} tokens fit the device): a window takes"
         )
     return (
         f"{fit.layers} of {layers} layers {what} {gib(fit.state_bytes)}, as "

@@ -31,6 +31,9 @@ from storage.kv_layout import FP8, KvLayout
 from storage.stage import Stage
 from storage.window_layout import SlotLayout, WindowLayout
 
+# Devices on which windows are freed without being asked for: on a GPU it has not been measured.
+FREES_BY_ITSELF = ("cpu",)
+
 
 @dataclass(frozen=True, slots=True)
 class ModelMetadata:
@@ -82,7 +85,7 @@ def read_metadata(
     weights = ["fp8 weights"] if isinstance(model.weight_format, Fp8Format) else []
     check_fp8(capability(device), [*weights, *(["kv_dtype fp8"] if kv_dtype == FP8 else [])])
     stage = Stage(grid.stage_of(rank), split_model(model, grid.stages, dtype_name(dtype)))
-    kept = _kept(config, model, grid, (kv_dtype, dtype_name(dtype)))
+    kept = _kept(config, model, grid, device, (kv_dtype, dtype_name(dtype)))
     layout = kept.kv.stage_of(stage)
     usual = CPU_BATCH_TOKENS if device.type == "cpu" else CUDA_BATCH_TOKENS
     model_len = _model_len(config, model)
@@ -106,7 +109,11 @@ def read_metadata(
 
 
 def _kept(
-    config: EngineConfig, model: ModelConfig, grid: RankGrid, dtypes: tuple[str, str]
+    config: EngineConfig,
+    model: ModelConfig,
+    grid: RankGrid,
+    device: torch.device,
+    dtypes: tuple[str, str],
 ) -> MemoryLayouts:
     """Choose the layouts of blocks and rings; `dtypes`: of KV and of the model. WrongSetting."""
     wish, size = config.cache.windows, config.cache.block_size
@@ -115,8 +122,10 @@ def _kept(
         return kept_whole
     given = freed(model.layers_with_memory, dtypes[0], size)
     obstacle = _obstacle(config, model, grid)
-    if given is not None and obstacle is None and (wish == "freed" or pays(given, kept_whole.kv)):
-        return given
+    if given is not None and obstacle is None:
+        by_itself = device.type in FREES_BY_ITSELF and pays(given, kept_whole.kv)
+        if wish == "freed" or by_itself:
+            return given
     if wish == "freed":
         why = obstacle or "the model has no layers with a window beside others without one"
         raise WrongSetting(f"windows freed: {why}")

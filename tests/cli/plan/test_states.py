@@ -90,7 +90,10 @@ def test_windows_that_are_freed_leave_room_for_more_tokens(tmp_path: Path) -> No
     assert made.states.tokens_kept_whole is not None
     assert 1.8 < made.device_tokens / made.states.tokens_kept_whole < 2
     line = state_line(made.states, 24)
-    assert line.startswith("12 of 24 layers free what lies before their window (kept whole, 2,5")
+    assert line.startswith(
+        "12 of 24 layers free what lies before their window with --windows freed"
+    )
+    assert "(without it 2,5" in line
     assert planned(tmp_path, "gemma-2-9b").states is None, "a window of half the context"
 
 
