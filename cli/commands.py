@@ -64,6 +64,8 @@ PREFIXES = CommandGroup(
         "list": "cli.operating.prefixes:list_all",
         "show": "cli.operating.prefixes:show",
         "delete": "cli.operating.prefixes:delete",
+        "export": "cli.operating.carried:export",
+        "import": "cli.operating.carried:import_",
     },
 )
 RECEIPTS = CommandGroup(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from engine.adapters.adapters import Adapters
 from engine.copies import TierCopies
+from engine.exchange.carrying import CarriedPrefixes
 from engine.exchange.exchange import Exchange
 from engine.link.messages import Welcome
 from engine.link.socket_link import Link
@@ -38,6 +39,7 @@ class Components:
     pins: Pins
     sentinel: Sentinel  # computes a share of the answers again, without the cache
     modules: ModuleKeeper
+    carried: CarriedPrefixes
     copies: TierCopies
     adapters: Adapters
     exchange: Exchange  # exchanges blocks with other engines

@@ -33,6 +33,7 @@ from engine.in_flight.clients import Clients
 from engine.in_flight.launches import Launches
 from engine.in_flight.unready import Unready
 from engine.link.cache_events import EventsTaken, Subscribe
+from engine.link.carrying_messages import BeginImport, EndImport, ReadPrefix, WriteImport
 from engine.link.messages import Cancel, Generate, Hello, Partition, RecordedFlushes
 from engine.link.query_messages import (
     DropAdapter,
@@ -79,6 +80,7 @@ class EngineCore:
         self._modules = components.modules
         self._copies = components.copies
         self._exchange = components.exchange
+        self._carried = components.carried
         self._adapters = components.adapters
         self._welcome = components.welcome
         self._clients = Clients(components)
@@ -207,6 +209,8 @@ class EngineCore:
                     self._clients.answer(self._pins.ask(client, message, self._clock()))
                 case Unpin():
                     self._clients.tell(client, self._unpin(message))
+                case ReadPrefix() | BeginImport() | WriteImport() | EndImport():
+                    self._clients.tell(client, self._carried.answer(message, self._clock()))
                 case ReadAdapter():
                     self._adapters.ask(client, message)
                 case (

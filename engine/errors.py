@@ -6,6 +6,7 @@ EngineError
  |   |   `- InvalidGrammar  its grammar does not compile, or not within its bounds
  |   |- PromptTooLong       more tokens than the context or the pool holds
  |   |- AdapterNotServed    its LoRA adapter is not there, or of a kind that is not served
+ |   |- NotCarried          a prefix that cannot be exported or imported as it is
  |   |- PinTooLarge         more blocks than may be pinned, even alone
  |   `- ConstraintUnsatisfied  its constraint allows no token that could be next
  |- NoRoomToPin             not now: what is pinned already leaves too few blocks
@@ -76,6 +77,12 @@ class AdapterNotServed(RequestRefused):
     """LoRA adapter that is not there, not of this model, or of a kind that is not served."""
 
     code = "adapter_not_served"
+
+
+class NotCarried(RequestRefused):
+    """Prefix that cannot be exported or imported: not there, of another size, of several ranks."""
+
+    code = "prefix_not_carried"
 
 
 class PinTooLarge(RequestRefused):

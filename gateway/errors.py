@@ -33,6 +33,7 @@ from engine.errors import (
     AdapterNotServed,
     EngineError,
     EngineUnavailable,
+    NotCarried,
     PromptTooLong,
     QueueFull,
     RequestRefused,
@@ -243,6 +244,8 @@ def from_engine(error: EngineError) -> GatewayError:
         return BadRequest(error.message, code="context_length_exceeded")
     if isinstance(error, AdapterNotServed):
         return BadRequest(error.message, code=error.code)
+    if isinstance(error, NotCarried):
+        return Conflict(error.message, code=error.code)
     if isinstance(error, RequestRefused):
         return BadRequest(error.message, param=error.param)
     if isinstance(error, QueueFull):

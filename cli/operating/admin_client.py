@@ -59,6 +59,13 @@ class AdminClient:
             raise NotRatoon(self._url)
         return answer
 
+    async def octets(self, method: str, path: str, content: bytes | None = None) -> bytes:
+        """Send bytes to a route and return the bytes that it answers; raise as `call`."""
+        status, answer = await self._exchange(method, path, None, content)
+        if status >= 400:
+            raise ServerRefused(error_message(answer, status), status=status)
+        return answer
+
     async def health(self) -> dict[str, Any]:
         """Return the `/readyz` answer of any status; raise ServerUnreachable or NotRatoon."""
         _, content = await self._exchange("GET", "/readyz", None)
@@ -72,11 +79,15 @@ class AdminClient:
         return str((await self.rows("/v1/models", "data"))[0]["id"])
 
     async def _exchange(
-        self, method: str, path: str, body: dict[str, Any] | None
+        self, method: str, path: str, body: dict[str, Any] | None, content: bytes | None = None
     ) -> tuple[int, bytes]:
-        """Send a request; return the answer's status and body; raise ServerUnreachable."""
+        """Send a request with a body, in JSON, or bytes; return the answer's status and body.
+
+        Raises ServerUnreachable.
+        """
+        url = self._url + path
         try:
-            async with self._session.request(method, self._url + path, json=body) as response:
+            async with self._session.request(method, url, json=body, data=content) as response:
                 return response.status, await response.read()
         except (aiohttp.ClientError, TimeoutError) as error:
             raise unreachable(self._url, error) from error

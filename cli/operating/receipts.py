@@ -29,8 +29,7 @@ def create(
 ) -> None:
     """Write a signed receipt of a deleted tenant's erasure into a file.
 
-    It waits some seconds for the erasure's end. What is still open then is listed in the receipt;
-    a later one has the rest. 'ratoon audit' has each receipt, too.
+    It waits some seconds for the erasure's end, and lists what is open then.
 
     Example:
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.exchange.block_memory import CudaMemory, memory_of
+from engine.exchange.carrying import CarriedPrefixes
 from engine.exchange.client import SILENCE_S, BlockClient
 from engine.exchange.fetch import Patience
 from engine.exchange.fetches import Fetches, Progress
@@ -88,8 +89,13 @@ class Exchange:
         block_bytes: int,
         threads: ExchangeThreads | None,
         patience: Patience | None = None,
+        carried: CarriedPrefixes | None = None,
     ) -> None:
-        """Exchange by `threads`; None: no blocks are fetched or sent."""
+        """Exchange by `threads`; None: no blocks are fetched or sent.
+
+        `carried`: the prefixes that operators export and import.
+        """
+        self.carried = carried
         self._server = None if threads is None else threads.server
         self._source = None
         if self._server is not None:
@@ -105,7 +111,8 @@ class Exchange:
 
     @property
     def is_exporting(self) -> bool:
-        return self._source is not None and self._source.is_exporting
+        is_holding = self.carried is not None and self.carried.is_holding
+        return is_holding or (self._source is not None and self._source.is_exporting)
 
     def begin(self, sequence: Sequence, now: float, before: int) -> None:
         self._fetches.begin(sequence, now, before)
@@ -119,6 +126,8 @@ class Exchange:
 
     def turn(self, running: RunningRequest, now: float) -> None:
         """Answer other engines' requests for blocks."""
+        if self.carried is not None:
+            self.carried.drop_late(now)
         if self._source is not None:
             self._source.turn(running, now)
 

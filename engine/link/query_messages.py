@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from engine.errors import EngineError, error_from_code
+from engine.link.carrying_messages import Carried, Carrying
 from engine.link.erasure import Erasure
 from engine.link.query import Query, Reply
 from engine.link.stats_messages import EngineStats, StateTier, TierTokens
@@ -194,6 +195,7 @@ QueryMessage = (
     | DropAdapter
     | StatsQuery
     | ViewQuery
+    | Carrying
 )
 ReplyMessage = (
     Flushed
@@ -206,4 +208,5 @@ ReplyMessage = (
     | AdapterDropped
     | StatsReply
     | ViewReply
+    | Carried
 )

@@ -93,6 +93,24 @@ class Pins:
                     found.setdefault(node, []).append(name)
         return found
 
+    def lease_of(self, pin_id: str) -> Lease | None:
+        """Return the lease on a pinned prefix's blocks, which are on the device; None without."""
+        entry = self._entries.get(pin_id)
+        lease = None if entry is None else entry.lease
+        return lease if lease is not None and lease.node.attached else None
+
+    def check_room(self, num_blocks: int) -> None:
+        """Raise PinTooLarge or NoRoomToPin where so many more blocks cannot be pinned."""
+        if num_blocks > self._most_blocks:
+            raise PinTooLarge(
+                f"the prefix has {num_blocks} blocks; {self._most_blocks} may be pinned"
+            )
+        if self._claimed() + num_blocks > self._most_blocks:
+            raise NoRoomToPin(
+                f"{self._claimed()} of the {self._most_blocks} blocks that may be pinned are; "
+                f"the prefix has {num_blocks}"
+            )
+
     def ask(self, client: bytes, pin: Pin, now: float) -> list[PinReply]:
         """Register a pin; the reply may be sent later, when its blocks are cached."""
         try:
@@ -165,15 +183,7 @@ class Pins:
     def _enter(self, pin: Pin) -> _PinnedEntry:
         """Add an entry for a pin. Raise InvalidRequest, PinTooLarge or NoRoomToPin."""
         entry = _entry(pin, self._cache.block_size)
-        if entry.num_blocks > self._most_blocks:
-            raise PinTooLarge(
-                f"the prefix has {entry.num_blocks} blocks; {self._most_blocks} may be pinned"
-            )
-        if self._claimed() + entry.num_blocks > self._most_blocks:
-            raise NoRoomToPin(
-                f"{self._claimed()} of the {self._most_blocks} blocks that may be pinned are; "
-                f"the prefix has {entry.num_blocks}"
-            )
+        self.check_room(entry.num_blocks)
         self._entries[pin.pin_id] = entry
         return entry
 

@@ -18,8 +18,10 @@ from engine.copies import LowerTiers, TierCopies
 from engine.core import EngineCore
 from engine.drafting.composition import choose_drafts
 from engine.drafting.draft import Drafting
+from engine.exchange.carrying import CarriedPrefixes
 from engine.exchange.exchange import Exchange, ExchangeThreads
 from engine.exchange.fetch import Patience
+from engine.exchange.units import UnitMemory
 from engine.link.messages import Welcome
 from engine.link.socket_link import Link
 from engine.scheduling.counters import EngineCounters
@@ -82,6 +84,7 @@ class LoadedRunner:
     has_draft_head: bool = False  # True if samples come with drafts of the model's own head
     states_in_place: bool = False  # True if these are rings, which decodes write in place
     num_states: int = 0  # state slots of the device, with nobody's; 0: no layer is recurrent
+    units: UnitMemory | None = None  # bytes of blocks and states; None: of several ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +128,12 @@ def assemble(
         state_blocks=parts.lower.tiers.state_blocks,
     )
     copies = TierCopies(cache, parts.lower.mover, parts.lower.disk, rates)
-    exchanged = Exchange(cache, times, welcome.fingerprint, rates.block_bytes, exchange, patience)
+    most = most_pinned(loaded_runner.num_blocks, cache.blocks_for(welcome.max_model_len))
+    pins = Pins(cache, most)
+    carried = CarriedPrefixes(cache, pins, loaded_runner.units)
+    exchanged = Exchange(
+        cache, times, welcome.fingerprint, rates.block_bytes, exchange, patience, carried
+    )
     deadline_s = limits.single_flight_deadline_s
     sequences = SequenceCache(cache, copies, rates, single_flight_deadline_s=deadline_s)
     if drafting is None and limits.drafts:
@@ -157,7 +165,6 @@ def assemble(
         drafting,
         sentinel,
     )
-    most = most_pinned(loaded_runner.num_blocks, cache.blocks_for(welcome.max_model_len))
     components = Components(
         link=link,
         intake=_intake(loaded_runner, cache),
@@ -166,9 +173,10 @@ def assemble(
         runner=loaded_runner.runner,
         masks=loaded_runner.masks,
         cache=cache,
-        pins=Pins(cache, most),
         sentinel=sentinel,
         modules=ModuleKeeper(cache),
+        pins=pins,
+        carried=carried,
         copies=copies,
         adapters=Adapters(loaded_runner.adapters),
         exchange=exchanged,

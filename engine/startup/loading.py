@@ -20,6 +20,7 @@ import torch
 from engine.adapters.adapters import AdapterParts
 from engine.adapters.host_adapters import HostAdapters
 from engine.config import EngineConfig
+from engine.exchange.units import DeviceUnits
 from engine.execution.graphs.runner import GraphRunner
 from engine.grammars.grammars import Grammars, open_grammars
 from engine.link.messages import Welcome
@@ -166,6 +167,7 @@ def open_model(
         forget_grammars=grammars.forget,
         masks=grammars.masks,
         adapters=_adapters(config, part.adapter_slots),
+        units=DeviceUnits(part.pool, part.states) if team is None else None,
         part=part,
         states=part.states,
         pool=part.pool,

@@ -34,7 +34,7 @@ from gateway.errors import BadRequest, Conflict, NotFound, Unavailable
 from gateway.http.admin_json import json_response, sent
 from gateway.http.openapi import described
 from gateway.sharing.published import Published, in_force
-from gateway.state.records import PublishedPrefix
+from gateway.state.records import PrefixSource, PublishedPrefix
 from gateway.state.store import Store
 from gateway.views import view_of
 
@@ -56,30 +56,31 @@ class Publishing:
         self._audit = audit
         self._turn = asyncio.Lock()
 
-    async def publish(self, body: NewPrefix, now: float) -> tuple[PublishedPrefix, bool]:
+    async def publish(
+        self, name: str, scope: str, source: PrefixSource, now: float
+    ) -> tuple[PublishedPrefix, bool]:
         """Store a new version of a prefix and put it in force; delete the name's older versions.
 
         What is published already stays as it is: its record, and that it is not new.
         """
-        source = source_of(body)
         async with self._turn:
             tokens = await self._published.tokens_of(source)
             records = await self._store.every(PublishedPrefix)
             for live in in_force(records):
-                if (live.name, live.scope, live.source) == (body.name, body.scope, source):
+                if (live.name, live.scope, live.source) == (name, scope, source):
                     await self._put_in_force()
                     return live, False
-            await self._check(body.name, len(tokens), records)
+            await self._check(name, len(tokens), records)
             new = PublishedPrefix.new(
-                body.name,
-                1 + max((r.version for r in records if r.name == body.name), default=0),
-                body.scope,
+                name,
+                1 + max((r.version for r in records if r.name == name), default=0),
+                scope,
                 source,
                 created_at=now,
                 tokens=len(tokens),
             )
             await self._store.create(new)
-            await self._retire(body.name, new.version - 1, records, now)
+            await self._retire(name, new.version - 1, records, now)
             await self._audit.note(
                 "prefix.create",
                 new.id,
@@ -203,7 +204,7 @@ def prefixes_router(publishing: Publishing, store: Store, clock: Callable[[], fl
         "", openapi_extra=described(PrefixView, NewPrefix, statuses=(200, 201)), status_code=201
     )
     async def create(body: SentPrefix) -> Response:
-        record, is_new = await publishing.publish(body, clock())
+        record, is_new = await publishing.publish(body.name, body.scope, source_of(body), clock())
         [view] = await publishing.views([record])
         return json_response(view, 201 if is_new else 200)
 

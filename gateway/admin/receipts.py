@@ -22,7 +22,7 @@ MOST_WAIT_S = 20.0
 class ReceiptOrder(AdminBody):
     """Body of POST /admin/receipts: a deleted tenant's id.
 
-    `wait_s`: seconds to wait for the erasure's end, which is some seconds after the deletion.
+    `wait_s`: seconds to wait for the erasure's end.
     """
 
     tenant: str
@@ -48,6 +48,6 @@ def receipts_router(erasing: Erasing, audit: AuditTrail) -> APIRouter:
 
     @router.get("/key", openapi_extra=described(ReceiptKeyView))
     async def key() -> Response:
-        return json_response(ReceiptKeyView(erasing.public_key))
+        return json_response(ReceiptKeyView(erasing.key.public))
 
     return router

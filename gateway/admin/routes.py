@@ -13,6 +13,9 @@ from engine.link.stats_messages import EngineStats
 from gateway.admin.adapters import adapters_router
 from gateway.admin.audit import AuditTrail, audit_router
 from gateway.admin.cache import cache_router
+from gateway.admin.carried import carried_router
+from gateway.admin.carried_in import CarriedIn
+from gateway.admin.carried_out import CarriedOut
 from gateway.admin.engines import engines_router
 from gateway.admin.isolation import isolation_router
 from gateway.admin.keys import keys_router
@@ -67,12 +70,18 @@ def admin_router(
     router = APIRouter()
     audit = AuditTrail(store, clock)
     names = TenantNames(store, clock)
+    publishing = Publishing(store, published, engine, audit)
     for part in (
         tenants_router(store, keyring, flushing, erasing, audit, partitions, clock),
         keys_router(store, keyring, audit, clock),
         adapters_router(store, adapters, audit),
         groups_router(store, audit, clock),
-        prefixes_router(Publishing(store, published, engine, audit), store, clock),
+        prefixes_router(publishing, store, clock),
+        carried_router(
+            CarriedOut(store, published, engine, erasing, audit),
+            CarriedIn(store, published, engine, publishing, audit),
+            clock,
+        ),
         engines_router(store, engine, audit, clock, finds=finds_engines),
         cache_router(store, engine, flushing, audit, memories, clock),
         overview_router(watched, engine, names, store, clock),

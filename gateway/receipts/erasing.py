@@ -43,9 +43,9 @@ class Erasing:
         self._clock = clock
 
     @property
-    def public_key(self) -> str:
-        """The key that verifies receipts, in base64url."""
-        return self._key.public
+    def key(self) -> ReceiptKey:
+        """The key that signs receipts and exported prefixes."""
+        return self._key
 
     async def drop(
         self, tenant_id: str, of: ErasedTenant | None = None, *, again: bool

@@ -20,8 +20,7 @@ KEPT = ("usage counters", "audit log")  # left by a deletion: no prompt, no answ
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """The erasure of a deleted tenant, as far as it has come at `at`.
 
-    `open` lists what is not erased yet, in words; it is empty once all is. `keys` and `responses`
-    were in the state when the tenant was deleted, and went with it.
+    `open`: what is not erased yet. `keys` and `responses`: how many went from the state.
     """
 
     format: Format = "erasure-receipt-1"

@@ -20,7 +20,8 @@ from gateway.receipts.receipt import Receipt, SignedReceipt
 
 MAX_BYTES = 4 << 20  # bound on a receipt's file: some hundred bytes an engine
 _KEY_BYTES = 32
-_ABOUT = b"ratoon receipt\0"  # signed before the receipt, so that no other signature is one
+# Signed before what is signed, so that a signature of one kind is none of another.
+_ABOUT, _ABOUT_FILE = b"ratoon receipt\0", b"ratoon prefix file\0"
 
 
 class NotAReceipt(ValueError):
@@ -48,17 +49,29 @@ class ReceiptKey:
         signature = self._key.sign(_ABOUT + _one_form(msgspec.to_builtins(receipt)))
         return SignedReceipt(receipt=receipt, signature=_text(signature))
 
+    def sign_file(self, digest: bytes) -> bytes:
+        """Sign the SHA-256 digest of an exported prefix's file; 64 bytes."""
+        return self._key.sign(_ABOUT_FILE + digest)
+
+
+def is_file_signed(digest: bytes, signature: bytes, public_key: str) -> bool:
+    """Tell whether the file with this SHA-256 digest was signed by this public key.
+
+    Raises NotAReceipt where the key is none.
+    """
+    try:
+        _public(public_key).verify(signature, _ABOUT_FILE + digest)
+    except InvalidSignature:
+        return False
+    return True
+
 
 def verified(content: bytes, public_key: str) -> Receipt:
     """Return the receipt in a file that was signed with this key; raise NotAReceipt.
 
     Fields that a later release added are signed too, and left out of what is returned.
     """
-    found = _read(content)
-    try:
-        key = Ed25519PublicKey.from_public_bytes(_raw(public_key))
-    except ValueError:
-        raise NotAReceipt("the public key is none: it has 32 bytes, in base64url") from None
+    found, key = _read(content), _public(public_key)
     try:
         key.verify(_raw(found["signature"]), _ABOUT + _one_form(found["receipt"]))
     except (InvalidSignature, ValueError):
@@ -67,6 +80,13 @@ def verified(content: bytes, public_key: str) -> Receipt:
         return msgspec.convert(found["receipt"], Receipt)
     except (msgspec.ValidationError, RecursionError):
         raise NotAReceipt("a receipt of another release") from None
+
+
+def _public(public_key: str) -> Ed25519PublicKey:
+    try:
+        return Ed25519PublicKey.from_public_bytes(_raw(public_key))
+    except ValueError:
+        raise NotAReceipt("the public key is none: it has 32 bytes, in base64url") from None
 
 
 def _read(content: bytes) -> dict[str, Any]:

@@ -9,6 +9,8 @@
 | forget a marked prefix | those that serve; then those of them that have it unmarked | of one |
 | read an adapter | those that serve | of one; an error where one refuses it, or reads another |
 | drop an adapter | those that serve | the sum |
+| read a pinned prefix | those that serve, one after the other | of the first that has it |
+| import a prefix | those that serve | of all; an error where one refuses it |
 | flush | all that are connected | the sum; an error where one could not be flushed |
 
 A probe tells what is cached, not where the next request is sent: that depends on what others have
@@ -22,6 +24,14 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from engine.errors import AdapterNotServed, EngineDied, EngineError, EngineUnavailable
+from engine.link.carrying_messages import (
+    BeginImport,
+    EndImport,
+    ImportState,
+    PrefixUnits,
+    ReadPrefix,
+    WriteImport,
+)
 from engine.link.erasure import Erasure
 from engine.link.in_time import in_time
 from engine.link.interface import ANSWER_S
@@ -129,6 +139,10 @@ class ReplicaQueries:
                 return await self._read_adapter(query)
             case ForgetMarked():
                 return await self._forget(query)
+            case ReadPrefix():
+                return await self._read_prefix(query)
+            case BeginImport() | WriteImport() | EndImport():
+                return await self._import(query)
             case TreeQuery(node=str()):
                 return await self._below(query)
         return _JOINED[type(query)](query, await ask_all(self._members.serving(), query))
@@ -189,6 +203,24 @@ class ReplicaQueries:
         if len({one.digest for one in read}) > 1:
             raise AdapterNotServed("the engines have different adapters at this path")
         return read[0]
+
+    async def _read_prefix(self, query: ReadPrefix) -> PrefixUnits:
+        """Read a pinned prefix from one replica that has it; raise where none has."""
+        errors: dict[str, EngineError] = {}
+        for name, engine in self._members.serving().items():
+            try:
+                return await engine.ask(query)
+            except EngineError as error:
+                errors[name] = error
+        raise first_error(errors)
+
+    async def _import(self, query: BeginImport | WriteImport | EndImport) -> ImportState:
+        """Import a prefix into every replica that serves; raise where one refuses it."""
+        answers = await ask_each(self._members.serving(), query)
+        done = [one for one in answers.values() if not isinstance(one, EngineError)]
+        if not done or len(done) < len(answers):
+            raise first_error(answers)
+        return ImportState(query_id="", is_ready=all(one.is_ready for one in done))
 
     async def _forget(self, query: ForgetMarked) -> MarkedForgotten:
         """Forget a marked prefix in every replica; return one reply, `blocks` None if unmarked.

@@ -18,6 +18,14 @@ import msgspec
 import numpy as np
 
 from engine.errors import EngineDied, EngineError
+from engine.link.carrying_messages import (
+    BeginImport,
+    EndImport,
+    ImportState,
+    PrefixUnits,
+    ReadPrefix,
+    WriteImport,
+)
 from engine.link.erasure import Erasure
 from engine.link.in_time import in_time
 from engine.link.interface import ANSWER_S, OnEnd, ReplicaHealth
@@ -291,6 +299,10 @@ class FakeEngine:
                 return Prefixes(query_id="", prefixes=[], surveyed=0, nodes=0, age_s=0.0)
             case Flush():
                 return Flushed(query_id="", blocks=self._flush(), erasure=self.erasure)
+            case ReadPrefix():
+                return PrefixUnits(query_id="", unit_bytes=16, blocks=1)
+            case BeginImport() | WriteImport() | EndImport():
+                return ImportState(query_id="")
             case Pin():
                 return Pinned(query_id="", blocks=self._pin(query))
             case ReadAdapter():

@@ -20,6 +20,14 @@ from engine.link.cache_events import (
     Removed,
     Subscribe,
 )
+from engine.link.carrying_messages import (
+    BeginImport,
+    EndImport,
+    ImportState,
+    PrefixUnits,
+    ReadPrefix,
+    WriteImport,
+)
 from engine.link.codec import Codec, DecodeError, EncodeError, unpack_token_ids
 from engine.link.messages import (
     AdapterUse,
@@ -126,6 +134,18 @@ TO_ENGINE: list[ToEngine] = [
     generate("d", range(10), adapter=AdapterUse(bytes(32), "acme/support")),
     ReadAdapter(query_id="12", path="acme/support"),
     DropAdapter(query_id="13", digest=bytes(32), flow="a", namespaces=(bytes(16),)),
+    ReadPrefix(query_id="14", pin_id="px", first=1, count=2),
+    BeginImport(
+        query_id="15",
+        import_id="im",
+        token_ids=pack_token_ids(range(16)),
+        namespace=bytes(16),
+        block_keys=bytes(16),
+        unit_bytes=64,
+        state_units=2,
+    ),
+    WriteImport(query_id="16", import_id="im", first=1, payload=b"unit"),
+    EndImport(query_id="17", import_id="im", is_kept=False),
     StatsQuery(query_id="2"),
     OverviewQuery(query_id="8", owners=3, evictions=2),
     SequencesQuery(query_id="9", limit=4),
@@ -221,6 +241,8 @@ def from_engine() -> list[FromEngine]:
         TreeLevel(query_id="10", is_known=True, node=None, children=[node], more=7),
         AdapterRead(query_id="12", digest=bytes(32), rank=8, num_bytes=4),
         AdapterDropped(query_id="13", blocks=5),
+        PrefixUnits(query_id="14", unit_bytes=64, blocks=3, state_units=2, payload=b"unit"),
+        ImportState(query_id="15", is_ready=False),
         Prefixes(query_id="11", prefixes=[node], surveyed=1, nodes=2, age_s=None),
         CacheEvents(
             number=3,

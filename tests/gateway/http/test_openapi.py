@@ -195,6 +195,8 @@ BEYOND_SCHEMAS = [
     r"at most \d+ days",
     r"a name must be printable",
     r"the cache has no such node",
+    r"the prefix cannot be used here: (it was computed by another|its source has other tokens)",
+    r"`digest` must be 32 bytes in hex",
     r"the model's chat template (refuses|cannot render) these messages",
     r"the last message is not in the rendered chat",
     r"`dimensions` is \d+, the model's embeddings have \d+",

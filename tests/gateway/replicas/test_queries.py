@@ -9,7 +9,20 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from engine.errors import AdapterNotServed, EngineUnavailable, InvalidRequest, NoRoomToPin
+from engine.errors import (
+    AdapterNotServed,
+    EngineUnavailable,
+    InvalidRequest,
+    NoRoomToPin,
+    NotCarried,
+)
+from engine.link.carrying_messages import (
+    BeginImport,
+    EndImport,
+    ImportState,
+    ReadPrefix,
+    WriteImport,
+)
 from engine.link.messages import FlowQuota, pack_token_ids
 from engine.link.query import Query, reply_type
 from engine.link.query_messages import (
@@ -48,6 +61,14 @@ PIN = Pin(
     token_ids=pack_token_ids(IDS[:48]),
     namespace=NAMESPACE,
     block_keys=block_keys(PATH, IDS[:48], 16),
+)
+BEGIN = BeginImport(
+    import_id="im",
+    token_ids=pack_token_ids(range(16)),
+    namespace=bytes(16),
+    block_keys=bytes(16),
+    unit_bytes=16,
+    state_units=0,
 )
 PROBE = Probe(token_ids=pack_token_ids(IDS), namespaces=PATH.spans)
 
@@ -193,10 +214,38 @@ async def test_the_replies_to_each_query_become_one_of_its_kind() -> None:
         ForgetMarked(flow="t", prefix_id=b"x"),
         ReadAdapter(path="a"),
         DropAdapter(digest=bytes(32), flow="t"),
+        ReadPrefix(pin_id="px"),
+        BEGIN,
+        WriteImport(import_id="im", first=0, payload=b"unit"),
+        EndImport(import_id="im"),
     ]
     assert {type(query) for query in asked} == set(get_args(QueryMessage))
     for query in asked:
         assert isinstance(await Fleet().set.ask(query), reply_type(type(query)))
+
+
+async def test_a_prefix_is_read_from_one_and_imported_into_all() -> None:
+    fleet = Fleet()
+
+    async def without(_: object) -> None:
+        raise NotCarried("the prefix is not pinned")
+
+    fleet["a"].answer = without  # type: ignore[method-assign, assignment]
+    assert (await fleet.set.ask(ReadPrefix(pin_id="px"))).blocks == 1
+    with pytest.raises(NotCarried):
+        await fleet.set.ask(BEGIN)
+    for name in "bc":
+        fleet[name].answer = without  # type: ignore[method-assign, assignment]
+    with pytest.raises(NotCarried):
+        await fleet.set.ask(ReadPrefix(pin_id="px"))
+
+    async def later(_: object) -> ImportState:
+        return ImportState(query_id="", is_ready=False)
+
+    fleet = Fleet()
+    assert (await fleet.set.ask(BEGIN)).is_ready
+    fleet["b"].answer = later  # type: ignore[method-assign, assignment]
+    assert not (await fleet.set.ask(BEGIN)).is_ready
 
 
 async def test_an_adapter_is_served_where_all_engines_have_the_same() -> None:

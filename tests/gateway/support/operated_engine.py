@@ -9,6 +9,14 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from engine.errors import EngineError, EngineUnavailable
+from engine.link.carrying_messages import (
+    BeginImport,
+    EndImport,
+    ImportState,
+    PrefixUnits,
+    ReadPrefix,
+    WriteImport,
+)
 from engine.link.erasure import Erasure
 from engine.link.in_time import in_time
 from engine.link.interface import ANSWER_S, OnEnd, ReplicaHealth
@@ -167,6 +175,8 @@ class OperatedEngine:
         self.alive: list[SequenceView] = []
         self.flushes: list[str | None] = []
         self.erasure: Erasure | None = None
+        self.unit = b"unit of sixteen."
+        self.imports: list[BeginImport | WriteImport | EndImport] = []
         self.pinned: dict[str, int] = {}
         self.flows: dict[str, FlowQuota] | None = None
         self.recorded: dict[str, str | None] = {}  # flushes
@@ -208,6 +218,15 @@ class OperatedEngine:
             case Flush():
                 self.flushes.append(query.flow)
                 return Flushed(query_id="", blocks=7, erasure=self.erasure)
+            case ReadPrefix():
+                blocks = self.pinned.get(query.pin_id, 0)
+                payload = self.unit * query.count
+                return PrefixUnits(
+                    query_id="", unit_bytes=len(self.unit), blocks=blocks, payload=payload
+                )
+            case BeginImport() | WriteImport() | EndImport():
+                self.imports.append(query)
+                return ImportState(query_id="")
             case Pin():
                 if self.pin_error is not None:
                     raise self.pin_error

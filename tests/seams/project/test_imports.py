@@ -17,6 +17,7 @@ OF_OTHER_PACKAGES = {
     "engine.link.in_time",
     "engine.link.interface",
     "engine.errors",
+    "engine.link.carrying_messages",
     "engine.link.erasure",
     "engine.link.messages",
     "engine.grammars.schemas.json_value",

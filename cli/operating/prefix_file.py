@@ -1,0 +1,215 @@
+"""The file of an exported prefix: sealed with the operator's key, signed by the installation.
+
+    magic | length | header, JSON in the clear | text | units, units, ... | signature
+                                                 `-- each sealed with AES-256-GCM: ciphertext | tag
+
+    key of a file   HKDF-SHA256 (RFC 5869) of the operator's key, by the header's random salt
+    nonce           the number of the sealed part; covered: all that stands before the first part
+    signature       Ed25519 of the SHA-256 of all before it
+
+The header bounds the file's size, so a file is refused by its size before anything of it is read.
+A part is read at a time. Before anything is used the whole file is checked: nobody but the signer
+made it, and nothing of it is missing.
+
+Knows: bytes. Does not know: a server.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO
+
+import msgspec
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from gateway.receipts.signing import NotAReceipt, is_file_signed
+
+MAGIC = b"ratoon prefix 1\n"
+LEAST_KEY = 32  # characters of the operator's key
+_LENGTH = struct.Struct("<I")
+_MAX_HEADER = 64 << 10
+_MAX_TEXT = 64 << 20
+_MAX_UNIT = 16 << 20
+_TAG, _KEY, _SALT, _SIGNATURE = 16, 32, 32, 64
+_PIECE = 1 << 20  # bytes that are hashed at once
+_INFO = b"ratoon prefix file"
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 31)]
+Positive = Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]
+
+
+class PrefixFileRefused(Exception):
+    """The error of a file that is no exported prefix, was changed, or has other keys."""
+
+
+class FileHeader(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The clear part of a file: what its prefix was computed by, and its shape."""
+
+    fingerprint: str
+    unit_bytes: Annotated[int, msgspec.Meta(ge=1, le=_MAX_UNIT)]
+    blocks: Positive
+    state_units: Count
+    units_a_part: Positive
+    text_bytes: Annotated[int, msgspec.Meta(ge=1, le=_MAX_TEXT)]
+    tokens_digest: str
+    salt: bytes
+
+    @property
+    def num_units(self) -> int:
+        """Blocks and units of the state."""
+        return self.blocks + self.state_units
+
+    @property
+    def num_parts(self) -> int:
+        """Sealed parts after the text."""
+        return -(-self.num_units // self.units_a_part)
+
+    def sealed_bytes(self) -> int:
+        """Count the bytes of all sealed parts."""
+        tags = (1 + self.num_parts) * _TAG
+        return self.text_bytes + self.num_units * self.unit_bytes + tags
+
+    def part_bytes(self, part: int) -> int:
+        """Count the bytes of a part of units, without its tag."""
+        units = min(self.units_a_part, self.num_units - part * self.units_a_part)
+        return units * self.unit_bytes
+
+
+class _Sealing:
+    """The cipher of one file."""
+
+    def __init__(self, key: str, salt: bytes, covered: bytes) -> None:
+        derived = HKDF(SHA256(), _KEY, salt, _INFO).derive(key.encode())
+        self._box = AESGCM(derived)
+        self._covered = hashlib.sha256(covered).digest()
+
+    def seal(self, number: int, content: bytes) -> bytes:
+        return self._box.encrypt(number.to_bytes(12, "big"), content, self._covered)
+
+    def open(self, number: int, sealed: bytes) -> bytes:
+        try:
+            return self._box.decrypt(number.to_bytes(12, "big"), sealed, self._covered)
+        except InvalidTag:
+            raise PrefixFileRefused("it was not sealed with this key") from None
+
+
+def new_salt() -> bytes:
+    """Make a file's random salt."""
+    return secrets.token_bytes(_SALT)
+
+
+class SealedWriter:
+    """A writer of all of a file but the signature: the text first, then the parts of units."""
+
+    def __init__(self, file: BinaryIO, header: FileHeader, key: str) -> None:
+        """Write the header."""
+        spelled = msgspec.json.encode(header)
+        start = MAGIC + _LENGTH.pack(len(spelled)) + spelled
+        self._file = file
+        self._sealing = _Sealing(key, header.salt, start)
+        self._hash = hashlib.sha256()
+        self._number = 0
+        self._add(start)
+
+    @property
+    def digest(self) -> bytes:
+        """The SHA-256 of all that was written."""
+        return self._hash.digest()
+
+    def write(self, part: bytes) -> None:
+        """Seal and write a part."""
+        self._add(self._sealing.seal(self._number, part))
+        self._number += 1
+
+    def _add(self, content: bytes) -> None:
+        self._file.write(content)
+        self._hash.update(content)
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixFile:
+    """An exported prefix's file, open for reading, of the size that its header says."""
+
+    file: BinaryIO
+    header: FileHeader
+    start: bytes  # all before the first sealed part
+
+    @classmethod
+    def of(cls, file: BinaryIO) -> PrefixFile:
+        """Read the header; raise PrefixFileRefused for what is no such file, or not whole."""
+        size = os.fstat(file.fileno()).st_size
+        first = file.read(len(MAGIC) + _LENGTH.size)
+        if len(first) < len(MAGIC) + _LENGTH.size or not first.startswith(MAGIC):
+            raise PrefixFileRefused("it is no exported prefix of this release")
+        (length,) = _LENGTH.unpack(first[len(MAGIC) :])
+        if length > _MAX_HEADER:
+            raise PrefixFileRefused("its header is too long")
+        spelled = file.read(length)
+        try:
+            header = msgspec.json.decode(spelled, type=FileHeader)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raise PrefixFileRefused("its header is none") from None
+        start = first + spelled
+        if size != len(start) + header.sealed_bytes() + _SIGNATURE:
+            raise PrefixFileRefused("it is not whole, or longer than its header says")
+        return cls(file, header, start)
+
+    def check_signature(self, public_key: str) -> None:
+        """Read the whole file; raise PrefixFileRefused unless this key has signed all of it."""
+        self.file.seek(0)
+        left = len(self.start) + self.header.sealed_bytes()
+        digest = hashlib.sha256()
+        while left:
+            piece = self.file.read(min(left, _PIECE))
+            if not piece:
+                raise PrefixFileRefused("it is not whole")
+            digest.update(piece)
+            left -= len(piece)
+        try:
+            is_signed = is_file_signed(digest.digest(), self.file.read(_SIGNATURE), public_key)
+        except NotAReceipt as error:
+            raise PrefixFileRefused(str(error)) from None
+        if not is_signed:
+            raise PrefixFileRefused("it was changed, or not signed with this public key")
+
+    def text(self, key: str) -> Any:
+        """Open the text, JSON; raise PrefixFileRefused for another key."""
+        self.file.seek(len(self.start))
+        opened = self._sealing(key).open(0, self.file.read(self.header.text_bytes + _TAG))
+        try:
+            return msgspec.json.decode(opened)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raise PrefixFileRefused("its text is none") from None
+
+    def parts(self, key: str) -> Iterator[tuple[int, bytes]]:
+        """Open the units, a part at a time, with the number of each part's first unit."""
+        header, sealing = self.header, self._sealing(key)
+        self.file.seek(len(self.start) + header.text_bytes + _TAG)
+        for part in range(header.num_parts):
+            sealed = self.file.read(header.part_bytes(part) + _TAG)
+            yield part * header.units_a_part, sealing.open(part + 1, sealed)
+
+    def _sealing(self, key: str) -> _Sealing:
+        return _Sealing(key, self.header.salt, self.start)
+
+
+def read_key(path: Path) -> str:
+    """Read the operator's key; raise PrefixFileRefused for one that is too short, OSError."""
+    try:
+        key = path.read_text(encoding="ascii").strip()
+    except UnicodeDecodeError:
+        key = ""
+    if len(key) < LEAST_KEY:
+        raise PrefixFileRefused(
+            f"{path} has no key of {LEAST_KEY} ASCII characters, as of 'openssl rand -hex 32'"
+        )
+    return key

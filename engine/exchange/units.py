@@ -1,0 +1,81 @@
+"""The units of a prefix as bytes: its blocks, and its state or window in pieces as long.
+
+Both pools are read and written on the owner thread, on the stream that steps run on: so what was
+launched before is over, and what is launched after sees the bytes. A unit takes some microseconds
+from host memory, and a few hundred from a GPU.
+
+Knows: tensors. Does not know: whose units these are.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from storage.device_pool import DevicePool
+from storage.state_pool import StatePool
+from storage.tier_mover import block_bytes_of
+from storage.window_pool import WindowPool
+
+Rows = npt.NDArray[np.int64]
+
+
+class UnitMemory(Protocol):
+    """The blocks and the states of one device."""
+
+    @property
+    def unit_bytes(self) -> int:
+        """Bytes of one unit."""
+        ...
+
+    @property
+    def state_units(self) -> int:
+        """Number of units of one state; 0: no layer is recurrent."""
+        ...
+
+    def read(self, blocks: Rows, states: Rows) -> bytes:
+        """Read blocks by slot, then state units by row."""
+        ...
+
+    def write(self, blocks: Rows, states: Rows, payload: memoryview) -> None:
+        """Write as many units as there are rows."""
+        ...
+
+
+class DeviceUnits:
+    """The units in the pools of one rank's device."""
+
+    def __init__(self, pool: DevicePool, states: StatePool | WindowPool | None) -> None:
+        """Take the pools of blocks, and of states or windows where the model has such layers."""
+        self.unit_bytes = pool.block_bytes
+        self.state_units = 0 if states is None else states.slot_blocks
+        self._late = pool.late
+        self._blocks = block_bytes_of(pool)
+        self._states = None if states is None else states.blocks
+
+    def read(self, blocks: Rows, states: Rows) -> bytes:
+        """Read the bytes of these rows; waits for the device."""
+        self._wait_for_loads()
+        parts = [self._blocks[self._on_device(blocks)]]
+        if self._states is not None and len(states):
+            parts.append(self._states[self._on_device(states)])
+        return b"".join(part.cpu().numpy().tobytes() for part in parts)
+
+    def write(self, blocks: Rows, states: Rows, payload: memoryview) -> None:
+        """Write the bytes of these rows; waits for the device."""
+        self._wait_for_loads()
+        units = torch.frombuffer(bytearray(payload), dtype=torch.uint8).view(-1, self.unit_bytes)
+        units = units.to(self._blocks.device)
+        self._blocks[self._on_device(blocks)] = units[: len(blocks)]
+        if self._states is not None and len(states):
+            self._states[self._on_device(states)] = units[len(blocks) :]
+
+    def _wait_for_loads(self) -> None:
+        if self._late is not None:
+            self._late.wait()  # a block may have late layers that are still loading
+
+    def _on_device(self, rows: Rows) -> torch.Tensor:
+        return torch.from_numpy(rows).to(self._blocks.device)

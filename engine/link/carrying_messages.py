@@ -1,0 +1,76 @@
+"""Queries that carry a pinned prefix's KV out of an engine, and into another, in units.
+
+    units of a prefix    its blocks, in order | its recurrent state, as blocks have room for it
+
+A unit is as long as a block. An import is begun again until it `is_ready`, then written in any
+order, then ended: its blocks are in the cache, and are held for a while until they are pinned.
+"""
+
+from __future__ import annotations
+
+from engine.errors import EngineError, error_from_code
+from engine.link.query import Query, Reply
+
+
+class CarriedReply(Reply, frozen=True, kw_only=True):
+    """Base of the replies, which may be refusals: `code` is one of `engine.errors`."""
+
+    code: str | None = None
+    message: str = ""
+
+    def error(self) -> EngineError | None:
+        """Return the error of a refused query; None where it was done."""
+        return None if self.code is None else error_from_code(self.code, self.message)
+
+
+class PrefixUnits(CarriedReply, frozen=True, kw_only=True, tag="prefix_units"):
+    """The reply to `ReadPrefix`: the prefix's shape, and the bytes of the units asked for."""
+
+    unit_bytes: int = 0
+    blocks: int = 0
+    state_units: int = 0  # 0: no layer is recurrent
+    payload: bytes = b""
+
+
+class ReadPrefix(Query[PrefixUnits], frozen=True, kw_only=True, tag="read_prefix"):
+    """Read `count` units of a pinned prefix from unit `first` on; 0: its shape alone."""
+
+    pin_id: str
+    first: int = 0
+    count: int = 0
+
+
+class ImportState(CarriedReply, frozen=True, kw_only=True, tag="import_state"):
+    """The reply to the queries of an import; `is_ready`: its units may be written."""
+
+    is_ready: bool = True
+
+
+class BeginImport(Query[ImportState], frozen=True, kw_only=True, tag="begin_import"):
+    """Make room for a prefix of so many units, each of `unit_bytes`. Idempotent."""
+
+    import_id: str
+    token_ids: bytes  # int32, little endian; whole blocks
+    namespace: bytes
+    block_keys: bytes  # 16 bytes for every block
+    unit_bytes: int
+    state_units: int
+
+
+class WriteImport(Query[ImportState], frozen=True, kw_only=True, tag="write_import"):
+    """Write whole units from unit `first` on."""
+
+    import_id: str
+    first: int
+    payload: bytes
+
+
+class EndImport(Query[ImportState], frozen=True, kw_only=True, tag="end_import"):
+    """Put the blocks in the cache, once all units are written; or drop the import."""
+
+    import_id: str
+    is_kept: bool = True
+
+
+Carrying = ReadPrefix | BeginImport | WriteImport | EndImport
+Carried = PrefixUnits | ImportState
