@@ -340,6 +340,7 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished"):
     request_id: str
     reason: FinishReason
     stop_token_id: int | None = None  # the token that stopped it, which is not in Tokens
+    stop_logprobs: TokenLogprobs | None = None  # of that token, if those of tokens were asked for
     prompt_tokens: int
     reused: Reused = Reused()
     computed_tokens: int = 0  # computed tokens of its prompt; recomputed tokens count once

@@ -39,6 +39,13 @@ class AddressedEvent(NamedTuple):
         return not isinstance(self.event, Tokens)
 
 
+class StoppedBy(NamedTuple):
+    """The token that stopped a sequence, with its log-probabilities if those were asked for."""
+
+    token_id: int
+    logprobs: TokenLogprobs | None
+
+
 class SequenceEvents:
     """Maker of the events of sequences; `times` predicts what reused tokens saved."""
 
@@ -61,8 +68,13 @@ class SequenceEvents:
         )
         return AddressedEvent(sequence.client, tokens)
 
+    def stopped_by(self, sequence: Sequence, token_id: int, result: Sampled) -> StoppedBy:
+        """Describe the token that stops a sequence, and which no client sees as one."""
+        told = _told(sequence, result)
+        return StoppedBy(token_id, None if told is None else told[0])
+
     def finished(
-        self, sequence: Sequence, reason: FinishReason, stop_token_id: int | None = None
+        self, sequence: Sequence, reason: FinishReason, stopped_by: StoppedBy | None = None
     ) -> AddressedEvent:
         """Make the event of an end; `completion_tokens` include the token that stopped it.
 
@@ -71,7 +83,8 @@ class SequenceEvents:
         finished = Finished(
             request_id=sequence.request_id,
             reason=reason,
-            stop_token_id=stop_token_id,
+            stop_token_id=None if stopped_by is None else stopped_by.token_id,
+            stop_logprobs=None if stopped_by is None else stopped_by.logprobs,
             prompt_tokens=sequence.num_before + sequence.prompt_len,
             reused=self._reused(sequence),
             computed_tokens=_computed(sequence),

@@ -41,7 +41,7 @@ from engine.link.messages import FinishReason
 from engine.scheduling.costs import charge_more
 from engine.scheduling.counters import EngineCounters
 from engine.scheduling.scheduler import Scheduler
-from engine.scheduling.sequence_events import AddressedEvent, SequenceEvents, join_tokens
+from engine.scheduling.sequence_events import AddressedEvent, SequenceEvents, StoppedBy, join_tokens
 from engine.scheduling.step_builder import Scheduled, ScheduledRow
 from engine.scheduling.step_times import StepTimes
 from engine.sentinel.sentinel import Sentinel
@@ -258,7 +258,8 @@ class Settler:
             sequence.embedding, sequence.logits = result.embedding, result.candidates
             return [self._finish(sequence, "length", now)]
         if self._stops(sequence, token_id):
-            return [self._finish(sequence, "stop", now, stop_token_id=token_id)]
+            stopped_by = self._events.stopped_by(sequence, token_id, result)
+            return [self._finish(sequence, "stop", now, stopped_by)]
         replies = [self._events.tokens(sequence, token_id, result, now)]
         if sequence.constraint is not None and sequence.constraint.is_over:
             replies.append(self._finish(sequence, "stop", now))
@@ -277,15 +278,14 @@ class Settler:
         sequence: Sequence,
         reason: FinishReason,
         now: float,
-        *,
-        stop_token_id: int | None = None,
+        stopped_by: StoppedBy | None = None,
     ) -> AddressedEvent:
-        """End a sequence, because of `stop_token_id` where that is given."""
+        """End a sequence, because of a token where that is given."""
         self.commit(now)  # before the lease is released
         self._scheduler.active.stop(sequence, now)
         if self._sentinel is not None:
             self._sentinel.ended(sequence, now)
-        return self._events.finished(sequence, reason, stop_token_id)
+        return self._events.finished(sequence, reason, stopped_by)
 
     def _unwatch(self, sequence: Sequence) -> None:
         if self._sentinel is not None:

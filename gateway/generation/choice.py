@@ -80,6 +80,7 @@ class ChoiceEnded(Struct, frozen=True):
     is_all_shown: bool = True  # all generated tokens are part of the shown text
     embedding: bytes = b""  # this and the next as in the engine's `Finished`
     candidates: bytes = b""
+    stop_logprobs: TokenLogprobs | None = None  # of a stop token, which is in no Delta
 
 
 Event = Delta | ChoiceEnded
@@ -241,4 +242,5 @@ class Choice:
             is_all_shown=stop is None and not self._is_over,
             embedding=event.embedding,
             candidates=event.candidates,
+            stop_logprobs=event.stop_logprobs if stop is None else None,
         )

@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 from msgspec import UnsetType
 
+from engine.link.messages import TokenLogprobs
 from gateway.config import Bounds
 from gateway.dialects.explaining import explain_of, ratoon_reply
 from gateway.dialects.finished_choice import FinishedChoice
@@ -25,7 +26,7 @@ from gateway.dialects.openai.sampling import generation_request
 from gateway.dialects.openai.schema import CompletionRequest
 from gateway.dialects.openai.structured_outputs import text_form
 from gateway.dialects.openai_cache import marks_of
-from gateway.generation.choice import Delta, Event
+from gateway.generation.choice import ChoiceEnded, Delta, Event
 from gateway.prompts.chats.chat_json import refuse_unsupported, unsupported
 from gateway.prompts.generation_request import GenerationRequest, Prompt
 from gateway.prompts.sampling_defaults import DIALECT_DEFAULTS, SamplingDefaults
@@ -137,9 +138,23 @@ class CompletionReply(ReplyFormat):
         if offsets is None:
             offsets = Offsets(self.tokenizer, skip_special_tokens=self.skip_special_tokens)
             self.offsets[choice.index] = offsets
-        reported = choice.logprobs or ()
-        token_ids = choice.token_ids[: len(reported)]
+        reported: Sequence[TokenLogprobs] = choice.logprobs or ()
+        token_ids: Sequence[int] = choice.token_ids[: len(reported)]
+        if echoed is not None and isinstance(choice, FinishedChoice):
+            token_ids, reported = _with_stop(choice.end, token_ids, reported)
         listed = LazyList if isinstance(choice, FinishedChoice) else listed_now
         return completion_logprobs(
             self.tokenizer, token_ids, reported, offsets, echoed, listed=listed
         )
+
+
+def _with_stop(
+    end: ChoiceEnded, token_ids: Sequence[int], reported: Sequence[TokenLogprobs]
+) -> tuple[Sequence[int], Sequence[TokenLogprobs]]:
+    """Add the token that stopped a choice: who scores an echoed prompt drops the last one.
+
+    lm-eval asks for one token and takes all but the last as its prompt's.
+    """
+    if end.stop_logprobs is None or not isinstance(end.stopped_by, int):
+        return token_ids, reported
+    return (*token_ids, end.stopped_by), (*reported, end.stop_logprobs)

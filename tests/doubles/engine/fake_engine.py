@@ -253,6 +253,7 @@ class FakeEngine:
                 request_id=request.request_id,
                 reason="stop" if stopped else "length",
                 stop_token_id=EOS if stopped else None,
+                stop_logprobs=_logprobs(request, EOS) if stopped else None,
                 prompt_tokens=did.prompt + cached,
                 reused=Reused(TierTokens(cached), written=written),
                 computed_tokens=did.prompt,
@@ -483,20 +484,23 @@ def _failed(request: Generate, error: EngineError, did: Computed) -> Failed:
 def _tokens(
     request: Generate, step: tuple[int, ...], cached: int | None, written: tuple[int, ...]
 ) -> Tokens:
-    wanted = request.sampling.num_logprobs
-    logprobs = None
-    if wanted is not None:
-        logprobs = tuple(
-            pack_logprobs(-0.5, [(token + i, -0.5 - i) for i in range(wanted)]) for token in step
-        )
+    told = [one for token in step if (one := _logprobs(request, token)) is not None]
     return Tokens(
         request_id=request.request_id,
         token_ids=step,
-        logprobs=logprobs,
+        logprobs=tuple(told) or None,
         reused=None if cached is None else Reused(TierTokens(cached), written=written),
         timing=None if cached is None else TIMING,
         prompt_logprobs=None if cached is None else _scores(request),
     )
+
+
+def _logprobs(request: Generate, token: int) -> TokenLogprobs | None:
+    """Return those of a token: it is always the likeliest; None if they were not asked for."""
+    wanted = request.sampling.num_logprobs
+    if wanted is None:
+        return None
+    return pack_logprobs(-0.5, [(token + i, -0.5 - i) for i in range(wanted)])
 
 
 def _scores(request: Generate) -> tuple[TokenLogprobs, ...] | None:

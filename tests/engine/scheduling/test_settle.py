@@ -50,6 +50,7 @@ class TestStops:
         finished = rig.finished("a")
         assert (finished.reason, finished.stop_token_id) == ("stop", EOS)
         assert finished.completion_tokens == 4
+        assert finished.stop_logprobs is None, "nobody asked"
         assert rig.link.tokens("a") == expected_output(prompt, 8, stops=[EOS])[:-1]
 
     def test_eos_may_be_ignored(self) -> None:

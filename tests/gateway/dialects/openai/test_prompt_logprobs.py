@@ -48,6 +48,20 @@ def test_an_echoed_prompt_has_its_log_probabilities(
     assert engine.requests[0].use_cache is False
 
 
+def test_an_echoed_prompt_keeps_its_last_token_where_the_next_one_stops(
+    client: openai.OpenAI, engine: FakeEngine
+) -> None:
+    """lm-eval takes all log-probabilities but the last as its prompt's."""
+    engine.script = saying("")
+    asked: dict[str, Any] = {"model": MODEL, "prompt": [*b"ab"], "logprobs": 1, "max_tokens": 1}
+    echoed = client.completions.create(**asked, echo=True).choices[0]
+    assert echoed.logprobs is not None
+    assert echoed.text == "ab"
+    assert echoed.logprobs.token_logprobs == [None, -1.5, -0.5]
+    plain = client.completions.create(**asked).choices[0]
+    assert plain.logprobs is None or plain.logprobs.tokens == []
+
+
 def test_only_what_asks_for_them_does_without_the_cache(
     client: openai.OpenAI, engine: FakeEngine
 ) -> None:
