@@ -113,20 +113,11 @@ def assemble(
     that with others, where it is not the usual one. `drafting` takes the place of the drafts that
     `limits` asks for.
     """
-    parts, welcome = cache_parts or CacheParts(), loaded_runner.welcome
-    if exchange is not None:
-        welcome = msgspec.structs.replace(welcome, exchange_address=exchange.address)
-    if loaded_runner.num_states:
-        welcome = msgspec.structs.replace(welcome, has_states=True)
+    parts, welcome = cache_parts or CacheParts(), _welcome(loaded_runner, exchange)
     cache = _cache(loaded_runner, parts, limits.step.max_running)
     counters = EngineCounters(started=clock())
     times = StepTimes(limits.graph_tokens, CPU_WEIGHTS if welcome.device == "cpu" else WEIGHTS)
-    rates = LoadOrRecompute(
-        times,
-        block_size=welcome.block_size,
-        block_bytes=parts.lower.block_bytes,
-        state_blocks=parts.lower.tiers.state_blocks,
-    )
+    rates = _rates(times, parts.lower, welcome.block_size)
     copies = TierCopies(cache, parts.lower.mover, parts.lower.disk, rates)
     most = most_pinned(loaded_runner.num_blocks, cache.blocks_for(welcome.max_model_len))
     pins = Pins(cache, most)
@@ -137,23 +128,8 @@ def assemble(
     deadline_s = limits.single_flight_deadline_s
     sequences = SequenceCache(cache, copies, rates, single_flight_deadline_s=deadline_s)
     if drafting is None and limits.drafts:
-        waits_s = WAITS_S if limits.overlap_scheduling else 0.0
-        drafting = choose_drafts(
-            cache.tree,
-            times.decodes,
-            lambda: waits_s,
-            most_rows=limits.step.max_running,
-            has_states=loaded_runner.num_states > 0,
-            has_head=loaded_runner.has_draft_head,
-        )
-    sentinel = Sentinel(
-        Reporter(welcome),
-        cache.is_free_for,
-        share=limits.sentinel_share,
-        max_running=limits.step.max_running,
-        max_model_len=welcome.max_model_len,
-        dtype=welcome.dtype,
-    )
+        drafting = _drafting(loaded_runner, limits, cache, times)
+    sentinel = _sentinel(welcome, limits, cache)
     scheduler = Scheduler(
         FairQueue(limits.queue),
         sequences,
@@ -191,6 +167,49 @@ def assemble(
         stages=limits.step.stages,
     )
     return EngineCore(components)
+
+
+def _welcome(loaded_runner: LoadedRunner, exchange: ExchangeThreads | None) -> Welcome:
+    welcome = loaded_runner.welcome
+    return msgspec.structs.replace(
+        welcome,
+        has_states=welcome.has_states or loaded_runner.num_states > 0,
+        exchange_address=welcome.exchange_address if exchange is None else exchange.address,
+    )
+
+
+def _rates(times: StepTimes, lower: LowerTiers, block_size: int) -> LoadOrRecompute:
+    return LoadOrRecompute(
+        times,
+        block_size=block_size,
+        block_bytes=lower.block_bytes,
+        state_blocks=lower.tiers.state_blocks,
+    )
+
+
+def _drafting(
+    loaded_runner: LoadedRunner, limits: EngineLimits, cache: PrefixCache, times: StepTimes
+) -> Drafting:
+    waits_s = WAITS_S if limits.overlap_scheduling else 0.0
+    return choose_drafts(
+        cache.tree,
+        times.decodes,
+        lambda: waits_s,
+        most_rows=limits.step.max_running,
+        has_states=loaded_runner.num_states > 0,
+        has_head=loaded_runner.has_draft_head,
+    )
+
+
+def _sentinel(welcome: Welcome, limits: EngineLimits, cache: PrefixCache) -> Sentinel:
+    return Sentinel(
+        Reporter(welcome),
+        cache.is_free_for,
+        share=limits.sentinel_share,
+        max_running=limits.step.max_running,
+        max_model_len=welcome.max_model_len,
+        dtype=welcome.dtype,
+    )
 
 
 def _cache(loaded_runner: LoadedRunner, parts: CacheParts, max_running: int) -> PrefixCache:
