@@ -9,7 +9,7 @@ Knows: paths, bodies and answers. Does not know: how a prompt is made of modules
 
 import asyncio
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from fastapi import APIRouter, Depends, Request, Response
@@ -39,6 +39,16 @@ class ModulesRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     modules: ModuleSpecs | None = None
     scaffolds: tuple[tuple[Name, ...], ...] = ()
     pml: Annotated[str, Meta(max_length=MOST_SCHEMA_BYTES)] | None = None
+
+    BEYOND_TYPES: ClassVar[dict[str, Any]] = {
+        "oneOf": [
+            {
+                "required": [one],
+                "properties": {one: {"not": {"type": "null"}}, other: {"type": "null"}},
+            }
+            for one, other in (("modules", "pml"), ("pml", "modules"))
+        ]
+    }
 
 
 class PlacedModuleView(msgspec.Struct, frozen=True, kw_only=True):

@@ -54,6 +54,11 @@ def routes_within(router: object) -> Iterator[BaseRoute]:
 
 # Which only the pages' own scripts call, with a cookie: tests/gateway/page.
 NOT_DESCRIBED = ("/openapi.json", "/v1/responses/compact")  # the second is refused by name
+# For `ratoon prefixes export` and `import` alone.
+CARRIED = (
+    *(f"/admin/prefixes/{{prefix_id}}/{one}" for one in ("export", "units", "signature")),
+    "/admin/imports",
+)
 SAME_AS_BETA = ("/v1/cachedContents", "/v1/models/{model:path}:")  # described below /v1beta
 OF_THE_PAGES = ("/admin/ui", "/admin/session", "/usage", "/docs")
 
@@ -68,7 +73,7 @@ async def test_no_route_is_left_out_of_the_description(tiny_model: Path, tmp_pat
         for route in routes_within(bind.app):
             assert isinstance(route, Route)
             is_described = isinstance(route, APIRoute) and route.include_in_schema
-            is_of_a_page = route.path.startswith((*OF_THE_PAGES, *SAME_AS_BETA))
+            is_of_a_page = route.path.startswith((*OF_THE_PAGES, *SAME_AS_BETA, *CARRIED))
             assert is_described != is_of_a_page or route.path in NOT_DESCRIBED, route.path
         assert len(described) >= 10
 
