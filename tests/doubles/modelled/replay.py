@@ -169,7 +169,9 @@ class Replay:
         pool_tokens: int = POOL_TOKENS,
         tiers: Tiers = DEVICE_ONLY,
         disk_blocks_per_s: float = DISK_BLOCKS_PER_S,
+        num_states: int = 0,
     ) -> None:
+        """`num_states`: state slots of a model with recurrent layers; 0: it has none."""
         self.time = Time()
         self.link = ModelledLink(self.time)
         self.device = ModelledDevice(self.time, model or StepModel(), noise)
@@ -184,7 +186,7 @@ class Replay:
             dtype="bfloat16",
         )
         self.core = assemble(
-            LoadedRunner(self.device, welcome, blocks, MemoryError),
+            LoadedRunner(self.device, welcome, blocks, MemoryError, num_states=num_states),
             self.link,
             EngineLimits(step, QueueLimits(), 10.0, overlap_scheduling),
             CacheParts(lower=LowerTiers(tiers, ModelledMover(self.time, disk_blocks_per_s))),
