@@ -10,8 +10,9 @@ request computes these again. All take the same bytes. GreedyDual (Young, 1994; 
 So a checkpoint that is not used sinks while others are evicted, and one that saves ten times as
 much sinks ten times as long. Each tier has a policy of its own, which orders the copies there.
 
-A conversation leaves a checkpoint at each turn, and starts from each only once. So one from which a
-single request has started, and behind which there is a later one, counts for an eighth.
+A conversation leaves a checkpoint at each turn, and starts from each only once, or parts there once
+from what was answered. So one from which a single request has gone on, and behind which there is a
+later one, counts for an eighth.
 
 Knows: nodes with checkpoints. Does not know: slots, owners, or who reads a checkpoint.
 """
@@ -71,7 +72,7 @@ def worth(node: Node) -> float:
 def _is_passed(node: Node) -> bool:
     """Return whether the one request that started here has left a checkpoint further on."""
     checkpoint = checkpoint_of(node)
-    if checkpoint.starts != 1 or checkpoint.parts:
+    if checkpoint.starts != 1:
         return False
     below = list(node.children.values())
     while below:

@@ -161,7 +161,7 @@ class Checkpoints:
         `parts`: the sequence parts there from another.
         """
         if node.checkpoint is None:
-            node.checkpoint = Checkpoint(parts=parts)
+            node.checkpoint = Checkpoint(starts=int(parts))
         self.counts.made += 1
         self.device.put(node, slot)
         self.grown.add(node.owner)

@@ -126,8 +126,7 @@ class Checkpoint:
     coming: dict[Tier, Transfer] = field(default_factory=dict)
     readers: int = 0  # leases whose next row may read the device's: that is not evicted
     kept: bool = True  # False: copying it down has failed since its last use
-    starts: int = 0  # leases that began at it
-    parts: bool = False  # whether a request parted from another here when it was made
+    starts: int = 0  # leases that began at it, or made it where they parted from another
 
     @property
     def device_slot(self) -> int | None:

@@ -225,10 +225,14 @@ def test_a_checkpoint_keeps_its_worth_while_nothing_later_is_kept() -> None:
     assert worth_at(requests, 16) == 4
 
 
-def test_a_checkpoint_where_prompts_part_keeps_its_worth() -> None:
+def test_a_checkpoint_where_prompts_part_is_worth_less_until_a_third_starts_there() -> None:
     requests = Requests()
     requests.run(IDS[:28])
-    requests.run(np.concatenate([IDS[:16], IDS[:8]]), 16)
+    lease = requests.open(other := np.concatenate([IDS[:16], IDS[:8]]))
+    requests.cache.want_states(lease, [states_of(lease).matched])
+    requests.compute(lease, other)
+    requests.cache.release(lease, now=requests.now)
+    assert worth_at(requests, 16) == 4 / 8
     requests.run(np.concatenate([IDS[:16], IDS[20:28]]))
     assert worth_at(requests, 16) == 4
 
