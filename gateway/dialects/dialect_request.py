@@ -22,7 +22,7 @@ from gateway.http.body import Body, JsonDecoder, Part, is_flat, parse_steps, rea
 from gateway.http.event_stream import EventStream
 from gateway.http.request_head import running_request, until_gone
 from gateway.http.whole_answer import answer_of, gathered
-from gateway.processes.fair_executor import Steps
+from gateway.processes.fair_executor import in_one_step
 from gateway.prompts.generation_request import GenerationRequest
 from gateway.prompts.pipeline.admission import Admission
 from gateway.requests.answering import Answer, Answering
@@ -166,12 +166,10 @@ class DialectRequest:
     async def _first_frame(self, event: Delta, admission: Admission) -> bytes:
         """Write the frame of `event`, off the event loop if the frame has a large prompt."""
 
-        def work() -> Steps[bytes]:
-            yield from ()
-            return self.rendering.frame(event) or b""
-
         size = self.echoed + (0 if event.prompt is None else event.prompt.work)
-        return await admission.spell(self.permit.caller, work(), size)
+        return await admission.spell(
+            self.permit.caller, in_one_step(lambda: self.rendering.frame(event) or b""), size
+        )
 
     async def _end(self, choices: Sequence[FinishedChoice], answer: Answer) -> None:
         if self.ending is not None:

@@ -27,7 +27,7 @@ from gateway.errors import BadRequest
 from gateway.http.body import check_names, parse_part
 from gateway.http.request_head import request_id_of
 from gateway.prefixes.views import RequestOf
-from gateway.processes.fair_executor import Steps
+from gateway.processes.fair_executor import in_one_step
 from gateway.prompts.generation_request import GenerationRequest
 from gateway.requests.permits import Permit
 
@@ -63,12 +63,12 @@ class RequestReader:
         request_id = request_id_of(request.scope)
         context = (await admission.engine()).max_model_len
 
-        def work() -> Steps[GenerationRequest | ResponsesRequest]:
-            yield from ()
-            return self._understood(wire, request_id, context, permit.caller)
-
         size = permit.body.size // BYTES_PER_CHARACTER
-        wanted = await admission.off_the_loop(permit.caller, work(), size)
+        wanted = await admission.off_the_loop(
+            permit.caller,
+            in_one_step(lambda: self._understood(wire, request_id, context, permit.caller)),
+            size,
+        )
         if isinstance(wanted, ResponsesRequest):
             asked = await self.responses.understood(wanted, permit, request_id)
             wanted = asked.generation_request

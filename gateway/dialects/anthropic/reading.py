@@ -27,7 +27,7 @@ from gateway.dialects.explaining import modules_of
 from gateway.dialects.keep_alive import KeepAlive
 from gateway.dialects.stop_strings import checked_stops
 from gateway.http.request_head import request_id_of
-from gateway.processes.fair_executor import Steps
+from gateway.processes.fair_executor import in_one_step
 from gateway.prompts.chats.offered_tools import PassedOver
 from gateway.prompts.generation_request import ChatPrompt, GenerationRequest, TextRules
 from gateway.prompts.pipeline.admission import Admission
@@ -81,12 +81,8 @@ class MessagesReader:
         return prompt
 
     async def _off_the_loop(self, permit: Permit, understand: Callable[[], T]) -> T:
-        def work() -> Steps[T]:
-            yield from ()
-            return understand()
-
         size = permit.body.size // BYTES_PER_CHARACTER
-        return await self.admission.off_the_loop(permit.caller, work(), size)
+        return await self.admission.off_the_loop(permit.caller, in_one_step(understand), size)
 
 
 def generation_request(

@@ -32,7 +32,7 @@ from gateway.dialects.keep_alive import KeepAlive
 from gateway.dialects.stop_strings import checked_stops
 from gateway.errors import BadRequest
 from gateway.http.request_head import request_id_of
-from gateway.processes.fair_executor import Steps
+from gateway.processes.fair_executor import in_one_step
 from gateway.prompts.chats.chat_json import refuse_unsupported, unsupported
 from gateway.prompts.generation_request import ChatPrompt, GenerationRequest, TextRules
 from gateway.prompts.pipeline.admission import Admission
@@ -116,12 +116,8 @@ class GeminiReader:
     async def off_the_loop(self, permit: Permit, understand: Callable[[], T]) -> T:
         """Run `understand`, in another thread if the body is large."""
 
-        def work() -> Steps[T]:
-            yield from ()
-            return understand()
-
         size = permit.body.size // BYTES_PER_CHARACTER
-        return await self.admission.off_the_loop(permit.caller, work(), size)
+        return await self.admission.off_the_loop(permit.caller, in_one_step(understand), size)
 
 
 def generation_request(

@@ -23,7 +23,7 @@ from gateway.dialects.dialect_request import json_response, read_wire
 from gateway.dialects.openai_shape import limit_headers
 from gateway.errors import BadRequest
 from gateway.http.openapi import described
-from gateway.processes.fair_executor import Steps
+from gateway.processes.fair_executor import Steps, in_one_step
 from gateway.prompts.modules.pml import schema_of_pml
 from gateway.prompts.modules.schema import MOST_SCHEMA_BYTES, ModuleSpecs, Name, SchemaSpec
 from gateway.prompts.pipeline.module_prompts import StoredSchema
@@ -99,11 +99,9 @@ def add_modules(router: APIRouter, parts: RouteParts, permitted: Permitted) -> N
         modules = admission.module_prompts
         record = await modules.store.find_schema(caller.tenant_id, schema_id)
 
-        def work() -> Steps[StoredSchema]:
-            yield from ()
-            return modules.shown(record)
-
-        return await admission.off_the_loop(caller, work(), len(memoryview(record.content)))
+        return await admission.off_the_loop(
+            caller, in_one_step(lambda: modules.shown(record)), len(memoryview(record.content))
+        )
 
     @router.post(_PATH, openapi_extra=described(ModulesView, ModulesRequest))
     async def store_modules(request: Request, permit: PermitOf) -> Response:
@@ -111,11 +109,11 @@ def add_modules(router: APIRouter, parts: RouteParts, permitted: Permitted) -> N
         modules, welcome = admission.module_prompts, await admission.engine()
         tenant_id = permit.caller.tenant_id
 
-        def work() -> Steps[StoredSchema]:
-            yield from ()
-            return modules.placed(_schema_of(wire), tenant_id, welcome)
-
-        made = await admission.off_the_loop(permit.caller, work(), permit.body.size)
+        made = await admission.off_the_loop(
+            permit.caller,
+            in_one_step(lambda: modules.placed(_schema_of(wire), tenant_id, welcome)),
+            permit.body.size,
+        )
         kept = await modules.store.keep_schema(made.record)
         return await _replied(_view(StoredSchema(kept, made.spec, made.placed)), permit)
 

@@ -39,7 +39,7 @@ from gateway.dialects.openai.schema import (
 )
 from gateway.http.body import Body, Part
 from gateway.http.request_head import request_id_of
-from gateway.processes.fair_executor import Steps
+from gateway.processes.fair_executor import in_one_step
 from gateway.prompts.chats.chat_tools import SentTools
 from gateway.prompts.generation_request import GenerationRequest, size_of
 from gateway.prompts.pipeline.admission import Admission
@@ -140,11 +140,9 @@ class Reader:
         if permit.caller.is_operator:  # an operator may choose to load
             bounds = msgspec.structs.replace(bounds, allow_cache_load=True)
 
-        def work() -> Steps[Understood]:
-            yield from ()
-            return understand(bounds)
-
-        return await self.admission.off_the_loop(permit.caller, work(), size)
+        return await self.admission.off_the_loop(
+            permit.caller, in_one_step(lambda: understand(bounds)), size
+        )
 
     def _reply_fields(self, wire: Generating, model: NamedModel) -> dict[str, Any]:
         options = wire.stream_options
