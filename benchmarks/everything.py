@@ -55,6 +55,7 @@ MAIN = (
 OF_PACKAGES = (
     BenchmarkPart("tree", "engine.tree", "--num-tokens 2048 --prefixes 100"),
     BenchmarkPart("experts", "engine.experts", "--quick"),
+    BenchmarkPart("adapters", "adapters", "--quick", 900),
     BenchmarkPart("recurrence", "engine.recurrence", "--quick"),
     BenchmarkPart("kv", "engine.kv_formats", "--quick"),
     BenchmarkPart("accuracy", "engine.accuracy", "--quick", 1800),
