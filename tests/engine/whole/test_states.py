@@ -29,7 +29,7 @@ both = pytest.mark.parametrize("overlap_scheduling", [False, True])
 @pytest.fixture(scope="module", params=[False, True])
 def tally(request: pytest.FixtureRequest) -> Tally:
     """Of recurrent states, and of rings, which decodes write in place."""
-    return simulate(STEPS, seed=3, check_every=8, has_states=True, in_place=request.param)
+    return simulate(STEPS, seed=2, check_every=8, has_states=True, in_place=request.param)
 
 
 def test_every_request_was_told_what_its_prompt_gives_alone(tally: Tally) -> None:
