@@ -45,6 +45,13 @@ class WindowLayout:
         step = block_bytes // gcd(block_bytes, kv.block_bytes)
         return cls(kv, -(-least // step) * step)
 
+    def slice_of(self, rank: int, num_ranks: int, block_bytes: int) -> WindowLayout:
+        """Return one rank's part of a ring, beside its blocks of `block_bytes`.
+
+        Raises as `KvLayout.slice_of`. The ranks that divide layers have equally long rings.
+        """
+        return WindowLayout.of(self.kv.slice_of(rank, num_ranks), block_bytes)
+
     @property
     def num_layers(self) -> int:
         """Number of layers with a window."""

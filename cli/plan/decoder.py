@@ -120,10 +120,10 @@ class DecoderCounts:
     def kept(self) -> MemoryLayouts:
         """The layouts of blocks and of what lies beside them, as a start chooses them.
 
-        Windows are freed where that pays, but not by several ranks.
+        Windows are freed where that pays, but not by stages of a pipeline.
         """
         kv_dtype = self.kv.groups[0].dtype
-        is_all = self.num_ranks == 1 and self.has_input and self.has_output
+        is_all = self.has_input and self.has_output
         found = freed(self.layers, kv_dtype, BLOCK_SIZE) if is_all else None
         if found is not None and pays(found, self.kv):
             return found

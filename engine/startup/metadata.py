@@ -86,12 +86,15 @@ def read_metadata(
     check_fp8(capability(device), [*weights, *(["kv_dtype fp8"] if kv_dtype == FP8 else [])])
     stage = Stage(grid.stage_of(rank), split_model(model, grid.stages, dtype_name(dtype)))
     kept = _kept(config, model, grid, device, (kv_dtype, dtype_name(dtype)))
-    layout = kept.kv.stage_of(stage)
+    of_stage = kept.kv.stage_of(stage)
+    layout = of_stage.slice_of(grid.part_of(rank), grid.tensor)
     usual = CPU_BATCH_TOKENS if device.type == "cpu" else CUDA_BATCH_TOKENS
     model_len = _model_len(config, model)
     model = model.for_positions(model_len)
     part = shard_model(model, grid.tensor)
-    states = kept.states if kept.frees_windows else state_layout(part.layers, dtype_name(dtype))
+    states: SlotLayout | None = state_layout(part.layers, dtype_name(dtype))
+    if isinstance(kept.states, WindowLayout):
+        states = kept.states.slice_of(grid.part_of(rank), grid.tensor, layout.block_bytes)
     return ModelMetadata(
         model=model,
         part=part,
@@ -99,9 +102,9 @@ def read_metadata(
         dtype=dtype,
         grid=grid,
         stage=stage,
-        layout=layout.slice_of(grid.part_of(rank), grid.tensor),
+        layout=layout,
         states=states,
-        share=Fraction(layout.block_bytes, kept.kv.block_bytes) / grid.tensor,
+        share=Fraction(of_stage.block_bytes, kept.kv.block_bytes) / grid.tensor,
         has_head=has_head,
         model_len=model_len,
         batch_tokens=config.steps.max_batch_tokens or usual // grid.stages,
@@ -134,8 +137,8 @@ def _kept(
 
 def _obstacle(config: EngineConfig, model: ModelConfig, grid: RankGrid) -> str | None:
     """Name what windows are kept whole for, if there is anything."""
-    if grid.num_ranks > 1:
-        return "several ranks keep windows whole"
+    if grid.stages > 1:
+        return "stages of a pipeline keep windows whole"
     if config.process.exchange is not None or config.process.role != "both":
         return "engines that fetch blocks from each other keep windows whole"
     return "a head that drafts keeps windows whole" if model.draft_head is not None else None

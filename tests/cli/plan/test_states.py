@@ -15,6 +15,7 @@ from cli.plan.options import MemoryFlags, RequestFlags
 from cli.plan.plan import check_offload
 from cli.plan.stages import checked_ranks
 from cli.plan.states import state_line
+from storage.stage import Stage
 from tests.doubles.engine.shapes import SHAPES
 
 
@@ -97,11 +98,15 @@ def test_windows_that_are_freed_leave_room_for_more_tokens(tmp_path: Path) -> No
     assert planned(tmp_path, "gemma-2-9b").states is None, "a window of half the context"
 
 
-def test_ranks_keep_windows_whole(tmp_path: Path) -> None:
+def test_each_rank_has_its_share_of_a_window_and_stages_keep_windows_whole(tmp_path: Path) -> None:
     decoder = decoder_of(tmp_path, "gpt-oss-20b")
     part = decoder.of_rank(2)
-    assert part.states is None
-    assert part.block_bytes_per_token == part.kv_bytes_per_token == 12 * 2 * 8 * 64 * 2
+    assert part.states is not None
+    assert part.states.state_bytes == 12 * 2 * 4 * 64 * 2 * 160
+    assert part.block_bytes_per_token == 12 * 2 * 4 * 64 * 2
+    stage = decoder.of_stage(Stage(0, (12, 24)))
+    assert stage.states is None
+    assert stage.block_bytes_per_token == stage.kv_bytes_per_token == 12 * 2 * 8 * 64 * 2
 
 
 def test_loads_have_no_freed_window(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Recurrent models on several ranks: each rank has its share of every state, in every tier."""
+"""States and freed windows on several ranks: each has its share of every one, in every tier."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ PROMPT = tuple((11 * i * i + 5) % 50 + 5 for i in range(70))
 GREEDY = SamplingParams(max_tokens=12, temperature=0.0, ignore_eos=True)
 
 
-@pytest.mark.parametrize(("name", "ranks"), [("qwen3.5-moe", 4), ("nemotron-h", 2)])
+@pytest.mark.parametrize(
+    ("name", "ranks"), [("qwen3.5-moe", 4), ("nemotron-h", 2), ("gemma3", 2), ("gpt-oss", 2)]
+)
 def test_any_reuse_gives_the_tokens_of_one_rank(
     name: str, ranks: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -43,9 +45,9 @@ def test_any_reuse_gives_the_tokens_of_one_rank(
         engine.expect_nothing_left()
 
 
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
-    return make_checkpoint(RECIPES["qwen3.5"], tmp_path_factory.mktemp("qwen3.5"))
+@pytest.fixture(scope="module", params=["qwen3.5", "gemma3"])
+def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    return make_checkpoint(RECIPES[request.param], tmp_path_factory.mktemp(request.param))
 
 
 def answered(engine: RealEngine, name: str, prompt: tuple[int, ...] = PROMPT) -> list[int]:
