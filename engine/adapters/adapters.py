@@ -53,7 +53,7 @@ class AdapterParts(NamedTuple):
 
 class _Asked(NamedTuple):
     client: bytes
-    query_id: str
+    query: ReadAdapter
     reading: Future[Adapter]
 
 
@@ -138,25 +138,28 @@ class Adapters:
             reading.set_exception(AdapterRefused(NO_ADAPTERS))
         else:
             reading = self._parts.host.read(query.path)
-        self._asked.append(_Asked(client, query.query_id, reading))
+        self._asked.append(_Asked(client, query, reading))
 
     def answers(self) -> Iterator[tuple[bytes, AdapterRead]]:
         """Yield the answers to clients whose adapters have been read, or refused."""
-        done = [one for one in self._asked if one.reading.done()]
-        for one in done:
-            self._asked.remove(one)
-            yield one.client, self._answer(one)
+        for one in [one for one in self._asked if one.reading.done()]:
+            answer = self._answer(one)
+            if answer is not None:
+                self._asked.remove(one)
+                yield one.client, answer
 
-    def _answer(self, asked: _Asked) -> AdapterRead:
+    def _answer(self, asked: _Asked) -> AdapterRead | None:
+        """Return the answer; None while other ranks read."""
+        query = asked.query
         try:
             adapter = asked.reading.result()
+            if self._parts is not None and self._parts.host.take(asked.reading, query.path) is None:
+                return None
         except AdapterRefused as error:
             code = AdapterNotServed.code
-            return AdapterRead(query_id=asked.query_id, code=code, message=str(error))
-        if self._parts is not None:
-            self._parts.host.keep(adapter)
+            return AdapterRead(query_id=query.query_id, code=code, message=str(error))
         return AdapterRead(
-            query_id=asked.query_id,
+            query_id=query.query_id,
             digest=adapter.digest,
             rank=adapter.rank,
             num_bytes=adapter.num_bytes,

@@ -1,35 +1,60 @@
 """Adapters in host memory, the least recently used forgotten first; read by one thread.
 
-Knows: files, digests, bytes. Does not know: requests, or which adapters are on the device.
+Of several ranks each has its part of the same adapters, and an adapter counts as read once all have
+theirs.
+
+Knows: digests, bytes. Does not know: requests, or which adapters are on the device.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
+from concurrent.futures import Future
+from typing import Protocol
 
-from engine.models.adapters.adapter import Adapter, AdapterShapes, read_adapter
-from engine.models.adapters.adapter_files import read_adapter_files
+from engine.adapters.adapter_reader import AdapterReader
+from engine.models.adapters.adapter import Adapter
 from engine.models.adapters.errors import AdapterRefused
 
-HEADER_BYTES = 16 << 20  # bound on the header of a file of weights
-_NUMBER_BYTES = 4  # bytes of a float32, the widest type
+
+class OtherHosts(Protocol):
+    """Host memory of the other ranks."""
+
+    def hold(self, digest: bytes, path: str) -> bool:
+        """Have all ranks read an adapter, if they have not; return whether they hold it.
+
+        Raises AdapterRefused where one cannot read it; a later call has them read it again.
+        """
+        ...
+
+    def forget(self, digest: bytes) -> None:
+        """Have all ranks forget an adapter."""
+        ...
+
+
+class NoOtherHosts:
+    """Stand-in for the other ranks of a single one; implements `OtherHosts`."""
+
+    def hold(self, digest: bytes, path: str) -> bool:
+        del digest, path
+        return True
+
+    def forget(self, digest: bytes) -> None:
+        del digest
 
 
 class HostAdapters:
     """Adapters of one engine in host memory. One owner thread; another one reads files."""
 
-    def __init__(self, folder: Path, fits: AdapterShapes, most_bytes: int) -> None:
-        """Keep at most `most_bytes` of adapters from below `folder`, and at least the last one."""
-        self._folder = folder
-        self._fits = fits
+    def __init__(
+        self, reader: AdapterReader, most_bytes: int, others: OtherHosts | None = None
+    ) -> None:
+        """Keep at most `most_bytes` of adapters on all ranks, and at least the last one."""
+        self._reader = reader
         self._most_bytes = most_bytes
+        self._others = others or NoOtherHosts()
         self._adapters = OrderedDict[bytes, Adapter]()  # by digest, the last used one last
-        self._reading: dict[bytes, Future[Adapter]] = {}
-        numbers = sum(rows + size_in for rows, size_in in fits.shapes.values()) * fits.most_rank
-        self._most_file = numbers * _NUMBER_BYTES + HEADER_BYTES
-        self._reader = ThreadPoolExecutor(1, thread_name_prefix="adapters")
+        self._reading: dict[bytes, Future[Adapter]] = {}  # until all ranks hold them
 
     @property
     def num_bytes(self) -> int:
@@ -49,42 +74,42 @@ class HostAdapters:
         if digest in self._adapters:
             self._adapters.move_to_end(digest)
             return self._adapters[digest]
-        reading = self._reading.get(digest)
-        if reading is None:
-            self._reading[digest] = self._reader.submit(self._read, path, digest)
-            return None
-        if not reading.done():
-            return None
-        del self._reading[digest]
-        adapter = reading.result()
-        self.keep(adapter)
+        if digest not in self._reading:
+            self._reading[digest] = self._reader.read(path, digest)
+        try:
+            is_held = self._others.hold(digest, path)
+            if not (is_held and self._reading[digest].done()):
+                return None
+            adapter = self._reading.pop(digest).result()
+        except AdapterRefused:
+            self.forget(digest)
+            raise
+        self._keep(adapter)
         return adapter
 
     def read(self, path: str) -> Future[Adapter]:
         """Start to read the adapter at `path`, whatever its digest; raises within the future."""
-        return self._reader.submit(self._read, path, None)
+        return self._reader.read(path)
 
-    def keep(self, adapter: Adapter) -> None:
-        """Keep an adapter that was read, and forget others while there are too many bytes."""
-        self._adapters[adapter.digest] = adapter
-        self._adapters.move_to_end(adapter.digest)
-        while len(self._adapters) > 1 and self.num_bytes > self._most_bytes:
-            self._adapters.popitem(last=False)
+    def take(self, reading: Future[Adapter], path: str) -> Adapter | None:
+        """Return an adapter that was read from `path`, like `get`; None: not by all ranks yet."""
+        digest = reading.result().digest
+        if digest not in self._adapters:
+            self._reading.setdefault(digest, reading)
+        return self.get(digest, path)
 
     def forget(self, digest: bytes) -> None:
         """Forget an adapter."""
         self._adapters.pop(digest, None)
+        self._reading.pop(digest, None)
+        self._others.forget(digest)
 
     def close(self) -> None:
         """Stop reading."""
-        self._reader.shutdown(cancel_futures=True)
+        self._reader.close()
 
-    def _read(self, path: str, digest: bytes | None) -> Adapter:
-        try:
-            files = read_adapter_files(self._folder, path, self._most_file)
-        except OSError as error:
-            raise AdapterRefused(f"the folder of adapters: {error.strerror}") from error
-        adapter = read_adapter(files, self._fits)
-        if digest not in (None, adapter.digest):
-            raise AdapterRefused("the adapter's files have changed since it was loaded")
-        return adapter
+    def _keep(self, adapter: Adapter) -> None:
+        """Keep an adapter, and forget others while there are too many bytes."""
+        self._adapters[adapter.digest] = adapter
+        while len(self._adapters) > 1 and self.num_bytes > self._most_bytes:
+            self.forget(next(iter(self._adapters)))

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
+from engine.adapters.rank_adapters import RankAdapters
 from engine.copies import COPY_WAIT_S, BlockMover, Disk
 from engine.ranks.messages import (
     COMMANDS,
@@ -26,13 +27,17 @@ from engine.ranks.messages import (
     CopyBlocks,
     DiskReport,
     FlushesDone,
+    ForgetAdapter,
     ForgetOwner,
+    HoldAdapter,
     Launch,
     LaunchForward,
     ListFlushes,
     MovesEnded,
     NoteFlushes,
+    OfAdapters,
     OnDisk,
+    PlaceAdapter,
     RankMessage,
     SampleRows,
     ScanDisk,
@@ -56,6 +61,7 @@ class RankParts:
     runner: Runner
     mover: BlockMover
     disk: Disk | None
+    adapters: RankAdapters | None = None  # None: the engine serves no adapters
 
 
 class Follower:
@@ -77,6 +83,7 @@ class Follower:
             content = self._ring.read()
             if content is None:
                 self._look_after_copies()
+                self._report_adapters()
                 self._wait()
                 continue
             command = COMMANDS.decode(content)
@@ -98,6 +105,12 @@ class Follower:
                 self._copy(command)
             case ForgetOwner() | NoteFlushes() | ScanDisk() | ListFlushes():
                 self._do_on_disk(command, self._parts.disk)
+            case HoldAdapter() | PlaceAdapter() | ForgetAdapter():
+                self._do_with_adapters(command)
+
+    def _do_with_adapters(self, command: OfAdapters) -> None:
+        assert self._parts.adapters is not None, "rank 0 has the same settings"
+        self._parts.adapters.do(command)
 
     def _do_on_disk(self, command: OnDisk, disk: Disk | None) -> None:
         match command:
@@ -130,6 +143,11 @@ class Follower:
         while any(parts := [list(islice(numbers, MOST_MOVES)) for numbers in reports]):
             self._send(MovesEnded(*parts))
         self._report_disk()
+
+    def _report_adapters(self) -> None:
+        if self._parts.adapters is not None:
+            for report in self._parts.adapters.reports():
+                self._send(report)
 
     def _report_disk(self) -> None:
         disk = self._parts.disk
@@ -164,7 +182,8 @@ class Follower:
 
     def _patience(self) -> float | None:
         """Return the seconds to wait; None: until a message comes."""
-        if self._parts.mover.pending:
+        adapters = self._parts.adapters
+        if self._parts.mover.pending or (adapters is not None and adapters.pending):
             return COPY_WAIT_S
         return None if self._parts.disk is None else LOOK_S
 

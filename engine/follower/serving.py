@@ -18,6 +18,7 @@ from engine.ranks.collectives import RankLeft, Rendezvous
 from engine.ranks.groups import meet
 from engine.ranks.messages import ENCODER, STARTS, NotStarted, RankMessage, Start, Started
 from engine.ranks.ring import RingReader
+from engine.startup.adapters import open_rank_adapters
 from engine.startup.enough_memory import enough_memory
 from engine.startup.loading import open_part
 from engine.startup.lower_tiers import host_ahead, open_tiers
@@ -80,7 +81,10 @@ def opened_rank(start: Start, opened: ExitStack) -> RankParts:
         config, part.pool, num_blocks, fingerprint, ahead, groups, share, part.states
     )
     opened.enter_context(closing(tiers))
-    return RankParts(part.runner, tiers.lower.mover, tiers.disk)
+    adapters = open_rank_adapters(config, part.adapter_slots)
+    if adapters is not None:
+        opened.callback(adapters.close)
+    return RankParts(part.runner, tiers.lower.mover, tiers.disk, adapters)
 
 
 def _send(channel: Channel, message: RankMessage) -> None:

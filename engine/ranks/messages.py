@@ -1,8 +1,9 @@
 """Messages of rank 0 to the other ranks, and their reports.
 
     ring      Launch, LaunchForward, SampleRows | CopyBlocks | ForgetOwner, NoteFlushes, ScanDisk
-              Close
-    socket    Start -->   <-- Started | NotStarted, MovesEnded, DiskReport, Scanned, FlushesDone
+              HoldAdapter, PlaceAdapter, ForgetAdapter | Close
+    socket    Start -->   <-- Started | NotStarted, MovesEnded, DiskReport, Scanned, FlushesDone,
+              AdapterHeld
 
 What is in the ring is done in its order. Every message is typed; one that does not decode ends the
 process that got it.
@@ -96,6 +97,27 @@ class ListFlushes(RankMessage, frozen=True):
     """Request to list the flushes that are recorded on disk as done."""
 
 
+class HoldAdapter(RankMessage, frozen=True):
+    """Read this rank's part of an adapter into host memory, under a number that is never reused."""
+
+    number: int
+    digest: bytes
+    path: str  # below the folder of adapters
+
+
+class PlaceAdapter(RankMessage, frozen=True):
+    """Copy an adapter, which all ranks hold, to a slot of the device."""
+
+    slot: int
+    number: int
+
+
+class ForgetAdapter(RankMessage, frozen=True):
+    """Drop an adapter from host memory, also one that is still being read."""
+
+    number: int
+
+
 class Close(RankMessage, frozen=True):
     """Write pending data to disk, and end."""
 
@@ -143,11 +165,19 @@ class FlushesDone(RankMessage, frozen=True):
     is_last: bool
 
 
+class AdapterHeld(RankMessage, frozen=True):
+    """An adapter is in host memory; `refused`: it is not, and why."""
+
+    number: int
+    refused: str | None = None
+
+
 OnDisk = ForgetOwner | NoteFlushes | ScanDisk | ListFlushes
-Work = Launch | LaunchForward | SampleRows | CopyBlocks | OnDisk
+OfAdapters = HoldAdapter | PlaceAdapter | ForgetAdapter
+Work = Launch | LaunchForward | SampleRows | CopyBlocks | OnDisk | OfAdapters
 Command = Work | Close
 OfStart = Started | NotStarted
-Report = OfStart | MovesEnded | DiskReport | Scanned | FlushesDone
+Report = OfStart | MovesEnded | DiskReport | Scanned | FlushesDone | AdapterHeld
 
 ENCODER = msgspec.msgpack.Encoder()
 COMMANDS: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)

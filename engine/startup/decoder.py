@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from engine.config import EngineConfig
-from engine.models.adapters.adapted import AdapterSlots, with_adapters
+from engine.models.adapters.adapted import AdapterSlots, RankPart, with_adapters
 from engine.models.checkpoints.weights import load_parameters
 from engine.models.config import ModelConfig
 from engine.models.decoder import Decoder, build_decoder
@@ -98,13 +98,17 @@ def load_decoder(
     return replace(decoder, prefetch=prefetch_of(host_layers))
 
 
-def adapted_decoder(config: EngineConfig, decoder: Decoder) -> tuple[Decoder, AdapterSlots | None]:
+def adapted_decoder(
+    config: EngineConfig, metadata: ModelMetadata, decoder: Decoder
+) -> tuple[Decoder, AdapterSlots | None]:
     """Add room for adapters to a loaded decoder, where `config` has a folder of them."""
-    model = config.model
+    model, group, part = config.model, decoder.group, None
     if model.adapters_dir is None:
         return decoder, None
+    if metadata.grid.num_ranks > 1:
+        part = RankPart(0, 1) if group is None else RankPart(group.rank, group.num_ranks)
     parameters, slots = with_adapters(
-        decoder.config, decoder.parameters, model.adapter_slots, model.adapter_rank
+        metadata.model, decoder.parameters, model.adapter_slots, model.adapter_rank, part
     )
     freed = parameters.num_bytes - decoder.parameters.num_bytes
     _log.info("%d adapters on the device: %.1f MiB", model.adapter_slots, freed / 2**20)

@@ -17,8 +17,6 @@ from uuid import uuid4
 
 import torch
 
-from engine.adapters.adapters import AdapterParts
-from engine.adapters.host_adapters import HostAdapters
 from engine.config import EngineConfig
 from engine.exchange.units import DeviceUnits
 from engine.execution.graphs.runner import GraphRunner
@@ -40,6 +38,7 @@ from engine.sampling.planner import Planner
 from engine.sampling.sampler import Sampler
 from engine.sampling.tables import SlotTables
 from engine.startup.activation import StepBounds, activation_bytes
+from engine.startup.adapters import open_adapters
 from engine.startup.assembly import LoadedRunner
 from engine.startup.decoder import adapted_decoder, load_decoder, open_host_layers
 from engine.startup.device import (
@@ -166,7 +165,7 @@ def open_model(
         constraint_of=grammars.constraint_of,
         forget_grammars=grammars.forget,
         masks=grammars.masks,
-        adapters=_adapters(config, part.adapter_slots),
+        adapters=open_adapters(config, part.adapter_slots, runner, team),
         units=DeviceUnits(part.pool, part.states) if team is None else None,
         part=part,
         states=part.states,
@@ -175,13 +174,6 @@ def open_model(
         max_batch_tokens=metadata.batch_tokens,
         grammars=grammars,
     )
-
-
-def _adapters(config: EngineConfig, slots: AdapterSlots | None) -> AdapterParts | None:
-    folder, most_bytes = config.model.adapters_dir, int(config.model.adapter_host_gib * GIB)
-    if slots is None or folder is None:
-        return None
-    return AdapterParts(HostAdapters(Path(folder), slots.fits, most_bytes), slots)
 
 
 def open_part(
@@ -200,7 +192,7 @@ def open_part(
     weights_before = weight_states(config)
     with timed("weights"):
         decoder = load_decoder(config, metadata, groups, host_layers)
-    decoder, adapter_slots = adapted_decoder(config, decoder)
+    decoder, adapter_slots = adapted_decoder(config, metadata, decoder)
     sampler = _sampler(config, metadata.model, decoder)
     if compiler_key is not None:
         _make_kernels_ready(config, decoder, sampler, metadata, compiler_key)

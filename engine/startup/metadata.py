@@ -78,7 +78,7 @@ def read_metadata(
     check_ranks(model, config.cache.block_size, grid)
     if config.process.role == "prefill":
         refuse_recurrent(model.layers, "role prefill")  # no engine could fetch its states
-    _check_adapters(config, grid)
+    _check_adapters(config)
     device = resolve_device(config.process.device, rank, grid.num_ranks)
     dtype = resolve_dtype(config.model.dtype, device, model.dtype)
     kv_dtype = FP8 if config.cache.kv_dtype == "fp8" else dtype_name(dtype)
@@ -158,13 +158,11 @@ def _with_draft_head(config: EngineConfig, model: ModelConfig, grid: RankGrid) -
     return model if is_used else replace(model, draft_head=None)
 
 
-def _check_adapters(config: EngineConfig, grid: RankGrid) -> None:
+def _check_adapters(config: EngineConfig) -> None:
     """Raise WrongSetting for adapters that cannot be served."""
     model = config.model
     if model.adapters_dir is None:
         return
-    if grid.num_ranks > 1:
-        raise WrongSetting("adapters_dir: adapters are not served by several ranks")
     if not Path(model.adapters_dir).is_dir():
         raise WrongSetting(f"adapters_dir {model.adapters_dir} is no folder")
     if not 0 < model.adapter_slots <= MOST_ADAPTER_SLOTS:

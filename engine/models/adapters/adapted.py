@@ -13,16 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 
 from engine.models.adapters.adapter import Adapter, AdapterShapes
+from engine.models.adapters.adapter_part import AdapterPart
 from engine.models.config import ModelConfig
 from engine.models.layers.norms import RmsNorm
-from engine.models.modules import CheckpointTensor, Linear, LinearConfig
-from engine.models.parameters import Parameters
+from engine.models.modules import CheckpointTensor, Linear, LinearConfig, walk
+from engine.models.parameters import Parameters, empty_parameters
 from kernels.adapters.slots import SlotMatrices
 from kernels.linear.fp8_rows import Fp8Rows
 from kernels.ops import Ops
@@ -59,6 +60,13 @@ class AdaptedLinear(Linear):
         self.base.fill(generator)
 
 
+class RankPart(NamedTuple):
+    """One rank of those that divide a stage's layers, or the only one of a stage."""
+
+    rank: int
+    num_ranks: int
+
+
 @dataclass(frozen=True, slots=True)
 class AdapterSlots:
     """The adapters' matrices of a whole decoder on its device. Slot 0 stays without an adapter."""
@@ -81,15 +89,22 @@ class AdapterSlots:
 
 
 def with_adapters(
-    model: ModelConfig, parameters: Parameters, num_adapters: int, most_rank: int
+    model: ModelConfig,
+    parameters: Parameters,
+    num_adapters: int,
+    most_rank: int,
+    part: RankPart | None = None,
 ) -> tuple[Parameters, AdapterSlots]:
-    """Add room for `num_adapters` of up to `most_rank` to loaded parameters, on their device."""
+    """Add room for `num_adapters` of up to `most_rank` to loaded parameters, on their device.
+
+    `part`: the one of several ranks, or of stages, that the parameters are of; None: of `model`.
+    """
     num_slots, linears = num_adapters + 1, list[AdaptedLinear]()
     like = parameters.embedding
 
     def adapted(base: Linear) -> Linear:
         config = base.config
-        if config.plain or not all(name.rpartition(".")[2] in TARGETS for name, _ in config.rows):
+        if not _is_adapted(config):
             return base
         rows = [count for _, count in config.rows]
         matrices = SlotMatrices.zeros(num_slots, rows, config.size_in, most_rank, like)
@@ -97,13 +112,24 @@ def with_adapters(
         return linears[-1]
 
     layers = tuple(_rebuilt(layer, adapted) for layer in parameters.layers)
-    shapes = {
-        name: (rows, linear.config.size_in)
-        for linear in linears
-        for name, rows in linear.config.rows
-    }
-    fits = AdapterShapes(shapes, model.names, most_rank, like.dtype)
+    own = tuple(linear.config for linear in linears)
+    whole = own if part is None else _adapted_configs(model, like.dtype)
+    shapes = {name: (rows, config.size_in) for config in whole for name, rows in config.rows}
+    held = None if part is None else AdapterPart.of(whole, own, part.rank, part.num_ranks)
+    fits = AdapterShapes(shapes, model.names, most_rank, like.dtype, held)
     return replace(parameters, layers=layers), AdapterSlots(tuple(linears), num_slots, fits)
+
+
+def _is_adapted(config: LinearConfig) -> bool:
+    names = (name.rpartition(".")[2] for name, _ in config.rows)
+    return not config.plain and TARGETS.issuperset(names)
+
+
+def _adapted_configs(model: ModelConfig, dtype: torch.dtype) -> tuple[LinearConfig, ...]:
+    """Return the configs of the model's matrices that an adapter may change, on no device."""
+    layers = empty_parameters(model, dtype, torch.device("meta")).layers
+    configs = (linear.config for linear in walk(layers, Linear))  # type: ignore[type-abstract]
+    return tuple(config for config in configs if _is_adapted(config))
 
 
 def _rebuilt(part: Any, adapted: Any) -> Any:

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from engine.models.adapters.adapter_config import AdapterConfig, read_adapter_config
 from engine.models.adapters.adapter_files import WEIGHTS_FILE, AdapterFiles
+from engine.models.adapters.adapter_part import AdapterPart
 from engine.models.adapters.errors import AdapterRefused
 from engine.models.names import CheckpointNames
 
@@ -30,6 +31,7 @@ _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _VERSION = b"lora 1"  # raised where the same files come to mean another product
 
 Shapes = Mapping[str, tuple[int, int]]  # rows and columns of matrices by their names in the decoder
+Pair = tuple[Tensor, Tensor]  # A (rank, in) and B (out, rank), which is scaled
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +40,8 @@ class Adapter:
 
     digest: bytes
     rank: int
-    matrices: Mapping[str, tuple[Tensor, Tensor]]  # A (rank, in), scaled B (out, rank), on the host
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes in host memory."""
-        return sum(one.nbytes for pair in self.matrices.values() for one in pair)
+    matrices: Mapping[str, Pair]  # on the host; of several ranks this one's part
+    num_bytes: int  # bytes in host memory; of several ranks all have together
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +52,7 @@ class AdapterShapes:
     names: CheckpointNames
     most_rank: int
     dtype: torch.dtype
+    part: AdapterPart | None = None  # the part of one of several ranks; None: the whole
 
 
 def adapter_digest(files: AdapterFiles) -> bytes:
@@ -75,15 +74,23 @@ def read_adapter(files: AdapterFiles, fits: AdapterShapes) -> Adapter:
         tensors = load(files.weights)
     except (SafetensorError, ValueError, KeyError) as error:
         raise AdapterRefused(f"{WEIGHTS_FILE}: {error}") from error
-    matrices = dict(_matrices(tensors, config, fits))
-    if not matrices:
+    if not tensors:
         raise AdapterRefused(f"{WEIGHTS_FILE} has no tensors")
-    return Adapter(adapter_digest(files), config.rank, matrices)
+    matrices, num_bytes = dict[str, Pair](), 0
+    for name, pair in _matrices(tensors, config, fits):
+        if fits.part is None:
+            matrices[name] = pair
+            num_bytes += sum(one.nbytes for one in pair)
+            continue
+        num_bytes += fits.part.num_bytes(name, *pair)
+        if fits.part.has(name):
+            matrices[name] = fits.part.cut(name, *pair)
+    return Adapter(adapter_digest(files), config.rank, matrices, num_bytes)
 
 
 def _matrices(
     tensors: Mapping[str, Tensor], config: AdapterConfig, fits: AdapterShapes
-) -> Iterator[tuple[str, tuple[Tensor, Tensor]]]:
+) -> Iterator[tuple[str, Pair]]:
     for name in sorted({_matrix_of(one) for one in tensors}):
         pair = [tensors.get(f"{_PREFIX}{name}{end}") for end in _ENDS]
         a, b = pair

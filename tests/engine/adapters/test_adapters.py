@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.adapters.adapter_reader import AdapterReader
 from engine.adapters.adapters import FEW_NAMESPACES, PATIENCE_S, AdapterParts, Adapters
 from engine.adapters.host_adapters import HostAdapters
 from engine.errors import AdapterNotServed
@@ -63,7 +64,7 @@ class Requests:
 
 @contextmanager
 def opened(folder: Path, most_bytes: int = 1 << 20) -> Iterator[Requests]:
-    host = HostAdapters(folder, fitting(), most_bytes)
+    host = HostAdapters(AdapterReader(folder, fitting()), most_bytes)
     yield Requests(folder, host)
     host.close()
 

@@ -18,6 +18,7 @@ from engine.exchange.exchange import ExchangeThreads, open_exchange
 from engine.exchange.fetch import Patience
 from engine.execution.runner import ModelRunner
 from engine.link.messages import (
+    AdapterUse,
     FetchSource,
     Finished,
     Generate,
@@ -137,7 +138,7 @@ class RealEngine:
         metadata = read_metadata(config, served)
         opened = open_model(config, metadata, self.ranks)
         self.fingerprint = fingerprint or opened.welcome.fingerprint
-        self.grammars = opened.grammars
+        self.grammars, self.adapters = opened.grammars, opened.adapters
         groups = None if self.ranks is None else self.ranks.groups
         self.tiers = open_tiers(
             config,
@@ -198,6 +199,7 @@ class RealEngine:
         writer: str = "",
         embeds: bool = False,
         candidates: Sequence[int] = (),
+        adapter: AdapterUse | None = None,
     ) -> None:
         """Put a request before the engine."""
         path = NamespacePath.single(namespace)
@@ -216,6 +218,7 @@ class RealEngine:
                 writer=writer,
                 embeds=embeds,
                 candidates=pack_token_ids(candidates),
+                adapter=adapter,
             ),
             CLIENT,
         )
@@ -251,6 +254,8 @@ class RealEngine:
             self.exchange.close()
         self.tiers.close()
         self.grammars.close()
+        if self.adapters is not None:
+            self.adapters.host.close()
 
     def expect_nothing_left(self) -> None:
         """After a flush and the copies under way every block is free."""

@@ -1,0 +1,46 @@
+"""The reading of adapters' files, by a thread of their own, one after the other."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from engine.models.adapters.adapter import Adapter, AdapterShapes, read_adapter
+from engine.models.adapters.adapter_files import read_adapter_files
+from engine.models.adapters.errors import AdapterRefused
+
+HEADER_BYTES = 16 << 20  # bound on the header of a file of weights
+_NUMBER_BYTES = 4  # bytes of a float32, the widest type
+
+
+class AdapterReader:
+    """The reader of adapters that fit a model, or of a rank's part of them."""
+
+    def __init__(self, folder: Path, fits: AdapterShapes) -> None:
+        """Read from below `folder`."""
+        self._folder = folder
+        self._fits = fits
+        numbers = sum(rows + size_in for rows, size_in in fits.shapes.values()) * fits.most_rank
+        self._most_file = numbers * _NUMBER_BYTES + HEADER_BYTES
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="adapters")
+
+    def read(self, path: str, digest: bytes | None = None) -> Future[Adapter]:
+        """Start to read the adapter at `path`; the future raises AdapterRefused.
+
+        With a `digest` another one than the files have is refused.
+        """
+        return self._thread.submit(self._read, path, digest)
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._thread.shutdown(cancel_futures=True)
+
+    def _read(self, path: str, digest: bytes | None) -> Adapter:
+        try:
+            files = read_adapter_files(self._folder, path, self._most_file)
+        except OSError as error:
+            raise AdapterRefused(f"the folder of adapters: {error.strerror}") from error
+        adapter = read_adapter(files, self._fits)
+        if digest not in (None, adapter.digest):
+            raise AdapterRefused("the adapter's files have changed since it was loaded")
+        return adapter

@@ -1,0 +1,93 @@
+"""The adapters of the other ranks, as rank 0 has them read, placed and forgotten.
+
+    rank 0     hold --all ranks hold it--> place in a slot, as often as wished --> forget
+    others       read by a thread, report    copy
+
+Rank 0 alone decides which adapters are in host memory and in slots. Slots change in the order of
+the ring, between the same steps on all ranks.
+
+Knows: digests and messages. Does not know: tensors, or who uses an adapter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from engine.adapters.adapters import DeviceSlots
+from engine.models.adapters.adapter import Adapter
+from engine.models.adapters.errors import AdapterRefused
+from engine.ranks.leader import OtherRanks
+from engine.ranks.messages import AdapterHeld, ForgetAdapter, HoldAdapter, PlaceAdapter
+
+
+@dataclass(slots=True)
+class _Held:
+    """An adapter that other ranks were told to hold; `awaited` of them have not reported yet."""
+
+    number: int
+    awaited: int
+    refused: str | None = None
+
+
+@dataclass(slots=True)
+class OtherRanksAdapters:
+    """Host memory of the other ranks; implements `OtherHosts`. One owner thread."""
+
+    others: OtherRanks
+    _held: dict[bytes, _Held] = field(default_factory=dict)  # by digest
+    _num_told: int = 0
+
+    def hold(self, digest: bytes, path: str) -> bool:
+        """Have all ranks read an adapter, like `OtherHosts.hold`. Raises RankGone."""
+        self._take()
+        held = self._held.get(digest)
+        if held is None:
+            held = self._held[digest] = _Held(self._num_told, len(self.others))
+            self._num_told += 1
+            self.others.tell(HoldAdapter(held.number, digest, path))
+        if held.refused is not None:
+            raise AdapterRefused(held.refused)
+        return not held.awaited
+
+    def place(self, slot: int, digest: bytes) -> None:
+        """Copy an adapter that all ranks hold to a slot of each. Raises RankGone."""
+        held = self._held[digest]
+        assert not held.awaited, "all ranks hold it"
+        self.others.tell(PlaceAdapter(slot, held.number))
+
+    def forget(self, digest: bytes) -> None:
+        """Have all ranks forget an adapter. Raises RankGone."""
+        held = self._held.pop(digest, None)
+        if held is not None:
+            self.others.tell(ForgetAdapter(held.number))
+
+    def _take(self) -> None:
+        reports = self.others.take(AdapterHeld)
+        if not reports:
+            return
+        by_number = {held.number: held for held in self._held.values()}
+        for _, report in reports:
+            held = by_number.get(report.number)
+            if held is not None:  # else it was forgotten meanwhile
+                held.awaited -= 1
+                held.refused = held.refused or report.refused
+
+
+@dataclass(frozen=True, slots=True)
+class RanksSlots:
+    """The slots of all ranks; implements `DeviceSlots`. `own` are those of this rank."""
+
+    own: DeviceSlots
+    others: OtherRanksAdapters
+    catch_up: Callable[[], None]  # launches on this rank the steps sent to the others
+
+    @property
+    def num_slots(self) -> int:
+        return self.own.num_slots
+
+    def load(self, slot: int, adapter: Adapter) -> None:
+        """Copy an adapter to a slot on all ranks. Raises RankGone."""
+        self.catch_up()
+        self.others.place(slot, adapter.digest)
+        self.own.load(slot, adapter)

@@ -1,0 +1,64 @@
+"""The part of an adapter's matrices that one of several ranks multiplies.
+
+    a matrix divided by rows       all of A, and its rows of B
+    a matrix divided by columns    its columns of A, and all of B
+    a matrix of another stage      neither
+
+Ranks add up the products of a matrix that is divided by columns, so each adds the product with its
+columns of A before that.
+
+Knows: which part of the model's matrix the rank has. Does not know: files, or what is served.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from engine.models.checkpoints.shard_slices import ShardSlices
+from engine.models.modules import CheckpointTensor, LinearConfig
+
+COLUMNS = 1  # dimension of a matrix
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterPart:
+    """The part of each matrix that `rank` of `num_ranks` holds, by the matrix's name."""
+
+    slices: ShardSlices
+    num_ranks: int
+
+    @classmethod
+    def of(
+        cls, whole: Iterable[LinearConfig], own: Iterable[LinearConfig], rank: int, num_ranks: int
+    ) -> AdapterPart:
+        """Compare the matrices of the model with those that the rank holds."""
+        return cls(ShardSlices(_by_name(whole), _by_name(own), rank, num_ranks), num_ranks)
+
+    def has(self, name: str) -> bool:
+        """Return whether the rank holds a part of this matrix of the model."""
+        return self.slices.has(name)
+
+    def cut(self, name: str, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the rank's part of A (rank, in) and B (out, rank)."""
+        if self.slices.shard_dim(name) == COLUMNS:
+            return self.slices.cut(name, a).clone(), b
+        return a, self.slices.cut(name, b).clone()  # what is kept holds no more memory than it has
+
+    def num_bytes(self, name: str, a: Tensor, b: Tensor) -> int:
+        """Return the bytes that all ranks together hold of whole A and B."""
+        divided, repeated = (a, b) if self.slices.shard_dim(name) == COLUMNS else (b, a)
+        return divided.nbytes + self.num_ranks * repeated.nbytes
+
+
+def _by_name(matrices: Iterable[LinearConfig]) -> dict[str, CheckpointTensor]:
+    found = dict[str, CheckpointTensor]()
+    for config in matrices:
+        matrix = torch.empty(config.size_out, config.size_in, device="meta")
+        dim = 0 if config.shards == "rows" else COLUMNS
+        for (name, _), tensor in zip(config.rows, config.named("", matrix, dim), strict=True):
+            found[name] = tensor
+    return found
