@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from random import Random
@@ -39,8 +39,9 @@ from tests.engine.rigs.rig import CLIENT, Rig, generate
 
 NAMESPACES = (Namespace(b"a" * 16), Namespace(b"b" * 16))
 BLOCK = 2
-STEPS_A_WORLD = 500  # then a new one is drawn
+STEPS_A_WORLD = 200  # then a new one is drawn
 MOST_WAITING = 8
+LONGEST_TURN = 16  # tokens before a next turn: the smallest pool has room for it and its answer
 TRUNKS = [[(5 * trunk + 3 * i * i) % (VOCAB_SIZE - 1) + 1 for i in range(16)] for trunk in range(3)]
 
 
@@ -76,16 +77,17 @@ class World:
             faults=Faults(
                 most_polls=random.choice([1, 3, 12]),
                 failing=random.choice([0.0, 0.05, 0.3]),
-                losing=random.choice([0.0, 0.1]),
+                losing=random.choice([0.0, 0.1, 0.3]),
                 promising=random.choice([0.0, 0.3, 1.0]),
             ),
             seed=seed,
             check_every=check_every,
-            num_states=random.randint(5, 23) if has_states else 0,
+            num_states=random.randint(5, 14) if has_states else 0,
             in_place=in_place,
         )
         self.asked: dict[str, Generate] = {}
         self.told: dict[str, list[Event]] = {}
+        self.turns: deque[tuple[Namespace, list[int]]] = deque(maxlen=6)  # prompts and answers
         self.number = 0
 
     def run(self, steps: int, tally: Tally) -> None:
@@ -131,13 +133,13 @@ class World:
     def _ask(self) -> None:
         random = self.random
         self.number += 1
-        trunk = random.choice(TRUNKS)[: random.randint(1, 16)]
+        namespace, trunk = self._prefix()
         leaf = [random.randrange(1, 5) for _ in range(random.randint(0, 6))]
         request = generate(
             f"r{self.number}",
             trunk + leaf,
             flow=random.choice("xyz"),
-            namespace=random.choice(NAMESPACES),
+            namespace=namespace,
             use_cache=random.random() < 0.95,
             block_size=BLOCK,
             sampling=SamplingParams(max_tokens=random.randint(1, 5), ignore_eos=True),
@@ -145,6 +147,13 @@ class World:
         )
         self.asked[request.request_id] = request
         self.rig.submit(request)
+
+    def _prefix(self) -> tuple[Namespace, list[int]]:
+        """Draw how a prompt begins: as one of few texts, or as an earlier prompt and its answer."""
+        if self.turns and self.random.random() < 0.4:
+            return self.random.choice(self.turns)
+        trunk = self.random.choice(TRUNKS)[: self.random.randint(1, 16)]
+        return self.random.choice(NAMESPACES), trunk
 
     def _judge(self, tally: Tally) -> None:
         """Every request that ended was told what its prompt gives alone, or why it was not."""
@@ -166,6 +175,8 @@ class World:
             assert end.code in ("numeric_failure", "engine_failure"), end
             return
         tally.ends[end.reason] += 1
+        if len(prompt) + len(tokens) <= LONGEST_TURN:
+            self.turns.append((Namespace(request.namespaces[0][1]), [*prompt, *tokens]))
         assert end.reason == "cancelled" or len(tokens) == len(expected)
         for tier in ("device", "host", "disk"):
             tally.cached[tier] += getattr(end.reused.tiers, tier)
