@@ -25,7 +25,6 @@ def main(directory: Path, config: dict[str, object]) -> int:
     wakeup.setblocking(False)
     signal.set_wakeup_fd(wakeup.fileno())
     signal.signal(signal.SIGTERM, lambda *_: None)
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     parent.send(b"+")
     (directory / str(os.getpid())).write_text(str(config["router_socket"]))
     with selectors.DefaultSelector() as selector:

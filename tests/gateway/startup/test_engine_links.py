@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -10,10 +9,12 @@ import zmq
 
 from engine.errors import EngineUnavailable
 from engine.link.cache_events import Added, CacheEvents, Cleared
+from engine.link.interface import Engine
 from gateway.config import GatewayConfig
 from gateway.replicas.engine_set import EngineSet
 from gateway.replicas.flushes import FlushReader
 from gateway.startup.engine_links import connected
+from tests.doubles.engine.engine_process import BLOCK_SIZE
 from tests.doubles.engine.engine_thread import EngineThread
 from tests.doubles.engine.fake_runner import expected_output
 from tests.engine.rigs.rig import generate
@@ -37,6 +38,12 @@ def none_recorded() -> FlushReader:
     return reader
 
 
+def knows(engine: Engine) -> bool:
+    """Whether the router has heard of all blocks of a prompt and its answer."""
+    blocks = sum(one.known_blocks for one in engine.replicas.values())
+    return blocks == (len(PROMPT) + 3) // BLOCK_SIZE  # the last token is not computed
+
+
 async def test_one_engine_is_no_set(tmp_path: Path) -> None:
     with EngineThread(str(tmp_path / "a.sock")):
         async with connected(config_of(tmp_path, "a"), none_recorded()) as engine:
@@ -52,7 +59,7 @@ async def test_the_router_hears_where_a_prompt_is_cached(tmp_path: Path) -> None
             await until(lambda: all(one.state == "ready" for one in engine.replicas.values()))
             tokens, _ = await collect(engine, generate("first", PROMPT))
             assert tokens == expected_output(PROMPT, 4)
-            await asyncio.sleep(0.1)  # for the router to hear of it
+            await until(lambda: knows(engine))
             ends = [(await collect(engine, generate(f"r{n}", PROMPT)))[1] for n in range(6)]
             assert {end.reused.tokens for end in ends} == {39}, "always the one that has it"
 
@@ -67,7 +74,7 @@ async def test_a_wrong_index_costs_a_miss_and_no_more(tmp_path: Path) -> None:
             first = generate("first", PROMPT)
             _, end = await collect(engine, first)
             assert end.reused.tokens == 0
-            await asyncio.sleep(0.1)  # for the router to hear of it
+            await until(lambda: knows(engine))
             has = max(engine.replicas, key=lambda name: engine.replicas[name].known_blocks)
             [other] = {"0", "1"} - {has}
             engine.heard(has, CacheEvents(number=0, changes=(Cleared(),)))

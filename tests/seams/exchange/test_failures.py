@@ -25,6 +25,7 @@ from tests.seams.exchange.apart import apart
 from tests.seams.exchange.pair import (
     BOUNDS,
     GREEDY,
+    PATIENT,
     PROMPT,
     SIZE,
     WHOLE,
@@ -35,7 +36,8 @@ from tests.seams.exchange.pair import (
 from tests.seams.support.real_engine import CLIENT, ExchangeAt, RealEngine
 
 HASTY = Patience(least=0.5, unmeasured=0.5, stream=0.5)
-SHORT_S = 0.5
+SHORT_S = 1.0  # of silence
+FROZEN_S = 3.0  # a process has sent a block by then, also beside much other load
 FEW = 24  # open files, fewer than this process has
 
 
@@ -52,7 +54,7 @@ def computed(checkpoint: Checkpoint) -> list[int]:
 @pytest.fixture
 def pair(checkpoint: Checkpoint, tmp_path: Path) -> Iterator[Pair]:
     where = str(tmp_path / "x.sock")
-    with pair_of(checkpoint.model_dir, where, patience=HASTY, silence_s=SHORT_S) as pair:
+    with pair_of(checkpoint.model_dir, where, patience=PATIENT, silence_s=SHORT_S) as pair:
         yield pair
         pair.expect_nothing_left()
 
@@ -148,14 +150,16 @@ def test_without_the_key_nobody_is_heard(checkpoint: Checkpoint, computed: list[
 
 
 def test_an_engine_whose_steps_stand_is_waited_for_within_bounds(
-    pair: Pair, computed: list[int]
+    checkpoint: Checkpoint, tmp_path: Path, computed: list[int]
 ) -> None:
     """Its thread answers, but its owner does not turn: no silence, and no block."""
-    pair.compute("first", PROMPT, A)
-    pair.here.submit("again", PROMPT, GREEDY, namespace=A, source=pair.source(), loads="always")
-    pair.until(lambda: pair.here.core.is_idle, is_stepped=False)
-    assert pair.here.tokens("again") == computed
-    assert (reused(pair), pair.fetched().failed) == (0, 1)
+    with pair_of(checkpoint.model_dir, str(tmp_path / "x.sock"), patience=HASTY) as pair:
+        pair.compute("first", PROMPT, A)
+        pair.here.submit("again", PROMPT, GREEDY, namespace=A, source=pair.source(), loads="always")
+        pair.until(lambda: pair.here.core.is_idle, is_stepped=False)
+        assert pair.here.tokens("again") == computed
+        assert (reused(pair), pair.fetched().failed) == (0, 1)
+        pair.expect_nothing_left()
 
 
 def test_a_request_that_is_cancelled_gives_its_blocks_back_at_once(pair: Pair) -> None:
@@ -183,7 +187,7 @@ def test_an_engine_that_dies_or_freezes_half_way(
 ) -> None:
     """What has come by then is kept, and the rest is computed."""
     where = str(tmp_path / "x.sock")
-    asks = ExchangeAt(None, None, Patience(stream=60.0), SHORT_S)
+    asks = ExchangeAt(None, None, Patience(stream=60.0), FROZEN_S)
     engine = RealEngine(str(checkpoint.model_dir), BOUNDS, exchange=asks)
     with slow_engine(checkpoint, where, tmp_path / "log") as process:
         source = FetchSource(where, len(PROMPT), "first")
