@@ -48,7 +48,7 @@ def engine(module_engine: FakeEngine) -> Iterator[FakeEngine]:
 @pytest.fixture
 def client(served: Served, engine: FakeEngine) -> Iterator[openai.OpenAI]:
     with openai.OpenAI(
-        base_url=f"{served.url}/v1", api_key=served.key, max_retries=0, timeout=20
+        base_url=f"{served.url}/v1", api_key=served.key, max_retries=0, timeout=60
     ) as client:
         yield client
 

@@ -73,7 +73,7 @@ def hire(served: Served, engine: FakeEngine) -> Iterator[Callable[..., Customer]
     engine.script, engine.pace = parrot, at_once
     headers = {"x-api-key": served.admin_key}
     with (
-        httpx.Client(base_url=served.url, headers=headers, timeout=20) as admin,
+        httpx.Client(base_url=served.url, headers=headers, timeout=60) as admin,
         httpx.Client(base_url=served.url, timeout=60) as http,
     ):
 

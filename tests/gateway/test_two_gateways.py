@@ -65,20 +65,20 @@ def pair(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 def chat(gateway: Served, key: str) -> httpx.Response:
     headers = {"authorization": f"Bearer {key}"}
     url = f"{gateway.url}/v1/chat/completions"
-    return httpx.post(url, json=CHAT, headers=headers, timeout=20)
+    return httpx.post(url, json=CHAT, headers=headers, timeout=60)
 
 
 def stream(gateway: Served, key: str) -> str:
     """What came of a stream, once it has ended."""
     headers = {"authorization": f"Bearer {key}"}
     url = f"{gateway.url}/v1/chat/completions"
-    return httpx.post(url, json=CHAT | {"stream": True}, headers=headers, timeout=20).text
+    return httpx.post(url, json=CHAT | {"stream": True}, headers=headers, timeout=60).text
 
 
 def admin(gateway: Served, method: str, path: str, **sent: object) -> httpx.Response:
     headers = {"authorization": f"Bearer {gateway.admin_key}"}
     url = f"{gateway.url}/admin{path}"
-    return httpx.request(method, url, headers=headers, timeout=20, **sent)  # type: ignore[arg-type]
+    return httpx.request(method, url, headers=headers, timeout=60, **sent)  # type: ignore[arg-type]
 
 
 def test_both_have_the_same_keys(pair: Pair) -> None:
@@ -127,7 +127,7 @@ def test_what_one_publishes_the_other_has_and_has_no_more(pair: Pair) -> None:
         body = {"model": MODEL, "prompt": text + " Well?", "max_tokens": 1, "cache_salt": salt}
         headers = {"authorization": f"Bearer {gateway.key}"}
         url = f"{gateway.url}/v1/completions"
-        answer = httpx.post(url, json=body, headers=headers, timeout=20).json()
+        answer = httpx.post(url, json=body, headers=headers, timeout=60).json()
         found: int = answer["usage"]["prompt_tokens_details"]["cached_tokens"]
         return found
 

@@ -333,7 +333,7 @@ class FakeEngine:
         """Note the flows' quotas; nothing is divided here."""
         self.flows = dict(flows)
 
-    def wait_until(self, holds: Callable[[FakeEngine], bool], timeout: float = 10.0) -> bool:
+    def wait_until(self, holds: Callable[[FakeEngine], bool], timeout: float = 60.0) -> bool:
         """Wait until `holds` of the counters; False when it did not within `timeout` seconds."""
         with self._changed:
             return self._changed.wait_for(lambda: holds(self), timeout)

@@ -47,7 +47,7 @@ class Served:
     server: Server
     loop: asyncio.AbstractEventLoop
 
-    def wait_idle(self, timeout: float = 10.0) -> bool:
+    def wait_idle(self, timeout: float = 60.0) -> bool:
         """Wait until no key has a choice running; False when one still has after `timeout`."""
         waiting = asyncio.run_coroutine_threadsafe(self._idle(), self.loop)
         try:

@@ -93,7 +93,7 @@ async def test_over_a_socket_a_client_hears_of_each_engine_anew(socket_path: str
             with EngineThread(socket_path):
                 await welcomed(client)
                 await collect(client, request)
-                async with asyncio.timeout(10):  # a bound on hanging, not a measurement
+                async with asyncio.timeout(60):  # a bound on hanging, not a measurement
                     while set(listener.held) != set(split_keys(request.block_keys)):  # noqa: ASYNC110
                         await asyncio.sleep(0.01)
             while client.welcome is not None:  # noqa: ASYNC110

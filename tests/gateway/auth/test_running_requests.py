@@ -213,5 +213,5 @@ async def test_they_are_checked_regularly(house: House) -> None:
     await house.enter(key)
     async with house.running.checked():
         await revoked(house, key)
-        await asyncio.wait(house.tasks, timeout=20)
+        await asyncio.wait(house.tasks, timeout=60)
     assert house.tasks[0].cancelled()

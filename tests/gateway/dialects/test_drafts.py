@@ -26,7 +26,7 @@ def ask(served: Served, path: str, *, stream: bool = False, **fields: Any) -> ht
     body = {"model": MODEL, **BODIES[path], "stream": stream, **fields}
     if not stream:
         body.pop("stream_options", None)
-    return httpx.post(f"{served.url}{path}", json=body, headers=headers, timeout=20)
+    return httpx.post(f"{served.url}{path}", json=body, headers=headers, timeout=60)
 
 
 def drafted(usage: dict[str, Any]) -> dict[str, Any] | None:

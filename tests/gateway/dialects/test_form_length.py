@@ -81,7 +81,7 @@ def _answer(served: Served, path: str, fields: Fields) -> httpx.Response:
     if path == RESPONSES:
         asked = {"model": MODEL, "max_output_tokens": 16}
     headers = {"authorization": f"Bearer {served.key}"}
-    return httpx.post(served.url + path, json=asked | fields, headers=headers, timeout=20)
+    return httpx.post(served.url + path, json=asked | fields, headers=headers, timeout=60)
 
 
 @pytest.mark.parametrize("case", FORMS)

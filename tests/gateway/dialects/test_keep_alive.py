@@ -110,7 +110,7 @@ BODY = {
 def test_a_long_prompt_has_pings(served: Served, engine: FakeEngine) -> None:
     engine.script, engine.pace = saying("ab"), late(at_once)
     headers = {"x-api-key": served.key}
-    answer = httpx.post(f"{served.url}/v1/messages", json=BODY, headers=headers, timeout=20)
+    answer = httpx.post(f"{served.url}/v1/messages", json=BODY, headers=headers, timeout=60)
     names = [line.removeprefix("event: ") for line in answer.text.split("\n") if "event: " in line]
     start = names.index("message_start")
     assert start > 0
@@ -125,7 +125,7 @@ def test_a_long_prompt_has_pings(served: Served, engine: FakeEngine) -> None:
         "message_stop",
     ]
     assert answer.headers["request-id"]
-    chat = httpx.post(f"{served.url}/v1/chat/completions", json=BODY, headers=headers, timeout=20)
+    chat = httpx.post(f"{served.url}/v1/chat/completions", json=BODY, headers=headers, timeout=60)
     assert chat.text.startswith("data: {"), "other dialects have none"
 
 
@@ -143,7 +143,7 @@ def test_the_official_client_passes_over_them(served: Served, engine: FakeEngine
 def test_what_fails_after_a_ping_is_an_event(served: Served, engine: FakeEngine) -> None:
     engine.pace = late(failing_at(0, EngineDied("it died")))
     headers = {"x-api-key": served.key}
-    answer = httpx.post(f"{served.url}/v1/messages", json=BODY, headers=headers, timeout=20)
+    answer = httpx.post(f"{served.url}/v1/messages", json=BODY, headers=headers, timeout=60)
     assert answer.status_code == 200
     assert answer.text.startswith("event: ping\n")
     assert "event: message_start" not in answer.text
@@ -156,7 +156,7 @@ def test_a_client_that_leaves_before_the_first_token(served: Served, engine: Fak
     engine.pace = late(hanging_at(0))
     headers = {"x-api-key": served.key}
     with httpx.stream(
-        "POST", f"{served.url}/v1/messages", json=BODY, headers=headers, timeout=20
+        "POST", f"{served.url}/v1/messages", json=BODY, headers=headers, timeout=60
     ) as answer:
         assert next(answer.iter_lines()) == "event: ping"
     assert engine.wait_until(lambda engine: engine.running == 0)

@@ -42,7 +42,7 @@ def served(
 @pytest.fixture
 def http(served: Served, engine: FakeEngine) -> Iterator[httpx.Client]:
     headers = {"authorization": f"Bearer {served.key}"}
-    with httpx.Client(base_url=served.url, headers=headers, timeout=20) as client:
+    with httpx.Client(base_url=served.url, headers=headers, timeout=60) as client:
         yield client
 
 
@@ -183,7 +183,7 @@ def test_shutdown_is_told_in_each_dialect(tiny_model: Path, tmp_path: Path, stre
         ThreadPoolExecutor(2) as pool,
         serving(config_of(tiny_model, tmp_path, grace_s=0.3), engine, BOTH) as served,
         httpx.Client(
-            base_url=served.url, headers={"authorization": f"Bearer {served.key}"}, timeout=20
+            base_url=served.url, headers={"authorization": f"Bearer {served.key}"}, timeout=60
         ) as http,
     ):
         line = pool.submit(lines, http, stream=stream)

@@ -20,7 +20,7 @@ KEPT: Any = {"ttl": "1h"}
 @pytest.fixture
 def claude(served: Served, engine: FakeEngine) -> Iterator[anthropic.Anthropic]:
     with anthropic.Anthropic(
-        base_url=served.url, api_key=served.key, max_retries=0, timeout=20
+        base_url=served.url, api_key=served.key, max_retries=0, timeout=60
     ) as client:
         yield client
 

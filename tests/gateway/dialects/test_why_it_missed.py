@@ -53,7 +53,7 @@ def prompt_text(engine: FakeEngine, number: int) -> bytes:
 @pytest.fixture
 def claude(served: Served, engine: FakeEngine) -> Iterator[anthropic.Anthropic]:
     with anthropic.Anthropic(
-        base_url=served.url, api_key=served.key, max_retries=0, timeout=20
+        base_url=served.url, api_key=served.key, max_retries=0, timeout=60
     ) as client:
         yield client
 
@@ -302,7 +302,7 @@ def raw(served: Served, key: str, text: str, ratoon: dict[str, Any]) -> str:
     }
     headers = {"Authorization": f"Bearer {key}"}
     url = f"{served.url}/v1/chat/completions"
-    answer = httpx.post(url, json=body, headers=headers, timeout=20)
+    answer = httpx.post(url, json=body, headers=headers, timeout=60)
     assert answer.status_code == 200
     return answer.text
 

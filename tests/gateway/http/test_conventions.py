@@ -49,7 +49,7 @@ def web(config: GatewayConfig, web_engine: FakeEngine) -> Iterator[Served]:
 def http(web: Served, web_engine: FakeEngine) -> Iterator[httpx.Client]:
     web_engine.reset()
     web_engine.script = saying("fine")
-    with httpx.Client(base_url=web.url, timeout=20) as client:
+    with httpx.Client(base_url=web.url, timeout=60) as client:
         yield client
 
 

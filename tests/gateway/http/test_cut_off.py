@@ -53,7 +53,7 @@ def hanging_after(position: int, told: threading.Event) -> Pace:
 def ask(served: Served, *, stream: bool, key: str = "") -> httpx.Response:
     body: dict[str, Any] = {"model": MODEL, "prompt": "abcdefgh", "stream": stream}
     headers = {"authorization": f"Bearer {key or served.key}"}
-    return httpx.post(f"{served.url}/v1/completions", json=body, headers=headers, timeout=20)
+    return httpx.post(f"{served.url}/v1/completions", json=body, headers=headers, timeout=60)
 
 
 async def generated(data_dir: Path) -> list[int]:
@@ -102,7 +102,7 @@ class Office:
     def call(self, method: str, path: str, body: object = None) -> Any:
         headers = {"authorization": f"Bearer {self.served.admin_key}"}
         url = f"{self.served.url}/admin/tenants{path}"
-        answer = httpx.request(method, url, json=body, headers=headers, timeout=20)
+        answer = httpx.request(method, url, json=body, headers=headers, timeout=60)
         assert answer.is_success, answer.text
         return answer.json()
 
@@ -188,7 +188,7 @@ def spent(served: Served, tenant_id: str) -> tuple[int, int]:
     """The requests and generated tokens that the tenant's usage shows."""
     headers = {"authorization": f"Bearer {served.admin_key}"}
     url = f"{served.url}/admin/usage?tenant={tenant_id}"
-    rows = httpx.get(url, headers=headers, timeout=20).json()["usage"]
+    rows = httpx.get(url, headers=headers, timeout=60).json()["usage"]
     names = "requests", "generated_tokens"
     requests, generated = (sum(row[name] for row in rows) for name in names)
     return requests, generated
@@ -204,7 +204,7 @@ def test_a_key_that_ends_while_its_body_is_awaited_lets_nothing_in(
         "POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
         f"authorization: Bearer {issued['key']}\r\ncontent-length: 1000\r\n\r\n"
     )
-    with socket.create_connection(("127.0.0.1", served.port), timeout=20) as connection:
+    with socket.create_connection(("127.0.0.1", served.port), timeout=60) as connection:
         connection.sendall(head.encode() + b'{"model":')
         revoked(office, tenant_id, issued["record"]["id"])
         answer = connection.recv(4096)

@@ -36,7 +36,7 @@ class Shop:
         self.engine = engine
         self.served = served
         self._admin = httpx.Client(
-            base_url=served.url, headers={"x-api-key": served.admin_key}, timeout=20
+            base_url=served.url, headers={"x-api-key": served.admin_key}, timeout=60
         )
         self.http = httpx.Client(base_url=served.url, timeout=60)
         self._made = 0
@@ -227,7 +227,7 @@ def test_only_so_many_run_at_once_and_a_gone_client_gives_its_place_back(shop: S
     headers = {"authorization": f"Bearer {tenant.key}"}
     body = {"model": MODEL, "prompt": "hello", "max_tokens": 5, "stream": True}
     with httpx.stream(
-        "POST", f"{tenant.url}/v1/completions", json=body, headers=headers, timeout=20
+        "POST", f"{tenant.url}/v1/completions", json=body, headers=headers, timeout=60
     ) as answer:
         lines = answer.iter_lines()  # kept: the stream is closed with it
         next(lines)

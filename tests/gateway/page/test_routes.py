@@ -21,7 +21,7 @@ TENANT = {"name": "made-in-the-page"}
 def browser(served: Served) -> Iterator[httpx.Client]:
     """Keeps cookies, and says where its requests come from as a browser does."""
     headers = {"sec-fetch-site": "same-origin"}
-    with httpx.Client(base_url=served.url, headers=headers, timeout=20) as client:
+    with httpx.Client(base_url=served.url, headers=headers, timeout=60) as client:
         yield client
 
 

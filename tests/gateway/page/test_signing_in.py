@@ -44,7 +44,7 @@ def sign_in(
 ) -> httpx.Response:
     body = content or json.dumps({"key": key_for(served, path)}).encode()
     all_headers = {**JSON, **(headers or {})}
-    return httpx.post(served.url + path, content=body, headers=all_headers, timeout=20)
+    return httpx.post(served.url + path, content=body, headers=all_headers, timeout=60)
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def narrow(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 def unfinished(served: Served, held: ExitStack, asked: bytes) -> socket.socket:
-    connection = held.enter_context(connected(served, timeout=20))
+    connection = held.enter_context(connected(served, timeout=60))
     connection.sendall(asked + b"{")
     return connection
 
@@ -65,14 +65,14 @@ def unfinished(served: Served, held: ExitStack, asked: bytes) -> socket.socket:
 def make_tenant(served: Served) -> int:
     operator = {"authorization": f"Bearer {served.admin_key}"}
     body = {"name": f"tenant-{uuid4().hex}"}
-    answer = httpx.post(f"{served.url}/admin/tenants", json=body, headers=operator, timeout=20)
+    answer = httpx.post(f"{served.url}/admin/tenants", json=body, headers=operator, timeout=60)
     return answer.status_code
 
 
 def ask(served: Served) -> int:
     chat = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}
     key = {"authorization": f"Bearer {served.key}"}
-    return httpx.post(served.url + CHAT, json=chat, headers=key, timeout=20).status_code
+    return httpx.post(served.url + CHAT, json=chat, headers=key, timeout=60).status_code
 
 
 class TestHeldOpen:

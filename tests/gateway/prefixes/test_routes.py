@@ -18,7 +18,7 @@ MESSAGES = {**CHAT, "max_tokens": 5, "cache_control": {"type": "ephemeral"}}
 def send(served: Served, method: str, path: str, key: str | None = None, **body: Any) -> Any:
     headers = {"Authorization": f"Bearer {key or served.key}"}
     url = f"{served.url}/v1/cache/{path}"
-    return httpx.request(method, url, json=body or None, headers=headers, timeout=20)
+    return httpx.request(method, url, json=body or None, headers=headers, timeout=60)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_response_s_continuation_is_the_stored_one_s(served: Served, engine: F
     """Of another tenant there is none, as at `/v1/responses`, and none is stored."""
     headers = {"Authorization": f"Bearer {served.key}"}
     asked = {"model": MODEL, "input": TEXT}
-    first = httpx.post(f"{served.url}/v1/responses", json=asked, headers=headers, timeout=20)
+    first = httpx.post(f"{served.url}/v1/responses", json=asked, headers=headers, timeout=60)
     body = {"model": MODEL, "input": "And?", "previous_response_id": first.json()["id"]}
     found = send(served, "POST", "probe", url="/v1/responses", body=body).json()
     assert found["prompt_tokens"] > len(TEXT)

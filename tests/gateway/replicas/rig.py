@@ -196,7 +196,7 @@ async def settled() -> None:
 
 async def until(holds: Callable[[], bool]) -> None:
     """Wait until it does, within reason."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not holds():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 

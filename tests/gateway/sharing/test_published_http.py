@@ -28,7 +28,7 @@ def cached(served: Served, key: str, words: str, **extra: Any) -> int:
     body = {"model": MODEL, "messages": messages, "max_tokens": 1, **extra}
     headers = {"authorization": f"Bearer {key}"}
     url = f"{served.url}/v1/chat/completions"
-    answer = httpx.post(url, json=body, headers=headers, timeout=20)
+    answer = httpx.post(url, json=body, headers=headers, timeout=60)
     assert answer.status_code == 200, answer.text
     found: int = answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
     return found

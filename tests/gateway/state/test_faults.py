@@ -47,7 +47,7 @@ async def test_the_worst_is_named_all_are_told_and_each_is_logged_once(
 
 async def test_it_looks_at_once_and_on_and_ends() -> None:
     patient = Patient()
-    async with asyncio.timeout(10), FaultWatch([patient], lambda _: None).kept():
+    async with asyncio.timeout(60), FaultWatch([patient], lambda _: None).kept():
         await patient.looked.wait()
     looks = patient.looks
     await asyncio.sleep(0)

@@ -42,7 +42,7 @@ def alone(tiny_model: Path, data_dir: Path) -> Iterator[Served]:
 
 
 def ready(gateway: Served) -> tuple[int, str]:
-    answer = httpx.get(gateway.url + "/readyz", timeout=20)
+    answer = httpx.get(gateway.url + "/readyz", timeout=60)
     return answer.status_code, answer.json()["status"]
 
 
@@ -55,7 +55,7 @@ def damaged(gateway: Served, path: Path) -> tuple[int, str]:
 def chat(gateway: Served) -> str | None:
     """The error code of a chat; None where it is answered. Any other end is an error."""
     place: Any = {"base_url": gateway.url + "/v1", "api_key": gateway.key, "max_retries": 0}
-    with openai.OpenAI(**place, timeout=20) as client:
+    with openai.OpenAI(**place, timeout=60) as client:
         try:
             messages: Any = [{"role": "user", "content": "Hi"}]
             client.chat.completions.create(model=MODEL, messages=messages, max_tokens=1)
@@ -67,7 +67,7 @@ def chat(gateway: Served) -> str | None:
 def limit(gateway: Served) -> None:
     """Give the demo tenant a rate and a budget."""
     admin = {"authorization": f"Bearer {gateway.admin_key}"}
-    with httpx.Client(base_url=gateway.url, headers=admin, timeout=20) as http:
+    with httpx.Client(base_url=gateway.url, headers=admin, timeout=60) as http:
         tenants = http.get("/admin/tenants").json()["tenants"]
         [demo] = [tenant["id"] for tenant in tenants if tenant["name"] == "demo"]
         http.patch(f"/admin/tenants/{demo}", json=LIMITED).raise_for_status()

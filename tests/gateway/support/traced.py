@@ -45,4 +45,4 @@ class Traced:
     def client(served: Served) -> httpx.Client:
         """Speaks under the first tenant's key."""
         headers = {"authorization": f"Bearer {served.key}"}
-        return httpx.Client(base_url=served.url, headers=headers, timeout=20)
+        return httpx.Client(base_url=served.url, headers=headers, timeout=60)

@@ -108,7 +108,7 @@ async def test_it_is_stored_regularly_and_at_the_end() -> None:
     aggregator = UsageAggregator(usage_store, ManualClock(MIDNIGHT))
     async with aggregator.stored_regularly(interval_s=0.001):
         count(aggregator)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await usage_store.stored.wait()
     async with aggregator.stored_regularly(interval_s=3600):
         usage_store.lost = 0

@@ -26,7 +26,7 @@ OWN = tuple(
 def counts(served: Served) -> Counts:
     """The gateway's own counters, and how often each histogram was told something."""
     headers = {"authorization": f"Bearer {served.admin_key}"}
-    text = httpx.get(f"{served.url}/metrics", headers=headers, timeout=20).text
+    text = httpx.get(f"{served.url}/metrics", headers=headers, timeout=60).text
     samples = [
         sample for family in text_string_to_metric_families(text) for sample in family.samples
     ]
@@ -45,7 +45,7 @@ def labels(sample: Sample) -> list[str]:
 def post(served: Served, path: str = COMPLETIONS, **body: Any) -> httpx.Response:
     headers = {"authorization": f"Bearer {served.key}"}
     asked = {"model": MODEL, **body}
-    return httpx.post(f"{served.url}{path}", json=asked, headers=headers, timeout=20)
+    return httpx.post(f"{served.url}{path}", json=asked, headers=headers, timeout=60)
 
 
 def added(served: Served, ask: Callable[[], object]) -> Counts:
@@ -119,7 +119,7 @@ def test_a_refusal_is_one_of_its_code_and_nothing_else(
 
 def test_a_refusal_without_a_key_names_its_route(served: Served, engine: FakeEngine) -> None:
     def ask() -> None:
-        assert httpx.post(f"{served.url}{CHAT}", json={}, timeout=20).status_code == 401
+        assert httpx.post(f"{served.url}{CHAT}", json={}, timeout=60).status_code == 401
 
     assert added(served, ask) == {f"requests_refused_total invalid_api_key {CHAT}": 1}
 
@@ -155,7 +155,7 @@ def test_a_client_that_leaves(served: Served, engine: FakeEngine) -> None:
         headers = {"authorization": f"Bearer {served.key}"}
         body = {"model": MODEL, "prompt": [7] * 20, "stream": True}
         url = f"{served.url}{COMPLETIONS}"
-        with httpx.stream("POST", url, json=body, headers=headers, timeout=20) as answer:
+        with httpx.stream("POST", url, json=body, headers=headers, timeout=60) as answer:
             lines = (line for line in answer.iter_lines() if line)
             assert [next(lines)[:5] for _ in range(2)] == ["data:"] * 2
 

@@ -35,7 +35,7 @@ class House:
         headers = {"authorization": f"Bearer {self.keys[key]}"}
         body = {"model": MODEL, "prompt": prompt, "max_tokens": 4, **more}
         url = f"{self.served.url}/v1/completions"
-        answer = httpx.post(url, json=body, headers=headers, timeout=20)
+        answer = httpx.post(url, json=body, headers=headers, timeout=60)
         assert answer.status_code == 200
         return answer
 
@@ -72,7 +72,7 @@ class House:
 
 def a_house(served: Served, name: str) -> House:
     headers = {"authorization": f"Bearer {served.admin_key}"}
-    with httpx.Client(base_url=served.url, headers=headers, timeout=20) as admin:
+    with httpx.Client(base_url=served.url, headers=headers, timeout=60) as admin:
         tenant = admin.post("/admin/tenants", json={"name": name}).json()["id"]
         made = [admin.post(f"/admin/tenants/{tenant}/keys", json={}).json() for _ in range(2)]
     (one, other), (id_of_one, id_of_other) = (
@@ -129,7 +129,7 @@ def test_a_client_that_leaves_has_written_and_read(served: Served, engine: FakeE
         headers = {"authorization": f"Bearer {house.keys[0]}"}
         body = {"model": MODEL, "prompt": asked, "stream": True}
         url = f"{served.url}/v1/completions"
-        with httpx.stream("POST", url, json=body, headers=headers, timeout=20) as answer:
+        with httpx.stream("POST", url, json=body, headers=headers, timeout=60) as answer:
             lines = (line for line in answer.iter_lines() if line)
             assert next(lines).startswith("data:")
     assert house.comes_to((48, 48), (16, 0))

@@ -177,7 +177,7 @@ def test_a_tenant_that_leaves_a_group_loses_its_shared_blocks(house: Server) -> 
     cached(house, ada, text, question(1))
     assert cached(house, bob, text, question(1)) > 200
     admin(house, "PATCH", f"/admin/tenants/{leaver}", json={"group_id": None})
-    wait_for(lambda: cached(house, bob, text, question(uuid.uuid4().int % 9999)) < 16, 5.0)
+    wait_for(lambda: cached(house, bob, text, question(uuid.uuid4().int % 9999)) < 16, WARM_S)
     assert cached(house, ada, text, question(1)) > 200
 
 

@@ -109,7 +109,7 @@ def test_a_restart_brings_the_states_back(
     for chat in range(CHATS):
         ask(first, f"{chat} 1", prompt(chat))
     first.core.spill(20.0)
-    wait_for(lambda: first.core.stats().states.lower["disk"].used > 0, 5)
+    wait_for(lambda: first.core.stats().states.lower["disk"].used > 0, 60)
     first.close()
     second = RealEngine(str(saved.model_dir), bounds, over=few_states, disk=tmp_path)
     if change != "nothing":
@@ -128,4 +128,4 @@ def erase_states(engine: RealEngine) -> None:
     disk = engine.tiers.disk
     assert disk is not None
     disk.erase([slot for slot, record in disk.scan() if record.state_part == 0])
-    wait_for(lambda: all(record.state_part != 0 for _, record in disk.scan()), 5)
+    wait_for(lambda: all(record.state_part != 0 for _, record in disk.scan()), 60)

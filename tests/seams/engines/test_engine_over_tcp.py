@@ -89,7 +89,7 @@ def expect_a_stranger_to_be_told(data_dir: Path, place: list[str], engine_log: P
     with started(data_dir, *place) as stranger:
 
         def reason() -> str:
-            said: str = httpx.get(stranger.url + "/readyz", timeout=20).json().get("reason", "")
+            said: str = httpx.get(stranger.url + "/readyz", timeout=60).json().get("reason", "")
             return said
 
         wait_for(lambda: "another one than that of --link-key-file" in reason(), START_S)

@@ -41,7 +41,7 @@ def ask(gateway: Gateway, max_tokens: int = 2) -> httpx.Response:
 
 
 def states(gateway: Gateway) -> dict[str, str]:
-    replicas = httpx.get(gateway.url + "/readyz", timeout=20).json().get("replicas", {})
+    replicas = httpx.get(gateway.url + "/readyz", timeout=60).json().get("replicas", {})
     return {name: one["state"] for name, one in replicas.items() if name != "0"}
 
 

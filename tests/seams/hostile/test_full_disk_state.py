@@ -47,7 +47,7 @@ def chat(server: Server, key: str) -> httpx.Response:
 
 
 def ready(url: str) -> dict[str, str]:
-    found: dict[str, str] = httpx.get(url + "/readyz", timeout=20).json()
+    found: dict[str, str] = httpx.get(url + "/readyz", timeout=60).json()
     return found
 
 

@@ -31,7 +31,7 @@ class Gateway:
 
     def ask(self, path: str, key: str | None = None) -> httpx.Response:
         headers = {"authorization": f"Bearer {key or self.key()}"}
-        return httpx.get(self.url + path, headers=headers, timeout=20)
+        return httpx.get(self.url + path, headers=headers, timeout=60)
 
     def code(self) -> str | None:
         """The error code that a tenant gets; None where it is served."""
@@ -43,7 +43,7 @@ class Gateway:
         return code
 
     def status(self) -> str:
-        status: str = httpx.get(self.url + "/readyz", timeout=20).json()["status"]
+        status: str = httpx.get(self.url + "/readyz", timeout=60).json()["status"]
         return status
 
     def metric(self, status: str) -> bool:

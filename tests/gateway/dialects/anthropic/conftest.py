@@ -46,7 +46,7 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def claude(served: Served, engine: FakeEngine) -> Iterator[anthropic.Anthropic]:
     """The client as its users have it, except that it asks once."""
     with anthropic.Anthropic(
-        base_url=served.url, api_key=served.key, max_retries=0, timeout=20
+        base_url=served.url, api_key=served.key, max_retries=0, timeout=60
     ) as client:
         yield client
 
@@ -55,5 +55,5 @@ def claude(served: Served, engine: FakeEngine) -> Iterator[anthropic.Anthropic]:
 def http(served: Served, engine: FakeEngine) -> Iterator[httpx.Client]:
     """For what the client hides: bytes, heads, and requests that it would not send."""
     headers = {"x-api-key": served.key}
-    with httpx.Client(base_url=served.url, headers=headers, timeout=20) as client:
+    with httpx.Client(base_url=served.url, headers=headers, timeout=60) as client:
         yield client

@@ -337,7 +337,7 @@ def test_while_the_gateway_stops(tiny_model: Path, tmp_path: Path, stream: bool)
     with (
         ThreadPoolExecutor(1) as pool,
         serving(config_of(tiny_model, tmp_path, grace_s=0.3), engine) as served,
-        httpx.Client(base_url=served.url, headers={"x-api-key": served.key}, timeout=20) as http,
+        httpx.Client(base_url=served.url, headers={"x-api-key": served.key}, timeout=60) as http,
     ):
         asked = pool.submit(post, http, stream=stream)
         assert hangs.wait(10)

@@ -32,5 +32,5 @@ def gemini(served: Served, engine: FakeEngine) -> Iterator[genai.Client]:
 def http(served: Served, engine: FakeEngine) -> Iterator[httpx.Client]:
     """For what the client hides: bytes, heads, and requests that it would not send."""
     headers = {"x-goog-api-key": served.key}
-    with httpx.Client(base_url=served.url, headers=headers, timeout=20) as client:
+    with httpx.Client(base_url=served.url, headers=headers, timeout=60) as client:
         yield client

@@ -21,7 +21,7 @@ def part(text: str, point: Any = None, kind: str = "text") -> dict[str, Any]:
 def post(served: Served, path: str, **fields: Any) -> httpx.Response:
     headers = {"Authorization": f"Bearer {served.key}"}
     url = f"{served.url}/v1/{path}"
-    return httpx.post(url, json={"model": MODEL, **fields}, headers=headers, timeout=20)
+    return httpx.post(url, json={"model": MODEL, **fields}, headers=headers, timeout=60)
 
 
 def chat(served: Served, *messages: Any, **fields: Any) -> httpx.Response:

@@ -25,7 +25,7 @@ def predicting(content: Any, kind: str = "content") -> Any:
 @pytest.fixture
 def http(served: Served, engine: FakeEngine) -> Iterator[httpx.Client]:
     headers = {"authorization": f"Bearer {served.key}"}
-    with httpx.Client(base_url=f"{served.url}/v1", headers=headers, timeout=20) as client:
+    with httpx.Client(base_url=f"{served.url}/v1", headers=headers, timeout=60) as client:
         yield client
 
 
@@ -180,7 +180,7 @@ def test_the_tenant_is_charged_what_the_answer_says(
 
     def charged() -> int:
         assert served.wait_idle()
-        metrics = httpx.get(f"{served.url}/metrics", headers=headers, timeout=20).text
+        metrics = httpx.get(f"{served.url}/metrics", headers=headers, timeout=60).text
         [line] = [
             line
             for line in metrics.splitlines()

@@ -18,7 +18,7 @@ CHAT: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content":
 @pytest.fixture
 def http(served: Served) -> Iterator[httpx.Client]:
     headers = {"authorization": f"Bearer {served.key}"}
-    with httpx.Client(base_url=served.url, headers=headers, timeout=20) as client:
+    with httpx.Client(base_url=served.url, headers=headers, timeout=60) as client:
         yield client
 
 

@@ -97,7 +97,7 @@ def test_what_is_wrong_is_named(name: str) -> None:
 def ask(served: Served, path: str = "/v1/chat/completions", **changes: Any) -> httpx.Response:
     body = {"model": MODEL, "messages": MESSAGES, "max_tokens": 1, **changes}
     headers = {"authorization": f"Bearer {served.key}"}
-    return httpx.post(f"{served.url}{path}", json=body, headers=headers, timeout=20)
+    return httpx.post(f"{served.url}{path}", json=body, headers=headers, timeout=60)
 
 
 def test_the_model_sees_tools_as_they_were_sent(served: Served, engine: FakeEngine) -> None:

@@ -76,7 +76,7 @@ class Office:
 @pytest.fixture
 def office(served: Served, client: openai.OpenAI) -> Iterator[Office]:
     headers = {"authorization": f"Bearer {served.admin_key}"}
-    with httpx.Client(base_url=served.url, headers=headers, timeout=20) as http:
+    with httpx.Client(base_url=served.url, headers=headers, timeout=60) as http:
         yield Office(http, client)
 
 

@@ -111,7 +111,7 @@ def test_on_the_wire(served: Served, engine: FakeEngine) -> None:
         f"{served.url}/v1/responses",
         json={"model": MODEL, "input": "x", "stream": True},
         headers={"authorization": f"Bearer {served.key}"},
-        timeout=20,
+        timeout=60,
     )
     *frames, rest = answer.text.split("\n\n")
     assert rest == ""

@@ -45,7 +45,7 @@ class Gateway:
     monotonic: ManualClock
 
     async def next_news(self) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await self.keyring.heard.wait()
         self.keyring.heard.clear()
 

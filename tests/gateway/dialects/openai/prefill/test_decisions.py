@@ -51,7 +51,7 @@ def deciding(
 def client(deciding: Served, engine: FakeEngine) -> Iterator[openai.OpenAI]:
     engine.logits = logits
     with openai.OpenAI(
-        base_url=f"{deciding.url}/v1", api_key=deciding.key, max_retries=0, timeout=20
+        base_url=f"{deciding.url}/v1", api_key=deciding.key, max_retries=0, timeout=60
     ) as client:
         yield client
 

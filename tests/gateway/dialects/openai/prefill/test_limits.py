@@ -35,7 +35,7 @@ def limiting(
 
 def ask(served: Served, path: str, limits: dict[str, Any]) -> httpx.Response:
     """Ask as a new tenant with these limits."""
-    with httpx.Client(base_url=served.url, timeout=20) as http:
+    with httpx.Client(base_url=served.url, timeout=60) as http:
         admin = {"x-api-key": served.admin_key}
         body = {"name": f"{path} {limits}", "limits": limits}
         made = http.post("/admin/tenants", json=body, headers=admin).raise_for_status().json()

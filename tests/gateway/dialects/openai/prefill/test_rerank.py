@@ -52,7 +52,7 @@ def rerank(
 ) -> httpx.Response:
     body = {"model": MODEL, "query": QUERY, "documents": DOCUMENTS, **fields}
     headers = {"authorization": f"Bearer {key or served.key}"}
-    return httpx.post(f"{served.url}{path}", json=body, headers=headers, timeout=20)
+    return httpx.post(f"{served.url}{path}", json=body, headers=headers, timeout=60)
 
 
 @pytest.mark.parametrize("path", ["/v1/rerank", "/v2/rerank", "/rerank"])
