@@ -1,6 +1,6 @@
 """Predictions of workloads and floods on a GPU: the engine's core on a modelled device.
 
-    python -m benchmarks.modelled [--max-step-ms 60] [--cold]
+    python -m benchmarks.modelled [--target-itl-ms 25] [--cold]
     python -m benchmarks.modelled --bursts [--mixture]
     python -m benchmarks.modelled --flood --streams 64 --flood-prompt 8000 --victim-prompt 2000
     python -m benchmarks.modelled --equals
@@ -113,9 +113,7 @@ class ModelledEngine:
     """The modelled engine's settings; the last two are for floods and for equal tenants."""
 
     max_batch_tokens: int = 8192
-    max_step_ms: Annotated[float, typer.Option(min=0, help="As of `ratoon serve`.")] = (
-        CUDA_MAX_STEP_MS
-    )
+    target_itl_ms: Annotated[float, typer.Option(min=0, help="As of `ratoon serve`.")] = 0.0
     eager_launch_ms: Annotated[
         float, typer.Option(help="Launch time of a step that is not a CUDA graph.")
     ] = 6.0
@@ -126,7 +124,8 @@ class ModelledEngine:
     @property
     def limits(self) -> StepLimits:
         """Return the bounds of the engine's steps."""
-        return StepLimits(self.max_batch_tokens, 256, self.max_step_ms / 1e3 or None)
+        target_s = self.target_itl_ms / 1e3 or None
+        return StepLimits(self.max_batch_tokens, 256, CUDA_MAX_STEP_MS / 1e3, target_itl_s=target_s)
 
     def replay(self) -> Replay:
         """Return a replay on this engine with its times per token, at first without clients."""

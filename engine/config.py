@@ -71,9 +71,9 @@ class StepSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds of one step, and how it is launched."""
 
     max_batch_tokens: int | None = None  # tokens of one step; None: 512 on cpu, 8192 on cuda
-    # Longest predicted step that has decodes, in milliseconds, unless many prompts wait
-    # (`prefill_budget.py`); 0: no bound. None: 1000 on cpu, 60 on cuda.
-    max_step_ms: float | None = None
+    # Target of the gaps between an answer's tokens in milliseconds, at the 99th percentile
+    # (`gap_targets.py`). 0: none; steps are bounded as the device allows and waiting prompts ask.
+    target_itl_ms: float = 0.0
     max_running: int = 256
     max_waiting: int = 1024
     overlap_scheduling: bool = True  # on cuda, decide a step while the step before is computed

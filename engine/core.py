@@ -126,6 +126,12 @@ class EngineCore:
         self._cache_feed.publish(self._link.send)
         self.queries.tree_views.advance()
 
+    def run_own(self, request: Generate) -> None:
+        """Run a request of the engine's own to its end; a refused one ends at once."""
+        self._accept(OURSELVES, request)
+        while self._clients.find(OURSELVES, request.request_id) is not None:
+            self.step()
+
     def spill(self, seconds: float) -> None:
         """Write blocks to disk that are not on it yet, hottest first, for at most `seconds`.
 

@@ -42,9 +42,11 @@ from engine.startup.enough_memory import enough_memory
 from engine.startup.loading import OpenedModel, open_model
 from engine.startup.lower_tiers import HostAhead, host_ahead, open_tiers
 from engine.startup.metadata import read_metadata
+from engine.startup.own_step import measure_step
 from engine.startup.warm_up import warm_up
 from prefix_cache.eviction.policies import policy_by_name
 
+# Longest steps with decodes that have no target, while few prompts wait.
 CPU_MAX_STEP_MS = 1000.0
 CUDA_MAX_STEP_MS = 60.0
 
@@ -149,6 +151,8 @@ def _warm_core(config: EngineConfig, loaded: _Loaded, opened: ExitStack) -> Engi
     restored = warm_up(core.components)
     if restored:
         _log.info("restored %d blocks from disk", restored)
+    if config.steps.target_itl_ms:
+        measure_step(core)
     return core
 
 
@@ -193,14 +197,13 @@ def build_core(
 
 def step_limits(config: EngineConfig, device: str, max_batch_tokens: int) -> StepLimits:
     """Return the bounds of a step on `device`: measured defaults where `config` has None."""
-    max_step_ms = config.steps.max_step_ms
-    if max_step_ms is None:
-        max_step_ms = CPU_MAX_STEP_MS if device == "cpu" else CUDA_MAX_STEP_MS
+    max_step_ms = CPU_MAX_STEP_MS if device == "cpu" else CUDA_MAX_STEP_MS
     stages = config.ranks.pipeline_parallel
     return StepLimits(
         max_batch_tokens=max_batch_tokens,
         max_running=min(config.steps.max_running, max_batch_tokens),
         # A sequence gets a token in one of so many steps, each of which a stage computes in turn.
-        max_step_s=max_step_ms / 1e3 / stages or None,
+        max_step_s=max_step_ms / 1e3 / stages,
         stages=stages,
+        target_itl_s=config.steps.target_itl_ms / 1e3 or None,
     )

@@ -15,6 +15,7 @@ class Caller(msgspec.Struct, frozen=True):
     weight: float = 1.0
     group_id: str | None = None
     priority: Priority = "interactive"
+    target_itl_ms: float = 0.0
     limits: Limits = Limits()
     cache: CacheQuota = CacheQuota()
     usage_tiers: bool = False  # its usage shows the tiers in which its cached tokens lay

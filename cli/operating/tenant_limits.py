@@ -57,6 +57,16 @@ def limits(
         PriorityName | None,
         typer.Option(help="'batch' waits for 'interactive', within bounds.", show_default=False),
     ] = None,
+    target_itl_ms: Annotated[
+        float | None,
+        typer.Option(
+            help="Milliseconds between tokens that 99 of 100 gaps keep to, in place of the "
+            "server's; requests of 'batch' have no target.",
+            min=0,
+            max=60_000,
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Show or change a tenant's limits; 0 removes a limit.
 
@@ -70,11 +80,14 @@ def limits(
     def change(record: dict[str, Any]) -> dict[str, Any]:
         changed = changed_limits(record.get("limits", {}), rates, spending)
         limits = {} if changed == record.get("limits", {}) else {"limits": changed}
-        return limits if priority is None else {"priority": priority, **limits}
+        told = {"priority": priority, "target_itl_ms": target_itl_ms}
+        return {name: value for name, value in told.items() if value is not None} | limits
 
     record = _changed(admin, tenant, change)
+    target = record.get("target_itl_ms", 0.0)
     words = [
         f"Tenant {record['name']} ({record.get('priority', 'interactive')}):",
+        *([f"  target between tokens: {target:g} ms"] if target else []),
         *described(record.get("limits", {})),
     ]
     print_answer(record, "\n".join(words), as_json=admin.json)

@@ -48,6 +48,7 @@ def _show(found: dict[str, Any]) -> None:
         ("state", state_of(record)),
         ("group", found["group"] or "-"),
         ("priority", record.get("priority", "interactive")),
+        ("target between tokens", _target_of(record)),
         ("cache", quota_of(record)),
         ("usage says tiers", "yes" if record.get("usage_tiers") else "no"),
         ("canonical prompts", "yes" if record.get("canonical_prompts") else "no"),
@@ -63,6 +64,11 @@ def _show(found: dict[str, Any]) -> None:
         _show_cache(found["cache"])
         echo()
     show_usage(found["usage"], {record["id"]: record["name"]})
+
+
+def _target_of(record: dict[str, Any]) -> str:
+    target = record.get("target_itl_ms", 0.0)
+    return f"{target:g} ms" if target else "the server's"
 
 
 def _show_cache(cache: dict[str, Any]) -> None:

@@ -75,11 +75,10 @@ ENGINE_FLAGS = {
     "max_batch_tokens": engine_flag(
         "Most tokens computed in one step. Left out: 512 on cpu, 8192 on cuda.", min=1
     ),
-    "max_step_ms": engine_flag(
-        "Milliseconds of a step that also decodes, about: the longest gap between tokens. Fewer "
-        "give later first tokens and less throughput. While very many prompts wait it is up to a "
-        "sixteenth of their time; it is less where a tenant with little work waits. 0: no bound. "
-        "Left out: 1000 on cpu, 60 on cuda.",
+    "target_itl_ms": engine_flag(
+        "Milliseconds between an answer's tokens that 99 of 100 gaps keep to; fewer give later "
+        "first tokens. 0: no target; steps with prompts then take up to 60 ms on cuda, 1000 on "
+        "cpu, and a fifteenth of the waiting prompts' time. A tenant may have its own.",
         min=0.0,
     ),
     "max_running": engine_flag("Most sequences that run at once.", min=1),

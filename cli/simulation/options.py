@@ -124,8 +124,8 @@ class SimulatedReplicaFlags:
         "requests alone.",
         min=1,
     )
-    max_step_ms: float = replica_field(
-        60.0, "Milliseconds of a step that also decodes, about.", min=1.0
+    target_itl_ms: float = replica_field(
+        0.0, "Milliseconds of a step that also decodes, at most; 0: 60.", min=0.0
     )
 
     def check(self) -> None:

@@ -206,7 +206,8 @@ def _replicas(
     partition: EqualParts | None,
 ) -> Replicas:
     """Compose the replicas' common settings."""
-    step = SimulatedStepBounds(max_step_s=flags.max_step_ms / 1000)
+    target_s = flags.target_itl_ms / 1000 or SimulatedStepBounds().max_step_s
+    step = SimulatedStepBounds(max_step_s=target_s)
     return Replicas(
         count=flags.replicas,
         policy=tiers.policy,

@@ -77,6 +77,10 @@ def _rows_of(name: str, counted: dict[str, Any] | None) -> list[Row]:
         detail = f"{sentinel['differed']} of {sentinel['checked']} answers computed again differ"
         detail += f", {sentinel['damaged_blocks']} blocks damaged"
         rows.append((f"cache{name}", "wrong", detail))
+    gaps = counted["gaps"]
+    if gaps["recent_late"] * 100 > gaps["recent_gaps"]:  # more than a hundredth
+        detail = f"{gaps['recent_late']} of the last minute's {gaps['recent_gaps']} gaps between"
+        rows.append((f"gaps{name}", "too long", f"{detail} tokens exceed their targets"))
     if disk is not None:
         detail = f"{disk['records']} blocks, {disk['lost']} lost"
         rows.append((f"disk{name}", disk["state"], detail))

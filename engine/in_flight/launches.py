@@ -150,9 +150,10 @@ class Launches:
         # The time of a delayed step is not the device's, and would delay the next step.
         is_held = isinstance(launched, MaskedStep) and launched.is_held
         began_at = self._predicted_start(launched_at) if started_at is None else started_at
-        self._learn(
-            StepShape.of(step.rows), began_at, now, is_end_seen=is_end_seen, is_held=is_held
-        )
+        shape = StepShape.of(step.rows)
+        if not is_held:
+            self._times.gap(shape, now - self._settled_at)
+        self._learn(shape, began_at, now, is_end_seen=is_end_seen, is_held=is_held)
         seconds = now - max(launched_at, self._settled_at)
         self._settled_at, self._ended_at = now, now if is_end_seen else None
         self._counters.steps += 1

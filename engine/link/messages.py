@@ -179,6 +179,7 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
     adapter: AdapterUse | None = None  # None: the model alone
     modules: tuple[PromptModule, ...] = ()  # modules before its tokens (`Welcome.has_modules`)
     positions: bytes = b""  # int32, little endian, of each token; empty: from 0 on
+    target_itl_s: float = 0.0  # target of gaps between its tokens, in seconds; 0: the engine's own
 
     @property
     def prompt_tokens(self) -> int:

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 StateTier = Literal["host", "disk"]  # tiers from which a recurrent state may be loaded
+MOST_LATE_GAPS = 0.01  # share of gaps that may be late where a target is kept
 
 
 class TierTokens(msgspec.Struct, frozen=True, array_like=True):
@@ -152,6 +153,56 @@ class DraftStats(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class GapStats(msgspec.Struct, frozen=True, kw_only=True):
+    """Gaps between tokens of sequences that have a target; counters since the engine started.
+
+    Of the last minute too: a target is missed while more than a hundredth of its gaps are late.
+    """
+
+    target_s: float = 0.0  # the engine's own target (`--target-itl-ms`); 0: none
+    gaps: int = 0
+    late: int = 0  # gaps that were longer than their target
+    recent_gaps: int = 0  # gaps of the last minute
+    recent_late: int = 0
+    one_s: float = 0.0  # predicted seconds of a step of one sequence; 0: not measured
+    alone_s: float = 0.0  # the same of the decodes of the last late step, without its prompts
+
+    def __add__(self, other: GapStats) -> GapStats:
+        """Add up counts; the targets and steps of engines are told by the larger."""
+        return GapStats(
+            target_s=max(self.target_s, other.target_s),
+            gaps=self.gaps + other.gaps,
+            late=self.late + other.late,
+            recent_gaps=self.recent_gaps + other.recent_gaps,
+            recent_late=self.recent_late + other.recent_late,
+            one_s=max(self.one_s, other.one_s),
+            alone_s=max(self.alone_s, other.alone_s),
+        )
+
+    @property
+    def is_missed(self) -> bool:
+        """True if more than a hundredth of the last minute's gaps were late."""
+        return self.recent_late > self.recent_gaps * MOST_LATE_GAPS
+
+    @property
+    def is_too_short(self) -> bool:
+        """True if a step of one sequence takes longer than the engine's target."""
+        return 0 < self.target_s < self.one_s
+
+    def told(self) -> str:
+        """Say in a sentence how far targets are missed, and what the decodes take by themselves."""
+        if self.is_too_short:
+            return (
+                f"the target of {1e3 * self.target_s:.3g} ms between tokens cannot be kept: a step "
+                f"of one sequence takes {1e3 * self.one_s:.3g} ms"
+            )
+        share = 100 * self.recent_late / max(self.recent_gaps, 1)
+        return (
+            f"{share:.2g} % of the last minute's gaps between tokens exceed their targets; the "
+            f"decodes of the last late step take {1e3 * self.alone_s:.3g} ms without prompts"
+        )
+
+
 BlocksByReason = dict[str, dict[str, int]]
 """Blocks by tier and reason."""
 
@@ -270,5 +321,6 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     drafts: dict[str, DraftStats] = {}  # by source (`engine.drafting.draft.DraftSource`)
     states: StateStats = StateStats()
     sentinel: SentinelStats = SentinelStats()
+    gaps: GapStats = GapStats()
     tensor_parallel: int = 1  # ranks of each stage; all of them run while the engine answers
     pipeline_parallel: int = 1  # pipeline stages

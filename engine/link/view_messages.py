@@ -16,6 +16,7 @@ from engine.link.stats_messages import (
     DiskStats,
     DraftStats,
     EvictionStats,
+    GapStats,
     SentinelStats,
     StateStats,
     TierTokens,
@@ -75,6 +76,7 @@ class Overview(Reply, frozen=True, kw_only=True, tag="overview"):
     drafts: dict[str, DraftStats] = field(default_factory=dict)  # by source
     states: StateStats = StateStats()
     sentinel: SentinelStats = SentinelStats()
+    gaps: GapStats = GapStats()
 
 
 class OverviewQuery(View[Overview], frozen=True, kw_only=True, tag="overview_query"):

@@ -64,6 +64,7 @@ def report(components: Components, tree_depth: int, evictions: int) -> EngineSta
         drafts=dict(components.counters.drafts),
         states=state_stats(cache),
         sentinel=sentinel_stats(components),
+        gaps=components.scheduler.gap_targets.stats(),
         tensor_parallel=components.welcome.tensor_parallel,
         pipeline_parallel=components.welcome.pipeline_parallel,
     )

@@ -74,6 +74,7 @@ def _overview(components: Components, query: OverviewQuery) -> Overview:
         drafts=dict(counters.drafts),
         states=state_stats(cache),
         sentinel=sentinel_stats(components),
+        gaps=components.scheduler.gap_targets.stats(),
     )
 
 

@@ -3,7 +3,9 @@
 Every sequence in a step waits until the whole step has ended. From the predicted times of steps
 (`step_times.py`), a step has as many prompt tokens as fit into the shortest of these bounds:
 
-    decodes in the step          `max_step_s`, or a part of the time that all waiting prompts take,
+    decodes with a target        the shortest of their targets (`gap_targets.py`), less what steps
+                                 exceed their predictions by, at the 99th percentile of gaps
+    other decodes in the step    `max_step_s`, or a part of the time that all waiting prompts take,
                                  if that is more: a first token may wait for all of them
     newcomers in the step        the time that their own tokens take; other prompts fill the rest
     a flow that may return       a part of the time that its own prompt takes, since its next
@@ -17,8 +19,13 @@ sequences, at most nine tenths. Beside many decodes this favours small steps of 
 while many prompts wait for few decodes, large steps.
 
 No bound is below 2.5 times what the step takes without prompts, or its fixed cost would weigh too
-much. Newcomers go first until they have had a whole step's tokens while other prompts waited; then
-the other prompts have one step. Before any prompt has been measured there is no bound.
+much, unless a target is. A target that leaves prompts less than a fifth of the step's time cannot
+be kept: prompts then have that fifth, so that they never starve. What the mean prompt reads is
+known before the rows are, and what they read themselves after that: rows that would exceed a target
+are cut (`that_keep`).
+
+Newcomers go first until they have had a whole step's tokens while other prompts waited; then the
+other prompts have one step. Before any prompt has been measured there is no bound.
 
 Knows: predicted seconds, counts of tokens. Does not know: whose tokens they are, or in what order
 (`scheduler.py`).
@@ -26,14 +33,17 @@ Knows: predicted seconds, counts of tokens. Does not know: whose tokens they are
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from engine.scheduling.step_builder import StepLimits
+from engine.scheduling.step_builder import ScheduledRow, StepLimits
 from engine.scheduling.step_times import StepShape, StepTimes
+from engine.step import PREFILL
 
 PART_OF_BACKLOG = 1 / 15
 PART_OF_RETURNING = 1 / 8  # part of a returning flow's prompt time
 FEWEST_TIMES = 2.5  # least bound, in times of a step without prompts
+LEAST_SHARE = 1 / 5  # least share of prompts in a step's time, whatever the target
 WAITING_COUNTS = 2  # decodes that a waiting prompt counts as: it will need many steps
 LEAST = 64  # least tokens, where more fit
 ALIKE = 0.05  # sizes whose prices differ by less count as equal
@@ -79,11 +89,14 @@ class PrefillBudget:
         turn = self.is_others_turn or not others_wait
         self._owed = 0 if turn else max(self._owed + newcomers - others, 0)
 
-    def of_newcomers(self, decodes: StepShape, most: int) -> int:
+    def of_newcomers(self, decodes: StepShape, most: int, target_s: float | None = None) -> int:
         """Return the budget of newcomers' prompt tokens, at most `most`."""
-        if not self._is_bounded or not decodes.decodes:
+        if not self._is_bounded(target_s) or not decodes.decodes:
             return most
-        bound = self._at_least(decodes, self._max_step_s or 0.0)
+        if target_s is not None:
+            bound = self._of_target(decodes, target_s)
+        else:
+            bound = self._at_least(decodes, self._max_step_s or 0.0)
         return max(self._that_fit(decodes, bound, most))
 
     def of_others(
@@ -93,15 +106,16 @@ class PrefillBudget:
         waiting: WaitingPrompts,
         returning: int | None,
         most: int,
+        target_s: float | None = None,
     ) -> int:
         """Return the budget of other prompts' tokens beside newcomers', at most `most`.
 
         `returning`: the tokens of a prompt that may come, None if none.
         """
-        if not self._is_bounded or not (waiting.num_scheduled or waiting.queued):
+        if not self._is_bounded(target_s) or not (waiting.num_scheduled or waiting.queued):
             return most
         wanted = waiting.partial_tokens + waiting.queued * (self._tokens or most)
-        bound = self._bound(decodes, newcomers, wanted, returning)
+        bound = self._bound(decodes, newcomers, wanted, returning, target_s)
         if bound is None or not most:
             return most
         sizes = self._that_fit(decodes, bound, newcomers + most)
@@ -109,25 +123,65 @@ class PrefillBudget:
         best = self._cheapest(decodes, sizes, newcomers + wanted, decodes.decodes / present)
         return max(best - newcomers, 0)
 
-    @property
-    def _is_bounded(self) -> bool:
-        return self._max_step_s is not None and self._times.is_measured
+    def that_keep(self, rows: Sequence[ScheduledRow], target_s: float) -> int | None:
+        """Return how many tokens of prompts these rows may have, by what each of them reads.
+
+        None: all of them. The rows' own contexts are known here, and not when the budget was
+        decided. Rows are counted in their order.
+        """
+        prompts = [row for row in rows if row.kind is PREFILL]
+        beside = StepShape.of(row for row in rows if row.kind is not PREFILL)
+        if not prompts or not beside.decodes or not self._times.is_measured:
+            return None
+        bound, new = self._of_target(beside, target_s), sum(row.num_new for row in prompts)
+        sizes = self._times.sizes(beside.decodes, new)
+        fit = (size for size in reversed(sizes) if self._of_rows(beside, prompts, size) <= bound)
+        best = next(fit, min(LEAST, sizes[0]))
+        return None if best == new else best
+
+    def _of_rows(self, beside: StepShape, prompts: Sequence[ScheduledRow], most: int) -> float:
+        """Predict the seconds of a step with the first `most` tokens of these rows."""
+        pairs, left = beside.pairs, most
+        for row in prompts:
+            new = min(row.num_new, left)
+            pairs += new * (row.start + new / 2)
+            left -= new
+        return self._times.seconds(beside._replace(new=beside.new + most, pairs=pairs))
+
+    def _is_bounded(self, target_s: float | None) -> bool:
+        return self._times.is_measured and (self._max_step_s, target_s) != (None, None)
 
     def _bound(
-        self, decodes: StepShape, newcomers: int, wanted: float, returning: int | None
+        self,
+        decodes: StepShape,
+        newcomers: int,
+        wanted: float,
+        returning: int | None,
+        target_s: float | None,
     ) -> float | None:
         """Return the most seconds that the step may take, or None."""
         bounds = list[float]()
-        if decodes.decodes:
+        if decodes.decodes and target_s is None:
             bounds.append(max(self._max_step_s or 0.0, PART_OF_BACKLOG * self._alone(wanted)))
         if newcomers:
             bounds.append(self._seconds(decodes, newcomers))
         elif returning is not None:
             bounds.append(PART_OF_RETURNING * self._times.prefill(0, returning))
-        return self._at_least(decodes, min(bounds)) if bounds else None
+        usual = [self._at_least(decodes, min(bounds))] if bounds else []
+        if decodes.decodes and target_s is not None:
+            usual.append(self._of_target(decodes, target_s))
+        return min(usual, default=None)
 
     def _at_least(self, decodes: StepShape, seconds: float) -> float:
         return max(seconds, FEWEST_TIMES * self._times.seconds(decodes))
+
+    def _of_target(self, decodes: StepShape, target_s: float) -> float:
+        """Return the predicted seconds of a step whose decodes' gaps keep to `target_s`.
+
+        If that leaves prompts too little, those of a step that leaves them enough.
+        """
+        kept = target_s / self._times.late_ratio
+        return max(kept, self._times.seconds(decodes) / (1 - LEAST_SHARE))
 
     def _that_fit(self, decodes: StepShape, seconds: float, most: int) -> dict[int, float]:
         """Return the step sizes (at least one) that fit into `seconds`, with their seconds."""

@@ -49,11 +49,13 @@ from engine.scheduling.arrivals import Arrivals
 from engine.scheduling.costs import charge_decodes, charge_row, refund_row
 from engine.scheduling.counters import EngineCounters
 from engine.scheduling.fetching import Fetcher
+from engine.scheduling.gap_targets import GapTargets
 from engine.scheduling.partial_prompts import in_turn, pass_over, without_row
 from engine.scheduling.prefill_budget import PrefillBudget, WaitingPrompts
 from engine.scheduling.queue import FairQueue, Rank
 from engine.scheduling.step_builder import (
     Scheduled,
+    ScheduledRow,
     StepBuilder,
     StepLimits,
     is_decoding,
@@ -104,6 +106,7 @@ class Scheduler:
         self._fetcher = fetcher
         self._limits = limits
         self._prefill = PrefillBudget(limits, times)
+        self.gap_targets = GapTargets(limits, times)
 
     @property
     def running(self) -> list[Sequence]:
@@ -122,7 +125,7 @@ class Scheduler:
     @property
     def is_bounded(self) -> bool:
         """True if the length of steps is bounded for the sequences that decode."""
-        return self._limits.max_step_s is not None
+        return (self._limits.max_step_s, self._limits.target_itl_s) != (None, None)
 
     def _expected(self, now: float) -> int | None:
         return self._arrivals.expected(now, lambda flow: self.queue.num_waiting(flow) > 0)
@@ -135,23 +138,31 @@ class Scheduler:
         builder = StepBuilder(budget)
         has_room = self._continue_decodes(builder, now)
         if self.queue or self.loading or len(self.running) > len(builder.rows):
-            self._add_prompts(builder, now, has_room=has_room)
-            for rest in builder.stop_at_states():
+            target_s = self.gap_targets.of_step(builder.rows)
+            self._add_prompts(builder, now, target_s, has_room=has_room)
+            for rest in (*self._cut(builder, target_s), *builder.stop_at_states()):
                 refund_row(self.queue, rest)
         return builder.step()
 
-    def _add_prompts(self, builder: StepBuilder, now: float, *, has_room: bool) -> None:
+    def _cut(self, builder: StepBuilder, target_s: float | None) -> list[ScheduledRow]:
+        """Cut rows of prompts that would make the step longer than its target."""
+        keep = None if target_s is None else self._prefill.that_keep(builder.rows, target_s)
+        return [] if keep is None else builder.cut(keep)
+
+    def _add_prompts(
+        self, builder: StepBuilder, now: float, target_s: float | None, *, has_room: bool
+    ) -> None:
         """Add rows for newcomers, then for others; without `has_room` free blocks are reserved."""
         decodes, most = StepShape.of(builder.rows), builder.budget
         newcomers = 0
         if not self._prefill.is_others_turn:
-            allowed = builder.budget = self._prefill.of_newcomers(decodes, most)
+            allowed = builder.budget = self._prefill.of_newcomers(decodes, most, target_s)
             has_room = has_room and self._admit_first(builder, now, are_newcomers=True)
             self._continue_newcomers(builder, now)
             most -= allowed - builder.budget  # tokens of added rows without victims' rows
             newcomers = max(allowed - builder.budget, 0)
         waiting, returning = self._waiting(builder), self._expected(now)
-        others = self._prefill.of_others(decodes, newcomers, waiting, returning, most)
+        others = self._prefill.of_others(decodes, newcomers, waiting, returning, most, target_s)
         builder.budget = others
         has_room = has_room and self._admit_first(builder, now)
         self._compute_partial(builder, now, has_room=has_room)

@@ -44,7 +44,7 @@ from engine.scheduling.scheduler import Scheduler
 from engine.scheduling.sequence_events import AddressedEvent, SequenceEvents, StoppedBy, join_tokens
 from engine.scheduling.step_builder import Scheduled, ScheduledRow
 from engine.scheduling.step_times import StepTimes
-from engine.sentinel.sentinel import Sentinel
+from engine.sentinel.sentinel import NOBODY, Sentinel
 from engine.sequences.sequence import Sequence
 from engine.step import SCORE, VERIFY, Sampled, samples_each
 
@@ -64,6 +64,7 @@ class Settler:
         self._sentinel = sentinel
         self._scheduler = scheduler
         self._sequence_cache = scheduler.sequence_cache
+        self._gap_targets = scheduler.gap_targets
         self._counters = counters
         self._events = SequenceEvents(times)
         self._eos_token_ids = frozenset(eos_token_ids)
@@ -130,8 +131,10 @@ class Settler:
                 if row.sequence.sampling.max_tokens:
                     generated[row.sequence.flow] += 1
                 replies += self._append(row.sequence, value.token_id, value, now)
+        generated.pop(NOBODY, None)
         for flow, tokens in generated.items():
             self._counters.generated(flow, tokens)
+        self._gap_targets.settled(step.rows)
         return replies
 
     def take_fetched(self, sequence: Sequence, end: int, now: float) -> None:
@@ -248,6 +251,7 @@ class Settler:
         self, sequence: Sequence, token_id: int, result: Sampled, now: float
     ) -> list[AddressedEvent]:
         sequence.append(token_id)
+        self._gap_targets.sent(sequence, now)
         if sequence.watch is not None and result.logprobs is not None:
             sequence.watch.logprobs.append(result.logprobs.chosen)
         sequence.head_draft = sequence.num_tokens, result.drafted

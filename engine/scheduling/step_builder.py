@@ -248,13 +248,16 @@ class StepLimits:
 
     max_batch_tokens: int
     max_running: int
-    # Longest step with decodes (`prefill_budget.py`). None: no bound.
+    # Longest step with decodes that have no target (`prefill_budget.py`). None: no bound.
     max_step_s: float | None = None
     stages: int = 1  # pipeline stages, each with a step of other sequences at a time
+    target_itl_s: float | None = None  # target of gaps between tokens (`gap_targets.py`)
 
     def __post_init__(self) -> None:
         if self.max_step_s is not None and self.max_step_s <= 0:
             raise ValueError("max_step_s must be more than 0 seconds")
+        if self.target_itl_s is not None and self.target_itl_s <= 0:
+            raise ValueError("target_itl_s must be more than 0 seconds")
         if not 0 < self.max_running <= self.max_batch_tokens:
             raise ValueError(
                 "max_running must be in 1..max_batch_tokens: each takes a token a step"
@@ -313,6 +316,25 @@ class StepBuilder:
                 self.rows[at] = row_of(row.sequence, fits)
                 rests.append(row_of(row.sequence, row.num_new - fits, row.start + fits))
                 self._count(row, fits - row.num_new)
+        return rests
+
+    def cut(self, tokens: int) -> list[ScheduledRow]:
+        """Shorten rows of prompts to `tokens` in all, the last rows first; return the rests.
+
+        Each row keeps a token at least, since its sequence may have been started in this step.
+        """
+        rests = list[ScheduledRow]()
+        prompts = [at for at, row in enumerate(self.rows) if row.kind is PREFILL]
+        over = sum(self.rows[at].num_new for at in prompts) - tokens
+        for at in reversed(prompts):
+            row = self.rows[at]
+            rest = min(over, row.num_new - 1)
+            if rest <= 0:
+                continue
+            self.rows[at] = row_of(row.sequence, row.num_new - rest, row.start)
+            rests.append(row_of(row.sequence, rest, row.end - rest))
+            self._count(row, -rest)
+            over -= rest
         return rests
 
     def drop(self, sequence: Sequence) -> None:

@@ -50,6 +50,9 @@ MISSED = 7 / 8  # time of a step that ended before the host looked, as part of t
 FORGETS = 1000  # captured steps after which launch times are forgotten: one may have stalled
 HIDDEN = 1.2  # a step shorter than so many launch times says little of the device
 SHORTEST_CONTEXT = 256  # tokens, of contexts whose rates are reported
+LATE = 0.005  # share of steps whose gaps exceed the predicted seconds times `late_ratio`
+LATE_STEP = 0.03  # part by which a late step raises `late_ratio`
+MOST_LATE = 2.0  # largest `late_ratio`
 
 
 class StepShape(NamedTuple):
@@ -89,6 +92,8 @@ class StepTimes:
         `weights`: a first idea of what a step costs, whatever is in it, in rows of a large step.
         """
         self.is_measured = False  # whether steps taught the cost of a prompt's token
+        # Ratio of a gap to the predicted seconds of its step, with prompts, that few gaps exceed.
+        self.late_ratio = 1.0
         self._most_captured = most_captured
         self._weights = weights
         self._rates = [0.0] * (_PAIRS + 1)  # seconds per row of a large step
@@ -121,6 +126,20 @@ class StepTimes:
             self.settled(shape, most)
         elif predicted:
             self._ratios.append(min(MISSED * most / predicted, 1.0))
+
+    def gap(self, shape: StepShape, seconds: float) -> None:
+        """Learn by how much the gap between tokens exceeded the prediction of a mixed step.
+
+        The gap has what the host does between two steps as well. `late_ratio` follows a high
+        quantile, by online gradient descent on its pinball loss (adaptive conformal inference:
+        Gibbs and Candes, 2021).
+        """
+        predicted = self.seconds(shape)
+        if not (shape.decodes and shape.new and predicted):
+            return
+        is_late = seconds > predicted * self.late_ratio
+        moved = self.late_ratio * (1 + LATE_STEP * ((1 if is_late else 0) - LATE))
+        self.late_ratio = min(max(moved, 1.0), MOST_LATE)
 
     def launched(self, shape: StepShape, seconds: float) -> None:
         """Learn the seconds that the host took to launch a step of this shape."""

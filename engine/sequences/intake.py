@@ -88,6 +88,7 @@ class Intake:
             weight=request.weight,
             writer=request.writer,
             priority=request.priority,
+            target_itl_s=request.target_itl_s,
             path=path_of(request.namespaces),
             block_keys=request.block_keys,
             sampling=request.sampling,

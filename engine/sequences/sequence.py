@@ -89,6 +89,8 @@ class Sequence:
     admitted: float | None = None  # time of its first start
     match_seconds: float = 0.0  # seconds to match its prefix at the first admission
     load_seconds: float = 0.0  # seconds of waiting for blocks of lower tiers
+    target_itl_s: float = 0.0  # target of gaps between its tokens; 0: the engine's own
+    sent_at: float | None = None  # time when its last token was sent; None: none was
     engine_seconds: float = 0.0  # its share of the steps that computed its tokens
     held_since: float | None = None  # time when single flight first held it back
     has_sent_tokens: bool = False

@@ -9,6 +9,7 @@ from engine.link.stats_messages import (
     DirectionStats,
     DiskStats,
     DraftStats,
+    GapStats,
     SentinelStats,
     ShareStats,
     StateStats,
@@ -130,6 +131,7 @@ class EngineView(msgspec.Struct, frozen=True, kw_only=True):
     drafts: dict[str, DraftStats]  # by source
     states: StateStats
     sentinel: SentinelStats  # answers from the cache that were computed again without it
+    gaps: GapStats  # gaps between tokens, beside their targets
 
 
 class ReplicaView(msgspec.Struct, frozen=True, kw_only=True):

@@ -35,6 +35,7 @@ from gateway.tenant_limits import CacheQuota, Limits
 
 Weight = Annotated[float, Field(ge=0.001, le=1000)]
 OwnAdapters = Annotated[int, Field(ge=0, le=MOST_ADAPTERS)]
+TargetMs = Annotated[float, Field(ge=0, le=60_000)]
 SentLimits = Annotated[Limits, StructField(Limits)]
 SentQuota = Annotated[CacheQuota, StructField(CacheQuota)]
 
@@ -46,6 +47,7 @@ class NewTenant(AdminBody):
     weight: Weight = 1.0
     group_id: str | None = None
     priority: Priority = "interactive"
+    target_itl_ms: TargetMs = 0.0
     limits: SentLimits = Field(default_factory=Limits, json_schema_extra={"default": {}})
     cache: SentQuota = Field(default_factory=CacheQuota, json_schema_extra={"default": {}})
     usage_tiers: bool = False
@@ -65,6 +67,7 @@ class TenantChange(AdminBody):
     weight: Weight = left_out()
     group_id: str | None = left_out()  # None: the tenant leaves its group
     priority: Priority = left_out()
+    target_itl_ms: TargetMs = left_out()
     limits: SentLimits = left_out()  # replaces all limits: a limit that is left out is removed
     cache: SentQuota = left_out()  # replaces both floor and ceiling
     usage_tiers: bool = left_out()

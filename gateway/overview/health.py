@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from engine.link.interface import ReplicaHealth
-from engine.link.stats_messages import DiskStats, SentinelStats
+from engine.link.stats_messages import DiskStats, GapStats, SentinelStats
 from engine.link.view_messages import Overview
 from gateway.overview.known import ToldWorker
 from gateway.replicas.joined_views import each_overview
@@ -85,6 +85,7 @@ def _alone(
         yield _disk(overview.disk)
     if overview is not None:
         yield from _sentinel(overview.sentinel)
+        yield from _gaps(overview.gaps)
 
 
 def _engine(overview: Overview | None, *, is_stalled: bool, now: float) -> Health:
@@ -112,8 +113,8 @@ def _replicas(
         yield replace(engine, process=f"engine {name}")
         if one is not None and one.disk is not None:
             yield replace(_disk(one.disk), process=f"disk {name}")
-        for answers in () if one is None else _sentinel(one.sentinel):
-            yield replace(answers, process=f"{answers.process} {name}")
+        for seen in () if one is None else (*_sentinel(one.sentinel), *_gaps(one.gaps)):
+            yield replace(seen, process=f"{seen.process} {name}")
 
 
 def _sentinel(sentinel: SentinelStats) -> Iterator[Health]:
@@ -127,6 +128,14 @@ def _sentinel(sentinel: SentinelStats) -> Iterator[Health]:
     if not is_well:
         detail += "; the engine's log has lines about it to send us"
     yield Health(process="cache", ok=is_well, since=None, detail=detail, fault="is wrong")
+
+
+def _gaps(gaps: GapStats) -> Iterator[Health]:
+    """Yield whether gaps between tokens keep to their targets, where there are targets."""
+    if gaps.gaps or gaps.target_s:
+        is_well = not (gaps.is_missed or gaps.is_too_short)
+        detail = "99 in 100 keep to their targets" if is_well else gaps.told()
+        yield Health(process="gaps", ok=is_well, since=None, detail=detail, fault="are too long")
 
 
 def _disk(disk: DiskStats) -> Health:

@@ -12,6 +12,7 @@ from engine.link.stats_messages import (
     EngineStats,
     ExchangeStats,
     FlowShares,
+    GapStats,
     PinStats,
     PoolStats,
     SentinelStats,
@@ -58,6 +59,7 @@ def joined_stats(found: Mapping[str, EngineStats], evictions: int) -> JoinedStat
         drafts=merged((part.drafts for part in parts), summed),
         states=joined_states([part.states for part in parts]),
         sentinel=sum((part.sentinel for part in parts), SentinelStats()),
+        gaps=sum((part.gaps for part in parts), GapStats()),
         replicas=dict(found),
         **{name: sum(getattr(part, name) for part in parts) for name in _COUNTS},
     )

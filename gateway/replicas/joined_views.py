@@ -11,7 +11,7 @@ from itertools import chain
 from msgspec.structs import replace
 
 from engine.link.query_messages import MarkedPrefixes
-from engine.link.stats_messages import SentinelStats, TierTokens
+from engine.link.stats_messages import GapStats, SentinelStats, TierTokens
 from engine.link.view_messages import (
     NodeView,
     Overview,
@@ -57,6 +57,7 @@ def joined_overview(found: Mapping[str, Overview], owners: int, evictions: int) 
         drafts=merged((part.drafts for part in parts), summed),
         states=joined_states([part.states for part in parts]),
         sentinel=sum((part.sentinel for part in parts), SentinelStats()),
+        gaps=sum((part.gaps for part in parts), GapStats()),
         replicas=dict(found),
         **counts,
     )

@@ -31,6 +31,7 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     weight: float = 1.0
     group_id: str | None = None  # the group with which the tenant shares, if any
     priority: Priority = "interactive"
+    target_itl_ms: float = 0.0  # target of gaps between its tokens; 0: the engine's own
     limits: Limits = Limits()
     cache: CacheQuota = CacheQuota()
     usage_tiers: bool = False  # its answers' usage shows the tiers in which cached tokens lay

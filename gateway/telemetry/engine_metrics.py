@@ -16,6 +16,7 @@ from engine.link.stats_messages import (
     DraftStats,
     EngineStats,
     ExchangeStats,
+    GapStats,
     PoolStats,
     SentinelStats,
     StateStats,
@@ -88,6 +89,7 @@ class EngineCollector(Collector):
 
 def _counted(stats: EngineStats) -> Iterator[Metric]:
     yield from _engine(stats)
+    yield from _gaps(stats.gaps)
     yield from _drafts(stats.drafts)
     yield from _pool(stats.pool)
     yield from _prefixes(stats)
@@ -113,6 +115,28 @@ def _engine(stats: EngineStats) -> Iterator[Metric]:
         "ratoon_engine_dropped_frames",
         "Messages to the engine that it could not read",
         stats.dropped_frames,
+    )
+
+
+def _gaps(gaps: GapStats) -> Iterator[Metric]:
+    yield _gauge(
+        "ratoon_engine_target_itl_seconds",
+        "Target of the gaps between tokens that --target-itl-ms sets; 0: none",
+        gaps.target_s,
+    )
+    kept = _counters(
+        "ratoon_engine_token_gaps",
+        "Gaps between tokens of requests with a target, by whether they kept to it",
+        ["result"],
+    )
+    kept.add_metric(["kept"], gaps.gaps - gaps.late)
+    kept.add_metric(["late"], gaps.late)
+    yield kept
+    yield _gauge(
+        "ratoon_engine_target_itl_missed",
+        "1 while more than a hundredth of the last minute's gaps were late, or while a step of one "
+        "sequence takes longer than the target",
+        gaps.is_missed or gaps.is_too_short,
     )
 
 

@@ -221,3 +221,15 @@ def test_limits_are_set_shown_kept_and_taken_away(ratoon: Ratoon, tenant: str) -
     ratoon(f"tenants limits {tenant} --tokens-per-minute 0")
     assert "limits" in ratoon(f"tenants limits {tenant} --budget 0 --burst-s 0 --json").json
     assert record(ratoon, tenant)["limits"] == {}
+
+
+def test_a_target_between_tokens_is_set_shown_and_taken_away(ratoon: Ratoon, tenant: str) -> None:
+    told = "target between tokens: 25 ms"
+    assert told not in ratoon(f"tenants limits {tenant}").out
+    assert told in ratoon(f"tenants limits {tenant} --target-itl-ms 25").out
+    assert told in ratoon(f"tenants limits {tenant}").out
+    assert record(ratoon, tenant)["target_itl_ms"] == 25.0
+    assert "target between tokens\t25 ms" in ratoon(f"tenants show {tenant}").out
+    assert told not in ratoon(f"tenants limits {tenant} --target-itl-ms 0").out
+    assert "target between tokens\tthe server's" in ratoon(f"tenants show {tenant}").out
+    assert ratoon(f"tenants limits {tenant} --target-itl-ms 60001").status == 2

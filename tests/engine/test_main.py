@@ -121,21 +121,21 @@ class TestStepLimits:
         return step_limits(settings, device, 8_192)
 
     @pytest.mark.parametrize(("device", "max_step_s"), [("cpu", 1.0), ("cuda:1", 0.06)])
-    def test_what_is_left_open_is_as_it_was_measured_on_the_device(
+    def test_steps_without_a_target_are_as_long_as_the_device_allows(
         self, device: str, max_step_s: float
     ) -> None:
         assert self.limits(device).max_step_s == max_step_s
 
     @pytest.mark.parametrize("device", ["cpu", "cuda:0"])
-    @pytest.mark.parametrize(("asked", "max_step_s"), [(0.0, None), (25.0, 0.025)])
-    def test_what_is_asked_for_is_what_they_are(
-        self, device: str, asked: float, max_step_s: float | None
+    @pytest.mark.parametrize(("asked", "target_itl_s"), [(0.0, None), (25.0, 0.025)])
+    def test_a_target_is_in_seconds_and_zero_is_none(
+        self, device: str, asked: float, target_itl_s: float | None
     ) -> None:
-        assert self.limits(device, max_step_ms=asked).max_step_s == max_step_s
+        assert self.limits(device, target_itl_ms=asked).target_itl_s == target_itl_s
 
-    def test_what_a_token_takes_is_divided_between_the_stages_that_it_goes_through(self) -> None:
-        limits = self.limits("cuda:0", max_step_ms=30.0, pipeline_parallel=3)
-        assert (limits.max_step_s, limits.stages) == (0.01, 3)
+    def test_the_longest_step_is_divided_between_stages(self) -> None:
+        limits = self.limits("cuda:0", pipeline_parallel=3)
+        assert (limits.max_step_s, limits.stages) == (0.02, 3)
 
 
 @pytest.mark.parametrize("arguments", [[], ["not json"], ["{}"], ["{}", "{}"]])

@@ -79,6 +79,7 @@ def generates_of(
                     flow=caller.tenant_id,
                     weight=caller.weight,
                     priority=_lower(caller.priority, wanted.priority),
+                    target_itl_s=caller.target_itl_ms / 1e3,
                     sampling=of_choice(sampling, choice),
                     use_cache=sampling.prompt_logprobs is None,
                     loads=wanted.loads,

@@ -80,7 +80,7 @@ def test_every_engine_flag_arrives() -> None:
         least_shared_tokens=9,
         windows="whole",
         state_cache_ratio=0.5,
-        max_step_ms=33.0,
+        target_itl_ms=33.0,
         num_threads=2,
         tensor_parallel=2,
         peer_memory=False,

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from engine.errors import EngineUnavailable
 from engine.link.interface import ReplicaHealth
 from engine.link.query_messages import StatsQuery, StatsReply
-from engine.link.stats_messages import SentinelStats
+from engine.link.stats_messages import GapStats, SentinelStats
 from gateway.replicas.joined_stats import joined_stats
 from tests.cli.console import Console, Ratoon
 from tests.doubles.engine.fake_engine import FakeEngine
@@ -79,21 +79,36 @@ def test_a_router_process_is_there_where_there_is_one(
         assert ratoon("status --json").json["cache"]["router_answers"] is answers
 
 
+def told(
+    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, **changed: SentinelStats | GapStats
+) -> None:
+    """Have the engine tell other counters."""
+    stats = replace(asyncio.run(engine.ask(StatsQuery())).stats, **changed)
+
+    async def answer(_: object) -> StatsReply:
+        return StatsReply(query_id="", stats=stats)
+
+    monkeypatch.setattr(engine, "answer", answer)
+
+
 def test_answers_that_differ_without_the_cache_are_told(
     ratoon: Ratoon, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "cache\twrong" not in ratoon("status").out
-    wrong = SentinelStats(checked=7, differed=1)
-    stats = replace(asyncio.run(engine.ask(StatsQuery())).stats, sentinel=wrong)
-
-    async def told(_: object) -> StatsReply:
-        return StatsReply(query_id="", stats=stats)
-
-    monkeypatch.setattr(engine, "answer", told)
+    told(engine, monkeypatch, sentinel=SentinelStats(checked=7, differed=1))
     assert (
         "cache\twrong\t1 of 7 answers computed again differ, 0 blocks damaged"
         in ratoon("status").out
     )
+
+
+@pytest.mark.parametrize(("late", "is_told"), [(2, False), (3, True)])
+def test_gaps_that_miss_their_targets_are_told(
+    ratoon: Ratoon, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, late: int, is_told: bool
+) -> None:
+    told(engine, monkeypatch, gaps=GapStats(recent_gaps=200, recent_late=late))
+    printed = ratoon("status").out
+    assert ("gaps\ttoo long\t3 of the last minute's 200 gaps" in printed) is is_told
 
 
 def test_without_one_whose_key_fits_it_says_so(

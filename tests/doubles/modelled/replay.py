@@ -16,6 +16,7 @@ from itertools import count
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import structs
 
 from engine.copies import LowerTiers
 from engine.link.messages import (
@@ -25,6 +26,7 @@ from engine.link.messages import (
     FromEngine,
     Generate,
     Grammar,
+    Priority,
     SamplingParams,
     StepReply,
     Tokens,
@@ -120,12 +122,16 @@ class Stream:
     seed: int
     shared: tuple[int, ...] = ()  # what each prompt begins with
     on_the_way_s: float = 2e-3  # from the client to the engine and back
+    target_itl_s: float = 0.0
+    priority: Priority = "interactive"
     firsts: list[float] = field(default_factory=list)  # seconds to the first tokens
+    gaps: list[float] = field(default_factory=list)  # seconds between tokens of an answer
     asked_at: list[float] = field(default_factory=list)
     finished: int = 0
     is_asking: bool = True
 
     def __post_init__(self) -> None:
+        self._heard_at = 0.0
         self._dice = np.random.default_rng(self.seed)
         self._number = count()
 
@@ -144,11 +150,17 @@ class Stream:
         prompt = np.concatenate([np.array(self.shared, np.int64), own]).astype(np.int32)
         self.asked_at.append(self.time.now)
         request_id = f"{self.flow}/{self.seed}/{next(self._number)}"
-        self.link.say(request(request_id, self.flow, prompt, self.max_tokens), self._hear)
+        asked = request(request_id, self.flow, prompt, self.max_tokens)
+        asked = structs.replace(asked, target_itl_s=self.target_itl_s, priority=self.priority)
+        self.link.say(asked, self._hear)
 
     def _hear(self, event: Event) -> None:
-        if isinstance(event, Tokens) and event.reused is not None:
-            self.firsts.append(self.time.now - self.asked_at[-1] + self.on_the_way_s)
+        if isinstance(event, Tokens):
+            if event.reused is not None:
+                self.firsts.append(self.time.now - self.asked_at[-1] + self.on_the_way_s)
+            else:
+                self.gaps.append(self.time.now - self._heard_at)
+            self._heard_at = self.time.now
         elif isinstance(event, Finished):
             self.finished += 1
             self._later()

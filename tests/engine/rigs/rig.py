@@ -107,6 +107,7 @@ class Rig:
     max_batch_tokens: int = 16
     max_running: int = 8
     max_step_s: float | None = None
+    target_itl_s: float | None = None
     max_waiting: int = 1000
     context_len: int = 10_000
     deadline_s: float = 10.0
@@ -163,7 +164,13 @@ class Rig:
             ),
             self.link,
             EngineLimits(
-                StepLimits(self.max_batch_tokens, self.max_running, self.max_step_s, self.stages),
+                StepLimits(
+                    self.max_batch_tokens,
+                    self.max_running,
+                    self.max_step_s,
+                    self.stages,
+                    self.target_itl_s,
+                ),
                 QueueLimits(self.max_waiting, self.quantum, patience=self.patience),
                 self.deadline_s,
                 self.overlap_scheduling,

@@ -9,14 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.link.messages import Cancel, Generate
-from engine.scheduling.prefill_budget import FEWEST_TIMES, PrefillBudget, WaitingPrompts
-from engine.scheduling.step_builder import StepLimits
+from engine.scheduling.prefill_budget import (
+    FEWEST_TIMES,
+    LEAST,
+    LEAST_SHARE,
+    PrefillBudget,
+    WaitingPrompts,
+)
+from engine.scheduling.step_builder import StepLimits, row_of
 from engine.scheduling.step_times import StepShape, StepTimes
 from engine.step_sizes import MOST_NEW
 from tests.doubles.modelled.mixture import MixtureModel
 from tests.doubles.modelled.products import ProductModel
 from tests.doubles.modelled.shapes import seconds_of
 from tests.engine.rigs.rig import OTHER, Rig, generate
+from tests.engine.rigs.sequences import waiting
 
 WHOLE = 8192
 MAX_STEP_S = 0.06
@@ -101,6 +108,53 @@ class TestBesideDecodes:
 
     def test_a_step_without_room_has_none(self) -> None:
         assert of_others(budget(), MANY, WaitingPrompts(0, 0, 4), most=0) == 0
+
+
+class TestTargets:
+    """The target of the step's decodes in place of the usual bound."""
+
+    @pytest.mark.parametrize("queued", [1, 40, 400])
+    @pytest.mark.parametrize("target_s", [0.02, 0.04, 0.1])
+    def test_a_step_keeps_to_the_target_however_many_wait(
+        self, target_s: float, queued: int
+    ) -> None:
+        made, waiting = budget(), WaitingPrompts(0, 0, queued)
+        new = made.of_others(MANY, 0, waiting, None, WHOLE, target_s)
+        assert new > 0
+        assert seconds(MANY, new) <= target_s
+        assert 0 < seconds(MANY, made.of_newcomers(MANY, WHOLE, target_s)) <= target_s
+
+    def test_what_steps_exceed_their_predictions_by_is_kept_free(self) -> None:
+        made = budget()
+        made._times.late_ratio = 1.5
+        assert seconds(MANY, made.of_newcomers(MANY, WHOLE, 0.04)) <= 0.04 / 1.5
+
+    def test_a_target_that_leaves_too_little_leaves_a_share(self) -> None:
+        made = budget()
+        for target_s in (1e-6, seconds(MANY, 0)):
+            new = made.of_others(MANY, 0, WaitingPrompts(0, 0, 40), None, WHOLE, target_s)
+            assert 0 < new < 1_024
+            assert seconds(MANY, new) <= seconds(MANY, 0) / (1 - LEAST_SHARE)
+
+    def test_a_target_needs_no_usual_bound(self) -> None:
+        made = budget(max_step_s=None)
+        assert of_others(made, MANY, WaitingPrompts(0, 0, 40)) == WHOLE
+        assert made.of_others(MANY, 0, WaitingPrompts(0, 0, 40), None, WHOLE, 0.02) < WHOLE
+
+    def test_without_decodes_no_target_is_asked(self) -> None:
+        new = budget().of_others(StepShape(), 0, WaitingPrompts(0, 0, 40), None, WHOLE, 0.02)
+        assert new == WHOLE
+
+    def test_rows_that_read_more_than_the_mean_prompt_are_shorter(self) -> None:
+        made, decode = budget(), row_of(waiting("decode"), 1, 6)
+        first, last = (row_of(waiting("p", prompt_len=90_000), 2_000, at) for at in (0, 80_000))
+        assert made.that_keep([decode, first], 0.08) is None
+        keep = made.that_keep([decode, last], 0.08)
+        assert keep is not None
+        assert LEAST <= keep < 2_000
+        assert made.that_keep([decode], 0.08) is None
+        assert made.that_keep([last], 0.08) is None
+        assert made.that_keep([decode, last], 1e-6) == LEAST
 
 
 class EvenTimes(KnownTimes):
@@ -238,13 +292,16 @@ def tokens_of_steps(rig: Rig) -> list[list[int]]:
     return [[row.num_new for row in step.rows if row.num_new > 1] for step in rig.runner.steps]
 
 
-def decoding(rows: int, max_step_s: float | None, answer: int = 100) -> Rig:
+def decoding(
+    rows: int, max_step_s: float | None, answer: int = 100, target_itl_s: float | None = None
+) -> Rig:
     """So many sequences of one flow that decode; a token takes 20 us, a step 4 ms besides."""
     rig = Rig(
         num_blocks=4096,
         max_batch_tokens=8192,
         max_running=128,
         max_step_s=max_step_s,
+        target_itl_s=target_itl_s,
         check_every=50,
     )
     rig.runner.takes = lambda step: rig.wait(4e-3 + 20e-6 * step.num_tokens)
@@ -281,13 +338,13 @@ class TestScheduler:
 
     def test_all_get_the_tokens_that_they_get_without_it(self) -> None:
         told = []
-        for max_step_s in (None, 0.02, 1e-4):
-            rig = decoding(30, max_step_s, answer=30)
+        for max_step_s, target_itl_s in ((None, None), (0.02, None), (1e-4, None), (0.02, 0.005)):
+            rig = decoding(30, max_step_s, answer=30, target_itl_s=target_itl_s)
             ask(rig, 12, 300)
             rig.run()
             told.append([rig.link.tokens(f"asks-{number}") for number in range(12)])
             rig.expect_nothing_left()
-        assert told[0] == told[1] == told[2]
+        assert all(one == told[0] for one in told)
 
 
 def any_mix(seed: int) -> list[Generate]:
@@ -301,7 +358,9 @@ def any_mix(seed: int) -> list[Generate]:
     return asked
 
 
-def serve(asked: list[Generate], seed: int, max_step_s: float | None) -> Rig:
+def serve(
+    asked: list[Generate], seed: int, max_step_s: float | None, target_itl_s: float | None = None
+) -> Rig:
     """Ask them beside decodes of a pool that is too small for all, and let every fifth leave."""
     drawn = Random(seed)
     rig = Rig(
@@ -310,6 +369,7 @@ def serve(asked: list[Generate], seed: int, max_step_s: float | None) -> Rig:
         max_running=24,
         overlap_scheduling=drawn.choice([False, True]),
         max_step_s=max_step_s,
+        target_itl_s=target_itl_s,
         check_every=10,
     )
     rig.runner.waits = lambda: rig.wait(2e-5 * rig.runner.steps[-1].num_tokens)
@@ -331,8 +391,9 @@ def is_whole(rig: Rig, request: Generate) -> bool:
 def test_any_mix_is_served_whole_and_nothing_is_left(seed: int) -> None:
     asked = any_mix(seed)
     bounded, whole = (serve(asked, seed, most) for most in (0.004, None))
+    promised = serve(asked, seed, 0.02, target_itl_s=0.003)
     assert tokens_of_steps(bounded) != tokens_of_steps(whole)
-    for rig in (bounded, whole):
+    for rig in (bounded, whole, promised):
         assert max(step.num_tokens for step in rig.runner.steps) <= rig.max_batch_tokens
         assert min(row.num_new for step in rig.runner.steps for row in step.rows) > 0
         ended = [request for request in asked if is_whole(rig, request)]

@@ -63,6 +63,22 @@ def test_a_row_that_is_dropped_gives_its_tokens_back() -> None:
     assert builder.budget == 8
 
 
+def test_rows_of_prompts_are_cut_from_the_last_and_each_keeps_a_token() -> None:
+    builder = StepBuilder(100)
+    for name, length, done in (("d", 8, 7), ("p", 8, 2), ("q", 8, 0), ("r", 4, 0)):
+        builder.add(prompt(name, length, done))
+    assert builder.cut(18) == []
+    rests = builder.cut(9)
+    assert rows_of(builder) == [("d", 7, 1), ("p", 2, 6), ("q", 0, 2), ("r", 0, 1)]
+    told = [(rest.sequence.request_id, rest.start, rest.end) for rest in rests]
+    assert told == [("r", 1, 4), ("q", 2, 8)]
+    assert [rest.samples for rest in rests] == [True, True]
+    assert not any(row.samples for row in builder.rows[2:])
+    assert builder.budget == 100 - 10
+    builder.cut(1)
+    assert rows_of(builder)[1:] == [("p", 2, 1), ("q", 0, 1), ("r", 0, 1)]
+
+
 def test_decodes_come_before_chunks_and_else_in_order() -> None:
     builder = StepBuilder(100)
     for name, length, done in (("p", 8, 0), ("d", 8, 7), ("q", 8, 6), ("e", 4, 3)):
@@ -87,4 +103,6 @@ def test_bounds_that_leave_somebody_without_a_token_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match="max_"):
         StepLimits(tokens, running, seconds)
+    with pytest.raises(ValueError, match="target_itl_s"):
+        StepLimits(4, 4, target_itl_s=0.0)
     assert StepLimits(4, 4, 1.0).max_running == 4

@@ -13,6 +13,7 @@ from engine.scheduling.step_times import (
     LARGE,
     MEASURED_TOKENS,
     MISSED,
+    MOST_LATE,
     NUM_REMEMBERED,
     SHORTEST_CONTEXT,
     StepShape,
@@ -221,3 +222,36 @@ class TestSizes:
     def test_recorded_ones_are_filled(self) -> None:
         assert 960 in StepTimes().sizes(60, 8_192)  # 1,024 rows
         assert not {size for size in StepTimes(256).sizes(60, 8_192) if 256 < size <= MOST_NEW}
+
+
+class TestLateRatio:
+    """The ratio of gaps to predictions that few gaps exceed."""
+
+    def test_it_is_exceeded_by_one_gap_in_a_hundred_at_most(self) -> None:
+        times, dice = taught(), random.Random(3)
+        predicted = times.seconds(STEP)
+        late = 0
+        for number in range(6_000):
+            gap = predicted * (1 + 0.3 * dice.random())
+            late += number >= 2_000 and gap > predicted * times.late_ratio
+            times.gap(STEP, gap)
+        assert 0 < late < 40
+        assert 1.2 < times.late_ratio < 1.35
+
+    def test_steps_without_prompts_or_decodes_teach_nothing(self) -> None:
+        times = taught()
+        for shape in (STEP._replace(new=0, pairs=0.0), STEP._replace(decodes=0, keys=0)):
+            times.gap(shape, 1.0)
+        assert times.late_ratio == 1.0
+        StepTimes().gap(STEP, 1.0)
+        times.gap(STEP, 1.0)
+        assert times.late_ratio > 1.0
+
+    def test_it_has_bounds(self) -> None:
+        times = taught()
+        for _ in range(200):
+            times.gap(STEP, 1.0)
+        assert times.late_ratio == MOST_LATE
+        for _ in range(10_000):
+            times.gap(STEP, 0.001)
+        assert times.late_ratio == 1.0

@@ -10,6 +10,7 @@ from engine.link.stats_messages import (
     EvictionStats,
     FlowShares,
     FlowStats,
+    GapStats,
     LowerTierStats,
     SentinelStats,
     ShareStats,
@@ -84,6 +85,7 @@ async def test_stats_tell_everything_in_one_object(office: Office) -> None:
         "drafts": {},
         "states": msgspec.to_builtins(StateStats()),
         "sentinel": msgspec.to_builtins(SentinelStats()),
+        "gaps": msgspec.to_builtins(GapStats()),
         "replicas": [],
         "router_answers": None,
         "tiers": {

@@ -290,6 +290,13 @@ def test_a_batch_tenant_or_request_is_batch_and_none_can_raise_itself(shop: Shop
     assert priorities == ["interactive", "batch", "batch", "batch"]
 
 
+def test_a_tenants_target_between_tokens_goes_to_the_engine(shop: Shop) -> None:
+    promised, usual = shop.tenant({}, target_itl_ms=25.0), shop.tenant({})
+    for tenant in (promised, usual):
+        assert tenant.ask().status_code == 200
+    assert [request.target_itl_s for request in shop.engine.requests] == [0.025, 0.0]
+
+
 @pytest.mark.parametrize(
     "limits",
     [

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from engine.link.interface import ReplicaHealth
-from engine.link.stats_messages import DiskStats, SentinelStats
+from engine.link.stats_messages import DiskStats, GapStats, SentinelStats
 from gateway.overview.health import Health, health
 from gateway.overview.known import ToldWorker
 from gateway.replicas.joined_views import joined_overview
@@ -103,3 +103,30 @@ def test_a_block_that_was_damaged_in_host_memory_is_told() -> None:
     found = by_process(health(seen, (), is_stalled=False, **SEEN))
     assert not found["cache"].ok
     assert "3 blocks" in found["cache"].detail
+
+
+@pytest.mark.parametrize(
+    ("gaps", "ok", "detail"),
+    [
+        (GapStats(), None, ""),
+        (GapStats(target_s=0.025), True, "99 in 100"),
+        (GapStats(gaps=200, late=2, recent_gaps=200, recent_late=2), True, "99 in 100"),
+        (GapStats(gaps=200, late=3, recent_gaps=200, recent_late=3), False, "1.5 %"),
+        (GapStats(target_s=0.002, one_s=0.004), False, "takes 4 ms"),
+    ],
+)
+def test_gaps_that_miss_their_targets_are_told_and_one_engine_is_named(
+    gaps: GapStats, ok: bool | None, detail: str
+) -> None:
+    seen = some_overview(gaps=gaps)
+    found = by_process(health(seen, (), is_stalled=False, **SEEN))
+    both = joined_overview({"0": some_overview(), "1": seen}, 1, 1)
+    assert both.gaps == gaps
+    replicas = dict.fromkeys(("0", "1"), ReplicaHealth("ready", ""))
+    named = by_process(health(both, (), is_stalled=False, **SEEN, replicas=replicas))
+    assert "gaps 0" not in named
+    assert ("gaps" in found, "gaps 1" in named) == (ok is not None, ok is not None)
+    if ok is not None:
+        assert (found["gaps"].ok, named["gaps 1"].ok) == (ok, ok)
+        assert found["gaps"].fault == "are too long"
+        assert detail in found["gaps"].detail

@@ -16,6 +16,7 @@ export function General({ tenant, groups, change }) {
       name: given.name,
       weight: Number(given.weight),
       priority: given.priority,
+      target_itl_ms: Number(given.target_itl_ms),
       group_id: given.group_id || null,
       usage_tiers: given.usage_tiers,
       canonical_prompts: given.canonical_prompts,
@@ -26,6 +27,8 @@ export function General({ tenant, groups, change }) {
       <${Input} label="Weight" name="weight" type="number" min="0.001" max="1000" step="any" required
         defaultValue=${tenant.weight} hint="Its share of the engine while several tenants wait." />
       <${Select} label="Priority" name="priority" value=${tenant.priority} options=${PRIORITIES} />
+      <${Input} label="Target between tokens, ms" name="target_itl_ms" type="number" min="0" max="60000" step="any" required
+        defaultValue=${tenant.target_itl_ms} hint="0: the server's own, if it has one." />
       <${Select} label="Group" name="group_id" value=${tenant.group_id ?? ""} options=${groupOptions(groups)} />
       <${Check} label="Usage says in which tiers cached tokens lay" name="usage_tiers" defaultChecked=${tenant.usage_tiers} />
       <${Check} label="Prompts without what varies and means nothing" name="canonical_prompts" defaultChecked=${tenant.canonical_prompts} />

@@ -1,0 +1,112 @@
+"""Targets of the gaps between the tokens of an answer, and how many gaps keep to them.
+
+    own of a sequence       its tenant's, else the engine's (`--target-itl-ms`)
+    batch                   none: such requests give way
+    of a step               the shortest target of its decodes
+
+A target is kept if at most one gap in a hundred exceeds it. Gaps are counted as the engine sends
+tokens, whatever made them long: prompts in the step, a mask, or a preemption. Where more than one
+in a hundred of the last minute's gaps exceed their targets, the log says so once, and why, until
+they are kept again.
+
+Knows: targets, when tokens were sent. Does not know: how a step keeps to a target
+(`prefill_budget.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterable
+
+from engine.link.stats_messages import GapStats
+from engine.scheduling.step_builder import ScheduledRow, StepLimits
+from engine.scheduling.step_times import StepShape, StepTimes
+from engine.sequences.sequence import Sequence
+
+PERIOD_S = 5.0  # seconds of one count
+NUM_PERIODS = 12  # counts that are remembered: a minute
+FEWEST_GAPS = 100  # with fewer, none of which a hundredth exceeds, nothing is said
+_log = logging.getLogger(__name__)
+
+
+class GapTargets:
+    """The targets of an engine's sequences, and counts of their gaps. One owner thread."""
+
+    def __init__(self, limits: StepLimits, times: StepTimes) -> None:
+        self._own_s, self._stages = limits.target_itl_s, limits.stages
+        self._times = times
+        self._gaps = self._late = self._late_before = 0
+        self._recent: deque[tuple[int, int]] = deque(maxlen=NUM_PERIODS)  # gaps and late ones
+        self._period_gaps = self._period_late = 0
+        self._period_ends: float | None = None
+        self._alone_s = 0.0  # predicted seconds of the decodes of the last late step
+        self._is_missed = False
+
+    def of(self, sequence: Sequence) -> float | None:
+        """Return the target of a sequence's gaps in seconds; None: it has none."""
+        if sequence.priority == "batch":
+            return None
+        return sequence.target_itl_s or self._own_s
+
+    def of_step(self, rows: Iterable[ScheduledRow]) -> float | None:
+        """Return the most seconds of a step with these decodes; None: none has a target.
+
+        Where stages take turns, a token's gap has a step of each of them.
+        """
+        targets = (self.of(row.sequence) for row in rows)
+        shortest = min((one for one in targets if one is not None), default=None)
+        return None if shortest is None else shortest / self._stages
+
+    def sent(self, sequence: Sequence, now: float) -> None:
+        """Count the gap before a token that is sent at `now`; tokens sent together have none."""
+        before, sequence.sent_at = sequence.sent_at, now
+        if before is None or before == now:
+            return
+        target_s = self.of(sequence)
+        if target_s is not None:
+            self._count(now, is_late=now - before > target_s)
+
+    def settled(self, rows: Iterable[ScheduledRow]) -> None:
+        """Remember how long the decodes of a step take by themselves, if a gap of it was late."""
+        if self._late > self._late_before:
+            self._late_before = self._late
+            decodes = StepShape.of(rows)._replace(new=0, pairs=0.0)
+            self._alone_s = self._times.seconds(decodes) * self._stages
+
+    def stats(self) -> GapStats:
+        """Return the counts since the start and in the last minute."""
+        recent = [*self._recent, (self._period_gaps, self._period_late)]
+        return GapStats(
+            target_s=self._own_s or 0.0,
+            gaps=self._gaps,
+            late=self._late,
+            recent_gaps=sum(gaps for gaps, _ in recent),
+            recent_late=sum(late for _, late in recent),
+            one_s=self._times.decodes(1) * self._stages,
+            alone_s=self._alone_s,
+        )
+
+    def _count(self, now: float, *, is_late: bool) -> None:
+        if self._period_ends is None:
+            self._period_ends = now + PERIOD_S
+        while now >= self._period_ends:
+            self._recent.append((self._period_gaps, self._period_late))
+            self._period_gaps = self._period_late = 0
+            self._period_ends = max(self._period_ends + PERIOD_S, now - NUM_PERIODS * PERIOD_S)
+            self._say()
+        self._gaps += 1
+        self._period_gaps += 1
+        self._late += is_late
+        self._period_late += is_late
+
+    def _say(self) -> None:
+        """Log that targets are missed, or kept again, where that has changed."""
+        stats = self.stats()
+        if stats.recent_gaps < FEWEST_GAPS or stats.is_missed == self._is_missed:
+            return
+        self._is_missed = stats.is_missed
+        if stats.is_missed:
+            _log.warning("%s", stats.told())
+        else:
+            _log.info("gaps between tokens keep to their targets again")
