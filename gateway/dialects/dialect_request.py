@@ -5,7 +5,7 @@ read, or what an answer looks like (`Rendering`, which each dialect has).
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol, TypeVar
 
@@ -97,6 +97,7 @@ class DialectRequest:
     """A parsed request: its generation request, and the renderer of its answer.
 
     `ending` is awaited before the end of the answer is rendered, with the choices of a whole one.
+    `around` is entered before the answer and left behind it; its errors are the answer's.
     `error_event` is how a stream of this answer breaks off, if not as all of its dialect do.
     """
 
@@ -107,6 +108,7 @@ class DialectRequest:
     keep_alive: KeepAlive | None = None
     headers: dict[str, str] = field(default_factory=dict)  # known once the request is admitted
     ending: Ending | None = None
+    around: AbstractAsyncContextManager[None] | None = None
     error_event: Callable[[GatewayError], bytes] | None = None
     echoed: int = 0  # work of rendering the prompts that the answer echoes, in characters
 
@@ -183,9 +185,10 @@ class DialectRequest:
         assert generation_request is not None
         scope = self.request.scope
         running = running_request(scope)
-        return answering.answer(
+        answered = answering.answer(
             generation_request, scope["route"].path, running, self.permit, is_whole=is_whole
         )
+        return answered if self.around is None else _within(self.around, answered)
 
     def _heard(self, answer: Answer) -> AbstractAsyncContextManager[AsyncIterator[Event | None]]:
         """Return the answer's events, with None where a keep-alive frame is due."""
@@ -197,6 +200,14 @@ class DialectRequest:
         """Return the usage, without cache tiers if the caller may not see them."""
         used = answer.request_metrics.usage()
         return used if self.permit.caller.sees_tiers else replace(used, tiers=None)
+
+
+@asynccontextmanager
+async def _within(
+    around: AbstractAsyncContextManager[None], answered: AbstractAsyncContextManager[Answer]
+) -> AsyncIterator[Answer]:
+    async with around, answered as answer:
+        yield answer
 
 
 def json_response(encoded: bytes, headers: Mapping[str, str] | None = None) -> Response:

@@ -115,7 +115,7 @@ class _Gathering:
     """The part of one choice that has arrived, packed to save memory."""
 
     nbytes: int = 0
-    turn: _JoinedPieces = field(default_factory=lambda: _JoinedPieces())
+    turn: JoinedPieces = field(default_factory=lambda: JoinedPieces())
     token_ids: array[int] = field(default_factory=lambda: array("i"))
     logprobs: PackedLogprobs | None = None
     prompt: ScoredPrompt | None = None
@@ -146,7 +146,7 @@ def pieces_of(delta: Delta) -> tuple[Piece, ...]:
     return (TextPiece(delta.text),) if delta.text else ()
 
 
-class _JoinedPieces:
+class JoinedPieces:
     """A joiner of adjacent pieces of one kind, and of each call with its arguments."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from fastapi import Request
 
 from engine.link.messages import SamplingParams
 from gateway.caller import Caller
-from gateway.dialects.anthropic.reading import generation_request as request_of_messages
+from gateway.dialects.anthropic.reading import MessagesReader
 from gateway.dialects.anthropic.schema import MessagesRequest
 from gateway.dialects.dialect import RouteParts
 from gateway.dialects.dialect_request import BYTES_PER_CHARACTER, read_wire
@@ -46,12 +46,13 @@ class RequestReader:
 
     parts: RouteParts
     responses: ResponsesReader
+    messages: MessagesReader
 
     @classmethod
     def of(cls, parts: RouteParts) -> RequestReader:
-        """Make a reader with the same stored responses as `/v1/responses`."""
+        """Make a reader with the same stored responses and threads as their routes."""
         stored = StoredResponses(parts.responses, parts.bounds, time.time)
-        return cls(parts, ResponsesReader(parts, stored))
+        return cls(parts, ResponsesReader(parts, stored), MessagesReader.of(parts))
 
     async def wanted(self, request: Request, permit: Permit) -> GenerationRequest:
         """Read the request in the body as its route does, but for an answer of no tokens.
@@ -72,14 +73,16 @@ class RequestReader:
         if isinstance(wanted, ResponsesRequest):
             asked = await self.responses.understood(wanted, permit, request_id)
             wanted = asked.generation_request
+        elif isinstance(wanted, MessagesRequest):
+            wanted = await self.messages.generation_request(wanted, permit, request_id)
         if len(wanted.prompts) > 1:
             raise BadRequest("there is more than one prompt", param="body.prompt")
         return replace(wanted, choices=1, sampling=_PROMPT_ALONE, max_tokens_may_shrink=True)
 
     def _understood(
         self, wire: RequestOf, request_id: str, context: int, caller: Caller
-    ) -> GenerationRequest | ResponsesRequest:
-        """Convert the body to a generation request; only parse it for `/v1/responses`."""
+    ) -> GenerationRequest | MessagesRequest | ResponsesRequest:
+        """Convert the body; only parse it where it may name what is stored."""
         bounds, card, body = self.parts.bounds, self.parts.card, bytes(wire.body)
         check_names(body)
         match wire.url:
@@ -93,8 +96,6 @@ class RequestReader:
                 wanted = request_of_completion(text, request_id, bounds, context)
                 return replace(wanted, adapter=of)
             case "/v1/messages":
-                messages = parse_part(_MESSAGES, body)
-                of = card.named(messages.model, caller).adapter
-                return replace(request_of_messages(messages, request_id, bounds), adapter=of)
+                return parse_part(_MESSAGES, body)
             case "/v1/responses":
                 return parse_part(_RESPONSES, body)

@@ -13,7 +13,7 @@ from gateway.dialects.anthropic.shown_turns import effort_of
 from gateway.dialects.anthropic.tools import RequestTools
 from gateway.dialects.anthropic.turns import messages_of
 from gateway.errors import BadRequest
-from gateway.prompts.chats.chat_json import asks_something, refuse_unsupported
+from gateway.prompts.chats.chat_json import refuse_unsupported
 from gateway.prompts.chats.messages import Message, Text
 from gateway.prompts.chats.template_variables import Scalar
 from gateway.prompts.generation_request import AnswerForm, ChatPrompt
@@ -24,8 +24,9 @@ _NOTHING = (Text(""),)
 
 def chat_prompt(wire: PromptRequest, max_messages: int) -> tuple[ChatPrompt, AnswerForm]:
     """Read the prompt and the form of its answer; raise BadRequest that names the wrong field."""
-    refuse_thread(wire)
     refuse_unsupported(wire)
+    if not wire.messages:
+        raise BadRequest("there is nothing to answer", param="messages")
     if len(wire.messages) > max_messages:
         raise BadRequest(f"there are more than {max_messages} messages", param="messages")
     tools = RequestTools.of(wire)
@@ -48,16 +49,6 @@ def chat_prompt(wire: PromptRequest, max_messages: int) -> tuple[ChatPrompt, Ans
         later_tools=tools.later,
     )
     return prompt, form
-
-
-def refuse_thread(wire: PromptRequest) -> None:
-    """Raise BadRequest for `thread`, with the code that makes agents resend all messages."""
-    if asks_something(wire.thread):
-        raise BadRequest(
-            "conversations are not held here: send all messages, without `thread`",
-            code="thread_unsupported_request",
-            param="thread",
-        )
 
 
 def thinking_is_shown(wire: PromptRequest) -> bool:

@@ -4,9 +4,12 @@ Knows: fields of sampling and their defaults. Does not know: how blocks become m
 (`turns.py`), or how a request is answered (`routes.py`).
 """
 
+from __future__ import annotations
+
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 from fastapi import Request
@@ -19,18 +22,22 @@ from gateway.dialects.anthropic.prompts import chat_prompt, thinking_is_shown
 from gateway.dialects.anthropic.rendering import PING, MessageRendering
 from gateway.dialects.anthropic.schema import MessagesRequest, PromptRequest
 from gateway.dialects.anthropic.shown_turns import with_shown_turns
+from gateway.dialects.anthropic.thread_turns import HeldTurn, continued, conversation_of
+from gateway.dialects.anthropic.threads import Threads, ThreadTurn
 from gateway.dialects.anthropic.tools import RequestTools
 from gateway.dialects.anthropic.turns import hosted_passed_over
-from gateway.dialects.dialect import ModelCard
+from gateway.dialects.dialect import RouteParts
 from gateway.dialects.dialect_request import BYTES_PER_CHARACTER, DialectRequest, read_wire
 from gateway.dialects.explaining import modules_of
+from gateway.dialects.finished_choice import JoinedPieces
 from gateway.dialects.keep_alive import KeepAlive
 from gateway.dialects.stop_strings import checked_stops
-from gateway.http.request_head import request_id_of
+from gateway.dialects.stored_records import StoredRecords
+from gateway.http.body_memory import BodyMemory
+from gateway.http.request_head import request_id_of, running_request
 from gateway.processes.fair_executor import in_one_step
 from gateway.prompts.chats.offered_tools import PassedOver
 from gateway.prompts.generation_request import ChatPrompt, GenerationRequest, TextRules
-from gateway.prompts.pipeline.admission import Admission
 from gateway.prompts.sampling_defaults import DIALECT_DEFAULTS, SamplingDefaults
 from gateway.requests.permits import Permit
 
@@ -40,49 +47,105 @@ _MESSAGES = msgspec.json.Decoder(MessagesRequest)
 _PROMPT = msgspec.json.Decoder(PromptRequest)
 
 
+class _Understood(NamedTuple):
+    """A converted Messages request."""
+
+    wanted: GenerationRequest
+    passed_over: tuple[PassedOver, ...]
+    asked: bytes | None  # a spelled `HeldConversation`, for a thread to hold
+
+
 @dataclass(frozen=True, slots=True)
 class MessagesReader:
-    """A reader of request bodies; it checks the model that a body names."""
+    """A reader of request bodies; it checks the model that a body names.
 
-    card: ModelCard
-    bounds: Bounds
-    admission: Admission
+    `held` leases memory for the conversations of threads until their answers end.
+    """
+
+    parts: RouteParts
+    threads: Threads
+    held: BodyMemory
+
+    @classmethod
+    def of(cls, parts: RouteParts) -> MessagesReader:
+        """Make a reader with the threads in the store of `parts`."""
+        records = StoredRecords(parts.responses, parts.bounds, time.time)
+        return cls(parts, Threads(records), BodyMemory(parts.bounds))
 
     async def messages(self, request: Request, permit: Permit) -> tuple[DialectRequest, bool]:
         """Read a Messages request; return the request, and whether its answer is a stream."""
-        wire = await read_wire(request, permit, _MESSAGES, self.bounds, self.admission)
-        model = self.card.named(wire.model, permit.caller)
+        bounds, admission = self.parts.bounds, self.parts.answering.admission
+        wire = await read_wire(request, permit, _MESSAGES, bounds, admission)
         request_id = request_id_of(request.scope)
-
-        def understand() -> tuple[GenerationRequest, tuple[PassedOver, ...]]:
-            wanted = generation_request(wire, request_id, self.bounds, self.card.defaults)
-            ignored = (*RequestTools.of(wire).passed_over, *hosted_passed_over(wire.messages))
-            return replace(wanted, adapter=model.adapter), ignored
-
-        wanted, passed_over = await self._off_the_loop(permit, understand)
+        understood = await self._understood(wire, permit, request_id)
         rendering = MessageRendering(
             request_id,
-            model.name,
+            self.parts.card.named(wire.model, permit.caller).name,
             wire.max_tokens,
             thinking_is_shown(wire),
             CacheQuestions.of(wire),
-            passed_over,
+            understood.passed_over,
         )
-        pings = KeepAlive(PING, self.bounds.keep_alive_s)
-        return DialectRequest(wanted, rendering, request, permit, pings), bool(wire.stream)
+        pings = KeepAlive(PING, bounds.keep_alive_s)
+        asked = DialectRequest(understood.wanted, rendering, request, permit, pings)
+        if wire.thread is not None and understood.asked is not None:
+            rendering.heard = JoinedPieces() if wire.stream else None
+            await self._hold(request, permit, understood.asked)
+            turn = ThreadTurn(
+                self.threads, wire.thread, permit.caller, admission, rendering, understood.asked
+            )
+            asked.around, asked.ending = turn.claimed(), turn.keep
+        return asked, bool(wire.stream)
+
+    async def generation_request(
+        self, wire: MessagesRequest, permit: Permit, request_id: str
+    ) -> GenerationRequest:
+        """Convert a parsed request, with the turns of the thread that it continues."""
+        return (await self._understood(wire, permit, request_id)).wanted
 
     async def prompt(self, request: Request, permit: Permit) -> ChatPrompt:
         """Read the prompt whose tokens are to be counted."""
-        wire = await read_wire(request, permit, _PROMPT, self.bounds, self.admission)
-        self.card.named(wire.model, permit.caller)
-        prompt, _ = await self._off_the_loop(
-            permit, lambda: chat_prompt(with_shown_turns(wire), self.bounds.max_messages)
-        )
-        return prompt
+        bounds, admission = self.parts.bounds, self.parts.answering.admission
+        wire = await read_wire(request, permit, _PROMPT, bounds, admission)
+        model = self.parts.card.named(wire.model, permit.caller)
+        before = await self._before(wire, permit)
+
+        def understand() -> ChatPrompt:
+            whole = wire if before is None else continued(wire, before, model.name)
+            return chat_prompt(with_shown_turns(whole), bounds.max_messages)[0]
+
+        return await self._off_the_loop(permit, understand)
+
+    async def _understood(
+        self, wire: MessagesRequest, permit: Permit, request_id: str
+    ) -> _Understood:
+        model, bounds = self.parts.card.named(wire.model, permit.caller), self.parts.bounds
+        before = await self._before(wire, permit)
+
+        def understand() -> _Understood:
+            whole = wire if before is None else continued(wire, before, model.name)
+            wanted = generation_request(whole, request_id, bounds, self.parts.card.defaults)
+            ignored = (*RequestTools.of(whole).passed_over, *hosted_passed_over(whole.messages))
+            asked = None
+            if wire.thread is not None:
+                asked = msgspec.json.encode(conversation_of(whole, model.name))
+                self.threads.check_size(asked)
+            return _Understood(replace(wanted, adapter=model.adapter), ignored, asked)
+
+        return await self._off_the_loop(permit, understand)
+
+    async def _before(self, wire: PromptRequest, permit: Permit) -> HeldTurn | None:
+        return await self.threads.before(wire.thread, permit.caller.tenant_id, permit.body)
+
+    async def _hold(self, request: Request, permit: Permit, asked: bytes) -> None:
+        """Lease memory for the conversation until the request is over."""
+        at_end = running_request(request.scope).at_end
+        await at_end.enter_context(self.held.lease(permit.caller.tenant_id)).grow(len(asked))
 
     async def _off_the_loop(self, permit: Permit, understand: Callable[[], T]) -> T:
         size = permit.body.size // BYTES_PER_CHARACTER
-        return await self.admission.off_the_loop(permit.caller, in_one_step(understand), size)
+        admission = self.parts.answering.admission
+        return await admission.off_the_loop(permit.caller, in_one_step(understand), size)
 
 
 def generation_request(

@@ -43,7 +43,7 @@ from gateway.dialects.anthropic.replies import (
 )
 from gateway.dialects.cache_control import AN_HOUR, FIVE_MINUTES
 from gateway.dialects.explaining import DraftUsage
-from gateway.dialects.finished_choice import FinishedCall, FinishedChoice, pieces_of
+from gateway.dialects.finished_choice import FinishedCall, FinishedChoice, JoinedPieces, pieces_of
 from gateway.generation.choice import ChoiceEnded, Event
 from gateway.prompts.chats.offered_tools import PassedOver
 from gateway.requests.request_metrics import Usage
@@ -65,10 +65,16 @@ class MessageRendering:
     shows_thinking: bool = True
     asked: CacheQuestions = field(default_factory=CacheQuestions)
     ignored: tuple[PassedOver, ...] = ()  # parts of the request that have no effect
+    heard: JoinedPieces | None = None  # joins the pieces of a stream, where they are needed
     is_open: type[Piece] | None = None  # the kind of the open block
     blocks: int = 0  # number of blocks begun
     calls: int = 0
     end: ChoiceEnded | None = None
+
+    @property
+    def message_id(self) -> str:
+        """The answer's id."""
+        return f"msg_{self.request_id}"
 
     def headers(self, standing: RateStatus) -> Mapping[str, str]:
         """Write the answer's rate limit headers."""
@@ -84,7 +90,11 @@ class MessageRendering:
         if isinstance(told, ChoiceEnded):
             self.end = told
             return self._closed() or None
-        return b"".join(self._piece(piece) for piece in pieces_of(told)) or None
+        pieces = pieces_of(told)
+        if self.heard is not None:
+            for piece in pieces:
+                self.heard.add(piece)
+        return b"".join(map(self._piece, pieces)) or None
 
     def usage_frame(self, usage: Usage) -> bytes:
         """Write `message_delta` with the stop reason and the usage, then `message_stop`."""
@@ -102,7 +112,7 @@ class MessageRendering:
         self, content: list[Content], end: ChoiceEnded | None, usage: Usage
     ) -> MessageReply:
         return MessageReply(
-            id=f"msg_{self.request_id}",
+            id=self.message_id,
             model=self.model,
             content=content,
             stop_reason=None if end is None else self._stop_reason(end),
@@ -179,7 +189,12 @@ class MessageRendering:
 
     def _call_id(self) -> str:
         self.calls += 1
-        return f"toolu_{self.request_id[:20]}{self.calls - 1:02x}"
+        return call_id(self.request_id, self.calls - 1)
+
+
+def call_id(request_id: str, place: int) -> str:
+    """Return the id of the call at `place` among an answer's calls."""
+    return f"toolu_{request_id[:20]}{place:02x}"
 
 
 def event(value: StreamEvent | MessagesError) -> bytes:

@@ -27,7 +27,7 @@ def messages_router(parts: RouteParts) -> APIRouter:
     """Return a router with all routes of the dialect."""
     router = APIRouter()
     answering = parts.answering
-    reader = MessagesReader(parts.card, parts.bounds, answering.admission)
+    reader = MessagesReader.of(parts)
     PermitOf = Annotated[Permit, Depends(parts.permitted())]
 
     @direct(

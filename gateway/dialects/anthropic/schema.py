@@ -64,11 +64,24 @@ class DiagnosticsOptions(Struct, frozen=True, kw_only=True):
     previous_message_id: AnswerId | None = None
 
 
+class CreatedThread(Struct, frozen=True, tag_field="type", tag="create"):
+    """The wish to hold this conversation under its answer's id."""
+
+
+class ContinuedThread(Struct, frozen=True, kw_only=True, tag_field="type", tag="continue"):
+    """The wish to continue the conversation under an earlier answer's id."""
+
+    previous_message_id: AnswerId
+
+
+Thread = CreatedThread | ContinuedThread
+
+
 class PromptRequest(Struct, frozen=True, kw_only=True):
     """The fields of the prompt: the body of `POST /v1/messages/count_tokens`."""
 
     model: str
-    messages: Annotated[list[Turn], Meta(min_length=1)]
+    messages: list[Turn]  # may be empty where a thread is continued
     system: str | list[TextBlock] | None = None
     tools: Annotated[list[ToolParam], Meta(max_length=MAX_TOOLS)] | None = None
     tool_choice: ToolChoice | None = None
@@ -79,7 +92,7 @@ class PromptRequest(Struct, frozen=True, kw_only=True):
     mcp_servers: list[dict[str, Any]] | None = None
     container: Raw = field(default_factory=Raw)
     inference_geo: Raw = field(default_factory=Raw)
-    thread: Raw = field(default_factory=Raw)
+    thread: Thread | None = None
 
 
 class MessagesRequest(PromptRequest, frozen=True, kw_only=True):

@@ -24,9 +24,10 @@ from gateway.dialects.gemini.cached_schema import (
     Expiry,
 )
 from gateway.dialects.gemini.schema import GeminiPrefix
+from gateway.dialects.stored_records import StoredRecords
 from gateway.errors import BadRequest, NotFound
 from gateway.http.body_memory import BodyLease
-from gateway.state.records import ResponseRoom, StoredResponse
+from gateway.state.records import StoredResponse
 from gateway.state.store import ResponseStore
 
 PREFIX = "cachedContents/"
@@ -86,21 +87,20 @@ class CachedContents:
     bounds: Bounds
     clock: Callable[[], float]
 
+    @property
+    def _records(self) -> StoredRecords:
+        return StoredRecords(self.store, self.bounds, self.clock)
+
     async def find(self, tenant_id: str, name: str, body: BodyLease) -> NamedContent:
         """Find a cached content of the tenant; raise NotFound if there is none.
 
         `body` is grown by as many bytes as it may have; raises as that does.
         """
         record_id = PREFIX + name.removeprefix(PREFIX)
-        before = body.size
-        most = before + self.bounds.max_response_bytes
-        await body.grow(max(before, min(most, self.bounds.max_tenant_body_bytes)))
         try:
-            record = await self.store.find_response(tenant_id, record_id, now=self.clock())
+            record = await self._records.find(tenant_id, record_id, body)
         except NotFound:
-            body.shrink(before)
             raise missing() from None
-        body.shrink(min(body.size, before + len(memoryview(record.content))))
         return NamedContent(record, _STORED.decode(record.content))
 
     async def page(
@@ -144,22 +144,12 @@ class CachedContents:
 
     async def keep(self, tenant_id: str, stored: Stored, seconds: float) -> NamedContent:
         """Store a content under a new name; BadRequest if it is too large."""
-        bounds = self.bounds
-        record = StoredResponse(
-            id=PREFIX + secrets.token_hex(16),
-            tenant_id=tenant_id,
-            created_at=stored.updated_at,
-            expires_at=stored.updated_at + seconds,
-            content=Raw(msgspec.json.encode(stored)),
-        )
-        room = ResponseRoom(
-            of_one=bounds.max_response_bytes,
-            of_tenant=bounds.max_tenant_response_bytes,
-            of_all=bounds.max_all_response_bytes,
-        )
-        if not await self.store.keep_response(record, room):
+        spelled, name = msgspec.json.encode(stored), PREFIX + secrets.token_hex(16)
+        record = await self._records.keep(tenant_id, name, spelled, stored.updated_at, seconds)
+        if record is None:
             raise BadRequest(
-                f"a cached content has at most {bounds.max_response_bytes} bytes", param="contents"
+                f"a cached content has at most {self.bounds.max_response_bytes} bytes",
+                param="contents",
             )
         return NamedContent(record, stored)
 

@@ -19,10 +19,10 @@ from msgspec import Raw, Struct
 from gateway.config import Bounds
 from gateway.dialects.responses.items import REFERENCE, response_of
 from gateway.dialects.responses.schema import Item
+from gateway.dialects.stored_records import StoredRecords
 from gateway.errors import BadRequest, NotFound, Unavailable
 from gateway.http.body_memory import BodyLease
 from gateway.processes.fair_executor import Steps
-from gateway.state.records import ResponseRoom, StoredResponse
 from gateway.state.store import ResponseStore, missing_response
 
 _MAX_REFERRED = 16  # stored responses to which one request may refer
@@ -129,21 +129,11 @@ class StoredResponses:
         self, tenant_id: str, response_id: str, created_at: float, content: Content
     ) -> bool:
         """Store the response; return whether it was stored."""
-        bounds = self.bounds
-        record = StoredResponse(
-            id=response_id,
-            tenant_id=tenant_id,
-            created_at=created_at,
-            expires_at=created_at + bounds.response_ttl_s,
-            content=Raw(msgspec.json.encode(content)),
-        )
-        room = ResponseRoom(
-            of_one=bounds.max_response_bytes,
-            of_tenant=bounds.max_tenant_response_bytes,
-            of_all=bounds.max_all_response_bytes,
-        )
+        records = StoredRecords(self.store, self.bounds, self.clock)
+        spelled, seconds = msgspec.json.encode(content), self.bounds.response_ttl_s
         try:
-            return await self.store.keep_response(record, room)
+            kept = await records.keep(tenant_id, response_id, spelled, created_at, seconds)
+            return kept is not None
         except Unavailable as error:
             _LOG.warning("a response is not stored: %s", error.code)
             return False

@@ -105,7 +105,12 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "a container": ({"container": "c"}, "container", UNSUPPORTED),
     "a place": ({"inference_geo": "eu"}, "inference_geo", UNSUPPORTED),
-    "a thread": ({"thread": {"type": "create"}}, "thread", "thread_unsupported_request"),
+    "a thread of another kind": ({"thread": {"type": "fork"}}, "thread.type", VALUE),
+    "a thread that continues nothing": (
+        {"thread": {"type": "continue"}},
+        "thread.previous_message_id",
+        MISSING,
+    ),
     "thinking of another kind": ({"thinking": {"type": "hard"}}, "thinking.type", VALUE),
     "a format of another kind": (
         {"output_config": {"format": {"type": "xml", "schema": {}}}},

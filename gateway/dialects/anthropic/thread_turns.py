@@ -1,0 +1,131 @@
+"""The conversation that a thread holds, and the request that continues it.
+
+A thread holds what a client would send again: model, system, tools and turns, with the answers. The
+breakpoints of its turns are not held: they were meant for the request that had them, and a request
+may have only a few.
+
+Knows: fields. Does not know: where a thread is stored (`threads.py`).
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+from msgspec import Struct, structs
+
+from gateway.dialects.anthropic.blocks import (
+    Block,
+    InputMessage,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+)
+from gateway.dialects.anthropic.foreign_blocks import ForeignBlock
+from gateway.dialects.anthropic.prompts import system_of
+from gateway.dialects.anthropic.rendering import call_id
+from gateway.dialects.anthropic.schema import PromptRequest
+from gateway.dialects.anthropic.tool_params import ToolParam
+from gateway.dialects.finished_choice import FinishedCall, FinishedPiece
+from gateway.errors import BadRequest
+from gateway.turn_formats.pieces import ReasoningPiece, TextPiece
+
+Wire = TypeVar("Wire", bound=PromptRequest)
+
+
+class HeldConversation(Struct, frozen=True, kw_only=True):
+    """A conversation up to the turn that was answered."""
+
+    model: str
+    system: str | list[TextBlock] | None
+    tools: list[ToolParam] | None
+    messages: list[InputMessage]
+
+
+class HeldTurn(Struct, frozen=True, kw_only=True):
+    """A turn of a thread: the conversation that a request was, and its answer."""
+
+    asked: HeldConversation
+    answer: list[Block]
+
+
+def conversation_of(wire: PromptRequest, model: str) -> HeldConversation:
+    """Return what a thread holds of a request to `model`."""
+    return HeldConversation(
+        model=model,
+        system=wire.system,
+        tools=wire.tools,
+        messages=[*map(_unmarked_turn, wire.messages)],
+    )
+
+
+def continued(wire: Wire, held: HeldTurn, model: str) -> Wire:
+    """Put the held conversation before the turns of `wire`; `model` is the one it names.
+
+    BadRequest names the fields that differ from the thread's.
+    """
+    asked = held.asked
+    changed = [*_changed(wire, asked, model)]
+    if changed:
+        names = ", ".join(f"`{name}`" for name in changed)
+        raise BadRequest(
+            f"{names} must stay the same in a thread: leave them out, or send the whole"
+            ' conversation with `thread: {"type": "create"}`',
+            code="thread_fingerprint_mismatch",
+            param=changed[0],
+        )
+    answer = [InputMessage(role="assistant", content=held.answer)] if held.answer else []
+    return structs.replace(
+        wire,
+        system=asked.system if wire.system is None else wire.system,
+        tools=asked.tools if wire.tools is None else wire.tools,
+        messages=[*asked.messages, *answer, *wire.messages],
+    )
+
+
+def answer_of(pieces: Sequence[FinishedPiece], request_id: str) -> list[Block]:
+    """Write an answer as blocks of the assistant's turn, with the ids that the client was given."""
+    blocks: list[Block] = []
+    calls = 0
+    for piece in pieces:
+        match piece:
+            case TextPiece(text):
+                blocks.append(TextBlock(text=text))
+            case ReasoningPiece(text):
+                blocks.append(ThinkingBlock(thinking=text))
+            case FinishedCall(name):
+                called = call_id(request_id, calls)
+                blocks.append(ToolUseBlock(id=called, name=name, input=piece.object()))
+                calls += 1
+    return blocks
+
+
+def _changed(wire: PromptRequest, asked: HeldConversation, model: str) -> Iterator[str]:
+    """Yield the fields of `wire` that a thread's turns share, and that differ from the thread's."""
+    if model != asked.model:
+        yield "model"
+    if wire.system is not None and system_of(wire.system) != system_of(asked.system):
+        yield "system"
+    if wire.tools is not None and _unmarked(wire.tools) != _unmarked(asked.tools or ()):
+        yield "tools"
+
+
+def _unmarked(tools: Sequence[ToolParam]) -> list[ToolParam]:
+    return [structs.replace(tool, cache_control=None) for tool in tools]
+
+
+def _unmarked_turn(turn: InputMessage) -> InputMessage:
+    if not isinstance(turn.content, list):
+        return turn
+    return structs.replace(turn, content=[*map(_unmarked_block, turn.content)])
+
+
+def _unmarked_block(block: Block) -> Block:
+    if isinstance(block, ForeignBlock):
+        return block
+    if isinstance(block, ToolResultBlock) and isinstance(block.content, list):
+        parts = [
+            structs.replace(part, cache_control=None) if isinstance(part, TextBlock) else part
+            for part in block.content
+        ]
+        block = structs.replace(block, content=parts)
+    return structs.replace(block, cache_control=None)
