@@ -41,6 +41,14 @@ async function anthropic(task) {
     const format = { type: "json_schema", schema: SCHEMA };
     return JSON.parse(text(await client.messages.create({ ...asked, output_config: { format } })));
   }
+  if (task === "thread") {
+    const thread = client.beta.messages.thread({ model, max_tokens: 200 });
+    await thread.send(HI[0]);
+    const stream = thread.stream({ role: "user", content: "And?" });
+    const second = await stream.finalMessage();
+    if (thread.previousMessageId !== second.id) throw new Error("the thread was given up");
+    return text(await thread.send({ role: "user", content: "So?" }));
+  }
   const { betaTool } = await load("@anthropic-ai/sdk/helpers/beta/json-schema");
   const weather = { name: "weather", description: "", inputSchema: SCHEMA, run: () => "rain" };
   return text(await client.beta.messages.toolRunner({ ...asked, tools: [betaTool(weather)] }));

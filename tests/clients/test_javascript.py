@@ -11,7 +11,7 @@ import pytest
 
 from tests.clients import node
 from tests.clients.conftest import OSLO, agent, answer
-from tests.doubles.engine.fake_engine import FakeEngine, saying
+from tests.doubles.engine.fake_engine import FakeEngine, prompt_of, saying
 from tests.doubles.gateway.served import MODEL, Served
 
 SCRIPT = Path(__file__).with_name("javascript.mjs")
@@ -55,3 +55,12 @@ def test_a_tool_is_called_and_its_result_answered(ask: Ask, engine: FakeEngine) 
     engine.script = agent("weather", "It rains.")
     assert ask("tools") == "It rains."
     assert len(engine.requests) == 2
+
+
+@pytest.mark.parametrize("ask", ["anthropic"], indirect=True)
+def test_a_thread_is_continued(ask: Ask, engine: FakeEngine) -> None:
+    engine.script = saying("Hello.")
+    assert ask("thread") == "Hello."
+    assert len(engine.requests) == 3, "no turn was sent again"
+    said = bytes(one for one in prompt_of(engine.requests[-1]) if one < 256).decode()
+    assert [said.count(one) for one in ("Hi", "And?", "So?", "Hello.")] == [1, 1, 1, 2]
