@@ -17,7 +17,7 @@ from engine.scheduling.settle import Settler
 from engine.scheduling.step_times import StepTimes
 from engine.sentinel.sentinel import Sentinel
 from engine.sequences.intake import Intake
-from engine.sequences.modules import ModuleKeeper
+from engine.sequences.module_keeper import ModuleKeeper
 from engine.sequences.pins import Pins
 from engine.sequences.token_constraint import MaskMaker
 from engine.step import Runner

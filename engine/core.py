@@ -293,11 +293,13 @@ class EngineCore:
 
     def _compute_modules(self) -> None:
         """Start to compute the modules that sequences wait for; fail sequences that cannot run."""
-        started, failed = self._modules.turn(self._clients.alive, self._clock())
-        for request in started:
+        turn = self._modules.turn(self._clients.alive, self._clock())
+        for request in turn.started:
             self._accept(OURSELVES, request)
+        for request_id in turn.left:
+            self._cancel(OURSELVES, request_id)
         now = self._clock()
-        self._clients.post([self._settler.fail(one, error, now) for one, error in failed])
+        self._clients.post([self._settler.fail(one, error, now) for one, error in turn.failed])
 
     def _exchange_blocks(self) -> None:
         """Send blocks to engines that ask for them, and commit blocks that other engines sent."""

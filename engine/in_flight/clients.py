@@ -5,7 +5,7 @@
 
 The last event of a request ends its life here. A client that is gone has its requests cancelled.
 The engine is a client of itself for prefixes that are to be pinned (`sequences.pins`), for modules
-(`sequences.modules`), and for answers that are computed again (`sentinel`).
+(`sequences.module_keeper`), and for answers that are computed again (`sentinel`).
 
 Knows: who has asked for what. Does not know: what happens to a request meanwhile (`core.py`), or
 sockets.

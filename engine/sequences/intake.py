@@ -124,8 +124,8 @@ class Intake:
             raise InvalidRequest("a prompt with modules uses the cache, without marks or fetches")
         if not modules.last_tokens < len(request.token_ids) // TOKEN_BYTES:
             raise InvalidRequest("a prompt with modules has a token of its own")
-        for one in modules.blocks:
-            self._check_positions(unpack_token_ids(one.module.positions), 1)
+        positions = b"".join(one.positions for one in request.modules)
+        self._check_positions(unpack_token_ids(positions), 1)
         return modules
 
     def _positions(self, data: bytes, prompt_len: int, sampled: int) -> TokenIds | None:

@@ -1,9 +1,4 @@
-"""The prompt modules of sequences: computed alone, once, then read by all sequences that name them.
-
-    accepted -> awaits modules --all on the device--> leased with the sequence's own blocks
-                  |      ^                               |
-                  `- computed by sequences of the        `- one is gone again: awaits modules
-                     engine's own, of the same flow
+"""The prompt modules of one sequence: their blocks, their leases, and what computing them cost.
 
 A module is a prefix of a namespace of its own (`messages.PromptModule`), so tiers, quotas, eviction
 and restarts treat it like any other. A sequence's block table is the whole blocks of its modules,
@@ -12,32 +7,22 @@ in their order, followed by its own blocks, into which the modules' last tokens 
     | module A, whole blocks | module B, whole blocks | end of A, end of B, own tokens ... |
     0                                            num_tokens
 
-While some of a sequence's modules are computed, the others may be evicted. So what is there is held
-for the first sequence that waits, and for no other: waiting ones never keep each other from room.
-It is let go where no step can be computed, since it may be in the way of what runs. One whose
-modules go again and again, since the cache has no room for all, is refused.
+A sequence is charged what was computed of a module because it came, also where it ends before that.
 
-Knows: modules, leases, requests of the engine's own. Does not know: how a step reads a table.
+Knows: modules, leases. Does not know: when a module is computed (`module_keeper`), or how a step
+reads a table.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.errors import (
-    EngineError,
-    EngineUnavailable,
-    InvalidRequest,
-    PromptTooLong,
-    error_from_code,
-)
+from engine.errors import EngineError, InvalidRequest
 from engine.link.codec import DecodeError, unpack_token_ids
-from engine.link.messages import Event, Failed, Finished, Generate, PromptModule, SamplingParams
+from engine.link.messages import Generate, PromptModule
 from prefix_cache.cache import PrefixCache
 from prefix_cache.hashing import KEY_BYTES, TokenIds
 from prefix_cache.leases.lease import Lease
@@ -49,11 +34,9 @@ if TYPE_CHECKING:
     from engine.sequences.sequence import Sequence
 
 MOST_MODULES = 256  # of a request
-MOST_ROUNDS = 4  # times that a sequence's modules are computed before it is refused
+TOKEN_BYTES = 4
 
-FailedSequence: TypeAlias = "tuple[Sequence, EngineError]"
-
-_ALONE = SamplingParams(max_tokens=0, temperature=0.0, ignore_eos=True)
+_SHAPE = "a module is whole blocks, at least one, each token at a position"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +50,32 @@ class ModuleBlocks:
     last_tokens: int  # tokens after these, which are copied
 
 
+@dataclass(frozen=True, slots=True)
+class ModuleWork:
+    """The computing of a module, as far as one sequence is charged for it.
+
+    `computing` computes it; `tokens` are the module's, without padding. What was computed up to
+    token `start` is another sequence's.
+    """
+
+    computing: Sequence
+    tokens: int
+    start: int = 0
+    seconds_before: float = 0.0
+
+    @property
+    def computed(self) -> int:
+        """Number of the module's tokens computed so far."""
+        one = self.computing
+        start = max(self.start, one.found.total + one.fetched)
+        return max(min(one.prompt_end, self.tokens) - start, 0)
+
+    @property
+    def seconds(self) -> float:
+        """The share of steps that computed it so far, in seconds."""
+        return self.computing.engine_seconds - self.seconds_before
+
+
 @dataclass(slots=True, eq=False)
 class SequenceModules:
     """The modules of one sequence."""
@@ -77,9 +86,10 @@ class SequenceModules:
     leases: tuple[Lease, ...] = ()  # as long as the sequence holds its own blocks
     block_ids: BlockIds = field(default_factory=lambda: NO_SLOTS)  # their whole blocks
     rounds: int = 0
-    # Tokens of each module that were computed because this sequence came, by its namespace.
-    computed: dict[bytes, int] = field(default_factory=dict)
-    seconds: float = 0.0  # the share of steps that computed them
+    awaits: set[bytes] = field(default_factory=set)  # namespaces of modules being computed
+    error: EngineError | None = None  # of a module that it awaited
+    # What was computed because this sequence came, by the module's namespace, and in all rounds.
+    work: dict[bytes, list[ModuleWork]] = field(default_factory=dict)
 
     @property
     def num_tokens(self) -> int:
@@ -142,16 +152,12 @@ class SequenceModules:
     @property
     def charged(self) -> int:
         """Number of the modules' tokens that were computed for the sequence; each counts once."""
-        return sum(self.computed.values())
+        return sum(max(one.computed for one in rounds) for rounds in self.work.values())
 
-    def missing(self, cache: PrefixCache) -> list[ModuleBlocks]:
-        """Return the modules that are not whole on the device."""
-        return [
-            one
-            for one in self.blocks
-            if cache.match(one.path, one.token_ids).found.device * cache.block_size
-            < len(one.token_ids)
-        ]
+    @property
+    def seconds(self) -> float:
+        """The share of steps that computed modules for the sequence."""
+        return sum(one.seconds for rounds in self.work.values() for one in rounds)
 
 
 def modules_of(request: Generate, block_size: int, vocab_size: int) -> SequenceModules | None:
@@ -160,162 +166,27 @@ def modules_of(request: Generate, block_size: int, vocab_size: int) -> SequenceM
         return None
     if len(request.modules) > MOST_MODULES:
         raise InvalidRequest(f"there are more than {MOST_MODULES} modules")
-    blocks = tuple(_blocks(module, block_size, vocab_size) for module in request.modules)
-    return SequenceModules(blocks, request)
-
-
-def _blocks(module: PromptModule, block_size: int, vocab_size: int) -> ModuleBlocks:
-    try:
-        token_ids, positions = map(unpack_token_ids, (module.token_ids, module.positions))
+    try:  # all at once: hundreds of arrays take milliseconds
+        token_ids = unpack_token_ids(b"".join(one.token_ids for one in request.modules))
     except DecodeError as error:
         raise InvalidRequest(str(error)) from error
-    size, rest = divmod(len(token_ids), block_size)
-    if rest or not size or len(positions) != len(token_ids):
-        raise InvalidRequest("a module is whole blocks, at least one, each token at a position")
-    if not (size - 1) * block_size < module.num_tokens <= len(token_ids):
-        raise InvalidRequest("a module is padded by less than a block")
+    blocks, end = list[ModuleBlocks](), 0
+    for module in request.modules:
+        start, end = end, end + len(module.token_ids) // TOKEN_BYTES
+        blocks.append(_blocks(module, token_ids[start:end], block_size))
     if token_ids.min() < 0 or token_ids.max() >= vocab_size:
         raise InvalidRequest("a module has a token id outside of the vocabulary")
+    return SequenceModules(tuple(blocks), request)
+
+
+def _blocks(module: PromptModule, token_ids: TokenIds, block_size: int) -> ModuleBlocks:
+    size, rest = divmod(len(module.token_ids), TOKEN_BYTES * block_size)
+    if rest or not size or len(module.positions) != len(module.token_ids):
+        raise InvalidRequest(_SHAPE)
+    if not (size - 1) * block_size < module.num_tokens <= size * block_size:
+        raise InvalidRequest("a module is padded by less than a block")
     if len(module.namespace) != NAMESPACE_BYTES or len(module.block_keys) != size * KEY_BYTES:
         raise InvalidRequest("a module's namespace or block keys have a wrong length")
     path = NamespacePath.single(Namespace(module.namespace))
     whole = module.num_tokens // block_size * block_size
     return ModuleBlocks(module, path, token_ids, whole, module.num_tokens - whole)
-
-
-@dataclass(slots=True)
-class _Computing:
-    """A module that a sequence of the engine's own computes."""
-
-    request_id: str
-    first: Sequence  # the sequence that came first, which is charged
-    tokens: int  # of the module, without padding
-
-
-class ModuleKeeper:
-    """The modules that accepted sequences wait for. One owner thread."""
-
-    def __init__(self, cache: PrefixCache) -> None:
-        self._cache = cache
-        self._sequences: list[Sequence] = []  # accepted ones with modules; some may have ended
-        self._computing: dict[bytes, _Computing] = {}  # by the modules' namespaces
-        self._errors: dict[bytes, EngineError] = {}  # of modules that failed since the last turn
-        self._numbers = itertools.count()
-        self._first: Sequence | None = None  # the sequence whose modules are held
-        self._held: dict[bytes, Lease] = {}  # by the modules' namespaces
-        self._may_hold = True
-
-    def add(self, sequence: Sequence) -> None:
-        """Add an accepted sequence, if it has modules."""
-        if sequence.modules is not None:
-            self._sequences.append(sequence)
-
-    def turn(
-        self, alive: Collection[Sequence], now: float
-    ) -> tuple[list[Generate], list[FailedSequence]]:
-        """Return requests to start now, for missing modules, and sequences that are to fail."""
-        if not self._sequences:
-            return [], []
-        there = set(alive)
-        self._sequences = [one for one in self._sequences if one in there]
-        if self._first not in there or (self._first is not None and self._first.lease is not None):
-            self._let_go(now)
-            self._first = None
-        started, failed = list[Generate](), list[FailedSequence]()
-        for sequence in self._sequences:
-            modules = sequence.modules
-            if modules is None or not modules.is_awaited or sequence.lease is not None:
-                continue
-            self._first = self._first or sequence
-            try:
-                new = self._new(sequence, modules, now)
-            except EngineError as error:
-                failed.append((sequence, error))
-                continue
-            modules.rounds += bool(new)
-            started += [self._begin(one, sequence, modules.request) for one in new]
-        self._errors.clear()
-        return started, failed
-
-    def ran(self, now: float, *, is_any: bool) -> None:
-        """Note whether a step is computed; if not, what is held for the first may be in its way."""
-        if not is_any:
-            self._let_go(now)
-        self._may_hold = is_any
-
-    def _new(self, sequence: Sequence, modules: SequenceModules, now: float) -> list[ModuleBlocks]:
-        """Return the modules to compute now for a sequence, of which none may be missing.
-
-        Raises EngineError where one has failed, or they were computed too often.
-        """
-        error, size = self._error_of(modules), self._cache.block_size
-        if error is not None:
-            raise error
-        if modules.padded_tokens // size + 1 > self._cache.quotas.most_kept(sequence.flow):
-            raise PromptTooLong("the modules are more than the tenant's part of the cache holds")
-        is_first = sequence is self._first
-        missing = modules.missing(self._cache)
-        if is_first and self._may_hold:
-            self._hold([one for one in modules.blocks if one not in missing], sequence.flow, now)
-        modules.is_awaited = bool(missing)
-        if modules.rounds and not is_first:
-            return []
-        new = [one for one in missing if one.module.namespace not in self._computing]
-        if new and modules.rounds == MOST_ROUNDS:
-            raise EngineUnavailable("the modules do not stay in the cache", retry_after_s=1.0)
-        return new
-
-    def _hold(self, present: list[ModuleBlocks], owner: str, now: float) -> None:
-        for one in present:
-            if one.module.namespace not in self._held:
-                lease = self._cache.read(
-                    one.path, one.token_ids, owner=owner, now=now, is_part=True
-                )
-                if lease is not None:
-                    self._held[one.module.namespace] = lease
-
-    def _let_go(self, now: float) -> None:
-        for lease in self._held.values():
-            self._cache.release(lease, now=now)
-        self._held.clear()
-
-    def heard(self, event: Event) -> None:
-        """Note the end of a sequence that computes a module; other events say nothing here."""
-        if not isinstance(event, Finished | Failed):
-            return
-        found = [key for key, one in self._computing.items() if one.request_id == event.request_id]
-        for namespace in found:
-            computing = self._computing.pop(namespace)
-            if isinstance(event, Failed):
-                error = error_from_code(event.code, event.message, event.retry_after_s)
-                self._errors[namespace] = error
-            modules = computing.first.modules
-            if modules is not None and isinstance(event, Finished):
-                before = modules.computed.get(namespace, 0)
-                tokens = min(event.computed_tokens, computing.tokens)
-                modules.computed[namespace] = max(before, tokens)
-                modules.seconds += event.engine_seconds
-
-    def _error_of(self, modules: SequenceModules) -> EngineError | None:
-        names = (one.module.namespace for one in modules.blocks)
-        return next((self._errors[name] for name in names if name in self._errors), None)
-
-    def _begin(self, blocks: ModuleBlocks, sequence: Sequence, request: Generate) -> Generate:
-        module, request_id = blocks.module, f"module-{next(self._numbers)}"
-        self._computing[module.namespace] = _Computing(request_id, sequence, module.num_tokens)
-        return Generate(
-            request_id=request_id,
-            token_ids=module.token_ids,
-            positions=module.positions,
-            namespaces=((0, module.namespace),),
-            block_keys=module.block_keys,
-            flow=request.flow,
-            weight=request.weight,
-            priority=request.priority,
-            sampling=_ALONE,
-            loads=request.loads,
-            cache_quota=request.cache_quota,
-            is_counted=False,
-            drafts=False,
-            adapter=request.adapter,
-        )

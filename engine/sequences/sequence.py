@@ -166,7 +166,7 @@ class Sequence:
     def found_with_modules(self) -> TierTokens:
         """Tokens of its prompt, its modules included, that the cache had at its first start."""
         modules = self.modules
-        if modules is None:
+        if modules is None or self.admitted is None:
             return self.found
         found = max(modules.num_tokens - modules.charged, -self.found.device)
         return self.found + TierTokens(found)

@@ -33,7 +33,7 @@ from engine.scheduling.step_times import CPU_WEIGHTS, WEIGHTS, StepTimes
 from engine.sentinel.report import Reporter
 from engine.sentinel.sentinel import Sentinel
 from engine.sequences.intake import Intake
-from engine.sequences.modules import ModuleKeeper
+from engine.sequences.module_keeper import ModuleKeeper
 from engine.sequences.pins import Pins, most_pinned
 from engine.sequences.sequence_cache import SequenceCache
 from engine.sequences.token_constraint import (

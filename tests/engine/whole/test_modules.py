@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from engine.errors import EngineUnavailable, InvalidRequest, PromptTooLong
+from engine.errors import EngineUnavailable, InvalidRequest, PromptTooLong, QueueFull
 from engine.link.messages import (
     Cancel,
     Failed,
@@ -17,8 +17,15 @@ from engine.link.messages import (
     Partition,
     PromptModule,
 )
+from engine.sequences.intake import Intake
+from engine.sequences.module_keeper import AT_ONCE, ModuleKeeper
 from engine.sequences.modules import MOST_MODULES
+from engine.sequences.sequence import Sequence
+from prefix_cache.cache import PrefixCache
+from prefix_cache.hashing import TokenIds
+from prefix_cache.namespace import NamespacePath
 from prefix_cache.tiers.tier_pools import Tiers
+from prefix_cache.tree.match import PrefixMatch
 from tests.doubles.engine.fake_runner import expected_output
 from tests.engine.rigs.modular import Part, expected, modular
 from tests.engine.rigs.rig import Rig, generate
@@ -85,7 +92,7 @@ def test_modules_return_from_a_lower_tier_and_are_not_computed_again() -> None:
     rig.submit(modular("second", [part], [52, 53], 20, flow="x", loads="always"))
     rig.run()
     assert rig.link.tokens("second") == expected([part], [52, 53], 4, 4)
-    assert rig.finished("second").reused.tokens == 13 - 4  # its last block is computed
+    assert rig.finished("second").reused.tokens == 12  # its last block is computed: one token
     rig.expect_nothing_left()
 
 
@@ -141,14 +148,79 @@ def test_a_module_that_fails_fails_the_request() -> None:
     assert rig.link.tokens("again") == expected([Part([1, 2, 3], 0)], [4], 4, 4)
 
 
-def test_a_request_that_leaves_while_its_modules_are_computed() -> None:
+def test_a_request_that_leaves_is_charged_what_was_computed_of_its_modules() -> None:
     rig = Rig(has_modules=True, max_batch_tokens=8)
-    rig.submit(modular("r", [Part([1] * 30, 0)], [4], 40))
+    part = Part([1] * 30, 0)
+    rig.submit(modular("r", [part], [4], 40))
     rig.step(2)
     rig.link.say(Cancel(request_id="r"))
     rig.run()
-    assert rig.finished("r").reason == "cancelled"
+    left = rig.finished("r")
+    assert left.reason == "cancelled"
+    assert left.reused is not None
+    assert (left.computed_tokens, left.reused.tokens) == (16, 0)
+    rig.submit(modular("stays", [part], [4], 40))
+    rig.run()
+    assert rig.finished("stays").computed_tokens == 30 - 16 + 1, "nobody computed the rest before"
     rig.expect_nothing_left()
+
+
+def test_who_waits_on_for_a_module_is_charged_the_rest_of_it() -> None:
+    rig = Rig(has_modules=True, max_batch_tokens=8)
+    parts = [Part([1] * 30, 0)]
+    for name in ("first", "second"):
+        rig.submit(modular(name, parts, [4], 40))
+    rig.step(2)
+    rig.link.say(Cancel(request_id="first"))
+    rig.run()
+    assert rig.finished("first").computed_tokens == 16
+    assert rig.finished("second").computed_tokens == 30 - 16 + 1
+    assert rig.link.tokens("second") == expected(parts, [4], 4, 4)
+    rig.expect_nothing_left()
+
+
+def test_a_request_is_refused_whose_modules_have_no_place_in_the_queue() -> None:
+    """What was begun for it is not computed for nobody."""
+    rig = Rig(has_modules=True, max_batch_tokens=8, max_waiting=8)
+    parts = [Part([at] * 8, 8 * at) for at in range(1, 8)]
+    rig.submit(modular("r", parts, [4], 80))
+    assert rig.run() < 4
+    assert rig.failed("r").code == QueueFull.code
+    rig.submit(modular("fits", parts[:3], [4], 80))
+    rig.run()
+    assert rig.link.tokens("fits") == expected(parts[:3], [4], 4, 4)
+    rig.expect_nothing_left()
+
+
+class CountingCache(PrefixCache):
+    """A cache that counts how often prefixes were looked up."""
+
+    matches = 0
+
+    def match(
+        self, path: NamespacePath, token_ids: TokenIds, before: PrefixMatch | None = None
+    ) -> PrefixMatch:
+        self.matches += 1
+        return super().match(path, token_ids, before)
+
+
+def test_few_modules_are_looked_up_between_two_steps_of_flows_in_turn() -> None:
+    cache = CountingCache(num_blocks=400, block_size=4)
+    keeper = ModuleKeeper(cache)
+    intake = Intake(64, 4, 4096, cache.fits, has_modules=True)
+    each, waiting = 20, list[Sequence]()
+    for number, flow in [*((at, "many") for at in range(40)), (40, "one")]:
+        parts = [Part([number, at], 4 * at) for at in range(each)]
+        request = modular(f"r{number}", parts, [4, 4], 200, flow=flow)
+        waiting.append(intake.accept(b"gateway", request, 0.0))
+        keeper.add(waiting[-1])
+    turn = keeper.turn(waiting, 0.0)
+    assert {one.flow for one in turn.started} == {"many", "one"}
+    assert len(turn.started) == cache.matches < AT_ONCE + each
+    started = len(turn.started)
+    for _ in range(60):
+        started += len(keeper.turn(waiting, 0.0).started)
+    assert started == cache.matches == each * len(waiting), "each once, while it is computed"
 
 
 SOUND = modular("r", [Part([1, 2, 3, 4, 5], 0)], [4, 4], 8)

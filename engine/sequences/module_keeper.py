@@ -1,0 +1,253 @@
+"""The modules that sequences wait for: each computed alone, once, then read by all that name it.
+
+    accepted -> awaits modules --all on the device--> leased with the sequence's own blocks
+                  |      ^                               |
+                  `- computed by sequences of the        `- one is gone again: awaits modules
+                     engine's own, of the same flow
+
+The sequence that came first is charged, as long as it waits; then the next that waits. A module
+that nobody waits for any more is not computed on.
+
+While some of a sequence's modules are computed, the others may be evicted. So what is there is held
+for the first sequence that waits, and for no other: waiting ones never keep each other from room.
+It is let go where no step can be computed, since it may be in the way of what runs. One whose
+modules go again and again, since the cache has no room for all, is refused.
+
+Modules are looked up when a sequence comes, and when those that it awaits have ended: flows in
+turn, few between two steps, so that no flow's modules hold up the tokens of others.
+
+Knows: modules, leases, requests of the engine's own. Does not know: how a step reads a table.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from engine.errors import EngineError, EngineUnavailable, PromptTooLong, error_from_code
+from engine.link.messages import Event, Failed, Finished, Generate, SamplingParams
+from engine.sequences.modules import ModuleBlocks, ModuleWork, SequenceModules
+from engine.sequences.sequence import Sequence
+from prefix_cache.cache import PrefixCache
+from prefix_cache.leases.lease import Lease
+
+MOST_ROUNDS = 4  # times that a sequence's modules are computed before it is refused
+AT_ONCE = 128  # modules looked up between two steps, or all of one sequence
+
+_ALONE = SamplingParams(max_tokens=0, temperature=0.0, ignore_eos=True)
+
+
+class ModuleTurn(NamedTuple):
+    """The requests to start and to cancel now, by their ids, and the sequences that fail."""
+
+    started: list[Generate]
+    left: list[str]
+    failed: list[tuple[Sequence, EngineError]]
+
+
+@dataclass(slots=True)
+class _Computing:
+    """A module that a sequence of the engine's own computes."""
+
+    request_id: str
+    blocks: ModuleBlocks
+    payer: Sequence  # is charged
+    sequence: Sequence | None = None  # None until it is accepted
+    waiting: list[Sequence] = field(default_factory=list)  # the payer is one, as long as it waits
+
+
+class ModuleKeeper:
+    """The modules that accepted sequences wait for. One owner thread."""
+
+    def __init__(self, cache: PrefixCache) -> None:
+        self._cache = cache
+        self._sequences: list[Sequence] = []  # accepted ones with modules; some may have ended
+        self._flows: deque[str] = deque()  # in the order of their turns
+        self._computing: dict[bytes, _Computing] = {}  # by the modules' namespaces
+        self._names: dict[str, bytes] = {}  # these namespaces, by the ids of their requests
+        self._numbers = itertools.count()
+        self._first: Sequence | None = None  # the sequence whose modules are held
+        self._held: dict[bytes, Lease] = {}  # by the modules' namespaces
+        self._may_hold = True
+
+    def add(self, sequence: Sequence) -> None:
+        """Add an accepted sequence, if it has modules or computes one."""
+        if sequence.modules is not None:
+            self._sequences.append(sequence)
+        elif sequence.request_id in self._names:
+            computing = self._computing[self._names[sequence.request_id]]
+            if computing.sequence is None:
+                computing.sequence = sequence
+                _charge(computing)
+
+    def turn(self, alive: Collection[Sequence], now: float) -> ModuleTurn:
+        """Look up the modules of some sequences; start what is missing, cancel what nobody awaits.
+
+        To be called before each step.
+        """
+        made = ModuleTurn([], [], [])
+        if not self._sequences and not self._computing:
+            return made
+        there = set(alive)
+        self._sequences = [one for one in self._sequences if one in there]
+        if self._first not in there or (self._first is not None and self._first.lease is not None):
+            self._let_go(now)
+            self._first = None
+        for sequence, modules in self._in_turn():
+            self._first = self._first or sequence
+            try:
+                new = self._new(sequence, modules, now)
+            except EngineError as error:
+                made.failed.append((sequence, error))
+                continue
+            modules.rounds += bool(new)
+            made.started.extend(self._begin(one, sequence, modules) for one in new)
+        made.left.extend(self._left(there))
+        return made
+
+    def ran(self, now: float, *, is_any: bool) -> None:
+        """Note whether a step is computed; if not, what is held for the first may be in its way."""
+        if not is_any:
+            self._let_go(now)
+        self._may_hold = is_any
+
+    def heard(self, event: Event) -> None:
+        """Note the end of a sequence that computes a module; other events say nothing here."""
+        if not isinstance(event, Finished | Failed) or event.request_id not in self._names:
+            return
+        namespace = self._names.pop(event.request_id)
+        for sequence in self._computing.pop(namespace).waiting:
+            modules = sequence.modules
+            assert modules is not None, "others wait for no module"
+            modules.awaits.discard(namespace)
+            if isinstance(event, Failed):
+                modules.error = error_from_code(event.code, event.message, event.retry_after_s)
+
+    def _in_turn(self) -> Iterator[tuple[Sequence, SequenceModules]]:
+        """Yield sequences whose modules are to be looked up, flows in turn, up to AT_ONCE modules.
+
+        The first that waits is one of them each time: what has come is held for it.
+        """
+        waiting = dict[str, deque[tuple[Sequence, SequenceModules]]]()
+        for sequence in self._sequences:
+            modules = sequence.modules
+            if modules is None or not modules.is_awaited or sequence.lease is not None:
+                continue
+            if sequence is self._first:
+                yield sequence, modules
+            elif not modules.awaits or modules.error is not None:
+                waiting.setdefault(sequence.flow, deque()).append((sequence, modules))
+        known = set(self._flows)
+        self._flows.extend(flow for flow in waiting if flow not in known)
+        left = AT_ONCE
+        while self._flows and left > 0:
+            flow = self._flows.popleft()
+            if flow in waiting:
+                found = waiting[flow].popleft()
+                left -= len(found[1].blocks)
+                if not waiting[flow]:
+                    del waiting[flow]
+                self._flows.append(flow)
+                yield found
+
+    def _new(self, sequence: Sequence, modules: SequenceModules, now: float) -> list[ModuleBlocks]:
+        """Return the modules to compute now for a sequence, of which none may be missing.
+
+        Raises EngineError where one has failed, or they were computed too often.
+        """
+        if modules.error is not None:
+            raise modules.error
+        size = self._cache.block_size
+        if modules.padded_tokens // size + 1 > self._cache.quotas.most_kept(sequence.flow):
+            raise PromptTooLong("the modules are more than the tenant's part of the cache holds")
+        is_first = sequence is self._first
+        coming = [one for one in modules.blocks if one.module.namespace in self._computing]
+        others = [one for one in modules.blocks if one.module.namespace not in self._computing]
+        missing = [one for one in others if self._is_missing(one)]
+        if is_first and self._may_hold:
+            gone = {one.module.namespace for one in missing}
+            present = (one for one in others if one.module.namespace not in gone)
+            self._hold(present, sequence.flow, now)
+        modules.is_awaited = bool(coming or missing)
+        for one in coming:
+            self._await(one.module.namespace, sequence, modules)
+        if modules.rounds and not is_first:
+            return []
+        if missing and modules.rounds == MOST_ROUNDS:
+            raise EngineUnavailable("the modules do not stay in the cache", retry_after_s=1.0)
+        return missing
+
+    def _is_missing(self, blocks: ModuleBlocks) -> bool:
+        found = self._cache.match(blocks.path, blocks.token_ids).found
+        return found.device * self._cache.block_size < len(blocks.token_ids)
+
+    def _hold(self, present: Iterable[ModuleBlocks], owner: str, now: float) -> None:
+        for one in present:
+            if one.module.namespace not in self._held:
+                lease = self._cache.read(
+                    one.path, one.token_ids, owner=owner, now=now, is_part=True
+                )
+                if lease is not None:
+                    self._held[one.module.namespace] = lease
+
+    def _let_go(self, now: float) -> None:
+        for lease in self._held.values():
+            self._cache.release(lease, now=now)
+        self._held.clear()
+
+    def _begin(
+        self, blocks: ModuleBlocks, sequence: Sequence, modules: SequenceModules
+    ) -> Generate:
+        module, request, request_id = blocks.module, modules.request, self._new_id()
+        self._computing[module.namespace] = _Computing(request_id, blocks, sequence)
+        self._names[request_id] = module.namespace
+        self._await(module.namespace, sequence, modules)
+        return Generate(
+            request_id=request_id,
+            token_ids=module.token_ids,
+            positions=module.positions,
+            namespaces=((0, module.namespace),),
+            block_keys=module.block_keys,
+            flow=request.flow,
+            weight=request.weight,
+            priority=request.priority,
+            sampling=_ALONE,
+            loads=request.loads,
+            cache_quota=request.cache_quota,
+            is_counted=False,
+            drafts=False,
+            adapter=request.adapter,
+        )
+
+    def _new_id(self) -> str:
+        return f"module-{next(self._numbers)}"
+
+    def _await(self, namespace: bytes, sequence: Sequence, modules: SequenceModules) -> None:
+        if namespace not in modules.awaits:
+            modules.awaits.add(namespace)
+            self._computing[namespace].waiting.append(sequence)
+
+    def _left(self, there: set[Sequence]) -> Iterator[str]:
+        """Charge the next sequence that waits where a payer has ended; yield ids without any."""
+        for computing in self._computing.values():
+            if computing.payer in there:
+                continue
+            heir = next((one for one in computing.waiting if one in there), None)
+            if heir is None:
+                yield computing.request_id
+            else:
+                computing.payer = heir
+                _charge(computing)
+
+
+def _charge(computing: _Computing) -> None:
+    """Charge the payer what is computed from now on."""
+    sequence, modules = computing.sequence, computing.payer.modules
+    if sequence is not None and modules is not None:
+        module = computing.blocks.module
+        start, seconds = sequence.prompt_end, sequence.engine_seconds
+        work = ModuleWork(sequence, module.num_tokens, start, seconds)
+        modules.work.setdefault(module.namespace, []).append(work)
