@@ -19,7 +19,6 @@ from gateway.dialects.openai.sampling import at_most
 from gateway.dialects.openai.schema import TokenId
 from gateway.errors import BadRequest
 from gateway.http.body import Body, Part, count_separators, parse_part
-from gateway.prompts.generation_request import Prompt
 from gateway.prompts.pipeline.prompt_tokens import too_long
 from gateway.prompts.tokens.tokenizer import TokenIds
 
@@ -61,7 +60,7 @@ def input_in(body: Body) -> Part:
 
 def prompts_of(
     raw: msgspec.Raw, most: int, context: int, field: PromptField = "prompt"
-) -> tuple[Prompt, ...]:
+) -> tuple[str | TokenIds, ...]:
     """Read the prompts in the JSON `raw` of `field`.
 
     BadRequest for a wrong type, mixed types, or no prompt; also for more than `most` prompts, and
@@ -136,7 +135,7 @@ def _refuse_long(spelled: bytes, context: int, field: PromptField) -> None:
         raise too_long(values + 1, context, field)
 
 
-def _sorted_out(prompt: str | Sequence[Item], field: PromptField) -> tuple[Prompt, ...]:
+def _sorted_out(prompt: str | Sequence[Item], field: PromptField) -> tuple[str | TokenIds, ...]:
     if isinstance(prompt, str):
         prompt = [prompt]
     ids = [item for item in prompt if isinstance(item, int)]

@@ -9,26 +9,33 @@ from gateway.dialects.openai.prefill.candidates import probabilities
 from gateway.dialects.openai.prefill.questions import SYSTEM, answer, asked, input_of, labels_for
 from gateway.dialects.openai.prefill.rendering import WholeReply
 from gateway.dialects.openai.prefill.replies import Decision, DecisionInputDetails, DecisionUsage
-from gateway.dialects.openai.prefill.requests import WITHOUT_THOUGHTS, check_size, prefill_request
+from gateway.dialects.openai.prefill.requests import (
+    WITHOUT_THOUGHTS,
+    PrefillRequest,
+    bytes_of,
+    check_size,
+    prefill_request,
+)
 from gateway.dialects.openai.prefill.schema import DecisionRequest, Question
 from gateway.prompts.chats.messages import Message, Text
-from gateway.prompts.generation_request import ChatPrompt, GenerationRequest
+from gateway.prompts.generation_request import ChatPrompt
 from gateway.prompts.tokens.tokenizer import Tokenizer
 from gateway.requests.request_metrics import Usage
 
 
 def request_of_decisions(
     wire: DecisionRequest, request_id: str, tokenizer: Tokenizer
-) -> GenerationRequest:
+) -> PrefillRequest:
     """Convert `wire` into a request of a prompt for each question; BadRequest names a field."""
     given, labels = input_of(wire.input), labels_for(tokenizer, wire.questions)
     questions = [asked(one, tokenizer, labels) for one in wire.questions]
-    size = len(given) * len(questions) + sum(len(one.text) for one in questions)
-    check_size(size, "input")  # before the prompts are written
+    texts = [one.text for one in questions]
+    size = check_size(bytes_of(texts, given), "input")  # before the prompts are written
     return prefill_request(
         request_id,
-        tuple(_prompt(given + one.text) for one in questions),
+        tuple(_prompt(given + text) for text in texts),
         wire.cache_salt,
+        num_bytes=size,
         candidates=tuple(pack_token_ids(one.candidates) for one in questions),
     )
 

@@ -18,12 +18,16 @@ from gateway.dialects.finished_choice import FinishedChoice
 from gateway.dialects.lazy_json import LazyList
 from gateway.dialects.openai.prefill.rendering import WholeReply, prompt_usage
 from gateway.dialects.openai.prefill.replies import Embedding, Embeddings
-from gateway.dialects.openai.prefill.requests import prefill_request
+from gateway.dialects.openai.prefill.requests import (
+    PrefillRequest,
+    bytes_of,
+    check_size,
+    prefill_request,
+)
 from gateway.dialects.openai.prefill.schema import EmbeddingRequest
 from gateway.dialects.openai.prompts import prompts_of
 from gateway.errors import BadRequest
 from gateway.prompts.chats.chat_json import refuse_unsupported
-from gateway.prompts.generation_request import GenerationRequest
 from gateway.requests.request_metrics import Usage
 
 _SMALLEST = 1e-12  # length of a vector that is not scaled further
@@ -32,7 +36,7 @@ _DIGITS = 9  # decimals of a number: more than a float32 of this size has
 
 def request_of_embeddings(
     wire: EmbeddingRequest, request_id: str, bounds: Bounds, context: int, hidden_size: int
-) -> GenerationRequest:
+) -> PrefillRequest:
     """Convert `wire` into a request of `hidden_size` numbers; BadRequest names the wrong field."""
     refuse_unsupported(wire)
     if wire.dimensions is not None and wire.dimensions > hidden_size:
@@ -41,7 +45,8 @@ def request_of_embeddings(
             param="dimensions",
         )
     prompts = prompts_of(wire.input, bounds.max_inputs, context, "input")
-    return prefill_request(request_id, prompts, wire.cache_salt, embeds=True)
+    size = check_size(bytes_of(prompts), "input")
+    return prefill_request(request_id, prompts, wire.cache_salt, num_bytes=size, embeds=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,12 +16,18 @@ from gateway.dialects.finished_choice import FinishedChoice
 from gateway.dialects.openai.prefill.candidates import probabilities, tokens_of
 from gateway.dialects.openai.prefill.rendering import WholeReply, prompt_usage
 from gateway.dialects.openai.prefill.replies import Ranked, RankedDocument, Reranked, RerankMeta
-from gateway.dialects.openai.prefill.requests import WITHOUT_THOUGHTS, check_size, prefill_request
+from gateway.dialects.openai.prefill.requests import (
+    WITHOUT_THOUGHTS,
+    PrefillRequest,
+    bytes_of,
+    check_size,
+    prefill_request,
+)
 from gateway.dialects.openai.prefill.schema import RerankRequest
 from gateway.dialects.openai.sampling import at_most
 from gateway.prompts.chats.chat_json import refuse_unsupported
 from gateway.prompts.chats.messages import Message, Text
-from gateway.prompts.generation_request import ChatPrompt, GenerationRequest
+from gateway.prompts.generation_request import ChatPrompt
 from gateway.prompts.tokens.tokenizer import Tokenizer
 from gateway.requests.request_metrics import Usage
 
@@ -40,17 +46,21 @@ def texts_of(wire: RerankRequest) -> list[str]:
 
 def request_of_rerank(
     wire: RerankRequest, request_id: str, bounds: Bounds, tokenizer: Tokenizer
-) -> GenerationRequest:
+) -> PrefillRequest:
     """Convert `wire` into a request; BadRequest names the wrong field."""
     refuse_unsupported(wire)
     at_most("documents", len(wire.documents), bounds.max_inputs)
     asked = INSTRUCTION if wire.instruction is None else wire.instruction
     texts, candidates = texts_of(wire), pack_token_ids(tokens_of(tokenizer, ANSWERS))
-    shared = len(asked) + len(wire.query)
-    check_size(shared * len(texts) + sum(map(len, texts)), "documents")  # before they are written
+    # Before they are written: each has the shared text.
+    size = check_size(bytes_of(texts, asked + wire.query), "documents")
     prompts = tuple(_prompt(asked, wire.query, text) for text in texts)
     return prefill_request(
-        request_id, prompts, wire.cache_salt, candidates=(candidates,) * len(prompts)
+        request_id,
+        prompts,
+        wire.cache_salt,
+        num_bytes=size + (bytes_of(texts) if wire.return_documents else 0),
+        candidates=(candidates,) * len(prompts),
     )
 
 

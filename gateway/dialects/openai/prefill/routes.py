@@ -14,7 +14,7 @@ from gateway.dialects.dialect_request import BYTES_PER_CHARACTER, DialectRequest
 from gateway.dialects.openai.prefill.decisions import DecisionReply, request_of_decisions
 from gateway.dialects.openai.prefill.embeddings import EmbeddingsReply, request_of_embeddings
 from gateway.dialects.openai.prefill.replies import Decision, Embeddings, Reranked
-from gateway.dialects.openai.prefill.requests import check_size, naming
+from gateway.dialects.openai.prefill.requests import naming
 from gateway.dialects.openai.prefill.rerank import RerankReply, request_of_rerank, texts_of
 from gateway.dialects.openai.prefill.schema import DecisionRequest, EmbeddingRequest, RerankRequest
 from gateway.dialects.openai.prompts import input_in
@@ -59,12 +59,12 @@ def _add_embeddings(
                 wire, request_id, bounds, welcome.max_model_len, welcome.hidden_size
             ),
         )
-        wanted = replace(wanted, adapter=model.adapter)
         reply = EmbeddingsReply(
             model=model.name, dimensions=wire.dimensions, is_base64=wire.encoding_format == "base64"
         )
-        asked = DialectRequest(wanted, reply, request, permit)
-        return await _answered(asked, wanted.size, answering, "input")
+        made = replace(wanted.asked, adapter=model.adapter)
+        asked = DialectRequest(made, reply, request, permit)
+        return await _answered(asked, wanted.num_bytes, answering, "input")
 
 
 def _add_rerank(
@@ -80,7 +80,6 @@ def _add_rerank(
             permit.body.size // BYTES_PER_CHARACTER,
             lambda bounds: request_of_rerank(wire, request_id, bounds, tokenizer),
         )
-        wanted = replace(wanted, adapter=model.adapter)
         reply = RerankReply(
             model=model.name,
             id=f"rerank-{request_id}",
@@ -88,8 +87,9 @@ def _add_rerank(
             texts=texts_of(wire) if wire.return_documents else (),
         )
         echoed = sum(map(len, reply.texts))
-        asked = DialectRequest(wanted, reply, request, permit, echoed=echoed)
-        return await _answered(asked, wanted.size, answering, "documents")
+        made = replace(wanted.asked, adapter=model.adapter)
+        asked = DialectRequest(made, reply, request, permit, echoed=echoed)
+        return await _answered(asked, wanted.num_bytes, answering, "documents")
 
 
 def _add_decisions(
@@ -105,18 +105,19 @@ def _add_decisions(
             permit.body.size // BYTES_PER_CHARACTER,
             lambda _: request_of_decisions(wire, request_id, tokenizer),
         )
-        wanted = replace(wanted, adapter=model.adapter)
         reply = DecisionReply(model=model.name, questions=wire.questions)
-        asked = DialectRequest(wanted, reply, request, permit)
-        return await _answered(asked, wanted.size, answering, "input")
+        made = replace(wanted.asked, adapter=model.adapter)
+        asked = DialectRequest(made, reply, request, permit)
+        return await _answered(asked, wanted.num_bytes, answering, "input")
 
 
-async def _answered(asked: DialectRequest, size: int, answering: Answering, param: str) -> Response:
-    """Answer a request whose prompts, of `size` characters, are held until its end.
+async def _answered(
+    asked: DialectRequest, num_bytes: int, answering: Answering, param: str
+) -> Response:
+    """Answer a request whose prompts, of `num_bytes` in memory, are held until its end.
 
     Errors of its prompts name the field `param`.
     """
-    check_size(size, param)
     with naming(param):
-        gathered(asked.request.scope).grow(size)
+        gathered(asked.request.scope).grow(num_bytes)
         return await asked.respond(answering, stream=False)
