@@ -61,7 +61,7 @@ def export(
         path = PREFIXES.path_of(await PREFIXES.find(client, prefix))
         return await _exported(client, path, content, key)
 
-    with _new_file(file) as content:
+    with new_file(file) as content:
         found = with_admin(admin, lambda client: use(client, content))
     said = f"Wrote {file}: {found['name']}, {found['tokens']} tokens, {file.stat().st_size} bytes."
     print_answer(found, said, as_json=admin.json)
@@ -111,11 +111,12 @@ def import_(
 
 
 @contextmanager
-def _new_file(file: Path) -> Iterator[BinaryIO]:
+def new_file(file: Path) -> Iterator[BinaryIO]:
     """Write a file under another name, and give it its own once it is whole; raise CliError."""
     part = file.with_name(f"{file.name}.part")
     try:
-        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as content:
+        part.unlink(missing_ok=True)  # a link that another user put there is not followed
+        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as content:
             yield content
         part.rename(file)
     except OSError as error:
