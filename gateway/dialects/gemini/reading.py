@@ -14,7 +14,7 @@ from engine.link.messages import SamplingParams
 from gateway.config import Bounds
 from gateway.dialects.dialect import ModelCard
 from gateway.dialects.dialect_request import BYTES_PER_CHARACTER, DialectRequest, read_wire
-from gateway.dialects.explaining import explain_of
+from gateway.dialects.explaining import explain_of, modules_of
 from gateway.dialects.gemini.cached import CachedContents, NamedContent, missing
 from gateway.dialects.gemini.joining import joined, marked_prefix
 from gateway.dialects.gemini.prompts import chat_prompt
@@ -88,7 +88,7 @@ class GeminiReader:
             self.admission.tokenizer,
             shows_thoughts(wire.generation_config),
             tools.passed_over,
-            wanted.explain is not None,
+            wanted.explain is not None or wanted.modules is not None,
         )
         pauses = KeepAlive(PAUSE, self.bounds.keep_alive_s)
         return DialectRequest(wanted, rendering, request, permit, pauses)
@@ -155,6 +155,7 @@ def generation_request(
         priority="batch" if (wire.service_tier or "").lower() == "flex" else "interactive",
         form=form,
         explain=explain_of(wire.ratoon, None),
+        modules=modules_of(wire.ratoon),
         drafts=wire.drafts is not False,
     )
 
