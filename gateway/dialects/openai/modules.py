@@ -23,7 +23,7 @@ from gateway.dialects.dialect_request import json_response, read_wire
 from gateway.dialects.openai_shape import limit_headers
 from gateway.errors import BadRequest
 from gateway.http.openapi import described
-from gateway.processes.fair_executor import Steps, in_one_step
+from gateway.processes.fair_executor import Steps
 from gateway.prompts.modules.pml import schema_of_pml
 from gateway.prompts.modules.schema import MOST_SCHEMA_BYTES, ModuleSpecs, Name, SchemaSpec
 from gateway.prompts.pipeline.module_prompts import StoredSchema
@@ -96,38 +96,34 @@ def add_modules(router: APIRouter, parts: RouteParts, permitted: Permitted) -> N
     PermitOf = Annotated[Permit, Depends(permitted)]
 
     async def stored_schema(caller: Caller, schema_id: str) -> StoredSchema:
-        modules = admission.module_prompts
+        modules, welcome = admission.module_prompts, await admission.engine()
         record = await modules.store.find_schema(caller.tenant_id, schema_id)
-
-        return await admission.off_the_loop(
-            caller, in_one_step(lambda: modules.shown(record)), len(memoryview(record.content))
-        )
+        work = modules.shown(record, modules.context(caller, welcome))
+        return await admission.off_the_loop(caller, work, len(memoryview(record.content)))
 
     @router.post(_PATH, openapi_extra=described(ModulesView, ModulesRequest))
     async def store_modules(request: Request, permit: PermitOf) -> Response:
         wire = await read_wire(request, permit, _REQUEST, bounds, admission)
         modules, welcome = admission.module_prompts, await admission.engine()
-        tenant_id = permit.caller.tenant_id
 
-        made = await admission.off_the_loop(
-            permit.caller,
-            in_one_step(lambda: modules.placed(_schema_of(wire), tenant_id, welcome)),
-            permit.body.size,
-        )
+        def work() -> Steps[StoredSchema]:
+            return (yield from modules.placed(_schema_of(wire), permit.caller, welcome))
+
+        made = await admission.off_the_loop(permit.caller, work(), permit.body.size)
         kept = await modules.store.keep_schema(made.record)
         return await _replied(_view(StoredSchema(kept, made.spec, made.placed)), permit)
 
     @router.get(_PATH, openapi_extra=described(ModulesList))
     async def list_modules(permit: PermitOf) -> Response:
-        modules = admission.module_prompts
+        modules, welcome = admission.module_prompts, await admission.engine()
         records = await modules.store.schemas(permit.caller.tenant_id)
+        asked = modules.context(permit.caller, welcome)
         size = sum(len(memoryview(one.content)) for one in records)
 
         def work() -> Steps[list[ModulesView]]:
             shown = list[ModulesView]()
             for record in records:
-                yield
-                shown.append(_view(modules.shown(record)))
+                shown.append(_view((yield from modules.shown(record, asked))))
             return shown
 
         shown = await admission.off_the_loop(permit.caller, work(), size)

@@ -13,10 +13,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gateway.errors import BadRequest
+from gateway.processes.fair_executor import Steps
 from gateway.prompts.modules.schema import ModuleSpec, Parameter, SchemaSpec
 from gateway.prompts.tokens.tokenizer import TokenIds
 
-Encode = Callable[[str], TokenIds]
+# A text's tokens; None: they are more than a number. Either may be known before all are made.
+Encode = Callable[[str, int], Steps[TokenIds | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +62,25 @@ class PlacedSchema:
         return max(module.end for module in self.modules)
 
 
-def placed_schema(schema: SchemaSpec, encode: Encode) -> PlacedSchema:
-    """Place the modules of a checked schema; `encode` makes tokens of a text alone."""
+def placed_schema(schema: SchemaSpec, encode: Encode, most: int) -> Steps[PlacedSchema]:
+    """Place the modules of a checked schema; `encode` makes tokens of a text alone.
+
+    Raises BadRequest for a text of more than `most` tokens.
+    """
     modules, first = list[PlacedModule](), 0
     for place, module in enumerate(schema.modules):
-        placed = [_placed(one, place, first, encode) for one in module.alternatives]
+        placed = list[PlacedModule]()
+        for one in module.alternatives:
+            yield
+            placed.append((yield from _placed(one, place, first, encode, most)))
         first = max(one.end for one in placed)
         modules += placed
     return PlacedSchema(tuple(modules), schema.scaffolds, schema.digest)
 
 
-def _placed(module: ModuleSpec, place: int, first: int, encode: Encode) -> PlacedModule:
+def _placed(
+    module: ModuleSpec, place: int, first: int, encode: Encode, most: int
+) -> Steps[PlacedModule]:
     token_ids, positions = list[TokenIds](), list[TokenIds]()
     parameters, at = dict[str, FreePositions](), first
     for piece in module.pieces:
@@ -77,7 +88,13 @@ def _placed(module: ModuleSpec, place: int, first: int, encode: Encode) -> Place
             parameters[piece.parameter] = FreePositions(at, piece.length)
             at += piece.length
             continue
-        ids = encode(piece)
+        ids = yield from encode(piece, most)
+        if ids is None:
+            raise BadRequest(
+                f"a module has more than {most} tokens",
+                code="context_length_exceeded",
+                param="modules",
+            )
         token_ids.append(ids)
         positions.append(np.arange(at, at + len(ids), dtype=np.int32))
         at += len(ids)

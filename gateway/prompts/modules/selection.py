@@ -14,6 +14,7 @@ import numpy as np
 from msgspec import Meta, Struct
 
 from gateway.errors import BadRequest
+from gateway.processes.fair_executor import Steps
 from gateway.prompts.modules.layout import Encode, FreePositions, PlacedModule, PlacedSchema
 from gateway.prompts.modules.schema import MOST_MODULES, Name
 from gateway.prompts.tokens.tokenizer import TokenIds
@@ -67,7 +68,7 @@ class Selection:
         return tuple(names for names in found if len(names) > 1)
 
 
-def select(schema: PlacedSchema, option: ModulesOption, encode: Encode) -> Selection:
+def select(schema: PlacedSchema, option: ModulesOption, encode: Encode) -> Steps[Selection]:
     """Select the modules that a request names; raise BadRequest for what the schema has not."""
     wanted = _wanted(schema, option)
     chosen = [one for one in schema.modules if one.name is None or one.name in wanted]
@@ -77,8 +78,11 @@ def select(schema: PlacedSchema, option: ModulesOption, encode: Encode) -> Selec
     for module in chosen:
         given = {} if module.name is None else wanted[module.name]
         for name, text in given.items():
-            ids = _value(module, name, encode(text))
-            first = module.parameters[name].first
+            room = module.parameters[name]
+            ids = yield from encode(text, room.length)
+            if ids is None:
+                raise _too_long(name, room)
+            first = room.first
             values.append(ids)
             positions.append(np.arange(first, first + len(ids), dtype=np.int32))
     return Selection(
@@ -112,15 +116,12 @@ def _wanted(schema: PlacedSchema, option: ModulesOption) -> dict[str, Mapping[st
     return wanted
 
 
-def _value(module: PlacedModule, name: str, ids: TokenIds) -> TokenIds:
-    room: FreePositions = module.parameters[name]
-    if len(ids) > room.length:
-        raise BadRequest(
-            f"the value of `{name}` has {len(ids)} tokens; the schema leaves {room.length}",
-            code="parameter_too_long",
-            param=f"{PARAM}.use",
-        )
-    return ids
+def _too_long(name: str, room: FreePositions) -> BadRequest:
+    return BadRequest(
+        f"the value of `{name}` has more tokens than the {room.length} that the schema leaves",
+        code="parameter_too_long",
+        param=f"{PARAM}.use",
+    )
 
 
 def every_run(schema: PlacedSchema) -> list[Run]:

@@ -245,11 +245,14 @@ class Admission:
         if caller.canonical_prompts:
             wanted = canonical_request(wanted)
         prepared, written = [], dict[tuple[str | None, str], Grammar | None]()
+        stored = None
+        if schema is not None:
+            stored = yield from self.module_prompts.shown(schema, asked)
         for number, prompt in enumerate(wanted.prompts):
             if number:
                 yield
-            if schema is not None and self._modules is not None:
-                work = self._modules.prepared(wanted, prompt, schema, asked, caller, welcome)
+            if stored is not None:
+                work = self.module_prompts.prepared(wanted, prompt, stored, asked, caller, welcome)
                 prepared.append((yield from work))
                 continue
             special = isinstance(prompt, str)

@@ -1,6 +1,6 @@
 """The tenants' schemas of modules, and the preparation of prompts that name modules.
 
-A schema is stored as it was sent, and placed anew for each request: its tokens are the tokenizer's,
+A schema is stored as it was sent, and placed once for each request: its tokens are the tokenizer's,
 its positions begin where the chat template's head ends.
 
 Knows: schemas, prompts, namespaces. Does not know: routes, or what the engine does with modules.
@@ -23,7 +23,7 @@ from gateway.prompts.generation_request import (
     Prompt,
 )
 from gateway.prompts.modules.joined import digests_of, joined
-from gateway.prompts.modules.layout import PlacedSchema, placed_schema
+from gateway.prompts.modules.layout import Encode, PlacedSchema, placed_schema
 from gateway.prompts.modules.schema import SchemaSpec, check_schema
 from gateway.prompts.modules.selection import PARAM, select
 from gateway.prompts.pipeline.explaining import as_seen
@@ -58,11 +58,12 @@ class ModulePrompts:
     store: SchemaStore
     clock: Callable[[], float]
 
-    def placed(self, spec: SchemaSpec, tenant_id: str, welcome: Welcome) -> StoredSchema:
+    def placed(self, spec: SchemaSpec, caller: Caller, welcome: Welcome) -> Steps[StoredSchema]:
         """Place a new schema; raise BadRequest for one that cannot be used with the engine."""
         check_schema(spec)
         _check_served(welcome)
-        placed = placed_schema(spec, self.prompts.encoded)
+        asked = self.context(caller, welcome)
+        placed = yield from placed_schema(spec, self._encode(asked), asked.most)
         if placed.length >= welcome.max_model_len:
             raise BadRequest(
                 f"the modules have {placed.length} positions; the context has "
@@ -72,16 +73,25 @@ class ModulePrompts:
             )
         record = ModuleSchema(
             id=f"modules_{spec.digest.hex()[:_ID_DIGITS]}",
-            tenant_id=tenant_id,
+            tenant_id=caller.tenant_id,
             created_at=self.clock(),
             content=msgspec.Raw(spec.content),
         )
         return StoredSchema(record, spec, placed)
 
-    def shown(self, record: ModuleSchema) -> StoredSchema:
+    def shown(self, record: ModuleSchema, asked: PromptContext) -> Steps[StoredSchema]:
         """Place a stored schema."""
         spec = _SPEC.decode(record.content)
-        return StoredSchema(record, spec, placed_schema(spec, self.prompts.encoded))
+        placed = yield from placed_schema(spec, self._encode(asked), asked.most)
+        return StoredSchema(record, spec, placed)
+
+    def context(self, caller: Caller, welcome: Welcome) -> PromptContext:
+        """Return the context in which a tenant's schemas are placed, without a prompt."""
+        namespace = self.namespaces.own(caller, None, welcome.fingerprint)
+        return PromptContext.of(welcome, caller.tenant_id, namespace, room=0)
+
+    def _encode(self, asked: PromptContext) -> Encode:
+        return lambda text, most: self.prompts.alone(text, most, asked)
 
     def usual_namespaces(
         self, stored: StoredSchema, caller: Caller, welcome: Welcome
@@ -109,7 +119,7 @@ class ModulePrompts:
         self,
         wanted: GenerationRequest,
         prompt: Prompt,
-        record: ModuleSchema,
+        stored: StoredSchema,
         asked: PromptContext,
         caller: Caller,
         welcome: Welcome,
@@ -123,9 +133,7 @@ class ModulePrompts:
         if not len(found.token_ids):
             raise BadRequest("the prompt is empty", param=param_of(prompt))
         yield
-        encode = self.prompts.encoded
-        schema = placed_schema(_SPEC.decode(record.content), encode)
-        selection = select(schema, wanted.modules, encode)
+        selection = yield from select(stored.placed, wanted.modules, self._encode(asked))
         name = partial(self.namespaces.module, caller, wanted.salt, welcome.fingerprint)
         made = joined(head, selection, found.token_ids, name, welcome.block_size)
         prediction = b""
@@ -151,7 +159,7 @@ class ModulePrompts:
             0,
             made,
             ModulesUsed(
-                record.id,
+                stored.record.id,
                 selection.used,
                 selection.together,
                 sum(one.num_tokens for one in made.modules),

@@ -146,9 +146,21 @@ class PromptTokens:
                 heads[ids.tobytes()] = ids
         return [*heads.values()]
 
-    def encoded(self, text: str) -> TokenIds:
-        """Tokenise a module's text, or a value of its parameters, alone."""
-        return self._tokenizer.encode(Rendered((text,)), add_special_tokens=False)
+    def alone(self, text: str, most: int, asked: PromptContext) -> Steps[TokenIds | None]:
+        """Tokenise a module's text, or a value of its parameters; None: over `most` tokens.
+
+        A long text is cut where its tokens stay the same, and its pieces are remembered.
+        """
+        if _has_more_bytes(text, most * self._longest_token):
+            return None
+        ids = yield from self._texts.encode(
+            Rendered((text,)),
+            add_special_tokens=False,
+            most=most,
+            owner=Owner(asked.tenant_id, asked.namespace),
+            goes_on=True,
+        )
+        return None if ids is None or len(ids) > most else ids
 
     def continued(self, text: str, found: Tokenised, asked: PromptContext) -> Steps[TokenIds]:
         """Tokenise `text` as the model would write it after the prompt `found`.

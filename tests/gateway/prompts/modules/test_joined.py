@@ -9,8 +9,9 @@ import pytest
 
 from engine.link.codec import unpack_token_ids
 from gateway.errors import BadRequest
+from gateway.processes.fair_executor import Steps, at_once
 from gateway.prompts.modules.joined import JoinedPrompt, digests_of, joined
-from gateway.prompts.modules.layout import placed_schema
+from gateway.prompts.modules.layout import PlacedSchema, placed_schema
 from gateway.prompts.modules.schema import ModuleSpec, Parameter, SchemaSpec
 from gateway.prompts.modules.selection import ModulesOption, ModuleUse, select
 from gateway.prompts.tokens.tokenizer import TokenIds
@@ -21,9 +22,10 @@ HEAD = np.array([7, 8, 9], np.int32)
 OWN = np.array([1, 2], np.int32)
 
 
-def encode(text: str) -> TokenIds:
+def encode(text: str, most: int) -> Steps[TokenIds | None]:
     """A token for each character."""
-    return np.frombuffer(text.encode(), np.uint8).astype(np.int32)
+    yield
+    return None if len(text) > most else np.frombuffer(text.encode(), np.uint8).astype(np.int32)
 
 
 def named(digest: str) -> Namespace:
@@ -44,8 +46,12 @@ SCHEMA = SchemaSpec(
 def prompt(
     *use: str | ModuleUse, schema: SchemaSpec = SCHEMA, head: TokenIds = HEAD
 ) -> JoinedPrompt:
-    selection = select(placed_schema(schema, encode), ModulesOption("id", use), encode)
+    selection = at_once(select(placed(schema), ModulesOption("id", use), encode))
     return joined(head, selection, OWN, named, SIZE)
+
+
+def placed(schema: SchemaSpec, most: int = 100) -> PlacedSchema:
+    return at_once(placed_schema(schema, encode, most))
 
 
 def test_modules_have_the_same_positions_whichever_others_there_are() -> None:
@@ -88,7 +94,7 @@ def test_whatever_decides_the_bits_is_in_the_key() -> None:
 
 
 def test_all_keys_of_a_schema_are_known_for_its_deletion() -> None:
-    known = set(map(named, digests_of(HEAD, placed_schema(SCHEMA, encode))))
+    known = set(map(named, digests_of(HEAD, placed(SCHEMA))))
     for use in (("a",), ("b", "p"), ("p", "z"), ("z",)):
         assert {one.namespace for one in prompt(*use).modules[1:]} <= known
 
