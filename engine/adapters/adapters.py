@@ -13,7 +13,7 @@ Knows: requests, slots, digests. Does not know: files (`host_adapters`), or tens
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Container, Iterator
+from collections.abc import Collection, Container, Iterable, Iterator
 from concurrent.futures import Future
 from typing import NamedTuple, Protocol
 
@@ -93,10 +93,11 @@ class Adapters:
 
     def give(self, alive: Collection[Sequence], now: float) -> list[tuple[Sequence, EngineError]]:
         """Give slots to waiting sequences among `alive`; return those whose adapter is refused."""
-        if not self._waiting or self._parts is None:
+        if self._parts is None or not (self._waiting or self._parts.host.under_way):
             return []
         there = set(alive)
         waiting = [one for one in self._waiting if one in there]
+        self._parts.host.forget_unwanted(self._wanted(waiting))
         failed, self._waiting = list[tuple[Sequence, EngineError]](), []
         since: float | None = None  # when the first that waits for a slot arrived
         for sequence in waiting:
@@ -114,6 +115,12 @@ class Adapters:
                 if adapter is not None and since is None:
                     since = sequence.arrived
         return failed
+
+    def _wanted(self, waiting: Iterable[Sequence]) -> set[bytes]:
+        """Return the digests of adapters that requests wait for, or clients have asked to read."""
+        read = (one.reading for one in self._asked if one.reading.done())
+        asked = {one.result().digest for one in read if one.exception() is None}
+        return asked | {one.adapter.digest for one in waiting if one.adapter}
 
     def _slot(self, adapter: Adapter, alive: Collection[Sequence]) -> int:
         """Return the slot of an adapter, which is copied there where it is not; 0: none is free."""

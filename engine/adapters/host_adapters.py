@@ -9,6 +9,7 @@ Knows: digests, bytes. Does not know: requests, or which adapters are on the dev
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Collection
 from concurrent.futures import Future
 from typing import Protocol
 
@@ -97,6 +98,13 @@ class HostAdapters:
         if digest not in self._adapters:
             self._reading.setdefault(digest, reading)
         return self.get(digest, path)
+
+    def forget_unwanted(self, wanted: Collection[bytes]) -> None:
+        """Forget what was read for requests that have gone: only what is kept has a bound."""
+        done = [digest for digest, reading in self._reading.items() if reading.done()]
+        for digest in done:
+            if digest not in wanted:
+                self.forget(digest)
 
     def forget(self, digest: bytes) -> None:
         """Forget an adapter."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import wait
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -77,6 +77,42 @@ def test_requests_of_one_adapter_share_a_slot(tmp_path: Path) -> None:
         assert [each.adapter_slot for each in (one, other, same)] == [1, 2, 1]
         assert not one.is_unready
         assert len(requests.device.loaded) == 2
+
+
+class HeldReader(AdapterReader):
+    """A reader that has read its adapters once it is told so."""
+
+    def __init__(self) -> None:
+        self.reading: list[tuple[bytes, Future[Adapter]]] = []
+
+    def read(self, path: str, digest: bytes | None = None) -> Future[Adapter]:
+        self.reading.append((digest or path.encode(), Future[Adapter]()))
+        return self.reading[-1][1]
+
+    def finish(self) -> None:
+        for digest, reading in self.reading:
+            reading.set_result(Adapter(digest, RANK, {}, 0))
+
+    def close(self) -> None:
+        pass
+
+
+def test_what_is_read_for_requests_that_have_gone_is_forgotten() -> None:
+    reader = HeldReader()
+    host = HostAdapters(reader, 1 << 20)
+    adapters, alive = Adapters(AdapterParts(host, NotedSlots(3))), list[Sequence]()
+    for name in ("a", "b", "c"):
+        alive.append(sequence_of([1, 2, 3]))
+        alive[-1].adapter = AdapterUse(name.encode(), name)
+        adapters.add(alive[-1], ())
+    adapters.give(alive, 0.0)
+    assert len(host.under_way) == 3, "the control"
+    adapters.give(alive[:1], 0.0)
+    assert len(host.under_way) == 3, "a thread still reads them"
+    reader.finish()
+    adapters.give(alive[:1], 0.0)
+    assert not host.under_way
+    assert alive[0].adapter_slot, "the one that has stayed has its slot"
 
 
 def test_a_third_adapter_waits_until_a_slot_is_of_no_request(tmp_path: Path) -> None:
