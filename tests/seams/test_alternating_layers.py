@@ -12,7 +12,7 @@ from tests.doubles.models.alternating_architecture import (
     WINDOW,
     make_alternating_checkpoint,
 )
-from tests.seams.support.mix import NAMESPACES, Ask, alone_on, run_mix
+from tests.seams.support.mix import NAMESPACES, Alone, Ask, alone_on, run_mix
 from tests.seams.support.real_engine import Bounds, RealEngine
 
 # Prompts of less and of more than a window; what is shared ends before it, and within it.
@@ -22,14 +22,26 @@ MIX = [
 ]
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a checkpoint."""
+    directory = tmp_path_factory.mktemp("alternating")
+    make_alternating_checkpoint(directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def alone(made: Path) -> Alone:
+    """The tokens of a request alone, computed once for all tests."""
+    return alone_on(made, SERVED)
+
+
 @pytest.mark.parametrize("graph_tokens", [0, 64])
 def test_any_reuse_gives_the_tokens_of_each_request_alone(
-    tmp_path: Path, graph_tokens: int
+    made: Path, alone: Alone, graph_tokens: int
 ) -> None:
-    make_alternating_checkpoint(tmp_path)
-    alone = alone_on(tmp_path, SERVED)
     bounds = Bounds(4, 16, 24, 4, overlap_scheduling=True, graph_tokens=graph_tokens)
-    engine = RealEngine(str(tmp_path), bounds, served=SERVED)
+    engine = RealEngine(str(made), bounds, served=SERVED)
     run_mix(engine, MIX)
     for number, ask in enumerate(MIX):
         assert engine.tokens(str(number)) == alone(ask)
@@ -39,10 +51,9 @@ def test_any_reuse_gives_the_tokens_of_each_request_alone(
     engine.expect_nothing_left()
 
 
-def test_windows_show(tmp_path: Path) -> None:
+def test_windows_show(made: Path, alone: Alone) -> None:
     """The control: without them, answers to prompts of more than a window are others."""
-    make_alternating_checkpoint(tmp_path)
-    alone, without = alone_on(tmp_path, SERVED), alone_on(tmp_path, SERVED_WITHOUT_WINDOWS)
+    without = alone_on(made, SERVED_WITHOUT_WINDOWS)
     assert len(MIX[0].prompt) + 8 < WINDOW < len(MIX[-1].prompt)
     assert alone(MIX[0])[:8] == without(MIX[0])[:8]
     assert alone(MIX[-1]) != without(MIX[-1])

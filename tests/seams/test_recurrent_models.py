@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ from engine.link.messages import SamplingParams
 from engine.sequences.sequence import Sequence
 from tests.doubles.engine.scripted_drafting import ScriptedDrafting
 from tests.engine.rigs.checkpoints import RECIPES, VOCAB_SIZE, Checkpoint, make_checkpoint
-from tests.seams.support.mix import COMMON, NAMESPACES, Ask, alone_on, run_mix
+from tests.seams.support.mix import COMMON, NAMESPACES, Alone, Ask, alone_on, run_mix
 from tests.seams.support.real_engine import Bounds, RealEngine
 
 MIX = [
@@ -28,12 +28,17 @@ def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return make_checkpoint(RECIPES[request.param], model_dir)
 
 
+@pytest.fixture(scope="module")
+def alone(saved: Checkpoint) -> Alone:
+    """The tokens of a request alone, computed once for all tests of a model."""
+    return alone_on(saved.model_dir)
+
+
 @pytest.mark.parametrize("graph_tokens", [0, 64])
 def test_any_reuse_gives_the_tokens_of_each_request_alone(
-    saved: Checkpoint, graph_tokens: int
+    saved: Checkpoint, alone: Alone, graph_tokens: int
 ) -> None:
     """Under a pool so small that sequences are preempted, in chunks of 24 tokens."""
-    alone = alone_on(saved.model_dir)
     bounds = Bounds(4, 16, 24, 4, overlap_scheduling=True, graph_tokens=graph_tokens)
     engine = RealEngine(str(saved.model_dir), bounds)
     run_mix(engine, MIX)
@@ -46,9 +51,10 @@ def test_any_reuse_gives_the_tokens_of_each_request_alone(
 
 
 @pytest.mark.parametrize(("wrong", "graph_tokens"), [(0.0, 64), (0.3, 0), (1.0, 64)])
-def test_drafts_change_no_answer(saved: Checkpoint, *, wrong: float, graph_tokens: int) -> None:
+def test_drafts_change_no_answer(
+    saved: Checkpoint, alone: Alone, *, wrong: float, graph_tokens: int
+) -> None:
     """Perfect, random and adversarial drafts, with chunks, preemptions and captured steps."""
-    alone = alone_on(saved.model_dir)
     mix = [replace(ask, max_tokens=36) for ask in MIX[:6]]
     told = {str(number): alone(ask) for number, ask in enumerate(mix)}
 
@@ -70,14 +76,39 @@ def test_drafts_change_no_answer(saved: Checkpoint, *, wrong: float, graph_token
     engine.expect_nothing_left()
 
 
+@dataclass(frozen=True)
+class Conversation:
+    """An answer without drafts, its steps, and what follows from it."""
+
+    answer: list[int]
+    num_steps: int
+    following: list[int]
+    reused: int
+
+
+def ask_on(engine: RealEngine, answer: list[int]) -> None:
+    """Ask for what follows an answer."""
+    prompt = [*COMMON, *answer, *COMMON[:9]]
+    engine.submit("next", prompt, GREEDY, namespace=NAMESPACES[0])
+    engine.run()
+
+
+@pytest.fixture(scope="module")
+def plain(saved: Checkpoint) -> Conversation:
+    engine = RealEngine(str(saved.model_dir), ROOMY)
+    engine.submit("a", COMMON, GREEDY, namespace=NAMESPACES[0])
+    engine.run()
+    answer, num_steps = engine.tokens("a"), len(engine.steps)
+    ask_on(engine, answer)
+    reused = engine.finished("next").reused.tokens
+    return Conversation(answer, num_steps, engine.tokens("next"), reused)
+
+
 @pytest.mark.parametrize("wrong", [0.0, 0.4])
 def test_a_drafted_answer_ends_with_the_state_of_a_plain_one(
-    saved: Checkpoint, wrong: float
+    saved: Checkpoint, plain: Conversation, wrong: float
 ) -> None:
-    plain = RealEngine(str(saved.model_dir), ROOMY)
-    plain.submit("a", COMMON, GREEDY, namespace=NAMESPACES[0])
-    plain.run()
-    answer = plain.tokens("a")
+    answer = plain.answer
 
     def follows(sequence: Sequence, most: int) -> list[int]:
         return answer[sequence.num_output :][:most]
@@ -89,22 +120,22 @@ def test_a_drafted_answer_ends_with_the_state_of_a_plain_one(
     engine.submit("a", COMMON, GREEDY, namespace=NAMESPACES[0])
     engine.run()
     assert engine.tokens("a") == answer
-    assert len(engine.steps) < len(plain.steps) / (3 if wrong == 0.0 else 1.5)
+    assert len(engine.steps) < plain.num_steps / (3 if wrong == 0.0 else 1.5)
     drafts.often = 0.0
-    for one in (plain, engine):
-        one.submit("next", [*COMMON, *answer, *COMMON[:9]], GREEDY, namespace=NAMESPACES[0])
-        one.run()
-    assert engine.tokens("next") == plain.tokens("next")
-    assert engine.finished("next").reused.tokens == plain.finished("next").reused.tokens > 80
+    ask_on(engine, answer)
+    assert engine.tokens("next") == plain.following
+    assert engine.finished("next").reused.tokens == plain.reused > 80
     engine.expect_nothing_left()
 
 
-def test_a_conversation_goes_on_from_its_last_answer(saved: Checkpoint) -> None:
+def test_a_conversation_goes_on_from_its_last_answer(
+    saved: Checkpoint, plain: Conversation
+) -> None:
     engine = RealEngine(str(saved.model_dir), ROOMY)
     engine.submit("first", COMMON, GREEDY, namespace=NAMESPACES[0])
     engine.run()
     answer = engine.tokens("first")
-    assert saved.decoded(list(COMMON), answer).argmax(-1).tolist() == answer
+    assert saved.decoded(list(COMMON), answer).argmax(-1).tolist() == answer == plain.answer
     longer = [*COMMON, *answer, *COMMON[:9]]
     engine.submit("second", longer, GREEDY, namespace=NAMESPACES[0])
     engine.submit("elsewhere", longer, GREEDY, namespace=NAMESPACES[1])

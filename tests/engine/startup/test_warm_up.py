@@ -53,7 +53,7 @@ def started(num_blocks: int = 160, held: bool = False) -> tuple[Rig, list[int]]:
     for name in ("first", "second"):
         before.submit(generate(name, PROMPT, max_tokens=1))
         before.run()
-    before.core.spill(1.0)
+    before.core.spill(60.0)
     rig = Rig(
         num_blocks=num_blocks,
         tiers=tiers,

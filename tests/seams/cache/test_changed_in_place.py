@@ -104,7 +104,7 @@ def before(checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> 
     pair = Pair(engine, engine, "")
     first = pair.compute("first", PROMPT, A)
     assert pair.compute("again", PROMPT, A) == first
-    engine.core.spill(5.0)
+    engine.core.spill(60.0)
     yield Before(engine, directory / "disk")
     engine.close()
 

@@ -16,7 +16,7 @@ from engine.link.messages import SamplingParams
 from engine.startup.warm_up import warm_up
 from tests.engine.rigs.checkpoints import Checkpoint
 from tests.engine.rigs.int4_checkpoints import rewrite
-from tests.seams.support.mix import NAMESPACES, UNPRESSED, Ask, alone_on, run_mix
+from tests.seams.support.mix import NAMESPACES, UNPRESSED, Alone, Ask, alone_on, run_mix
 from tests.seams.support.real_engine import Bounds, RealEngine
 
 FP8 = Bounds(6, 16, 24, 4, kv_dtype="fp8")
@@ -35,16 +35,21 @@ PRESSED = {
 }
 
 
+@pytest.fixture(scope="module")
+def in_fp8(checkpoint: Checkpoint) -> Alone:
+    """The tokens of a request alone, computed once for all tests."""
+    return alone_on(checkpoint.model_dir, bounds=replace(UNPRESSED, kv_dtype="fp8"))
+
+
 @pytest.mark.parametrize("tier", PRESSED)
 def test_any_reuse_gives_the_tokens_of_each_request_alone(
-    tier: str, checkpoint: Checkpoint, tmp_path: Path
+    tier: str, checkpoint: Checkpoint, in_fp8: Alone, tmp_path: Path
 ) -> None:
-    alone = alone_on(checkpoint.model_dir, bounds=replace(UNPRESSED, kv_dtype="fp8"))
     engine = RealEngine(str(checkpoint.model_dir), PRESSED[tier], disk=tmp_path)
     run_mix(engine, MIX)
     # A number halfway between two of e4m3 is rounded by the last bit of a sum, which depends on
     # how many rows are computed at once.
-    assert sum(engine.tokens(str(i)) != alone(ask) for i, ask in enumerate(MIX)) <= 1
+    assert sum(engine.tokens(str(i)) != in_fp8(ask) for i, ask in enumerate(MIX)) <= 1
     stats = engine.core.stats()
     assert stats.preemptions > 0
     assert stats.windows["all"].hit_tokens > 0
@@ -56,13 +61,11 @@ def test_any_reuse_gives_the_tokens_of_each_request_alone(
     engine.close()
 
 
-def test_answers_are_those_of_rounded_keys_and_values(checkpoint: Checkpoint) -> None:
+def test_answers_are_those_of_rounded_keys_and_values(in_fp8: Alone, alone: Alone) -> None:
     """The control: KV in fp8 is not KV in full, and not far from it."""
-    in_fp8 = alone_on(checkpoint.model_dir, bounds=replace(UNPRESSED, kv_dtype="fp8"))
-    in_full = alone_on(checkpoint.model_dir)
-    same = sum(in_fp8(ask)[0] == in_full(ask)[0] for ask in MIX)
+    same = sum(in_fp8(ask)[0] == alone(ask)[0] for ask in MIX)
     assert len(MIX) * 0.6 < same
-    assert any(in_fp8(ask) != in_full(ask) for ask in MIX)
+    assert any(in_fp8(ask) != alone(ask) for ask in MIX)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +81,7 @@ def test_blocks_of_one_format_are_never_found_under_another(
         first.submit(name, PROMPT, GREEDY, namespace=NAMESPACES[0])
         first.run()
     assert first.finished("b").reused.tokens == 64
-    first.core.spill(5.0)
+    first.core.spill(60.0)
     first.close()
     second = RealEngine(str(checkpoint.model_dir), replace(bounds, kv_dtype=after), disk=tmp_path)
     assert (second.fingerprint == first.fingerprint) == found

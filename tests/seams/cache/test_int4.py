@@ -45,7 +45,7 @@ def test_blocks_are_not_found_by_a_model_of_the_very_numbers_written_out(
         first.submit(name, PROMPT, GREEDY, namespace=NAMESPACES[0])
         first.run()
     assert first.finished("b").reused.tokens == 64
-    first.core.spill(5.0)
+    first.core.spill(60.0)
     first.close()
     after = checkpoint.int4.model_dir if same else checkpoint.written_out
     second = RealEngine(str(after), bounds, disk=disk)

@@ -75,7 +75,7 @@ def test_the_next_turn_finds_its_latents_in_the_host_and_after_a_restart(
         expect_told(first, told)
         ways = {(way.source, way.target) for way in first.core.stats().tiers.ways if way.blocks}
         assert ("host", "device") in ways
-        first.core.spill(20.0)
+        first.core.spill(60.0)
     with closing(RealEngine(str(saved.model_dir), below, disk=tmp_path)) as second:
         assert warm_up(second.core.components) > 0
         expect_told(second, told)

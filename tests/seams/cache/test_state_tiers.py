@@ -108,7 +108,7 @@ def test_a_restart_brings_the_states_back(
     first = RealEngine(str(saved.model_dir), bounds, over=few_states, disk=tmp_path)
     for chat in range(CHATS):
         ask(first, f"{chat} 1", prompt(chat))
-    first.core.spill(20.0)
+    first.core.spill(60.0)
     wait_for(lambda: first.core.stats().states.lower["disk"].used > 0, 60)
     first.close()
     second = RealEngine(str(saved.model_dir), bounds, over=few_states, disk=tmp_path)

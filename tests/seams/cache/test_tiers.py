@@ -145,7 +145,7 @@ def restarted(
     engine = engine_on(checkpoint, before, tmp_path)
     first = ask_for(engine, "a", PROMPT)
     ask_for(engine, "b", PROMPT)
-    engine.core.spill(5.0)
+    engine.core.spill(60.0)
     engine.close()
     engine = engine_on(checkpoint, after, tmp_path)
     warm_up(engine.core.components)
@@ -189,7 +189,7 @@ def filled(
     )
     for name in "ab":
         ask_for(engine, name, PROMPT)
-    engine.core.spill(5.0)
+    engine.core.spill(60.0)
     engine.close()
     return disk
 

@@ -117,7 +117,7 @@ class TestTiers:
         with engine_on(checkpoint, STAGES, disk) as engine:
             tokens = ask_for(engine, "a")
             ask_for(engine, "b")
-            engine.core.spill(5.0)
+            engine.core.spill(60.0)
         copy = Path(shutil.copytree(disk, tmp_path / "copy"))
         shutil.rmtree(copy / f"{RANK_PREFIX}1")
         assert found_on(checkpoint, STAGES, copy) == (0, tokens)
@@ -132,7 +132,7 @@ def test_a_restart_with_another_number_of_stages_is_cold_and_right(
     with engine_on(checkpoint, replace(STAGES, stages=3), tmp_path) as engine:
         tokens = ask_for(engine, "a")
         ask_for(engine, "b")
-        engine.core.spill(5.0)
+        engine.core.spill(60.0)
     model = read_model_config(checkpoint.model_dir)
     assert split_model(model, 3, "float32")[-2:] == (2, 3)
     assert split_model(model, 2, "float32")[-2:] == (2, 3)

@@ -94,7 +94,7 @@ def test_a_restart_finds_states_that_all_ranks_have(
     bounds, disk = replace(ROOMY, disk_bytes=64 << 20), tmp_path / "blocks"
     with closing(RealEngine(str(saved.model_dir), bounds, disk=disk)) as engine:
         first = answered(engine, "first")
-        engine.core.spill(10.0)
+        engine.core.spill(60.0)
     if lost:
         shutil.rmtree(disk / f"{RANK_PREFIX}1")
     with closing(RealEngine(str(saved.model_dir), bounds, disk=disk)) as engine:

@@ -72,7 +72,7 @@ def filled(
     with engine_on(checkpoint, TWO, disk) as engine:
         tokens = ask_for(engine, "a")
         ask_for(engine, "b")
-        engine.core.spill(5.0)
+        engine.core.spill(60.0)
     return disk, tokens
 
 
@@ -157,7 +157,7 @@ def test_what_two_ranks_wrote_one_does_not_find_nor_the_reverse(
     with engine_on(checkpoint, one, copy) as engine:
         ask_for(engine, "a")
         ask_for(engine, "b")
-        engine.core.spill(5.0)
+        engine.core.spill(60.0)
     assert found_on(checkpoint, one, Path(shutil.copytree(copy, tmp_path / "one"))) == (64, tokens)
     assert found_on(checkpoint, TWO, copy) == (0, tokens)
 
@@ -202,7 +202,7 @@ def test_a_block_of_slices_that_were_computed_apart_is_found_if_all_are_of_the_s
             for name in "ab":
                 engine.submit(name, prompt, GREEDY, namespace=namespace)
                 engine.run()
-            engine.core.spill(5.0)
+            engine.core.spill(60.0)
         both = Path(shutil.copytree(disk, tmp_path / f"both-{found}"))
         rank_1 = both / f"{RANK_PREFIX}1"
         shutil.rmtree(rank_1)
