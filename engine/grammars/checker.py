@@ -182,4 +182,6 @@ _NAMES = {
     "regex": "regular expression",
     "lark": "grammar",
     "gbnf": "GBNF grammar",
+    "lark_text": "grammar",
+    "lark_string": "grammar",
 }

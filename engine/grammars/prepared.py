@@ -1,7 +1,8 @@
 """A client's grammar as the text that the library compiles.
 
 Lark may have a grammar of another kind as a part, and so may GBNF:
-`%grammar ["regex", "[a-z]+"]`.
+`%grammar ["regex", "[a-z]+"]`. A tool's Lark is read by its texts, since in an argument of JSON
+they are escaped, and no lexer may take more than is meant.
 
 Knows: the kinds of grammars, and how each comes to the library's own form. Does not know: whether
 they compile (`check_process.py`), or tokens.
@@ -19,12 +20,14 @@ from engine.grammars.schemas.json_value import JsonValue
 from engine.grammars.syntax.anchors import containing_text, whole_text
 from engine.grammars.syntax.expression import Expression, Foreign, Ranges, Rule, UnsoundGrammar
 from engine.grammars.syntax.gbnf import ROOT, Rules, renamed, rules_of
+from engine.grammars.syntax.json_text import as_string, escaped
 from engine.grammars.syntax.lark import lark_of, regex_of
+from engine.grammars.syntax.lark_reader import START, rules_of_lark
 from engine.link.messages import Grammar
 
 # Lark parts that may contain "%json" without being a schema: strings, regexes, comments.
 _LARK = re.compile(
-    r'"(?:\\.|[^"\\\n])*"|//[^\n]*|#[^\n]*|/(?:\\.|[^/\\\n])+/|%(?P<what>json|grammar|pattern)\s*'
+    r'"(?:\\.|[^"\\\n])*"|//[^\n]*|#[^\n]*|/(?:\\.|[^/\\\n])+/|%(?P<what>json|grammar|pattern)\b\s*'
 )
 _BEGINS = {
     **dict.fromkeys(("integer", "number"), "-0123456789"),
@@ -61,8 +64,10 @@ class _Preparation:
                 return {"json_schema": followable(schema_of(grammar.text), is_lenient=False)}
             case "regex":
                 return {"lark_grammar": lark_of({ROOT: _of_regex(grammar.text)}, ROOT)}
-            case "gbnf":
-                return {"lark_grammar": lark_of(self._rules(grammar.text), ROOT)}
+            case "gbnf" | "lark_text" | "lark_string":
+                rules: Rules = {}
+                root = self._within(grammar, rules)
+                return {"lark_grammar": lark_of(rules | {ROOT: root}, ROOT)}
             case "lark":
                 return {"lark_grammar": self._with_parts(grammar.text)}
 
@@ -78,9 +83,13 @@ class _Preparation:
             case "regex":
                 return _of_regex(grammar.text)
             case "gbnf":
-                names = f"{len(rules)} "
-                rules |= renamed(self._rules(grammar.text), names)
-                return Rule(names + ROOT)
+                return _added(rules, self._rules(grammar.text), ROOT)
+            case "lark_text":
+                return _added(rules, rules_of_lark(grammar.text), START)
+            case "lark_string":
+                read = rules_of_lark(grammar.text)
+                strings = {name: escaped(body) for name, body in read.items()}
+                return as_string(_added(rules, strings, START))
             case "json_schema":
                 schema = schema_of(grammar.text)
                 return Foreign(_inline(schema), _beginnings(schema))
@@ -121,6 +130,13 @@ class _Preparation:
         self._parts.append(part)
         part |= self._whole(grammar)
         return f"@{part['name']}"
+
+
+def _added(rules: Rules, more: Rules, root: str) -> Rule:
+    """Add `more` rules under names of their own; return the reference to their `root`."""
+    names = f"{len(rules)} "
+    rules |= renamed(more, names)
+    return Rule(names + root)
 
 
 def _grammar(value: object) -> Grammar:

@@ -16,11 +16,12 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from gateway.turn_formats.turn_format import Schema, ToolSpec
+from gateway.turn_formats.turn_format import LARK, Schema, ToolSpec
 
 ANY_TEXT = "/(?s:.*)/"
 MAX_CHARS = 1 << 17  # most characters of a grammar that an engine accepts
 _SPACE = r"[ ]{1,20}|\r?\n[ \t]{0,20}"
+_EMBEDDED = "%grammar"
 _DEFINED = ("$defs", "definitions")
 _ROOT = "tool"  # the name under which a tool's whole schema is defined for one of its parameters
 _NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
@@ -84,8 +85,12 @@ class GrammarText:
     def up_to(self, marker: str, bounds: Sequence[str] = ()) -> str:
         """Write the grammar of any text up to and including the first `marker`.
 
-        `bounds` are terminals, of all of which the text must be.
+        `bounds` are terminals, of all of which the text must be; or one embedded grammar, whose
+        texts should not have the marker.
         """
+        if any(map(is_embedded, bounds)):
+            body = f"root ::= {bounds[0]} {self.spelled(marker, quoted_in_gbnf)}"
+            return self.rule("text", embedded("gbnf", body))
         bodies = list(bounds) or [ANY_TEXT]
         if self._tokens.match(marker):
             text = self.rule("TEXT", " & ".join(bodies)) if bounds else ANY_TEXT
@@ -101,10 +106,23 @@ class GrammarText:
     def arguments(self, tool: ToolSpec) -> str:
         """Write the grammar of a JSON object that follows the tool's schema."""
         schema = _NO_ARGUMENTS if tool.parameters is None else {"type": "object", **tool.parameters}
+        named = schema.get("properties")
+        if isinstance(named, dict) and len(named) == 1:
+            [(name, only)] = named.items()
+            if isinstance(only, dict) and LARK in only:
+                return self._arguments_of_text(name, only[LARK])
         return self.json(_of_tool(tool, schema), strict=tool.strict)
+
+    def _arguments_of_text(self, name: str, lark: str) -> str:
+        """Write the grammar of a JSON object with one string, a text of the Lark grammar."""
+        gap = self.rule("GAP", f"/{_SPACE}/")
+        parts = (quoted("{"), quoted(json.dumps(name)), quoted(":"), embedded("lark_string", lark))
+        return self.rule("arguments", f"{f' {gap}? '.join((*parts, quoted('}')))}")
 
     def value(self, tool: ToolSpec, schema: Schema) -> str:
         """Write the grammar of a tool parameter's JSON value; `schema` may refer to the tool's."""
+        if LARK in schema:
+            return self.rule("string", embedded("lark_string", schema[LARK]))
         root: Mapping[str, Any] = tool.parameters or {}
         if tool.name not in self._roots:
             self._roots[tool.name] = _rebased(root) if _refers_elsewhere(root) else None
@@ -154,6 +172,16 @@ def _rebased(schema: Any) -> Any:
     if isinstance(reference, str) and reference.startswith("#"):
         moved["$ref"] = f"#/{_DEFINED[0]}/{_ROOT}{reference.removeprefix('#')}"
     return moved
+
+
+def embedded(kind: str, text: str) -> str:
+    """Write a grammar of another kind as a part of a Lark or GBNF grammar."""
+    return f"{_EMBEDDED} {json.dumps([kind, text], ensure_ascii=False)}"
+
+
+def is_embedded(bound: str) -> bool:
+    """Tell whether the bound is an embedded grammar, so no terminal."""
+    return bound.startswith(_EMBEDDED)
 
 
 def quoted(text: str) -> str:

@@ -20,6 +20,7 @@ from msgspec import Struct
 from gateway.turn_formats.pieces import Piece
 
 Schema = Mapping[str, Any]  # a JSON schema, as the client sent it
+LARK = "x-ratoon-lark"  # keyword for the Lark grammar of a free-text tool's text
 
 # A writer of the text that describes the request's tools to a model.
 ToolsText = Callable[[Sequence[Mapping[str, Any]]], str]

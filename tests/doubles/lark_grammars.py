@@ -61,6 +61,29 @@ item: WORD | ESCAPED_STRING | SIGNED_NUMBER -> number
 %import common.WS_INLINE -> BLANK
 %ignore BLANK
 """
+_TERMS = r"""
+?start: sum
+?sum: product | sum ("+" | "-") product
+?product: power | product ("*" | "/") power
+?power: atom ["**" power]
+?atom: NUMBER | NAME ["(" [sum ("," sum)*] ")"] | STRING | "-" atom | "(" sum ")"
+%import common.CNAME -> NAME
+%import common.INT -> NUMBER
+%import common.ESCAPED_STRING -> STRING
+%import common.WS
+%ignore WS
+"""
+_QUERY = r"""
+start: query
+query: "{" [pair ("," pair)*] "}"
+pair: STRING ":" (value | condition)
+condition: "{" OPERATOR ":" (value | "[" query ("," query)* "]") "}"
+value: STRING | SIGNED_INT | "true" | "false" | "null"
+OPERATOR: "\"$" ("or" | "and" | "lt" | "gt") "\""
+%import common (ESCAPED_STRING, SIGNED_INT, WS_INLINE)
+STRING: ESCAPED_STRING
+%ignore WS_INLINE
+"""
 
 
 @cache
@@ -80,6 +103,7 @@ def _custom(value: Any) -> Iterator[tuple[str, str]]:
 def lark_grammars() -> dict[str, str]:
     """All of them."""
     others = {"arithmetic": _ARITHMETIC, "sql": _SQL, "date": _DATE, "list": _LIST}
+    others |= {"terms": _TERMS, "query": _QUERY}
     return {**codex_grammars(), **others}
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 import pytest
 
 from engine.grammars.check import checked_over
 from engine.grammars.compilation import Compilation, compiled
-from engine.grammars.syntax.lark_reader import pattern_of_lark
+from engine.grammars.syntax.lark_pattern import pattern_of
+from engine.grammars.syntax.lark_reader import START, rules_of_lark
 from engine.grammars.vocabulary import Vocabulary, read_vocabulary
 from engine.link.messages import Grammar
 from tests.doubles.lark_grammars import LarkTexts, lark_grammars
@@ -18,6 +20,7 @@ from tests.zoo.walks import walked
 
 pytestmark = pytest.mark.zoo
 END = 151_645
+CLOSE = (*'"\\n*;)}]:1', "'", '\\"')  # each is one token
 
 
 @pytest.fixture(scope="module")
@@ -25,14 +28,23 @@ def vocabulary() -> Vocabulary:
     return read_vocabulary(here(QWEN2_5) / "models", 151_936, (END,))
 
 
-@pytest.mark.parametrize("name", lark_grammars())
-def test_walks_end_in_texts_of_the_grammar(name: str, vocabulary: Vocabulary) -> None:
-    lark = lark_grammars()[name]
-    schema = {"type": "string", "pattern": pattern_of_lark(lark)}
-    found = checked_over(Grammar("json_schema", json.dumps(schema)), vocabulary)
+def grammars() -> Iterator[tuple[str, Grammar]]:
+    """Each grammar as calls are held to it: by a pattern where it has one, else as it is."""
+    for name, lark in lark_grammars().items():
+        pattern = pattern_of(rules_of_lark(lark), START)
+        if pattern is not None:
+            yield name, Grammar("json_schema", json.dumps({"type": "string", "pattern": pattern}))
+        yield name, Grammar("lark_string", lark)
+
+
+@pytest.mark.parametrize(("name", "grammar"), [*grammars()])
+def test_walks_end_in_texts_of_the_grammar(
+    name: str, grammar: Grammar, vocabulary: Vocabulary
+) -> None:
+    found = checked_over(grammar, vocabulary)
     assert not found.error
     compilation = Compilation(compiled(found.text, vocabulary))
-    texts = [walked(compilation, vocabulary, END, seed, close="\"\\n*;'") for seed in range(20)]
-    right = LarkTexts(lark)
+    texts = [walked(compilation, vocabulary, END, seed, close=CLOSE) for seed in range(20)]
+    right = LarkTexts(lark_grammars()[name])
     assert [text for text in texts if json.loads(text) not in right] == []
     assert len(set(texts)) > 5

@@ -35,6 +35,7 @@ from engine.grammars.schemas.names import with_names
 from engine.grammars.schemas.unions import exclude_each_other, tag_of, with_tag
 from engine.grammars.syntax.anchors import containing_text
 from engine.grammars.syntax.expression import UnsoundGrammar
+from engine.grammars.syntax.json_text import without_wide_controls
 from engine.grammars.syntax.lark import regex_of
 
 # A line break and up to twenty spaces, as in indented JSON; or one space.
@@ -232,7 +233,7 @@ class _Walk:
     def _pattern(self, pattern: str, at: str) -> str | None:
         """Convert the pattern for the library; None where it need not be followed."""
         try:
-            return f"^{regex_of(containing_text(pattern))}$"
+            return f"^{regex_of(without_wide_controls(containing_text(pattern)))}$"
         except UnsoundGrammar as error:
             if self._is_lenient:
                 return None

@@ -5,7 +5,7 @@ Knows: what an expression is made of. Does not know: how one is spelled, in GBNF
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -83,6 +83,8 @@ NOTHING = AnyOf(())
 
 def chars(*ranges: tuple[int, int]) -> Chars:
     """Make an expression of one character of any of the ranges."""
+    if len(ranges) == 1 and ranges[0][0] == ranges[0][1] < _SURROGATES[0]:
+        return Chars(ranges)
     return Chars(_joined(_without_surrogates(ranges)))
 
 
@@ -134,6 +136,18 @@ def parts_of(expression: Expression) -> tuple[Expression, ...]:
         case Repeat(part):
             return (part,)
     return ()
+
+
+def with_leaves(expression: Expression, change: Callable[[Expression], Expression]) -> Expression:
+    """Return `expression` with `change` applied to each part that has no parts itself."""
+    match expression:
+        case All(parts) if parts:
+            return in_order([with_leaves(one, change) for one in parts])
+        case AnyOf(parts) if parts:
+            return one_of([with_leaves(one, change) for one in parts])
+        case Repeat(part, least, most):
+            return Repeat(with_leaves(part, change), least, most)
+    return change(expression)
 
 
 def walk(expression: Expression) -> Iterator[Expression]:

@@ -16,12 +16,9 @@ from collections.abc import Callable
 
 from engine.grammars.syntax.expression import (
     MAX_CODE_POINT,
-    All,
-    AnyOf,
     Chars,
     Expression,
     Foreign,
-    Repeat,
     Rule,
     UnsoundGrammar,
     chars,
@@ -29,6 +26,7 @@ from engine.grammars.syntax.expression import (
     one_of,
     other_than,
     repeated,
+    with_leaves,
 )
 from engine.grammars.syntax.expression import text as literal
 
@@ -61,20 +59,11 @@ def rules_of(text: str, other: ReadOther) -> Rules:
 
 def renamed(rules: Rules, prefix: str) -> Rules:
     """Return the rules with `prefix` before their names."""
-    return {prefix + name: _renamed(body, prefix) for name, body in rules.items()}
 
+    def change(part: Expression) -> Expression:
+        return Rule(prefix + part.name) if isinstance(part, Rule) else part
 
-def _renamed(part: Expression, prefix: str) -> Expression:
-    match part:
-        case Rule(name):
-            return Rule(prefix + name)
-        case All(parts):
-            return All(tuple(_renamed(one, prefix) for one in parts))
-        case AnyOf(parts):
-            return AnyOf(tuple(_renamed(one, prefix) for one in parts))
-        case Repeat(inner, least, most):
-            return Repeat(_renamed(inner, prefix), least, most)
-    return part
+    return {prefix + name: with_leaves(body, change) for name, body in rules.items()}
 
 
 class _Reader:

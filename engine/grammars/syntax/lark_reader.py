@@ -1,11 +1,11 @@
-r"""A reader of Lark grammars that are regular.
+r"""A reader of Lark grammars.
 
     start: "*** " NAME (LF line)+
     line: /.+/ -> text
     %import common.LF
 
 A text is one of the grammar if its rules have it in some way: which terminal a lexer would have
-taken is not looked at. Recursion is read where it only repeats (`list: item | list "," item`).
+taken is not looked at.
 
 Knows: the spelling, and Lark's `common` terminals. Does not know: where a grammar is used.
 """
@@ -13,28 +13,19 @@ Knows: the spelling, and Lark's `common` terminals. Does not know: where a gramm
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
 from engine.grammars.syntax.expression import (
     EMPTY,
-    All,
-    AnyOf,
-    Chars,
     Expression,
     Repeat,
     Rule,
     UnsoundGrammar,
     in_order,
     one_of,
-    parts_of,
     walk,
 )
-from engine.grammars.syntax.lark import regex_of
 from engine.grammars.syntax.lark_terminals import COMMON, of_regex, of_text, range_of
-from engine.grammars.syntax.recursion import regular_rules, with_loops
 
-MAX_CHARS = 1 << 10  # most characters of a grammar: a request may have 128 of them
-MAX_SIZE = 4000  # characters and ranges in the expression
 START = "start"
 _IGNORED = "%ignore"
 _TOKEN = re.compile(
@@ -51,66 +42,24 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _NUMBERS = re.compile(r"\d+")
+Rules = dict[str, Expression]
 _SIGNS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 
 
-def pattern_of_lark(grammar: str) -> str:
-    """Return a JSON Schema pattern for the texts of the grammar.
+def rules_of_lark(grammar: str) -> Rules:
+    """Read rules and terminals by name; the texts are those of `START`.
 
-    Raises UnsoundGrammar for a grammar that is too long, is no Lark, or is not regular.
+    Raises UnsoundGrammar for a grammar that is no Lark, or in which a rule is missing.
     """
-    if len(grammar) > MAX_CHARS:
-        raise UnsoundGrammar(f"it has more than {MAX_CHARS} characters")
     try:
-        return f"^{regex_of(_Inlined(_Reader(grammar).rules()).whole(START))}$"
+        rules = _Reader(grammar).rules()
     except RecursionError as error:
         raise UnsoundGrammar("it is nested too deeply") from error
-
-
-class _Inlined:
-    """Rules with all references replaced."""
-
-    def __init__(self, rules: Mapping[str, Expression]) -> None:
-        self._rules = {name: with_loops(name, body) for name, body in rules.items()}
-        self._regular = regular_rules(self._rules)
-        self._sizes: dict[str, int] = {}
-
-    def whole(self, name: str) -> Expression:
-        """Return a rule with its references replaced; UnsoundGrammar if recursive or too large."""
-        if name not in self._rules:
-            raise UnsoundGrammar(f"there is no `{name}`")
-        if name not in self._regular:
-            for missing in self._missing():
-                raise UnsoundGrammar(f"there is no `{missing}`")
-            raise UnsoundGrammar("it is recursive, so it is no regular expression")
-        if self._size(self._rules[name]) > MAX_SIZE:
-            raise UnsoundGrammar("it is too large")
-        return self._inlined(self._rules[name])
-
-    def _missing(self) -> list[str]:
-        used = (part for body in self._rules.values() for part in walk(body))
-        return [one.name for one in used if isinstance(one, Rule) and one.name not in self._rules]
-
-    def _size(self, part: Expression) -> int:
-        if isinstance(part, Rule):
-            if part.name not in self._sizes:
-                self._sizes[part.name] = self._size(self._rules[part.name])
-            return self._sizes[part.name]
-        if isinstance(part, Chars):  # a terminal is written out at each reference
-            return 1 + len(part.ranges) + len(part.spelled)
-        return 1 + sum(map(self._size, parts_of(part)))
-
-    def _inlined(self, part: Expression) -> Expression:
-        match part:
-            case Rule(name):
-                return self._inlined(self._rules[name])
-            case All(parts):
-                return in_order([self._inlined(one) for one in parts])
-            case AnyOf(parts):
-                return one_of([self._inlined(one) for one in parts])
-            case Repeat(inner, least, most):
-                return Repeat(self._inlined(inner), least, most)
-        return part
+    used = (part.name for body in rules.values() for part in walk(body) if isinstance(part, Rule))
+    missing = next((name for name in (START, *used) if name not in rules), None)
+    if missing is not None:
+        raise UnsoundGrammar(f"there is no `{missing}`")
+    return rules
 
 
 class _Reader:
@@ -120,9 +69,9 @@ class _Reader:
         self._is_terminal = False  # kind of the definition being read
         self._ignored: list[Expression] = []
 
-    def rules(self) -> dict[str, Expression]:
+    def rules(self) -> Rules:
         """Read the body of each rule and terminal; `start` is the whole grammar."""
-        found: dict[str, Expression] = {}
+        found: Rules = {}
         while self._at < len(self._tokens):
             if self._take("line"):
                 continue
@@ -138,7 +87,7 @@ class _Reader:
             found[START] = in_order([found[START], Rule(_IGNORED)])
         return found
 
-    def _rule(self, found: dict[str, Expression]) -> None:
+    def _rule(self, found: Rules) -> None:
         while self._take("count") or self._take_mark("!"):
             pass  # prefixes for the parse tree: ?rule, !rule
         name = self._name()
@@ -149,7 +98,7 @@ class _Reader:
         self._is_terminal = name.isupper()
         found[name] = self._alternatives()
 
-    def _directive(self, directive: str, found: dict[str, Expression]) -> None:
+    def _directive(self, directive: str, found: Rules) -> None:
         match directive:
             case "%import":
                 self._import(found)
@@ -159,7 +108,7 @@ class _Reader:
             case _:
                 raise UnsoundGrammar(f"{directive} is not read")
 
-    def _import(self, found: dict[str, Expression]) -> None:
+    def _import(self, found: Rules) -> None:
         """Read `%import common.A -> B` or `%import common (A, B)`."""
         if self._name() != "common":
             raise UnsoundGrammar("%import is read of `common` alone")
@@ -174,7 +123,7 @@ class _Reader:
             self._add_common(name, name, found)
             self._take_mark(",")
 
-    def _add_common(self, name: str, as_name: str, found: dict[str, Expression]) -> None:
+    def _add_common(self, name: str, as_name: str, found: Rules) -> None:
         if name not in COMMON:
             raise UnsoundGrammar(f"`common.{name}` is not read")
         found[as_name] = of_regex(COMMON[name], "")

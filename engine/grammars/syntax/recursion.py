@@ -54,11 +54,42 @@ def regular_rules(rules: Mapping[str, Expression]) -> set[str]:
 
 
 def simplified(rules: Mapping[str, Expression]) -> dict[str, Expression]:
-    """Return the rules with names of single characters inlined."""
+    """Return the rules with names of single characters inlined, and loops in loops made one."""
     single = {name: body for name, body in rules.items() if isinstance(body, Chars)}
     found = {name: _with(single, body) for name, body in rules.items()}
     more = any(isinstance(body, Chars) and name not in single for name, body in found.items())
-    return simplified(found) if more else found
+    return simplified(found) if more else _with_single_loops(found)
+
+
+def _with_single_loops(rules: Mapping[str, Expression]) -> dict[str, Expression]:
+    """Return the rules with `(a+ | b)*` as `(a | b)*`, which has each text in one way only."""
+    loops = {name: body for name, body in rules.items() if _is_loop(body)}
+
+    def once(part: Expression) -> Expression:
+        match loops.get(part.name, part) if isinstance(part, Rule) else part:
+            case Repeat(inner, 1, None):
+                return once(inner)
+            case AnyOf(parts):
+                return one_of(map(once, parts))
+        return part
+
+    def change(part: Expression) -> Expression:
+        match part:
+            case Repeat(inner, 0 | 1 as least, None):
+                return Repeat(once(change(inner)), least, None)
+            case Repeat(inner, least, most):
+                return Repeat(change(inner), least, most)
+            case All(parts):
+                return in_order(map(change, parts))
+            case AnyOf(parts):
+                return one_of(map(change, parts))
+        return part
+
+    return {name: change(body) for name, body in rules.items()}
+
+
+def _is_loop(part: Expression) -> bool:
+    return isinstance(part, Repeat) and part.least == 1 and part.most is None
 
 
 def _with(single: Mapping[str, Expression], part: Expression) -> Expression:

@@ -15,9 +15,8 @@ from gateway.dialects.openai.schema import ChatRequest
 from gateway.dialects.openai.structured_outputs import text_form
 from gateway.dialects.tool_choice import must_call, only
 from gateway.http.body import parse_part
-from gateway.prompts.chats.chat_tools import specs_of
-from gateway.prompts.chats.forms import Tool
 from gateway.prompts.generation_request import AnswerForm
+from gateway.turn_formats.turn_format import ToolSpec
 
 
 class _Named(Struct, frozen=True):
@@ -64,11 +63,11 @@ _CUSTOM = msgspec.json.Decoder(_CustomChoice)
 _ALLOWED = msgspec.json.Decoder(_AllowedTools)
 
 
-def form_of_chat(wire: ChatRequest, tools: Sequence[Tool] | None) -> AnswerForm:
+def form_of_chat(wire: ChatRequest, tools: tuple[ToolSpec, ...]) -> AnswerForm:
     """Read the answer form that `wire` asks for; raise BadRequest that names the wrong field."""
     form = replace(
         text_form(wire),
-        tools=specs_of(tools or ()),
+        tools=tools,
         most_calls=1 if wire.parallel_tool_calls is False else None,
     )
     match _choice_of(wire.tool_choice):

@@ -54,7 +54,7 @@ def request_of_chat(
         max_tokens=wire.max_tokens if newer is None else newer,
         default_max_tokens=defaults.max_tokens or bounds.default_max_tokens,
         num_logprobs=_num_logprobs(wire),
-        form=form_of_chat(wire, prompt.tools),
+        form=form_of_chat(wire, tools.specs),
         explain=explain_of(wire.ratoon, partial(_parts, prompt)),
         prediction="" if wire.prediction is None else wire.prediction.text,
         marks=marks_of_chat(wire, prompt, tools),

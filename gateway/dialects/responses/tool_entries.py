@@ -1,7 +1,7 @@
 """The reading of one tool in a request: its form for the model, its calls' for the client.
 
     function        as it is
-    custom          as a function that takes text (`gateway/prompts/chats/offered_tools.py`)
+    custom          as a function that takes text (`gateway/prompts/chats/free_formats.py`)
     namespace       its members
     tool_search     that the client runs: as a function of this name
     local_shell, shell, apply_patch, which the client runs: likewise (`client_tools.py`)
@@ -22,7 +22,8 @@ from gateway.http.body import invalid
 from gateway.prompts.chats.chat_json import CacheControl
 from gateway.prompts.chats.chat_tools import MAX_TOOLS, NOT_RUN
 from gateway.prompts.chats.forms import Tool
-from gateway.prompts.chats.offered_tools import FreeFormat, FreeFormats, PassedOver, free_function
+from gateway.prompts.chats.free_formats import FreeFormat, FreeFormats, free_function, lark_spec
+from gateway.prompts.chats.offered_tools import PassedOver
 from gateway.turn_formats.turn_format import ToolSpec
 
 MAX_OFFERED = 4 * MAX_TOOLS  # including members of namespaces
@@ -94,6 +95,7 @@ class Offered(Struct, frozen=True):
     strict: bool
     entry: int | None  # index in the request's `tools`
     param: str
+    lark: str | None = None  # the grammar that calls of a free-text tool are held to
 
     @property
     def shown_name(self) -> str:
@@ -104,7 +106,8 @@ class Offered(Struct, frozen=True):
     @property
     def spec(self) -> ToolSpec:
         """The tool's name and schema for the grammar of calls."""
-        return ToolSpec(self.shown_name, self.form["function"].get("parameters"), self.strict)
+        spec = ToolSpec(self.shown_name, self.form["function"].get("parameters"), self.strict)
+        return spec if self.lark is None else lark_spec(spec, self.lark)
 
 
 def read_entry(
@@ -154,6 +157,8 @@ def _one(
             custom = _converted(tool, _Custom, where)
             form = free_function(custom.name, custom.description, custom.format, formats)
             called, strict = Called("custom", custom.name), "strict" in form["function"]
+            lark = formats.held(custom.format).lark
+            return Offered(called, form, strict, entry, where, lark)
         case "tool_search":
             search = _converted(tool, _Search, where)
             if search.execution != "client":

@@ -28,7 +28,8 @@ from gateway.http.body import parse_part
 from gateway.prompts.chats.chat_json import CacheControl
 from gateway.prompts.chats.chat_tools import MAX_TOOLS
 from gateway.prompts.chats.forms import Tool
-from gateway.prompts.chats.offered_tools import FreeFormats, PassedOver
+from gateway.prompts.chats.free_formats import FreeFormats
+from gateway.prompts.chats.offered_tools import PassedOver
 from gateway.turn_formats.turn_format import ToolSpec
 
 Key = tuple[str | None, str]  # a namespace (or None) and a tool's name

@@ -2,7 +2,7 @@
 
 A template shows the model a tool as it was sent, with its fields in the caller's order and those
 that only the model knows. So a tool is checked as a Struct, and given on as a plain object. One
-that takes text is given on as a function (`offered_tools.py`), and one of another type not at all.
+that takes text is given on as a function (`free_formats.py`), and one of another type not at all.
 
 Knows: names and types. Does not know: who may send tools, or how a model writes a call
 (`gateway/turn_formats`).
@@ -20,7 +20,8 @@ from msgspec import Meta, Raw, Struct
 from gateway.http.body import parse_part
 from gateway.prompts.chats.chat_json import CacheControl
 from gateway.prompts.chats.forms import Tool
-from gateway.prompts.chats.offered_tools import FreeFormat, FreeFormats, PassedOver, free_function
+from gateway.prompts.chats.free_formats import FreeFormat, FreeFormats, free_function, lark_spec
+from gateway.prompts.chats.offered_tools import PassedOver
 from gateway.turn_formats.turn_format import ToolSpec
 
 MAX_TOOLS = 128  # tools of a request, as many as OpenAI takes
@@ -113,6 +114,7 @@ class SentTools:
     forms: tuple[Tool, ...] = ()  # the shown tools as templates take them
     places: tuple[int, ...] = ()  # the place of each tool in the request
     free: frozenset[str] = frozenset()  # names of the tools that take text
+    specs: tuple[ToolSpec, ...] = ()  # the shown tools as calls are held to them
     passed_over: tuple[PassedOver, ...] = ()
     marks: tuple[tuple[int, CacheControl], ...] = ()  # cache marks, each with its tool's place
 
@@ -132,6 +134,7 @@ class SentTools:
             tuple(one.form for _, one in shown),
             tuple(place for place, _ in shown),
             frozenset(one.form["function"]["name"] for _, one in shown if one.is_free),
+            tuple(one.spec for _, one in shown),
             tuple(
                 one
                 for had in read
@@ -149,7 +152,13 @@ class _Shown(Struct, frozen=True):
     form: Tool
     mark: CacheControl | None
     is_free: bool = False
+    lark: str | None = None
     not_held: tuple[PassedOver, ...] = ()
+
+    @property
+    def spec(self) -> ToolSpec:
+        [spec] = specs_of([self.form])
+        return spec if self.lark is None else lark_spec(spec, self.lark)
 
 
 def _read(spelled: bytes, where: str, formats: FreeFormats) -> _Shown | PassedOver:
@@ -183,7 +192,8 @@ def _free(sent: _CustomTool, where: str, formats: FreeFormats) -> _Shown:
     form = free_function(custom.name, custom.description, format_, formats)
     not_held = tuple(formats.not_held(format_, f"{where}.custom"))
     mark = sent.cache_control or custom.cache_control
-    return _Shown(form, mark, is_free=True, not_held=not_held)
+    lark = formats.held(format_).lark
+    return _Shown(form, mark, is_free=True, lark=lark, not_held=not_held)
 
 
 def specs_of(tools: Sequence[Tool]) -> tuple[ToolSpec, ...]:

@@ -4,24 +4,21 @@ A model calls functions, whose arguments are a JSON object. A tool that takes te
 a function of one argument, `input`; what the model writes there is what the client gets. A tool
 that the server would have to run is passed over, and the answer says so.
 
-Knows: how such a tool is shown, and how its input is read. Does not know: how a dialect names them.
+Knows: how the input of such a tool is read. Does not know: how it is shown (`free_formats.py`), or
+how a dialect names it.
 """
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
-from engine.grammars.syntax.expression import UnsoundGrammar
-from engine.grammars.syntax.lark_reader import pattern_of_lark
 from gateway.prompts.chats.forms import Tool
 
-NOT_HELD = "the model is shown the grammar; calls are not held to it"
-MAX_LARK = 1 << 12  # characters of a request's Lark grammars, which take 10 us each to read
-_INPUT = "input"
+INPUT = "input"
 _STARTS = re.compile(r'\s*\{\s*"input"\s*:\s*"')
 _MAX_START = 64  # characters; an object that begins otherwise is read once it is whole
 # The part of a JSON string that is certain: without half an escape or half a surrogate pair.
@@ -45,77 +42,9 @@ class PassedOver(Struct, frozen=True):
     reason: str
 
 
-class FreeFormat(Struct, frozen=True, kw_only=True):
-    """The text format of a free-text tool. A grammar is shown to the model."""
-
-    type: Literal["text", "grammar"]
-    syntax: Literal["lark", "regex"] | None = None
-    definition: str | None = None
-
-
-class FreeFormats:
-    """The formats of one request's free-text tools: each is read once, and not all if many."""
-
-    def __init__(self) -> None:
-        self._read: dict[FreeFormat, tuple[str | None, str]] = {}
-        self._left = MAX_LARK
-
-    def pattern(self, format_: FreeFormat | None) -> str | None:
-        """Return the pattern that calls must match, as in JSON Schema; None if they need not."""
-        return None if format_ is None else self._pattern(format_)[0]
-
-    def not_held(self, format_: FreeFormat | None, where: str) -> Iterator[PassedOver]:
-        """Report that calls of the tool at `where` are not held to its grammar."""
-        if format_ is not None and format_.type == "grammar":
-            pattern, why = self._pattern(format_)
-            if pattern is None:
-                yield PassedOver(f"{where}.format", "grammar", NOT_HELD + why)
-
-    def _pattern(self, format_: FreeFormat) -> tuple[str | None, str]:
-        """Return the format's pattern, or why it has none.
-
-        The library has no other grammar of a text within a JSON string.
-        """
-        if format_.type != "grammar" or not format_.definition:
-            return None, ""
-        if format_.syntax == "regex":
-            return f"^(?:{format_.definition})$", ""
-        if format_ not in self._read:
-            self._read[format_] = self._of_lark(format_.definition)
-        return self._read[format_]
-
-    def _of_lark(self, grammar: str) -> tuple[str | None, str]:
-        self._left -= len(grammar)
-        if self._left < 0:
-            return None, f": the grammars have more than {MAX_LARK} characters together"
-        try:
-            return pattern_of_lark(grammar), ""
-        except UnsoundGrammar as error:
-            return None, f": {error}"
-
-
-def free_function(
-    name: str, description: str | None, format_: FreeFormat | None, formats: FreeFormats
-) -> Tool:
-    """Convert a free-text tool to a function; a strict one where its text has a pattern."""
-    pattern = formats.pattern(format_)
-    held = {} if pattern is None else {"pattern": pattern}
-    parameters = {
-        "type": "object",
-        "properties": {_INPUT: {"type": "string", **held}},
-        "required": [_INPUT],
-        "additionalProperties": False,
-    }
-    strict = {"strict": True} if held else {}
-    said = "\n\n".join(text for text in (description, _grammar_text(format_)) if text)
-    described = {"description": said} if said else {}
-    function = {"name": name, **described, "parameters": parameters, **strict}
-    return {"type": "function", "function": function}
-
-
 def free_arguments(text: str) -> dict[str, Any]:
     """Write the arguments of a call whose input was `text`."""
-    return {_INPUT: text}
+    return {INPUT: text}
 
 
 def added_text(tools: Sequence[Tool]) -> str:
@@ -130,13 +59,6 @@ def free_input(arguments: str) -> str:
     """Read the text in the arguments of a whole call."""
     reader = FreeInput()
     return reader.feed(arguments) + reader.end()
-
-
-def _grammar_text(format_: FreeFormat | None) -> str | None:
-    if format_ is None or not format_.definition:
-        return None
-    kind = "regular expression" if format_.syntax == "regex" else "Lark grammar"
-    return f"The input follows this {kind}:\n{format_.definition}"
 
 
 class FreeInput:

@@ -9,7 +9,7 @@ from itertools import groupby
 
 from msgspec import Struct
 
-from gateway.turn_formats.grammar import GrammarText
+from gateway.turn_formats.grammar import GrammarText, is_embedded
 from gateway.turn_formats.shapes.schemas import alternatives, type_names, types_of, words_of
 from gateway.turn_formats.shapes.text_bounds import bounds_of
 from gateway.turn_formats.turn_format import Schema, ToolSpec
@@ -69,4 +69,6 @@ def _texts(grammar: GrammarText, bounds: list[str], tags: ValueTags) -> Iterator
         return
     opens, closes = tags.quote
     yield f"{grammar.spelled(opens)} {grammar.up_to(closes + tags.tail, bounds)}"
-    yield grammar.up_to(tags.tail, [*bounds, "/[^<]*/"])
+    yield grammar.up_to(
+        tags.tail, bounds if any(map(is_embedded, bounds)) else [*bounds, "/[^<]*/"]
+    )

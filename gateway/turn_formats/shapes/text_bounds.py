@@ -6,7 +6,8 @@ The `format`s are those that llguidance knows in JSON. Others describe, and bind
 import json
 from collections.abc import Iterator
 
-from gateway.turn_formats.turn_format import Schema
+from gateway.turn_formats.grammar import embedded
+from gateway.turn_formats.turn_format import LARK, Schema
 
 _DATE = r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
 _TIME = (
@@ -47,8 +48,12 @@ _FORMATS = {
 
 
 def bounds_of(schema: Schema) -> list[str]:
-    """Write the terminals that a whole string must match; none if `schema` sets no bounds."""
-    return list(_bounds(schema))
+    """Write the terminals that a whole string must match; none if `schema` sets no bounds.
+
+    A Lark grammar is the only bound where there is one.
+    """
+    lark = schema.get(LARK)
+    return [embedded("lark_text", lark)] if isinstance(lark, str) else list(_bounds(schema))
 
 
 def _bounds(schema: Schema) -> Iterator[str]:

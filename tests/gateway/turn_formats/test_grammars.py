@@ -10,6 +10,7 @@ import pytest
 from engine.link.messages import Grammar
 from gateway.errors import BadRequest
 from gateway.prompts.answer_forms import AnswerForms
+from gateway.prompts.chats.free_formats import lark_spec
 from gateway.prompts.generation_request import AnswerForm
 from gateway.turn_formats.turn_format import ToolFormat, ToolSpec
 from tests.gateway.turn_formats.formats import FORMATS, Call, Written
@@ -106,6 +107,36 @@ def test_a_schema_may_refer_to_itself_twice(
     for value in trees:
         assert vocabulary.accepts(grammar, written.turn(("grow", value)))
     assert not vocabulary.accepts(grammar, written.turn(("grow", {"a": {"c": {}}})))
+
+
+NESTED = r"""
+start: term ("+" term)*
+term: /[a-z0-9 .]+/ | STRING | "(" start ")"
+STRING: /"[^"]*"/
+%import common.WS
+%ignore WS
+"""
+NESTED_TEXTS = {
+    "a": True,
+    '((a) + "b\\c") + "<d>"': True,
+    "(a\n + (b))\t": True,
+    "((a)": False,
+    '"a" b"': False,
+    "+": False,
+    "": False,
+}
+
+
+def test_a_text_may_follow_a_grammar_that_is_recursive(
+    tool_format: ToolFormat, vocabulary: Bytes, written: Written
+) -> None:
+    tool = lark_spec(ToolSpec("calc", None), NESTED)
+    grammar = tool_format.call_grammar([tool])
+    calls: dict[str, Call] = {said: ("calc", {"input": said}) for said in NESTED_TEXTS}
+    turns = {said: written.turn(calls[said]) for said in NESTED_TEXTS}
+    assert {said: vocabulary.accepts(grammar, turns[said]) for said in turns} == NESTED_TEXTS
+    for said in filter(NESTED_TEXTS.get, NESTED_TEXTS):
+        assert calls_of(read(tool_format.parser([tool]), [turns[said]])) == [calls[said]]
 
 
 def test_a_grammar_of_too_many_characters_is_refused(written: Written) -> None:

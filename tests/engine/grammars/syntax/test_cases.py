@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from engine.grammars.syntax.expression import Chars, UnsoundGrammar, chars, other_than
-from engine.grammars.syntax.lark_reader import pattern_of_lark
+from engine.grammars.syntax.lark_reader import rules_of_lark
 from engine.grammars.syntax.letter_cases import LAST_CASED
 from engine.grammars.syntax.pattern import read_pattern
 
@@ -48,5 +48,5 @@ def test_no_character_beyond_has_another_case() -> None:
 def test_a_grammar_of_hundreds_of_them_is_read_or_refused_soon(spelled: str) -> None:
     began = time.process_time()
     with suppress(UnsoundGrammar):
-        pattern_of_lark(f"start: /{spelled * (1000 // len(spelled))}/i")
+        rules_of_lark(f"start: /{spelled * (1000 // len(spelled))}/i")
     assert time.process_time() - began < HANG_S

@@ -333,19 +333,23 @@ def test_grammars_hold_calls_and_the_answer_says_which_do_not(
 ) -> None:
     regex, lark = grammar_tool("regex", "a+|b"), grammar_tool("lark", "start: A\nA: /c+/")
     nested = grammar_tool("lark", 'start: "(" start? ")"')
-    answer = ask(client, regex, lark, {**nested, "name": "nested"}, space("files", nested))
+    unread = grammar_tool("lark", "start: <|end|>")
+    tools = regex, lark, {**nested, "name": "nested"}
+    answer = ask(client, *tools, {**unread, "name": "unread"}, space("files", unread))
     assert ignored(answer) == [
-        ("tools[2].format", "grammar"),
-        ("tools[3].tools[0].format", "grammar"),
+        ("tools[3].format", "grammar"),
+        ("tools[4].tools[0].format", "grammar"),
     ]
     assert answer.ratoon["ignored"][0]["reason"].endswith(
-        "calls are not held to it: it is recursive, so it is no regular expression"
+        "calls are not held to it: `<|end|>` at character 7 is not read"
     )
     grammar = engine.requests[-1].sampling.grammar
     assert grammar is not None
     assert "^(?:a+|b)$" in grammar.text
     assert "^(?:c)+$" in grammar.text
-    ask(client, nested)
+    assert json.dumps(["lark_string", nested["format"]["definition"]]) in grammar.text
+    assert "lark_string" not in prompt(engine), "the model is shown the grammar once"
+    ask(client, unread)
     assert engine.requests[-1].sampling.grammar is None
 
 

@@ -11,7 +11,7 @@ from gateway.dialects.responses.tool_entries import MAX_OFFERED
 from gateway.dialects.responses.toolset import Toolset
 from gateway.errors import BadRequest
 from gateway.prompts.chats.chat_tools import MAX_TOOLS, SentTools
-from gateway.prompts.chats.offered_tools import MAX_LARK, FreeFormat, FreeFormats
+from gateway.prompts.chats.free_formats import MAX_LARK, FreeFormat, FreeFormats
 
 LONG = 1000  # characters of each grammar
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import openai
@@ -121,17 +122,30 @@ def test_functions_alone_are_answered_as_ever(client: openai.OpenAI, engine: Fak
     assert not hasattr(answer, "ratoon")
 
 
-def test_a_regex_holds_calls_and_the_answer_says_that_a_recursion_does_not(
+def lark_tool(definition: str) -> Any:
+    grammar = {"syntax": "lark", "definition": definition}
+    custom = {"name": "patch", "format": {"type": "grammar", "grammar": grammar}}
+    return {"type": "custom", "custom": custom}
+
+
+def test_a_grammar_holds_calls_and_the_answer_says_which_does_not(
     client: openai.OpenAI, engine: FakeEngine
 ) -> None:
-    lark = {"syntax": "lark", "definition": 'start: "(" start? ")"'}
-    patch: Any = {"name": "patch", "format": {"type": "grammar", "grammar": lark}}
-    answer: Any = asked(client, tools=[QUERY, {"type": "custom", "custom": patch}])
+    answer: Any = asked(client, tools=[QUERY, lark_tool("start: <|end|>")])
     assert [(one["param"], one["type"]) for one in answer.ratoon["ignored"]] == [
         ("tools[1].custom.format", "grammar")
     ]
     grammar = engine.requests[-1].sampling.grammar
     assert grammar is not None
     assert "^(?:SELECT .*)$" in grammar.text
-    asked(client, tools=[{"type": "custom", "custom": patch}])
+    asked(client, tools=[lark_tool("start: <|end|>")])
     assert engine.requests[-1].sampling.grammar is None
+
+
+def test_a_grammar_may_be_recursive(client: openai.OpenAI, engine: FakeEngine) -> None:
+    nested = 'start: "(" start? ")"'
+    answer = asked(client, tools=[QUERY, lark_tool(nested)])
+    assert not hasattr(answer, "ratoon")
+    grammar = engine.requests[-1].sampling.grammar
+    assert grammar is not None
+    assert json.dumps(["lark_string", nested]) in grammar.text

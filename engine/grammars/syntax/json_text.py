@@ -1,0 +1,87 @@
+r"""Expressions within a string of JSON: quotes, backslashes and control characters are escaped.
+
+    "a\n"  is  "\"" "a" ("\\n" | "\\u000a" | "\\u000A") "\""
+
+Knows: how JSON spells a character. Does not know: where the texts come from.
+"""
+
+from __future__ import annotations
+
+from engine.grammars.syntax.expression import (
+    All,
+    Chars,
+    Expression,
+    Ranges,
+    UnsoundGrammar,
+    chars,
+    in_order,
+    one_of,
+    other_than,
+    text,
+    with_leaves,
+)
+
+_QUOTE = text('"')
+_NUL = (0, 0)
+_RAW = other_than(((0, 0x1F), (0x22, 0x22), (0x5C, 0x5C)))  # what JSON never escapes
+_SHORT = {0x22: '"', 0x5C: "\\", 0x08: "b", 0x0C: "f", 0x0A: "n", 0x0D: "r", 0x09: "t"}
+
+
+def as_string(expression: Expression) -> Expression:
+    """Return the JSON strings of the texts of `expression`, with their quotes."""
+    return All((_QUOTE, escaped(expression), _QUOTE))
+
+
+def escaped(expression: Expression) -> Expression:
+    """Return the texts of `expression` as they stand in a JSON string; raises UnsoundGrammar.
+
+    What need not be escaped is not.
+    """
+    return with_leaves(expression, _escaped)
+
+
+def without_wide_controls(expression: Expression) -> Expression:
+    """Return `expression` in a form that the library escapes as it means.
+
+    A class with all control characters would have any escape after a backslash, also that of a
+    quote or of a backslash that it leaves out. So such a class loses NUL.
+    """
+    return with_leaves(expression, _without_nul)
+
+
+def _escaped(part: Expression) -> Expression:
+    if not isinstance(part, Chars):
+        return part
+    if part.spelled:
+        raise UnsoundGrammar("a class of Unicode properties is not read here")
+    ways = [text(f"\\{mark}") for code, mark in _SHORT.items() if _has(part, code)]
+    ways += filter(None, (_by_number(part, high) for high in range(2)))
+    raw = chars(*_common(part.ranges, _RAW.ranges))
+    return one_of([*([raw] if raw.ranges else []), *ways])
+
+
+def _by_number(part: Chars, high: int) -> Expression | None:
+    r"""Return the escapes `\u00HL` of the control characters of `part` with this digit H."""
+    digits = [f"{low:{form}}" for low in range(16) if _has(part, 16 * high + low) for form in "xX"]
+    if not digits:
+        return None
+    return in_order([text(f"\\u00{high}"), one_of(map(text, digits))])
+
+
+def _without_nul(part: Expression) -> Expression:
+    if not isinstance(part, Chars):
+        return part
+    if part.spelled:
+        return Chars(part.ranges, f"[{part.spelled}&&[^\\x00]]")
+    if all(_has(part, code) for code in (0x22, 0x5C)) or not _has(part, 0):
+        return part
+    return chars(*_common(part.ranges, other_than((_NUL,)).ranges))
+
+
+def _has(part: Chars, code: int) -> bool:
+    return any(low <= code <= high for low, high in part.ranges)
+
+
+def _common(one: Ranges, other: Ranges) -> Ranges:
+    pairs = ((max(a, c), min(b, d)) for a, b in one for c, d in other)
+    return tuple((low, high) for low, high in pairs if low <= high)
