@@ -55,7 +55,8 @@ class GrammarText:
 
     def rule(self, name: str, body: str, *, lazy: bool = False) -> str:
         """Add a rule and return its name, with a number; capitals in a name make a terminal."""
-        name = f"{self._prefix}{name}_{len(self._rules)}"
+        prefix = self._prefix.upper() if name.isupper() else self._prefix
+        name = f"{prefix}{name}_{len(self._rules)}"
         self._rules.append("")
         self._write(len(self._rules) - 1, f"{name}{'[lazy]' if lazy else ''}: {body}")
         return name
@@ -96,7 +97,7 @@ class GrammarText:
             text = self.rule("TEXT", " & ".join(bodies)) if bounds else ANY_TEXT
             return f"{text} {self.spelled(marker)}"
         if bounds:
-            bodies.append(f"~/(?s:.*{_exactly(marker)}.*)/")
+            bodies.append(without(marker))
         return self.rule("up_to", f"({' & '.join(bodies)}) {quoted(marker)}", lazy=True)
 
     def text_without(self, beginning: str) -> str:
@@ -193,6 +194,11 @@ def quoted_in_gbnf(text: str) -> str:
     """Write `text` as a GBNF literal."""
     escaped = re.sub(r'[\x00-\x1f"\\]', lambda found: f"\\x{ord(found[0]):02x}", text)
     return f'"{escaped}"'
+
+
+def without(text: str) -> str:
+    """Write the terminal of all texts in which `text` is not."""
+    return f"~/(?s:.*{_exactly(text)}.*)/"
 
 
 def _exactly(text: str) -> str:

@@ -19,7 +19,8 @@ from gateway.prompts.generation_request import (
     TextRules,
     size_of,
 )
-from gateway.turn_formats.structural_tag import Regex, StructuralTag
+from gateway.turn_formats.structural_parts import Regex
+from gateway.turn_formats.structural_tag import StructuralTag
 from gateway.turn_formats.turn_format import ToolSpec
 
 LONG = "x" * 5000

@@ -9,13 +9,8 @@ import msgspec
 import pytest
 
 from engine.link.messages import Grammar
-from gateway.turn_formats.structural_tag import (
-    MAX_PARTS,
-    JsonSchema,
-    Regex,
-    Sequence_,
-    StructuralTag,
-)
+from gateway.turn_formats.structural_parts import JsonSchema, Regex, Sequence_
+from gateway.turn_formats.structural_tag import MAX_PARTS, StructuralTag
 from tests.gateway.turn_formats.grammars import Bytes
 
 NUMBER = {"type": "json_schema", "json_schema": {"type": "integer"}}
@@ -30,6 +25,7 @@ def tags(kind: str, **more: Any) -> dict[str, Any]:
 
 
 TRIGGERED = tags("triggered_tags", triggers=["<n", "<t>"])
+WHOLE = TRIGGERED | {"triggers": ["<n>", "<t>"]}
 SEPARATED = tags("tags_with_separator", separator=", ")
 OLD = {"structures": [{"begin": "<n>", "schema": {"type": "integer"}, "end": "</n>"}]}
 # A tree, what is of it, and what is not.
@@ -45,8 +41,73 @@ TREES: dict[str, tuple[dict[str, Any], list[str], list[str]]] = {
         ["", "say", "a <n>1</n> b", "<t>x</t><n>2</n>"],
         ["<n>x</n>", "a <n", "<nx>"],
     ),
-    "one at least": (TRIGGERED | ALWAYS, ["<n>1</n>", "a<t>b</t>c"], ["", "abc"]),
-    "the first ends it": (TRIGGERED | ALWAYS | ONCE, ["a<n>1</n>"], ["<n>1</n>x", "a"]),
+    "one at least": (
+        TRIGGERED | ALWAYS,
+        ["<n>1</n>", "<t>b</t>c<n>1</n>"],
+        ["", "abc", "a<t>b</t>c"],
+    ),
+    "the first ends it": (TRIGGERED | ALWAYS | ONCE, ["<n>1</n>"], ["<n>1</n>x", "a<n>1</n>"]),
+    "text without": (
+        {"type": "any_text", "excludes": ["<n>", "ab"]},
+        ["", "a b<"],
+        ["xaby", "ab"],
+    ),
+    "text of a length": ({"type": "any_text", "max_chars": 2}, ["", "\u00fc\n"], ["abc"]),
+    "a tag of text without": (
+        OTHER | {"content": {"type": "any_text", "excludes": ["a"], "max_chars": 3}},
+        ["<t>bcd</t>", "<t></t>"],
+        ["<t>a</t>", "<t>bcde</t>"],
+    ),
+    "several ends": (
+        OTHER | {"end": ["</t>", "."]},
+        ["<t>a</t>", "<t>a."],
+        ["<t>a</t>.", "<t>a"],
+    ),
+    "several ends of a number": (TAG | {"end": ["</n>", ";"]}, ["<n>1</n>", "<n>1;"], ["<n>1"]),
+    "all of JSON": (NUMBER | {"json_schema": True}, ['{"a": [1]}', "null"], ["{"]),
+    "optional": ({"type": "optional", "content": TAG}, ["", "<n>1</n>"], ["<n>1</n><n>1</n>"]),
+    "star": ({"type": "star", "content": TAG}, ["", "<n>1</n><n>2</n>"], ["<n>x</n>"]),
+    "plus": ({"type": "plus", "content": OTHER}, ["<t>a</t>", "<t></t><t>a</t>"], ["", "<t>"]),
+    "plus of a regex": (
+        {"type": "plus", "content": {"type": "regex", "pattern": "[a-c]+;?"}},
+        ["ab", "a;bc;"],
+        ["", ";"],
+    ),
+    "repeat": (
+        {"type": "repeat", "content": TAG, "min": 1, "max": 2},
+        ["<n>1</n>", "<n>1</n><n>2</n>"],
+        ["", "<n>1</n>" * 3],
+    ),
+    "repeat without a bound": (
+        {"type": "repeat", "content": OTHER, "min": 2, "max": -1},
+        ["<t>1</t>" * 2, "<t></t>" * 5],
+        ["<t>1</t>"],
+    ),
+    "Lark": (
+        {"type": "grammar", "grammar": 'start: "a" B\nB: /b+/', "syntax": "lark"},
+        ["abb"],
+        ["a"],
+    ),
+    "triggered without": (
+        TRIGGERED | {"excludes": ["bad"]},
+        ["a<n>1</n>b"],
+        ["bad", "a<n>1</n>bad"],
+    ),
+    "triggered in a tag": (
+        {"type": "tag", "begin": "[", "content": WHOLE, "end": "]"},
+        ["[]", "[a<n>1</n>b]", "[<t>]</t>]"],
+        ["[a", "[a]b", "[<n>x</n>]"],
+    ),
+    "one at least in a tag": (
+        {"type": "tag", "begin": "[", "content": WHOLE | ALWAYS, "end": "]"},
+        ["[<n>1</n>]", "[<n>1</n>b<t></t>]"],
+        ["[]", "[a<n>1</n>]"],
+    ),
+    "at most one in a tag": (
+        {"type": "tag", "begin": "[", "content": WHOLE | ONCE, "end": "]"},
+        ["[]", "[a<n>1</n>]", "[a]"],
+        ["[<n>1</n>a]"],
+    ),
     "at most one": (TRIGGERED | ONCE, ["a<n>1</n>", "a"], ["<n>1</n>x"]),
     "separated": (SEPARATED, ["", "<n>1</n>", "<n>1</n>, <t>a</t>"], ["<n>1</n><n>1</n>", "a"]),
     "some separated": (SEPARATED | ALWAYS, ["<n>1</n>, <n>2</n>"], [""]),
@@ -70,6 +131,7 @@ def test_a_tree(llguidance: ModuleType, case: str, special: tuple[str, ...]) -> 
     tag = msgspec.convert({"format": tree}, StructuralTag)
     assert tag.problem() is None
     grammar = tag.lark(vocabulary.special_tokens)
+    assert vocabulary.error(grammar) == ""
     assert [text for text in good if not vocabulary.accepts(grammar, text)] == []
     assert [text for text in bad if vocabulary.accepts(grammar, text)] == []
 
@@ -184,6 +246,11 @@ def test_the_older_spelling(llguidance: ModuleType) -> None:
         OLD | {"triggers": ["", "x"]},
         {"format": {"type": "or", "elements": []}},
         {"format": OTHER | {"end": ""}},
+        {"format": OTHER | {"end": []}},
+        {"format": TAG | {"end": []}},
+        {"format": {"type": "any_text", "excludes": [""]}},
+        {"format": TRIGGERED | {"excludes": [""]}},
+        {"format": {"type": "repeat", "content": TAG, "min": 2, "max": 1}},
         {"format": {"type": "sequence", "elements": [OTHER | {"end": ""}]}},
         {"format": tags("triggered_tags", triggers=["<n>"])},
     ],
@@ -192,7 +259,10 @@ def test_what_cannot_be_followed_says_why(asked: dict[str, Any]) -> None:
     assert msgspec.convert(asked, StructuralTag).problem()
 
 
-@pytest.mark.parametrize("unknown", [{"type": "table"}, {"type": "any_text", "excludes": ["a"]}])
+@pytest.mark.parametrize(
+    "unknown",
+    [{"type": "table"}, {"type": "any_text", "max_tokens": 1}, NUMBER | {"style": "qwen_xml"}],
+)
 def test_what_is_not_known_is_refused(unknown: dict[str, Any]) -> None:
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert({"format": unknown}, StructuralTag)
