@@ -39,7 +39,7 @@ from gateway.replicas.flushes import FlushReader
 from gateway.startup.composition import composed
 from gateway.startup.engine_links import connected
 from gateway.startup.first_start import ADMIN_KEY, KEYS_FILE, read_keys
-from gateway.startup.main import freeze_startup_objects
+from gateway.startup.process import freeze_startup_objects
 from tests.doubles.gateway.gateway_process import until_up
 
 FAST_S, SLOW_S = 2.0, 5.0  # intervals between the page's requests

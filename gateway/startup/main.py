@@ -17,13 +17,10 @@ import uvloop
 
 from engine.core_dumps import prevent_core_dumps
 from gateway.config import GatewayConfig, cores, default_workers
-from gateway.http.protocol.server import all_listen, make_server, reserved, serve
+from gateway.http.protocol.shared_port import reserved
 from gateway.processes.temp_directory import has_room, temp_directory
-from gateway.processes.workers import WorkerConfig, Workers, attached_to_parent
-from gateway.replicas.flushes import FlushReader
-from gateway.startup.composition import composed
-from gateway.startup.engine_links import connected
-from gateway.startup.start_files import CannotStart
+from gateway.processes.workers import WorkerConfig, Workers
+from gateway.startup.cannot_start import CannotStart
 from gateway.telemetry.logs import set_up_logging
 
 EXIT_CANNOT_START = 2
@@ -59,37 +56,26 @@ def _run(config: GatewayConfig, worker: str | None) -> int:
     if worker is not None:
         # Ctrl-C reaches the parent too, which passes the signal on.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        uvloop.run(run(config, msgspec.json.decode(worker, type=WorkerConfig)))
-        return 0
+        return _serve(config, msgspec.json.decode(worker, type=WorkerConfig))
     count = config.workers or default_workers(cores())
     if count > 1:
         return uvloop.run(run_workers(config, count))
-    uvloop.run(run(config))
-    return 0
+    return _serve(config, None)
 
 
-async def run(config: GatewayConfig, worker: WorkerConfig | None = None) -> None:
-    """Serve until a signal ends it, alone or as one of several workers.
+def _serve(config: GatewayConfig, worker: WorkerConfig | None) -> int:
+    """Serve in this process until a signal ends it.
 
-    The engines are at `config.engines`.
+    What it needs is imported here: the parent of workers would keep 60 MiB of it for nothing.
+    Imported modules stay, so collecting garbage among them would only take time.
     """
-    metrics = None if worker is None else Path(worker.metrics_dir)
-    router = None if worker is None or worker.router_socket is None else Path(worker.router_socket)
-    flushes = FlushReader()
-    async with (
-        connected(config, flushes, router) as engine,
-        composed(config, engine, metrics, flushes=flushes) as gateway,
-    ):
-        freeze_startup_objects()
-        servers = [
-            make_server(bind, config.bounds, config.grace_s, shares_port=worker is not None)
-            for bind in gateway.binds
-        ]
-        if worker is None:
-            await serve(servers)
-            return
-        async with attached_to_parent(worker, all_listen(servers)):
-            await serve(servers, (signal.SIGTERM,))
+    gc.disable()
+    from gateway.startup.process import run
+
+    gc.freeze()
+    gc.enable()
+    uvloop.run(run(config, worker))
+    return 0
 
 
 async def run_workers(config: GatewayConfig, count: int) -> int:
@@ -111,9 +97,3 @@ async def run_workers(config: GatewayConfig, count: int) -> int:
 def router_command(config: GatewayConfig) -> list[str]:
     """Return the router process's command without its `WorkerConfig`; it suits any directory."""
     return [sys.executable, "-P", "-m", _ROUTER, msgspec.json.encode(config).decode()]
-
-
-def freeze_startup_objects() -> None:
-    """Exempt all present objects from garbage collection, whose pauses would delay every stream."""
-    gc.collect()
-    gc.freeze()

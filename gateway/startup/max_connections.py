@@ -9,7 +9,7 @@ import resource
 import sys
 
 from gateway.config import GatewayConfig
-from gateway.startup.start_files import CannotStart
+from gateway.startup.cannot_start import CannotStart
 
 # Without connections 32 files are open, 44 in a worker. More are for new links to the engine,
 # for files that are open for a moment, and for connections about to be refused.

@@ -26,6 +26,7 @@ from gateway.prompts.sampling_defaults import (
 from gateway.prompts.templates.chat_template import ChatTemplate
 from gateway.prompts.templates.files import tokenizer_info
 from gateway.prompts.tokens.tokenizer import ModelFileBroken, Tokenizer
+from gateway.startup.cannot_start import CannotStart
 from gateway.startup.first_start import find_secrets, load_admin_key, metrics_key
 from gateway.state.identity import WrongState
 from gateway.state.private_file import PrivateFileError
@@ -34,10 +35,6 @@ from gateway.state.sqlite.schema import SchemaTooNew
 from gateway.turn_formats.choose import UnknownToolFormat
 
 _LOG = logging.getLogger(__name__)
-
-
-class CannotStart(Exception):
-    """The error of a start whose files are missing, damaged or exposed, or lack space."""
 
 
 @dataclass(frozen=True, slots=True)

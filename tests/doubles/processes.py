@@ -20,6 +20,16 @@ def resident_mib(pid: int) -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
+def private_mib(pid: int) -> float:
+    """Memory that a process shares with no other; 0 where it has ended."""
+    try:
+        told = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    kib = (int(line.split()[1]) for line in told.splitlines() if line.startswith("Private_"))
+    return sum(kib) / 1024
+
+
 def memory_of(pid: int) -> dict[str, bytes]:
     """All that a process has in memory, by where it lies, its arguments and environment too."""
     found = {}

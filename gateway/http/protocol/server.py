@@ -10,10 +10,9 @@ import asyncio
 import signal
 import socket
 import sys
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -23,6 +22,7 @@ from gateway.http.cors import Cors
 from gateway.http.error_dialect import Dialects
 from gateway.http.protocol.connection import connection_within
 from gateway.http.protocol.counted_connection import uncounted
+from gateway.http.protocol.shared_port import sockets_on
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _KEEP_ALIVE_S = 75  # longer than load balancers keep idle connections, so that they close first
@@ -136,39 +136,3 @@ def _end(servers: Sequence[Server]) -> None:
 def _drain(servers: Sequence[Server]) -> None:
     for server in servers:
         server.should_exit = True
-
-
-def sockets_on(host: str, port: int) -> list[socket.socket]:
-    """Bind a listening socket for each address of `host`; raise OSError."""
-    found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    with ExitStack() as opened:
-        sockets = [opened.enter_context(_bound(*one)) for one in dict.fromkeys(found)]
-        opened.pop_all()
-    return sockets
-
-
-@contextmanager
-def reserved(addresses: Sequence[tuple[str, int]]) -> Iterator[None]:
-    """Keep the ports from other programs while no worker listens; raise OSError.
-
-    A socket that is bound but does not listen gets no connections.
-    """
-    with ExitStack() as opened:
-        for host, port in addresses:
-            for one in sockets_on(host, port):
-                opened.enter_context(one)
-        yield
-
-
-def _bound(family: int, kind: int, protocol: int, _: str, address: Any) -> socket.socket:
-    one = socket.socket(family, kind, protocol)
-    try:
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        if family == socket.AF_INET6:
-            one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        one.bind(address)
-    except OSError:
-        one.close()
-        raise
-    return one

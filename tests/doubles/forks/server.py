@@ -10,6 +10,7 @@ IMPORTED = (
         "cli.main",
         "cli.serving.serve",
         "gateway.startup.main",
+        "gateway.startup.process",
         "engine.main",
         "storage.disk.serving",
     ),

@@ -20,7 +20,7 @@ from engine.link.messages import Generate
 from gateway.config import GatewayConfig
 from gateway.http.protocol.server import make_server, serve
 from gateway.startup.composition import composed
-from gateway.startup.main import freeze_startup_objects
+from gateway.startup.process import freeze_startup_objects
 from tests.doubles.engine.fake_engine import FakeEngine
 
 GAP_S = 0.01  # between two tokens

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from gateway.http.protocol.server import reserved, sockets_on
+from gateway.http.protocol.shared_port import reserved, sockets_on
 from tests.doubles.ports import free_port
 
 

@@ -96,7 +96,9 @@ async def test_without_redis_they_are_in_a_file(tmp_path: Path) -> None:
     await home.limiter.close()
 
 
-@pytest.mark.parametrize(("module", "loaded"), [("startup.main", False), ("limits.guarded", True)])
+@pytest.mark.parametrize(
+    ("module", "loaded"), [("startup.process", False), ("limits.guarded", True)]
+)
 def test_a_start_without_redis_does_not_load_its_client(module: str, loaded: bool) -> None:
     code = f"import sys, gateway.{module}; print('redis' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -16,9 +16,9 @@ import msgspec
 import pytest
 
 from gateway.config import GatewayConfig
+from gateway.startup.cannot_start import CannotStart
 from gateway.startup.composition import composed
 from gateway.startup.first_start import FirstStart, ensure_first_start
-from gateway.startup.start_files import CannotStart
 from tests.doubles.engine.fake_engine import FakeEngine
 from tests.doubles.engine.tiny_model import write_tiny_model
 from tests.doubles.forks.process import ForkedProcess, forked_module
@@ -172,10 +172,14 @@ def test_a_start_that_cannot_be_ends_with_one_line(tmp_path: Path, workers: int)
     assert "tokenizer.json" in told[0]
 
 
-def test_importing_the_gateway_loads_nothing_heavy() -> None:
+@pytest.mark.parametrize(("module", "loaded"), [("main", []), ("process", [b"fastapi", b"numpy"])])
+def test_a_process_loads_what_it_needs_and_the_parent_of_workers_less(
+    module: str, loaded: list[bytes]
+) -> None:
     script = (
-        "import sys, gateway.startup.main;"
-        "print(*{'torch', 'triton', 'transformers', 'lmdb', 'fastapi'} & sys.modules.keys())"
+        f"import sys, gateway.startup.{module};"
+        "heavy = {'torch', 'triton', 'transformers', 'lmdb', 'fastapi', 'numpy'};"
+        "print(*sorted(heavy & sys.modules.keys()))"
     )
     found = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
-    assert found.stdout.split() == [b"fastapi"]
+    assert found.stdout.split() == loaded

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from gateway.config import Bounds, GatewayConfig
+from gateway.startup.cannot_start import CannotStart
 from gateway.startup.max_connections import OPERATOR, max_connections, open_files_limit
-from gateway.startup.start_files import CannotStart
 
 
 def config(wanted: int | None = None, **settings: object) -> GatewayConfig:

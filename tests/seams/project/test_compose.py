@@ -101,9 +101,8 @@ def test_secrets_are_in_no_containers_description(deployment: Composed) -> None:
 
 
 def test_the_gateways_image_has_no_torch() -> None:
-    script = (
-        "import gateway.startup.main, importlib.util as u; print(u.find_spec('torch') is not None)"
-    )
+    asked_for = "print(u.find_spec('torch') is not None)"
+    script = f"import gateway.startup.process, importlib.util as u; {asked_for}"
     for image, has_torch in (("ratoon-gateway", "False"), ("ratoon-engine", "True")):
         asked = run("docker", "run", "--rm", "--entrypoint=python", image, "-c", script)
         assert asked.stdout.strip() == has_torch, asked.stderr

@@ -69,7 +69,7 @@ def test_the_prefix_cache_knows_of_storage_only_moves(graph: grimp.ImportGraph) 
 
 
 @pytest.mark.parametrize(
-    "code", ["import gateway.startup.main", "from cli.main import build_app; build_app()"]
+    "code", ["import gateway.startup.process", "from cli.main import build_app; build_app()"]
 )
 def test_importing_loads_nothing_heavy(code: str) -> None:
     probe = f"import sys; {code}; print([name for name in {HEAVY!r} if name in sys.modules])"

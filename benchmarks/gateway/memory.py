@@ -1,0 +1,119 @@
+"""The memory of a gateway's process: idle, beside idle connections, and while it streams.
+
+    python -m benchmarks.gateway.memory --idle 1000 --busy 500
+
+The gateway is the real one, before an engine without a model that sends each stream a token a
+step. Connections that are idle have asked for /healthz once. Prints resident memory and the part
+that no other process shares, in MiB, and what a connection and a stream add to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Annotated
+
+import msgspec
+import typer
+import uvloop
+
+from benchmarks.gateway.idle_connections import ask
+from benchmarks.gateway.started import chat_request, first_started
+from benchmarks.gateway.streams import StreamClient
+from benchmarks.record import emit
+from cli.options.flags import flattened
+from gateway.config import GatewayConfig
+from tests.doubles.gateway.gateway_process import until_up
+from tests.doubles.processes import private_mib, resident_mib
+
+SETTLED_S = 3.0  # seconds after a change of load before memory is read
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryOptions:
+    """The connections, and what the busy ones stream."""
+
+    idle: Annotated[int, typer.Option(help="Connections that do nothing.")] = 1000
+    busy: Annotated[int, typer.Option(help="Connections with a stream each.")] = 500
+    tokens: Annotated[int, typer.Option(help="Of each answer.")] = 256
+    step_ms: Annotated[float, typer.Option(help="Of the engine.")] = 100.0
+    port: Annotated[int, typer.Option(help="Of the gateway.")] = 8095
+
+
+async def measure(options: MemoryOptions, pid: int, key: str) -> None:
+    """Print the gateway's memory under each load."""
+    await until_up(options.port)
+    await asyncio.sleep(SETTLED_S)
+    before = _told("idle", pid)
+    connections = [
+        await asyncio.open_connection("127.0.0.1", options.port) for _ in range(options.idle)
+    ]
+    for connection in connections:
+        await ask(connection)
+    idle = _told(f"{options.idle} idle connections", pid, before, options.idle)
+    clients = await _streams(options, key)
+    await asyncio.sleep(SETTLED_S)
+    chunks = sum(client.chunks for client in clients)
+    _told(f"{options.busy} busy streams as well", pid, idle, options.busy)
+    refused = b"".join(client.refused for client in clients)
+    if refused or not chunks:
+        raise RuntimeError(refused.decode() or "no token reached the clients")
+    for _, writer in connections:
+        writer.close()
+
+
+async def _streams(options: MemoryOptions, key: str) -> list[StreamClient]:
+    messages = [{"role": "user", "content": "u" * 100}]
+    request = chat_request(key, messages=messages, max_tokens=options.tokens)
+    loop, clients = asyncio.get_running_loop(), list[StreamClient]()
+    for _ in range(options.busy):
+        made = loop.create_connection(lambda: StreamClient(request), "127.0.0.1", options.port)
+        clients.append((await made)[1])
+    return clients
+
+
+def _told(name: str, pid: int, before: float | None = None, more: int = 0) -> float:
+    """Print a process's memory, and what each of `more` has added; return what is private."""
+    private = private_mib(pid)
+    each = {} if before is None else {"kib_each": 1024 * (private - before) / more}
+    emit(name, resident_mib=resident_mib(pid), private_mib=private, **each)
+    return private
+
+
+@contextmanager
+def gateway_before(config: GatewayConfig, step_ms: float) -> Iterator[int]:
+    """Run a gateway before an engine of that pace; yield the gateway's process id."""
+    paced = ["tests.doubles.engine.paced_engine", config.engines[0], f"{step_ms / 1000}"]
+    engine = subprocess.Popen([sys.executable, "-m", *paced])
+    command = [sys.executable, "-m", "gateway", msgspec.json.encode(config).decode()]
+    gateway = subprocess.Popen(command)
+    try:
+        yield gateway.pid
+    finally:
+        gateway.terminate()
+        gateway.wait(30)
+        engine.kill()
+        engine.wait()
+
+
+def main(options: MemoryOptions) -> None:
+    """Start an engine and a gateway, load them, print what the gateway has in memory."""
+    with (
+        first_started(options.port, workers=1) as (config, key),
+        gateway_before(config, options.step_ms) as pid,
+    ):
+        uvloop.run(measure(options, pid, key))
+    with (
+        first_started(options.port, workers=2) as (config, _),
+        gateway_before(config, options.step_ms) as pid,
+    ):
+        uvloop.run(until_up(options.port))
+        _told("the parent of two workers", pid)
+
+
+if __name__ == "__main__":
+    typer.run(flattened(main))
