@@ -62,6 +62,7 @@ class Case:
     other_name: str | None = None  # the other tenant's name; None: any
     groups: tuple[str | None, str | None] = (None, None)  # groups of the first and the other tenant
     leaves: bool = False  # whether the other tenant has left its group before its request
+    is_module: bool = False  # the tokens are a prompt module's, which both have stored
     publishes: str | None = None  # EVERYONE or a group, who get the prompt's beginning
     expected: Expected = "nothing"  # the tokens that the other request may get from the cache
 
@@ -120,13 +121,25 @@ PUBLISHED_CASES = (
     Case(PUBLISHED, "for a group: left the group", groups=_MEMBERS, leaves=True, publishes=_GROUP),
 )
 
+# A module is on the device before the request that reads it begins, so its answer cannot tell that
+# it came from a lower tier; and before a restart so many tenants are there that their parts of a
+# small cache hold no module.
+_WITH_MODULES = (TierCase.DEVICE, TierCase.EVICTED)
+_module = partial(Case, "module", is_module=True)
+MODULE_CASES = (
+    _module("another tenant's, of the same text"),
+    _module("the same salt of two tenants", salt=_SALT, other_salt=_SALT),
+    _module("the same text under another salt", one_tenant=True, other_salt=_SALT),
+)
+
 
 def cells_of(tier: TierCase, *, each_entry: bool = True) -> list[Cell]:
     """List every case at every entry point, or (`each_entry` false) at a single entry point.
 
     That entry point differs from case to case, and for a case from tier to tier.
     """
-    cases = (*CASES, *PUBLISHED_CASES)
+    modules = MODULE_CASES if tier in _WITH_MODULES else ()
+    cases = (*CASES, *PUBLISHED_CASES, *modules)
     if each_entry:
         return [Cell(case, tier, entry) for case in cases for entry in ENTRY_POINTS]
     first = list(TierCase).index(tier)

@@ -20,6 +20,7 @@ from cli.operating.prefixes import EVERYONE
 
 _GONE = 404
 _LIGHT = 0.01  # the weight of a tenant that need not keep blocks
+_OWN_TOKENS = 4  # of a prompt behind its module
 _WARM_LOOKS, _WARM_LOOK_S = 200, 0.05
 
 
@@ -38,8 +39,8 @@ class Fixture:
     cell: Cell
     first: TenantFixture
     other: TenantFixture
-    fields: dict[str, str]
-    other_fields: dict[str, str]
+    fields: dict[str, Any]
+    other_fields: dict[str, Any]
     prompt: ProbePrompt
     prefix_id: str | None  # id of the published prefix
     published: int  # number of published tokens at the prompt's beginning
@@ -87,18 +88,25 @@ class Fixtures:
         other = first
         if not case.one_tenant:
             name = (case.other_name or "{mark}-other").format_map(words)
-            other = await self.tenant(name, groups.get(case.groups[1]), weight=_LIGHT)
+            weight = 1.0 if case.is_module else _LIGHT  # a part has to hold a request's modules
+            other = await self.tenant(name, groups.get(case.groups[1]), weight=weight)
         prompt, prefix = await self._server.new_text(first.key, prompt_tokens), None
         if case.publishes is not None:
             scope = EVERYONE if case.publishes == EVERYONE else groups[case.publishes]
             prefix = await self._publish(cell, mark, scope, prompt.text)
             prompt = await self._server.new_text(first.key, prompt_tokens, prompt.text)
+        fields: dict[str, Any] = _fields(case.salt, case.user, words)
+        other_fields: dict[str, Any] = _fields(case.other_salt, case.user, words)
+        if case.is_module:
+            fields |= await self._module(first, prompt.text)
+            other_fields |= await self._module(other, prompt.text)
+            prompt = await self._server.new_text(first.key, _OWN_TOKENS)
         return Fixture(
             cell,
             first,
             other,
-            _fields(case.salt, case.user, words),
-            _fields(case.other_salt, case.user, words),
+            fields,
+            other_fields,
             prompt,
             prefix["id"] if prefix else None,
             prefix["tokens"] if prefix else 0,
@@ -107,6 +115,11 @@ class Fixtures:
     async def _group(self, name: str, words: dict[str, str]) -> str:
         made: str = (await self._create(GROUPS, {"name": name.format_map(words)}))["id"]
         return made
+
+    async def _module(self, tenant: TenantFixture, text: str) -> dict[str, Any]:
+        """Store a module as a tenant; return the field of requests that names it."""
+        schema_id = await self._server.store_module(tenant.key, text)
+        return {"ratoon": {"modules": {"schema": schema_id}}}
 
     async def _publish(self, cell: Cell, name: str, scope: str, text: str) -> dict[str, Any]:
         is_chat = cell.entry.kind == "chat"

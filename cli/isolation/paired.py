@@ -36,6 +36,7 @@ _CONFLICT = 409
 _KEPT, _ON_THE_WAY = 3, 2  # prompts that fit under the ceiling in the tier, and in faster tiers
 _ORDER = (TierCase.DEVICE, TierCase.HOST, TierCase.DISK)
 _PIECES = 4  # prompts among which the filling tokens are divided
+_NO_MODULES = "the model serves no prompt modules"
 # The device's state slots for one that tenants have a part of: at first, and at worst.
 _SLOTS_A_STATE, _MOST_SLOTS_A_STATE = 2, 8
 
@@ -81,6 +82,8 @@ class PairedTest:
         return findings
 
     async def _within(self, cell: Cell, until: float) -> Finding:
+        if not self._applies(cell):
+            return untested(cell, Outcome.NOT_APPLICABLE, _NO_MODULES)
         left = until - time.monotonic()
         if left <= 0:
             return untested(cell, Outcome.LEFT_OUT, "there was no time")
@@ -110,6 +113,9 @@ class PairedTest:
                     findings.append(await self._compared(fixture))
                     advance(1)
         return findings
+
+    def _applies(self, cell: Cell) -> bool:
+        return self._server.facts.has_modules or not cell.case.is_module
 
     async def _once(self, cell: Cell) -> Finding:
         try:

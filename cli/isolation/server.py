@@ -5,6 +5,7 @@ import random
 import secrets
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,7 +29,7 @@ class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The facts of the server under test.
 
     `tier_tokens`: the capacity of each tier in tokens; `tier_states`: in recurrent states, if the
-    model has any.
+    model has any; `has_modules`: prompts may be made of modules.
     """
 
     version: str
@@ -38,6 +39,7 @@ class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
     block_size: int
     tier_tokens: dict[str, int]
     tier_states: dict[str, int] = {}
+    has_modules: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +63,13 @@ class Reading:
     cached_tokens: int
     tiers: dict[str, int] = field(default_factory=dict)
     accepted_drafts: int = 0  # tokens of the answer that were drafted from earlier answers
+    module_tokens: int = 0  # tokens of the prompt's modules, which were cached or not as a whole
+    cached_module_tokens: int = 0
 
     def is_full(self, block_size: int) -> bool:
-        """Tell whether all whole blocks were cached (the last token is always computed)."""
+        """Tell whether all whole blocks, or all modules, were cached; the last token never is."""
+        if self.module_tokens:
+            return self.cached_module_tokens >= self.module_tokens
         return self.cached_tokens >= (self.prompt_tokens - 1) // block_size * block_size
 
 
@@ -110,6 +116,9 @@ class ServerUnderTest:
             | {name: tier["total_blocks"] * block_size for name, tier in lower.items()},
             tier_states=_states(stats["states"]),
         )
+        with suppress(ServerRefused):
+            await self.store_module(key, "A module.")
+            self.facts = msgspec.structs.replace(self.facts, has_modules=True)
         self._vocabulary = (await self.new_text(key, _VOCABULARY)).ids
 
     async def ask(
@@ -117,7 +126,7 @@ class ServerUnderTest:
         key: str,
         entry: EntryPoint,
         prompt: ProbePrompt,
-        fields: Mapping[str, str] | None = None,
+        fields: Mapping[str, object] | None = None,
     ) -> Reading:
         """Request one token; raise ServerRefused if the request is refused for good."""
         content = await self._post(entry.path, key, self.body(entry, prompt, fields))
@@ -144,12 +153,28 @@ class ServerUnderTest:
             return refusal.status, str(refusal)
         return 200, ""
 
+    async def store_module(self, key: str, text: str) -> str:
+        """Store a schema with one module of `text` as a tenant; return the schema's id."""
+        stored = await self._post("/v1/modules", key, {"modules": [{"text": text}]})
+        schema_id: str = msgspec.json.decode(stored)["id"]
+        return schema_id
+
+    async def answered(
+        self, method: str, path: str, key: str, body: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any] | None, str]:
+        """Send a request as a tenant; return its answer, or None and the error."""
+        try:
+            content = await self._send(method, path, key, body)
+        except ServerRefused as refusal:
+            return None, f"{refusal.status} {refusal}"
+        return msgspec.json.decode(content), ""
+
     def headers(self, key: str) -> dict[str, str]:
         """Return the headers of a request with this tenant's key."""
         return {"Authorization": f"Bearer {key}", **self.admin.beside_a_tenants_key}
 
     def body(
-        self, entry: EntryPoint, prompt: ProbePrompt, fields: Mapping[str, str] | None = None
+        self, entry: EntryPoint, prompt: ProbePrompt, fields: Mapping[str, object] | None = None
     ) -> dict[str, Any]:
         """Compose the JSON body of a request for one token."""
         body = {"model": self.facts.model, "max_tokens": 1, "temperature": 0, **(fields or {})}
@@ -251,14 +276,22 @@ def opening_messages(opening: str) -> list[dict[str, str]]:
 
 def reading_of(content: bytes) -> Reading:
     """Read the usage in an answer or event stream; raise ServerRefused if there is none."""
+    modules: dict[str, Any] = {}
     for line in content.splitlines():
         text = line.removeprefix(b"data:").strip()
-        usage = msgspec.json.decode(text).get("usage") if text.startswith(b"{") else None
+        told = msgspec.json.decode(text) if text.startswith(b"{") else {}
+        modules = (told.get("ratoon") or {}).get("modules") or modules
+        usage = told.get("usage")
         if usage:
             details = usage.get("prompt_tokens_details") or {}
-            tiers = details.get("ratoon") or {}
             answer = (usage.get("completion_tokens_details") or {}).get("ratoon") or {}
             drafts = answer.get("drafts") or {}
-            accepted = sum(drafts[one]["accepted_tokens"] for one in _FROM_ANSWERS if one in drafts)
-            return Reading(usage["prompt_tokens"], details.get("cached_tokens", 0), tiers, accepted)
+            return Reading(
+                usage["prompt_tokens"],
+                details.get("cached_tokens", 0),
+                details.get("ratoon") or {},
+                sum(drafts[one]["accepted_tokens"] for one in _FROM_ANSWERS if one in drafts),
+                modules.get("tokens", 0),
+                modules.get("cached_tokens", 0),
+            )
     raise ServerRefused("an answer ended without its usage", status=200)

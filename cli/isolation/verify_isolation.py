@@ -24,6 +24,7 @@ from cli.isolation.fixtures import Fixtures, TenantFixture
 from cli.isolation.paired import PairedTest
 from cli.isolation.report import Record, markdown, show
 from cli.isolation.server import ServerFacts, ServerUnderTest
+from cli.isolation.stored import STORED, StoredTest
 from cli.isolation.timing import TimingFinding, TimingFindings, time_tenants
 from cli.isolation.verdict import Finding, Outcome, eviction_outcome, overall, timing_outcome
 from cli.operating.admin_client import AdminClient, admin_target, checked_url, service_url
@@ -93,10 +94,11 @@ def verify_isolation(admin: AdminFlags, verify: VerifyFlags) -> None:
 
     Creates temporary tenants, keys, groups and published prefixes, and removes them at the end.
     Through every entry point and in every tier, a request that differs in one thing must find
-    nothing where its equal finds everything; what one tenant marks another must not probe, list,
-    prolong or delete; a hit must not be told from a miss by its first token or by the gaps between
-    the tokens after it, nor others' tokens by what is evicted. Exits with 0 only if all held, the
-    controls show that a leak would have been noticed, and there was time for nine cells in ten.
+    nothing where its equal finds everything; what one tenant marks or stores another must not
+    probe, list, use, prolong or delete; a hit must not be told from a miss by its first token or
+    by the gaps between the tokens after it, nor others' tokens by what is evicted. Exits with 0
+    only if all held, the controls show that a leak would have been noticed, and there was time for
+    nine cells in ten.
 
     Examples: everything that can be tested without a restart; the same with one, for which the
     command asks and waits:
@@ -170,14 +172,17 @@ async def _compared(
     for number, tier in enumerate(tiers, 1):
         until = began_at + _UNTIL_COMPARED * within * number / len(tiers)
         findings += await paired.in_tier(tier, until)
+    dimension = "cache control"
     left = began_at + _UNTIL_TIMED * within - time.monotonic()
     try:
         async with asyncio.timeout(None if math.isinf(left) else left), AsyncExitStack() as short:
             new = await Fixtures(server, short).pair()
-            return findings + await CacheControlTest(server, *new).run()
+            findings += await CacheControlTest(server, *new).run()
+            dimension = STORED
+            return findings + await StoredTest(server, *new).run()
     except TimeoutError:
         why = "it did not end in time"
-        return [*findings, _untested("cache control", "all", Outcome.LEFT_OUT, why)]
+        return [*findings, _untested(dimension, "all", Outcome.LEFT_OUT, why)]
 
 
 async def _timed(

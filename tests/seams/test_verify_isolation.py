@@ -18,7 +18,8 @@ from typing import Any
 
 import pytest
 
-from cli.isolation.cases import CASES, PUBLISHED_CASES
+from cli.isolation.cases import CASES, MODULE_CASES, PUBLISHED_CASES
+from cli.isolation.stored import STORED
 from cli.operating.audit import MARK
 from tests.cli.console import Console, Printed
 from tests.doubles.engine.tiny_model import HYBRID, RUNNABLE, write_tiny_model
@@ -100,8 +101,10 @@ def has_temporary_tenants(server: Server) -> bool:
 
 
 def expect_isolated(record: dict[str, Any], tier: str) -> None:
-    found = cells(record, tier)
-    assert len(found) == len(CASES) + len(PUBLISHED_CASES)
+    found = [one for one in cells(record, tier) if one["outcome"] != "not applicable"]
+    has_modules = record["server"]["has_modules"] and tier in ("device", "evicted")
+    modules = len(MODULE_CASES) if has_modules else 0
+    assert len(found) == len(CASES) + len(PUBLISHED_CASES) + modules
     for finding in found:
         assert finding["outcome"] in ("passed", "allowed"), finding
         assert finding["control_full"], finding
@@ -120,6 +123,12 @@ def expect_nothing_told(record: dict[str, Any]) -> None:
     found = control_of(record)
     assert set(found) == {"probe", "list", "mark", "deletion"}
     for finding in found.values():
+        assert (finding["outcome"], finding["reused"]) == ("passed", 0), finding
+        assert finding["control_full"], finding
+    stored = [f for f in cells(record, "any") if f["dimension"] == STORED]
+    applying = [f for f in stored if f["outcome"] != "not applicable"]
+    assert len(applying) == (7 if record["server"]["has_modules"] else 4)
+    for finding in applying:
         assert (finding["outcome"], finding["reused"]) == ("passed", 0), finding
         assert finding["control_full"], finding
 
@@ -145,7 +154,8 @@ def test_nothing_leaks_in_lower_tiers_and_over_a_restart(
     for tier in ("host", "disk", "evicted", "restarted"):
         expect_isolated(record, tier)
     expect_nothing_told(record)
-    absent = [f for f in cells(record, "any") if f["dimension"] not in ("cache control", "gaps")]
+    tested = ("cache control", "gaps", STORED)
+    absent = [f for f in cells(record, "any") if f["dimension"] not in tested]
     assert {f["dimension"] for f in absent} == {"model", "adapter"}
     assert all(f["outcome"].startswith("not ") for f in absent)
     assert record["timing"]["across"]["samples"] == 20
@@ -184,7 +194,7 @@ def test_a_server_that_shares_everything_is_found_out(
 ) -> None:
     """On the host; `faults/test_machines.py` has one whose devices are shared."""
     with running_server(tmp_path / "data", {**small, "RATOON_SHARE_ALL": "1"}) as server:
-        printed = verify(server, "--tiers", "host", *PAIRED_ONLY)
+        printed = verify(server, "--tiers", "device,host", *PAIRED_ONLY)
         expect_nothing_left(server)
     assert printed.status == 1
     assert printed.json["verdict"] == "leaks"
@@ -194,6 +204,9 @@ def test_a_server_that_shares_everything_is_found_out(
     assert outcomes["another tenant"] == "leaks"
     assert outcomes["stranger"] == "leaks"
     assert behind["another tenant"] == "leaks"
+    modules = {f["case"]: f["outcome"] for f in cells(printed.json, "device")}
+    assert modules["another tenant's, of the same text"] == "leaks"
+    assert modules["the same text under another salt"] == "passed"
     # A salt is a salt, whoever shares the rest.
     assert outcomes["unset, set"] == "passed"
     told = {case: finding["outcome"] for case, finding in control_of(printed.json).items()}
@@ -208,6 +221,7 @@ def test_nothing_leaks_on_the_device_and_tiers_that_are_not_there_are_not_applic
     for tier in ("host", "disk"):
         assert {f["outcome"] for f in cells(printed.json, tier)} == {"not applicable"}
     expect_isolated(printed.json, "device")
+    expect_nothing_told(printed.json)
 
 
 def test_a_run_that_is_stopped_removes_what_it_made(device_alone: Server) -> None:
@@ -230,4 +244,4 @@ def test_what_there_is_no_time_for_is_named_and_the_way_is_shown(device_alone: S
         assert words in left_out
     cut = [f for f in printed.json["findings"] if f["outcome"] == "left out"]
     assert {f["note"] for f in cut} <= {"there was no time", "it did not end in time"}
-    assert "paired, device: 25 of 25" in printed.err
+    assert "paired, device: 28 of 28" in printed.err

@@ -40,7 +40,7 @@ class TellingServer(ServerUnderTest):
         key: str,
         entry: EntryPoint,
         prompt: ProbePrompt,
-        fields: Mapping[str, str] | None = None,
+        fields: Mapping[str, object] | None = None,
     ) -> Reading:
         found = self._found(key == ADA.key or self.wrong == "reused")
         ttl_s = 86400.0 if fields == A_DAY else 300.0

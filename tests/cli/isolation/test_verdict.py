@@ -4,7 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from cli.isolation.cases import CASES, ENTRY_POINTS, PUBLISHED_CASES, Cell, TierCase, cells_of
+from cli.isolation.cases import (
+    CASES,
+    ENTRY_POINTS,
+    MODULE_CASES,
+    PUBLISHED_CASES,
+    Cell,
+    TierCase,
+    cells_of,
+)
 from cli.isolation.server import Reading
 from cli.isolation.timing import Separation, TimingFinding
 from cli.isolation.verdict import Finding, Outcome, judged, overall, timing_outcome, untested
@@ -154,12 +162,15 @@ def test_in_turn_every_case_has_a_place_in_every_tier_by_different_entry_points(
     entries: dict[str, list[str]] = {}
     for tier in TierCase:
         cells = cells_of(tier, each_entry=False)
-        assert [cell.case for cell in cells] == [*CASES, *PUBLISHED_CASES]
+        modules = MODULE_CASES if tier in (TierCase.DEVICE, TierCase.EVICTED) else ()
+        assert [cell.case for cell in cells] == [*CASES, *PUBLISHED_CASES, *modules]
         assert {cell.entry for cell in cells} == set(ENTRY_POINTS)
         for cell in cells:
             entries.setdefault(f"{cell.case.dimension} {cell.case.name}", []).append(
                 cell.entry.name
             )
-    assert all(len(set(names)) == len(TierCase) for names in entries.values())
+    for name, names in entries.items():
+        tiers = 2 if name.startswith("module") else len(TierCase)
+        assert len(set(names)) == tiers
     every = cells_of(TierCase.DEVICE)
-    assert len(every) == (len(CASES) + len(PUBLISHED_CASES)) * len(ENTRY_POINTS)
+    assert len(every) == (len(CASES) + len(PUBLISHED_CASES) + len(MODULE_CASES)) * len(ENTRY_POINTS)
