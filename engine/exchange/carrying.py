@@ -91,7 +91,10 @@ class CarriedPrefixes:
 
     def _memory(self) -> UnitMemory:
         if self._units is None:
-            raise NotCarried("of a model on several GPUs no prefix is exported or imported")
+            raise NotCarried(
+                "a model on several GPUs exports and imports no prefix: publish its text on each"
+                " installation, with `ratoon prefixes create`"
+            )
         return self._units
 
     def _read(self, query: ReadPrefix) -> PrefixUnits:
