@@ -38,7 +38,7 @@ def test_the_cache_does_what_the_plain_model_says(
     assert min(*seen, driver.lapsed) > operations // 500
     assert sum(driver.oracle.caused.values()) > operations // 50
     followed = driver.waiting.seen
-    assert min(followed[what] for what in ("gone", "held", "split", "went on")) > 20
+    assert min(followed[what] for what in ("gone", "held", "split", "went on")) > 5
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -46,13 +46,13 @@ def test_every_count_is_right_after_every_operation(shape: tuple[int, int, int, 
     seed, blocks, block_size, longest, _ = shape
     driver = Driver(seed + 100, num_blocks=blocks, block_size=block_size, max_tokens=longest)
     driver.run(600)
-    assert min(driver.hits, driver.partial_hits) > 20
+    assert min(driver.hits, driver.partial_hits) > 5
 
 
 def test_with_a_constant_hash_everything_is_still_right() -> None:
     driver = Driver(7, num_blocks=24, block_size=2, max_tokens=12, digest=ConstantDigest())
     driver.run(1_000)
-    assert min(driver.hits, driver.partial_hits, driver.duplicates) > 20
+    assert min(driver.hits, driver.partial_hits, driver.duplicates) > 5
 
 
 def test_the_run_is_the_same_each_time() -> None:
@@ -67,4 +67,4 @@ def test_with_room_for_all_nothing_is_refused_or_evicted() -> None:
     driver.run(400)
     assert driver.refused == 0
     assert driver.oracle.caused == {}
-    assert driver.hits > 20
+    assert driver.hits > 5
