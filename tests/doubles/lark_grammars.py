@@ -84,6 +84,7 @@ OPERATOR: "\"$" ("or" | "and" | "lt" | "gt") "\""
 STRING: ESCAPED_STRING
 %ignore WS_INLINE
 """
+RECURSIVE = ("query", "terms")
 
 
 @cache

@@ -10,7 +10,7 @@ from engine.grammars.syntax.expression import UnsoundGrammar
 from engine.grammars.syntax.lark_pattern import pattern_of
 from engine.grammars.syntax.lark_reader import START, rules_of_lark
 from engine.grammars.vocabulary import Vocabulary
-from tests.doubles.lark_grammars import LarkTexts, lark_grammars
+from tests.doubles.lark_grammars import RECURSIVE, LarkTexts, lark_grammars
 from tests.engine.grammars.texts import Texts
 
 PATCH = """*** Begin Patch
@@ -60,9 +60,6 @@ BAD = {
     "query": ['{"a": {"$or": [{"b": 1]}}', "{", "[1]", '{"a": {"b": 1}}'],
     "list": ["a,", "", '"a\n"', "a b", "1 2"],
 }
-
-
-RECURSIVE = ("query", "terms")
 
 
 def spelled(text: str) -> str:
