@@ -88,6 +88,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     state_out: int = 0
     embeds: bool = False  # True if the hidden state of its last token is reported with its sample
     adapter: int = 0  # slot of the sequence's adapter; 0: none
+    adapter_start: int = 0  # position of the sequence's first token that the adapter computes
     # Of a VERIFY row with a state: the position whose state is written, and the number of leading
     # tokens that an earlier row has computed already.
     state_end: int = 0

@@ -28,8 +28,8 @@ class TenantAdapter(msgspec.Struct, frozen=True, kw_only=True):
     num_bytes: int  # in an engine's memory
     created_at: float
     is_own: bool = False  # loaded by the tenant, not by the operator
+    invocation: tuple[int, ...] = ()  # tokens that switch it on; empty: it is on from the first
 
-    @property
-    def use(self) -> AdapterUse:
-        """The adapter as a request to the engine names it."""
-        return AdapterUse(bytes.fromhex(self.digest), self.path)
+    def use(self, start: int) -> AdapterUse:
+        """Return the adapter as the engine is sent it, on from the position `start` on."""
+        return AdapterUse(bytes.fromhex(self.digest), self.path, start)

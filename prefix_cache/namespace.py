@@ -30,15 +30,21 @@ def derive_namespace(secret: bytes, fingerprint: bytes, scope: tuple[str, ...]) 
     return Namespace(hmac.digest(secret, framed, hashlib.sha256)[:NAMESPACE_BYTES])
 
 
-def adapted_fingerprint(fingerprint: bytes, digest: bytes | None) -> bytes:
+def adapted_fingerprint(
+    fingerprint: bytes, digest: bytes | None, start: int | None = None
+) -> bytes:
     """Return the fingerprint of blocks that are computed with an adapter; None: the model's own.
 
     SHA-256 of its name, the model's fingerprint and the adapter's digest, each after its length: it
     is derived from whatever decides the bits, so every namespace with an adapter is another one.
+    `start`: the position from which an activated adapter computes; the same tokens may be before it
+    in one prompt and after it in another.
     """
     if digest is None:
         return fingerprint
-    parts = (b"adapter", fingerprint, digest)
+    parts: tuple[bytes, ...] = (b"adapter", fingerprint, digest)
+    if start is not None:
+        parts = (b"activated adapter", fingerprint, digest, start.to_bytes(4, "big"))
     framed = b"".join(len(part).to_bytes(4, "big") + part for part in parts)
     return hashlib.sha256(framed).digest()
 
@@ -49,9 +55,13 @@ class NamespacePath:
 
     `spans` holds (first block, namespace); the first span starts at block 0, starts rise,
     and the last span runs on without end. A private prompt has one span.
+
+    `switch`: position from which tokens are computed otherwise than in the namespace before the
+    last, such as by an adapter, so that no block there is read beyond it; None: they are not.
     """
 
     spans: tuple[tuple[int, Namespace], ...]
+    switch: int | None = None
 
     def __post_init__(self) -> None:
         starts = [start for start, _ in self.spans]
@@ -64,6 +74,11 @@ class NamespacePath:
     def single(cls, namespace: Namespace) -> NamespacePath:
         """Return the path of a prompt whose blocks all live in one namespace."""
         return cls(((0, namespace),))
+
+    def until(self, block: int, namespace: Namespace) -> NamespacePath:
+        """Return this path before block number `block`, and `namespace` from there on."""
+        kept = tuple(span for span in self.spans if span[0] < block)
+        return NamespacePath((*kept, (block, namespace)), self.switch)
 
     @property
     def last(self) -> Namespace:

@@ -78,7 +78,9 @@ class Adapters:
         """
         if sequence.adapter is None:
             return
-        used = dict.fromkeys((one for _, one in sequence.path.spans), sequence.adapter.digest)
+        spans = [one for _, one in sequence.path.spans]
+        own = spans[-1:] if sequence.adapter.start else spans  # the others are the model's own
+        used = dict.fromkeys(own, sequence.adapter.digest)
         if len(self._namespaces) >= self._most_namespaces:
             kept = {one: digest for one, digest in self._namespaces.items() if one in present}
             self._namespaces = kept
@@ -170,6 +172,7 @@ class Adapters:
             digest=adapter.digest,
             rank=adapter.rank,
             num_bytes=adapter.num_bytes,
+            invocation=adapter.invocation,
         )
 
     def forget(self, digest: bytes, alive: Collection[Sequence]) -> set[Namespace]:

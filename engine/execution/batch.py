@@ -146,8 +146,10 @@ def ring_fields(rows: Sequence[Row], shape: RingShape) -> dict[str, HostArray]:
 
 def adapters_of(rows: Sequence[Row]) -> npt.NDArray[np.int32]:
     """Return the slot of each token's adapter, (T,)."""
-    slots = np.array([row.adapter for row in rows], np.int32)
-    return np.repeat(slots, [row.num_new for row in rows])
+    without = [min(max(row.adapter_start - row.start, 0), row.num_new) for row in rows]
+    slots = np.array([(0, row.adapter) for row in rows], np.int32).ravel()
+    counts = [(first, row.num_new - first) for first, row in zip(without, rows, strict=True)]
+    return np.repeat(slots, np.array(counts, np.int64).ravel())
 
 
 def _runs(rows: Sequence[Row]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:

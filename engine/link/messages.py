@@ -127,6 +127,7 @@ class AdapterUse(msgspec.Struct, frozen=True, array_like=True):
 
     digest: bytes  # 32 bytes, of its weights, rank and scale
     path: str  # its folder, below the engine's folder of adapters
+    start: int = 0  # position of the first token that it computes; the model alone those before
 
 
 class PromptModule(msgspec.Struct, frozen=True, array_like=True):

@@ -94,6 +94,7 @@ class Probe(Query[Probed], frozen=True, kw_only=True, tag="probe"):
 
     token_ids: bytes  # int32, little endian
     namespaces: tuple[tuple[int, bytes], ...]
+    adapter_start: int = 0  # see `AdapterUse.start`
 
 
 class MarkedPrefix(msgspec.Struct, frozen=True, array_like=True):
@@ -141,6 +142,7 @@ class AdapterRead(Reply, frozen=True, kw_only=True, tag="adapter_read"):
     digest: bytes = b""  # 32 bytes, of its weights, rank and scale
     rank: int = 0
     num_bytes: int = 0  # in host memory
+    invocation: tuple[int, ...] = ()  # tokens that switch it on; empty: it is on from the first
     code: str | None = None  # one of `engine.errors`
     message: str = ""
 

@@ -68,7 +68,8 @@ class PrefixQueries:
 
     def _probed(self, query: Probe) -> Probed:
         try:
-            path, token_ids = path_of(query.namespaces), unpack_token_ids(query.token_ids)
+            path = path_of(query.namespaces, query.adapter_start)
+            token_ids = unpack_token_ids(query.token_ids)
         except (DecodeError, InvalidRequest) as error:
             code = InvalidRequest.code
             return Probed(

@@ -164,6 +164,7 @@ def sent(row: ScheduledRow) -> Row:
         _next_ids(row, lease),
         *_slots(row, lease),
         adapter=sequence.adapter_slot,
+        adapter_start=0 if sequence.adapter is None else sequence.adapter.start,
         embeds=row.samples and sequence.embeds,
         state_end=row.state_end,
         num_again=row.num_again,

@@ -78,6 +78,9 @@ class Intake:
         _check_marks(request.marks, len(prompt))
         if not 0 <= request.question <= len(prompt):
             raise InvalidRequest("the question begins outside of the prompt")
+        start = 0 if request.adapter is None else request.adapter.start
+        if not 0 <= start < max(len(prompt), 1):
+            raise InvalidRequest("the adapter's first token is outside of the prompt")
         tokens = np.zeros(len(prompt) + sampled, np.int32)
         tokens[: len(prompt)] = prompt
         positions = self._positions(request.positions, len(prompt), sampled)
@@ -89,7 +92,7 @@ class Intake:
             writer=request.writer,
             priority=request.priority,
             target_itl_s=request.target_itl_s,
-            path=path_of(request.namespaces),
+            path=path_of(request.namespaces, start),
             block_keys=request.block_keys,
             sampling=request.sampling,
             prompt_len=len(prompt),
@@ -285,9 +288,10 @@ def quota_of(request: Generate) -> Quota | None:
     return Quota(*(request.cache_quota or WHOLE), weight=request.weight)
 
 
-def path_of(namespaces: tuple[tuple[int, bytes], ...]) -> NamespacePath:
+def path_of(namespaces: tuple[tuple[int, bytes], ...], adapter_start: int = 0) -> NamespacePath:
     """Return namespaces as the cache's path; raise InvalidRequest for invalid namespaces."""
+    spans = tuple((start, Namespace(name)) for start, name in namespaces)
     try:
-        return NamespacePath(tuple((start, Namespace(name)) for start, name in namespaces))
+        return NamespacePath(spans, adapter_start or None)
     except ValueError as error:
         raise InvalidRequest(str(error)) from error

@@ -13,7 +13,6 @@ from typing import Annotated, NamedTuple, Protocol
 from fastapi import APIRouter, Depends, Request
 
 from engine.link.interface import Engine
-from engine.link.messages import AdapterUse
 from gateway.caller import Caller
 from gateway.config import Bounds
 from gateway.errors import NotFound
@@ -24,6 +23,7 @@ from gateway.requests.answering import Answering
 from gateway.requests.permits import Permit, Permits
 from gateway.sharing.adapters import TenantAdapters
 from gateway.state.store import ResponseStore
+from gateway.tenant_adapters import TenantAdapter
 
 Authenticate = Callable[[Request], Awaitable[Caller]]
 Permitted = Callable[[Caller], AsyncIterator[Permit]]
@@ -33,7 +33,7 @@ class NamedModel(NamedTuple):
     """The model or adapter that a request names: its name in the answer, and the adapter."""
 
     name: str
-    adapter: AdapterUse | None
+    adapter: TenantAdapter | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class ModelCard:
             return NamedModel(self.name, None)
         for adapter in caller.adapters:
             if adapter.name == name:
-                return NamedModel(name, adapter.use)
+                return NamedModel(name, adapter)
         raise NotFound(
             "there is no model of that name; see /v1/models", code="model_not_found", param="model"
         )

@@ -56,7 +56,9 @@ def _add_prompts(
         wanted = await reader.wanted(request, permit)
         admitted = await answering.admission.admit(wanted, permit.caller)
         [asked] = admitted.generates
-        found = await engine.ask(Probe(token_ids=asked.token_ids, namespaces=asked.namespaces))
+        start = 0 if asked.adapter is None else asked.adapter.start
+        probe = Probe(token_ids=asked.token_ids, namespaces=asked.namespaces, adapter_start=start)
+        found = await engine.ask(probe)
         tiers = TokensByTier.of(found.tiers, found.state_tier)
         shown = CacheProbe(
             prompt_tokens=admitted.prompt_tokens,

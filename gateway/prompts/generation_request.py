@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from engine.link.messages import AdapterUse, Generate, Grammar, Loads, Priority, SamplingParams
+from engine.link.messages import Generate, Grammar, Loads, Priority, SamplingParams
 from gateway.diagnosis.comparison import Comparison, Explain
 from gateway.diagnosis.seen import SeenPrompt
 from gateway.processes.fair_executor import LARGE
@@ -25,6 +25,7 @@ from gateway.prompts.chats.template_variables import Scalar, size_of_variables
 from gateway.prompts.modules.selection import ModulesOption
 from gateway.prompts.tokens.splicing import Place
 from gateway.prompts.tokens.tokenizer import TokenIds
+from gateway.tenant_adapters import TenantAdapter
 from gateway.turn_formats.structural_tag import StructuralTag
 from gateway.turn_formats.turn_format import ToolSpec, TurnParser
 
@@ -163,7 +164,7 @@ class GenerationRequest:
     max_tokens_may_shrink: bool  # the maximum is the default: cut it to what the context leaves
     text: TextRules
     salt: str | None = None
-    adapter: AdapterUse | None = None  # None: the model alone
+    adapter: TenantAdapter | None = None  # None: the model alone
     priority: Priority = "interactive"  # can lower the tenant's own priority, not raise it
     loads: Loads = "auto"
     form: AnswerForm = AnswerForm()

@@ -71,6 +71,7 @@ class TenantAdapters:
             num_bytes=read.num_bytes,
             created_at=self.clock(),
             is_own=is_own,
+            invocation=read.invocation,
         )
 
         def with_adapter(tenant: Tenant) -> Tenant:

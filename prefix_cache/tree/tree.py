@@ -128,14 +128,19 @@ class RadixTree:
         With `stays` it is none that is being copied down. None where a state is needed at its end.
 
         It lies in the namespace in which the path goes on, or in the one that ends there: so the
-        last tokens of a published prefix are found too, though they do not fill a block.
+        last tokens of a published prefix are found too, though they do not fill a block. In the one
+        that ends, tokens from the path's `switch` on are none that it shares.
         """
         if self.block_size == 1 or self.needs_state:
             return None  # a block of one token is cached whole or not at all
         wanted = tokens[at.num_blocks * self.block_size :][: self.block_size]
         if not len(wanted):
             return None
-        namespaces = {path.at(at.num_blocks), path.at(max(at.num_blocks - 1, 0))}
+        here = path.at(at.num_blocks)
+        namespaces = {here, path.at(max(at.num_blocks - 1, 0))}
+        before = wanted
+        if path.switch is not None:
+            before = wanted[: max(path.switch - at.num_blocks * self.block_size, 0)]
         if at.within:
             nearby = [(at.node, at.inside)]
         else:
@@ -143,7 +148,9 @@ class RadixTree:
             nearby = [(child, 0) for key in keys for child in at.node.children.neighbours(key)]
         found = [
             Partial(
-                node, int(node.edge.block_ids[index]), common_prefix(node.edge.block(index), wanted)
+                node,
+                int(node.edge.block_ids[index]),
+                common_prefix(node.edge.block(index), wanted if node.namespace == here else before),
             )
             for node, index in nearby
             if node.namespace in namespaces

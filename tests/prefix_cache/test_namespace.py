@@ -73,5 +73,19 @@ def test_an_adapter_has_another_fingerprint_than_the_model_and_any_other_adapter
         adapted_fingerprint(b"mode", b"lone"),
         adapted_fingerprint(b"model", b""),
         adapted_fingerprint(adapted_fingerprint(b"model", b"one"), b"two"),
+        adapted_fingerprint(b"model", b"one", 0),
+        adapted_fingerprint(b"model", b"one", 7),
     }
-    assert len(found) == 6
+    assert len(found) == 8
+
+
+def test_a_path_goes_on_in_another_namespace() -> None:
+    path = NamespacePath(((0, namespace("a")), (3, namespace("b"))))
+    spans = [path.until(block, namespace("c")).spans for block in (0, 2, 3, 5)]
+    a, b = path.spans
+    assert spans == [
+        ((0, namespace("c")),),
+        (a, (2, namespace("c"))),
+        (a, (3, namespace("c"))),
+        (a, b, (5, namespace("c"))),
+    ]

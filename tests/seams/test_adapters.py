@@ -20,16 +20,17 @@ from tests.seams.support.ratoon import forked
 from tests.seams.support.server import Server, running_server
 
 RANK = 4
+INVOCATION = [70, 71, 72]
 PROMPT = "A prompt of more than three blocks of sixteen tokens, each token of which is a byte."
 HIDDEN, HEADS = 64, {"q_proj": 64, "v_proj": 32}
 
 
-def write_lora(folder: Path, seed: int) -> None:
+def write_lora(folder: Path, seed: int, **config: Any) -> None:
     """An adapter of the tiny model that changes what it says."""
     folder.mkdir(parents=True)
     generator = torch.Generator().manual_seed(seed)
     fields = {"r": RANK, "lora_alpha": 64, "target_modules": [*HEADS]}
-    (folder / "adapter_config.json").write_bytes(msgspec.json.encode(CONFIG | fields))
+    (folder / "adapter_config.json").write_bytes(msgspec.json.encode(CONFIG | fields | config))
     tensors = {}
     for layer in range(RUNNABLE["num_hidden_layers"]):
         for name, rows in HEADS.items():
@@ -81,6 +82,8 @@ class Place:
         self.adapters.mkdir()
         for seed, name in enumerate(("one", "two")):
             write_lora(self.adapters / name, seed)
+            config = {"alora_invocation_tokens": INVOCATION}
+            write_lora(self.adapters / f"activated-{name}", seed, **config)
 
     @contextmanager
     def serving(self, **settings: str) -> Iterator[Server]:
@@ -131,6 +134,28 @@ def tenant(server: Server) -> Iterator[Tenant]:
 def other(server: Server) -> Iterator[Tenant]:
     with tenant_of(server) as tenant:
         yield tenant
+
+
+def test_activated_adapters_find_what_the_model_has_cached(tenant: Tenant, other: Tenant) -> None:
+    before = [(5 * at) % 60 + 5 for at in range(70)]
+    prompt, names = [*before, *INVOCATION, *before[:10]], ("one", "two")
+    for who in (tenant, other):
+        for name in names:
+            assert who.load(name, f"activated-{name}").json()["invocation"] == INVOCATION
+    answers = {tenant.answer("tiny", prompt=before)[0]}
+    for name in names:
+        answer, cached = tenant.answer(name, prompt=prompt)
+        assert cached == 64  # the whole blocks before the invocation
+        assert tenant.answer(name, prompt=prompt) == (answer, 80)
+        assert tenant.answer(name, prompt=prompt, cache_salt=name) == (answer, 0)
+        answers.add(answer)
+    assert len(answers) == 3, "else a mix-up would not show"
+    assert other.answer("one", prompt=prompt)[1] == 0
+    refused = tenant.ask("one", prompt=before)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "adapter_not_invoked")
+    assert tenant.drop("one").json()["flushed_blocks"] == 2
+    assert tenant.answer("two", prompt=prompt)[1] == 80
+    assert tenant.answer("tiny", prompt=before)[1] == 64
 
 
 def test_a_tenant_names_its_own_adapters_and_no_others(tenant: Tenant, other: Tenant) -> None:

@@ -42,6 +42,7 @@ class Adapter:
     rank: int
     matrices: Mapping[str, Pair]  # on the host; of several ranks this one's part
     num_bytes: int  # bytes in host memory; of several ranks all have together
+    invocation: tuple[int, ...] = ()  # see `AdapterConfig`
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class AdapterShapes:
 
 
 def adapter_digest(files: AdapterFiles) -> bytes:
-    """Digest rank, scale and weights, framed; raises AdapterRefused."""
+    """Digest the config that is served and the weights, framed; raises AdapterRefused."""
     config = msgspec.msgpack.encode(read_adapter_config(files.config))
     weights = hashlib.sha256(files.weights).digest()
     return hashlib.sha256(msgspec.msgpack.encode([_VERSION, config, weights])).digest()
@@ -85,7 +86,8 @@ def read_adapter(files: AdapterFiles, fits: AdapterShapes) -> Adapter:
         num_bytes += fits.part.num_bytes(name, *pair)
         if fits.part.has(name):
             matrices[name] = fits.part.cut(name, *pair)
-    return Adapter(adapter_digest(files), config.rank, matrices, num_bytes)
+    digest = adapter_digest(files)
+    return Adapter(digest, config.rank, matrices, num_bytes, config.invocation)
 
 
 def _matrices(

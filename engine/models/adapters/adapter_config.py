@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -41,16 +41,24 @@ _WITHOUT_EFFECT = frozenset(
         "ensure_weight_tying",
     }
 )
-_READ = frozenset({"r", "lora_alpha", "use_rslora", "bias"})
+_READ = frozenset({"r", "lora_alpha", "use_rslora", "bias", "alora_invocation_tokens"})
 MOST_RANK = 1024  # far beyond any adapter; the engine's own bound is lower
+MOST_INVOCATION = 256  # tokens
+
+_TokenId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 
 
-class AdapterConfig(msgspec.Struct, frozen=True):
-    """Rank and scale of an adapter: its product is `scale` * B A x, with A of `rank` rows."""
+class AdapterConfig(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Rank and scale of an adapter: its product is `scale` * B A x, with A of `rank` rows.
+
+    An activated adapter (aLoRA, https://arxiv.org/abs/2504.12397) computes a prompt from the last
+    place on where `invocation` is; before that, the model alone does.
+    """
 
     rank: int
     alpha: float
     is_rank_stabilised: bool  # rsLoRA: divided by the root of the rank
+    invocation: tuple[int, ...] = ()  # token ids; empty: the adapter computes the whole prompt
 
     @property
     def scale(self) -> float:
@@ -63,6 +71,7 @@ class _Wire(msgspec.Struct):
     lora_alpha: float
     use_rslora: bool = False
     bias: str = "none"
+    alora_invocation_tokens: tuple[_TokenId, ...] | None = None
 
 
 def read_adapter_config(content: bytes) -> AdapterConfig:
@@ -82,7 +91,12 @@ def read_adapter_config(content: bytes) -> AdapterConfig:
         raise AdapterRefused("adapter_config.json: bias is not none: biases are not served")
     if not 0 < wire.r <= MOST_RANK or not math.isfinite(wire.lora_alpha):
         raise AdapterRefused("adapter_config.json: r or lora_alpha is out of its range")
-    return AdapterConfig(wire.r, wire.lora_alpha, wire.use_rslora)
+    invocation = wire.alora_invocation_tokens
+    if invocation is not None and not 0 < len(invocation) <= MOST_INVOCATION:
+        raise AdapterRefused(
+            f"adapter_config.json: alora_invocation_tokens are not 1 to {MOST_INVOCATION} tokens"
+        )
+    return AdapterConfig(wire.r, wire.lora_alpha, wire.use_rslora, invocation or ())
 
 
 def _refuse_unserved(fields: Mapping[str, Any]) -> None:

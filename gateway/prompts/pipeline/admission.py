@@ -14,9 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-import msgspec
-
-from engine.link.messages import AdapterUse, Grammar, Mark, Welcome, pack_token_ids
+from engine.link.messages import Grammar, Mark, Welcome, pack_token_ids
 from gateway.caller import Caller
 from gateway.config import Bounds
 from gateway.diagnosis.misses import LastMisses
@@ -32,6 +30,7 @@ from gateway.prompts.generation_request import (
     TextRules,
     size_of,
 )
+from gateway.prompts.pipeline.activation import activated_path, used_adapter, with_adapter
 from gateway.prompts.pipeline.canonical import canonical_prompt, canonical_request
 from gateway.prompts.pipeline.explaining import Explaining, as_seen
 from gateway.prompts.pipeline.mark_places import placed_marks
@@ -51,7 +50,7 @@ from gateway.state.records import ModuleSchema
 from gateway.state.store import SchemaStore
 from gateway.turn_formats.pieces import Piece
 from prefix_cache.hashing import block_keys
-from prefix_cache.namespace import Namespace, adapted_fingerprint
+from prefix_cache.namespace import Namespace
 
 T = TypeVar("T")
 
@@ -126,7 +125,7 @@ class Admission:
         BadRequest or Unavailable when it cannot run. `writer` is the label under which it writes
         into the cache (`usage.Writer`).
         """
-        welcome = _with_adapter(await self.engine(), wanted.adapter)
+        welcome = with_adapter(await self.engine(), wanted.adapter)
         schema = None if self._modules is None else await self._modules.find(wanted, caller)
         size = wanted.size + (0 if schema is None else len(memoryview(schema.content)))
         work = self._admitted(wanted, caller, welcome, writer, schema)
@@ -297,7 +296,9 @@ class Admission:
         prediction: bytes,
     ) -> Steps[Prepared]:
         token_ids, size = found.token_ids, welcome.block_size
+        used = used_adapter(wanted, token_ids)
         path = self._namespaces.path_to(own, caller, token_ids, welcome.fingerprint, size)
+        path = activated_path(path, wanted, used, caller, welcome, self._namespaces)
         keys = block_keys(path, token_ids, size)
         seen = as_seen(wanted, prompt, pack_token_ids(token_ids), caller, welcome, marks)
         compared = yield from self._explaining.compared(wanted, prompt, seen, caller, size)
@@ -314,6 +315,7 @@ class Admission:
             marks,
             prediction,
             question_start(prompt, found, self.tokenizer) if welcome.has_states else 0,
+            used,
         )
 
     def _asked(
@@ -328,11 +330,3 @@ class Admission:
                 f"`cache_salt` has more than {self._bounds.max_salt_chars} characters",
                 param="cache_salt",
             )
-
-
-def _with_adapter(welcome: Welcome, adapter: AdapterUse | None) -> Welcome:
-    """Return the engine's limits with the fingerprint of blocks computed with an adapter."""
-    if adapter is None:
-        return welcome
-    fingerprint = adapted_fingerprint(welcome.fingerprint, adapter.digest)
-    return msgspec.structs.replace(welcome, fingerprint=fingerprint)

@@ -26,6 +26,7 @@ from gateway.prompts.modules.joined import digests_of, joined
 from gateway.prompts.modules.layout import Encode, PlacedSchema, placed_schema
 from gateway.prompts.modules.schema import SchemaSpec, check_schema
 from gateway.prompts.modules.selection import PARAM, select
+from gateway.prompts.pipeline.activation import used_adapter
 from gateway.prompts.pipeline.explaining import as_seen
 from gateway.prompts.pipeline.prepared import Prepared
 from gateway.prompts.pipeline.prompt_tokens import PromptContext, PromptTokens
@@ -157,6 +158,7 @@ class ModulePrompts:
             (),
             prediction,
             0,
+            used_adapter(wanted, made.token_ids),
             made,
             ModulesUsed(
                 stored.record.id,
@@ -183,6 +185,7 @@ def _check_fields(wanted: GenerationRequest) -> None:
         "cache breakpoints": bool(wanted.marks),
         "log-probabilities of the prompt": wanted.sampling.prompt_logprobs is not None,
         "embeddings and scores": wanted.embeds or bool(wanted.candidates),
+        "activated adapter": wanted.adapter is not None and bool(wanted.adapter.invocation),
     }
     both = next((name for name, is_asked in refused.items() if is_asked), None)
     if both is not None:

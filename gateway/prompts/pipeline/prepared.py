@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from engine.link.messages import Generate, Grammar, Mark, Priority, pack_token_ids
+from engine.link.messages import AdapterUse, Generate, Grammar, Mark, Priority, pack_token_ids
 from gateway.caller import Caller
 from gateway.diagnosis.comparison import Comparison
 from gateway.diagnosis.seen import SeenPrompt
@@ -40,6 +40,7 @@ class Prepared:
     marks: tuple[Mark, ...]
     prediction: bytes  # packed token ids
     question: int  # see `Generate`
+    adapter: AdapterUse | None  # the adapter that computes it from some token on
     joined: JoinedPrompt | None = None  # the modules and positions of a prompt that has modules
     modules: ModulesUsed | None = None
 
@@ -87,7 +88,7 @@ def generates_of(
                     writer=writer,
                     marks=prompt.marks,
                     drafts=wanted.drafts,
-                    adapter=wanted.adapter,
+                    adapter=prompt.adapter,
                     embeds=wanted.embeds,
                     candidates=wanted.candidates[number] if wanted.candidates else b"",
                     prediction=prompt.prediction,

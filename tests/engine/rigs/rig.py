@@ -69,7 +69,7 @@ def generate(
     max_tokens: int = 4,
     flow: str = "flow",
     weight: float = 1.0,
-    namespace: Namespace = NAMESPACE,
+    namespace: Namespace | NamespacePath = NAMESPACE,
     use_cache: bool = True,
     block_size: int = 4,
     sampling: SamplingParams | None = None,
@@ -80,7 +80,8 @@ def generate(
     adapter: AdapterUse | None = None,
 ) -> Generate:
     """A sound request."""
-    path = NamespacePath.single(namespace)
+    given = namespace
+    path = given if isinstance(given, NamespacePath) else NamespacePath.single(given)
     return Generate(
         request_id=request_id,
         token_ids=pack_token_ids(prompt),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -129,6 +131,27 @@ def test_the_partial_match_is_the_longest_of_all_children() -> None:
     assert partial_tokens(tree, path("a"), 7, 8, 8, 8) == (1, 3)
     assert partial_tokens(tree, path("a"), 8, 7, 7, 7) is None
     assert partial_tokens(tree, path("b"), 1, 2, 3, 9) is None
+
+
+@pytest.mark.parametrize("switch", [4, 5, 6, 7])
+@pytest.mark.parametrize("is_within", [False, True])
+def test_of_a_namespace_that_ends_no_token_after_the_switch_is_read(
+    switch: int, is_within: bool
+) -> None:
+    """An adapter computes them; within an edge, and among the children of one that ends there."""
+    tree, ids = RadixTree(4), (1, 2, 3, 4, 5, 6, 7, 8)
+    if not is_within:
+        put(tree, path("a"), 1, 2, 3, 4)
+        put(tree, path("a"), 1, 2, 3, 4, 9, 9, 9, 9, first_id=10)
+    put(tree, path("a"), *ids, first_id=20)
+    where = path("a", "b")
+    found = partial_tokens(tree, replace(where, switch=switch), *ids)
+    assert found == (None if switch == 4 else (switch - 4, 21))
+    assert partial_tokens(tree, where, *ids) == (4, 21)  # the control
+    put(tree, where, *ids, first_id=30)
+    own = partial_tokens(tree, replace(where, switch=switch), *ids[:7], 9)
+    assert own is not None
+    assert own[0] == 3  # the adapter's own block is read beyond it
 
 
 def test_a_walk_that_ends_within_an_edge_has_its_partial_match_there() -> None:

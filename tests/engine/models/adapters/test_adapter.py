@@ -36,13 +36,17 @@ def test_an_adapter_is_read_with_its_scale(tmp_path: Path) -> None:
 
 
 def test_whatever_changes_the_product_changes_the_digest(tmp_path: Path) -> None:
-    changes: dict[str, dict[str, Any]] = {"x": {"lora_alpha": 9}, "y": {"use_rslora": True}}
+    changes: dict[str, dict[str, Any]] = {
+        "x": {"lora_alpha": 9},
+        "y": {"use_rslora": True},
+        "z": {"alora_invocation_tokens": [1, 2]},
+    }
     digests = {
         read(write_adapter(tmp_path / "one")).digest,
         read(write_adapter(tmp_path / "seed", seed=1)).digest,
         *(read(write_adapter(tmp_path / to, config=one)).digest for to, one in changes.items()),
     }
-    assert len(digests) == 4
+    assert len(digests) == 5
     again = read(write_adapter(tmp_path / "two", config={"lora_dropout": 0.5}))
     assert again.digest in digests  # of training alone
 
@@ -58,7 +62,9 @@ def test_whatever_changes_the_product_changes_the_digest(tmp_path: Path) -> None
         ({"fan_in_fan_out": True}, "fan_in_fan_out"),
         ({"rank_pattern": {"q_proj": 2}}, "rank_pattern"),
         ({"target_parameters": ["experts"]}, "target_parameters"),
-        ({"alora_invocation_tokens": [1, 2]}, "alora_invocation_tokens"),
+        ({"alora_invocation_tokens": []}, "alora_invocation_tokens"),
+        ({"alora_invocation_tokens": [1] * 257}, "alora_invocation_tokens"),
+        ({"alora_invocation_tokens": [-1]}, "alora_invocation_tokens"),
         ({"of_a_later_release": 1}, "of_a_later_release"),
         ({"r": 0}, "r or lora_alpha"),
         ({"r": "many"}, "r"),

@@ -95,6 +95,34 @@ def test_the_last_layer_is_of_the_tokens_that_are_sampled(
     assert (got - expected).abs().max() < TOLERANCE
 
 
+def test_an_activated_adapter_computes_a_prompt_from_its_invocation_on(
+    checkpoint: MakeCheckpoint, tmp_path: Path
+) -> None:
+    """Beside a plain adapter and none; in one row, and in rows that part within a block."""
+    truth = checkpoint("llama")
+    activated = make_adapter(truth, tmp_path / "one", 1, alora_invocation_tokens=[7, 8])
+    plain = make_adapter(truth, tmp_path / "two", 2)
+    runner, slots = with_slots(build_runner(truth.model_dir))
+    for number, adapter in enumerate((activated, plain)):
+        load(slots, number + 1, adapter)
+    prompt = [*random_prompt(19), 7, 8, *random_prompt(9)]
+    expected = activated.logits(prompt)
+    assert (expected - truth.logits(prompt))[:19].abs().max() < TOLERANCE
+    assert (expected - truth.logits(prompt))[19:].abs().max() > 0.1
+    driven, prompts, used = HandDriven(runner), [prompt] * 3, [1, 2, 0]
+    rows = [
+        msgspec.structs.replace(row, adapter_start=19 if row.adapter == 1 else 0)
+        for row in rows_of(driven, prompts, used)
+    ]
+    truths = [expected, plain.logits(prompt), truth.logits(prompt)]
+    assert (driven.logits(rows) - torch.cat(truths)).abs().max() < TOLERANCE
+    sequence = driven.add(prompt)
+    for start, end in ((0, 17), (17, 21), (21, 30)):
+        row = data_row(sequence, start, end - start)
+        row = msgspec.structs.replace(row, adapter=1, adapter_start=19)
+        assert (driven.logits([row]) - expected[start:end]).abs().max() < TOLERANCE
+
+
 @pytest.mark.parametrize("wanted", [[0, 0, 0], [1, 0, 2], [2, 2, 1]])
 def test_one_captured_graph_serves_any_mix(
     checkpoint: MakeCheckpoint, tmp_path: Path, wanted: list[int]

@@ -1,0 +1,80 @@
+"""The part of a prompt that an adapter computes, and the namespaces of its blocks.
+
+    an adapter               whole prompt           the adapter's namespaces
+    an activated adapter     the model | adapter    the model's namespaces | the adapter's
+
+An activated adapter (aLoRA, https://arxiv.org/abs/2504.12397) is switched on by the last place of
+its invocation tokens in the prompt. Blocks before the one with that place are the model's own, so
+all activated adapters and the model share them.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from engine.link.messages import AdapterUse, Welcome
+from gateway.caller import Caller
+from gateway.errors import BadRequest
+from gateway.prompts.generation_request import GenerationRequest
+from gateway.prompts.tokens.tokenizer import TokenIds
+from gateway.sharing.namespaces import Namespaces
+from gateway.tenant_adapters import TenantAdapter
+from prefix_cache.namespace import NamespacePath, adapted_fingerprint
+
+
+def with_adapter(welcome: Welcome, adapter: TenantAdapter | None) -> Welcome:
+    """Return the engine's limits with the fingerprint of a prompt's first blocks."""
+    if adapter is None or adapter.invocation:
+        return welcome
+    fingerprint = adapted_fingerprint(welcome.fingerprint, bytes.fromhex(adapter.digest))
+    return msgspec.structs.replace(welcome, fingerprint=fingerprint)
+
+
+def used_adapter(wanted: GenerationRequest, token_ids: TokenIds) -> AdapterUse | None:
+    """Return the adapter that computes a prompt from some token on; None: the model alone.
+
+    Raises BadRequest where a prompt that is answered has no invocation tokens of its adapter.
+    """
+    adapter = wanted.adapter
+    if adapter is None:
+        return None
+    start = _last_place(adapter.invocation, token_ids) if adapter.invocation else 0
+    if start is not None:
+        return adapter.use(start)
+    if wanted.has_output or wanted.embeds or wanted.candidates:
+        raise BadRequest(
+            f"the prompt has none of the invocation tokens of the adapter {adapter.name}, which is "
+            "activated by them",
+            code="adapter_not_invoked",
+            param="model",
+        )
+    return None  # a beginning of prompts that invoke it later
+
+
+def activated_path(
+    path: NamespacePath,
+    wanted: GenerationRequest,
+    used: AdapterUse | None,
+    caller: Caller,
+    welcome: Welcome,
+    namespaces: Namespaces,
+) -> NamespacePath:
+    """Continue the path of the model's blocks with the blocks of an activated adapter, if any."""
+    if used is None or wanted.adapter is None or not wanted.adapter.invocation:
+        return path
+    fingerprint = adapted_fingerprint(welcome.fingerprint, used.digest, used.start)
+    own = namespaces.own(caller, wanted.salt, fingerprint)
+    return path.until(used.start // welcome.block_size, own)
+
+
+def _last_place(wanted: Sequence[int], token_ids: TokenIds) -> int | None:
+    """Return the last position at which these tokens are; None: they are nowhere."""
+    count = len(token_ids) - len(wanted) + 1
+    if count <= 0:
+        return None
+    is_there = np.ones(count, np.bool_)
+    for place, token_id in enumerate(wanted):
+        is_there &= token_ids[place : place + count] == token_id
+    places = is_there.nonzero()[0]
+    return int(places[-1]) if len(places) else None
