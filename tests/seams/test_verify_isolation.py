@@ -180,11 +180,11 @@ def test_states_of_recurrent_layers_are_tested_in_lower_tiers_too(tmp_path: Path
     model = write_tiny_model(tmp_path / "tiny", config=HYBRID)
     settings = SMALL | {"RATOON_MODEL": str(model), "RATOON_MAX_RUNNING": "4"}
     with running_server(tmp_path / "data", settings) as server:
-        found = verify(server, "--tiers", "host,disk", *PAIRED_ONLY)
+        found = verify(server, "--tiers", "host,disk,evicted", *PAIRED_ONLY)
         with server.client(server.admin_key) as client:
             states = client.get("/admin/cache/stats").json()["states"]
     assert (found.status, found.json["left_out"]) == (0, [])
-    for tier in ("host", "disk"):
+    for tier in ("host", "disk", "evicted"):
         expect_isolated(found.json, tier)
     assert states["copied_down"] > 0
 
