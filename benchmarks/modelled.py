@@ -12,9 +12,9 @@ The first command replays the named workloads, with steps as long as those of
 --bursts replays *mixed* and *itl*, one after the other on one engine, so that what the first taught
 of steps is known. The others have a price a token (`StepModel`). --flood has a visitor's times, and
 the throughput that they cost; --equals replays 16 equal tenants with 4 streams each, and prints
-their requests a second. --states replays *multiturn* and *agents* on a model with so many state
-slots, and --share in a partitioned cache of which their tenant has so much. Prints one JSON line a
-prediction.
+their requests a second. --states replays *multiturn*, *agents* and *mixed* on a model with so
+many state slots, and --share in a partitioned cache of which their tenant has so much. Prints one
+JSON line a prediction.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from tests.doubles.modelled.products import ProductModel
 from tests.doubles.modelled.replay import POOL_TOKENS, VOCAB, Replay, request
 
 NAMES: tuple[WorkloadName, ...] = ("mixed", "tenants", "multiturn", "agents")
-STATEFUL: tuple[WorkloadName, ...] = ("multiturn", "agents")
+STATEFUL: tuple[WorkloadName, ...] = ("multiturn", "agents", "mixed")
 BURSTS: tuple[WorkloadName, ...] = ("mixed", "itl")
 # Of the keys that decodes of *tenants* read, all rows share 1,024 and about four rows share 3,072:
 # a little less than these numbers give, as a tenant's rows do not always run together.
@@ -235,7 +235,7 @@ def predict_workloads(limits: StepLimits, asked: WorkloadOptions) -> None:
 
 
 def predict_states(limits: StepLimits, asked: StateOptions, seed: int) -> None:
-    """Predict what conversations find in the cache of a hybrid; print a JSON line for each."""
+    """Predict workloads on a hybrid; print a JSON line for each."""
     for name in STATEFUL:
         for phase in draw_phases(name, WorkloadSizes(), VOCAB, seed):
             predict(phase, asked.replay(limits))

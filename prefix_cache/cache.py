@@ -296,6 +296,13 @@ class PrefixCache:
         lease.check_open()
         self._states.want(lease, positions)
 
+    def let_start_over(self, lease: Lease) -> None:
+        """Let decodes overwrite the lease's state while other sequences wait for slots.
+
+        A row that then fails cannot be computed again: its sequence starts over (`is_overwritten`).
+        """
+        self._states.let_start_over(lease)
+
     def keep_out(self, lease: Lease) -> None:
         """Commit no more blocks of the lease, and keep none of its states; it stays valid."""
         lease.shares = False

@@ -15,7 +15,7 @@ from engine.components import Components
 from engine.errors import EngineFailure
 from engine.in_flight.masked_step import MaskedStep
 from engine.scheduling.sequence_events import AddressedEvent
-from engine.scheduling.step_builder import Scheduled, unsent
+from engine.scheduling.step_builder import Scheduled, overwrites, unsent
 from engine.scheduling.step_times import StepShape
 from engine.sequences.sequence_cache import lease_of
 from engine.step import Launched, has_drafts
@@ -103,7 +103,7 @@ class Launches:
         except self._out_of_memory:
             left_out, failing = masked.refuse()
         for row in left_out:
-            self._settler.leave_out(row)
+            self._settler.leave_out(row, self._clock())
         self._counters.rows_left_out += len(left_out)
         over = [self._settler.end(one, self._clock()) for one in masked.over]
         if failing is None or failing.is_over:
@@ -164,14 +164,16 @@ class Launches:
 
         The first time steps get smaller, after that the request with the largest row fails.
         Sequences that started in this step start over, since their first block may be a half-made
-        copy. The other rows write again what they wrote.
+        copy, and those whose state it may have overwritten. The other rows write again what they
+        wrote.
         """
         now = self._clock()
         self._num_refused += 1
         unsent(scheduled)
         largest = max(scheduled.rows, key=lambda row: row.num_new).sequence
-        for row in scheduled.rows:
-            if row.start == lease_of(row.sequence).cached_tokens:
+        for row, sent in zip(scheduled.rows, scheduled.step.rows, strict=True):
+            lease = lease_of(row.sequence)
+            if row.start == lease.cached_tokens or overwrites(sent, lease):
                 self._active.preempt(row.sequence, now)
         if self._num_refused == 1:
             self.budget = scheduled.step.num_tokens // 2

@@ -80,13 +80,17 @@ class Settler:
             if row.kind is not SCORE:
                 row.sequence.num_pending += row.num_samples
 
-    def leave_out(self, row: ScheduledRow) -> None:
+    def leave_out(self, row: ScheduledRow, now: float) -> None:
         """Withdraw a launched row's sample; a later row computes its last token again.
 
-        Or all of its tokens, from the state before it, where the model has recurrent layers. To be
-        called before a next step is decided.
+        Or all of its tokens, from the state before it, where the model has recurrent layers; where
+        that is overwritten its sequence starts over. To be called before a next step is decided.
         """
-        if not row.is_over:
+        if row.is_over:
+            return
+        if self._sequence_cache.is_overwritten(row.sequence):
+            self._scheduler.active.preempt(row.sequence, now)
+        else:
             is_whole = self._sequence_cache.left_out(row.sequence) or samples_each(row.kind)
             row.sequence.num_computed = row.start if is_whole else row.end - 1
             row.sequence.num_pending = 0

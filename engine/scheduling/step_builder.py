@@ -177,8 +177,15 @@ def _slots(row: ScheduledRow, lease: Lease) -> tuple[int, int]:
     """Return `Row.state_in` and `state_out`."""
     if lease.states is None:
         return 0, 0
-    decodes = row.kind is DECODE or row.kind is VERIFY
-    return lease.states.at.slot, lease.states.next_out(decodes=decodes)
+    kind, states = row.kind, lease.states
+    decodes = row.samples and (kind is DECODE or (kind is VERIFY and states.in_place))
+    return states.at.slot, states.next_out(decodes=decodes)
+
+
+def overwrites(row: Row, lease: Lease) -> bool:
+    """Return whether a row writes over the recurrent state that it reads."""
+    states = lease.states
+    return states is not None and not states.in_place and row.state_in == row.state_out
 
 
 def _next_ids(row: ScheduledRow, lease: Lease) -> bytes:

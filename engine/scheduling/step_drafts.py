@@ -31,7 +31,7 @@ class StepDrafts:
 
     def are_likely(self, decodes: list[Sequence]) -> bool:
         """Return whether drafts are likely; the decodes' last tokens may be pending."""
-        drafted = [one for one in decodes if one.drafts]
+        drafted = [one for one in decodes if _may_have_drafts(one)]
         return bool(drafted) and self.drafting.is_worth_waiting(drafted)
 
     def propose(self, decodes: list[Sequence]) -> dict[Sequence, Draft]:
@@ -39,7 +39,7 @@ class StepDrafts:
 
         A step then has no more rows of one token than the largest captured one.
         """
-        drafted = [one for one in decodes if one.drafts]
+        drafted = [one for one in decodes if _may_have_drafts(one)]
         if not drafted or any(one.num_pending for one in drafted):
             return {}
         room = self.limits.max_running - sum(1 + one.num_again for one in decodes)
@@ -50,3 +50,9 @@ class StepDrafts:
                 drafts[sequence] = draft._replace(token_ids=ids)
                 room -= len(ids)
         return drafts
+
+
+def _may_have_drafts(sequence: Sequence) -> bool:
+    """Return whether a sequence's tokens are drafted: not while its state is overwritten."""
+    states = None if sequence.lease is None else sequence.lease.states
+    return sequence.drafts and not (states is not None and states.overwrites)

@@ -104,6 +104,8 @@ class SequenceCache:
         if not self._lease_modules(sequence, lease, now):
             return False
         self._want_states(sequence, lease)
+        if sequence.constraint is None:  # else rows are left out whose masks are late
+            self._cache.let_start_over(lease)
         self._note(sequence, lease, found)
         sequence.hold(lease, next(self._lease_ids))
         sequence.num_computed = lease.cached_tokens
@@ -201,6 +203,11 @@ class SequenceCache:
         """
         lease = lease_of(sequence)
         return end if lease.states is None else self._cache.verified(lease, end)
+
+    def is_overwritten(self, sequence: Sequence) -> bool:
+        """Return whether the row launched last wrote over the state that it read."""
+        states = lease_of(sequence).states
+        return states is not None and states.is_overwritten
 
     def left_out(self, sequence: Sequence) -> bool:
         """Return a sequence to the state before the row launched last; False: it has none."""

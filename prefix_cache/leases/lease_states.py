@@ -23,6 +23,11 @@ ring whole at every position up to two blocks before its end. Only where the tre
 ring as it is the next row writes another slot, as all rows of prompts do. So no third slot is
 needed for an answer's end, and drafts that were rejected cost no token again (`cut_back`).
 
+While a sequence waits for slots, decodes of a recurrent model write in place too (`overwrites`).
+A sequence then has one slot, and one more for its answer's end if it had a third: rows after the
+end of a block write the other. It verifies no drafts. A row that fails cannot be computed again:
+its sequence starts over from the cache.
+
 Knows: slots, positions in tokens, nodes. Does not know: rows, or what is in a slot.
 """
 
@@ -58,18 +63,30 @@ class LeaseStates:
     given: list[Node] = field(default_factory=list)  # nodes that got a checkpoint of this lease
     holds: bool = False  # whether one of `owned` is charged to the owner's part
     in_place: bool = False  # True if the states are rings
+    keeps_answer: bool = False  # True if it got a third slot, for its answer's end
+    overwrites: bool = False  # True if decodes overwrite the recurrent state that they read
+
+    @property
+    def is_overwritten(self) -> bool:
+        """True if the newest launched row wrote over the state that it read."""
+        return self.overwrites and self.before.slot == self.at.slot
 
     def next_out(self, *, decodes: bool = False) -> int:
         """Choose the slot to which the next row writes; raise LeaseError without one.
 
         Where no other is left, the kept state is given up for its slot. `decodes`: the row is a
-        decode, or verifies drafts.
+        decode of one token, or of a ring verifies drafts.
         """
         is_to_stay = self.at.position in self.wanted or self.at.slot not in self.owned
         if decodes and self.in_place and not is_to_stay:
             return self.at.slot
         used = {self.at.slot, *(one.slot for one in self.coming)}
         free = [slot for slot in self.owned if slot not in used]
+        if decodes and self.overwrites and not is_to_stay and not self.wanted:
+            is_end_of_block = self.at.position % self.block_size == 0
+            if not (free and is_end_of_block):
+                self._forget_in(self.at.slot)
+                return self.at.slot
         if not free:
             raise LeaseError("a row is decided before the states of the rows before it are settled")
         if self.kept is None:
@@ -78,6 +95,23 @@ class LeaseStates:
         if not others:
             self.kept = None
         return (others or free)[0]
+
+    def shrink(self) -> list[int]:
+        """Give up the slots that decodes which overwrite the state do not need; return them."""
+        if not self.keeps_answer:
+            self.kept = None
+        versions = [self.at, *self.coming, *([] if self.kept is None else [self.kept])]
+        used = {one.slot for one in versions}
+        most = len(self.owned) - 1 - self.keeps_answer
+        spare = [slot for slot in self.owned if slot not in used][: max(most, 0)]
+        self.owned = [slot for slot in self.owned if slot not in spare]
+        return spare
+
+    def _forget_in(self, slot: int) -> None:
+        """Give up versions in a slot that is overwritten."""
+        self.coming = [one for one in self.coming if one.slot != slot]
+        if self.kept is not None and self.kept.slot == slot:
+            self.kept = None
 
     def row_end(self, start: int, end: int, *, is_cut: bool) -> int:
         """Return where a row of the tokens from `start` up to `end` has to end.

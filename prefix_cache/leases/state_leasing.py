@@ -35,12 +35,25 @@ class StateLeasing:
         self._checkpoints = capacity.checkpoints
         self._block_size = ref_counts.tree.block_size
         self._waiting: dict[Transfer, list[Lease]] = {}
+        self._may_start_over: set[Lease] = set()
 
     def may_open(self, node: Node, owner: str) -> bool:
-        """Return whether a lease that starts from `node`'s checkpoint can have its slots now."""
+        """Return whether a lease that starts from `node`'s checkpoint can have its slots now.
+
+        If sequences hold too many, decodes of those that may start over free some from now on.
+        """
         checkpoint = node.checkpoint
         loads = checkpoint is not None and checkpoint.device_slot is None
+        if not self._checkpoints.can_take(SEQUENCE_SLOTS + loads, node):
+            for lease in self._may_start_over:
+                if lease.states is not None:
+                    lease.states.overwrites = True
         return self._capacity.state_copies.make_room(SEQUENCE_SLOTS + loads, owner, node)
+
+    def let_start_over(self, lease: Lease) -> None:
+        """Let decodes overwrite the state of a lease while others wait for slots."""
+        if lease.states is not None and not self._in_place:
+            self._may_start_over.add(lease)
 
     def open(self, lease: Lease, matched: int) -> None:
         """Give a lease its slots (`may_open`); it starts from its node's checkpoint, if any.
@@ -64,6 +77,7 @@ class StateLeasing:
         size = self._block_size
         checkpoints.counts.cut_tokens += matched * size - first.position
         lease.states = LeaseStates(first, first, owned + more, matched * size, size, read=read)
+        lease.states.keeps_answer = bool(more)
         lease.states.holds = bool(more) and checkpoints.is_partitioned
         lease.states.in_place = self._in_place
 
@@ -114,6 +128,8 @@ class StateLeasing:
         if lease.shares and (whole == end or (self._in_place and whole > states.before.position)):
             states.coming.append(StateAt(whole, slot))
         self._unread(states)
+        if states.is_overwritten and (spare := states.shrink()):
+            self._checkpoints.device.give_back(spare)
 
     def verified(self, lease: Lease, end: int) -> int:
         """Return the position of the newest state, that of the newest row if it is not after `end`.
@@ -194,6 +210,7 @@ class StateLeasing:
         return slot
 
     def _close(self, lease: Lease, states: LeaseStates) -> None:
+        self._may_start_over.discard(lease)
         for waiting in self._waiting.values():
             if lease in waiting:
                 waiting.remove(lease)

@@ -25,6 +25,7 @@ class StatefulRunner(FakeRunner):
     num_states: int = 8
     in_place: bool = False  # True if a slot is a ring, which holds the states at its last positions
     states: list[Any] = field(default_factory=list)
+    num_in_place: int = 0  # rows that wrote the slot that they read
     passed: dict[tuple[int, int], int] = field(default_factory=dict)  # by batch slot and position
 
     def __post_init__(self) -> None:
@@ -75,9 +76,12 @@ class StatefulRunner(FakeRunner):
     def _check_slots(self, rows: Items[Row]) -> None:
         """No slot that a row writes is read or written by another row of the step."""
         written = [row.state_out for row in rows]
+        self.num_in_place += sum(row.state_in == row.state_out for row in rows)
         read = [row.state_in for row in rows]
         others = {
-            one.state_in for one in rows if not (self.in_place and one.state_in == one.state_out)
+            one.state_in
+            for one in rows
+            if one.state_in != one.state_out or (one.num_new > 1 and not self.in_place)
         }
         if len(set(written)) < len(written) or set(written) & others:
             raise KvCorrupt(f"states are read from {read} and written to {written}")

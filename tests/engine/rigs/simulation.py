@@ -35,6 +35,7 @@ from prefix_cache.namespace import Namespace
 from prefix_cache.tiers.tier_pools import Tiers
 from tests.doubles.engine.fake_mover import Faults
 from tests.doubles.engine.fake_runner import VOCAB_SIZE, expected_output
+from tests.doubles.engine.stateful_runner import StatefulRunner
 from tests.engine.rigs.rig import CLIENT, Rig, generate
 
 NAMESPACES = (Namespace(b"a" * 16), Namespace(b"b" * 16))
@@ -56,6 +57,7 @@ class Tally:
     preemptions: int = 0
     failed_loads: int = 0
     checkpoints: Counter[str] = field(default_factory=Counter)
+    written_in_place: int = 0  # states
 
 
 class World:
@@ -187,6 +189,8 @@ class World:
         tally.steps += steps
         tally.preemptions += stats.preemptions
         tally.failed_loads += stats.failed_loads
+        if isinstance(self.rig.runner, StatefulRunner):
+            tally.written_in_place += self.rig.runner.num_in_place
         tally.checkpoints.update(asdict(self.rig.cache.checkpoints.counts))
         for (fate, source, target), count in self.rig.mover.ended.items():
             tally.copies[f"{source.value} to {target.value}: {fate}"] += count
