@@ -78,7 +78,7 @@ def main(arguments: list[str]) -> int:
 class _Loaded(NamedTuple):
     model: OpenedModel
     link: SocketLink
-    exchange: ExchangeThreads | None  # None: several ranks, and recurrent layers, exchange none
+    exchange: ExchangeThreads | None  # None: several ranks exchange none
     ahead: HostAhead | None
     team: Team | None  # None: a single rank
     share: Fraction  # this rank's share of every tier below the device
@@ -114,10 +114,7 @@ def _opened(config: EngineConfig, opened: ExitStack) -> _Loaded:
     if model.adapters is not None:
         opened.callback(model.adapters.host.close)
     link = opened.enter_context(closing(SocketLink(config.process.socket, codec=Codec(), key=key)))
-    fetches = team is None and not model.num_states
-    if model.num_states and config.process.exchange is not None:
-        _log.info("prefixes are neither fetched nor sent: no state of recurrent layers would come")
-    exchange = _open_exchange(config, model, key, opened) if fetches else None
+    exchange = _open_exchange(config, model, key, opened) if team is None else None
     if exchange is not None:
         link.wake_by(exchange.waker)
     return _Loaded(model, link, exchange, ahead, team, metadata.share)
@@ -126,7 +123,8 @@ def _opened(config: EngineConfig, opened: ExitStack) -> _Loaded:
 def _open_exchange(
     config: EngineConfig, model: OpenedModel, key: LinkKey | None, opened: ExitStack
 ) -> ExchangeThreads:
-    threads = open_exchange(model.pool, config.process.exchange, key, model.welcome.fingerprint)
+    where, fingerprint = config.process.exchange, model.welcome.fingerprint
+    threads = open_exchange(model.pool, where, key, fingerprint, states=model.states)
     return opened.enter_context(closing(threads))
 
 

@@ -191,14 +191,16 @@ class PrefixCache:
         owner: str,
         now: float,
         is_part: bool = False,
+        with_state: bool = False,
     ) -> Lease | None:
         """Lease the leading blocks on the device for reading; None if none is on the device.
 
         Such a lease has no private block. Counts as a use of them. `is_part`: whoever holds it
-        holds another lease, which is the one that counts where `owner` needs room.
+        holds another lease, which is the one that counts where `owner` needs room. `with_state`:
+        of blocks up to the last state on the device, and that state.
         """
         self._at(now)
-        lease = self._leasing.read(path, token_ids, owner, now)
+        lease = self._leasing.read(path, token_ids, owner, now, with_state=with_state)
         if lease is not None:
             lease.is_part = is_part
         return lease

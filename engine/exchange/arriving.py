@@ -44,6 +44,7 @@ class Arriving:
         self.fetch = fetch
         self.taken = fetch.arrived  # blocks that have arrived, or are copied and not yet confirmed
         self._begun = fetch.arrived  # blocks that have arrived or are being copied
+        self._end = fetch.wanted.end  # the blocks; of a model with states as many as are found
         self._copies: deque[tuple[CopyEvent, int]] = deque()  # running copies, each with its end
         self._fingerprint, self._salt = fingerprint, salt
         self._writer = writer
@@ -59,7 +60,7 @@ class Arriving:
             self.fetch.end(NOT_SOUND)
         except (CannotOpen, CopyFailed) as error:
             self.fetch.end(str(error))
-        if self.fetch.arrived >= self.fetch.wanted.end:
+        if self.fetch.arrived >= self._end:
             self.fetch.end("")
 
     def settle(self) -> bool:
@@ -85,6 +86,13 @@ class Arriving:
                 self.fetch.end("" if message.is_all else f"refused: {message.why}")
 
     def _begin(self, found: Found) -> None:
+        units, wanted = found.state_units, self.fetch.wanted
+        if units != len(wanted.state_units) or (self._seal is not None and units):
+            raise NotSound
+        if units:
+            if found.pool is not None or not wanted.first < found.blocks <= wanted.end:
+                raise NotSound
+            self._end = found.blocks
         counts = found.first_reads.values()
         if min(counts, default=1) < 1 or sum(counts) > self.fetch.wanted.end:
             raise NotSound
@@ -102,15 +110,31 @@ class Arriving:
         fetch, wanted = self.fetch, self.fetch.wanted
         if self._seal is None or payload is None or position != self._begun:
             raise NotSound
-        if self._pool is not None or position >= wanted.end:
+        last = self._end + len(wanted.state_units)
+        if self._pool is not None or position >= last:
             raise NotSound
+        slot, place = self._target(position)
         with fetch.lock:
             if fetch.is_closed:
                 return
-            into = self._writer.buffer(int(wanted.block_ids[position]))
-            self._seal.open(self._place(position, position + 1), payload, into)
+            into = self._writer.buffer(slot)
+            self._seal.open(place, payload, into)
             self._writer.flush()
-        self.taken = self._begun = fetch.arrived = position + 1
+        self.taken = self._begun = position + 1
+        if not wanted.state_units:
+            fetch.arrived = position + 1
+        elif position + 1 == last:  # without the state no block is of use
+            fetch.arrived = self._end
+
+    def _target(self, position: int) -> tuple[int, SealedPlace]:
+        """Return the slot and the binding of a block, or of a unit of the state after the last."""
+        wanted, unit = self.fetch.wanted, position - self._end
+        if unit < 0:
+            return int(wanted.block_ids[position]), self._place(position, position + 1)
+        place = wanted.place_of_unit(self._end, unit)
+        if place is None:
+            raise NotSound
+        return wanted.state_units[unit], place
 
     def _copy(self, message: Slots) -> None:
         fetch, wanted = self.fetch, self.fetch.wanted

@@ -1,7 +1,10 @@
-"""The device pool's blocks as bytes, for the threads that send and receive them.
+"""The device's blocks and states as bytes, for the threads that send and receive them.
 
     cpu     blocks are read and written where they lie
     cuda    through a pinned buffer, on a stream of the thread's own
+
+A state, or the window's ring, is some units that are as long as a block. They follow the pool's
+blocks in one numbering of slots.
 
 Who reads holds a lease on the blocks; they were put in the tree when their step was settled, so no
 kernel writes them any more. Who writes has blocks that are private to a lease, and begins after an
@@ -19,7 +22,11 @@ import torch
 from storage.copies import CopyEvent, Passed
 from storage.device_pool import DevicePool
 from storage.host_pool import HostPool
+from storage.state_pool import StatePool
 from storage.tier_mover import block_bytes_of
+from storage.window_pool import WindowPool
+
+States = StatePool | WindowPool
 
 
 class BlockReader(Protocol):
@@ -46,12 +53,37 @@ class BlockWriter(Protocol):
         ...
 
 
+class SlotRows:
+    """The pool's blocks, (block_bytes,) uint8 each, and after these the units of states."""
+
+    def __init__(self, pool: DevicePool, states: States | None) -> None:
+        self.blocks = block_bytes_of(pool)
+        self._states = None if states is None else states.blocks
+        self.state_units = 0 if states is None else states.slot_blocks
+
+    def __getitem__(self, slot: int) -> torch.Tensor:
+        """Return the bytes of one slot, where they lie."""
+        after = slot - len(self.blocks)
+        if after < 0 or self._states is None:
+            return self.blocks[slot]
+        return self._states[after]
+
+    def of_state(self, state_slot: int) -> range:
+        """Return the slots of a state's units."""
+        first = len(self.blocks) + state_slot * self.state_units
+        return range(first, first + self.state_units)
+
+
 class BlockMemory(Protocol):
-    """A pool of blocks. Each thread makes its own `reader` and `writer`."""
+    """The slots of blocks, and of states. Each thread makes its own `reader` and `writer`."""
 
     @property
     def block_bytes(self) -> int:
         """Bytes of one block."""
+        ...
+
+    def units_of_state(self, state_slot: int) -> range:
+        """Return the slots of a state's units; none where the model has no states."""
         ...
 
     def record_event(self) -> CopyEvent:
@@ -68,11 +100,15 @@ class BlockMemory(Protocol):
 
 
 class HostMemory:
-    """A pool in the host's memory."""
+    """Pools in the host's memory."""
 
-    def __init__(self, pool: DevicePool) -> None:
-        self._blocks = block_bytes_of(pool).numpy()
+    def __init__(self, pool: DevicePool, states: States | None = None) -> None:
+        self.rows = SlotRows(pool, states)
         self.block_bytes = pool.block_bytes
+
+    def units_of_state(self, state_slot: int) -> range:
+        """Return the slots of a state's units."""
+        return self.rows.of_state(state_slot)
 
     def record_event(self) -> CopyEvent:
         """Return an event that has passed: host memory has no work under way."""
@@ -88,25 +124,30 @@ class HostMemory:
 
     def read(self, slot: int) -> memoryview:
         """Return the block's own memory."""
-        return memoryview(self._blocks[slot]).toreadonly()
+        return self.buffer(slot).toreadonly()
 
     def follow(self, event: CopyEvent) -> None:
         """Return at once: host memory has no work under way."""
 
     def buffer(self, slot: int) -> memoryview:
         """Return the block's own memory."""
-        return memoryview(self._blocks[slot])
+        return memoryview(self.rows[slot].numpy().data)
 
     def flush(self) -> None:
         """Do nothing: the bytes are in the block."""
 
 
 class CudaMemory:
-    """A pool on a GPU."""
+    """Pools on a GPU."""
 
-    def __init__(self, pool: DevicePool) -> None:
-        self.blocks = block_bytes_of(pool)
+    def __init__(self, pool: DevicePool, states: States | None = None) -> None:
+        self.rows = SlotRows(pool, states)
+        self.blocks = self.rows.blocks
         self.block_bytes = pool.block_bytes
+
+    def units_of_state(self, state_slot: int) -> range:
+        """Return the slots of a state's units."""
+        return self.rows.of_state(state_slot)
 
     def record_event(self) -> CopyEvent:
         """Record an event after all work launched on the current stream."""
@@ -125,15 +166,15 @@ class CudaMemory:
     def _buffer(self) -> CudaBuffer:
         # A new thread uses GPU 0, where a rank of another GPU would then take memory.
         torch.cuda.set_device(self.blocks.device)
-        return CudaBuffer(self.blocks)
+        return CudaBuffer(self.rows)
 
 
 class CudaBuffer:
     """A pinned buffer between a GPU and one thread. Raises PoolDoesNotFit."""
 
-    def __init__(self, blocks: torch.Tensor) -> None:
-        """Copy from and to `blocks` (num_blocks, block_bytes) uint8."""
-        self._blocks = blocks
+    def __init__(self, rows: SlotRows) -> None:
+        """Copy from and to the slots `rows`."""
+        self._rows, blocks = rows, rows.blocks
         self._pinned = HostPool(1, blocks.shape[1], blocks.device)
         self._stream = torch.cuda.Stream(blocks.device)  # type: ignore[no-untyped-call]
         self._slot = 0  # slot whose bytes are in the buffer
@@ -141,7 +182,7 @@ class CudaBuffer:
     def read(self, slot: int) -> memoryview:
         """Copy a block to the buffer, and wait for it."""
         with torch.cuda.stream(self._stream):
-            self._pinned.tensor[0].copy_(self._blocks[slot], non_blocking=True)
+            self._pinned.tensor[0].copy_(self._rows[slot], non_blocking=True)
         self._stream.synchronize()
         return self.buffer(slot).toreadonly()
 
@@ -158,10 +199,11 @@ class CudaBuffer:
     def flush(self) -> None:
         """Copy the buffer to its block, and wait for it."""
         with torch.cuda.stream(self._stream):
-            self._blocks[self._slot].copy_(self._pinned.tensor[0], non_blocking=True)
+            self._rows[self._slot].copy_(self._pinned.tensor[0], non_blocking=True)
         self._stream.synchronize()
 
 
-def memory_of(pool: DevicePool) -> HostMemory | CudaMemory:
-    """Make the pool's memory for the host or for a GPU, where the pool is."""
-    return CudaMemory(pool) if pool.tensor.device.type == "cuda" else HostMemory(pool)
+def memory_of(pool: DevicePool, states: States | None = None) -> HostMemory | CudaMemory:
+    """Make the memory of the pool, and of `states`, for the host or a GPU, where they are."""
+    kind = CudaMemory if pool.tensor.device.type == "cuda" else HostMemory
+    return kind(pool, states)

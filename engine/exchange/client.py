@@ -108,6 +108,10 @@ class BlockClient:
         """Bytes of one block."""
         return self._memory.block_bytes
 
+    def units_of_state(self, state_slot: int) -> range:
+        """Return the slots of a state's units."""
+        return self._memory.units_of_state(state_slot)
+
     def record_event(self) -> CopyEvent:
         """Record an event after all work launched so far."""
         return self._memory.record_event()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.exchange.block_memory import CudaMemory, memory_of
+from engine.exchange.block_memory import CudaMemory, States, memory_of
 from engine.exchange.carrying import CarriedPrefixes
 from engine.exchange.client import SILENCE_S, BlockClient
 from engine.exchange.fetch import Patience
@@ -57,19 +57,21 @@ def open_exchange(
     key: LinkKey | None,
     fingerprint: bytes,
     *,
+    states: States | None = None,
     between_gpus: bool = True,
     silence_s: float = SILENCE_S,
 ) -> ExchangeThreads:
     """Open the exchange for the blocks of `pool`, whose model has this `fingerprint`.
 
-    Others ask at `where`: a path, or over TCP host and port; None: nowhere. `between_gpus`: engines
-    of one host copy from each other's pools. `silence_s`: after which who does not answer is given
+    Others ask at `where`: a path, or over TCP host and port; None: nowhere. `states`: of the model,
+    if it has any, or its rings. `between_gpus`: engines of one host copy from each other's pools,
+    unless there are states. `silence_s`: after which who does not answer is given
     up. Raises ValueError, OSError where that address cannot be had.
     """
-    memory, waker = memory_of(pool), Waker()
+    memory, waker = memory_of(pool, states), Waker()
     pools: PeerPools | None = None
     handle: PoolHandle | None = None
-    if isinstance(memory, CudaMemory) and between_gpus:
+    if isinstance(memory, CudaMemory) and between_gpus and states is None:
         pools, handle = CudaPeerPools(memory.blocks), share(memory.blocks)
     server = None
     if where is not None:

@@ -14,7 +14,7 @@ Knows: what is wanted, and how far it has come. Does not know: sockets, or seque
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Literal
 
@@ -58,6 +58,9 @@ class Wanted:
     request_id: str | None
     deadline: float  # in seconds of time.monotonic
     after: CopyEvent  # event after which the slots may be written
+    # Of a model with states, the state slot that receives that at the blocks' end, and its units.
+    state_slot: int | None = None
+    state_units: range = range(0)
 
     def place(self, start: int, end: int) -> SealedPlace | None:
         """Return the binding of blocks `start` up to `end`; None if their namespaces differ."""
@@ -72,13 +75,20 @@ class Wanted:
             self.tokens[start * size : end * size].astype("<i4", copy=False).tobytes(),
         )
 
+    def place_of_unit(self, end: int, unit: int) -> SealedPlace | None:
+        """Return the binding of a unit of the state at block `end`."""
+        last = self.place(end - 1, end)
+        return None if last is None else replace(last, position=end + unit)
+
 
 @dataclass(slots=True, eq=False)
 class Fetch:
     """Progress of a fetch. The thread writes it until `why` is set; the owner closes it."""
 
     wanted: Wanted
-    arrived: int  # number of leading blocks that are in place and authentic
+    # Number of leading blocks that are in place and authentic; of a model with states those up to
+    # `wanted.first`, until the state at the end of the others is.
+    arrived: int
     began: float  # start, in seconds of time.monotonic, as for all its times
     way: Way  # transport of the blocks; a guess until the sender has answered
     is_closed: bool = False  # True once its slots must not be written any more
@@ -94,6 +104,12 @@ class Fetch:
         if self.why is None:
             self.ended = time.monotonic()
             self.why = why
+
+    @property
+    def units(self) -> int:
+        """Number of blocks that have come, with the units of their state as so many more."""
+        blocks = self.arrived - self.wanted.first
+        return blocks + len(self.wanted.state_units) if blocks else 0
 
     @property
     def is_over(self) -> bool:

@@ -12,7 +12,7 @@ Knows: sequences, predictions, counts. Does not know: what crosses, or how (`cli
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from msgspec import structs
@@ -163,6 +163,10 @@ class Fetches:
             deadline=time.monotonic() + self._most_seconds(source, run),
             after=client.record_event(),
         )
+        if lease.states is not None:
+            slot = lease.states.next_out()
+            units = client.units_of_state(slot)
+            wanted = replace(wanted, state_slot=slot, state_units=units)
         fetch = Fetch(wanted, first, began=time.monotonic(), way=way)
         try:
             client.begin(fetch)
@@ -189,6 +193,8 @@ class Fetches:
         waiting, before = sum(one.wanted.end - one.arrived for one in fetches), run.before
         if self._cache.quotas.are_partitions:
             waiting = before = 0  # other flows' work must not influence this flow's choice
+        if sequence.lease is not None and sequence.lease.states is not None and self._client:
+            waiting += len(self._client.units_of_state(0))
         return self._rates.is_worth_it(
             source.address, way, sequence.flow, run.first, run.end, before=before, waiting=waiting
         )
@@ -216,6 +222,9 @@ class Fetches:
             del self._under_way[sequence]
             self._close(sequence, one, now)
         end = arrived * size if arrived > fetch.wanted.first else sequence.num_computed
+        if fetch.wanted.state_slot is not None and end > sequence.num_computed:
+            self._cache.want_states(sequence.lease, [end])
+            self._cache.launched(sequence.lease, end, fetch.wanted.state_slot)
         has_come = end > sequence.num_computed
         return Progress(sequence, end, is_over) if has_come or is_over else None
 
@@ -236,7 +245,7 @@ class Fetches:
     def _count(self, fetch: Fetch, began: float, now: float) -> None:
         counts = self._counts.setdefault(fetch.way, _Counts(FetchStats(), began))
         blocks = fetch.arrived - fetch.wanted.first
-        num_bytes = 0 if self._client is None else blocks * self._client.block_bytes
+        num_bytes = 0 if self._client is None else fetch.units * self._client.block_bytes
         old = counts.stats
         counts.stats = FetchStats(
             fetches=old.fetches + 1,

@@ -39,7 +39,7 @@ class FetchRates:
         """
         is_timed = fetch.why in ("", LATE) and fetch.wanted.request_id is None
         if is_timed and fetch.answered is not None and fetch.ended is not None:
-            blocks, took = fetch.arrived - fetch.wanted.first, fetch.ended - fetch.answered
+            blocks, took = fetch.units, fetch.ended - fetch.answered
             if fetch.why == LATE:
                 blocks = max(blocks, LEAST_BLOCKS)  # an empty fetch counts as slow
             self.measured(fetch.way, blocks, fetch.answered - fetch.began, took)

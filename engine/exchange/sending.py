@@ -97,14 +97,15 @@ class Sending:
             return False
         return not self.end.is_all or self._taken == self._sent
 
-    def found(self, blocks: int, first_reads: dict[str, int]) -> Found:
-        """Make the message that the prompt's first `blocks` blocks were found."""
+    def found(self, blocks: int, first_reads: dict[str, int], state_units: int = 0) -> Found:
+        """Make the message that the prompt's first `blocks` blocks were found, and a state."""
         return Found(
             number=self._number,
             salt=self._salt,
             blocks=blocks,
             first_reads=first_reads,
             pool=self._pool,
+            state_units=state_units,
         )
 
     def add(self, blocks: BlocksToSend) -> None:

@@ -129,9 +129,18 @@ class BlockServer:
             raise ThreadEnded("the thread that answers other engines has ended")
         return [self._inbox.get() for _ in range(self._inbox.qsize())]
 
-    def found(self, asker: Asker, blocks: int, first_reads: dict[str, int]) -> None:
-        """Announce that the first `blocks` blocks of the prompt are about to be sent."""
-        self._order(lambda: self._say_found(asker, blocks, first_reads))
+    def found(
+        self, asker: Asker, blocks: int, first_reads: dict[str, int], *, has_state: bool = False
+    ) -> None:
+        """Announce that the first `blocks` blocks of the prompt are about to be sent.
+
+        `has_state`: the units of the state at their end follow.
+        """
+        self._order(lambda: self._say_found(asker, blocks, first_reads, has_state=has_state))
+
+    def units_of_state(self, state_slot: int) -> range:
+        """Return the slots of a state's units."""
+        return self._memory.units_of_state(state_slot)
 
     def send(self, asker: Asker, blocks: BlocksToSend) -> None:
         """Send blocks, in order after earlier blocks; leased until the asker is `Gone`."""
@@ -206,9 +215,14 @@ class BlockServer:
         self._say(asker, Still(asker[1], sending.take(message.blocks)))
         self._pump(asker, sending)
 
-    def _say_found(self, asker: Asker, blocks: int, first_reads: dict[str, int]) -> None:
+    def _say_found(
+        self, asker: Asker, blocks: int, first_reads: dict[str, int], *, has_state: bool
+    ) -> None:
         sending = self._sendings.get(asker)
-        if sending is not None and not self._say(asker, sending.found(blocks, first_reads)):
+        if sending is None:
+            return
+        units = len(self._memory.units_of_state(0)) if has_state else 0
+        if not self._say(asker, sending.found(blocks, first_reads, units)):
             self._forget(asker)  # without the salt no block can be decrypted
 
     def _add(self, asker: Asker, blocks: BlocksToSend) -> None:

@@ -4,6 +4,9 @@
                      ^                                                  |
                      `---- a request computes more of the prompt  <-----'
 
+Of a model with states the blocks up to the last kept state are sent, once, and the state. While a
+request computes the prompt they wait for its first token.
+
 The names of namespaces are looked up, and the tree compares tokens under those alone, as it does
 for a request of this engine's own. What lies in lower tiers is loaded as for a request of the flow
 that it is for, in the flow's own part of the device.
@@ -28,7 +31,7 @@ from engine.sequences.sequence import Sequence
 from prefix_cache.cache import PrefixCache
 from prefix_cache.hashing import KEY_BYTES, TokenIds
 from prefix_cache.leases.lease import Lease
-from prefix_cache.namespace import NamespacePath
+from prefix_cache.namespace import Namespace, NamespacePath
 
 MOST_ASKS = 64  # most asks answered at once
 MOST_S = 60.0  # seconds of the longest answer: this engine's requests may wait for the blocks
@@ -46,8 +49,17 @@ class Askers(Protocol):
         """Return the events that have come since the last call."""
         ...
 
-    def found(self, asker: Asker, blocks: int, first_reads: dict[str, int]) -> None:
-        """Announce that the first `blocks` blocks of the prompt are about to be sent."""
+    def found(
+        self, asker: Asker, blocks: int, first_reads: dict[str, int], *, has_state: bool = False
+    ) -> None:
+        """Announce that the first `blocks` blocks of the prompt are about to be sent.
+
+        `has_state`: the units of the state at their end follow.
+        """
+        ...
+
+    def units_of_state(self, state_slot: int) -> range:
+        """Return the slots of a state's units."""
         ...
 
     def send(self, asker: Asker, blocks: BlocksToSend) -> None:
@@ -143,6 +155,8 @@ class Source:
             return  # no new blocks since the last look
         if request is not None:
             sending.committed = committed
+        if awaits and self._cache.tree.needs_state:
+            return
         self._look(sending, now)
         if not (awaits or sending.may_load or sending.loading):
             sending.is_over = True
@@ -168,7 +182,10 @@ class Source:
         if end is not None:
             tokens = tokens[: end * self._cache.block_size]
         self._load(sending, path, tokens, now)
-        self._send(sending, path, tokens, now)
+        if not self._cache.tree.needs_state:
+            self._send(sending, path, tokens, now)
+        elif not (sending.may_load or sending.loading):  # the last look
+            self._send_with_state(sending, path, tokens, now)
 
     def _load(self, sending: _Sending, path: NamespacePath, tokens: TokenIds, now: float) -> None:
         found, lease = self._cache.match(path, tokens).found, sending.loading
@@ -177,7 +194,9 @@ class Source:
                 sending.loading = None
                 sending.held.append(lease)
         elif sending.may_load:
-            is_lower = found.total > max(found.device, sending.sent)
+            is_lower = found.total > max(found.device, sending.sent) or (
+                found.state is not None and found.total > sending.sent
+            )
             sending.may_load = is_lower and now - sending.since < ROOM_S
             if sending.may_load:
                 self._begin_load(sending, path, tokens[: found.total * self._cache.block_size], now)
@@ -206,6 +225,23 @@ class Source:
         self._askers.found(sending.asker, lease.num_blocks, first_reads)
         self._askers.send(sending.asker, blocks)
 
+    def _send_with_state(
+        self, sending: _Sending, path: NamespacePath, tokens: TokenIds, now: float
+    ) -> None:
+        lease = self._cache.read(path, tokens, owner=sending.ask.flow, now=now, with_state=True)
+        if lease is None or lease.states is None:
+            return
+        sending.held.append(lease)
+        end = lease.num_blocks
+        if end <= sending.sent:
+            return
+        blocks = _blocks(lease, path, tokens, sending.sent, self._cache.block_size)
+        first_reads = dict(Counter(sending.first_reads) + Counter(lease.first_reads))
+        self._askers.found(sending.asker, end, first_reads, has_state=True)
+        self._askers.send(sending.asker, blocks)
+        units = self._askers.units_of_state(lease.states.at.slot)
+        self._askers.send(sending.asker, _units(blocks, end, path.at(end - 1), units))
+
     def _release(self, sending: _Sending | None, now: float) -> None:
         if sending is None:
             return
@@ -232,4 +268,16 @@ def _blocks(
         keys=keys[first * KEY_BYTES : end * KEY_BYTES],
         token_ids=tokens[first * size : end * size].astype("<i4", copy=False).tobytes(),
         slots=lease.block_ids[first:end].astype("<i4", copy=False).tobytes(),
+    )
+
+
+def _units(blocks: BlocksToSend, end: int, namespace: Namespace, slots: range) -> BlocksToSend:
+    """Return the units of the state at block `end`, each bound to the last of the blocks."""
+    last = blocks.place(len(blocks) - 1, len(blocks))
+    return BlocksToSend(
+        first=end,
+        path=NamespacePath.single(namespace),
+        keys=last.keys * len(slots),
+        token_ids=last.token_ids * len(slots),
+        slots=np.array(slots, "<i4").tobytes(),
     )

@@ -4,7 +4,8 @@
     Ask ->                                              the prompt, and what is there of it already
                                  <- Found               so many blocks are about to be sent
                                  <- Block 7 | payload   sealed (`seal`)
-                                 <- Block 8 | payload
+                                 <- Block 8 | payload   and the state after the last, if any, in
+                                 <- Block 9 | payload   units as long as a block, numbered after it
     Taken 8 ->                   <- Still               so may more be sent; and both are alive
                                  <- Ended               no more will come
 
@@ -79,6 +80,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True, tag="found"):
     blocks: int
     first_reads: dict[Text, int] = {}  # blocks found for the first time, by label
     pool: PoolHandle | None = None
+    state_units: int = 0  # units of the state at the blocks' end, which follow them
 
 
 class Block(msgspec.Struct, frozen=True, tag="block"):

@@ -77,7 +77,7 @@ def read_metadata(
     check_geometry(model, config.cache.block_size)
     check_ranks(model, config.cache.block_size, grid)
     if config.process.role == "prefill":
-        refuse_recurrent(model.layers, "role prefill")  # no engine could fetch its states
+        refuse_recurrent(model.layers, "role prefill")  # states would come at a prompt's end alone
     _check_adapters(config)
     device = resolve_device(config.process.device, rank, grid.num_ranks)
     dtype = resolve_dtype(config.model.dtype, device, model.dtype)
@@ -139,8 +139,8 @@ def _obstacle(config: EngineConfig, model: ModelConfig, grid: RankGrid) -> str |
     """Name what windows are kept whole for, if there is anything."""
     if grid.stages > 1:
         return "stages of a pipeline keep windows whole"
-    if config.process.exchange is not None or config.process.role != "both":
-        return "engines that fetch blocks from each other keep windows whole"
+    if config.process.role != "both":
+        return "engines with roles keep windows whole"
     return "a head that drafts keeps windows whole" if model.draft_head is not None else None
 
 

@@ -128,16 +128,31 @@ class Leasing:
         return lease
 
     def read(
-        self, path: NamespacePath, token_ids: TokenIds, owner: str, now: float
+        self,
+        path: NamespacePath,
+        token_ids: TokenIds,
+        owner: str,
+        now: float,
+        *,
+        with_state: bool = False,
     ) -> Lease | None:
-        """Lease the whole blocks on the device for reading; None if none is on the device."""
+        """Lease the whole blocks on the device for reading; None if none is on the device.
+
+        `with_state`: up to the last state there, and that state.
+        """
         at = self._tree.walk(path, token_ids)
         at = at.cut(whereabouts(at).device)
+        if with_state:
+            at = last_checkpoint(at, on_device=True)
+            if not self._states.is_there(at):
+                return None
         if not at.num_blocks:
             return None
         node = self._ref_counts.split_at(at)
         self._ref_counts.inc_ref(node)
         lease = self._open(path, owner, node, now)
+        if with_state:
+            self._states.pin(lease)
         self._fill(lease, 0, None)
         return lease
 

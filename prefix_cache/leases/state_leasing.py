@@ -95,12 +95,15 @@ class StateLeasing:
 
     def may_pin(self, at: Position) -> bool:
         """Return whether a prefix that ends at `at` has a checkpoint there, which may be pinned."""
+        return self.is_there(at) and self._checkpoints.may_pin()
+
+    def is_there(self, at: Position) -> bool:
+        """Return whether the device has a checkpoint of the prefix that ends at `at`."""
         checkpoint = None if at.within else at.node.checkpoint
-        is_kept = checkpoint is not None and DEVICE_TIER in checkpoint.copies
-        return is_kept and self._checkpoints.may_pin()
+        return checkpoint is not None and DEVICE_TIER in checkpoint.copies
 
     def pin(self, lease: Lease) -> None:
-        """Hold the checkpoint at the end of a pinned prefix for as long as the lease is open."""
+        """Hold the checkpoint at the end of a lease's blocks for as long as the lease is open."""
         node = lease.node
         if node.checkpoint is not None:  # on the device: `may_pin`
             first = StateAt(node.end * self._block_size, self._begin_at(lease, node))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from engine.exchange.arriving import MOST_COPIES, Arriving
+from engine.exchange.arriving import MOST_COPIES, NOT_SOUND, Arriving
 from engine.exchange.fetch import Fetch, Wanted
 from engine.exchange.peer_pool import CannotOpen, PeerPool
 from engine.exchange.peer_pool import Slots as PoolSlots
@@ -358,3 +358,71 @@ def test_still_says_nothing_of_blocks_that_are_sent_as_bytes(
     arriving.take(FOUND, None)
     arriving.take(Still(1, END), None)
     assert (fetch.arrived, fetch.is_over) == (FIRST, False)
+
+
+UNITS = range(500, 502)  # slots of a state's two units
+
+
+@pytest.fixture
+def with_state(fetch: Fetch) -> Fetch:
+    wanted = replace(fetch.wanted, state_slot=7, state_units=UNITS)
+    return Fetch(wanted, FIRST, began=0.0, way="socket")
+
+
+def found_with_state(blocks: int, units: int = len(UNITS)) -> Found:
+    return Found(number=1, salt=ANSWERING, blocks=blocks, state_units=units)
+
+
+def unit(fetch: Fetch, end: int, number: int, last: int | None = None) -> tuple[Block, memoryview]:
+    """A unit of the state at `end`, sealed as if it were at `last`."""
+    place = fetch.wanted.place_of_unit(last or end, number)
+    assert place is not None
+    sealed = Seal(FINGERPRINT, ASKING, ANSWERING).seal(
+        replace(place, position=end + number), payload(end + number)
+    )
+    return Block(1, end + number), memoryview(sealed)
+
+
+def test_blocks_count_once_the_state_after_them_is_there(with_state: Fetch, memory: Memory) -> None:
+    """As far as the other engine has a state: here one block before the end."""
+    fetch, end = with_state, END - 1
+    arriving = Arriving(fetch, FINGERPRINT, ASKING, memory, None)
+    arriving.take(found_with_state(end), None)
+    for message in (*map(Source(fetch).block, range(FIRST, end)), unit(fetch, end, 0)):
+        arriving.take(*message)
+        assert (fetch.arrived, fetch.units) == (FIRST, 0)
+    arriving.take(*unit(fetch, end, 1))
+    assert (fetch.arrived, fetch.units, fetch.why) == (end, end - FIRST + 2, "")
+    slots = {**{at: 100 + at for at in range(FIRST, end)}, end: 500, end + 1: 501}
+    assert memory.blocks == {slot: payload(at) for at, slot in slots.items()}
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        found_with_state(END, units=0),
+        found_with_state(END, units=3),
+        found_with_state(FIRST),
+        found_with_state(END + 1),
+    ],
+)
+def test_a_state_that_cannot_be_ends_the_fetch(
+    with_state: Fetch, memory: Memory, found: Found
+) -> None:
+    arriving = Arriving(with_state, FINGERPRINT, ASKING, memory, None)
+    arriving.take(found, None)
+    assert with_state.why == NOT_SOUND
+
+
+def test_the_state_of_a_shorter_prefix_is_not_taken(with_state: Fetch, memory: Memory) -> None:
+    arriving = Arriving(with_state, FINGERPRINT, ASKING, memory, None)
+    arriving.take(found_with_state(END), None)
+    for position in range(FIRST, END):
+        arriving.take(*Source(with_state).block(position))
+    arriving.take(*unit(with_state, END, 0, last=END - 1))
+    assert (with_state.why, with_state.arrived) == (NOT_SOUND, FIRST)
+
+
+def test_a_model_without_states_is_sent_none(fetch: Fetch, arriving: Arriving) -> None:
+    arriving.take(found_with_state(END), None)
+    assert fetch.why == NOT_SOUND

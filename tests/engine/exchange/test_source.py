@@ -32,6 +32,7 @@ class Answers:
     sent: list[BlocksToSend] = field(default_factory=list)
     ended: list[tuple[Asker, str, bool]] = field(default_factory=list)
     blocks_found: int = 0
+    has_state: bool = False
 
     @property
     def positions(self) -> list[int]:
@@ -42,9 +43,14 @@ class Answers:
         news, self.news = self.news, []
         return news
 
-    def found(self, asker: Asker, blocks: int, first_reads: dict[str, int]) -> None:
+    def found(
+        self, asker: Asker, blocks: int, first_reads: dict[str, int], *, has_state: bool = False
+    ) -> None:
         del asker, first_reads
-        self.blocks_found = blocks
+        self.blocks_found, self.has_state = blocks, has_state
+
+    def units_of_state(self, state_slot: int) -> range:
+        return range(1000 + 2 * state_slot, 1002 + 2 * state_slot)
 
     def send(self, asker: Asker, blocks: BlocksToSend) -> None:
         del asker
@@ -186,3 +192,55 @@ def test_nobody_is_lent_to_for_ever(rig: Rig) -> None:
         rig.source.turn(lambda _: None, now)
     assert rig.answers.ended[1:] == [(ASKER, "it takes too long", False)]
     assert rig.source.is_exporting, "until it is seen to read no more"
+
+
+class StatefulRig(Rig):
+    """A cache of a model with states; the prompt's is kept after its first `kept` blocks."""
+
+    def __init__(self, kept: int) -> None:
+        self.kept = kept
+        self.cache = PrefixCache(num_blocks=16, block_size=SIZE, num_states=9)
+        self.answers = Answers()
+        self.source = Source(self.cache, self.answers, FINGERPRINT)
+        self.put(NamespacePath.single(A))
+
+    def put(self, path: NamespacePath) -> None:
+        tokens = np.append(TOKENS, np.int32(0))
+        lease = self.cache.acquire(path, tokens, owner="flow", now=0.0)
+        assert lease is not None
+        assert lease.states is not None
+        end = self.kept * SIZE
+        self.cache.want_states(lease, [end])
+        self.slot = lease.states.next_out()
+        self.cache.launched(lease, end, self.slot)
+        keys = block_keys(path, TOKENS, SIZE)
+        self.cache.commit(lease, tokens, len(TOKENS), keys, now=0.0)
+        self.cache.release(lease, now=0.0)
+
+
+def test_blocks_are_sent_with_the_last_state_and_hold_it() -> None:
+    rig = StatefulRig(kept=3)
+    rig.ask(first=1)
+    blocks, units = rig.answers.sent
+    assert (rig.answers.blocks_found, rig.answers.has_state) == (3, True)
+    assert (blocks.first, len(blocks)) == (1, 2)
+    assert (units.first, units.slots) == (3, np.array(unit_slots(rig), "<i4").tobytes())
+    last, bound = blocks.place(1, 2), units.place(1, 2)
+    assert (bound.position, bound.keys, bound.token_ids) == (4, last.keys, last.token_ids)
+    assert rig.answers.ended == [(ASKER, "", True)]
+    assert rig.cache.checkpoints.num_pinned == 1
+    rig.answers.news.append(Gone(ASKER))
+    rig.turn()
+    assert (rig.leased, rig.cache.checkpoints.num_pinned) == (0, 0)
+
+
+@pytest.mark.parametrize("first", [3, 4])
+def test_blocks_up_to_a_state_that_the_asker_has_are_not_sent(first: int) -> None:
+    rig = StatefulRig(kept=3)
+    rig.ask(first=first)
+    assert not rig.answers.sent
+    assert rig.answers.ended == [(ASKER, "", True)]
+
+
+def unit_slots(rig: StatefulRig) -> range:
+    return rig.answers.units_of_state(rig.slot)

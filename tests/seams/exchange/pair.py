@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from engine.config import EngineConfig
 from engine.exchange.fetch import Patience
 from engine.link.messages import FetchSource, SamplingParams
 from engine.link.stats_messages import FetchStats
@@ -18,7 +19,7 @@ from engine.link.tcp.curve import LinkKey
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import Namespace, NamespacePath
 from storage.tier_mover import block_bytes_of
-from tests.seams.support.real_engine import Bounds, ExchangeAt, RealEngine
+from tests.seams.support.real_engine import Bounds, ExchangeAt, RealEngine, as_it_is
 
 SIZE = 16
 BOUNDS = Bounds(num_blocks=48, block_size=SIZE, max_batch_tokens=64, max_running=4)
@@ -142,12 +143,18 @@ def pair_of(
     silence_s: float = 30.0,
     disk: Path | None = None,
     disk_there: Path | None = None,
+    over: Callable[[EngineConfig], EngineConfig] = as_it_is,
 ) -> Iterator[Pair]:
-    """Both engines; `there` bounds the one that answers, whose disk is `disk_there`."""
+    """Both engines; `there` bounds the one that answers, whose disk is `disk_there`.
+
+    `over` changes both configs.
+    """
     answers = ExchangeAt(where, key)
     asks = ExchangeAt(None, key, patience, silence_s)
-    source = RealEngine(str(model_dir), there or bounds, exchange=answers, disk=disk_there)
-    target = RealEngine(str(model_dir), bounds, exchange=asks, disk=disk)
+    source = RealEngine(
+        str(model_dir), there or bounds, exchange=answers, disk=disk_there, over=over
+    )
+    target = RealEngine(str(model_dir), bounds, exchange=asks, disk=disk, over=over)
     assert source.exchange is not None
     assert source.exchange.address is not None
     try:

@@ -49,8 +49,13 @@ class _Answers:
         news, self.news = self.news, []
         return news
 
-    def found(self, asker: Asker, blocks: int, first_reads: dict[str, int]) -> None:
+    def found(
+        self, asker: Asker, blocks: int, first_reads: dict[str, int], *, has_state: bool = False
+    ) -> None:
         """It has room for them."""
+
+    def units_of_state(self, state_slot: int) -> range:
+        raise AssertionError(f"no state is sent of a model without: {state_slot}")
 
     def send(self, asker: Asker, blocks: BlocksToSend) -> None:
         """It reads them until it is gone."""

@@ -13,6 +13,7 @@ from engine.config import DeviceName, EngineConfig, KvDtype, Quantization
 from engine.copies import COPY_WAIT_S
 from engine.core import EngineCore
 from engine.drafting.draft import Drafting
+from engine.exchange.block_memory import States
 from engine.exchange.client import SILENCE_S
 from engine.exchange.exchange import ExchangeThreads, open_exchange
 from engine.exchange.fetch import Patience
@@ -95,8 +96,11 @@ class ExchangeAt:
     patience: Patience | None = None
     silence_s: float = SILENCE_S
 
-    def open(self, pool: DevicePool, fingerprint: bytes) -> ExchangeThreads:
-        return open_exchange(pool, self.where, self.key, fingerprint, silence_s=self.silence_s)
+    def open(
+        self, pool: DevicePool, fingerprint: bytes, states: States | None = None
+    ) -> ExchangeThreads:
+        given = pool, self.where, self.key, fingerprint
+        return open_exchange(*given, states=states, silence_s=self.silence_s)
 
 
 def as_it_is(config: EngineConfig) -> EngineConfig:
@@ -156,7 +160,7 @@ class RealEngine:
             lower = ranks_tiers(lower, self.ranks.others, opened.runner)
             self.ranks.await_started()
         elif exchange is not None:
-            self.exchange = exchange.open(opened.pool, opened.welcome.fingerprint)
+            self.exchange = exchange.open(opened.pool, opened.welcome.fingerprint, opened.states)
         if bounds.graph_tokens and bounds.device == "cpu":
             opened = _with_steps_run_again(opened, bounds.graph_tokens)
         self.pool = opened.pool
