@@ -65,7 +65,10 @@ _GIGACHAT31 = {
     "ends": ("<|message_sep|>",),
     "special": ("<|role_sep|>", "<|function_call|>"),
 }
-_GIGACHAT = ("<|message_sep|>", "<|role_sep|>", "<|function_call|>")
+_GIGACHAT3 = {
+    "special": ("<|message_sep|>", "<|role_sep|>", "<|function_call|>"),
+    "reasons": False,
+}
 
 
 _INTERNLM = {"special": InternLm2Format.markers, **_ELSEWHERE}
@@ -191,7 +194,7 @@ MORE: tuple[Family, ...] = (
     _other("apertus", "mistral-nemo", "Apertus-8B-Instruct", "apertus", special=_APERTUS),
     _other("apriel-1.5", "mistral-nemo", "unsloth-Apriel-1.5", "apriel", **_APRIEL),
     _other("apriel-1.6", "mistral-nemo", "Apriel-1.6-15b-Thinker-fixed", "apriel", **_APRIEL),
-    _other("gigachat3", "qwen3", "GigaChat3-10B-A1.8B", "gigachat3", special=_GIGACHAT),
+    _other("gigachat3", "qwen3", "GigaChat3-10B-A1.8B", "gigachat3", **_GIGACHAT3),
     _other("gigachat3.1", "qwen2.5", "GigaChat3.1-10B-A1.8B", "gigachat31", **_GIGACHAT31),
     _other("granite3.3", "qwq", "ibm-granite-granite-3.3-2B-Instruct", "granite", **_GRANITE),
     _other("granite4", "qwen2.5", "ibm-granite-granite-4.0", "hermes", **_GRANITE4),
