@@ -6,10 +6,10 @@ Knows: field names and headers. Does not know: which API answers.
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
 from gateway.errors import BudgetSpent, GatewayError, LimitReached
 from gateway.http.error_dialect import RenderedError
@@ -18,6 +18,7 @@ from gateway.tenant_limits import Allowance, RateStatus
 from gateway.views import TokensByTier
 
 ServiceTier = Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"]
+Penalty = Annotated[float, Meta(ge=-2, le=2)]
 
 _TYPES = {403: "permission_error", 429: "requests"}  # error types by HTTP status
 

@@ -41,7 +41,7 @@ class _AllowedTools(Struct, frozen=True):
 
 
 _Tool: TypeAlias = _FunctionChoice | _CustomChoice
-_Word: TypeAlias = Literal["none", "auto", "required"] | None
+_Word: TypeAlias = Literal["none", "auto", "required", "any"] | None
 
 
 class _TypedTool(Struct, frozen=True):
@@ -75,7 +75,7 @@ def form_of_chat(wire: ChatRequest, tools: tuple[ToolSpec, ...]) -> AnswerForm:
             return replace(form, most_calls=0)
         case None | "auto":
             return form
-        case "required":
+        case "required" | "any":  # Mistral's word
             return must_call(form)
         case _FunctionChoice(named) | _CustomChoice(named):
             return only(replace(form, most_calls=1), [named.name], least_calls=1)

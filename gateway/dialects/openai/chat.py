@@ -86,17 +86,7 @@ def chat_of(
         raise BadRequest(f"there are more than {bounds.max_messages} messages", param="messages")
     for place, message in enumerate(messages):
         refuse_unsupported(message, f"messages[{place}].")
-    continue_final = bool(options.continue_final_message)
-    if continue_final and options.add_generation_prompt:
-        raise BadRequest(
-            "`add_generation_prompt` and `continue_final_message` exclude each other",
-            param="continue_final_message",
-        )
-    if continue_final and messages[-1].role != "assistant":
-        raise BadRequest(
-            "`continue_final_message` needs a last message of the assistant",
-            param="continue_final_message",
-        )
+    continue_final = _continues_last(messages, options)
     check_arguments(messages)
     return ChatPrompt(
         messages=tuple(message_of(message, place) for place, message in enumerate(messages)),
@@ -106,6 +96,26 @@ def chat_of(
         tools=[*tools.forms] or None,
         tools_size=len(bytes(options.tools)),
     )
+
+
+def _continues_last(
+    messages: Sequence[ChatMessage], options: ChatRequest | TokenizeRequest
+) -> bool:
+    """Tell whether the answer continues the last message; clients have three names for that."""
+    last, where = messages[-1], f"messages[{len(messages) - 1}]"
+    names = {
+        "continue_final_message": options.continue_final_message,
+        f"{where}.prefix": last.prefix,
+        f"{where}.partial": last.partial,
+    }
+    name = next((name for name, is_set in names.items() if is_set), None)
+    if name is None:
+        return False
+    if options.add_generation_prompt:
+        raise BadRequest(f"`add_generation_prompt` and `{name}` exclude each other", param=name)
+    if last.role != "assistant":
+        raise BadRequest(f"`{name}` needs a last message of the assistant", param=name)
+    return True
 
 
 def _variables(options: ChatRequest | TokenizeRequest) -> Mapping[str, Scalar]:

@@ -105,7 +105,7 @@ def _sampling(
         frequency_penalty=_or(wire.frequency_penalty, 0.0),
         repetition_penalty=_or(wire.repetition_penalty, defaults.repetition_penalty),
         logit_bias=_logit_bias(wire.logit_bias),
-        seed=wire.seed,
+        seed=wire.random_seed if wire.seed is None else wire.seed,
         num_logprobs=num_logprobs,
         prompt_logprobs=prompt_logprobs,
         stop_token_ids=frozenset(wire.stop_token_ids or ()),

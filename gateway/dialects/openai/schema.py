@@ -16,7 +16,7 @@ from msgspec import Meta, Raw, Struct, field
 from engine.link.messages import Loads
 from gateway.dialects.explaining import RatoonOptions
 from gateway.dialects.openai_cache import CacheKey, PromptCacheOptions, Retention
-from gateway.dialects.openai_shape import ServiceTier
+from gateway.dialects.openai_shape import Penalty, ServiceTier
 from gateway.prompts.chats.chat_json import NONE, NULL, SaidMessage, TextPart
 from gateway.prompts.chats.chat_tools import Tools
 from gateway.prompts.chats.template_variables import Scalar
@@ -25,7 +25,6 @@ TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Seed = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Length = Annotated[int, Meta(ge=0, le=2**31 - 1)]  # an answer's tokens; 0 computes the prompt alone
-Penalty = Annotated[float, Meta(ge=-2, le=2)]
 Bias = Annotated[float, Meta(ge=-100, le=100)]
 MAX_VARIABLES = 32
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
@@ -66,7 +65,7 @@ _ALLOWED_TOOLS = {
     },
     "required": ["type", "allowed_tools"],
 }
-_WORDS = {"enum": ["none", "auto", "required"]}
+_WORDS = {"enum": ["none", "auto", "required", "any"]}
 ToolChoiceText = Annotated[
     Raw,
     Meta(extra_json_schema={"anyOf": [_WORDS, _FUNCTION_CHOICE, _ALLOWED_TOOLS, {"type": "null"}]}),
@@ -155,6 +154,7 @@ class Generating(Struct, frozen=True, kw_only=True):
     frequency_penalty: Penalty | None = None
     logit_bias: dict[int, Bias] | None = None
     seed: Seed | None = None
+    random_seed: Seed | None = None  # Mistral's name of the seed
     stop: str | list[str] | None = None
     response_format: ResponseFormat | None = None
     user: str | None = None

@@ -94,6 +94,8 @@ class ChatMessage(Struct, frozen=True, kw_only=True):
     reasoning_content: str | None = None
     reasoning: str | None = None  # vLLM's newer name of the reasoning
     thinking: str | None = None  # gpt-oss's name of the reasoning, which its template reads
+    prefix: bool | None = None  # Mistral's and DeepSeek's mark of a last message to continue
+    partial: bool | None = None  # the same mark of Kimi's and Qwen's services
     cache_control: CacheControl | None = None  # the mark of a message without parts
     function_call: Raw = field(default_factory=Raw)
     audio: Raw = field(default_factory=Raw)

@@ -119,6 +119,7 @@ def test_calls_that_may_be_made(
 
 MUST: dict[str, tuple[Any, set[str]]] = {
     "required": ("required", {"weather", "clock"}),
+    "any": ("any", {"weather", "clock"}),
     "named": (named("weather"), {"weather"}),
     "allowed": (allowed("required", "clock"), {"clock"}),
 }
@@ -245,7 +246,7 @@ def test_a_choice_without_a_type_is_a_function(
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "no such choice": ({"tool_choice": "any"}, "tool_choice"),
+    "no such choice": ({"tool_choice": "all"}, "tool_choice"),
     "no such tool": ({"tool_choice": named("rm")}, "tool_choice"),
     "no such allowed tool": ({"tool_choice": allowed("auto", "clock", "rm")}, "tool_choice"),
     "none allowed": ({"tool_choice": allowed("auto")}, "tool_choice"),
