@@ -52,6 +52,12 @@ class ModelCard:
         welcome = self.engine.welcome
         return None if welcome is None else welcome.max_model_len
 
+    @property
+    def fingerprint(self) -> str:
+        """The name of what is served: it changes with the weights, their format and their shape."""
+        welcome = self.engine.welcome
+        return "" if welcome is None else f"fp_{welcome.fingerprint.hex()[:12]}"
+
     def named(self, name: str | None, caller: Caller) -> NamedModel:
         """Find the model, or the caller's adapter, of a name; None: the model. Raises NotFound."""
         if name is None or name == self.name:

@@ -97,6 +97,7 @@ class ChatReply(ReplyFormat):
             id=self.id,
             created=self.created,
             model=self.model,
+            system_fingerprint=self.fingerprint,
             choices=LazyList(len(choices), lambda at: self._choice(choices[at]), at_once=1),
             usage=usage_reply(usage),
             prompt_logprobs=prompt_logprobs(

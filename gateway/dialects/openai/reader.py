@@ -152,6 +152,7 @@ class Reader:
             "include_usage": options is not None and options.include_usage is True,
             "tokenizer": self.admission.tokenizer,
             "shows_ids": bool(wire.return_token_ids),
+            "fingerprint": self.card.fingerprint,
         }
 
 

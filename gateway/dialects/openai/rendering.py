@@ -28,6 +28,7 @@ class ReplyFormat(ABC):
     id: str
     created: int  # seconds since the epoch
     model: str
+    fingerprint: str  # of what is served
     include_usage: bool
     tokenizer: Tokenizer
     ignored: tuple[PassedOver, ...] = ()  # parts of the request that have no effect

@@ -144,6 +144,7 @@ class ChatCompletion(Struct, frozen=True, kw_only=True):
     object: Literal["chat.completion"] = "chat.completion"
     created: int
     model: str
+    system_fingerprint: str
     choices: Sequence[ChatChoice]
     usage: UsageReply
     prompt_logprobs: PromptLogprobs | UnsetType = UNSET

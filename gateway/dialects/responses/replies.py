@@ -194,13 +194,16 @@ class ResponseReply(Struct, frozen=True, kw_only=True):
     status: ResponseStatus = "in_progress"
     background: Literal[False] = False
     error: ResponseFailure | None = None
+    frequency_penalty: float
     incomplete_details: IncompleteDetails | None = None
     instructions: str | None
     max_output_tokens: int | None
+    max_tool_calls: None = None
     metadata: dict[str, str]
     model: str
     output: list[OutputItem]
     parallel_tool_calls: bool
+    presence_penalty: float
     previous_response_id: str | None
     prompt_cache_diagnostics: CacheDiagnostics | None = None
     prompt_cache_key: str | None
@@ -214,6 +217,7 @@ class ResponseReply(Struct, frozen=True, kw_only=True):
     text: TextOptions
     tool_choice: Raw
     tools: Raw
+    top_logprobs: Literal[0] = 0
     top_p: float
     truncation: Literal["disabled"] = "disabled"
     usage: ResponseUsage | None = None

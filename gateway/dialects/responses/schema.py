@@ -13,7 +13,7 @@ from msgspec import Meta, Raw, Struct, field
 
 from gateway.dialects.explaining import AnswerId, RatoonOptions
 from gateway.dialects.openai_cache import CacheKey, PromptCacheOptions, Retention
-from gateway.dialects.openai_shape import ServiceTier
+from gateway.dialects.openai_shape import Penalty, ServiceTier
 from gateway.prompts.chats.chat_json import CacheBreakpoint, CacheControl
 
 Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
@@ -128,6 +128,8 @@ class ResponsesRequest(Struct, frozen=True, kw_only=True):
     max_output_tokens: Count | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
     tools: Annotated[Raw, Meta(extra_json_schema=_ANY_TOOLS)] = field(default_factory=Raw)
     tool_choice: Annotated[Raw, Meta(extra_json_schema=_ANY_CHOICE)] = field(default_factory=Raw)
     parallel_tool_calls: bool | None = None

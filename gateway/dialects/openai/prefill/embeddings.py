@@ -53,13 +53,14 @@ def request_of_embeddings(
 class EmbeddingsReply(WholeReply):
     """A renderer of embeddings."""
 
+    id: str
     dimensions: int | None  # numbers of an embedding; None: all
     is_base64: bool
 
     def whole(self, choices: Sequence[FinishedChoice], usage: Usage) -> Embeddings:
         """Write all embeddings; each is made when it is encoded."""
         made = LazyList(len(choices), lambda at: self._embedding(choices[at]), at_once=1)
-        return Embeddings(data=made, model=self.model, usage=prompt_usage(usage))
+        return Embeddings(id=self.id, data=made, model=self.model, usage=prompt_usage(usage))
 
     def _embedding(self, choice: FinishedChoice) -> Embedding:
         values = scaled(np.frombuffer(choice.end.embedding, "<f4"), self.dimensions)

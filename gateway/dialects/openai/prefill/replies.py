@@ -29,6 +29,7 @@ class PromptUsage(Struct, frozen=True, kw_only=True):
 class Embeddings(Struct, frozen=True, kw_only=True):
     """The embeddings of all inputs, in their order."""
 
+    id: str
     object: Literal["list"] = "list"
     data: Sequence[Embedding]
     model: str

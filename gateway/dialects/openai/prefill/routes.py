@@ -60,7 +60,10 @@ def _add_embeddings(
             ),
         )
         reply = EmbeddingsReply(
-            model=model.name, dimensions=wire.dimensions, is_base64=wire.encoding_format == "base64"
+            id=f"embd-{request_id}",
+            model=model.name,
+            dimensions=wire.dimensions,
+            is_base64=wire.encoding_format == "base64",
         )
         made = replace(wanted.asked, adapter=model.adapter)
         asked = DialectRequest(made, reply, request, permit)

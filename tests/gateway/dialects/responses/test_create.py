@@ -46,6 +46,16 @@ def test_a_text_is_answered(client: openai.OpenAI, engine: FakeEngine) -> None:
     assert (answer.error, answer.incomplete_details) == (None, None)
 
 
+def test_penalties_are_followed_and_shown(client: openai.OpenAI, engine: FakeEngine) -> None:
+    asked: dict[str, Any] = {"presence_penalty": 0.5, "frequency_penalty": -0.5}
+    for body, shown in ((asked, (0.5, -0.5)), ({}, (0.0, 0.0))):
+        answer: Any = client.responses.create(model=MODEL, input="Hi", extra_body=body)
+        assert (answer.presence_penalty, answer.frequency_penalty) == shown
+        sampling = engine.requests[-1].sampling
+        assert (sampling.presence_penalty, sampling.frequency_penalty) == shown
+    assert (answer.top_logprobs, answer.max_tool_calls) == (0, None)
+
+
 def test_usage(client: openai.OpenAI, engine: FakeEngine) -> None:
     engine.script = saying("<think>ab</think>c")
     for cached in (0, 48):
