@@ -38,7 +38,7 @@ CLIENTS := build/clients
 CLUSTER := build/cluster
 NODE_CLIENTS := ai @ai-sdk/openai @ai-sdk/openai-compatible @ai-sdk/anthropic \
 	openai @anthropic-ai/sdk @langchain/core @langchain/openai \
-	@anthropic-ai/claude-code @openai/codex opencode-ai @qwen-code/qwen-code @google/gemini-cli \
+	@anthropic-ai/claude-code @github/copilot @openai/codex opencode-ai @qwen-code/qwen-code @google/gemini-cli \
 	@earendil-works/pi-coding-agent @continuedev/cli
 # npm installs old versions of what asks for a newer node than the one there is.
 NODE22 := $(CURDIR)/$(CLIENTS)/node22/node_modules/.bin

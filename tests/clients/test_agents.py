@@ -84,6 +84,13 @@ def gemini_cli(home: Path, url: str, key: str) -> tuple[list[str], dict[str, str
     return ["-m", MODEL, "--skip-trust", "--yolo", "-p", QUESTION], environment
 
 
+def copilot(home: Path, url: str, key: str) -> tuple[list[str], dict[str, str]]:
+    provider = {"BASE_URL": f"{url}/v1", "API_KEY": key}
+    environment = {f"COPILOT_PROVIDER_{name}": value for name, value in provider.items()}
+    quiet = {"COPILOT_MODEL": MODEL, "COPILOT_OFFLINE": "true"}
+    return ["-p", QUESTION, "--allow-all-tools"], environment | quiet
+
+
 def note_as(*names: str) -> Callable[[Path], dict[str, Any]]:
     return lambda note: dict.fromkeys(names, str(note))
 
@@ -96,6 +103,7 @@ AGENTS = {
     "gemini-cli": Agent(
         "@google/gemini-cli", "gemini", gemini_cli, ("read_file", note_as("file_path"))
     ),
+    "copilot": Agent("@github/copilot", "copilot", copilot, ("view", note_as("path"))),
     "pi": Agent("@earendil-works/pi-coding-agent", "pi", pi, ("read", note_as("path"))),
     "continue": Agent("@continuedev/cli", "cn", continue_cli, ("Read", note_as("filepath"))),
 }
@@ -170,14 +178,15 @@ def make_canonical(served: Served, *, is_on: bool) -> None:
 
 
 @pytest.mark.parametrize("canonical", [False, True])
-def test_two_directories_of_opencode_share_its_tools_where_prompts_are_canonical(
-    served: Served, engine: FakeEngine, tmp_path: Path, canonical: bool
+@pytest.mark.parametrize("name", ["opencode", "copilot"])
+def test_two_directories_share_the_tools_where_prompts_are_canonical(
+    served: Served, engine: FakeEngine, tmp_path: Path, name: str, canonical: bool
 ) -> None:
     engine.script = saying("It rains.")
     make_canonical(served, is_on=canonical)
     firsts = []
     for place in ("here", "there"):
-        run(AGENTS["opencode"], tmp_path / place, served)
+        run(AGENTS[name], tmp_path / place, served)
         firsts.append(longest(engine)[-1])
     share = common(*firsts) / len(prompt_of(firsts[0]))
     assert (share > 0.98) == canonical

@@ -1,7 +1,8 @@
 """The moving of an agent's environment (directory, date, git) out of its system prompt.
 
 Agents write it between tags of its own, in the middle of instructions that are the same for
-everybody: `<env>` (opencode, Continue, Claude Code), `<cwd>` (pi), `<context name="gitStatus">`.
+everybody: `<env>` (opencode, Continue, Claude Code), `<cwd>` (pi), `<context name="gitStatus">`,
+`<session_context>` (Copilot).
 Templates put tools after the system prompt, so what is told there makes all of them miss.
 
 Knows: how such a text is spelled. Does not know: which tenant wants it elsewhere.
@@ -13,7 +14,8 @@ from collections.abc import Sequence
 from gateway.prompts.chats.messages import Message, Part, Text
 
 _OPENING = re.compile(
-    r"^<(env|environment|environment_context|cwd|context)(?: [^<>\n]*)?>$", re.MULTILINE
+    r"^<(env|environment|environment_context|session_context|cwd|context)(?: [^<>\n]*)?>$",
+    re.MULTILINE,
 )
 
 
