@@ -247,7 +247,7 @@ FAMILIES: tuple[Family, ...] = (
             tools="gemma4",
             reasons=True,
             special=_GEMMA4_MARKS,
-            ends=("<turn|>", "<eos>"),
+            ends=("<turn|>", "<eos>", "<|tool_response>"),
             model_type="gemma4_text",
             is_own=False,
         )
