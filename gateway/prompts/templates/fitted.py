@@ -109,7 +109,13 @@ class FittedTemplate:
         except CannotRender:
             return False
         begin = shown.rstrip()
-        return after.startswith(begin) or not asked.startswith(begin)
+        if not asked.startswith(begin):
+            return True
+        # As much space before the turn as before the answer it was.
+        blanks = {
+            len(one) - len(one.lstrip()) for one in (asked[len(begin) :], after[len(begin) :])
+        }
+        return after.startswith(begin) and len(blanks) == 1
 
     def check(
         self,

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from gateway.prompts.chats.messages import Message, Reasoning
+from gateway.prompts.chats.messages import Message, Part, Reasoning, Text, ToolCall, ToolResult
 from gateway.prompts.generation_request import ChatPrompt
 from gateway.prompts.tokens.control_tokens import Rendered
 from gateway.prompts.tokens.splicing import (
@@ -37,7 +37,12 @@ class Marks(NamedTuple):
     """The marks at the ends of a turn."""
 
     ends: frozenset[str]  # tokens that end turns
+    own: frozenset[str]  # control tokens that a model writes within a remembered turn
     begin: Callable[[Rendered], Place]  # finds where the answer to a prompt begins
+
+    def closes(self, token: str) -> bool:
+        """Tell whether a control token stands after a turn's text."""
+        return token in self.ends or token not in self.own
 
 
 def continued(
@@ -77,21 +82,65 @@ def _end_of_turn(
 ) -> Place | None:
     """Find the end of the turn, before its end token; None where it cannot be told."""
     whole = render(_ending(chat, place + 1, asks=False))
-    end = _before_end(whole, marks.ends)
+    end = _before_end(whole, marks)
     if _begins_with(rendered, end, whole):
         return end
     asked = render(_ending(chat, place, asks=True))  # the turn is rendered in another way now
     begin = marks.begin(asked)
-    if not _begins_with(rendered, begin, asked):
+    if _begins_with(rendered, begin, asked):
+        return before_control(rendered, begin, marks.ends)
+    # What stands before the turn is another text now.
+    other = render(_without_thoughts(_changed(chat, place), place + 1))
+    found = _end_of_change(rendered, other, marks)
+    if found is None or not _shows(between(rendered, found, end_of(rendered)), chat, place + 1):
         return None
-    return before_control(rendered, begin, marks.ends)
+    return found
 
 
-def _before_end(whole: Rendered, ends: frozenset[str]) -> Place:
+def _before_end(whole: Rendered, marks: Marks) -> Place:
     """Find the end of a last turn's text; a token that closes the turn comes after it."""
     pieces = whole.pieces
-    is_closed = len(pieces) > 1 and pieces[-2] in ends and not pieces[-1].strip()
+    is_closed = len(pieces) > 1 and marks.closes(pieces[-2]) and not pieces[-1].strip()
     return Place(len(pieces) - 3, len(pieces[-3])) if is_closed else end_of(whole)
+
+
+def _changed(chat: ChatPrompt, place: int) -> ChatPrompt:
+    """Let a turn say a little more at its end: in its last call, or in its text."""
+    *before, last = chat.messages[place].parts
+    more: Part = Text(".")
+    if isinstance(last, ToolCall):
+        more = msgspec.structs.replace(last, arguments={**last.arguments, "_": 0})
+    elif isinstance(last, Text):
+        more = Text(f"{last.text}.")
+    turn = msgspec.structs.replace(chat.messages[place], parts=(*before, more))
+    others = (*chat.messages[:place], turn, *chat.messages[place + 1 :])
+    return replace(chat, messages=others)
+
+
+def _end_of_change(rendered: Rendered, other: Rendered, marks: Marks) -> Place | None:
+    """Find the first control token after the last difference that is none of a turn's own.
+
+    None where there is no difference, or no such token after it.
+    """
+    pieces = rendered.pieces
+    pairs = zip(reversed(pieces), reversed(other.pieces), strict=False)
+    same = next((count for count, (one, two) in enumerate(pairs) if one != two), len(pieces))
+    after = range(len(pieces) - same, len(pieces))
+    number = next((at for at in after if at % 2 and marks.closes(pieces[at])), None)
+    if same == len(pieces) or number is None:
+        return None
+    return Place(number - 1, len(pieces[number - 1]))
+
+
+def _shows(rendered: Rendered, chat: ChatPrompt, begin: int) -> bool:
+    """Tell whether a rendering has the texts of all messages from `begin` on."""
+    texts = (
+        part.text if isinstance(part, Text | ToolResult) else part.name
+        for message in chat.messages[begin:]
+        for part in message.parts
+        if not isinstance(part, Reasoning)
+    )
+    return all(text.strip() in rendered.text for text in texts)
 
 
 def _ending(chat: ChatPrompt, length: int, *, asks: bool) -> ChatPrompt:

@@ -129,7 +129,7 @@ class VerbatimTurns:
         def find(key: bytes) -> GeneratedTurn | None:
             return self.memory.find(keys.tenant_id, key)
 
-        marks = Marks(self._texts(ends), self._begin)
+        marks = Marks(self._texts(ends), self._forms.markers, self._begin)
         found = continued(chat, keys.of_turns, find, render, marks)
         if found is not None:
             # So that a chat's first turn stays longest.

@@ -82,3 +82,38 @@ def test_a_turn_that_is_not_remembered_is_as_the_template_has_it(tmp_path: Path)
         plain = zoo.prompt()
         ask(zoo, chat, **KEPT)
         assert zoo.prompt() == plain
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_chat_whose_tools_a_template_moves(keeps: bool, tmp_path: Path) -> None:
+    """Nemo's template has them before the last question alone."""
+    options = KEPT if keeps else {}
+    with zoo_gateway(family("mistral-nemo"), tmp_path) as zoo:
+        chat: list[Any] = [
+            {"role": "system", "content": "You know clocks."},
+            {"role": "user", "content": "What time is it?"},
+        ]
+        written = (
+            '[TOOL_CALLS][{"name": "get_time", "arguments": {"city":"Oslo"}, "id": "a23456789"}]'
+        )
+        zoo.says(written)
+        call = ask(zoo, chat, **options)
+        result = {"role": "tool", "tool_call_id": call.tool_calls[0].id, "content": "Noon there."}
+        chat += [sent_back(call), result]
+        zoo.says("It is noon.")
+        said = ask(zoo, chat, **options)
+        after_call = zoo.prompt()
+        chat += [sent_back(said), {"role": "user", "content": "And in Rome?"}]
+        ask(zoo, chat, **options)
+        after_question = zoo.prompt()
+    assert after_question.startswith(f"{after_call}It is noon.</s>") == keeps
+    assert after_question.count("[AVAILABLE_TOOLS]") == 1 + keeps
+    for text in (
+        "You know clocks.",
+        "What time is it?",
+        "Noon there.",
+        "It is noon.",
+        "And in Rome?",
+        '"Oslo"}',
+    ):
+        assert after_question.count(text) == 1

@@ -131,6 +131,7 @@ _CHAT = """\
         ("{{ eos_token }}", True),
         ("{{ '\\n' if not loop.last }}{{ eos_token }}", False),
         ("{{ eos_token if loop.last or m.role != 'tool' }}", False),
+        ("{{ eos_token }}{{ '\\n' if not loop.last }}", False),
     ],
 )
 def test_a_template_that_writes_earlier_messages_anew(ends: str, *, keeps: bool) -> None:
