@@ -107,10 +107,11 @@ def _matrices(
                 f"{name}: lora_A has {a.shape[1]} columns and lora_B {b.shape[0]} rows; "
                 f"the model's matrix has {sizes[0][1]} and {sum(rows for rows, _ in sizes)}"
             )
-        kept, scaled = _kept(name, a, fits), _kept(name, b.float() * config.scale, fits)
+        wide = b if b.dtype is fits.dtype else b.float()  # a product is computed in float32
+        kept, scaled = _kept(name, a, fits), _kept(name, wide * config.scale, fits)
         parts = scaled.split([rows for rows, _ in sizes])  # type: ignore[no-untyped-call]
         for target, part in zip(targets, parts, strict=True):
-            yield target, (kept, part.contiguous())
+            yield target, (kept, part)
 
 
 def _matrix_of(name: str) -> str:
@@ -133,7 +134,7 @@ def _kept(name: str, matrix: Tensor, fits: AdapterShapes) -> Tensor:
     kept = matrix.to(fits.dtype)
     if not all(end.isfinite() for end in kept.aminmax()):  # a sixth of the time of asking each
         raise AdapterRefused(f"{name} has a number that is not finite in {fits.dtype}")
-    return kept.clone(memory_format=torch.contiguous_format)
+    return kept.contiguous()
 
 
 def _targets(name: str, fits: AdapterShapes) -> tuple[str, ...]:

@@ -71,7 +71,7 @@ def _read(folder: int, name: str, most: int) -> bytes:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise AdapterRefused(f"{name} is no regular file")
-        content = file.read(most + 1)
-    if len(content) > most:
+        content = b"" if status.st_size > most else file.read(status.st_size + 1)
+    if max(status.st_size, len(content)) > most:
         raise AdapterRefused(f"{name} has more than {most} bytes")
     return content
