@@ -32,7 +32,7 @@ _PROMPT_BLOCKS = 4.5
 _TEMPLATE_BLOCKS = 2  # tokens that a chat's template and the last words may add
 _TRIES = 3
 _OVER_S = 2.0  # seconds that a cell may exceed its limit by
-_CONFLICT = 409
+_BAD_REQUEST, _CONFLICT = 400, 409
 _KEPT, _ON_THE_WAY = 3, 2  # prompts that fit under the ceiling in the tier, and in faster tiers
 _ORDER = (TierCase.DEVICE, TierCase.HOST, TierCase.DISK)
 _PIECES = 4  # prompts among which the filling tokens are divided
@@ -124,9 +124,10 @@ class PairedTest:
         except NotReached as error:
             return untested(cell, Outcome.INCONCLUSIVE, str(error))
         except ServerRefused as refusal:
-            if cell.case.publishes is None or refusal.status != _CONFLICT:
+            is_full = cell.case.publishes is not None and refusal.status == _CONFLICT
+            if not is_full and not (cell.case.is_module and refusal.status == _BAD_REQUEST):
                 raise
-            # The cache has no room for another published prefix.
+            # The cache has no room for another published prefix, or the tenant's part for modules.
             return untested(cell, Outcome.INCONCLUSIVE, str(refusal))
 
     async def _prepared(self, cell: Cell, stack: AsyncExitStack) -> Fixture:

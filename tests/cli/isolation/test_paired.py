@@ -1,12 +1,25 @@
-"""How little it takes to push one prompt down, on servers of any shape."""
+"""How little it takes to push one prompt down, on servers of any shape, and what has no room."""
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
+
 import pytest
 
-from cli.isolation.cases import TierCase
-from cli.isolation.paired import squeeze
+from cli.errors import ServerRefused
+from cli.isolation.cases import (
+    CASES,
+    ENTRY_POINTS,
+    MODULE_CASES,
+    PUBLISHED_CASES,
+    Case,
+    Cell,
+    TierCase,
+)
+from cli.isolation.fixtures import Fixture
+from cli.isolation.paired import PairedTest, squeeze
 from cli.isolation.server import ServerFacts
+from cli.isolation.verdict import Outcome
 
 PROMPT = 120
 
@@ -71,3 +84,27 @@ def test_there_is_room_for_states_of_recurrent_layers(
 
 def test_a_tier_smaller_than_a_few_prompts_is_had_whole() -> None:
     assert squeeze(server(1536, 160), TierCase.HOST, PROMPT).ceiling == 1.0
+
+
+class RefusedTest(PairedTest):
+    """Prepares no cell: its server refuses each with a status."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+
+    async def _prepared(self, cell: Cell, stack: AsyncExitStack) -> Fixture:
+        raise ServerRefused("the modules are more than the cache's pool holds", status=self.status)
+
+
+@pytest.mark.parametrize(("case", "status"), [(MODULE_CASES[0], 400), (PUBLISHED_CASES[0], 409)])
+async def test_a_cell_for_which_there_is_no_room_is_inconclusive(case: Case, status: int) -> None:
+    cell = Cell(case, TierCase.DEVICE, ENTRY_POINTS[0])
+    finding = await RefusedTest(status)._once(cell)
+    assert finding.outcome is Outcome.INCONCLUSIVE
+    with pytest.raises(ServerRefused):
+        await RefusedTest(500)._once(cell)
+
+
+async def test_a_refused_request_without_modules_ends_the_test() -> None:
+    with pytest.raises(ServerRefused):
+        await RefusedTest(400)._once(Cell(CASES[0], TierCase.DEVICE, ENTRY_POINTS[0]))
