@@ -16,22 +16,20 @@ reads a table.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
 from engine.errors import EngineError, InvalidRequest
 from engine.link.codec import DecodeError, unpack_token_ids
 from engine.link.messages import Generate, PromptModule
+from engine.link.stats_messages import TierTokens
 from prefix_cache.cache import PrefixCache
 from prefix_cache.hashing import KEY_BYTES, TokenIds
 from prefix_cache.leases.lease import Lease
 from prefix_cache.namespace import NAMESPACE_BYTES, Namespace, NamespacePath
 from prefix_cache.tree.edge import NO_SLOTS, BlockIds
 from storage.move import TokenCopy
-
-if TYPE_CHECKING:
-    from engine.sequences.sequence import Sequence
 
 MOST_MODULES = 256  # of a request
 TOKEN_BYTES = 4
@@ -50,6 +48,30 @@ class ModuleBlocks:
     last_tokens: int  # tokens after these, which are copied
 
 
+class ModulePrefill(Protocol):
+    """The progress of a sequence whose prompt is a module."""
+
+    @property
+    def found(self) -> TierTokens:
+        """Tokens that the cache had at its start."""
+        ...
+
+    @property
+    def fetched(self) -> int:
+        """Tokens that came from another engine."""
+        ...
+
+    @property
+    def prompt_end(self) -> int:
+        """Number of tokens of its prompt that are there."""
+        ...
+
+    @property
+    def engine_seconds(self) -> float:
+        """Its share of steps so far, in seconds."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class ModuleWork:
     """The computing of a module, as far as one sequence is charged for it.
@@ -58,7 +80,7 @@ class ModuleWork:
     token `start` is another sequence's.
     """
 
-    computing: Sequence
+    computing: ModulePrefill
     tokens: int
     start: int = 0
     seconds_before: float = 0.0
