@@ -29,6 +29,13 @@ from gateway.requests.request_metrics import Usage
 
 USAGE = Usage(3, 0, 5)
 PROMPT = np.array([104, 105, 33], "<i4").tobytes()
+FIELDS: dict[str, Any] = {
+    "id": "x",
+    "created": 1,
+    "model": "m",
+    "fingerprint": "f",
+    "include_usage": False,
+}
 
 
 class Apart:
@@ -74,17 +81,15 @@ async def answer(choices: int, tokens: int, tops: int) -> AsyncIterator[Event]:
 
 
 def chat(tokenizer: Tokenizer) -> ReplyFormat:
-    fields: dict[str, Any] = {"id": "x", "created": 1, "model": "m", "include_usage": False}
     return ChatReply(
-        **fields, tokenizer=tokenizer, shows_ids=True, request_id="r" * 32, prompt_logprobs=5
+        **FIELDS, tokenizer=tokenizer, shows_ids=True, request_id="r" * 32, prompt_logprobs=5
     )
 
 
 def completion(tokenizer: Tokenizer) -> ReplyFormat:
-    fields: dict[str, Any] = {"id": "x", "created": 1, "model": "m", "include_usage": False}
     echo = (np.frombuffer(PROMPT, "<i4"),)
     return CompletionReply(
-        **fields,
+        **FIELDS,
         tokenizer=tokenizer,
         echoed=echo,
         choices=1000,

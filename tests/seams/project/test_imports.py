@@ -22,6 +22,7 @@ OF_OTHER_PACKAGES = {
     "engine.link.messages",
     "engine.grammars.schemas.json_value",
     "engine.grammars.syntax.expression",
+    "engine.grammars.syntax.lark_pattern",
     "engine.grammars.syntax.lark_reader",  # a tool's grammar is a pattern before it is sent
     "engine.link.outlasting",
     "engine.link.query_messages",
