@@ -196,14 +196,17 @@ LONG = ("--within-s", "600")  # also beside other tests
 
 
 def test_tenants_stay_apart_behind_a_router(installed: Installation) -> None:
-    """Times are compared on one server: `test_verify_isolation.py`."""
+    """Times are compared on one server: `test_verify_isolation.py`.
+
+    So are modules, of which a tenant's part may hold none here.
+    """
     delete_tenants(installed.one)  # whose parts are large
     record = verified(installed.two, *PAIRED_ONLY, *LONG)
-    findings = record["findings"]
+    findings = [f for f in record["findings"] if f["dimension"] != "module"]
     assert len([f for f in findings if f["tier"] == "device"]) >= len(CASES)
     assert {f["outcome"] for f in findings if f["tier"] == "device"} == {"passed", "allowed"}
     assert all(f["control_full"] for f in findings if f["tier"] == "device")
-    assert not any(f["outcome"] == "leaks" for f in findings)
+    assert not any(f["outcome"] == "leaks" for f in record["findings"])
     # A gateway that shares everything, before the same engines, is found out.
     with installed.machines.gateway("gateway-3", "--share-all") as open_to_all:
         wait_for(lambda: states(open_to_all) == states(installed.one), WITHIN_S)
