@@ -16,7 +16,10 @@ from gateway.errors import GatewayError
 from gateway.http.error_dialect import RenderedError
 
 # Google calls what follows a resource's name a custom method.
-_METHODS = (":generateContent", ":streamGenerateContent", ":countTokens")
+_METHODS = (
+    *(":generateContent", ":streamGenerateContent", ":countTokens"),
+    *(":embedContent", ":batchEmbedContents"),
+)
 
 
 class Gemini:

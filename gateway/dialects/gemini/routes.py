@@ -17,6 +17,13 @@ from gateway.dialects.dialect import RouteParts
 from gateway.dialects.dialect_request import json_response
 from gateway.dialects.gemini.cached import CachedContents
 from gateway.dialects.gemini.cached_routes import add_cached_contents
+from gateway.dialects.gemini.embedding_schema import (
+    BatchEmbedContentsRequest,
+    BatchEmbedContentsResponse,
+    EmbedContentRequest,
+    EmbedContentResponse,
+)
+from gateway.dialects.gemini.embeddings import embedding_request
 from gateway.dialects.gemini.reading import GeminiReader
 from gateway.dialects.gemini.replies import (
     CountTokensResponse,
@@ -30,6 +37,7 @@ from gateway.dialects.google_models import (
     model_named,
     models_of,
 )
+from gateway.dialects.prefill_request import answered
 from gateway.http.direct import direct
 from gateway.http.openapi import described
 from gateway.processes.fair_executor import Steps
@@ -60,6 +68,7 @@ def _of_version(parts: RouteParts, reader: GeminiReader, version: str) -> APIRou
     router = APIRouter()
     _add_generation(router, parts, reader, version)
     _add_counting(router, parts, reader, version)
+    _add_embeddings(router, parts, reader, version)
     add_cached_contents(router, parts, reader, f"{version}/cachedContents")
     return router
 
@@ -101,6 +110,26 @@ def _add_counting(router: APIRouter, parts: RouteParts, reader: GeminiReader, ve
         counted = await admission.tokenize(prompt, permit.caller, _count, add_special_tokens=False)
         await permit.give_back()
         return json_response(msgspec.json.encode(counted))
+
+
+def _add_embeddings(
+    router: APIRouter, parts: RouteParts, reader: GeminiReader, version: str
+) -> None:
+    path = f"{version}{_MODEL}"
+    one = described(EmbedContentResponse, EmbedContentRequest)
+    batch = described(BatchEmbedContentsResponse, BatchEmbedContentsRequest)
+
+    @direct(router, f"{path}:embedContent", parts.guard(), one)
+    async def embed_content(request: Request, permit: Permit) -> Response:
+        name = request.path_params["model"]
+        asked, size = await embedding_request(reader, request, permit, name, is_batch=False)
+        return await answered(asked, size, parts.answering, "content")
+
+    @direct(router, f"{path}:batchEmbedContents", parts.guard(), batch)
+    async def batch_embed_contents(request: Request, permit: Permit) -> Response:
+        name = request.path_params["model"]
+        asked, size = await embedding_request(reader, request, permit, name, is_batch=True)
+        return await answered(asked, size, parts.answering, "requests")
 
 
 def _count(token_ids: TokenIds) -> Steps[CountTokensResponse]:

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
-from gateway.dialects.gemini import cached_schema, parts, schema
+from gateway.dialects.gemini import cached_schema, embedding_schema, parts, schema
 from gateway.http.body import Body
 
 T = TypeVar("T")
@@ -33,6 +33,7 @@ _STRUCTS: tuple[type[Struct], ...] = (
     schema.GenerateContentRequest,
     schema.CountTokensRequest,
     cached_schema.CachedContentRequest,
+    embedding_schema.EmbedContentRequest,
 )
 _FIELDS = [one for struct in _STRUCTS for one in msgspec.structs.fields(struct)]
 _CAMEL = {one.name: one.encode_name for one in _FIELDS if one.name != one.encode_name}

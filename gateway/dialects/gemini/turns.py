@@ -70,16 +70,19 @@ def messages_of(contents: Sequence[GeminiContent], cached: int = 0) -> Iterator[
             yield from _users(parts, calls)
 
 
+def text_of(given: GeminiContent, where: str) -> str:
+    """Join the texts of a content that has nothing else, at the field `where`, by lines."""
+    texts = []
+    for part, place in _parts(given, where):
+        if part.text is None:
+            raise BadRequest("this field has texts alone", param=place)
+        texts.append(part.text)
+    return "\n".join(texts)
+
+
 def system_of(given: GeminiContent | None) -> list[Message]:
     """Write the system instruction as a message; none if it is empty."""
-    if given is None:
-        return []
-    texts = []
-    for part, where in _parts(given, "systemInstruction"):
-        if part.text is None:
-            raise BadRequest("a system instruction has texts alone", param=where)
-        texts.append(part.text)
-    text = "\n".join(texts)
+    text = "" if given is None else text_of(given, "systemInstruction")
     return [Message("system", (Text(text),), param="systemInstruction")] if text else []
 
 

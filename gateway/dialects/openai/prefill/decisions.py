@@ -9,14 +9,14 @@ from gateway.dialects.openai.prefill.candidates import probabilities
 from gateway.dialects.openai.prefill.questions import SYSTEM, answer, asked, input_of, labels_for
 from gateway.dialects.openai.prefill.rendering import WholeReply
 from gateway.dialects.openai.prefill.replies import Decision, DecisionInputDetails, DecisionUsage
-from gateway.dialects.openai.prefill.requests import (
+from gateway.dialects.openai.prefill.schema import DecisionRequest, Question
+from gateway.dialects.prefill_request import (
     WITHOUT_THOUGHTS,
     PrefillRequest,
     bytes_of,
     check_size,
     prefill_request,
 )
-from gateway.dialects.openai.prefill.schema import DecisionRequest, Question
 from gateway.prompts.chats.messages import Message, Text
 from gateway.prompts.generation_request import ChatPrompt
 from gateway.prompts.tokens.tokenizer import Tokenizer

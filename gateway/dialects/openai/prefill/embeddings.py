@@ -1,9 +1,7 @@
 """The route `/v1/embeddings`: from inputs to prompts, from hidden states to embeddings.
 
-An embedding is the hidden state of the last token after the final norm, scaled to length 1, as
-Qwen3-Embedding is published. A text ends with the token that the model's tokenizer appends, if it
-does; token ids are computed as they are. A shorter embedding (`dimensions`) is the first numbers
-of the whole one, scaled again (Matryoshka representation learning, Kusupati et al., 2022).
+A text ends with the token that the model's tokenizer appends, if it does; token ids are computed as
+they are.
 """
 
 import base64
@@ -11,27 +9,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from gateway.config import Bounds
 from gateway.dialects.finished_choice import FinishedChoice
 from gateway.dialects.lazy_json import LazyList
 from gateway.dialects.openai.prefill.rendering import WholeReply, prompt_usage
 from gateway.dialects.openai.prefill.replies import Embedding, Embeddings
-from gateway.dialects.openai.prefill.requests import (
-    PrefillRequest,
-    bytes_of,
-    check_size,
-    prefill_request,
-)
 from gateway.dialects.openai.prefill.schema import EmbeddingRequest
 from gateway.dialects.openai.prompts import prompts_of
-from gateway.errors import BadRequest
+from gateway.dialects.prefill_request import (
+    PrefillRequest,
+    bytes_of,
+    check_dimensions,
+    check_size,
+    numbers,
+    prefill_request,
+    scaled,
+)
 from gateway.prompts.chats.chat_json import refuse_unsupported
 from gateway.requests.request_metrics import Usage
-
-_SMALLEST = 1e-12  # length of a vector that is not scaled further
-_DIGITS = 9  # decimals of a number: more than a float32 of this size has
 
 
 def request_of_embeddings(
@@ -39,11 +35,7 @@ def request_of_embeddings(
 ) -> PrefillRequest:
     """Convert `wire` into a request of `hidden_size` numbers; BadRequest names the wrong field."""
     refuse_unsupported(wire)
-    if wire.dimensions is not None and wire.dimensions > hidden_size:
-        raise BadRequest(
-            f"`dimensions` is {wire.dimensions}, the model's embeddings have {hidden_size}",
-            param="dimensions",
-        )
+    check_dimensions(wire.dimensions, hidden_size, "dimensions", "dimensions")
     prompts = prompts_of(wire.input, bounds.max_inputs, context, "input")
     size = check_size(bytes_of(prompts), "input")
     return prefill_request(request_id, prompts, wire.cache_salt, num_bytes=size, embeds=True)
@@ -63,18 +55,11 @@ class EmbeddingsReply(WholeReply):
         return Embeddings(id=self.id, data=made, model=self.model, usage=prompt_usage(usage))
 
     def _embedding(self, choice: FinishedChoice) -> Embedding:
-        values = scaled(np.frombuffer(choice.end.embedding, "<f4"), self.dimensions)
+        state = choice.end.embedding
         spelled: list[float] | str
         if self.is_base64:
+            values = scaled(np.frombuffer(state, "<f4"), self.dimensions)
             spelled = base64.b64encode(values.astype("<f4").tobytes()).decode()
         else:
-            spelled = values.round(_DIGITS).tolist()
+            spelled = numbers(state, self.dimensions)
         return Embedding(index=choice.index, embedding=spelled)
-
-
-def scaled(
-    state: npt.NDArray[np.float32], dimensions: int | None = None
-) -> npt.NDArray[np.float64]:
-    """Scale the first `dimensions` numbers (None: all) of a hidden state (H,) to length 1."""
-    values = state[:dimensions].astype(np.float64)
-    return values / max(float(np.linalg.norm(values)), _SMALLEST)

@@ -16,15 +16,15 @@ from gateway.dialects.finished_choice import FinishedChoice
 from gateway.dialects.openai.prefill.candidates import probabilities, tokens_of
 from gateway.dialects.openai.prefill.rendering import WholeReply, prompt_usage
 from gateway.dialects.openai.prefill.replies import Ranked, RankedDocument, Reranked, RerankMeta
-from gateway.dialects.openai.prefill.requests import (
+from gateway.dialects.openai.prefill.schema import RerankRequest
+from gateway.dialects.openai.sampling import at_most
+from gateway.dialects.prefill_request import (
     WITHOUT_THOUGHTS,
     PrefillRequest,
     bytes_of,
     check_size,
     prefill_request,
 )
-from gateway.dialects.openai.prefill.schema import RerankRequest
-from gateway.dialects.openai.sampling import at_most
 from gateway.prompts.chats.chat_json import refuse_unsupported
 from gateway.prompts.chats.messages import Message, Text
 from gateway.prompts.generation_request import ChatPrompt

@@ -14,15 +14,14 @@ from gateway.dialects.dialect_request import BYTES_PER_CHARACTER, DialectRequest
 from gateway.dialects.openai.prefill.decisions import DecisionReply, request_of_decisions
 from gateway.dialects.openai.prefill.embeddings import EmbeddingsReply, request_of_embeddings
 from gateway.dialects.openai.prefill.replies import Decision, Embeddings, Reranked
-from gateway.dialects.openai.prefill.requests import naming
 from gateway.dialects.openai.prefill.rerank import RerankReply, request_of_rerank, texts_of
 from gateway.dialects.openai.prefill.schema import DecisionRequest, EmbeddingRequest, RerankRequest
 from gateway.dialects.openai.prompts import input_in
 from gateway.dialects.openai.reader import Reader
+from gateway.dialects.prefill_request import answered
 from gateway.http.direct import Guard, direct
 from gateway.http.openapi import described
 from gateway.http.request_head import request_id_of
-from gateway.http.whole_answer import gathered
 from gateway.requests.answering import Answering
 from gateway.requests.permits import Permit
 
@@ -67,7 +66,7 @@ def _add_embeddings(
         )
         made = replace(wanted.asked, adapter=model.adapter)
         asked = DialectRequest(made, reply, request, permit)
-        return await _answered(asked, wanted.num_bytes, answering, "input")
+        return await answered(asked, wanted.num_bytes, answering, "input")
 
 
 def _add_rerank(
@@ -92,7 +91,7 @@ def _add_rerank(
         echoed = sum(map(len, reply.texts))
         made = replace(wanted.asked, adapter=model.adapter)
         asked = DialectRequest(made, reply, request, permit, echoed=echoed)
-        return await _answered(asked, wanted.num_bytes, answering, "documents")
+        return await answered(asked, wanted.num_bytes, answering, "documents")
 
 
 def _add_decisions(
@@ -111,16 +110,4 @@ def _add_decisions(
         reply = DecisionReply(model=model.name, questions=wire.questions)
         made = replace(wanted.asked, adapter=model.adapter)
         asked = DialectRequest(made, reply, request, permit)
-        return await _answered(asked, wanted.num_bytes, answering, "input")
-
-
-async def _answered(
-    asked: DialectRequest, num_bytes: int, answering: Answering, param: str
-) -> Response:
-    """Answer a request whose prompts, of `num_bytes` in memory, are held until its end.
-
-    Errors of its prompts name the field `param`.
-    """
-    with naming(param):
-        gathered(asked.request.scope).grow(num_bytes)
-        return await asked.respond(answering, stream=False)
+        return await answered(asked, wanted.num_bytes, answering, "input")

@@ -12,13 +12,13 @@ import pytest
 from gateway.config import Bounds
 from gateway.dialects.openai.prefill.decisions import request_of_decisions
 from gateway.dialects.openai.prefill.embeddings import request_of_embeddings
-from gateway.dialects.openai.prefill.requests import PrefillRequest
 from gateway.dialects.openai.prefill.rerank import request_of_rerank
 from gateway.dialects.openai.prefill.schema import (
     DecisionRequest,
     EmbeddingRequest,
     RerankRequest,
 )
+from gateway.dialects.prefill_request import PrefillRequest
 from gateway.errors import BadRequest
 from gateway.prompts.tokens.tokenizer import Tokenizer
 from tests.seams.support.small_qwen import write_tokenizer

@@ -1,16 +1,26 @@
-"""The requests of routes that generate nothing, their size, and their fields' names in errors."""
+"""Requests that compute prompts and generate nothing: sizes, names in errors, and embeddings.
+
+An embedding is the hidden state of the last token after the final norm, scaled to length 1, as
+Qwen3-Embedding is published. A shorter one is the first numbers of the whole one, scaled again
+(Matryoshka representation learning, Kusupati et al., 2022).
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+from fastapi import Response
 
 from engine.link.messages import SamplingParams
+from gateway.dialects.dialect_request import DialectRequest
 from gateway.errors import BadRequest
+from gateway.http.whole_answer import gathered
 from gateway.prompts.chats.template_variables import Scalar
 from gateway.prompts.generation_request import GenerationRequest, Prompt, TextRules
 from gateway.prompts.tokens.tokenizer import TokenIds
+from gateway.requests.answering import Answering
 
 # What prompts share is in each of them: a small body may make much larger prompts.
 MOST_BYTES = 60_000_000
@@ -18,6 +28,8 @@ _TWO_BYTES = "utf-16-le"
 # Templates' names for whether the model thinks before its answer, of which the first token is read.
 WITHOUT_THOUGHTS: Mapping[str, Scalar] = {"enable_thinking": False, "thinking": False}
 _PROMPT_PARAMS = ("prompt", "messages")  # names of a prompt in errors of admission
+_SMALLEST = 1e-12  # length of a vector that is not scaled further
+_DIGITS = 9  # decimals of a number: more than a float32 of this size has
 
 
 class PrefillRequest(NamedTuple):
@@ -80,6 +92,28 @@ def _width(text: str) -> int:
     return 2 if len(text.encode(_TWO_BYTES)) == 2 * len(text) else 4
 
 
+def check_dimensions(asked: int | None, hidden_size: int, name: str, param: str) -> None:
+    """Raise BadRequest where more than `hidden_size` numbers are asked for by the field `name`."""
+    if asked is not None and asked > hidden_size:
+        raise BadRequest(
+            f"`{name}` is {asked}, the model's embeddings have {hidden_size}", param=param
+        )
+
+
+def scaled(
+    state: npt.NDArray[np.float32], dimensions: int | None = None
+) -> npt.NDArray[np.float64]:
+    """Scale the first `dimensions` numbers (None: all) of a hidden state (H,) to length 1."""
+    values = state[:dimensions].astype(np.float64)
+    return values / max(float(np.linalg.norm(values)), _SMALLEST)
+
+
+def numbers(state: bytes, dimensions: int | None = None) -> list[float]:
+    """List an embedding's numbers as JSON has them; `state` is float32 in little endian."""
+    listed: list[float] = scaled(np.frombuffer(state, "<f4"), dimensions).round(_DIGITS).tolist()
+    return listed
+
+
 @contextmanager
 def naming(param: str) -> Iterator[None]:
     """Make errors of admission name the field `param` in place of the prompt."""
@@ -89,3 +123,15 @@ def naming(param: str) -> Iterator[None]:
         if error.param in _PROMPT_PARAMS:
             error.param = param
         raise
+
+
+async def answered(
+    asked: DialectRequest, num_bytes: int, answering: Answering, param: str
+) -> Response:
+    """Answer a request whose prompts, of `num_bytes` in memory, are held until its end.
+
+    Errors of its prompts name the field `param`.
+    """
+    with naming(param):
+        gathered(asked.request.scope).grow(num_bytes)
+        return await asked.respond(answering, stream=False)

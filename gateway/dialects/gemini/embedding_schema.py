@@ -1,0 +1,44 @@
+"""Requests and answers of Gemini's embeddings as Structs.
+
+Fields that are not here, `taskType` and `title` among them, are ignored: models are not told.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from gateway.dialects.gemini.parts import GeminiContent
+from gateway.dialects.gemini.schema import Count
+
+
+class EmbedContentRequest(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The body of `:embedContent`, and an item of `:batchEmbedContents`."""
+
+    content: GeminiContent
+    output_dimensionality: Count | None = None
+    cache_salt: Annotated[str, Meta(min_length=1)] | None = None
+
+
+class BatchEmbedContentsRequest(Struct, frozen=True, kw_only=True):
+    """The body of `:batchEmbedContents`."""
+
+    requests: Annotated[list[EmbedContentRequest], Meta(min_length=1)]
+
+
+class ContentEmbedding(Struct, frozen=True):
+    """The embedding of a content."""
+
+    values: list[float]
+
+
+class EmbedContentResponse(Struct, frozen=True):
+    """The embedding of the request's content."""
+
+    embedding: ContentEmbedding
+
+
+class BatchEmbedContentsResponse(Struct, frozen=True):
+    """The embeddings of all requests, in their order."""
+
+    embeddings: Sequence[ContentEmbedding]
