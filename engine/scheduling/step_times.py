@@ -134,8 +134,10 @@ class StepTimes:
         quantile, by online gradient descent on its pinball loss (adaptive conformal inference:
         Gibbs and Candes, 2021).
         """
+        if not (shape.decodes and shape.new):
+            return
         predicted = self.seconds(shape)
-        if not (shape.decodes and shape.new and predicted):
+        if not predicted:
             return
         is_late = seconds > predicted * self.late_ratio
         moved = self.late_ratio * (1 + LATE_STEP * ((1 if is_late else 0) - LATE))
