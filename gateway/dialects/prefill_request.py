@@ -7,7 +7,7 @@ Qwen3-Embedding is published. A shorter one is the first numbers of the whole on
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,11 +16,13 @@ from fastapi import Response
 from engine.link.messages import SamplingParams
 from gateway.dialects.dialect_request import DialectRequest
 from gateway.errors import BadRequest
+from gateway.generation.choice import Event
 from gateway.http.whole_answer import gathered
 from gateway.prompts.chats.template_variables import Scalar
 from gateway.prompts.generation_request import GenerationRequest, Prompt, TextRules
 from gateway.prompts.tokens.tokenizer import TokenIds
 from gateway.requests.answering import Answering
+from gateway.requests.request_metrics import Usage
 
 # What prompts share is in each of them: a small body may make much larger prompts.
 MOST_BYTES = 60_000_000
@@ -30,6 +32,23 @@ WITHOUT_THOUGHTS: Mapping[str, Scalar] = {"enable_thinking": False, "thinking": 
 _PROMPT_PARAMS = ("prompt", "messages")  # names of a prompt in errors of admission
 _SMALLEST = 1e-12  # length of a vector that is not scaled further
 _DIGITS = 9  # decimals of a number: more than a float32 of this size has
+
+
+class NoStream:
+    """The base of renderers of answers that are whole; choice i is of prompt i."""
+
+    __slots__ = ()
+
+    last: ClassVar[bytes] = b""
+
+    def begin(self, usage: Usage) -> None:
+        """Write nothing."""
+
+    def frame(self, event: Event) -> None:
+        """Write nothing."""
+
+    def usage_frame(self, usage: Usage) -> None:
+        """Write nothing."""
 
 
 class PrefillRequest(NamedTuple):

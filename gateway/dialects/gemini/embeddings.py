@@ -8,7 +8,6 @@ Knows: fields and answers. Does not know: paths (`routes.py`), or how a state is
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from fastapi import Request
 
@@ -26,6 +25,7 @@ from gateway.dialects.gemini.spelling import EitherDecoder
 from gateway.dialects.gemini.turns import text_of
 from gateway.dialects.lazy_json import LazyList
 from gateway.dialects.prefill_request import (
+    NoStream,
     PrefillRequest,
     bytes_of,
     check_dimensions,
@@ -34,7 +34,6 @@ from gateway.dialects.prefill_request import (
     prefill_request,
 )
 from gateway.errors import BadRequest
-from gateway.generation.choice import Event
 from gateway.http.request_head import request_id_of
 from gateway.processes.fair_executor import in_one_step
 from gateway.requests.permits import Permit
@@ -46,10 +45,8 @@ _BATCH = EitherDecoder(BatchEmbedContentsRequest)
 
 
 @dataclass(frozen=True, slots=True)
-class EmbeddingRendering:
-    """A renderer of embeddings; choice i is of request i."""
-
-    last: ClassVar[bytes] = b""
+class EmbeddingRendering(NoStream):
+    """A renderer of embeddings."""
 
     dimensions: Sequence[int | None]  # numbers of each embedding; None: all
     is_batch: bool
@@ -58,15 +55,6 @@ class EmbeddingRendering:
         """Write no headers: Google's API has none for limits."""
         del standing
         return {}
-
-    def begin(self, usage: Usage) -> None:
-        """Write nothing."""
-
-    def frame(self, event: Event) -> None:
-        """Write nothing."""
-
-    def usage_frame(self, usage: Usage) -> None:
-        """Write nothing."""
 
     def whole(
         self, choices: Sequence[FinishedChoice], usage: Usage

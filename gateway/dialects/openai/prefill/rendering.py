@@ -2,36 +2,24 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 from gateway.dialects.openai.prefill.replies import PromptUsage
 from gateway.dialects.openai.replies import PromptDetails
 from gateway.dialects.openai_shape import CacheWrites, cached_by_tier, limit_headers
-from gateway.generation.choice import Event
+from gateway.dialects.prefill_request import NoStream
 from gateway.requests.request_metrics import Usage
 from gateway.tenant_limits import RateStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WholeReply:
-    """The base of renderers of answers that are never streamed; choice i is of prompt i."""
-
-    last: ClassVar[bytes] = b""
+class WholeReply(NoStream):
+    """The base of OpenAI's renderers of answers that are read off prompts."""
 
     model: str
 
     def headers(self, standing: RateStatus) -> Mapping[str, str]:
         """Write the answer's rate limit headers."""
         return limit_headers(standing)
-
-    def begin(self, usage: Usage) -> None:
-        """Write nothing."""
-
-    def frame(self, event: Event) -> None:
-        """Write nothing."""
-
-    def usage_frame(self, usage: Usage) -> None:
-        """Write nothing."""
 
 
 def prompt_details(usage: Usage) -> PromptDetails:
