@@ -30,7 +30,7 @@ from tests.doubles.engine.fake_engine import (
     hanging_at,
     saying,
 )
-from tests.doubles.gateway.redis_server import RedisServer, redis_server
+from tests.doubles.gateway.redis_server import RedisServer
 from tests.doubles.gateway.served import MODEL, Served, config_of, serving
 from tests.gateway.conftest import BOUNDS
 from tests.gateway.dialects.anthropic.asking import (
@@ -51,17 +51,6 @@ SYSTEM = "Tell the time. " * 4
 CREATE = {"type": "create"}
 INVALID, MISSING = "invalid_request_error", "not_found_error"
 PREVIOUS = "thread.previous_message_id"
-
-
-@pytest.fixture(scope="module", params=["sqlite", "redis"])
-def redis(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[RedisServer | None]:
-    if request.param == "sqlite":
-        yield None
-        return
-    with redis_server(tmp_path_factory.mktemp("redis")) as server:
-        yield server
 
 
 @pytest.fixture(scope="module")

@@ -21,24 +21,13 @@ from gateway.errors import BadRequest, NotFound, StateDiskFull, TooManyRequests,
 from gateway.http.body_memory import BodyMemory
 from gateway.state.records import ResponseRoom, StoredResponse
 from tests.doubles.engine.fake_engine import FakeEngine, at_once, hanging_at, saying
-from tests.doubles.gateway.redis_server import RedisServer, redis_server
+from tests.doubles.gateway.redis_server import RedisServer
 from tests.doubles.gateway.served import MODEL, Served, config_of, serving
 from tests.gateway.dialects.responses.test_create import CALL, CLOCK, prompt
 from tests.gateway.state.contract import a_tenant
 from tests.gateway.state.memory_store import MemoryStore
 
 ROOM = Bounds(max_response_bytes=20_000, max_tenant_response_bytes=20_000)
-
-
-@pytest.fixture(scope="module", params=["sqlite", "redis"])
-def redis(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[RedisServer | None]:
-    if request.param == "sqlite":
-        yield None
-        return
-    with redis_server(tmp_path_factory.mktemp("redis")) as server:
-        yield server
 
 
 @pytest.fixture(scope="module")

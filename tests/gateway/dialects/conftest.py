@@ -1,0 +1,21 @@
+"""The two homes of the state in which dialects store conversations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.doubles.gateway.redis_server import RedisServer, redis_server
+
+
+@pytest.fixture(scope="module", params=["sqlite", "redis"])
+def redis(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RedisServer | None]:
+    """The Redis that has the state; None where a file has it."""
+    if request.param == "sqlite":
+        yield None
+        return
+    with redis_server(tmp_path_factory.mktemp("redis")) as server:
+        yield server
