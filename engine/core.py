@@ -296,7 +296,7 @@ class EngineCore:
         turn = self._modules.turn(self._clients.alive, self._clock())
         for request in turn.started:
             self._accept(OURSELVES, request)
-        for request_id in turn.left:
+        for request_id in turn.cancelled:
             self._cancel(OURSELVES, request_id)
         now = self._clock()
         self._clients.post([self._settler.fail(one, error, now) for one, error in turn.failed])

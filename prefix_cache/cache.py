@@ -299,7 +299,7 @@ class PrefixCache:
         self._states.want(lease, positions)
 
     def let_start_over(self, lease: Lease) -> None:
-        """Let decodes overwrite the lease's state while other sequences wait for slots.
+        """Let decodes overwrite the lease's state once another sequence waits for slots.
 
         A row that then fails cannot be computed again: its sequence starts over (`is_overwritten`).
         """

@@ -63,10 +63,10 @@ def open_exchange(
 ) -> ExchangeThreads:
     """Open the exchange for the blocks of `pool`, whose model has this `fingerprint`.
 
-    Others ask at `where`: a path, or over TCP host and port; None: nowhere. `states`: of the model,
-    if it has any, or its rings. `between_gpus`: engines of one host copy from each other's pools,
-    unless there are states. `silence_s`: after which who does not answer is given
-    up. Raises ValueError, OSError where that address cannot be had.
+    Others ask at `where`: a path, or over TCP host and port; None: nowhere. `states`: the pool of
+    the model's states or windows, if it has any. `between_gpus`: engines of one host copy from each
+    other's pools, unless there are states. An engine that does not answer for `silence_s` seconds
+    is given up. Raises ValueError, OSError where that address cannot be had.
     """
     memory, waker = memory_of(pool, states), Waker()
     pools: PeerPools | None = None

@@ -168,7 +168,7 @@ class GapStats(msgspec.Struct, frozen=True, kw_only=True):
     alone_s: float = 0.0  # the same of the decodes of the last late step, without its prompts
 
     def __add__(self, other: GapStats) -> GapStats:
-        """Add up counts; the targets and steps of engines are told by the larger."""
+        """Add up counts; of targets and steps the larger ones are kept."""
         return GapStats(
             target_s=max(self.target_s, other.target_s),
             gaps=self.gaps + other.gaps,
@@ -189,8 +189,8 @@ class GapStats(msgspec.Struct, frozen=True, kw_only=True):
         """True if a step of one sequence takes longer than the engine's target."""
         return 0 < self.target_s < self.one_s
 
-    def told(self) -> str:
-        """Say in a sentence how far targets are missed, and what the decodes take by themselves."""
+    def describe(self) -> str:
+        """Return a sentence on how far targets are missed, and what decodes take by themselves."""
         if self.is_too_short:
             return (
                 f"the target of {1e3 * self.target_s:.3g} ms between tokens cannot be kept: a step "

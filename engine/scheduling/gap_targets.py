@@ -107,6 +107,6 @@ class GapTargets:
             return
         self._is_missed = stats.is_missed
         if stats.is_missed:
-            _log.warning("%s", stats.told())
+            _log.warning("%s", stats.describe())
         else:
             _log.info("gaps between tokens keep to their targets again")

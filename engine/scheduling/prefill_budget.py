@@ -22,7 +22,7 @@ No bound is below 2.5 times what the step takes without prompts, or its fixed co
 much, unless a target is. A target that leaves prompts less than a fifth of the step's time cannot
 be kept: prompts then have that fifth, so that they never starve. What the mean prompt reads is
 known before the rows are, and what they read themselves after that: rows that would exceed a target
-are cut (`that_keep`).
+are cut (`tokens_within`).
 
 Newcomers go first until they have had a whole step's tokens while other prompts waited; then the
 other prompts have one step. Before any prompt has been measured there is no bound.
@@ -123,8 +123,8 @@ class PrefillBudget:
         best = self._cheapest(decodes, sizes, newcomers + wanted, decodes.decodes / present)
         return max(best - newcomers, 0)
 
-    def that_keep(self, rows: Sequence[ScheduledRow], target_s: float) -> int | None:
-        """Return how many tokens of prompts these rows may have, by what each of them reads.
+    def tokens_within(self, rows: Sequence[ScheduledRow], target_s: float) -> int | None:
+        """Return how many tokens of these rows' prompts a step within the target may have.
 
         None: all of them. The rows' own contexts are known here, and not when the budget was
         decided. Rows are counted in their order.

@@ -146,7 +146,7 @@ class Scheduler:
 
     def _cut(self, builder: StepBuilder, target_s: float | None) -> list[ScheduledRow]:
         """Cut rows of prompts that would make the step longer than its target."""
-        keep = None if target_s is None else self._prefill.that_keep(builder.rows, target_s)
+        keep = None if target_s is None else self._prefill.tokens_within(builder.rows, target_s)
         return [] if keep is None else builder.cut(keep)
 
     def _add_prompts(

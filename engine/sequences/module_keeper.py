@@ -41,10 +41,10 @@ _ALONE = SamplingParams(max_tokens=0, temperature=0.0, ignore_eos=True)
 
 
 class ModuleTurn(NamedTuple):
-    """The requests to start and to cancel now, by their ids, and the sequences that fail."""
+    """The requests to start now, the ids of those to cancel, and the sequences that fail."""
 
     started: list[Generate]
-    left: list[str]
+    cancelled: list[str]
     failed: list[tuple[Sequence, EngineError]]
 
 
@@ -105,7 +105,7 @@ class ModuleKeeper:
                 continue
             modules.rounds += bool(new)
             made.started.extend(self._begin(one, sequence, modules) for one in new)
-        made.left.extend(self._left(there))
+        made.cancelled.extend(self._unawaited(there))
         return made
 
     def ran(self, now: float, *, is_any: bool) -> None:
@@ -230,8 +230,11 @@ class ModuleKeeper:
             modules.awaits.add(namespace)
             self._computing[namespace].waiting.append(sequence)
 
-    def _left(self, there: set[Sequence]) -> Iterator[str]:
-        """Charge the next sequence that waits where a payer has ended; yield ids without any."""
+    def _unawaited(self, there: set[Sequence]) -> Iterator[str]:
+        """Yield the ids of requests for which no sequence waits.
+
+        Where only the payer has ended, the next sequence that waits is charged from now on.
+        """
         for computing in self._computing.values():
             if computing.payer in there:
                 continue

@@ -38,7 +38,7 @@ def measure_step(core: EngineCore) -> None:
     )
     gaps = core.components.scheduler.gap_targets.stats()
     if gaps.is_too_short:
-        _log.warning("%s", gaps.told())
+        _log.warning("%s", gaps.describe())
     else:
         told = "target between tokens: %.3g ms; a step of one sequence takes %.3g ms"
         _log.info(told, 1e3 * gaps.target_s, 1e3 * gaps.one_s)

@@ -134,7 +134,7 @@ def _gaps(gaps: GapStats) -> Iterator[Health]:
     """Yield whether gaps between tokens keep to their targets, where there are targets."""
     if gaps.gaps or gaps.target_s:
         is_well = not (gaps.is_missed or gaps.is_too_short)
-        detail = "99 in 100 keep to their targets" if is_well else gaps.told()
+        detail = "99 in 100 keep to their targets" if is_well else gaps.describe()
         yield Health(process="gaps", ok=is_well, since=None, detail=detail, fault="are too long")
 
 

@@ -23,10 +23,10 @@ ring whole at every position up to two blocks before its end. Only where the tre
 ring as it is the next row writes another slot, as all rows of prompts do. So no third slot is
 needed for an answer's end, and drafts that were rejected cost no token again (`cut_back`).
 
-While a sequence waits for slots, decodes of a recurrent model write in place too (`overwrites`).
-A sequence then has one slot, and one more for its answer's end if it had a third: rows after the
-end of a block write the other. It verifies no drafts. A row that fails cannot be computed again:
-its sequence starts over from the cache.
+Once a sequence has to wait for slots, decodes of those that run write in place too, to their end
+(`overwrites`), also of recurrent layers. A sequence then has one slot, and one more for its
+answer's end if it had a third: rows after the end of a block write the other. It verifies no
+drafts. A row that fails cannot be computed again: its sequence starts over from the cache.
 
 Knows: slots, positions in tokens, nodes. Does not know: rows, or what is in a slot.
 """

@@ -40,7 +40,8 @@ class StateLeasing:
     def may_open(self, node: Node, owner: str) -> bool:
         """Return whether a lease that starts from `node`'s checkpoint can have its slots now.
 
-        If sequences hold too many, decodes of those that may start over free some from now on.
+        If sequences hold too many, those that may start over have one less from now on, to their
+        end: their decodes overwrite the state that they read.
         """
         checkpoint = node.checkpoint
         loads = checkpoint is not None and checkpoint.device_slot is None
@@ -51,7 +52,7 @@ class StateLeasing:
         return self._capacity.state_copies.make_room(SEQUENCE_SLOTS + loads, owner, node)
 
     def let_start_over(self, lease: Lease) -> None:
-        """Let decodes overwrite the state of a lease while others wait for slots."""
+        """Let decodes overwrite the state of a lease once another sequence waits for slots."""
         if lease.states is not None and not self._in_place:
             self._may_start_over.add(lease)
 

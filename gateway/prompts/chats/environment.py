@@ -2,8 +2,8 @@
 
 Agents write it between tags of its own, in the middle of instructions that are the same for
 everybody: `<env>` (opencode, Continue, Claude Code), `<cwd>` (pi), `<context name="gitStatus">`,
-`<session_context>` (Copilot).
-Templates put tools after the system prompt, so what is told there makes all of them miss.
+`<session_context>` (Copilot). Templates put tools after the system prompt, so a change there makes
+all of them miss.
 
 Knows: how such a text is spelled. Does not know: which tenant wants it elsewhere.
 """

@@ -121,7 +121,7 @@ def test_a_target_below_a_step_of_one_sequence_is_too_short(
 ) -> None:
     stats = targets(target_s).stats()
     assert stats.is_too_short is is_too_short
-    assert ("cannot be kept" in stats.told()) is is_too_short
+    assert ("cannot be kept" in stats.describe()) is is_too_short
 
 
 def test_counts_of_engines_add_up() -> None:

@@ -148,13 +148,13 @@ class TestTargets:
     def test_rows_that_read_more_than_the_mean_prompt_are_shorter(self) -> None:
         made, decode = budget(), row_of(waiting("decode"), 1, 6)
         first, last = (row_of(waiting("p", prompt_len=90_000), 2_000, at) for at in (0, 80_000))
-        assert made.that_keep([decode, first], 0.08) is None
-        keep = made.that_keep([decode, last], 0.08)
+        assert made.tokens_within([decode, first], 0.08) is None
+        keep = made.tokens_within([decode, last], 0.08)
         assert keep is not None
         assert LEAST <= keep < 2_000
-        assert made.that_keep([decode], 0.08) is None
-        assert made.that_keep([last], 0.08) is None
-        assert made.that_keep([decode, last], 1e-6) == LEAST
+        assert made.tokens_within([decode], 0.08) is None
+        assert made.tokens_within([last], 0.08) is None
+        assert made.tokens_within([decode, last], 1e-6) == LEAST
 
 
 class EvenTimes(KnownTimes):
