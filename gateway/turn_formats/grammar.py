@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from gateway.turn_formats.turn_format import LARK, Schema, ToolSpec
+from gateway.turn_formats.turn_format import Schema, ToolSpec, lark_in
 
 ANY_TEXT = "/(?s:.*)/"
 MAX_CHARS = 1 << 17  # most characters of a grammar that an engine accepts
@@ -110,8 +110,9 @@ class GrammarText:
         named = schema.get("properties")
         if isinstance(named, dict) and len(named) == 1:
             [(name, only)] = named.items()
-            if isinstance(only, dict) and LARK in only:
-                return self._arguments_of_text(name, only[LARK])
+            lark = lark_in(only) if isinstance(only, dict) else None
+            if lark is not None:
+                return self._arguments_of_text(name, lark)
         return self.json(_of_tool(tool, schema), strict=tool.strict)
 
     def _arguments_of_text(self, name: str, lark: str) -> str:
@@ -122,8 +123,9 @@ class GrammarText:
 
     def value(self, tool: ToolSpec, schema: Schema) -> str:
         """Write the grammar of a tool parameter's JSON value; `schema` may refer to the tool's."""
-        if LARK in schema:
-            return self.rule("string", embedded("lark_string", schema[LARK]))
+        lark = lark_in(schema)
+        if lark is not None:
+            return self.rule("string", embedded("lark_string", lark))
         root: Mapping[str, Any] = tool.parameters or {}
         if tool.name not in self._roots:
             self._roots[tool.name] = _rebased(root) if _refers_elsewhere(root) else None

@@ -20,10 +20,22 @@ from msgspec import Struct
 from gateway.turn_formats.pieces import Piece
 
 Schema = Mapping[str, Any]  # a JSON schema, as the client sent it
-LARK = "x-ratoon-lark"  # keyword for the Lark grammar of a free-text tool's text
+LARK = "lark"  # keyword for the grammar of a free-text tool's text, a `LarkText`
 
 # A writer of the text that describes the request's tools to a model.
 ToolsText = Callable[[Sequence[Mapping[str, Any]]], str]
+
+
+class LarkText(str):
+    """A Lark grammar that the gateway has read; JSON has no such string, so no client sends one."""
+
+    __slots__ = ()
+
+
+def lark_in(schema: Schema) -> LarkText | None:
+    """Return the grammar of a free-text tool's text, if that is what the schema is of."""
+    lark = schema.get(LARK)
+    return lark if isinstance(lark, LarkText) else None
 
 
 class ToolSpec(Struct, frozen=True):

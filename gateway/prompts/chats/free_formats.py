@@ -17,7 +17,7 @@ from engine.grammars.syntax.lark_pattern import pattern_of
 from engine.grammars.syntax.lark_reader import START, rules_of_lark
 from gateway.prompts.chats.forms import Tool
 from gateway.prompts.chats.offered_tools import INPUT, PassedOver
-from gateway.turn_formats.turn_format import LARK, ToolSpec
+from gateway.turn_formats.turn_format import LARK, LarkText, ToolSpec
 
 NOT_HELD = "the model is shown the grammar; calls are not held to it"
 MAX_LARK = 1 << 14  # characters of a request's Lark grammars, which take 1 to 3 us each to read
@@ -95,7 +95,7 @@ def free_function(
 
 def lark_spec(spec: ToolSpec, lark: str) -> ToolSpec:
     """Hold a free-text tool to its Lark grammar, which is no part of what the model is shown."""
-    return replace(spec, parameters=_parameters({LARK: lark}), strict=True)
+    return replace(spec, parameters=_parameters({LARK: LarkText(lark)}), strict=True)
 
 
 def _parameters(held: dict[str, str]) -> dict[str, Any]:

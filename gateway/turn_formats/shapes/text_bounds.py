@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 
 from gateway.turn_formats.grammar import embedded
-from gateway.turn_formats.turn_format import LARK, Schema
+from gateway.turn_formats.turn_format import Schema, lark_in
 
 _DATE = r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
 _TIME = (
@@ -52,8 +52,8 @@ def bounds_of(schema: Schema) -> list[str]:
 
     A Lark grammar is the only bound where there is one.
     """
-    lark = schema.get(LARK)
-    return [embedded("lark_text", lark)] if isinstance(lark, str) else list(_bounds(schema))
+    lark = lark_in(schema)
+    return list(_bounds(schema)) if lark is None else [embedded("lark_text", lark)]
 
 
 def _bounds(schema: Schema) -> Iterator[str]:

@@ -12,7 +12,7 @@ from gateway.errors import BadRequest
 from gateway.prompts.answer_forms import AnswerForms
 from gateway.prompts.chats.free_formats import lark_spec
 from gateway.prompts.generation_request import AnswerForm
-from gateway.turn_formats.turn_format import ToolFormat, ToolSpec
+from gateway.turn_formats.turn_format import LARK, ToolFormat, ToolSpec
 from tests.gateway.turn_formats.formats import FORMATS, Call, Written
 from tests.gateway.turn_formats.grammars import Bytes
 from tests.gateway.turn_formats.turns import TOOLS, WEATHER, calls_of, read, text
@@ -137,6 +137,17 @@ def test_a_text_may_follow_a_grammar_that_is_recursive(
     assert {said: vocabulary.accepts(grammar, turns[said]) for said in turns} == NESTED_TEXTS
     for said in filter(NESTED_TEXTS.get, NESTED_TEXTS):
         assert calls_of(read(tool_format.parser([tool]), [turns[said]])) == [calls[said]]
+
+
+def test_no_clients_schema_holds_a_grammar(
+    tool_format: ToolFormat, vocabulary: Bytes, written: Written
+) -> None:
+    """A free-text tool's grammar, the control, is a string that JSON has not."""
+    sent = {"type": "object", "properties": {"input": {"type": "string", LARK: NESTED}}}
+    turn = written.turn(("calc", {"input": "((a)"}))
+    said = [ToolSpec("calc", sent), lark_spec(ToolSpec("calc", None), NESTED)]
+    grammars = [tool_format.call_grammar([tool]) for tool in said]
+    assert [vocabulary.accepts(one, turn) for one in grammars] == [True, False]
 
 
 def test_a_grammar_of_too_many_characters_is_refused(written: Written) -> None:
