@@ -15,6 +15,7 @@ from fastapi import APIRouter, Depends, Request
 from engine.link.interface import Engine
 from gateway.caller import Caller
 from gateway.config import Bounds
+from gateway.dialects.stored_records import StoredRecords
 from gateway.errors import NotFound
 from gateway.http.direct import Guard
 from gateway.http.error_dialect import ErrorDialect
@@ -22,7 +23,6 @@ from gateway.prompts.sampling_defaults import DIALECT_DEFAULTS, SamplingDefaults
 from gateway.requests.answering import Answering
 from gateway.requests.permits import Permit, Permits
 from gateway.sharing.adapters import TenantAdapters
-from gateway.state.store import ResponseStore
 from gateway.tenant_adapters import TenantAdapter
 
 Authenticate = Callable[[Request], Awaitable[Caller]]
@@ -82,7 +82,7 @@ class RouteParts:
     bounds: Bounds
     authenticate: Authenticate
     permits: Permits
-    responses: ResponseStore
+    records: StoredRecords
     adapters: TenantAdapters
 
     def guard(self) -> Guard[Caller, Permit]:

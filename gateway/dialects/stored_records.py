@@ -5,15 +5,17 @@ They are a tenant's own prompts and answers, kept for a time, and share one room
 Knows: the room, and the memory that reading takes. Does not know: what a record holds.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from msgspec import Raw
 
 from gateway.config import Bounds
+from gateway.errors import NotFound
 from gateway.http.body_memory import BodyLease
 from gateway.state.records import ResponseRoom, StoredResponse
-from gateway.state.store import ResponseStore
+from gateway.state.store import ResponseStore, missing_response
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,21 +27,39 @@ class StoredRecords:
     clock: Callable[[], float]
 
     async def find(self, tenant_id: str, record_id: str, body: BodyLease) -> StoredResponse:
-        """Find a record of the tenant; raise NotFound if there is none.
+        """Find a record of the tenant; raise NotFound if there is none, else as `find_all`."""
+        found = await self.find_all(tenant_id, (record_id,), body)
+        if not found:
+            raise missing_response()
+        return found[0]
 
-        `body` is grown by the record's bytes, and before it is read by as many as it may have;
-        raises as that does.
+    async def find_all(
+        self, tenant_id: str, record_ids: Sequence[str], body: BodyLease
+    ) -> list[StoredResponse]:
+        """Find the tenant's records of these ids that are there.
+
+        `body` is grown by the records' bytes, and before they are read by as many as they may
+        have; raises as that does.
         """
         before = body.size
-        most = before + self.bounds.max_response_bytes
+        most = before + len(record_ids) * self.bounds.max_response_bytes
         await body.grow(max(before, min(most, self.bounds.max_tenant_body_bytes)))
-        read = 0
+        found: list[StoredResponse] = []
         try:
-            record = await self.store.find_response(tenant_id, record_id, now=self.clock())
-            read = len(memoryview(record.content))
+            for record_id in record_ids:
+                with suppress(NotFound):
+                    found.append(
+                        await self.store.find_response(tenant_id, record_id, now=self.clock())
+                    )
         finally:
-            body.shrink(min(body.size, before + read))
-        return record
+            after = before + sum(len(memoryview(record.content)) for record in found)
+            body.shrink(after)
+        await body.grow(after)
+        return found
+
+    async def drop(self, tenant_id: str, record_id: str) -> None:
+        """Remove a record of the tenant; raise NotFound if there is none."""
+        await self.store.drop_response(tenant_id, record_id, now=self.clock())
 
     async def keep(
         self, tenant_id: str, record_id: str, content: bytes, created_at: float, seconds: float

@@ -5,7 +5,6 @@ Knows: which dialect reads which route's body. Does not know: what is done with 
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -51,7 +50,7 @@ class RequestReader:
     @classmethod
     def of(cls, parts: RouteParts) -> RequestReader:
         """Make a reader with the same stored responses and threads as their routes."""
-        stored = StoredResponses(parts.responses, parts.bounds, time.time)
+        stored = StoredResponses(parts.records)
         return cls(parts, ResponsesReader(parts, stored), MessagesReader.of(parts))
 
     async def wanted(self, request: Request, permit: Permit) -> GenerationRequest:

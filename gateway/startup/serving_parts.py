@@ -23,6 +23,7 @@ from gateway.config import GatewayConfig, cores
 from gateway.diagnosis.misses import LastMisses
 from gateway.diagnosis.seen import SeenPrompts
 from gateway.dialects.dialect import ModelCard, RouteParts
+from gateway.dialects.stored_records import StoredRecords
 from gateway.http.body_memory import BodyMemory
 from gateway.limits.open_streams import OpenStreams
 from gateway.limits.refusal_throttle import RefusalThrottle
@@ -187,7 +188,7 @@ async def open_answers(
         config.bounds,
         entry.tenants,
         permits,
-        state.home.store,
+        StoredRecords(state.home.store, config.bounds, time.time),
         TenantAdapters(
             state.home.store,
             engine,

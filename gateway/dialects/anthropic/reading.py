@@ -6,7 +6,6 @@ Knows: fields of sampling and their defaults. Does not know: how blocks become m
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
@@ -32,7 +31,6 @@ from gateway.dialects.explaining import modules_of
 from gateway.dialects.finished_choice import JoinedPieces
 from gateway.dialects.keep_alive import KeepAlive
 from gateway.dialects.stop_strings import checked_stops
-from gateway.dialects.stored_records import StoredRecords
 from gateway.http.body_memory import BodyMemory
 from gateway.http.request_head import request_id_of, running_request
 from gateway.processes.fair_executor import in_one_step
@@ -69,8 +67,7 @@ class MessagesReader:
     @classmethod
     def of(cls, parts: RouteParts) -> MessagesReader:
         """Make a reader with the threads in the store of `parts`."""
-        records = StoredRecords(parts.responses, parts.bounds, time.time)
-        return cls(parts, Threads(records), BodyMemory(parts.bounds))
+        return cls(parts, Threads(parts.records), BodyMemory(parts.bounds))
 
     async def messages(self, request: Request, permit: Permit) -> tuple[DialectRequest, bool]:
         """Read a Messages request; return the request, and whether its answer is a stream."""

@@ -106,7 +106,7 @@ class Threads:
     async def forget(self, tenant_id: str, message_id: str) -> None:
         """Remove a turn that was continued."""
         with suppress(NotFound):
-            await self.records.store.drop_response(tenant_id, message_id, now=self.records.clock())
+            await self.records.drop(tenant_id, message_id)
 
     async def release(self, tenant_id: str, previous_id: str) -> None:
         """Remove a claim."""

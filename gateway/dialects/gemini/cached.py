@@ -8,14 +8,12 @@ Knows: what is stored. Does not know: prompts, or the cache.
 """
 
 import secrets
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from gateway.config import Bounds
 from gateway.dialects.gemini.cached_schema import (
     CachedContent,
     CachedContentList,
@@ -28,7 +26,6 @@ from gateway.dialects.stored_records import StoredRecords
 from gateway.errors import BadRequest, NotFound
 from gateway.http.body_memory import BodyLease
 from gateway.state.records import StoredResponse
-from gateway.state.store import ResponseStore
 
 PREFIX = "cachedContents/"
 _DEFAULT_S = 3600.0
@@ -81,15 +78,9 @@ class NamedContent:
 
 @dataclass(frozen=True, slots=True)
 class CachedContents:
-    """The cached contents of all tenants; `clock` gives seconds since the epoch."""
+    """The cached contents of all tenants."""
 
-    store: ResponseStore
-    bounds: Bounds
-    clock: Callable[[], float]
-
-    @property
-    def _records(self) -> StoredRecords:
-        return StoredRecords(self.store, self.bounds, self.clock)
+    records: StoredRecords
 
     async def find(self, tenant_id: str, name: str, body: BodyLease) -> NamedContent:
         """Find a cached content of the tenant; raise NotFound if there is none.
@@ -98,7 +89,7 @@ class CachedContents:
         """
         record_id = PREFIX + name.removeprefix(PREFIX)
         try:
-            record = await self._records.find(tenant_id, record_id, body)
+            record = await self.records.find(tenant_id, record_id, body)
         except NotFound:
             raise missing() from None
         return NamedContent(record, _STORED.decode(record.content))
@@ -109,7 +100,7 @@ class CachedContents:
         """List a page of the tenant's cached contents; `token` is its place."""
         begin = int(token) if token else 0
         end = begin + min(size or _PAGE, _MOST_ON_PAGE)
-        names = await self.store.response_ids(tenant_id, PREFIX, now=self.clock())
+        names = await self.records.store.response_ids(tenant_id, PREFIX, now=self.records.clock())
         shown = []
         for name in names[begin:end]:
             before = body.size
@@ -124,7 +115,7 @@ class CachedContents:
 
     def seconds(self, expiry: Expiry | CachedContentRequest) -> float:
         """Read how long a content is to be kept from now on; BadRequest that names the field."""
-        most = self.bounds.response_ttl_s
+        most = self.records.bounds.response_ttl_s
         if not most:
             raise BadRequest("this server stores no cached contents", code="not_allowed")
         if expiry.ttl is not None and expiry.expire_time is not None:
@@ -134,7 +125,7 @@ class CachedContents:
         if expiry.ttl is not None:
             seconds = float(expiry.ttl[:-1])
         elif expiry.expire_time is not None:
-            seconds = expiry.expire_time.timestamp() - self.clock()
+            seconds = expiry.expire_time.timestamp() - self.records.clock()
         if not 0 < seconds <= most:
             raise BadRequest(
                 f"a cached content expires in the future, at most {most:.0f} s from now",
@@ -145,27 +136,27 @@ class CachedContents:
     async def keep(self, tenant_id: str, stored: Stored, seconds: float) -> NamedContent:
         """Store a content under a new name; BadRequest if it is too large."""
         spelled, name = msgspec.json.encode(stored), PREFIX + secrets.token_hex(16)
-        record = await self._records.keep(tenant_id, name, spelled, stored.updated_at, seconds)
+        record = await self.records.keep(tenant_id, name, spelled, stored.updated_at, seconds)
         if record is None:
             raise BadRequest(
-                f"a cached content has at most {self.bounds.max_response_bytes} bytes",
+                f"a cached content has at most {self.records.bounds.max_response_bytes} bytes",
                 param="contents",
             )
         return NamedContent(record, stored)
 
     async def renew(self, found: NamedContent, seconds: float) -> NamedContent:
         """Let a content expire `seconds` from now; raise NotFound if it has expired."""
-        now = self.clock()
+        now = self.records.clock()
         stored = msgspec.structs.replace(found.stored, updated_at=now)
         record = msgspec.structs.replace(
             found.record, expires_at=now + seconds, content=Raw(msgspec.json.encode(stored))
         )
-        await self.store.replace_response(record, now=now)
+        await self.records.store.replace_response(record, now=now)
         return NamedContent(record, stored)
 
     async def delete(self, found: NamedContent) -> None:
         """Delete a content; raise NotFound if it has expired."""
-        await self.store.drop_response(found.record.tenant_id, found.name, now=self.clock())
+        await self.records.drop(found.record.tenant_id, found.name)
 
 
 def missing() -> NotFound:

@@ -61,7 +61,7 @@ class CachedContentWriter:
         stored = Stored(
             model=model.name,
             display_name=wire.display_name,
-            updated_at=self.contents.clock(),
+            updated_at=self.contents.records.clock(),
             tokens=marked.marks[0].num_tokens,
             salt=wire.cache_salt,
             prefix=read.prefix,

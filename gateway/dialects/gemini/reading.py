@@ -76,7 +76,7 @@ class GeminiReader:
             if found is not None and prefix is not None:
                 [prompt] = wanted.prompts
                 assert isinstance(prompt, ChatPrompt)
-                left = found.record.expires_at - self.contents.clock()
+                left = found.record.expires_at - self.contents.records.clock()
                 mark = marked_prefix(prefix, tools, prompt, max(left, _LEAST_S))
                 wanted = replace(wanted, marks=(mark,))
             return replace(wanted, adapter=model.adapter), tools

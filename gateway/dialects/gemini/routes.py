@@ -5,7 +5,6 @@ Knows: paths. Does not know: how a request is read (`reading.py`) or answered.
 # No `from __future__ import annotations`: FastAPI evaluates the annotations of the handlers, and
 # they name `permitted`, which is a local variable.
 
-import time
 from typing import Annotated
 
 import msgspec
@@ -53,7 +52,7 @@ def gemini_router(parts: RouteParts) -> APIRouter:
 
     Clients ask below `/v1beta` and below `/v1`; here both are the same, and the first is described.
     """
-    contents = CachedContents(parts.responses, parts.bounds, time.time)
+    contents = CachedContents(parts.records)
     reader = GeminiReader(parts.card, parts.bounds, parts.answering.admission, contents)
     router = _of_version(parts, reader, "/v1beta")
     _add_models(router, parts)

@@ -58,7 +58,7 @@ _REQUEST = msgspec.json.Decoder(ResponsesRequest)
 def responses_router(parts: RouteParts) -> APIRouter:
     """Return a router with all routes of the dialect."""
     router = APIRouter(prefix="/v1/responses")
-    stored = StoredResponses(parts.responses, parts.bounds, time.time)
+    stored = StoredResponses(parts.records)
     reader = ResponsesReader(parts, stored)
     creation = ResponsesCreation(reader, BodyMemory(parts.bounds))
     _add_creation(router, parts, creation)

@@ -8,22 +8,20 @@ of it.
 """
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
 
-from gateway.config import Bounds
 from gateway.dialects.responses.items import REFERENCE, response_of
 from gateway.dialects.responses.schema import Item
 from gateway.dialects.stored_records import StoredRecords
 from gateway.errors import BadRequest, NotFound, Unavailable
 from gateway.http.body_memory import BodyLease
 from gateway.processes.fair_executor import Steps
-from gateway.state.store import ResponseStore, missing_response
+from gateway.state.store import missing_response
 
 _MAX_REFERRED = 16  # stored responses to which one request may refer
 _LOG = logging.getLogger(__name__)
@@ -53,45 +51,23 @@ _OUTPUT = msgspec.json.Decoder(_Output)
 
 @dataclass(frozen=True, slots=True)
 class StoredResponses:
-    """The stored responses of all tenants; `clock` gives seconds since the epoch."""
+    """The stored responses of all tenants."""
 
-    store: ResponseStore
-    bounds: Bounds
-    clock: Callable[[], float]
+    records: StoredRecords
 
     async def find(self, tenant_id: str, response_id: str, body: BodyLease) -> Content:
         """Find a stored response of the tenant; raise NotFound if there is none.
 
-        `body` is grown by its bytes, and before it is read by as many as it can have; raises as
-        that does.
+        `body` is grown as by `StoredRecords.find_all`.
         """
-        async with self._reading(body, 1) as read:
-            return await self._read(tenant_id, response_id, read)
-
-    async def _read(self, tenant_id: str, response_id: str, read: list[Content]) -> Content:
         _check_id(response_id)
-        found = await self.store.find_response(tenant_id, response_id, now=self.clock())
-        read.append(_CONTENT.decode(found.content))
-        return read[-1]
-
-    @asynccontextmanager
-    async def _reading(self, body: BodyLease, responses: int) -> AsyncIterator[list[Content]]:
-        """Lease memory for `responses` of the largest size; keep the lease for responses read."""
-        read: list[Content] = []
-        before = body.size
-        most = before + responses * self.bounds.max_response_bytes
-        await body.grow(max(before, min(most, self.bounds.max_tenant_body_bytes)))
-        try:
-            yield read
-        finally:
-            after = before + sum(content.size for content in read)
-            body.shrink(after)
-        await body.grow(after)
+        found = await self.records.find(tenant_id, response_id, body)
+        return _CONTENT.decode(found.content)
 
     async def delete(self, tenant_id: str, response_id: str) -> None:
         """Delete a stored response of the tenant; raise NotFound if there is none."""
         _check_id(response_id)
-        await self.store.drop_response(tenant_id, response_id, now=self.clock())
+        await self.records.drop(tenant_id, response_id)
 
     async def continued(self, tenant_id: str, response_id: str, body: BodyLease) -> Content:
         """Find the response that a request continues; raise BadRequest if it is missing."""
@@ -119,20 +95,16 @@ class StoredResponses:
             raise BadRequest(
                 f"the references are to items of more than {_MAX_REFERRED} responses", param="input"
             )
-        async with self._reading(body, len(responses)) as read:
-            for response_id in responses:
-                with suppress(NotFound):
-                    await self._read(tenant_id, response_id, read)
-        return read
+        found = await self.records.find_all(tenant_id, [*responses], body)
+        return [_CONTENT.decode(record.content) for record in found]
 
     async def keep(
         self, tenant_id: str, response_id: str, created_at: float, content: Content
     ) -> bool:
         """Store the response; return whether it was stored."""
-        records = StoredRecords(self.store, self.bounds, self.clock)
-        spelled, seconds = msgspec.json.encode(content), self.bounds.response_ttl_s
+        spelled, seconds = msgspec.json.encode(content), self.records.bounds.response_ttl_s
         try:
-            kept = await records.keep(tenant_id, response_id, spelled, created_at, seconds)
+            kept = await self.records.keep(tenant_id, response_id, spelled, created_at, seconds)
             return kept is not None
         except Unavailable as error:
             _LOG.warning("a response is not stored: %s", error.code)

@@ -17,6 +17,7 @@ import pytest
 
 from gateway.config import Bounds
 from gateway.dialects.responses.stored import Content, StoredResponses
+from gateway.dialects.stored_records import StoredRecords
 from gateway.errors import BadRequest, NotFound, StateDiskFull, TooManyRequests, Unavailable
 from gateway.http.body_memory import BodyMemory
 from gateway.state.records import ResponseRoom, StoredResponse
@@ -302,20 +303,20 @@ def test_what_is_too_large_says_that_it_is_not_stored(
 async def test_a_response_expires() -> None:
     store, now = MemoryStore(), [100.0]
     await store.create(a_tenant())
-    stored = StoredResponses(store, Bounds(response_ttl_s=60.0), lambda: now[0])
+    stored = StoredResponses(StoredRecords(store, Bounds(response_ttl_s=60.0), lambda: now[0]))
     content = Content(msgspec.Raw(b'{"output":[]}'), msgspec.Raw(b"[]"))
     assert await stored.keep(a_tenant().id, "resp_1", 100.0, content)
     now[0] = 159.0
     memory = BodyMemory(Bounds())
     with memory.lease(a_tenant().id) as body:
         assert await stored.find(a_tenant().id, "resp_1", body) == content
-        assert len(memory) == content.size
+        assert len(memory) == len(msgspec.json.encode(content))
         now[0] = 160.0
         with pytest.raises(NotFound):
             await stored.find(a_tenant().id, "resp_1", body)
         with pytest.raises(BadRequest, match="to continue"):
             await stored.continued(a_tenant().id, "resp_1", body)
-        assert len(memory) == content.size
+        assert len(memory) == len(msgspec.json.encode(content))
 
 
 async def test_a_response_is_read_once_there_is_room_for_it() -> None:
@@ -331,7 +332,8 @@ async def test_a_response_is_read_once_there_is_room_for_it() -> None:
     store = Reading()
     await store.create(a_tenant())
     bounds = Bounds(max_response_bytes=600, max_tenant_body_bytes=1000, body_wait_s=0.01)
-    stored, memory = StoredResponses(store, bounds, lambda: 0.0), BodyMemory(bounds)
+    stored = StoredResponses(StoredRecords(store, bounds, lambda: 0.0))
+    memory = BodyMemory(bounds)
     content = Content(msgspec.Raw(b'{"output":[]}'), msgspec.Raw(b"[]"))
     assert await stored.keep(a_tenant().id, "resp_1", 0.0, content)
     with memory.lease(a_tenant().id) as other, memory.lease(a_tenant().id) as body:
@@ -341,7 +343,7 @@ async def test_a_response_is_read_once_there_is_room_for_it() -> None:
         assert (store.reads, len(memory)) == (0, 500)
         other.shrink(400)
         assert await stored.find(a_tenant().id, "resp_1", body) == content
-        assert (store.reads, len(memory)) == (1, 400 + content.size)
+        assert (store.reads, len(memory)) == (1, 400 + len(msgspec.json.encode(content)))
     assert len(memory) == 0
 
 
@@ -351,7 +353,7 @@ async def test_a_state_that_is_away_costs_no_answer(error: Unavailable) -> None:
         async def keep_response(self, response: StoredResponse, room: ResponseRoom) -> bool:
             raise error
 
-    stored = StoredResponses(Away(), Bounds(), lambda: 0.0)
+    stored = StoredResponses(StoredRecords(Away(), Bounds(), lambda: 0.0))
     content = Content(msgspec.Raw(b"{}"), msgspec.Raw(b"[]"))
     assert await stored.keep("tn_1", "resp_1", 0.0, content) is False
 
