@@ -120,7 +120,9 @@ def test_the_other_installation_computes_nothing_of_it(two: Two, tmp_path: Path)
     assert status == 0, said
     assert "Imported rules version 1" in said
     again = ask(two.other, two.other.new_tenant())
-    assert again["usage"] == first["usage"]
+    # Not the drafted tokens: their number follows measured step times.
+    for part in ("prompt_tokens", "completion_tokens", "prompt_tokens_details"):
+        assert again["usage"][part] == first["usage"][part]
     assert again["choices"][0]["message"] == first["choices"][0]["message"]
     prompt = again["usage"]["prompt_tokens"]
     assert computed(two.other) - before == prompt - cached, "no more than a request's own tokens"

@@ -23,7 +23,7 @@ PRESSED = Bounds(4, 16, 24, 4, host_blocks=256, ranks=2)
 ROOMY = Bounds(16, 16, 64, 2, ranks=2)
 PROMPT = tuple((11 * i * i + 5) % 50 + 5 for i in range(70))
 GREEDY = SamplingParams(max_tokens=12, temperature=0.0, ignore_eos=True)
-SHORT = [replace(ask, max_tokens=6) for ask in MIX]
+SHORT = [replace(ask, max_tokens=9) for ask in MIX]
 
 
 @pytest.mark.parametrize(
