@@ -160,7 +160,7 @@ class Sampled(NamedTuple):
     logprobs: TokenLogprobs | None = None
     is_ruled_out: bool = False  # the constraint allows no token
     is_left_out: bool = False  # no sample: the row's mask was late
-    drafted: int | None = None  # the token after it, drafted by the model's own head, if it has one
+    drafted: tuple[int, ...] = ()  # tokens after it, drafted by the model's own head
     embedding: bytes = b""  # float32 hidden state of a row that embeds
     candidates: bytes = b""  # float32 logits of a row's candidates
 

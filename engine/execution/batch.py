@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from engine.execution.block_tables import BlockTables
+from engine.execution.further_drafts import Followed, FollowedRows, followed_rows
 from engine.execution.head_drafts import NextTokens, drawn_places, next_ids_of
 from engine.execution.rings import RingTables, ring_rows, ring_slots
 from engine.execution.shared_prefixes import Sharing
@@ -32,6 +33,7 @@ from storage.window_pool import RingShape
 
 Ints = npt.NDArray[np.int64]
 RING_FIELDS = ("rings", "ring_ends", "scratch_starts", "window_slots")  # of `RingTables`, in order
+FOLLOWED = "followed_"  # prefix of the names of `Followed`'s arrays
 Numbers = TypeVar("Numbers", npt.NDArray[np.int32], npt.NDArray[np.int64])
 
 
@@ -58,6 +60,7 @@ class Batch:
     adapters: Tensor | None = None
     next_ids: Tensor | None = None
     drawn: Tensor | None = None
+    followed: Followed | None = None  # samples after which the head drafts further
 
     @property
     def next_tokens(self) -> NextTokens:
@@ -97,9 +100,12 @@ def build_batch(
         arrays |= ring_fields(in_batch_order(rows, sharing)[0], rings)
     if any(row.adapter for row in rows):
         arrays["adapters"] = adapters_of(in_batch_order(rows, sharing)[0])
+    followed = followed_rows(rows, tables, block_size) if has_head else None
     if has_head:
         ids, outputs = next_ids_of(in_batch_order(rows, sharing)[0]), arrays["outputs"]
         arrays |= {"next_ids": ids.astype(np.int64), "drawn": drawn_places(rows, outputs, len(ids))}
+    if followed is not None:
+        arrays |= _followed_fields(followed, tables, arrays, sizes)
     contexts, decodes = arrays["context_lens"], count_decodes(rows)
     if sharing is not None:
         arrays |= sharing.fields(decodes)
@@ -119,7 +125,8 @@ def build_batch(
     )
     state_rows = _state_rows(layout, tensors) if has_states else None
     windows = None if rings is None else _windows(layout, tensors, rings)
-    return Batch(layout=layout, state_rows=state_rows, windows=windows, **tensors)
+    given = None if followed is None else _followed(tensors)
+    return Batch(layout=layout, state_rows=state_rows, windows=windows, followed=given, **tensors)
 
 
 def state_fields(rows: Sequence[Row]) -> dict[str, npt.NDArray[np.int32]]:
@@ -179,6 +186,31 @@ def _state_rows(layout: BatchLayout, tensors: dict[str, Tensor]) -> StateRows:
         kept=tensors.pop("kept"),
         num_decodes=layout.num_decodes,
     )
+
+
+def _followed_fields(
+    rows: FollowedRows,
+    tables: BlockTables,
+    arrays: dict[str, HostArray],
+    sizes: SplitSizes | None,
+) -> dict[str, HostArray]:
+    """Return the arrays of `Followed`, by `FOLLOWED` and a name."""
+    fields: dict[str, HostArray] = {
+        "samples": rows.samples,
+        "firsts": rows.firsts,
+        "compared": rows.compared(arrays["outputs"], len(arrays["token_ids"])),
+        "ends": rows.ends.astype(np.int32),
+        "tables": tables.of(rows.batch_slots),
+    }
+    if sizes is not None:
+        fields["splits"] = rows.splits(sizes)
+    return {FOLLOWED + name: values for name, values in fields.items()}
+
+
+def _followed(tensors: dict[str, Tensor]) -> Followed:
+    """Build `Followed`; move its tensors out of the dict."""
+    names = [name for name in tensors if name.startswith(FOLLOWED)]
+    return Followed(**{name.removeprefix(FOLLOWED): tensors.pop(name) for name in names})
 
 
 def _windows(layout: BatchLayout, tensors: dict[str, Tensor], shape: RingShape) -> BatchLayout:

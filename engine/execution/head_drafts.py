@@ -1,4 +1,4 @@
-"""Drafts of the head that a checkpoint brings: a token after each sampled one, with its sample.
+"""Drafts of the head that a checkpoint brings: tokens after each sampled one, with its sample.
 
 The head computes all tokens of a step once their next ones are known or sampled, so that its KV is
 in every block that the decoder's is in, cached ones too.
@@ -14,8 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch import Tensor
 
+from engine.execution.further_drafts import NO_DRAFT, Drafted, Followed, draft_further
 from engine.models.decoder import Decoder
 from engine.step import SCORE, Launched, Row, Sampled
 from engine.transfers import HostCopy
@@ -50,30 +52,52 @@ class HeadStep:
     hidden: Tensor
     next: NextTokens
     outputs: Tensor  # (S,) int64, places of the tokens before the sampled ones
+    token_ids: Tensor  # (T,) int64
+    followed: Followed | None = None  # None: the head drafts one token alone after each sample
 
     def draft(self, sampled: Tensor) -> Tensor:
-        """Launch the head; return the token after each `sampled` one, both (S,) int64."""
+        """Launch the head; return the tokens after each `sampled` one (S,), (drafts, S) int64.
+
+        `NO_DRAFT` where there is none.
+        """
         ids = self.next.given(sampled)
-        return self.decoder.drafted(self.hidden, ids, self.layout, self.pool, self.outputs)
+        hidden = self._hidden(ids, self.outputs)
+        drafted = self.decoder.logits_of(hidden).argmax(-1)
+        if self.followed is None:
+            return drafted[None]
+        positions = self.layout.positions.index_select(0, self.outputs)
+        known = Drafted(sampled, drafted, hidden, positions).at(self.followed.samples)
+        further = draft_further(self.decoder, self.pool, self.token_ids, self.followed, known)
+        nothing = torch.full_like(drafted, NO_DRAFT)
+        places = self.followed.samples
+        return torch.stack([drafted, *(nothing.index_copy(0, places, ids) for ids in further)])
 
     def write(self) -> None:
         """Launch the head of a step that samples nothing, for its KV alone."""
-        none = self.outputs[:0]
-        self.decoder.drafted(self.hidden, self.next.ids, self.layout, self.pool, none)
+        self._hidden(self.next.ids, self.outputs[:0])
+
+    def _hidden(self, ids: Tensor, outputs: Tensor) -> Tensor:
+        return self.decoder.draft_hidden(self.hidden, ids, self.layout, self.pool, outputs)
 
 
 @dataclass(frozen=True, slots=True)
 class WithDrafts:
-    """A launched step, and the head's token after each sample; implements `Launched`."""
+    """A launched step, and the head's tokens after each sample; implements `Launched`."""
 
     launched: Launched
-    drafted: HostCopy  # (S,)
+    drafted: HostCopy  # (drafts, S)
 
     def collect(self) -> list[Sampled]:
         """Wait for the step, and for the drafts."""
-        sampled = self.launched.collect()
-        ids = self.drafted.wait().tolist()
-        return [one._replace(drafted=id_) for one, id_ in zip(sampled, ids, strict=True)]
+        return with_drafts(self.launched.collect(), self.drafted.wait().tolist())
+
+
+def with_drafts(sampled: list[Sampled], drafted: list[list[int]]) -> list[Sampled]:
+    """Return samples with the drafts after each, of which the first ones are given first."""
+    return [
+        one._replace(drafted=tuple(id_ for id_ in ids if id_ != NO_DRAFT))
+        for one, ids in zip(sampled, zip(*drafted, strict=True), strict=True)
+    ]
 
 
 def next_ids_of(rows: Sequence[Row]) -> npt.NDArray[np.int32]:

@@ -120,8 +120,9 @@ class ModelRunner:
         given = batch.token_ids, batch.layout, pool
         if self.decoder.has_draft_head:
             whole = self.decoder.hidden(*given, None, states, batch.adapters)
-            hidden, following = whole.index_select(0, batch.outputs), batch.next_tokens
-            head = HeadStep(self.decoder, pool, batch.layout, whole, following, batch.outputs)
+            hidden, outputs = whole.index_select(0, batch.outputs), batch.outputs
+            step_of_head = batch.layout, whole, batch.next_tokens, outputs, batch.token_ids
+            head = HeadStep(self.decoder, pool, *step_of_head, batch.followed)
         else:
             hidden = self.decoder.hidden(*given, batch.outputs, states, batch.adapters)
         if self.rings is not None:

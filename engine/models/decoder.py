@@ -97,8 +97,13 @@ class Decoder:
         return next(found, 0)
 
     @property
+    def num_positions(self) -> int:
+        """Number of positions that a token may have."""
+        return min(len(one.cos_sin) for one in self.places.values() if one.cos_sin is not None)
+
+    @property
     def has_draft_head(self) -> bool:
-        """True if the checkpoint's head drafts a token after each sampled one."""
+        """True if the checkpoint's head drafts tokens after each sampled one."""
         return self.parameters.draft_head is not None
 
     @property
@@ -176,24 +181,6 @@ class Decoder:
         return normed
 
     @torch.inference_mode()
-    def drafted(
-        self,
-        hidden: Tensor,
-        next_ids: Tensor,
-        layout: BatchLayout,
-        pool: Sequence[Tensor],
-        outputs: Tensor,
-    ) -> Tensor:
-        """Draft by the checkpoint's head: the likeliest tokens after `next_ids` at `outputs` (S,).
-
-        `hidden` (T, H) are the hidden states of all tokens of a step, `next_ids` (T,) int64 the
-        tokens after these; (S,) int64. The KV of the head's layer is written to `pool`. Raises
-        ValueError without a head.
-        """
-        logits = self.logits_of(self.draft_hidden(hidden, next_ids, layout, pool, outputs))
-        return logits.argmax(-1)
-
-    @torch.inference_mode()
     def draft_hidden(
         self,
         hidden: Tensor,
@@ -202,7 +189,12 @@ class Decoder:
         pool: Sequence[Tensor],
         outputs: Tensor,
     ) -> Tensor:
-        """Compute the draft head's hidden states (S, H), like `drafted`."""
+        """Compute the hidden states (S, H) of the checkpoint's head at `outputs` (S,).
+
+        `hidden` (T, H) are the hidden states of all tokens of a step, `next_ids` (T,) int64 the
+        tokens after these. What `logits_of` has of the result is of the tokens after `next_ids`.
+        The KV of the head's layer is written to `pool`. Raises ValueError without a head.
+        """
         head = self.parameters.draft_head
         if head is None:
             raise ValueError("the model has no head to draft with")

@@ -113,8 +113,8 @@ class Sequence:
     written_tokens: int = 0  # tokens that its released leases put into the cache under its label
     first_reads: dict[str, int] = field(default_factory=dict)  # tokens by label (`messages`)
     drafts: bool = True  # whether tokens may be drafted for it
-    # A number of known tokens, and the token that the model's head has drafted after these.
-    head_draft: tuple[int, int | None] = 0, None
+    # A number of known tokens, and the tokens that the model's head has drafted after these.
+    head_draft: tuple[int, tuple[int, ...]] = 0, ()
     prediction: TokenIds | None = None  # tokens of an expected answer, to draft from
     modules: SequenceModules | None = None  # prompt modules that its tokens attend to
     # Positions for the model, as many as `tokens`; None: from 0 on.

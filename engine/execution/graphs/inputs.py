@@ -29,6 +29,7 @@ from engine.execution.batch import (
     token_ids_of,
 )
 from engine.execution.block_tables import BlockTables
+from engine.execution.further_drafts import MOST_FOLLOWED, followed_rows
 from engine.execution.head_drafts import drawn_places, next_ids_of
 from engine.execution.rings import ALL_IN_RING
 from engine.execution.shared_prefixes import Sharing, most_groups, nobody_shares
@@ -73,6 +74,11 @@ class GraphBucket:
         """Number of sampled tokens."""
         return self.num_rows + self.more_samples
 
+    @property
+    def follows(self) -> bool:
+        """True if the model's head drafts further after samples."""
+        return self.has_head and self.num_samples <= MOST_FOLLOWED
+
     def holds(self, other: GraphBucket) -> bool:
         """Return whether a step of the shape `other` fits this bucket."""
         return (
@@ -90,6 +96,7 @@ class GraphBucket:
         return {
             **dict.fromkeys(("token_ids", "positions", "slots"), tokens),
             **({"next_ids": tokens, "drawn": samples} if self.has_head else {}),
+            **(dict.fromkeys(("followed_firsts", "compared"), samples) if self.follows else {}),
             **({"window_slots": tokens} if self.has_rings else {}),
             **dict.fromkeys(("outputs", "output_slots"), samples),  # fields of `StepInputs.wide`
             "pending_slots": tokens,
@@ -101,6 +108,8 @@ class GraphBucket:
             "units": 4 if self.group_rows else 2,
             **self._shared_sizes(),
             **({"adapters": tokens} if self.has_adapters else {}),
+            **(dict.fromkeys(("followed_ends", "followed_slots"), samples) if self.follows else {}),
+            **({"followed_splits": 2} if self.follows else {}),
         }
 
     def _shared_sizes(self) -> dict[str, int]:
@@ -196,6 +205,7 @@ class StepInputs:
             **dict.fromkeys(("runs", "kept"), 1),
             **({"ring_ends": ALL_IN_RING} if self.bucket.has_rings else {}),
             **({"drawn": self.bucket.num_tokens} if self.bucket.has_head else {}),
+            **(self._nothing_followed() if self.bucket.follows else {}),
             "query_starts": np.minimum(
                 np.arange(self.bucket.num_rows + 1, dtype=np.int32),
                 np.int32(self.bucket.num_decodes),
@@ -207,6 +217,15 @@ class StepInputs:
         for name, value in fillers.items():
             numbers[self._places[name]] = value
         return numbers
+
+    def _nothing_followed(self) -> dict[str, int | Ints]:
+        """Return padding of the samples that the head follows: each alone, without blocks."""
+        return {
+            "followed_firsts": np.arange(self.bucket.num_samples, dtype=np.int32),
+            "compared": self.bucket.num_tokens,
+            "followed_slots": self._tables.nobody,
+            "followed_splits": self._sizes.cut(np.zeros(0, np.int32)).reshape(-1),
+        }
 
     def _fill_rows(
         self, parts: dict[str, Ints], given: Sequence[Row], sharing: Sharing | None
@@ -236,6 +255,8 @@ class StepInputs:
             outputs, nowhere = last[sampling].astype(np.int64) - following, self.bucket.num_tokens
             parts["drawn"][: len(sampling)] = drawn_places(given, outputs, nowhere)
             self._fill_next(parts["next_ids"], rows, decodes)
+            if self.bucket.follows:
+                self._fill_followed(parts, given, outputs)
         parts["output_slots"][: len(sampling)] = batch_slots[sampling]
 
     def _fill_rings(
@@ -257,6 +278,19 @@ class StepInputs:
         ids, first = next_ids_of(rows), self.bucket.num_decodes
         places[:decodes] = ids[:decodes]
         places[first : first + len(ids) - decodes] = ids[decodes:]
+
+    def _fill_followed(
+        self, parts: dict[str, Ints], given: Sequence[Row], outputs: npt.NDArray[np.int64]
+    ) -> None:
+        rows = followed_rows(given, self._tables, self._block_size)
+        if rows is None:
+            return
+        places = rows.samples
+        parts["followed_firsts"][places] = places[rows.firsts]
+        parts["compared"][places] = rows.compared(outputs, self.bucket.num_tokens)
+        parts["followed_ends"][places] = rows.ends
+        parts["followed_slots"][places] = rows.batch_slots
+        parts["followed_splits"][:] = rows.splits(self._sizes).reshape(-1)
 
     def _fill_tokens(
         self, parts: dict[str, Ints], rows: Sequence[Row], decodes: int, batch_slots: Ints

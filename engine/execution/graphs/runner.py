@@ -10,6 +10,7 @@ import torch
 from engine.execution.batch import more_samples, samples_of
 from engine.execution.graphs.inputs import GraphBucket
 from engine.execution.graphs.steps import CapturedStep, CapturedSteps
+from engine.execution.head_drafts import with_drafts
 from engine.execution.readings import are_read
 from engine.execution.runner import LaunchedWithoutOutput, ModelRunner
 from engine.execution.shared_prefixes import Sharing
@@ -141,6 +142,4 @@ class LaunchedReplay:
             Sampled(token if is_finite else None)
             for token, is_finite in zip(tokens, finite, strict=True)
         ]
-        for ids in drafted:
-            sampled = [one._replace(drafted=id_) for one, id_ in zip(sampled, ids, strict=True)]
-        return sampled
+        return with_drafts(sampled, drafted) if drafted else sampled

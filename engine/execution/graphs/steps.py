@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from engine.execution.further_drafts import Followed
 from engine.execution.graphs.block_tables import DeviceTables
 from engine.execution.graphs.buckets import all_buckets
 from engine.execution.graphs.capture import Capture, Captured, Launches
@@ -61,7 +62,7 @@ class CapturedStep:
     def packed(self) -> Tensor:
         """(2, samples) int32: sampled tokens, and whether their logits were finite.
 
-        With a head that drafts (3, samples): its tokens too.
+        With a head that drafts its tokens come after these, as `HeadStep.draft` has them.
         """
         return self.captured.outputs[1]
 
@@ -156,8 +157,9 @@ def compute_step(machine: CaptureContext, inputs: StepInputs) -> tuple[Tensor, T
     results = [tokens.int(), finite.int()]
     if whole is not None:
         following = NextTokens(wide["next_ids"], wide["drawn"])
-        head = HeadStep(decoder, pool, layout, whole, following, outputs)
-        results.append(head.draft(tokens).int())
+        followed = _followed(machine, inputs, wide)
+        head = HeadStep(decoder, pool, layout, whole, following, outputs, token_ids, followed)
+        results += head.draft(tokens).int()
     packed = torch.stack(results)
     return logits, packed, token_ids.index_select(0, outputs)
 
@@ -182,6 +184,22 @@ def _layout(machine: CaptureContext, inputs: StepInputs, wide: dict[str, Tensor]
         shared=_shared(inputs),
         arrivals=no_arrivals(bucket.num_decodes, [*machine.pool, *_window_layers(machine)]),
         splits=inputs.field("units").view(-1, 2),
+    )
+
+
+def _followed(
+    machine: CaptureContext, inputs: StepInputs, wide: dict[str, Tensor]
+) -> Followed | None:
+    if not inputs.bucket.follows:
+        return None
+    ends = inputs.field("followed_ends")
+    return Followed(
+        samples=torch.arange(len(ends), device=ends.device),
+        firsts=wide["followed_firsts"],
+        compared=wide["compared"],
+        ends=ends,
+        tables=machine.tables.device.index_select(0, inputs.field("followed_slots")),
+        splits=inputs.field("followed_splits").view(1, 2),
     )
 
 

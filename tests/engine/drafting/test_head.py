@@ -1,4 +1,4 @@
-"""The token that a model's own head has drafted beside a sample."""
+"""The tokens that a model's own head has drafted beside a sample."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from engine.drafting.lengths import Payoff
 from tests.engine.drafting.rows import give, row
 
 
-def test_a_token_counts_after_the_sample_that_it_came_with() -> None:
+def test_tokens_count_after_the_sample_that_they_came_with() -> None:
     sequence = row([1, 2, 3], 9)
     head = HeadDraft(sequence)
     assert head.draft(3, 5) == ()
     give(sequence, 4)
-    sequence.head_draft = 4, 77
-    assert head.draft(4, 5) == (77,)
+    sequence.head_draft = 4, (77, 78)
+    assert head.draft(4, 5) == (77, 78)
+    assert head.draft(4, 1) == (77,)
     assert head.draft(4, 0) == head.draft(5, 5) == ()
-    sequence.head_draft = 5, None
+    sequence.head_draft = 5, ()
     assert head.draft(5, 5) == ()
 
 
@@ -27,7 +28,7 @@ def test_its_next_draft_is_worth_waiting_for() -> None:
     chosen = ChosenDrafts([HeadDraft], Payoff(lambda rows: 1 + 0.01 * rows))
     for known in range(4, 12):
         give(sequence, known)
-        sequence.head_draft = known, known + 1
+        sequence.head_draft = known, (known + 1,)
         sequence.num_pending = 1
         assert chosen.is_worth_waiting([sequence])
         sequence.num_pending = 0
@@ -40,7 +41,7 @@ def test_a_head_that_is_mostly_wrong_is_not_waited_for() -> None:
     chosen = ChosenDrafts([HeadDraft], Payoff(lambda rows: 1 + 0.2 * rows))
     for known in range(4, 40):
         give(sequence, known)
-        sequence.head_draft = known, 0
+        sequence.head_draft = known, (0,)
         chosen.propose([sequence])
     sequence.num_pending = 1
     chosen.is_worth_waiting([sequence])

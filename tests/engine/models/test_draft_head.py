@@ -3,11 +3,14 @@
     layer(fc([norm(embedding of the next token), norm(hidden state)]))
 
 with the decoder layer, the norms and the rope of `transformers`, whose models leave the head out.
+The decoder's layers add little to the embedding, from which the head guesses: most of its drafts
+are right, and some are wrong.
 """
 
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +25,7 @@ from transformers.models.qwen3_5 import modeling_qwen3_5 as qwen
 from engine.config import EngineConfig
 from engine.drafting.draft import Draft, NoDrafts
 from engine.drafting.head import HeadDraft
+from engine.execution.further_drafts import FURTHER
 from engine.link.messages import SamplingParams
 from engine.sequences.sequence import Sequence
 from prefix_cache.namespace import Namespace
@@ -34,21 +38,39 @@ NAMESPACE = Namespace(b"n" * 16)
 GREEDY = SamplingParams(max_tokens=40, temperature=0.0, ignore_eos=True)
 
 
+SMALLER = ("o_proj.weight", "out_proj.weight", "down_proj.weight")  # what layers put out
+PART = 0.02
+
+
+def smaller(tensors: dict[str, Tensor]) -> None:
+    """Make what layers add a part of itself."""
+    for name, tensor in tensors.items():
+        if name.endswith(SMALLER):
+            tensor.mul_(PART)
+
+
 class Truth:
     """The head in plain modules, float64."""
 
+    @torch.inference_mode()
     def __init__(self, saved: Checkpoint) -> None:
-        config = saved.truth.config
+        self.model: Any = deepcopy(saved.truth)
+        config = self.model.config
         torch.manual_seed(5)
         layers = list(config.layer_types)
         self.layer = qwen.Qwen3_5DecoderLayer(config, layers.index("full_attention"))
         self.norms = [qwen.Qwen3_5RMSNorm(config.hidden_size, config.rms_norm_eps) for _ in "123"]
         self.fc = torch.nn.Linear(2 * config.hidden_size, config.hidden_size, bias=False)
         self.saved = saved
-        for module in (self.layer, *self.norms, self.fc):
+        for module in (self.layer, *self.norms):
             for parameter in module.parameters():
-                spread = 1.5 * parameter.shape[-1] ** -0.5 if parameter.dim() == 2 else 0.3
+                spread = 1.5 * parameter.shape[-1] ** -0.5 if parameter.dim() == 2 else 0.05
                 torch.nn.init.normal_(parameter, std=spread)
+        torch.nn.init.normal_(self.fc.weight, std=0.02)
+        self.fc.weight[:, : config.hidden_size] += torch.eye(config.hidden_size)
+        self.norms[2].weight.copy_(self.model.model.norm.weight)
+        smaller(dict(self.layer.named_parameters()))
+        smaller(dict(self.model.named_parameters()))
 
     def tensors(self) -> dict[str, Tensor]:
         """As a checkpoint names them."""
@@ -60,13 +82,31 @@ class Truth:
         found["mtp.fc.weight"] = self.fc.weight
         return {name: one.detach().clone() for name, one in found.items()}
 
-    @torch.inference_mode()
     def logits(self, token_ids: list[int]) -> Tensor:
         """(n - 1, V): what it expects after each token but the first."""
-        model: Any = self.saved.truth
-        ids = torch.tensor([token_ids])
-        hidden = model.model(ids[:, :-1], use_cache=False).last_hidden_state.double()
-        embedded = model.model.embed_tokens(ids[:, 1:]).double()
+        return self._logits_of(self._output(self._hidden(token_ids), token_ids[1:]))
+
+    def drafts(self, token_ids: list[int], count: int) -> list[int]:
+        """The tokens that it expects after all of these, each from the one before."""
+        hidden, following = self._hidden(token_ids), token_ids[1:]
+        for _ in range(count):
+            put_out = self._output(hidden, following)[:, -1:]
+            hidden = torch.cat((hidden, put_out), 1)
+            following = [*following, int(self._logits_of(put_out).argmax())]
+        return following[-count:]
+
+    @torch.inference_mode()
+    def _hidden(self, token_ids: list[int]) -> Tensor:
+        """(1, n - 1, H): the decoder's states of all tokens but the last."""
+        model = self.model
+        ids = torch.tensor([token_ids[:-1]])
+        return torch.as_tensor(model.model(ids, use_cache=False).last_hidden_state.double())
+
+    @torch.inference_mode()
+    def _output(self, hidden: Tensor, following: list[int]) -> Tensor:
+        """(1, n, H): the head's states, from states and the tokens that follow them."""
+        model = self.model
+        embedded = model.model.embed_tokens(torch.tensor([following])).double()
         of_embedding, of_hidden, last = (norm.double() for norm in self.norms)
         x = self.fc.double()(torch.cat((of_embedding(embedded), of_hidden(hidden)), -1))
         count = x.shape[1]
@@ -75,8 +115,12 @@ class Truth:
         rope = model.model.rotary_emb(x.float(), places)
         rope = tuple(one.double() for one in rope)
         out = self.layer.double()(x, position_embeddings=rope, attention_mask=mask)
-        out = out[0] if isinstance(out, tuple) else out
-        return torch.as_tensor(model.lm_head.weight.double() @ last(out)[0].T).T
+        return torch.as_tensor(last(out[0] if isinstance(out, tuple) else out))
+
+    @torch.inference_mode()
+    def _logits_of(self, output: Tensor) -> Tensor:
+        model = self.model
+        return torch.as_tensor(model.lm_head.weight.double() @ output[0].T).T
 
 
 @pytest.fixture(scope="module")
@@ -87,11 +131,22 @@ def truth(checkpoint: MakeCheckpoint) -> Truth:
 @pytest.fixture(scope="module")
 def model_dir(truth: Truth, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The checkpoint with its head."""
-    saved, made = truth.saved.model_dir, tmp_path_factory.mktemp("with head")
+    return _saved(truth, tmp_path_factory.mktemp("with head"), truth.tensors())
+
+
+@pytest.fixture(scope="module")
+def plain_dir(truth: Truth, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The checkpoint without its head."""
+    return _saved(truth, tmp_path_factory.mktemp("plain"), {})
+
+
+def _saved(truth: Truth, made: Path, head: dict[str, Tensor]) -> Path:
+    saved = truth.saved.model_dir
     config = json.loads((saved / "config.json").read_text()) | {"mtp_num_hidden_layers": 1}
     (made / "config.json").write_text(json.dumps(config))
-    tensors = load_file(saved / "model.safetensors") | truth.tensors()
-    save_file(tensors, made / "model.safetensors", metadata={"format": "pt"})
+    tensors = load_file(saved / "model.safetensors")
+    smaller(tensors)
+    save_file(tensors | head, made / "model.safetensors", metadata={"format": "pt"})
     return made
 
 
@@ -110,8 +165,6 @@ def test_its_logits_are_those_of_its_definition(truth: Truth, model_dir: Path) -
         outputs = torch.arange(last - first)
         drafted = decoder.draft_hidden(hidden, following, batch.layout, pool, outputs)
         got.append(decoder.logits_of(drafted))
-        tokens = decoder.drafted(hidden, following, batch.layout, pool, outputs)
-        assert torch.equal(tokens, got[-1].argmax(-1))
     assert (torch.cat(got) - told).abs().max() < 1e-4
     assert told.std() > 0.5, "the control: logits that spread"
 
@@ -120,7 +173,7 @@ def test_its_logits_are_those_of_its_definition(truth: Truth, model_dir: Path) -
 class HeadAlone(NoDrafts):
     """Verifies each token that the head drafts; keeps them by the number of known tokens."""
 
-    drafted: dict[int, int] = field(default_factory=dict)
+    drafted: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
     def is_worth_waiting(self, decodes: list[Sequence]) -> bool:
         """Return whether there is a row."""
@@ -132,18 +185,18 @@ class HeadAlone(NoDrafts):
         for one in decodes:
             token_ids = HeadDraft(one).draft(one.num_tokens, 9)
             drafts[one] = Draft(token_ids, "mtp")
-            self.drafted[one.num_tokens] = token_ids[0]
+            self.drafted[one.num_tokens] = token_ids
         return drafts
 
 
 @pytest.mark.parametrize(("graph_tokens", "overlaps"), [(0, False), (64, True)])
 def test_its_drafts_are_those_of_its_definition_and_change_no_answer(
-    truth: Truth, model_dir: Path, *, graph_tokens: int, overlaps: bool
+    truth: Truth, model_dir: Path, plain_dir: Path, *, graph_tokens: int, overlaps: bool
 ) -> None:
     """Also where the prompt's beginning is cached, with the head's KV of it."""
     bounds = Bounds(64, 16, 24, 8, overlap_scheduling=overlaps, graph_tokens=graph_tokens)
     prompt, drafting = random_prompt(45), HeadAlone()
-    plain = RealEngine(str(truth.saved.model_dir), bounds)
+    plain = RealEngine(str(plain_dir), bounds)
     engine = RealEngine(str(model_dir), bounds, drafting=drafting)
     for name in "ab":
         drafting.drafted.clear()
@@ -153,20 +206,23 @@ def test_its_drafts_are_those_of_its_definition_and_change_no_answer(
         answer = engine.tokens(name)
         assert answer == plain.tokens(name)
         assert engine.finished(name).reused.tokens == plain.finished(name).reused.tokens
-        expected = truth.logits([*prompt, *answer]).argmax(-1).tolist()
         assert len(drafting.drafted) > 10
-        for known, token_id in drafting.drafted.items():
-            assert token_id == expected[known - 2], known
+        for known, token_ids in list(drafting.drafted.items())[::3]:
+            expected = truth.drafts([*prompt, *answer][:known], len(token_ids))
+            assert list(token_ids) == expected, known
+        assert max(map(len, drafting.drafted.values())) == 1 + FURTHER
         prompt = [*prompt, *answer, 7, 9]
     assert engine.finished("b").reused.tokens > 64
-    said = [engine.finished(name).drafts["mtp"][0] for name in "ab"]
-    assert sum(said) == engine.core.stats().drafts["mtp"].drafted_tokens > 40
+    said = [engine.finished(name).drafts["mtp"] for name in "ab"]
+    drafted, accepted = (sum(counts) for counts in zip(*said, strict=True))
+    assert drafted == engine.core.stats().drafts["mtp"].drafted_tokens
+    assert drafted - 10 > accepted > 10, (drafted, accepted)
     engine.expect_nothing_left()
 
 
-def test_a_server_drafts_from_it_as_long_as_that_pays(truth: Truth, model_dir: Path) -> None:
+def test_a_server_drafts_from_it_as_long_as_that_pays(model_dir: Path, plain_dir: Path) -> None:
     bounds = Bounds(64, 16, 24, 8, overlap_scheduling=True, drafts=True)
-    engine, plain = (RealEngine(str(one), bounds) for one in (model_dir, truth.saved.model_dir))
+    engine, plain = (RealEngine(str(one), bounds) for one in (model_dir, plain_dir))
     for one in (engine, plain):
         one.submit("a", random_prompt(45), GREEDY, namespace=NAMESPACE)
         one.run()

@@ -1,0 +1,182 @@
+"""Further drafts of the head that a checkpoint brings, each from the one before it.
+
+The head is run again on its own hidden state and its own token, at the next position:
+
+    hidden state of the decoder at p, sample at p + 1     -> draft at p + 2, state of the head
+    state of the head,                draft at p + 2      -> draft at p + 3, ...
+
+Its keys at p + 1 and later are written after the sequence's last computed token, where the step
+that computes those tokens writes its own. Of a row of drafts the head follows only the sample after
+the last accepted draft, since the later tokens are not computed yet; which sample that is, only the
+device knows. So each sample of the row computes what the chosen one does.
+
+Knows: rows, tensors of one step. Does not know: what the head computes (`layers.draft_head`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from engine.execution.block_tables import BlockTables
+from engine.models.decoder import Decoder
+from engine.step import SCORE, Row
+from kernels.attention.batch_layout import BatchLayout
+from kernels.attention.split_sizes import SplitSizes
+
+Ints = npt.NDArray[np.int64]
+
+FURTHER = 2  # drafts of the head after its first one
+# Most samples of a step that are followed: beyond these no draft is verified.
+MOST_FOLLOWED = 64
+NO_DRAFT = -1  # in place of a token
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """Samples of a step after which the head drafts further, A of them.
+
+    `samples` (A,) int64: their places among the step's samples. `firsts` (A,) int64: the place here
+    of the first sample of the same row. `compared` (A,) int64: the place, among the step's T
+    tokens, of the draft that a sample is compared with; T without one. `ends` (A,) int32: tokens
+    before the samples; 0: padding. `tables` (A, blocks) int32: their blocks. `splits` as in
+    `BatchLayout`, for contexts `FURTHER` longer than those of their rows' last tokens.
+    """
+
+    samples: Tensor
+    firsts: Tensor
+    compared: Tensor
+    ends: Tensor
+    tables: Tensor
+    splits: Tensor | None = None
+
+    def chosen(self, token_ids: Tensor, sampled: Tensor) -> Tensor:
+        """Return for each sample the place here, (A,) int64, of its row's last one that counts.
+
+        `token_ids` (T,) are the step's tokens, `sampled` (A,) these samples.
+        """
+        given = torch.cat((token_ids, token_ids.new_full((1,), NO_DRAFT)))
+        differs = sampled != given.index_select(0, self.compared)
+        before = differs.cumsum(0) - differs.long()
+        is_chosen = differs & (before == before.index_select(0, self.firsts))
+        places = torch.arange(len(sampled), device=sampled.device)
+        chosen = torch.zeros_like(places).index_add_(0, self.firsts, places * is_chosen)
+        return chosen.index_select(0, self.firsts)
+
+    def layout(self, ends: Tensor, positions: Tensor, block_size: int) -> BatchLayout:
+        """Return the layout of one token a row: the last of contexts `ends`, at `positions`."""
+        count, places = len(ends), (ends - 1).long()
+        blocks = self.tables.gather(1, (places // block_size)[:, None])[:, 0].long()
+        return BatchLayout(
+            query_starts=torch.arange(count + 1, dtype=torch.int32, device=ends.device),
+            context_lens=ends,
+            block_tables=self.tables,
+            positions=positions,
+            slots=blocks * block_size + places % block_size,
+            num_decodes=count,
+            max_context_len=self.tables.shape[1] * block_size,
+            splits=self.splits,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Drafted:
+    """Outputs of the decoder and the head at A samples: what the next draft follows from.
+
+    `sampled` and `drafted` (A,) int64, `hidden` (A, H) of the head, `positions` (A,) int64 of the
+    tokens before the samples.
+    """
+
+    sampled: Tensor
+    drafted: Tensor
+    hidden: Tensor
+    positions: Tensor
+
+    def at(self, places: Tensor) -> Drafted:
+        """Return the same of the samples at `places`."""
+        given = self.sampled, self.drafted, self.hidden, self.positions
+        return Drafted(*(one.index_select(0, places) for one in given))
+
+
+def draft_further(
+    decoder: Decoder,
+    pool: Sequence[Tensor],
+    token_ids: Tensor,
+    followed: Followed,
+    drafted: Drafted,
+) -> list[Tensor]:
+    """Launch the head `FURTHER` times; return the next drafts after those of the samples, (A,).
+
+    `NO_DRAFT` after samples that are not their row's last one that counts.
+    """
+    chosen = followed.chosen(token_ids, drafted.sampled)
+    places = torch.arange(len(chosen), device=chosen.device)
+    is_followed = (chosen == places) & (followed.ends > 0)
+    last = drafted.at(chosen)
+    ids, hidden, ends, found = last.drafted, last.hidden, followed.ends[chosen], list[Tensor]()
+    for ahead in range(1, FURTHER + 1):
+        positions = (last.positions + ahead).clamp_(max=decoder.num_positions - 1)
+        layout = followed.layout(ends + ahead, positions, pool[0].shape[3])
+        hidden = decoder.draft_hidden(hidden, ids, layout, pool, places)
+        ids = decoder.logits_of(hidden).argmax(-1)
+        found.append(torch.where(is_followed, ids, NO_DRAFT))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedRows:
+    """The same as `Followed` on the host. `nexts` (A,) are places among the step's samples of those
+    that follow in the same row, -1 without one; `longest` (A,) the contexts of rows' last tokens.
+    """
+
+    samples: Ints
+    firsts: Ints
+    nexts: Ints
+    ends: Ints
+    longest: Ints
+    batch_slots: Ints
+
+    def compared(self, outputs: Ints, nowhere: int) -> Ints:
+        """Return `Followed.compared`, given the places `outputs` (S,) of tokens before samples."""
+        return np.where(self.nexts < 0, nowhere, outputs[self.nexts])
+
+    def splits(self, sizes: SplitSizes) -> npt.NDArray[np.int32]:
+        """Return `Followed.splits`."""
+        return sizes.cut((self.longest + FURTHER).astype(np.int32))
+
+
+def followed_rows(
+    given: Sequence[Row], tables: BlockTables, block_size: int
+) -> FollowedRows | None:
+    """Find the samples to follow of a step by token; None without any.
+
+    Those whose sequence has blocks for further tokens, and none where a step has too many.
+    """
+    rows = [row for row in given if row.samples and row.kind is not SCORE]
+    if not 0 < len(rows) <= MOST_FOLLOWED:
+        return None
+    leases, ends, batch_slots = np.array(
+        [(row.lease_id, row.end, row.batch_slot) for row in rows], np.int64
+    ).T
+    is_first = np.append(True, leases[1:] != leases[:-1])
+    starts, run = np.flatnonzero(is_first), np.cumsum(is_first) - 1
+    longest = ends[np.append(starts[1:], len(rows)) - 1][run]
+    fits = longest + FURTHER <= tables.num_blocks[batch_slots] * block_size
+    if not fits.any():
+        return None
+    samples = np.flatnonzero(fits)
+    nexts = np.where(np.append(is_first[1:], True), -1, np.arange(1, len(rows) + 1))
+    places = np.cumsum(fits) - 1
+    return FollowedRows(
+        samples=samples,
+        firsts=places[starts[run]][samples],
+        nexts=nexts[samples],
+        ends=ends[samples],
+        longest=longest[samples],
+        batch_slots=batch_slots[samples],
+    )
