@@ -39,6 +39,7 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
     adapters_dir: str | None = None  # folder of the LoRA adapters that may be loaded; None: none
     adapter_slots: int = 8  # adapters on the device at a time
     adapter_rank: int = 16  # largest rank of an adapter
+    adapter_experts: bool = False  # room for adapters of experts, too
     adapter_host_gib: float = 1.0  # GiB of adapters in host memory
 
 

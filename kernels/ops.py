@@ -12,7 +12,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from kernels.adapters import low_rank
+from kernels.adapters import experts, low_rank
+from kernels.adapters.experts import AdaptedMixture
 from kernels.adapters.slots import SlotMatrices, TokenSlots
 from kernels.attention import copy_blocks, paged_attention, rope_write_kv
 from kernels.attention.batch_layout import BatchLayout
@@ -152,6 +153,7 @@ class Ops:
     penalise: Penalise
     order_slots: OrderSlots
     add_adapters: AddAdapters
+    adapted_mixture: AdaptedMixture
     adapters: TokenSlots | None = None
 
     def of_tokens(self, slots: Tensor, num_slots: int) -> Ops:
@@ -190,6 +192,7 @@ def torch_ops() -> Ops:
         penalise=penalise.reference,
         order_slots=low_rank.reference_slots,
         add_adapters=low_rank.reference,
+        adapted_mixture=experts.reference,
     )
 
 
@@ -224,6 +227,7 @@ def triton_ops() -> Ops:
         penalise=penalise.launch,
         order_slots=low_rank.launch_slots,
         add_adapters=low_rank.launch,
+        adapted_mixture=experts.launch,
     )
 
 

@@ -71,6 +71,7 @@ ENGINE_FLAGS = {
     "adapters_dir": engine_flag("Folder of the LoRA adapters that may be loaded."),
     "adapter_slots": engine_flag("Adapters on the device at once.", min=1, max=MOST_ADAPTER_SLOTS),
     "adapter_rank": engine_flag("Largest rank of an adapter.", min=1, max=MOST_ADAPTER_RANK),
+    "adapter_experts": engine_flag("Leave room for adapters of experts."),
     "adapter_host_gib": engine_flag("GiB of adapters in host memory.", min=0.0),
     "max_batch_tokens": engine_flag(
         "Most tokens computed in one step. Left out: 512 on cpu, 8192 on cuda.", min=1

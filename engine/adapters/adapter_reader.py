@@ -20,8 +20,7 @@ class AdapterReader:
         """Read from below `folder`."""
         self._folder = folder
         self._fits = fits
-        numbers = sum(rows + size_in for rows, size_in in fits.shapes.values()) * fits.most_rank
-        self._most_file = numbers * _NUMBER_BYTES + HEADER_BYTES
+        self._most_file = fits.most_numbers * _NUMBER_BYTES + HEADER_BYTES
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="adapters")
 
     def read(self, path: str, digest: bytes | None = None) -> Future[Adapter]:

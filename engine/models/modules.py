@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 from kernels.norms.gate import Gate
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from engine.models.rank_group import RankGroup
+    from kernels.adapters.experts import ExpertSlots
     from kernels.experts.matrices import AnyMatrix
     from kernels.experts.route import Routed
     from kernels.linear.fp8_rows import Fp8Rows, Scaling
@@ -194,16 +195,20 @@ class ExpertsConfig:
 class Experts(Module):
     """The experts of a layer in some weight format: `gate_up` (E, 2 I, H), `down` (E, H, I).
 
-    Without a gate `gate_up` is (E, I, H).
+    Without a gate `gate_up` is (E, I, H). `room` has the adapters' matrices beside them.
     """
 
     config: ExpertsConfig
     gate_up: AnyMatrix
     down: AnyMatrix
+    room: ExpertSlots | None = field(default=None, kw_only=True)  # None: no adapter changes them
 
     def product(self, ops: Ops, x: Tensor, routed: Routed) -> Tensor:
         """Compute x (T, H) -> (T, H), whole or in parts."""
-        return ops.mixture(x, routed, self.gate_up, self.down, self.config.gate)
+        own = routed, self.gate_up, self.down, self.config.gate
+        if self.room is None or ops.adapters is None:
+            return ops.mixture(x, *own)
+        return ops.adapted_mixture(x, *own, self.room, ops.adapters)
 
 
 class Memory(Protocol):
@@ -288,5 +293,5 @@ def walk(part: object, kind: type[M]) -> Iterator[M]:
         for one in part:
             yield from walk(one, kind)
     elif is_dataclass(part):
-        for field in fields(part):
-            yield from walk(getattr(part, field.name), kind)
+        for one in fields(part):
+            yield from walk(getattr(part, one.name), kind)

@@ -60,10 +60,12 @@ def activation_bytes(decoder: Decoder, bounds: StepBounds) -> int:
     num_blocks = _blocks_per_row(*sizes)
     states = _step_memory(bounds.states, batch.layout, num_blocks, device)
     pool = layer_views(empty_blocks(layout, num_blocks, device), layout)
-    pool_dtype = pool[0].dtype
+    pool_dtype, adapters = pool[0].dtype, None
+    if decoder.num_slots:
+        adapters = torch.zeros_like(batch.token_ids, dtype=torch.int32)
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
-    decoder.logits(batch.token_ids, batch.layout, pool, batch.outputs, states)
+    decoder.logits(batch.token_ids, batch.layout, pool, batch.outputs, states, adapters)
     torch.cuda.synchronize(device)
     forward = torch.cuda.max_memory_allocated(device) - before
     del pool, states

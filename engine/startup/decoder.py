@@ -108,7 +108,12 @@ def adapted_decoder(
     if metadata.grid.num_ranks > 1:
         part = RankPart(0, 1) if group is None else RankPart(group.rank, group.num_ranks)
     parameters, slots = with_adapters(
-        metadata.model, decoder.parameters, model.adapter_slots, model.adapter_rank, part
+        metadata.model,
+        decoder.parameters,
+        model.adapter_slots,
+        model.adapter_rank,
+        part,
+        of_experts=model.adapter_experts,
     )
     freed = parameters.num_bytes - decoder.parameters.num_bytes
     _log.info("%d adapters on the device: %.1f MiB", model.adapter_slots, freed / 2**20)

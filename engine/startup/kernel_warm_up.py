@@ -157,11 +157,18 @@ def dry_run_gemms(decoder: Decoder, bounds: StepBounds) -> None:
 
 @torch.inference_mode()
 def dry_run_mixtures(decoder: Decoder, bounds: StepBounds) -> None:
-    """Compute each kind of mixture once for every kernel that some number of tokens selects."""
+    """Compute each kind of mixture once for every kernel that some number of tokens selects.
+
+    With room for adapters of experts, beside their products as well.
+    """
     most, like = max(bounds.batch_tokens, bounds.max_running), decoder.parameters.embedding
     for config, mixture in _mixtures(decoder).items():
         for tokens in telling_tokens(config.num_experts, config.top_k, most):
-            mixture.product(decoder.ops, like.new_zeros((tokens, decoder.config.hidden_size)))
+            x = like.new_zeros((tokens, decoder.config.hidden_size))
+            mixture.product(decoder.ops, x)
+            if mixture.experts.room is not None:
+                slots = torch.zeros(tokens, dtype=torch.int32, device=like.device)
+                mixture.product(decoder.ops.of_tokens(slots, decoder.num_slots), x)
 
 
 @torch.inference_mode()

@@ -45,9 +45,14 @@ def origin_of(
 
 
 def _beside_adapters(config: EngineConfig) -> str:
-    """Name what differs where adapters are served: who quantises inputs, and the rank of tiles."""
+    """Name what differs where adapters are served: who quantises inputs, and the rank of tiles.
+
+    With adapters of experts a step that has an adapter rounds the experts' inner product.
+    """
     model = config.model
-    return "" if model.adapters_dir is None else f"-adapters-{model.adapter_rank}"
+    if model.adapters_dir is None:
+        return ""
+    return f"-adapters-{model.adapter_rank}{'-experts' * model.adapter_experts}"
 
 
 def _weights(config: EngineConfig) -> bytes:

@@ -39,8 +39,13 @@ def reference_slots(slots: Tensor, num_slots: int) -> TokenSlots:
 
 def launch_slots(slots: Tensor, num_slots: int) -> TokenSlots:
     """Order tokens by slot (T,) int32 on the device, for `launch`."""
-    rows = FEW_TOKENS if slots.numel() <= FEW_TOKENS * num_slots else MANY_TOKENS
+    rows = rows_of_tile(slots.numel(), num_slots)
     return TokenSlots(slots, num_slots, order.launch(slots, num_slots, rows))
+
+
+def rows_of_tile(tokens: int, num_slots: int) -> int:
+    """Choose the tokens of a tile."""
+    return FEW_TOKENS if tokens <= FEW_TOKENS * num_slots else MANY_TOKENS
 
 
 def reference(product: Tensor, x: Tensor, matrices: SlotMatrices, slots: TokenSlots) -> Tensor:

@@ -47,20 +47,32 @@ class SlotMatrices:
         )
 
     @property
+    def num_slots(self) -> int:
+        """Number of slots, with slot 0."""
+        return self.a.shape[0]
+
+    @property
     def rank(self) -> int:
         """The largest rank of an adapter, rounded up: R."""
         return self.b.shape[2]
 
-    def clear(self, slot: int) -> None:
-        """Empty a slot."""
-        self.a[slot].zero_()
-        self.b[slot].zero_()
+    def clear(self, slot: int, count: int = 1) -> None:
+        """Empty a slot, or `count` of them from there on."""
+        self.a[slot : slot + count].zero_()
+        self.b[slot : slot + count].zero_()
 
     def load(self, slot: int, part: int, a: Tensor, b: Tensor) -> None:
         """Copy A (rank, K) and B (rows, rank) of one part to an empty slot."""
         first, rank = sum(self.rows[:part]), a.shape[0]
         self.a[slot, part * self.rank :][:rank].copy_(a)
         self.b[slot, first : first + self.rows[part], :rank].copy_(b)
+
+    def load_several(self, slot: int, part: int, a: Tensor, b: Tensor) -> None:
+        """Copy A (count, rank, K) and B (count, rows, rank) to empty slots from `slot` on."""
+        first, (count, rank, _) = sum(self.rows[:part]), a.shape
+        own = slice(slot, slot + count)
+        self.a[own, part * self.rank : part * self.rank + rank].copy_(a)
+        self.b[own, first : first + self.rows[part], :rank].copy_(b)
 
 
 @dataclass(frozen=True, slots=True)

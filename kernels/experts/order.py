@@ -193,3 +193,20 @@ def launch(experts: Tensor, num_experts: int, rows: int) -> PairTiles:
         **early,
     )
     return PairTiles(pairs, owners)
+
+
+def by_sorting(experts: Tensor, num_experts: int, rows: int) -> PairTiles:
+    """Compute `reference` on any device, without waiting, for more experts than a kernel counts."""
+    flat, device = experts.flatten(), experts.device
+    tiles = most_tiles(flat.numel(), num_experts, rows)
+    pairs = torch.full((tiles * rows,), flat.numel(), dtype=torch.int32, device=device)
+    given, pair = flat.sort(stable=True)
+    bounds = torch.arange(num_experts + 1, dtype=flat.dtype, device=device)
+    starts = torch.searchsorted(given, bounds)
+    needed = (starts.diff() + rows - 1) // rows
+    ends = needed.cumsum(0)
+    first, own = (ends - needed)[given] * rows, starts[given]
+    pairs[first - own + torch.arange(flat.numel(), device=device)] = pair.int()
+    owners = torch.searchsorted(ends, torch.arange(tiles, device=device), right=True)
+    owners = owners.masked_fill(owners == num_experts, -1).int()
+    return PairTiles(pairs.view(tiles, rows), owners)

@@ -11,18 +11,27 @@ is, or which kernels do the work (`Ops`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 
+from engine.models.adapters.adapted_experts import ExpertsRoom
 from engine.models.adapters.adapter import Adapter, AdapterShapes
+from engine.models.adapters.adapter_experts import of_layer, stacked
 from engine.models.adapters.adapter_part import AdapterPart
 from engine.models.config import ModelConfig
 from engine.models.layers.norms import RmsNorm
-from engine.models.modules import CheckpointTensor, Linear, LinearConfig, walk
+from engine.models.modules import (
+    CheckpointTensor,
+    Experts,
+    ExpertsConfig,
+    Linear,
+    LinearConfig,
+    walk,
+)
 from engine.models.parameters import Parameters, empty_parameters
 from kernels.adapters.slots import SlotMatrices
 from kernels.linear.fp8_rows import Fp8Rows
@@ -72,6 +81,7 @@ class AdapterSlots:
     """The adapters' matrices of a whole decoder on its device. Slot 0 stays without an adapter."""
 
     linears: tuple[AdaptedLinear, ...]
+    experts: tuple[ExpertsRoom, ...]
     num_slots: int  # with slot 0
     fits: AdapterShapes
 
@@ -86,6 +96,8 @@ class AdapterSlots:
                 pair = adapter.matrices.get(name)
                 if pair is not None:
                     linear.matrices.load(slot, part, *pair)
+        for room in self.experts:
+            room.load(slot, adapter)
 
 
 def with_adapters(
@@ -94,15 +106,22 @@ def with_adapters(
     num_adapters: int,
     most_rank: int,
     part: RankPart | None = None,
+    *,
+    of_experts: bool = False,
 ) -> tuple[Parameters, AdapterSlots]:
     """Add room for `num_adapters` of up to `most_rank` to loaded parameters, on their device.
 
     `part`: the one of several ranks, or of stages, that the parameters are of; None: of `model`.
     """
-    num_slots, linears = num_adapters + 1, list[AdaptedLinear]()
+    num_slots, linears, rooms = num_adapters + 1, list[AdaptedLinear](), list[ExpertsRoom]()
     like = parameters.embedding
 
-    def adapted(base: Linear) -> Linear:
+    def adapted(base: Linear | Experts) -> Linear | Experts:
+        if isinstance(base, Experts):
+            if not of_experts:
+                return base
+            rooms.append(ExpertsRoom.empty(base.config, num_adapters, most_rank, like))
+            return replace(base, room=rooms[-1].slots)
         config = base.config
         if not _is_adapted(config):
             return base
@@ -112,12 +131,42 @@ def with_adapters(
         return linears[-1]
 
     layers = tuple(_rebuilt(layer, adapted) for layer in parameters.layers)
-    own = tuple(linear.config for linear in linears)
-    whole = own if part is None else _adapted_configs(model, like.dtype)
-    shapes = {name: (rows, config.size_in) for config in whole for name, rows in config.rows}
-    held = None if part is None else AdapterPart.of(whole, own, part.rank, part.num_ranks)
-    fits = AdapterShapes(shapes, model.names, most_rank, like.dtype, held)
-    return replace(parameters, layers=layers), AdapterSlots(tuple(linears), num_slots, fits)
+    own = Adaptable.of(linears, rooms)
+    whole = own if part is None else Adaptable.whole(model, like.dtype, of_experts)
+    held = None
+    if part is not None:
+        held = AdapterPart.of(whole.configs, own.configs, part.rank, part.num_ranks)
+    shapes = {name: (rows, one.size_in) for one in whole.linears for name, rows in one.rows}
+    experts = {of_layer(one): one for one in whole.experts}
+    fits = AdapterShapes(shapes, model.names, most_rank, like.dtype, held, experts)
+    return replace(parameters, layers=layers), AdapterSlots(
+        tuple(linears), tuple(rooms), num_slots, fits
+    )
+
+
+class Adaptable(NamedTuple):
+    """Configs of what an adapter may change."""
+
+    linears: tuple[LinearConfig, ...]
+    experts: tuple[ExpertsConfig, ...]
+
+    @property
+    def configs(self) -> tuple[LinearConfig, ...]:
+        """All matrices; of experts those of any one."""
+        return (*self.linears, *(one for config in self.experts for one in stacked(config)))
+
+    @classmethod
+    def of(cls, linears: Iterable[AdaptedLinear], experts: Iterable[ExpertsRoom]) -> Adaptable:
+        """Collect the configs of what has room for adapters."""
+        return cls(tuple(one.config for one in linears), tuple(one.config for one in experts))
+
+    @classmethod
+    def whole(cls, model: ModelConfig, dtype: torch.dtype, of_experts: bool) -> Adaptable:
+        """Collect the configs of the whole model, on no device."""
+        layers = empty_parameters(model, dtype, torch.device("meta")).layers
+        configs = (linear.config for linear in walk(layers, Linear))  # type: ignore[type-abstract]
+        experts = walk(layers, Experts) if of_experts else ()  # type: ignore[type-abstract]
+        return cls(tuple(filter(_is_adapted, configs)), tuple(one.config for one in experts))
 
 
 def _is_adapted(config: LinearConfig) -> bool:
@@ -125,16 +174,9 @@ def _is_adapted(config: LinearConfig) -> bool:
     return not config.plain and TARGETS.issuperset(names)
 
 
-def _adapted_configs(model: ModelConfig, dtype: torch.dtype) -> tuple[LinearConfig, ...]:
-    """Return the configs of the model's matrices that an adapter may change, on no device."""
-    layers = empty_parameters(model, dtype, torch.device("meta")).layers
-    configs = (linear.config for linear in walk(layers, Linear))  # type: ignore[type-abstract]
-    return tuple(config for config in configs if _is_adapted(config))
-
-
 def _rebuilt(part: Any, adapted: Any) -> Any:
     """Rebuild a layer with other matrices, and with norms that do not quantise for them."""
-    if isinstance(part, Linear):
+    if isinstance(part, Linear | Experts):
         return adapted(part)
     if isinstance(part, RmsNorm):
         return replace(part, to_fp8=None)

@@ -4,14 +4,16 @@
                       | the checkpoint's own name       | .lora_B.weight (out, rank)
 
 Where a checkpoint has several of the decoder's matrices as one (`qkv_proj`), each gets the same A
-and its rows of B. The scale is multiplied into B, in float32.
+and its rows of B. Matrices of experts are stacked (`adapter_experts`). The scale is multiplied into
+B, in float32.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 import torch
@@ -20,9 +22,21 @@ from safetensors.torch import load
 from torch import Tensor
 
 from engine.models.adapters.adapter_config import AdapterConfig, read_adapter_config
+from engine.models.adapters.adapter_experts import (
+    ExpertPlace,
+    ExpertsByLayer,
+    Stack,
+    num_numbers,
+    of_layer,
+    place_of,
+    stack_of_all,
+    stack_of_each,
+    stacked,
+)
 from engine.models.adapters.adapter_files import WEIGHTS_FILE, AdapterFiles
 from engine.models.adapters.adapter_part import AdapterPart
 from engine.models.adapters.errors import AdapterRefused
+from engine.models.modules import ExpertsConfig
 from engine.models.names import CheckpointNames
 
 _PREFIX = "base_model.model."
@@ -47,13 +61,23 @@ class Adapter:
 
 @dataclass(frozen=True, slots=True)
 class AdapterShapes:
-    """Sizes that an adapter has to fit: those of the model's matrices, and the largest rank."""
+    """Sizes that an adapter has to fit: those of the model's matrices, and the largest rank.
+
+    `experts`: those that adapters may change, by layer.
+    """
 
     shapes: Shapes
     names: CheckpointNames
     most_rank: int
     dtype: torch.dtype
     part: AdapterPart | None = None  # the part of one of several ranks; None: the whole
+    experts: ExpertsByLayer = field(default_factory=dict)
+
+    @property
+    def most_numbers(self) -> int:
+        """Most numbers in an adapter's matrices."""
+        plain = sum(rows + size_in for rows, size_in in self.shapes.values()) * self.most_rank
+        return plain + sum(num_numbers(one, self.most_rank) for one in self.experts.values())
 
 
 def adapter_digest(files: AdapterFiles) -> bytes:
@@ -66,9 +90,10 @@ def adapter_digest(files: AdapterFiles) -> bytes:
 def read_adapter(files: AdapterFiles, fits: AdapterShapes) -> Adapter:
     """Make an adapter of its files' content; raises AdapterRefused, which names the fault."""
     config = read_adapter_config(files.config)
-    if config.rank > fits.most_rank:
+    rank = max(config.rank, config.of_joined.rank)
+    if rank > fits.most_rank:
         raise AdapterRefused(
-            f"the adapter's rank is {config.rank}; this engine has room for {fits.most_rank} "
+            f"the adapter's rank is {rank}; this engine has room for {fits.most_rank} "
             "(adapter_rank)"
         )
     try:
@@ -77,8 +102,11 @@ def read_adapter(files: AdapterFiles, fits: AdapterShapes) -> Adapter:
         raise AdapterRefused(f"{WEIGHTS_FILE}: {error}") from error
     if not tensors:
         raise AdapterRefused(f"{WEIGHTS_FILE} has no tensors")
-    matrices, num_bytes = dict[str, Pair](), 0
+    matrices, num_bytes, seen = dict[str, Pair](), 0, set[str]()
     for name, pair in _matrices(tensors, config, fits):
+        if name in seen:
+            raise AdapterRefused(f"two of the adapter's matrices change {name}")
+        seen.add(name)
         if fits.part is None:
             matrices[name] = pair
             num_bytes += sum(one.nbytes for one in pair)
@@ -93,25 +121,69 @@ def read_adapter(files: AdapterFiles, fits: AdapterShapes) -> Adapter:
 def _matrices(
     tensors: Mapping[str, Tensor], config: AdapterConfig, fits: AdapterShapes
 ) -> Iterator[tuple[str, Pair]]:
+    of_each = defaultdict[tuple[str, str], dict[int, Pair]](dict)  # by layer and matrix
     for name in sorted({_matrix_of(one) for one in tensors}):
         pair = [tensors.get(f"{_PREFIX}{name}{end}") for end in _ENDS]
         a, b = pair
         if a is None or b is None:
             raise AdapterRefused(f"{name} has no lora_A or no lora_B")
-        _check(name, a, b, config.rank)
-        targets = _targets(name, fits)
-        sizes = [fits.shapes[target] for target in targets]
-        columns = {size_in for _, size_in in sizes}
-        if columns != {a.shape[1]} or sum(rows for rows, _ in sizes) != b.shape[0]:
-            raise AdapterRefused(
-                f"{name}: lora_A has {a.shape[1]} columns and lora_B {b.shape[0]} rows; "
-                f"the model's matrix has {sizes[0][1]} and {sum(rows for rows, _ in sizes)}"
-            )
-        wide = b if b.dtype is fits.dtype else b.float()  # a product is computed in float32
-        kept, scaled = _kept(name, a, fits), _kept(name, wide * config.scale, fits)
-        parts = scaled.split([rows for rows, _ in sizes])  # type: ignore[no-untyped-call]
-        for target, part in zip(targets, parts, strict=True):
-            yield target, (kept, part)
+        own = fits.names.own(f"{name}.weight").removesuffix(".weight")
+        place = place_of(own, fits.experts)
+        if place is None:
+            yield from _of_matrix(name, a, b, config, fits)
+        elif place.matrix is None:
+            for stack in stack_of_all(name, place.config, a, b):
+                yield _of_stack(stack, place.config, config, fits)
+        else:
+            _check(name, a, b, config.rank)
+            _check_sizes(name, a, b, _sizes_of(place))
+            of_each[of_layer(place.config), place.matrix][place.expert] = a, b
+    for (layer, matrix), pairs in of_each.items():
+        experts = fits.experts[layer]
+        yield _of_stack(stack_of_each(experts, matrix, pairs), experts, config, fits)
+
+
+def _of_matrix(
+    name: str, a: Tensor, b: Tensor, config: AdapterConfig, fits: AdapterShapes
+) -> Iterator[tuple[str, Pair]]:
+    targets = _targets(name, fits)
+    _check(name, a, b, config.rank)
+    sizes = [fits.shapes[target] for target in targets]
+    _check_sizes(name, a, b, (sum(rows for rows, _ in sizes), {one for _, one in sizes}))
+    kept, scaled = _scaled(name, a, b, config.scale, fits)
+    parts = scaled.split([rows for rows, _ in sizes])  # type: ignore[no-untyped-call]
+    for target, part in zip(targets, parts, strict=True):
+        yield target, (kept, part)
+
+
+def _of_stack(
+    stack: Stack, experts: ExpertsConfig, config: AdapterConfig, fits: AdapterShapes
+) -> tuple[str, Pair]:
+    own = config.of_joined if stack.is_joined else config
+    if stack.a.shape[0] != own.rank * experts.num_experts:
+        raise AdapterRefused(f"{stack.name} is not of rank {own.rank}, as adapter_config.json says")
+    _check_dtypes(stack.name, stack.a, stack.b)
+    return stack.name, _scaled(stack.name, stack.a, stack.b, own.scale, fits)
+
+
+def _scaled(name: str, a: Tensor, b: Tensor, scale: float, fits: AdapterShapes) -> Pair:
+    wide = b if b.dtype is fits.dtype else b.float()  # a product is computed in float32
+    return _kept(name, a, fits), _kept(name, wide * scale, fits)
+
+
+def _sizes_of(place: ExpertPlace) -> tuple[int, set[int]]:
+    inner, down = stacked(place.config)
+    matrix = down if place.matrix == place.config.names[-1] else inner
+    return matrix.rows[0][1], {matrix.size_in}
+
+
+def _check_sizes(name: str, a: Tensor, b: Tensor, sizes: tuple[int, set[int]]) -> None:
+    rows, columns = sizes
+    if columns != {a.shape[1]} or rows != b.shape[0]:
+        raise AdapterRefused(
+            f"{name}: lora_A has {a.shape[1]} columns and lora_B {b.shape[0]} rows; "
+            f"the model's matrix has {min(columns)} and {rows}"
+        )
 
 
 def _matrix_of(name: str) -> str:
@@ -125,6 +197,10 @@ def _matrix_of(name: str) -> str:
 def _check(name: str, a: Tensor, b: Tensor, rank: int) -> None:
     if a.dim() != 2 or b.dim() != 2 or a.shape[0] != rank or b.shape[1] != rank:
         raise AdapterRefused(f"{name} is not of rank {rank}, as adapter_config.json says")
+    _check_dtypes(name, a, b)
+
+
+def _check_dtypes(name: str, a: Tensor, b: Tensor) -> None:
     if a.dtype not in _DTYPES or b.dtype not in _DTYPES:
         raise AdapterRefused(f"{name} is neither float32, bfloat16 nor float16")
 
@@ -143,4 +219,8 @@ def _targets(name: str, fits: AdapterShapes) -> tuple[str, ...]:
         matrices = tuple(one.removesuffix(".weight") for one in names)
         if matrices and all(one in fits.shapes for one in matrices):
             return matrices
-    raise AdapterRefused(f"the model has no matrix {name} that an adapter may change")
+    of_experts = "; this engine has no room for experts' (adapter_experts)"
+    raise AdapterRefused(
+        f"the model has no matrix {name} that an adapter may change"
+        f"{of_experts if 'experts' in name.split('.') and not fits.experts else ''}"
+    )

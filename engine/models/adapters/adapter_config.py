@@ -26,6 +26,7 @@ _WITHOUT_EFFECT = frozenset(
         "inference_mode",
         "peft_version",
         "target_modules",
+        "target_parameters",
         "exclude_modules",
         "lora_dropout",
         "init_lora_weights",
@@ -41,7 +42,10 @@ _WITHOUT_EFFECT = frozenset(
         "ensure_weight_tying",
     }
 )
-_READ = frozenset({"r", "lora_alpha", "use_rslora", "bias", "alora_invocation_tokens"})
+_PATTERNS = "rank_pattern", "alpha_pattern"
+_READ = frozenset({"r", "lora_alpha", "use_rslora", "bias", "alora_invocation_tokens", *_PATTERNS})
+# The one pattern that is served: PEFT writes it where it has joined adapters of gate and up.
+JOINED = r".*\.gate_up_proj"
 MOST_RANK = 1024  # far beyond any adapter; the engine's own bound is lower
 MOST_INVOCATION = 256  # tokens
 
@@ -59,6 +63,14 @@ class AdapterConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     alpha: float
     is_rank_stabilised: bool  # rsLoRA: divided by the root of the rank
     invocation: tuple[int, ...] = ()  # token ids; empty: the adapter computes the whole prompt
+    joined_rank: int | None = None  # of gate and up of all experts as one tensor; None: as others
+    joined_alpha: float | None = None
+
+    @property
+    def of_joined(self) -> AdapterConfig:
+        """Rank and scale of gate and up of all experts as one tensor."""
+        rank, alpha = self.joined_rank or self.rank, self.joined_alpha
+        return AdapterConfig(rank, self.alpha if alpha is None else alpha, self.is_rank_stabilised)
 
     @property
     def scale(self) -> float:
@@ -72,6 +84,8 @@ class _Wire(msgspec.Struct):
     use_rslora: bool = False
     bias: str = "none"
     alora_invocation_tokens: tuple[_TokenId, ...] | None = None
+    rank_pattern: dict[str, int] | None = None
+    alpha_pattern: dict[str, float] | None = None
 
 
 def read_adapter_config(content: bytes) -> AdapterConfig:
@@ -89,14 +103,30 @@ def read_adapter_config(content: bytes) -> AdapterConfig:
         raise AdapterRefused(f"adapter_config.json: {error}") from error
     if wire.bias != "none":
         raise AdapterRefused("adapter_config.json: bias is not none: biases are not served")
-    if not 0 < wire.r <= MOST_RANK or not math.isfinite(wire.lora_alpha):
+    rank, alpha = (_of_joined(name, getattr(wire, name) or {}) for name in _PATTERNS)
+    in_range = all(0 < one <= MOST_RANK for one in (wire.r, rank) if one is not None)
+    if not in_range or not all(map(math.isfinite, (wire.lora_alpha, alpha or 0.0))):
         raise AdapterRefused("adapter_config.json: r or lora_alpha is out of its range")
     invocation = wire.alora_invocation_tokens
     if invocation is not None and not 0 < len(invocation) <= MOST_INVOCATION:
         raise AdapterRefused(
             f"adapter_config.json: alora_invocation_tokens are not 1 to {MOST_INVOCATION} tokens"
         )
-    return AdapterConfig(wire.r, wire.lora_alpha, wire.use_rslora, invocation or ())
+    return AdapterConfig(
+        wire.r,
+        wire.lora_alpha,
+        wire.use_rslora,
+        invocation or (),
+        None if rank is None else int(rank),
+        alpha,
+    )
+
+
+def _of_joined(field: str, pattern: Mapping[str, float]) -> float | None:
+    """Return the value for gate and up as one tensor; no other pattern is served."""
+    if pattern.keys() - {JOINED}:
+        raise AdapterRefused(f"adapter_config.json: {field} is set, which is not served")
+    return pattern.get(JOINED)
 
 
 def _refuse_unserved(fields: Mapping[str, Any]) -> None:

@@ -89,6 +89,7 @@ def test_every_engine_flag_arrives() -> None:
         adapters_dir="/adapters",
         adapter_slots=3,
         adapter_rank=64,
+        adapter_experts=True,
         adapter_host_gib=2.5,
         sentinel_share=0.25,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,13 @@ import msgspec
 import torch
 from torch import Tensor
 
+from engine.execution.runner import ModelRunner
+from engine.models.adapters.adapted import AdapterSlots, with_adapters
+from engine.models.adapters.adapter import read_adapter
+from engine.models.adapters.adapter_files import read_adapter_files
+from engine.step import Row
 from tests.engine.rigs.checkpoints import Checkpoint
+from tests.engine.rigs.hand_driven import HandDriven, data_row
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # what a library warns of at its import is its own affair
@@ -52,9 +58,43 @@ def make_adapter(
     return PeftAdapter(folder, model)
 
 
+def opened_adapter(checkpoint: Checkpoint, folder: Path) -> PeftAdapter:
+    """Open a saved adapter as PEFT does, which converts older forms."""
+    model = type(checkpoint.truth).from_pretrained(checkpoint.model_dir)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return PeftAdapter(folder, peft.PeftModel.from_pretrained(model, str(folder)).eval())
+
+
 def with_fields(folder: Path, **fields: Any) -> Path:
     """Change fields of a saved adapter's config."""
     path = folder / "adapter_config.json"
     config = msgspec.json.decode(path.read_bytes())
     path.write_bytes(msgspec.json.encode(config | fields))
     return folder
+
+
+def with_slots(
+    runner: ModelRunner, num_adapters: int = 3, *, of_experts: bool = False
+) -> tuple[ModelRunner, AdapterSlots]:
+    """Add room for adapters of up to rank 16."""
+    decoder = runner.decoder
+    parameters, slots = with_adapters(
+        decoder.config, decoder.parameters, num_adapters, 16, of_experts=of_experts
+    )
+    adapted = replace(decoder, parameters=parameters, num_slots=slots.num_slots)
+    return replace(runner, decoder=adapted), slots
+
+
+def load(slots: AdapterSlots, slot: int, adapter: PeftAdapter) -> None:
+    """Copy a saved adapter to a slot."""
+    files = read_adapter_files(adapter.folder.parent, adapter.folder.name, 1 << 20)
+    slots.load(slot, read_adapter(files, slots.fits))
+
+
+def rows_of(driven: HandDriven, prompts: list[list[int]], slots: list[int]) -> list[Row]:
+    """Return a row for each prompt with the adapter in its slot."""
+    return [
+        msgspec.structs.replace(data_row(driven.add(prompt), 0, len(prompt)), adapter=slot)
+        for prompt, slot in zip(prompts, slots, strict=True)
+    ]

@@ -82,6 +82,15 @@ def test_the_kernel_writes_the_same_tiles(tokens: int, num_experts: int) -> None
     assert torch.equal(got.pairs[used], wanted.pairs[used])
 
 
+@pytest.mark.parametrize("tokens", [0, 1, 20, 300])
+@pytest.mark.parametrize("num_experts", [3, 40])
+def test_sorting_gives_the_same_tiles(tokens: int, num_experts: int) -> None:
+    experts = drawn(tokens, 2, num_experts)
+    got, wanted = (one(experts, num_experts, 16) for one in (order.by_sorting, order.reference))
+    assert torch.equal(got.experts, wanted.experts)
+    assert torch.equal(got.pairs, wanted.pairs)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("tokens", [1, 7, 128, 129, 3000])
 def test_on_the_device(tokens: int) -> None:

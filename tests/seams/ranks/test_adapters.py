@@ -25,6 +25,7 @@ from tests.seams.support.real_engine import CLIENT, Bounds, RealEngine
 
 NAMES = ("one", "two", "three")
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
+EXPERTS = ["experts.gate_up_proj", "experts.down_proj"]
 JOINED = ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"]
 TOLERANCE = 1e-4
 GREEDY = SamplingParams(max_tokens=6, temperature=0.0, ignore_eos=True, num_logprobs=0)
@@ -127,12 +128,20 @@ def test_mixed_adapters_are_each_as_peft_computes_it(
 
 
 @pytest.mark.parametrize(
-    ("recipe", "ranks", "targets"), [("qwen3-moe", 4, ATTENTION), ("phi3", 2, JOINED)]
+    ("recipe", "ranks", "stages", "targets", "experts"),
+    [
+        ("qwen3-moe", 4, 1, ATTENTION, EXPERTS),
+        ("gpt-oss", 2, 2, [], EXPERTS),
+        ("phi3", 2, 1, JOINED, []),
+    ],
 )
-def test_of_other_models(recipe: str, ranks: int, targets: list[str], tmp_path: Path) -> None:
+def test_of_other_models(
+    recipe: str, ranks: int, stages: int, targets: list[str], experts: list[str], tmp_path: Path
+) -> None:
     """Of four ranks two have the same KV head; joined matrices are divided one by one."""
-    truths = truths_of(recipe, tmp_path, target_modules=targets)
-    with served(truths, replace(BOUNDS, ranks=ranks)) as one:
+    truths = truths_of(recipe, tmp_path, target_modules=targets, target_parameters=experts)
+    bounds = replace(BOUNDS, ranks=ranks, stages=stages)
+    with served(truths, bounds, adapter_experts=bool(experts)) as one:
         expect_as_peft(one, truths)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +9,14 @@ import msgspec
 import pytest
 import torch
 
-from engine.execution.runner import ModelRunner
-from engine.models.adapters.adapted import AdaptedLinear, AdapterSlots, with_adapters
-from engine.models.adapters.adapter import read_adapter
-from engine.models.adapters.adapter_files import read_adapter_files
+from engine.models.adapters.adapted import AdaptedLinear, with_adapters
 from engine.models.architectures.registry import read_model_config
 from engine.models.modules import walk
 from engine.models.parameters import dummy_parameters
-from engine.step import Row
 from kernels.ops import torch_ops
 from tests.doubles.engine.rerun import Rerun
 from tests.engine.conftest import MakeCheckpoint
-from tests.engine.rigs.adapters import PeftAdapter, make_adapter
+from tests.engine.rigs.adapters import load, make_adapter, rows_of, with_slots
 from tests.engine.rigs.hand_driven import (
     HandDriven,
     build_runner,
@@ -32,25 +27,6 @@ from tests.engine.rigs.hand_driven import (
 
 TOLERANCE = 1e-4
 CPU = torch.device("cpu")
-
-
-def with_slots(runner: ModelRunner, num_adapters: int = 3) -> tuple[ModelRunner, AdapterSlots]:
-    decoder = runner.decoder
-    parameters, slots = with_adapters(decoder.config, decoder.parameters, num_adapters, 16)
-    adapted = replace(decoder, parameters=parameters, num_slots=slots.num_slots)
-    return replace(runner, decoder=adapted), slots
-
-
-def load(slots: AdapterSlots, slot: int, adapter: PeftAdapter) -> None:
-    files = read_adapter_files(adapter.folder.parent, adapter.folder.name, 1 << 20)
-    slots.load(slot, read_adapter(files, slots.fits))
-
-
-def rows_of(driven: HandDriven, prompts: list[list[int]], slots: list[int]) -> list[Row]:
-    return [
-        msgspec.structs.replace(data_row(driven.add(prompt), 0, len(prompt)), adapter=slot)
-        for prompt, slot in zip(prompts, slots, strict=True)
-    ]
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3", "phi3", "mistral"])
