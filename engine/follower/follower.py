@@ -42,6 +42,7 @@ from engine.ranks.messages import (
     SampleRows,
     ScanDisk,
     Scanned,
+    SkipRows,
     Work,
 )
 from engine.ranks.ring import RingReader
@@ -97,10 +98,8 @@ class Follower:
                 self._parts.runner.launch(step)
             case LaunchForward(step):
                 self._forward = self._parts.runner.launch_forward(step)
-            case SampleRows():
-                if self._forward is not None:
-                    self._forward.sample(())
-                self._forward = None
+            case SampleRows() | SkipRows():
+                self._end_step(command)
             case CopyBlocks():
                 self._copy(command)
             case ForgetOwner() | NoteFlushes() | ScanDisk() | ListFlushes():
@@ -111,6 +110,12 @@ class Follower:
     def _do_with_adapters(self, command: OfAdapters) -> None:
         assert self._parts.adapters is not None, "rank 0 has the same settings"
         self._parts.adapters.do(command)
+
+    def _end_step(self, command: SampleRows | SkipRows) -> None:
+        """Sample the rows of the step before or none; nothing after a sampling that failed."""
+        forward, self._forward = self._forward, None
+        if forward is not None:
+            _ = forward.skip() if isinstance(command, SkipRows) else forward.sample(())
 
     def _do_on_disk(self, command: OnDisk, disk: Disk | None) -> None:
         match command:

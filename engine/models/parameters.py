@@ -24,7 +24,7 @@ from engine.models.layers.layer_inputs import LayerInputs
 from engine.models.layers.norms import RmsNorm
 from engine.models.modules import Allocator, CheckpointTensor, Experts, Memory, Module, walk
 from engine.models.rank_group import RankGroup
-from engine.models.shards import shard_layers, vocabulary_rows
+from engine.models.shards import shard_head, shard_layers, vocabulary_rows
 from engine.models.weight_formats.plain import fill_matrix
 from storage.stage import Stage, whole
 
@@ -120,7 +120,7 @@ def empty_parameters(
         layers=tuple(parts[index].build(index, device) for index, (device, _) in where.items()),
         final_norm=config.final_norm.build("model.norm", config.hidden_size, new),
         head=embedding if config.tied else new.empty(head_rows, config.hidden_size),
-        draft_head=_draft_head(config, new),
+        draft_head=_draft_head(config, new, num_ranks),
         homes=homes,
         in_host={
             index: parts[index].build(index, host)
@@ -131,9 +131,11 @@ def empty_parameters(
     )
 
 
-def _draft_head(config: ModelConfig, new: Allocator) -> DraftHead | None:
-    head = config.draft_head
-    return None if head is None else head.build(len(config.layers), new)
+def _draft_head(config: ModelConfig, new: Allocator, num_ranks: int) -> DraftHead | None:
+    if config.draft_head is None:
+        return None
+    part = shard_head(config.draft_head, num_ranks)
+    return part.build(len(config.layers), new)
 
 
 def _allocators(

@@ -21,6 +21,7 @@ from dataclasses import replace
 
 from engine.models.config import ModelConfig
 from engine.models.errors import UnsupportedModel
+from engine.models.layers.draft_head import DraftHeadConfig
 from engine.models.layers.layer import LayerConfig
 from engine.models.layers.mixer import check_divides
 from engine.models.layers.mixture import MixtureConfig
@@ -32,7 +33,7 @@ MOST_RANKS = 8
 
 def check_shards(model: ModelConfig, num_ranks: int) -> None:
     """Raise UnsupportedModel for a model that cannot be divided between `num_ranks` ranks."""
-    check_layer_shards(model.layers, model.weight_format, num_ranks)
+    check_layer_shards(model.layers_with_memory, model.weight_format, num_ranks)
 
 
 def check_layer_shards(
@@ -52,7 +53,13 @@ def check_layer_shards(
 
 def shard_model(model: ModelConfig, num_ranks: int) -> ModelConfig:
     """Return the sizes that each rank holds, with the whole vocabulary."""
-    return replace(model, layers=shard_layers(model.layers, num_ranks))
+    head = None if model.draft_head is None else shard_head(model.draft_head, num_ranks)
+    return replace(model, layers=shard_layers(model.layers, num_ranks), draft_head=head)
+
+
+def shard_head(head: DraftHeadConfig, num_ranks: int) -> DraftHeadConfig:
+    """Return a head that drafts, its layer with each rank's sizes; its projection is whole."""
+    return replace(head, layer=shard_layer(head.layer, num_ranks))
 
 
 def shard_layers(layers: Sequence[LayerConfig], num_ranks: int) -> tuple[LayerConfig, ...]:

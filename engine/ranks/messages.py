@@ -1,7 +1,7 @@
 """Messages of rank 0 to the other ranks, and their reports.
 
-    ring      Launch, LaunchForward, SampleRows | CopyBlocks | ForgetOwner, NoteFlushes, ScanDisk
-              HoldAdapter, PlaceAdapter, ForgetAdapter | Close
+    ring      Launch, LaunchForward, SampleRows, SkipRows | CopyBlocks
+              ForgetOwner, NoteFlushes, ScanDisk | HoldAdapter, PlaceAdapter, ForgetAdapter | Close
     socket    Start -->   <-- Started | NotStarted, MovesEnded, DiskReport, Scanned, FlushesDone,
               AdapterHeld
 
@@ -48,13 +48,17 @@ class Launch(RankMessage, frozen=True):
 
 
 class LaunchForward(RankMessage, frozen=True):
-    """Compute a step without its sampling. `SampleRows` may follow."""
+    """Compute a step without its sampling. `SampleRows` or `SkipRows` follows."""
 
     step: Step
 
 
 class SampleRows(RankMessage, frozen=True):
     """Sample the rows of the step before."""
+
+
+class SkipRows(RankMessage, frozen=True):
+    """Sample nothing in the step before: its hidden states go to a head that drafts, if any."""
 
 
 class CopyBlocks(RankMessage, frozen=True):
@@ -174,7 +178,7 @@ class AdapterHeld(RankMessage, frozen=True):
 
 OnDisk = ForgetOwner | NoteFlushes | ScanDisk | ListFlushes
 OfAdapters = HoldAdapter | PlaceAdapter | ForgetAdapter
-Work = Launch | LaunchForward | SampleRows | CopyBlocks | OnDisk | OfAdapters
+Work = Launch | LaunchForward | SampleRows | SkipRows | CopyBlocks | OnDisk | OfAdapters
 Command = Work | Close
 OfStart = Started | NotStarted
 Report = OfStart | MovesEnded | DiskReport | Scanned | FlushesDone | AdapterHeld

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from engine.models.shards import MOST_RANKS
 from engine.ranks.leader import OtherRanks
-from engine.ranks.messages import Launch, LaunchForward, SampleRows, without_texts
+from engine.ranks.messages import Launch, LaunchForward, SampleRows, SkipRows, without_texts
 from engine.ranks.ring import RING_BYTES
 from engine.ranks.stage_runners import DeferringRunner
 from engine.step import Bitmask, Forward, Launched, Runner, Step
@@ -60,7 +60,7 @@ class RanksRunner:
 
 @dataclass(frozen=True, slots=True)
 class RanksForward:
-    """Forward pass of all ranks; implements `Forward`. Skipped sampling sends no message."""
+    """Forward pass of all ranks; implements `Forward`."""
 
     own: Forward
     others: OtherRanks
@@ -70,4 +70,5 @@ class RanksForward:
         return self.own.sample(allowed)
 
     def skip(self) -> Launched:
+        self.others.tell(SkipRows())
         return self.own.skip()

@@ -149,7 +149,7 @@ def _with_draft_head(config: EngineConfig, model: ModelConfig, grid: RankGrid) -
     is_used = (
         model.draft_head is not None
         and config.steps.drafts != "off"
-        and grid.num_ranks == 1
+        and grid.stages == 1
         and not config.model.cpu_offload_gb
         and config.model.load_format != "dummy"
         and model.weight_format == PLAIN

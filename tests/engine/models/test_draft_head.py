@@ -10,8 +10,9 @@ are right, and some are wrong.
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,12 @@ from engine.drafting.head import HeadDraft
 from engine.execution.further_drafts import FURTHER
 from engine.link.messages import SamplingParams
 from engine.sequences.sequence import Sequence
+from engine.step import DECODE, Row, Step
 from prefix_cache.namespace import Namespace
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.rigs.checkpoints import Checkpoint
 from tests.engine.rigs.hand_driven import HandDriven, build_runner, data_row, random_prompt
+from tests.engine.rigs.ranks import ThreadRanks
 from tests.seams.support.real_engine import Bounds, RealEngine, as_it_is
 
 NAMESPACE = Namespace(b"n" * 16)
@@ -189,15 +192,17 @@ class HeadAlone(NoDrafts):
         return drafts
 
 
-@pytest.mark.parametrize(("graph_tokens", "overlaps"), [(0, False), (64, True)])
+@pytest.mark.parametrize(
+    ("graph_tokens", "overlaps", "ranks"), [(0, False, 1), (64, True, 1), (0, True, 2)]
+)
 def test_its_drafts_are_those_of_its_definition_and_change_no_answer(
-    truth: Truth, model_dir: Path, plain_dir: Path, *, graph_tokens: int, overlaps: bool
+    truth: Truth, model_dir: Path, plain_dir: Path, *, graph_tokens: int, overlaps: bool, ranks: int
 ) -> None:
-    """Also where the prompt's beginning is cached, with the head's KV of it."""
+    """Also where the prompt's beginning is cached, with the head's KV of it, and on two ranks."""
     bounds = Bounds(64, 16, 24, 8, overlap_scheduling=overlaps, graph_tokens=graph_tokens)
     prompt, drafting = random_prompt(45), HeadAlone()
     plain = RealEngine(str(plain_dir), bounds)
-    engine = RealEngine(str(model_dir), bounds, drafting=drafting)
+    engine = RealEngine(str(model_dir), replace(bounds, ranks=ranks), drafting=drafting)
     for name in "ab":
         drafting.drafted.clear()
         for one in (plain, engine):
@@ -218,6 +223,7 @@ def test_its_drafts_are_those_of_its_definition_and_change_no_answer(
     assert drafted == engine.core.stats().drafts["mtp"].drafted_tokens
     assert drafted - 10 > accepted > 10, (drafted, accepted)
     engine.expect_nothing_left()
+    engine.close()
 
 
 def test_a_server_drafts_from_it_as_long_as_that_pays(model_dir: Path, plain_dir: Path) -> None:
@@ -240,3 +246,13 @@ def test_it_is_left_in_the_files_where_nothing_is_drafted(model_dir: Path) -> No
         for over in (as_it_is, without)
     ]
     assert layers == [3, 2]
+
+
+def test_ranks_leave_out_a_sample_together(model_dir: Path) -> None:
+    """The head keeps keys of such a step too, and its ranks add up what they put out."""
+    bounds = replace(Bounds(64, 16, 24, 8), ranks=2)
+    with closing(RealEngine(str(model_dir), bounds)) as engine:
+        assert isinstance(engine.ranks, ThreadRanks)
+        row = Row(1, 0, DECODE, 0, 1, True, False, bytes(4), 0, bytes(4))
+        assert engine.runner.launch_forward(Step((row,))).skip().collect() == []
+        engine.ranks.catch_up()
