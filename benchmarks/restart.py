@@ -36,12 +36,12 @@ from engine.startup.lower_tiers import GIB, open_tiers
 from engine.startup.warm_up import warm_up
 from prefix_cache.hashing import KEY_BYTES, ROOT_KEY, block_keys
 from prefix_cache.namespace import NAMESPACE_BYTES, Namespace, NamespacePath
-from storage.device_pool import DevicePool
 from storage.disk.config import DiskConfig
 from storage.disk.tier import DiskTier
 from storage.disk.wire import DiskOutcome, Segment
-from storage.host_pool import HostPool
 from storage.move import BlockRecord
+from storage.pools.device_pool import DevicePool
+from storage.pools.host_pool import HostPool
 from tests.doubles.engine.fake_runner import FakeRunner
 from tests.doubles.engine.memory_link import MemoryLink
 from tests.doubles.layouts import alike_layers

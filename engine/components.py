@@ -9,8 +9,8 @@ from engine.adapters.adapters import Adapters
 from engine.copies import TierCopies
 from engine.exchange.carrying import CarriedPrefixes
 from engine.exchange.exchange import Exchange
+from engine.link.engine_end.socket_link import Link
 from engine.link.messages import Welcome
-from engine.link.socket_link import Link
 from engine.scheduling.counters import EngineCounters
 from engine.scheduling.scheduler import Scheduler
 from engine.scheduling.settle import Settler

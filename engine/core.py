@@ -34,6 +34,7 @@ from engine.in_flight.launches import Launches
 from engine.in_flight.unready import Unready
 from engine.link.cache_events import EventsTaken, Subscribe
 from engine.link.carrying_messages import BeginImport, EndImport, ReadPrefix, WriteImport
+from engine.link.engine_end.socket_link import Incoming
 from engine.link.messages import Cancel, Generate, Hello, Partition, RecordedFlushes
 from engine.link.query_messages import (
     DropAdapter,
@@ -47,7 +48,6 @@ from engine.link.query_messages import (
     Unpin,
     Unpinned,
 )
-from engine.link.socket_link import Incoming
 from engine.link.stats_messages import EngineStats
 from engine.link.view_messages import View
 from engine.queries.cache_feed import SNAPSHOT_PACE_S, CacheFeed

@@ -20,7 +20,7 @@ from engine.core import EngineCore
 from engine.drafting.draft import Drafting
 from engine.exchange.exchange import ExchangeThreads, open_exchange
 from engine.link.codec import Codec
-from engine.link.socket_link import Link, SocketLink
+from engine.link.engine_end.socket_link import Link, SocketLink
 from engine.link.tcp.curve import BadLinkKey, LinkKey, read_link_key
 from engine.link.tcp.open_connections import few_connections
 from engine.models.errors import ModelError, ModelNotServed

@@ -15,8 +15,9 @@ from torch import Tensor
 from kernels.adapters import experts, low_rank
 from kernels.adapters.experts import AdaptedMixture
 from kernels.adapters.slots import SlotMatrices, TokenSlots
-from kernels.attention import copy_blocks, paged_attention, rope_write_kv
+from kernels.attention import paged_attention
 from kernels.attention.batch_layout import BatchLayout
+from kernels.attention.kv import copy_blocks, rope_write_kv
 from kernels.attention.variant import AttentionVariant
 from kernels.collectives.peer_rows import PeerProduct
 from kernels.experts import mixture, route

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import torch
 
-from storage.kv_layout import KvLayout
+from storage.layouts.kv_layout import KvLayout
 
 LATE_PART = 4  # a quarter of the layers may be late
 

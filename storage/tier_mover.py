@@ -21,16 +21,16 @@ import torch
 from torch import Tensor
 
 from storage.copies import CopyDirection, CopyEvent, Copying, CopyStream, copies_for
-from storage.device_pool import DevicePool
 from storage.disk.tier import DiskTier
 from storage.disk_route import DiskRoute
 from storage.errors import CopyFailed, UnknownSlot, UnsupportedMove
-from storage.host_digests import HostDigests
-from storage.host_pool import HostPool
 from storage.move import Completed, Move, Plan, StateSlots, Tier
+from storage.pools.device_pool import DevicePool
+from storage.pools.host_digests import HostDigests
+from storage.pools.host_pool import HostPool
+from storage.pools.state_pool import StatePool
+from storage.pools.window_pool import WindowPool
 from storage.runs import Slots, runs_of
-from storage.state_pool import StatePool
-from storage.window_pool import WindowPool
 
 # Copies up come first, because requests wait for them.
 _DIRECTIONS = {

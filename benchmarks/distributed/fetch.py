@@ -37,15 +37,15 @@ from engine.exchange.exchange import Exchange, ExchangeThreads, open_exchange
 from engine.exchange.peer_pool import HANDLE_BYTES
 from engine.exchange.server import BlockServer
 from engine.exchange.wire import PoolHandle
+from engine.link.engine_end.waker import Waker
 from engine.link.messages import FetchSource, SamplingParams
 from engine.link.tcp.curve import LinkKey, read_link_key
-from engine.link.waker import Waker
 from engine.sequences.sequence import Sequence
 from prefix_cache.cache import PrefixCache
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import Namespace, NamespacePath
 from storage.batched_copies import CopyPieces, open_batched_copies
-from storage.device_pool import DevicePool
+from storage.pools.device_pool import DevicePool
 from storage.tier_mover import block_bytes_of
 from tests.doubles.constant_rate import NOTHING_MEASURED
 from tests.doubles.layouts import alike_layers

@@ -24,10 +24,10 @@ from benchmarks.engine.kernels import (
     make_batch,
 )
 from benchmarks.record import emit, progress
-from kernels.attention import fp8_kv
+from kernels.attention.kv import fp8_kv
 from kernels.limits import KV_SCALE_BYTES
-from storage.device_pool import empty_blocks, layer_views
-from storage.kv_layout import FP8, KvGroup, KvLayout
+from storage.layouts.kv_layout import FP8, KvGroup, KvLayout
+from storage.pools.device_pool import empty_blocks, layer_views
 from tests.doubles.engine.shared_prefix import with_units
 
 AT_ONCE = 4096  # blocks quantised in one call

@@ -31,7 +31,7 @@ from engine.startup.loading import OpenedModel
 from engine.step import Step
 from prefix_cache.cache import PrefixCache
 from prefix_cache.leases.lease import Lease
-from storage.kv_layout import ITEM_BYTES
+from storage.layouts.kv_layout import ITEM_BYTES
 from tests.engine.rigs.hand_driven import sampling, sequence_of
 
 REPEATS = 12

@@ -19,11 +19,11 @@ import torch
 import typer
 
 from benchmarks.record import emit, progress
-from storage.device_pool import DevicePool
 from storage.disk.config import DiskConfig
 from storage.disk.tier import DiskTier
-from storage.host_pool import HostPool
 from storage.move import BlockRecord, Move, Plan, Tier
+from storage.pools.device_pool import DevicePool
+from storage.pools.host_pool import HostPool
 from storage.tier_mover import TierMover
 from tests.doubles.layouts import alike_layers
 

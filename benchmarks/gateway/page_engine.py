@@ -21,8 +21,8 @@ import typer
 from benchmarks.record import emit, p50_and_p99
 from engine.core import EngineCore
 from engine.link.codec import Codec
+from engine.link.engine_end.socket_link import SocketLink
 from engine.link.query_messages import StatsReply
-from engine.link.socket_link import SocketLink
 from engine.link.stats_messages import TierTokens
 from engine.link.view_messages import OverviewQuery, PrefixesQuery, SequencesQuery, TreeQuery, View
 from engine.scheduling.queue import QueueLimits

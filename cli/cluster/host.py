@@ -23,7 +23,7 @@ from cli.cluster.wait import PredictedWait, Prediction
 from cli.supervision.child import Child, OnLine, python_command
 from engine.config import EngineConfig
 from engine.errors import EngineError
-from engine.link.client import EngineClient
+from engine.link.gateway_end.client import EngineClient
 from engine.link.tcp.curve import read_link_key
 from gateway.errors import NotFound, Unavailable
 from gateway.state.records import RegisteredEngine

@@ -27,7 +27,7 @@ from engine.models.architectures.unserved import UNSERVED
 from engine.models.config import SERVED_DTYPES, ModelConfig, kv_layout, state_layout
 from engine.models.weight_formats.plain import PLAIN
 from gateway.prompts.chats.template_variables import ChatSettings
-from storage.kv_layout import ITEM_BYTES
+from storage.layouts.kv_layout import ITEM_BYTES
 
 if TYPE_CHECKING:
     from cli.models.chat_check import Chats

@@ -18,7 +18,7 @@ from engine.models.grid import RankGrid
 from engine.models.shards import shard_layers
 from engine.models.stages import layer_bytes, split_model
 from engine.offload.placement import GIB, as_gib, place
-from storage.stage import Stage
+from storage.layouts.stage import Stage
 
 if TYPE_CHECKING:
     from cli.models.machine import Machine

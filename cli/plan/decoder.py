@@ -26,9 +26,9 @@ from engine.models.modules import WeightFormat
 from engine.models.shards import check_layer_shards, shard_layers, vocabulary_rows
 from engine.models.stages import layer_bytes
 from engine.models.weight_formats.plain import PLAIN
-from storage.kv_layout import FP8, ITEM_BYTES, KvLayout
-from storage.stage import Stage
-from storage.window_layout import SlotLayout
+from storage.layouts.kv_layout import FP8, ITEM_BYTES, KvLayout
+from storage.layouts.stage import Stage
+from storage.layouts.window_layout import SlotLayout
 
 BLOCK_SIZE = 16  # arbitrary: the block size does not change a token's bytes
 DEFAULT_DTYPE = "bfloat16"  # dtype of checkpoints that give none, as a GPU computes them

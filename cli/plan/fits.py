@@ -11,7 +11,7 @@ from cli.plan.stages import stages_of
 from cli.plan.states import StateFit, divided, divided_below, state_fit
 from cli.plan.units import gib
 from engine.models.architectures.registry import SERVED, ServedModels
-from storage.kv_layout import ITEM_BYTES
+from storage.layouts.kv_layout import ITEM_BYTES
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,8 @@ from engine.models.config import refuse_recurrent
 from engine.models.errors import UnsupportedModel
 from engine.models.grid import RankGrid
 from engine.models.stages import layer_bytes, split_layers
-from storage.kv_layout import ITEM_BYTES
-from storage.stage import Stage
+from storage.layouts.kv_layout import ITEM_BYTES
+from storage.layouts.stage import Stage
 
 CHUNK_TOKENS = 8192  # tokens of all steps under way together, an engine's default on a GPU
 

@@ -21,8 +21,8 @@ from engine.startup.pool_size import (
     scratch_blocks,
 )
 from prefix_cache.tiers.checkpoints import ANSWER_SLOTS, SEQUENCE_SLOTS
+from storage.layouts.window_layout import SlotLayout, WindowLayout
 from storage.move import FIRST_SLOT
-from storage.window_layout import SlotLayout, WindowLayout
 
 
 @dataclass(frozen=True, slots=True)

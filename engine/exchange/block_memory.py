@@ -20,11 +20,11 @@ from typing import Protocol
 import torch
 
 from storage.copies import CopyEvent, Passed
-from storage.device_pool import DevicePool
-from storage.host_pool import HostPool
-from storage.state_pool import StatePool
+from storage.pools.device_pool import DevicePool
+from storage.pools.host_pool import HostPool
+from storage.pools.state_pool import StatePool
+from storage.pools.window_pool import WindowPool
 from storage.tier_mover import block_bytes_of
-from storage.window_pool import WindowPool
 
 States = StatePool | WindowPool
 

@@ -42,9 +42,9 @@ from engine.exchange.wire import (
     window_of,
 )
 from engine.link.address import address, is_tcp
+from engine.link.engine_end.waker import Waker
 from engine.link.pieces import in_pieces
 from engine.link.tcp.curve import LinkKey, Socket, connect_with
-from engine.link.waker import Waker
 from storage.copies import CopyEvent
 
 SILENCE_S = 2.0  # longest silence of a living engine, in seconds

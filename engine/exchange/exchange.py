@@ -21,13 +21,13 @@ from engine.exchange.recent_flushes import FlushScope
 from engine.exchange.server import BlockServer
 from engine.exchange.source import RunningRequest, Source
 from engine.exchange.wire import PoolHandle
+from engine.link.engine_end.waker import Waker
 from engine.link.stats_messages import ExchangeStats
 from engine.link.tcp.curve import LinkKey
-from engine.link.waker import Waker
 from engine.sequences.sequence import Sequence
 from prefix_cache.cache import PrefixCache
 from prefix_cache.leases.load_or_recompute import PrefillTimes
-from storage.device_pool import DevicePool
+from storage.pools.device_pool import DevicePool
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,10 +40,10 @@ from engine.exchange.wire import (
 )
 from engine.link import pieces
 from engine.link.address import is_tcp
-from engine.link.binding import bind, make_way
+from engine.link.engine_end.binding import bind, make_way
+from engine.link.engine_end.waker import Waker
 from engine.link.tcp.curve import LinkKey, Socket, only_holders
 from engine.link.tcp.strangers import Strangers
-from engine.link.waker import Waker
 
 GONE_S = 5.0  # seconds of silence that end an ask
 LOOK_S = 0.5

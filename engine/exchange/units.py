@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from storage.device_pool import DevicePool
-from storage.state_pool import StatePool
+from storage.pools.device_pool import DevicePool
+from storage.pools.state_pool import StatePool
+from storage.pools.window_pool import WindowPool
 from storage.tier_mover import block_bytes_of
-from storage.window_pool import WindowPool
 
 Rows = npt.NDArray[np.int64]
 

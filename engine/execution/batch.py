@@ -27,9 +27,9 @@ from engine.execution.shared_prefixes import Sharing
 from engine.step import SCORE, VERIFY, Row, count_decodes
 from engine.transfers import HostArray, to_device
 from kernels.attention.batch_layout import BatchLayout, SharedPrefix
-from kernels.attention.split_sizes import SplitSizes
+from kernels.attention.decode.split_sizes import SplitSizes
 from kernels.recurrence.state_rows import StateRows
-from storage.window_pool import RingShape
+from storage.pools.window_pool import RingShape
 
 Ints = npt.NDArray[np.int64]
 RING_FIELDS = ("rings", "ring_ends", "scratch_starts", "window_slots")  # of `RingTables`, in order

@@ -27,7 +27,7 @@ from engine.execution.block_tables import BlockTables
 from engine.models.decoder import Decoder
 from engine.step import SCORE, Row
 from kernels.attention.batch_layout import BatchLayout
-from kernels.attention.split_sizes import SplitSizes
+from kernels.attention.decode.split_sizes import SplitSizes
 
 Ints = npt.NDArray[np.int64]
 

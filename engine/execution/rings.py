@@ -24,7 +24,7 @@ from engine.step import Row, count_decodes
 from engine.transfers import to_device
 from kernels.attention.batch_layout import BatchLayout
 from kernels.ops import CopyBlocks
-from storage.window_pool import RingShape, WindowPool
+from storage.pools.window_pool import RingShape, WindowPool
 
 Ints = npt.NDArray[np.int32]
 Wide = npt.NDArray[np.int64]

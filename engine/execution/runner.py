@@ -28,11 +28,11 @@ from engine.models.memories import StepMemory
 from engine.sampling.sampler import Sampler
 from engine.step import Bitmask, Forward, Launched, Row, Sampled, Step, count_decodes, has_drafts
 from engine.transfers import HostCopy, record_event
-from kernels.attention.split_sizes import SplitSizes
-from storage.device_pool import DevicePool
+from kernels.attention.decode.split_sizes import SplitSizes
 from storage.move import Move, TokenCopy
-from storage.state_pool import StatePool, StepStates
-from storage.window_pool import StepWindows
+from storage.pools.device_pool import DevicePool
+from storage.pools.state_pool import StatePool, StepStates
+from storage.pools.window_pool import StepWindows
 
 
 class DeviceMover(Protocol):

@@ -29,8 +29,8 @@ from engine.models.modules import WeightFormat
 from engine.models.names import PLAIN_NAMES, CheckpointNames
 from engine.models.weight_formats.plain import PLAIN
 from kernels.limits import KV_SCALE_BYTES
-from storage.kv_layout import FP8, KvGroup, KvLayout
-from storage.state_layout import StateLayout
+from storage.layouts.kv_layout import FP8, KvGroup, KvLayout
+from storage.layouts.state_layout import StateLayout
 
 Positive = Annotated[int, msgspec.Meta(gt=0)]
 # Each becomes an object or more. The deepest models have 126 layers, the widest 512 experts.

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from engine.models.config import kv_layout, state_layout
 from engine.models.layers.layer import LayerConfig, attentions, keeps_kv
 from engine.models.layers.mixer import KvConfig
-from storage.kv_layout import KvLayout
-from storage.window_layout import SlotLayout, WindowLayout
+from storage.layouts.kv_layout import KvLayout
+from storage.layouts.window_layout import SlotLayout, WindowLayout
 
 USUAL_TOKENS = 4096  # of a sequence, as long as agents' and documents' prompts often are
 RINGS = 2  # of a running sequence (`prefix_cache.leases.lease_states`)

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from engine.models.layers.mixer import KvMemory, Memory, StateMemory
 from kernels.attention.batch_layout import BatchLayout
-from storage.state_pool import StepStates
-from storage.window_pool import StepWindows
+from storage.pools.state_pool import StepStates
+from storage.pools.window_pool import StepWindows
 
 StepMemory = StepStates | StepWindows | None  # beside the pool; None: all layers keep KV there
 

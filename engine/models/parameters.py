@@ -26,7 +26,7 @@ from engine.models.modules import Allocator, CheckpointTensor, Experts, Memory, 
 from engine.models.rank_group import RankGroup
 from engine.models.shards import shard_head, shard_layers, vocabulary_rows
 from engine.models.weight_formats.plain import fill_matrix
-from storage.stage import Stage, whole
+from storage.layouts.stage import Stage, whole
 
 
 class LayerHomes(Protocol):

@@ -22,8 +22,8 @@ from engine.models.errors import UnsupportedModel
 from engine.models.layers.layer import LayerConfig
 from engine.models.modules import WeightFormat
 from engine.models.weight_formats.plain import matrix_bytes
-from storage.kv_layout import ITEM_BYTES
-from storage.stage import Stage
+from storage.layouts.kv_layout import ITEM_BYTES
+from storage.layouts.stage import Stage
 
 if TYPE_CHECKING:
     from torch import Tensor

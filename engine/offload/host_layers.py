@@ -20,7 +20,7 @@ from engine.models.errors import NotEnoughMemory
 from engine.offload.memory import ALIGNMENT, RunMemory
 from engine.offload.placement import GIB, NUM_BUFFERS, Placement
 from storage.errors import PoolDoesNotFit
-from storage.host_pool import HostPool
+from storage.pools.host_pool import HostPool
 
 
 class HostLayers:

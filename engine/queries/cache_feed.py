@@ -27,7 +27,7 @@ from engine.link.cache_events import (
     Removed,
     Subscribe,
 )
-from engine.link.cache_subscription import TAKEN_EVERY
+from engine.link.gateway_end.cache_subscription import TAKEN_EVERY
 from prefix_cache.hashing import KEY_BYTES
 from prefix_cache.tree.changes import ChangeLog, Kind, TreeChange
 from prefix_cache.tree.snapshot import Snapshot

@@ -16,7 +16,7 @@ import torch
 from engine.models.grid import RankGrid
 from engine.ranks.collectives import Collectives, Rendezvous
 from engine.ranks.pipe import StagePipe
-from storage.stage import Stage
+from storage.layouts.stage import Stage
 
 CPU = torch.device("cpu")
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from engine.ranks.collectives import Collectives, wait_for
-from storage.stage import Stage
+from storage.layouts.stage import Stage
 
 _TAG = 0
 

@@ -28,7 +28,7 @@ from engine.ranks.messages import ENCODER, Close, NotStarted, Start, Started
 from engine.ranks.process import END_S, RankProcess, RanksWatch
 from engine.ranks.ring import RingWriter
 from storage.disk.wire import Channel
-from storage.stage import Stage
+from storage.layouts.stage import Stage
 
 START_PATIENCE_S = 600.0  # seconds to wait for a rank that is slower than this one
 

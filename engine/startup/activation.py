@@ -25,13 +25,13 @@ from kernels.attention.batch_layout import BatchLayout
 from kernels.attention.tuning import decode_tuning, shared_tuning
 from kernels.latents.scratch import most_scratch_bytes
 from kernels.recurrence.state_rows import StateRows
-from storage.device_pool import empty_blocks, layer_views
-from storage.kv_layout import KvLayout
+from storage.layouts.kv_layout import KvLayout
+from storage.layouts.state_layout import StateLayout
+from storage.layouts.window_layout import SlotLayout, WindowLayout
 from storage.move import FIRST_SLOT, NO_STATE
-from storage.state_layout import StateLayout
-from storage.state_pool import LayerState, StepStates, empty_states, state_views
-from storage.window_layout import SlotLayout, WindowLayout
-from storage.window_pool import StepWindows, WindowPool
+from storage.pools.device_pool import empty_blocks, layer_views
+from storage.pools.state_pool import LayerState, StepStates, empty_states, state_views
+from storage.pools.window_pool import StepWindows, WindowPool
 
 # Copies of the sampled rows' logits, in float32, that the most demanding sampling needs at once:
 # sorted values, their ids (twice as wide), scores, probabilities, sums, noise, masks; and the
@@ -126,7 +126,7 @@ def partial_bytes(
     """Bound the bytes of unmerged partial outputs of `max_rows` decode rows.
 
     A float32 output and its log-sum-exp for every row of every split that the kernel may schedule
-    (`kernels.attention.decode_attention`), in one layer: the next layer overwrites it.
+    (`kernels.attention.decode.decode_attention`), in one layer: the next layer overwrites it.
     """
     return max(_partial_bytes(one, dtype, max_rows, group_rows) for one in config.attentions)
 

@@ -22,8 +22,8 @@ from engine.exchange.carrying import CarriedPrefixes
 from engine.exchange.exchange import Exchange, ExchangeThreads
 from engine.exchange.fetch import Patience
 from engine.exchange.units import UnitMemory
+from engine.link.engine_end.socket_link import Link
 from engine.link.messages import Welcome
-from engine.link.socket_link import Link
 from engine.scheduling.counters import EngineCounters
 from engine.scheduling.queue import FairQueue, QueueLimits
 from engine.scheduling.scheduler import Scheduler

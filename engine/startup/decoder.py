@@ -31,7 +31,7 @@ from engine.startup.device import free_bytes
 from engine.startup.metadata import ModelMetadata
 from engine.startup.origin import DUMMY_SEED
 from kernels.ops import ops_for
-from storage.stage import Stage, whole
+from storage.layouts.stage import Stage, whole
 
 ROOM_PART = 0.8  # part of the device's memory that an error advises for weights
 

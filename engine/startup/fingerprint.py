@@ -19,7 +19,7 @@ import xxhash
 from engine.models.checkpoints.weight_files import weight_files
 from engine.models.config import ModelConfig
 from engine.models.model_files import opened
-from storage.kv_layout import KvLayout
+from storage.layouts.kv_layout import KvLayout
 
 # Version of the places of bytes in a block; raised whenever they change.
 LAYOUT_VERSION = 1

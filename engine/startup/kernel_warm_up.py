@@ -41,7 +41,7 @@ from engine.startup.activation import StepBounds, activation_bytes, small_rings,
 from kernels.adapters.low_rank import FEW_TILES, FEW_TOKENS, MANY_TOKENS
 from kernels.experts.tiles import telling_tokens
 from kernels.linear import hopper_tile_configs, int4_linear, linear
-from storage.device_pool import empty_blocks, layer_views
+from storage.pools.device_pool import empty_blocks, layer_views
 
 # Rows from one size to the next, where sizes are too many to compute them all. The library's tiles
 # are some multiple of 8 wide; with 3 x 8 most of them fit some size best.

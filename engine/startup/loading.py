@@ -69,12 +69,12 @@ from engine.step import Runner
 from kernels.launch.compile_ahead import compile_ahead
 from kernels.launch.compiler_key import begin_key
 from prefix_cache.tiers.checkpoints import ANSWER_SLOTS, SEQUENCE_SLOTS
-from storage.device_pool import DevicePool
 from storage.errors import PoolDoesNotFit
-from storage.kv_layout import KvLayout
-from storage.state_pool import StatePool
-from storage.window_layout import WindowLayout
-from storage.window_pool import WindowPool
+from storage.layouts.kv_layout import KvLayout
+from storage.layouts.window_layout import WindowLayout
+from storage.pools.device_pool import DevicePool
+from storage.pools.state_pool import StatePool
+from storage.pools.window_pool import WindowPool
 
 SCRATCH_BLOCKS = 1  # block after the cache's blocks: padding writes to it
 # A device reads its own memory some 80 times as fast as the host's over a bus: while three quarters

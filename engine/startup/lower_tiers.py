@@ -35,14 +35,14 @@ from engine.startup.pool_size import (
 )
 from prefix_cache.tiers.tier_pools import Tiers
 from storage import tier_mover
-from storage.device_pool import DevicePool
 from storage.disk.config import DiskConfig
 from storage.disk.tier import DiskTier
 from storage.errors import DiskUnavailable, PoolDoesNotFit
-from storage.host_pool import HostPool
 from storage.move import StateSlots, Tier
-from storage.state_pool import StatePool
-from storage.window_pool import WindowPool
+from storage.pools.device_pool import DevicePool
+from storage.pools.host_pool import HostPool
+from storage.pools.state_pool import StatePool
+from storage.pools.window_pool import WindowPool
 
 GIB = 1 << 30
 RANK_PREFIX = "rank-"  # prefix of the directories of ranks from 1 on

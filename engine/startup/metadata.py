@@ -27,9 +27,9 @@ from engine.models.weight_formats.plain import PLAIN
 from engine.startup.device import check_fp8, dtype_name, resolve_device, resolve_dtype
 from engine.startup.pool_size import CPU_BATCH_TOKENS, CUDA_BATCH_TOKENS
 from kernels.launch.capability import capability
-from storage.kv_layout import FP8, KvLayout
-from storage.stage import Stage
-from storage.window_layout import SlotLayout, WindowLayout
+from storage.layouts.kv_layout import FP8, KvLayout
+from storage.layouts.stage import Stage
+from storage.layouts.window_layout import SlotLayout, WindowLayout
 
 # Devices on which windows are freed without being asked for: on a GPU it has not been measured.
 FREES_BY_ITSELF = ("cpu",)

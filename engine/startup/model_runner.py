@@ -23,12 +23,12 @@ from engine.models.decoder import Decoder
 from engine.sampling.sampler import Sampler
 from engine.startup.timed import timed
 from engine.step import Runner
-from kernels.attention.split_sizes import split_sizes
+from kernels.attention.decode.split_sizes import split_sizes
 from kernels.attention.tuning import LEAST_SHARED_TOKENS, rows_together
-from storage.device_pool import DevicePool, Mover
-from storage.kv_layout import KvLayout
-from storage.state_pool import StatePool
-from storage.window_pool import WindowPool
+from storage.layouts.kv_layout import KvLayout
+from storage.pools.device_pool import DevicePool, Mover
+from storage.pools.state_pool import StatePool
+from storage.pools.window_pool import WindowPool
 
 
 def sharing_rule(

@@ -11,8 +11,8 @@ from fractions import Fraction
 from engine.config import EngineConfig
 from engine.models.errors import PoolTooSmall
 from prefix_cache.tiers.checkpoints import ANSWER_SLOTS, LEAST_SLOTS
+from storage.layouts.window_layout import SlotLayout, WindowLayout
 from storage.move import FIRST_SLOT
-from storage.window_layout import SlotLayout, WindowLayout
 
 ALL = Fraction(1)
 CPU_BATCH_TOKENS, CUDA_BATCH_TOKENS = 512, 8192  # of the largest step, as a rule

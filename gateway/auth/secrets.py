@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from gateway.errors import BadRequest
-from gateway.http.names import check_all_names
+from gateway.http.bodies.names import check_all_names
 from gateway.state.private_file import (
     PrivateFileDamaged,
     create_private,

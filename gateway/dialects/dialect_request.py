@@ -18,10 +18,10 @@ from gateway.dialects.keep_alive import KeepAlive, with_pauses
 from gateway.dialects.lazy_json import Fragments, fragments, piece
 from gateway.errors import GatewayError
 from gateway.generation.choice import Delta, Event
-from gateway.http.body import Body, JsonDecoder, Part, is_flat, parse_steps, read_body
-from gateway.http.event_stream import EventStream
+from gateway.http.answers.event_stream import EventStream
+from gateway.http.answers.whole_answer import answer_of, gathered
+from gateway.http.bodies.body import Body, JsonDecoder, Part, is_flat, parse_steps, read_body
 from gateway.http.request_head import running_request, until_gone
-from gateway.http.whole_answer import answer_of, gathered
 from gateway.processes.fair_executor import in_one_step
 from gateway.prompts.generation_request import GenerationRequest
 from gateway.prompts.pipeline.admission import Admission

@@ -17,7 +17,7 @@ from engine.link.messages import SamplingParams
 from gateway.dialects.dialect_request import DialectRequest
 from gateway.errors import BadRequest
 from gateway.generation.choice import Event
-from gateway.http.whole_answer import gathered
+from gateway.http.answers.whole_answer import gathered
 from gateway.prompts.chats.template_variables import Scalar
 from gateway.prompts.generation_request import GenerationRequest, Prompt, TextRules
 from gateway.prompts.tokens.tokenizer import TokenIds

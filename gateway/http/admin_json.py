@@ -18,8 +18,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from gateway.errors import BadRequest
-from gateway.http import body
-from gateway.http.names import check_all_names
+from gateway.http.bodies import body
+from gateway.http.bodies.names import check_all_names
 from gateway.http.struct_field import IN_A_STRUCT
 
 M = TypeVar("M", bound="AdminBody")

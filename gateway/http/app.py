@@ -22,11 +22,11 @@ from starlette.types import ASGIApp
 
 from engine.errors import EngineError
 from gateway.errors import BadRequest, GatewayError, MethodNotAllowed, NotFound, from_engine
+from gateway.http.answers.packed import Packed
 from gateway.http.cors import Cors
 from gateway.http.direct import DirectRoutes, direct_routes
 from gateway.http.error_dialect import Dialects, error_response
 from gateway.http.openapi import JSON, complete, flattened
-from gateway.http.packed import Packed
 from gateway.http.request_head import ClientGone, RequestHead, route_of, running_request
 from gateway.telemetry.access_log import AccessLog
 from gateway.telemetry.metrics import GatewayMetrics

@@ -12,7 +12,7 @@ from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 
 from gateway.errors import NotFound
-from gateway.http.packed import Packed
+from gateway.http.answers.packed import Packed
 
 STATIC = Path(__file__).parent / "static"
 API = Path(__file__).parent / "api"

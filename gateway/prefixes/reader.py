@@ -23,7 +23,7 @@ from gateway.dialects.responses.reader import ResponsesReader
 from gateway.dialects.responses.schema import ResponsesRequest
 from gateway.dialects.responses.stored import StoredResponses
 from gateway.errors import BadRequest
-from gateway.http.body import check_names, parse_part
+from gateway.http.bodies.body import check_names, parse_part
 from gateway.http.request_head import request_id_of
 from gateway.prefixes.views import RequestOf
 from gateway.processes.fair_executor import in_one_step

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from gateway.errors import BadRequest
-from gateway.http.names import check_all_names
+from gateway.http.bodies.names import check_all_names
 from gateway.receipts.receipt import Receipt, SignedReceipt
 
 MAX_BYTES = 4 << 20  # bound on a receipt's file: some hundred bytes an engine

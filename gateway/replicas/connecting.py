@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from engine.link.address import address, is_tcp
-from engine.link.client import EngineClient
+from engine.link.gateway_end.client import EngineClient
 from engine.link.interface import Engine
 from engine.link.tcp.curve import LinkKey, read_link_key
 from gateway.config import GatewayConfig

@@ -33,7 +33,7 @@ from engine.link.carrying_messages import (
     WriteImport,
 )
 from engine.link.erasure import Erasure
-from engine.link.in_time import in_time
+from engine.link.gateway_end.in_time import in_time
 from engine.link.interface import ANSWER_S
 from engine.link.query import Query, R
 from engine.link.query_messages import (

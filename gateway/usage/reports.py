@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable
 
 from fastapi import Request, Response
 
-from gateway.http.body_memory import OPERATOR
+from gateway.http.answers.whole_answer import as_taken, gathered
+from gateway.http.bodies.body_memory import OPERATOR
 from gateway.http.request_head import running_request, until_gone
-from gateway.http.whole_answer import as_taken, gathered
 from gateway.processes.tenant_turns import TenantTurns
 
 MOST_WAITING = 8  # reports of one tenant

@@ -23,7 +23,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from kernels.attention.fp8_pairs import high_numbers, low_numbers, shift_of_keys, shift_of_values
+from kernels.attention.kv.fp8_pairs import high_numbers, low_numbers, shift_of_keys, shift_of_values
 
 LOG2_E = 1.4426950408889634
 

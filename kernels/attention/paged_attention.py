@@ -20,10 +20,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from kernels.attention import decode_attention, prefill_attention
 from kernels.attention.attend_keys import attend_keys
 from kernels.attention.batch_layout import BatchLayout
-from kernels.attention.fp8_kv import dequantised, is_fp8
+from kernels.attention.decode import decode_attention
+from kernels.attention.kv.fp8_kv import dequantised, is_fp8
+from kernels.attention.prefill import prefill_attention
 from kernels.attention.variant import AttentionVariant
 from kernels.limits import check_attention
 

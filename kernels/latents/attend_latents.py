@@ -20,7 +20,7 @@ from torch import Tensor
 from kernels.attention import merge_attention
 from kernels.attention.attention_tile import LOG2_E, average
 from kernels.attention.batch_layout import BatchLayout
-from kernels.attention.fp8_kv import is_fp8
+from kernels.attention.kv.fp8_kv import is_fp8
 from kernels.latents.latent_shape import LatentShape
 from kernels.launch.rounding import next_power_of_2
 from kernels.launch.row_blocks import count_row_blocks, first_row_block, row_of_block

@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kernels.attention import prefill_attention
 from kernels.attention.batch_layout import BatchLayout
-from kernels.attention.fp8_kv import dequantised, is_fp8
+from kernels.attention.kv.fp8_kv import dequantised, is_fp8
+from kernels.attention.prefill import prefill_attention
 from kernels.attention.variant import AttentionVariant
 from kernels.latents.latent_shape import LatentShape
 from kernels.latents.scratch import MOST_EXPANDED

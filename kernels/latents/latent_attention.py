@@ -17,7 +17,7 @@ from torch import Tensor
 
 from kernels.attention.attend_keys import attend_keys
 from kernels.attention.batch_layout import BatchLayout
-from kernels.attention.fp8_kv import dequantised, is_fp8
+from kernels.attention.kv.fp8_kv import dequantised, is_fp8
 from kernels.attention.variant import AttentionVariant
 from kernels.latents import attend_latents, expanded
 from kernels.latents.latent_shape import LatentShape

@@ -19,8 +19,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.attention import fp8_kv
-from kernels.attention.fp8_kv import is_fp8, rounded_scale
+from kernels.attention.kv import fp8_kv
+from kernels.attention.kv.fp8_kv import is_fp8, rounded_scale
 from kernels.e4m3 import to_e4m3
 from kernels.launch.rounding import cdiv, next_power_of_2
 from kernels.norms import rms_norm

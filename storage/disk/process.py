@@ -13,7 +13,7 @@ from pathlib import Path
 import storage
 from storage.disk import wire
 from storage.disk.config import DiskConfig
-from storage.host_pool import HostPool
+from storage.pools.host_pool import HostPool
 from storage.waiting import wait_for_any
 
 

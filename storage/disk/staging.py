@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from storage.host_pool import HostPool
+from storage.pools.host_pool import HostPool
 
 
 class Staging:

@@ -29,8 +29,8 @@ from storage.disk.process import DiskProcess, Restarts
 from storage.disk.staging import Staging
 from storage.disk.stats import DiskCounters, DiskProcessStats, DiskState
 from storage.errors import DiskInUse, DiskUnavailable
-from storage.host_pool import HostPool
 from storage.move import BlockRecord
+from storage.pools.host_pool import HostPool
 
 _CPU = torch.device("cpu")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from storage.kv_layout import KvGroup, KvLayout
+from storage.layouts.kv_layout import KvGroup, KvLayout
 
 
 def alike_layers(

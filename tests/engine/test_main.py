@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from engine.config import EngineConfig
-from engine.link.client import EngineClient
+from engine.link.gateway_end.client import EngineClient
 from engine.link.messages import Generate, SamplingParams
 from engine.link.query_messages import StatsQuery
 from engine.main import main, step_limits

@@ -16,8 +16,8 @@ from engine.main import main
 from engine.process import EXIT_NOT_SERVED
 from engine.scheduling.step_builder import row_of, step_of
 from engine.startup.loading import open_model
-from storage.host_pool import HostPool
 from storage.move import Move, Tier
+from storage.pools.host_pool import HostPool
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.rigs.checkpoints import RECIPES, Checkpoint
 from tests.engine.rigs.hand_driven import (

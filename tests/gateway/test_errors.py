@@ -5,7 +5,7 @@ import pytest
 
 from engine.errors import MOST_SAID, EngineError, RequestRefused, cut, error_from_code
 from gateway.errors import BadRequest, GatewayError, from_engine
-from gateway.http.body import parse_part
+from gateway.http.bodies.body import parse_part
 
 LONG = "begins " + "x" * 1_000_000 + " ends"
 

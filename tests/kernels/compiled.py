@@ -50,9 +50,9 @@ from engine.startup.activation import StepBounds, largest_batch, small_states, s
 from kernels.launch import capability as capabilities
 from kernels.launch.compile_ahead import Notes, Variant, leaving_out_launches
 from kernels.ops import triton_ops
-from storage.device_pool import empty_blocks, layer_views
-from storage.kv_layout import FP8
-from storage.state_pool import StepStates
+from storage.layouts.kv_layout import FP8
+from storage.pools.device_pool import empty_blocks, layer_views
+from storage.pools.state_pool import StepStates
 from tests.doubles.engine.no_device import NoDevice
 from tests.doubles.ranks.paper_ranks import PaperRanks
 from tests.engine.rigs.checkpoints import RECIPES, SHAPE, Recipe, config_of

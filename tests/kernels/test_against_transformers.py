@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_pos_emb
 
-from kernels.attention import rope_write_kv
+from kernels.attention.kv import rope_write_kv
 from kernels.norms import rms_norm
 
 EPS, HEADS, KV_HEADS, DIM, TOKENS = 1e-6, 4, 2, 64, 9

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels.attention import prefill_attention
+from kernels.attention.prefill import prefill_attention
 from kernels.attention.tuning import hopper_tuning, prefill_tuning
 from kernels.launch.capability import HOPPER, capability
 from kernels.norms.gate import GELU_TANH, SILU, Gate

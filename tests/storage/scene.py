@@ -8,10 +8,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from storage.device_pool import DevicePool
 from storage.disk.config import DiskConfig
 from storage.disk.tier import DiskTier
 from storage.move import BlockRecord, Completed, Move, Plan, Tier
+from storage.pools.device_pool import DevicePool
 from storage.tier_mover import TierMover, block_bytes_of
 from tests.doubles.layouts import alike_layers
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from kernels.ops import ops_for, torch_ops
-from storage.device_pool import DevicePool, Mover, independent_runs
 from storage.errors import UnknownSlot, UnsupportedMove
 from storage.move import Move, Tier, TokenCopy
+from storage.pools.device_pool import DevicePool, Mover, independent_runs
 from tests.doubles.layouts import alike_layers
 
 BLOCKS = 6

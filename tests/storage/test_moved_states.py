@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from storage.disk.tier import DiskTier
-from storage.host_pool import HostPool
+from storage.layouts.state_layout import StateLayout, StateShape
 from storage.move import BlockRecord, Move, Plan, StateSlots, Tier
-from storage.state_layout import StateLayout, StateShape
-from storage.state_pool import StatePool
+from storage.pools.host_pool import HostPool
+from storage.pools.state_pool import StatePool
 from storage.tier_mover import TierMover, block_bytes_of
 from tests.storage.scene import BLOCK_BYTES, CPU, disk_config, filled_pool, finish
 

@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from storage.copies import CopyDirection, CopyEvent, Copying, PlainCopies
-from storage.device_pool import DevicePool
 from storage.disk.tier import DiskTier
 from storage.errors import UnknownSlot, UnsupportedMove
-from storage.host_digests import CHECKED_BYTES, HostDigests
-from storage.host_pool import HostPool
 from storage.move import Completed, Copied, Move, Plan, Tier
+from storage.pools.device_pool import DevicePool
+from storage.pools.host_digests import CHECKED_BYTES, HostDigests
+from storage.pools.host_pool import HostPool
 from storage.runs import Runs
 from storage.tier_mover import TierMover, block_bytes_of
 from tests.storage.fault_plan import COPY_FAILED, FaultPlan, FaultyCopies

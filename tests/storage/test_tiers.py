@@ -9,11 +9,11 @@ import pytest
 from torch import Tensor
 
 from kernels.ops import torch_ops
-from storage.device_pool import DevicePool, Mover
 from storage.disk.config import DiskConfig
 from storage.disk.tier import DiskTier
-from storage.host_pool import HostPool
 from storage.move import Move, Plan, Tier
+from storage.pools.device_pool import DevicePool, Mover
+from storage.pools.host_pool import HostPool
 from storage.tier_mover import TierMover, block_bytes_of
 from tests.storage.scene import BLOCK_BYTES, CPU, LAYOUT, content, disk_config, finish, record
 from tests.storage.tier_contract import Shelf, TierContract

@@ -36,8 +36,8 @@ from engine.execution.shared_prefixes import Sharing, most_groups, nobody_shares
 from engine.sampling.plan import Randomness
 from engine.step import Row, count_decodes
 from engine.transfers import HostArray, host_buffer
-from kernels.attention.split_sizes import SplitSizes
-from storage.window_pool import RingShape
+from kernels.attention.decode.split_sizes import SplitSizes
+from storage.pools.window_pool import RingShape
 
 Ints = npt.NDArray[np.int32]
 

@@ -25,10 +25,10 @@ from engine.models.decoder import Decoder
 from engine.models.memories import StepMemory
 from engine.models.shortened_decoder import shortened
 from kernels.attention.batch_layout import BatchLayout, SharedPrefix, no_arrivals
-from kernels.attention.split_sizes import split_sizes
+from kernels.attention.decode.split_sizes import split_sizes
 from kernels.recurrence.state_rows import StateRows
-from storage.state_pool import LayerState, StepStates
-from storage.window_pool import StepWindows, WindowPool
+from storage.pools.state_pool import LayerState, StepStates
+from storage.pools.window_pool import StepWindows, WindowPool
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from engine.models.parameters import (
 )
 from engine.models.rank_group import RankGroup
 from engine.models.weight_formats.scales import ScaleChecks
-from storage.stage import Stage
+from storage.layouts.stage import Stage
 
 WEIGHT_DTYPES = frozenset((torch.float32, torch.bfloat16, torch.float16, torch.float64))
 

@@ -30,7 +30,7 @@ from engine.models.layers.vectors import Conv, Vector, build_conv, build_vector
 from engine.models.modules import Allocator, Linear, LinearConfig
 from engine.models.weight_formats.plain import PLAIN
 from kernels.limits import check_conv, check_state
-from storage.state_layout import StateShape
+from storage.layouts.state_layout import StateShape
 
 if TYPE_CHECKING:
     import torch

@@ -33,7 +33,7 @@ from engine.models.layers.norms import RmsNormConfig
 from engine.models.layers.vectors import Conv, Vector, build_conv, build_vector
 from engine.models.modules import Allocator, Linear, LinearConfig
 from kernels.limits import check_conv, check_hidden_size, check_state
-from storage.state_layout import StateShape
+from storage.layouts.state_layout import StateShape
 
 if TYPE_CHECKING:
     import torch

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from kernels.linear.fp8_rows import Fp8Rows, Scaling
     from kernels.ops import Ops
     from kernels.recurrence.state_rows import StateRows
-    from storage.state_layout import StateShape
-    from storage.state_pool import LayerState
+    from storage.layouts.state_layout import StateShape
+    from storage.pools.state_pool import LayerState
 
 
 class KvMemory(NamedTuple):

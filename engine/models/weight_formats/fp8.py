@@ -30,7 +30,7 @@ from engine.models.weight_formats.fp8_values import as_column, fill, quantise_in
 from engine.models.weight_formats.ignored import NOTHING, Ignored
 from engine.models.weight_formats.plain import BIAS_SCALE, PLAIN
 from engine.models.weight_formats.scales import checked_input_scale
-from storage.kv_layout import ITEM_BYTES
+from storage.layouts.kv_layout import ITEM_BYTES
 
 if TYPE_CHECKING:
     import torch

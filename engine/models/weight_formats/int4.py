@@ -30,7 +30,7 @@ from engine.models.weight_formats.int4_experts import USUAL, int4_experts
 from engine.models.weight_formats.int4_forms import IN_WORD, Form, Int4Views, checkpoint_tensors
 from engine.models.weight_formats.plain import BIAS_SCALE, PLAIN
 from kernels.limits import INT4_SPAN
-from storage.kv_layout import ITEM_BYTES
+from storage.layouts.kv_layout import ITEM_BYTES
 
 if TYPE_CHECKING:
     import torch

@@ -25,7 +25,7 @@ from engine.models.weight_formats.ignored import check_pattern
 from engine.models.weight_formats.plain import BIAS_SCALE, PLAIN, PlainLinear, packed_biases
 from engine.models.weight_formats.quantization_config import FIELD, converted
 from kernels.limits import INT4_SPAN
-from storage.kv_layout import ITEM_BYTES
+from storage.layouts.kv_layout import ITEM_BYTES
 
 if TYPE_CHECKING:
     import torch

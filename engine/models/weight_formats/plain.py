@@ -21,7 +21,7 @@ from engine.models.modules import (
     LinearConfig,
     WeightFormat,
 )
-from storage.kv_layout import ITEM_BYTES
+from storage.layouts.kv_layout import ITEM_BYTES
 
 if TYPE_CHECKING:
     import torch

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from gateway.dialects.gemini import cached_schema, embedding_schema, parts, schema
-from gateway.http.body import Body
+from gateway.http.bodies.body import Body
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ from msgspec import Raw, Struct
 from gateway.dialects.openai.schema import ChatRequest
 from gateway.dialects.openai.structured_outputs import text_form
 from gateway.dialects.tool_choice import must_call, only
-from gateway.http.body import parse_part
+from gateway.http.bodies.body import parse_part
 from gateway.prompts.generation_request import AnswerForm
 from gateway.turn_formats.turn_format import ToolSpec
 

@@ -18,7 +18,7 @@ import numpy as np
 from gateway.dialects.openai.sampling import at_most
 from gateway.dialects.openai.schema import TokenId
 from gateway.errors import BadRequest
-from gateway.http.body import Body, Part, count_separators, parse_part
+from gateway.http.bodies.body import Body, Part, count_separators, parse_part
 from gateway.prompts.pipeline.prompt_tokens import too_long
 from gateway.prompts.tokens.tokenizer import TokenIds
 

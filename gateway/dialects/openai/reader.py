@@ -37,7 +37,7 @@ from gateway.dialects.openai.schema import (
     Generating,
     TokenizeRequest,
 )
-from gateway.http.body import Body, Part
+from gateway.http.bodies.body import Body, Part
 from gateway.http.request_head import request_id_of
 from gateway.processes.fair_executor import in_one_step
 from gateway.prompts.chats.chat_tools import SentTools

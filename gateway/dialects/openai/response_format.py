@@ -16,7 +16,7 @@ from msgspec import Raw
 from engine.link.messages import Grammar
 from gateway.dialects.openai.schema import NamedSchema, ResponseFormat
 from gateway.errors import BadRequest
-from gateway.http.body import check_inner, parse_part
+from gateway.http.bodies.body import check_inner, parse_part
 from gateway.prompts.chats.chat_json import unsupported
 from gateway.prompts.form_length import bounded
 

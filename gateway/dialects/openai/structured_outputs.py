@@ -25,7 +25,7 @@ from gateway.dialects.openai.response_format import (
 )
 from gateway.dialects.openai.schema import Generating, ResponseFormat, StructuredOutputs
 from gateway.errors import BadRequest
-from gateway.http.body import parse_part
+from gateway.http.bodies.body import parse_part
 from gateway.prompts.chats.chat_json import refuse_unsupported
 from gateway.prompts.form_length import bounded, check_length
 from gateway.prompts.generation_request import AnswerForm, TextGrammar

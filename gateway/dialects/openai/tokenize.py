@@ -13,7 +13,7 @@ from gateway.dialects.openai.chat import chat_of
 from gateway.dialects.openai.replies import Detokenized, Tokenized
 from gateway.dialects.openai.schema import DetokenizeRequest, TokenId, TokenizeRequest
 from gateway.errors import BadRequest
-from gateway.http.body import Body, Part, parse_part
+from gateway.http.bodies.body import Body, Part, parse_part
 from gateway.processes.fair_executor import Steps
 from gateway.prompts.chats.chat_tools import SentTools
 from gateway.prompts.generation_request import Prompt

@@ -19,7 +19,7 @@ from gateway.dialects.responses.tool_entries import CALL_ITEMS, MAX_OFFERED, NAM
 from gateway.dialects.responses.toolset import Toolset
 from gateway.dialects.tool_choice import must_call, only
 from gateway.errors import BadRequest
-from gateway.http.body import parse_part
+from gateway.http.bodies.body import parse_part
 from gateway.prompts.chats.chat_json import unsupported
 from gateway.prompts.form_length import bounded
 from gateway.prompts.generation_request import AnswerForm

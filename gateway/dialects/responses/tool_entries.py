@@ -18,7 +18,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from gateway.dialects.responses.client_tools import CLIENT_TOOLS, ClientKind, client_tool
-from gateway.http.body import invalid
+from gateway.http.bodies.body import invalid
 from gateway.prompts.chats.chat_json import CacheControl
 from gateway.prompts.chats.chat_tools import MAX_TOOLS, NOT_RUN
 from gateway.prompts.chats.forms import Tool

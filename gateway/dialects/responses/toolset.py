@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from gateway.dialects.responses.items import ADDED_TOOLS, FOUND_TOOLS, Placed
 from gateway.dialects.responses.tool_entries import MAX_OFFERED, Called, Offered, read_entry
 from gateway.errors import BadRequest
-from gateway.http.body import parse_part
+from gateway.http.bodies.body import parse_part
 from gateway.prompts.chats.chat_json import CacheControl
 from gateway.prompts.chats.chat_tools import MAX_TOOLS
 from gateway.prompts.chats.forms import Tool

@@ -21,7 +21,8 @@ from starlette.types import Scope
 
 from gateway.config import Bounds
 from gateway.errors import GatewayError, RequestTimeout
-from gateway.http.backlog import Backlogs
+from gateway.http.answers.backlog import Backlogs
+from gateway.http.answers.whole_answer import GatheredAnswers
 from gateway.http.cors import Cors
 from gateway.http.error_dialect import Dialects
 from gateway.http.protocol.counted_connection import CountedConnection, uncounted
@@ -31,7 +32,6 @@ from gateway.http.protocol.own_cookies import own_cookies
 from gateway.http.protocol.state import State
 from gateway.http.protocol.timer import Timer
 from gateway.http.request_head import owner_told_to
-from gateway.http.whole_answer import GatheredAnswers
 
 MAX_LENGTH_DIGITS = 19  # fits 64 bits; leading zeros could go on without end
 _ROOM = 64 << 10  # bytes that may wait, and bytes of a chunked body parsed in one turn

@@ -16,7 +16,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from gateway.config import Bounds
 from gateway.errors import GatewayError, Unavailable
-from gateway.http.backlog import Backlogs, let_wait
+from gateway.http.answers.backlog import Backlogs, let_wait
+from gateway.http.answers.whole_answer import GatheredAnswers, let_gather
 from gateway.http.cors import Cors
 from gateway.http.error_dialect import Dialects, ErrorDialect, error_message
 from gateway.http.protocol.coalesced_head import CoalescedHead
@@ -24,7 +25,6 @@ from gateway.http.protocol.holders import Holders
 from gateway.http.protocol.read_watch import ReadWatch
 from gateway.http.protocol.state import State
 from gateway.http.request_head import abandon_if_stranger
-from gateway.http.whole_answer import GatheredAnswers, let_gather
 
 _ASKED = (State.HEAD, State.BODY, State.ANSWERING)
 _GONE_S = 0.05  # at most, until the last bytes of a connection that made room have been sent

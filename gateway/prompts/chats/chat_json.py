@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct, field
 
 from gateway.errors import BadRequest
-from gateway.http.body import check_inner
+from gateway.http.bodies.body import check_inner
 from gateway.prompts.chats.messages import Message, Reasoning, Text, ToolCall, ToolResult
 from gateway.prompts.chats.offered_tools import free_arguments
 

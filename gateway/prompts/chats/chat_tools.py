@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Raw, Struct
 
-from gateway.http.body import parse_part
+from gateway.http.bodies.body import parse_part
 from gateway.prompts.chats.chat_json import CacheControl
 from gateway.prompts.chats.forms import Tool
 from gateway.prompts.chats.free_formats import FreeFormat, FreeFormats, free_function, lark_spec

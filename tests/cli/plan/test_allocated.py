@@ -20,8 +20,8 @@ from engine.models.parameters import Parameters, empty_parameters
 from engine.models.weight_formats.fp8 import Fp8Format
 from engine.models.weight_formats.int4 import Int4Format
 from engine.models.weight_formats.plain import PLAIN
-from storage.device_pool import DevicePool
-from storage.kv_layout import FP8
+from storage.layouts.kv_layout import FP8
+from storage.pools.device_pool import DevicePool
 from tests.engine.rigs.checkpoints import RECIPES, config_of
 
 BLOCKS, BLOCK_SIZE = 3, 16

@@ -20,7 +20,7 @@ from cli.plan.machine import GIB, MachineModel
 from cli.plan.options import MemoryFlags, RequestFlags
 from engine.models.layers.mlp import MlpConfig
 from engine.models.modules import LinearConfig
-from storage.kv_layout import FP8
+from storage.layouts.kv_layout import FP8
 from tests.cli.console import Console
 from tests.cli.plan.checkpoint import config
 from tests.doubles.engine.shapes import SHAPES

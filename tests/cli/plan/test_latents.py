@@ -10,7 +10,7 @@ import pytest
 
 from cli.plan.decoder import DecoderCounts, read_decoder
 from cli.plan.estimates import model_costs, model_rows
-from storage.kv_layout import FP8
+from storage.layouts.kv_layout import FP8
 from tests.doubles.engine.shapes import SHAPES
 from tests.engine.rigs.published import (
     DEEPSEEK_V2_LITE,

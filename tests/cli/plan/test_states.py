@@ -15,7 +15,7 @@ from cli.plan.options import MemoryFlags, RequestFlags
 from cli.plan.plan import check_offload
 from cli.plan.stages import checked_ranks
 from cli.plan.states import state_line
-from storage.stage import Stage
+from storage.layouts.stage import Stage
 from tests.doubles.engine.shapes import SHAPES
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from engine.core import EngineCore
 from engine.drafting.draft import Drafting
 from engine.link.codec import Codec
-from engine.link.socket_link import Link, SocketLink
+from engine.link.engine_end.socket_link import Link, SocketLink
 from engine.process import StopSignal, serve
 from engine.scheduling.queue import QueueLimits
 from engine.scheduling.step_builder import StepLimits

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from engine.link.codec import Codec
-from engine.link.socket_link import SocketLink
+from engine.link.engine_end.socket_link import SocketLink
 from engine.process import StopSignal, serve
 from tests.doubles.engine.engine_process import fake_engine
 

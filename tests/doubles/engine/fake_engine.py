@@ -27,7 +27,7 @@ from engine.link.carrying_messages import (
     WriteImport,
 )
 from engine.link.erasure import Erasure
-from engine.link.in_time import in_time
+from engine.link.gateway_end.in_time import in_time
 from engine.link.interface import ANSWER_S, OnEnd, ReplicaHealth
 from engine.link.messages import (
     DraftCounts,

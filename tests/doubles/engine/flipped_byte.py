@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from storage.device_pool import DevicePool
+from storage.pools.device_pool import DevicePool
 
 HIGH_BYTE = 3  # of a float32, little endian: sign and most of the exponent
 EXPONENT = 0x7C  # what is about 0.1 becomes about 26, and every sum stays finite

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 
+from engine.link.engine_end.socket_link import Incoming
 from engine.link.messages import Event, FromEngine, StepReply, ToEngine, Tokens
-from engine.link.socket_link import Incoming
 
 
 class MemoryLink:

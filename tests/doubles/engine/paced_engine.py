@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from engine.link.codec import Codec
+from engine.link.engine_end.socket_link import SocketLink
 from engine.link.messages import (
     Cancel,
     Finished,
@@ -25,7 +26,6 @@ from engine.link.messages import (
     Tokens,
     Welcome,
 )
-from engine.link.socket_link import SocketLink
 
 SAID = b" the quick brown fox jumps over the lazy dog"
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from kernels.attention.batch_layout import BatchLayout, SharedPrefix
-from kernels.attention.split_sizes import split_sizes
+from kernels.attention.decode.split_sizes import split_sizes
 from kernels.attention.tuning import rows_together
 
 

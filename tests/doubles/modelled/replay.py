@@ -19,6 +19,7 @@ import numpy.typing as npt
 from msgspec import structs
 
 from engine.copies import LowerTiers
+from engine.link.engine_end.socket_link import Incoming
 from engine.link.messages import (
     Event,
     Failed,
@@ -32,7 +33,6 @@ from engine.link.messages import (
     Tokens,
     pack_token_ids,
 )
-from engine.link.socket_link import Incoming
 from engine.scheduling.queue import QueueLimits
 from engine.scheduling.step_builder import StepLimits
 from engine.startup.assembly import (

@@ -27,7 +27,7 @@ from engine.models.modules import (
 from engine.models.weight_formats.plain import PLAIN
 from kernels.linear.fp8_rows import Fp8Rows
 from kernels.ops import Ops
-from storage.kv_layout import ITEM_BYTES
+from storage.layouts.kv_layout import ITEM_BYTES
 
 NAME = "int8_by_channel"
 

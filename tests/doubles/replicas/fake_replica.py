@@ -20,6 +20,7 @@ from engine.errors import (
     EngineUnavailable,
     error_from_code,
 )
+from engine.link.gateway_end.outlasting import LEAVE_S, outlasting
 from engine.link.interface import OnEnd
 from engine.link.messages import (
     Failed,
@@ -30,7 +31,6 @@ from engine.link.messages import (
     Role,
     Tokens,
 )
-from engine.link.outlasting import LEAVE_S, outlasting
 from engine.link.stats_messages import TierTokens
 from tests.doubles.engine.fake_engine import WELCOME, FakeEngine
 from tests.doubles.gateway.keys import split_keys

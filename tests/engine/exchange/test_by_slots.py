@@ -20,14 +20,14 @@ from engine.exchange.peer_pool import HANDLE_BYTES, PeerPool, Slots, this_host
 from engine.exchange.sending import FIRST_SLOTS, SLOTS_AT_ONCE
 from engine.exchange.server import BlockServer
 from engine.exchange.wire import PoolHandle
+from engine.link.engine_end.waker import Waker
 from engine.link.messages import FetchSource, SamplingParams
-from engine.link.waker import Waker
 from engine.sequences.sequence import Sequence
 from prefix_cache.cache import PrefixCache
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import Namespace, NamespacePath
 from storage.copies import CopyEvent, Passed
-from storage.device_pool import DevicePool
+from storage.pools.device_pool import DevicePool
 from storage.tier_mover import block_bytes_of
 from tests.doubles.constant_rate import NOTHING_MEASURED
 from tests.doubles.layouts import alike_layers

@@ -11,7 +11,7 @@ from engine.execution.batch import RING_FIELDS, ring_fields
 from engine.execution.rings import RingTables, ring_rows
 from engine.step import Row, RowKind, kind_of
 from kernels.attention.batch_layout import BatchLayout
-from storage.window_pool import RingShape
+from storage.pools.window_pool import RingShape
 
 SHAPE = RingShape(places=5, block_size=4, scratch=60, num_blocks=120)
 

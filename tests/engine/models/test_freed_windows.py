@@ -11,7 +11,7 @@ from engine.models.architectures.registry import read_model_config
 from engine.models.config import kv_layout
 from engine.models.freed_windows import MemoryLayouts, freed, pays, whole, window_of
 from kernels.ops import triton_ops
-from storage.window_layout import WindowLayout
+from storage.layouts.window_layout import WindowLayout
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.models.test_decoder import TOLERANCE, chunked
 from tests.engine.rigs.hand_driven import (

@@ -24,8 +24,8 @@ from engine.offload.prefetch import prefetch_of
 from engine.startup.activation import largest_batch
 from engine.startup.decoder import weight_sizes
 from kernels.ops import torch_ops
-from storage.device_pool import DevicePool
-from storage.stage import Stage
+from storage.layouts.stage import Stage
+from storage.pools.device_pool import DevicePool
 from tests.doubles.models.alternating_architecture import SERVED as ALTERNATING
 from tests.doubles.models.alternating_architecture import make_alternating_checkpoint
 from tests.engine.conftest import MakeCheckpoint

@@ -31,8 +31,8 @@ from engine.ranks.sampling import ranks_sampler
 from engine.ranks.stage_runners import EarlierStageRunner
 from engine.startup.kernel_warm_up import compute_gemms
 from engine.step import Forward, Launched, Runner, Step
-from storage.device_pool import DevicePool, Mover
-from storage.stage import Stage
+from storage.layouts.stage import Stage
+from storage.pools.device_pool import DevicePool, Mover
 from tests.doubles.engine.rerun import Rerun
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.rigs.hand_driven import (

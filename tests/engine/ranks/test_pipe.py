@@ -10,7 +10,7 @@ from engine.models.grid import RankGrid
 from engine.ranks.collectives import Collectives, RankLeft, Rendezvous
 from engine.ranks.groups import meet
 from engine.ranks.pipe import StagePipe
-from storage.stage import Stage
+from storage.layouts.stage import Stage
 from tests.engine.rigs.ranks import CPU, PATIENCE, on_ranks, rendezvous_file, together
 
 ENDS = (1, 2, 3)

@@ -26,8 +26,8 @@ from engine.models.weight_formats.fp8_checkpoints import ONLINE_FP8
 from engine.ranks.collectives import Collectives
 from engine.startup.activation import largest_batch, small_states, state_rows
 from kernels.ops import Ops, torch_ops
-from storage.device_pool import DevicePool
-from storage.state_pool import StepStates
+from storage.pools.device_pool import DevicePool
+from storage.pools.state_pool import StepStates
 from tests.doubles.engine.shapes import FP8_BY_BLOCK, SHAPES
 from tests.doubles.models.alternating_architecture import SERVED as ALTERNATING
 from tests.doubles.models.alternating_architecture import make_alternating_checkpoint

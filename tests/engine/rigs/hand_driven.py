@@ -34,17 +34,17 @@ from engine.scheduling.step_builder import row_of, sent, step_of
 from engine.sequences.sequence import Sequence
 from engine.startup.device import dtype_name
 from engine.step import Row, Runner, Sampled
-from kernels.attention.split_sizes import split_sizes
+from kernels.attention.decode.split_sizes import split_sizes
 from kernels.ops import Ops, ops_for
 from prefix_cache.leases.lease import Lease
 from prefix_cache.namespace import Namespace, NamespacePath
 from prefix_cache.tree.node import Node
-from storage.device_pool import DevicePool, Mover
+from storage.layouts.state_layout import StateLayout
+from storage.layouts.window_layout import WindowLayout
 from storage.move import FIRST_SLOT, NO_STATE
-from storage.state_layout import StateLayout
-from storage.state_pool import StatePool
-from storage.window_layout import WindowLayout
-from storage.window_pool import WindowPool
+from storage.pools.device_pool import DevicePool, Mover
+from storage.pools.state_pool import StatePool
+from storage.pools.window_pool import WindowPool
 
 BLOCK_SIZE = 16
 BATCH_SLOTS = 24

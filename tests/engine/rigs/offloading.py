@@ -23,8 +23,8 @@ from engine.startup.activation import largest_batch, small_states, state_rows
 from engine.startup.decoder import weight_sizes
 from engine.startup.device import dtype_name
 from kernels.ops import ops_for
-from storage.device_pool import DevicePool
-from storage.state_pool import StepStates
+from storage.pools.device_pool import DevicePool
+from storage.pools.state_pool import StepStates
 
 BLOCK_SIZE, NUM_TOKENS = 16, 40
 CPU = torch.device("cpu")

@@ -13,7 +13,7 @@ from engine.models.layers.norms import RmsNormConfig
 from engine.models.layers.rope import RopeConfig
 from engine.models.weight_formats.plain import PlainFormat
 from engine.startup.fingerprint import BlockOrigin
-from storage.kv_layout import KvLayout
+from storage.layouts.kv_layout import KvLayout
 from tests.doubles.layouts import alike_layers
 
 ATTENTION = AttentionConfig(num_heads=4, num_kv_heads=2, head_dim=16, rope=RopeConfig(10000.0))

@@ -13,8 +13,8 @@ from engine.execution.shared_prefixes import Sharing, most_groups
 from engine.models.config import ModelConfig
 from engine.models.layers.attention import AttentionConfig
 from engine.startup.activation import partial_bytes
-from kernels.attention import decode_attention
 from kernels.attention.batch_layout import BatchLayout, SharedPrefix
+from kernels.attention.decode import decode_attention
 from kernels.attention.tuning import rows_together
 from kernels.attention.variant import AttentionVariant
 from kernels.ops import triton_ops

@@ -21,7 +21,7 @@ from engine.startup.fingerprint import (
     weights_digest,
 )
 from engine.startup.loading import open_model
-from storage.kv_layout import KvGroup
+from storage.layouts.kv_layout import KvGroup
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.rigs.origins import LAYER, MODEL, ORIGIN, another
 

@@ -28,7 +28,7 @@ from engine.models.weight_formats.ignored import Ignored
 from engine.models.weight_formats.int4 import Int4Format
 from engine.startup.fingerprint import NOT_IN_BLOCKS, BlockOrigin
 from kernels.norms.gate import Gate
-from storage.kv_layout import KvGroup, KvSlice
+from storage.layouts.kv_layout import KvGroup, KvSlice
 
 SIMPLE: dict[Any, list[Any]] = {
     NoneType: [None],

@@ -17,10 +17,10 @@ from engine.copies import NoTiers
 from engine.models.errors import BadConfig
 from engine.startup.lower_tiers import HostAhead, OpenTiers, host_ahead, open_tiers
 from engine.startup.pool_size import HOST_SHARE, OPENING_BYTES
-from storage.device_pool import DevicePool
 from storage.errors import PoolDoesNotFit
 from storage.free_memory import host_free_bytes
-from storage.host_pool import HostPool
+from storage.pools.device_pool import DevicePool
+from storage.pools.host_pool import HostPool
 from tests.doubles.open_files import open_files
 from tests.storage.scene import BLOCK_BYTES, CPU, FINGERPRINT, LAYOUT
 

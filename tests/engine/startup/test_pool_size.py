@@ -24,8 +24,8 @@ from engine.startup.pool_size import (
     pool_sizes,
     state_slots,
 )
-from storage.kv_layout import KvGroup, KvLayout
-from storage.window_layout import WindowLayout
+from storage.layouts.kv_layout import KvGroup, KvLayout
+from storage.layouts.window_layout import WindowLayout
 
 GIB = 1024**3
 BLOCK = 2 * 1024**2

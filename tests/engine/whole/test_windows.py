@@ -16,7 +16,7 @@ from engine.scheduling.step_builder import StepLimits
 from engine.startup.assembly import EngineLimits, assemble
 from engine.startup.loading import OpenedModel, open_model
 from engine.step import Forward, Launched, Runner, Step
-from storage.window_pool import WindowPool
+from storage.pools.window_pool import WindowPool
 from tests.doubles.engine.memory_link import MemoryLink
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.rigs.hand_driven import random_prompt

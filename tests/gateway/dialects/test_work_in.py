@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from gateway.dialects.dialect_request import work_in, work_with
-from gateway.http.body import is_flat
+from gateway.http.bodies.body import is_flat
 from gateway.processes.fair_executor import INLINE_SIZE
 
 _SAID = {"role": "user", "content": "x"}

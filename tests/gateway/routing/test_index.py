@@ -14,7 +14,7 @@ from hypothesis.stateful import (
 )
 
 from engine.link.cache_events import Added, CacheEvents, Cleared, Moved, Removed
-from engine.link.cache_subscription import CacheSubscription
+from engine.link.gateway_end.cache_subscription import CacheSubscription
 from engine.queries import cache_feed
 from engine.queries.cache_feed import CacheFeed
 from gateway.routing.index import NOTHING, TIERS, CacheIndex, FoundBlocks

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from engine.link.client import EngineClient
+from engine.link.gateway_end.client import EngineClient
 from engine.link.messages import Generate, Tokens
 from gateway.routing.first_token import FirstTokenRouter
 from gateway.routing.prompt import routing_request

@@ -11,9 +11,9 @@ from fastapi import Request, Response
 
 from gateway.config import Bounds
 from gateway.errors import TooManyRequests
+from gateway.http.answers.whole_answer import GatheredAnswers, let_gather
 from gateway.http.error_dialect import Dialects
 from gateway.http.request_head import ClientGone, RequestHead, running_request, tell_owner
-from gateway.http.whole_answer import GatheredAnswers, let_gather
 from gateway.startup.composition import DIALECTS
 from gateway.usage.reports import MOST_WAITING, Reports
 

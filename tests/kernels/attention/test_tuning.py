@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernels.attention.prefill_attention import num_splits
+from kernels.attention.prefill.prefill_attention import num_splits
 from kernels.attention.tuning import (
     SHORT_WINDOW,
     decode_tuning,

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels.attention.split_sizes import most_window_tiles, split_window
+from kernels.attention.decode.split_sizes import most_window_tiles, split_window
 from kernels.attention.tuning import SHORT_WINDOW, decode_tuning, prefill_tuning, window_tuning
 from kernels.attention.variant import AttentionVariant
 from kernels.errors import UnsupportedShape

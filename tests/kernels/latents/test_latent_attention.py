@@ -9,15 +9,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels.attention import fp8_kv
 from kernels.attention.batch_layout import BatchLayout
+from kernels.attention.kv import fp8_kv
 from kernels.e4m3 import E4M3
 from kernels.errors import UnsupportedShape
 from kernels.latents import attend_latents, expanded
 from kernels.latents.latent_shape import LatentShape
 from kernels.ops import Ops, torch_ops
-from storage.device_pool import DevicePool
-from storage.kv_layout import FP8, KvGroup, KvLayout
+from storage.layouts.kv_layout import FP8, KvGroup, KvLayout
+from storage.pools.device_pool import DevicePool
 from tests.kernels.cases import NO_BLOCK_IDS, make_layout, poisoned_memory, relative_error
 from tests.kernels.latents import naive
 

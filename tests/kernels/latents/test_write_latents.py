@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernels.attention import fp8_kv
+from kernels.attention.kv import fp8_kv
 from kernels.ops import Ops
-from storage.device_pool import DevicePool
-from storage.kv_layout import FP8, KvGroup, KvLayout
+from storage.layouts.kv_layout import FP8, KvGroup, KvLayout
+from storage.pools.device_pool import DevicePool
 from tests.kernels import naive as rooms
 from tests.kernels.cases import poisoned_memory, relative_error
 from tests.kernels.latents import naive

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from kernels.attention.variant import AttentionVariant
 from kernels.ops import Ops, torch_ops, triton_ops
-from storage.device_pool import DevicePool, Mover
 from storage.disk.tier import DiskTier
-from storage.host_pool import HostPool
-from storage.kv_layout import KvGroup, KvLayout
+from storage.layouts.kv_layout import KvGroup, KvLayout
 from storage.move import Move, Tier
+from storage.pools.device_pool import DevicePool, Mover
+from storage.pools.host_pool import HostPool
 from storage.tier_mover import TierMover, block_bytes_of
 from tests.engine.rigs.origins import ORIGIN
 from tests.kernels.cases import Geometry, make_case

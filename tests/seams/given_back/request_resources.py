@@ -15,9 +15,9 @@ from gateway.dialects.keep_alive import with_pauses
 from gateway.errors import AnswerTooLarge, LimitReached, TooManyRequests, Unavailable
 from gateway.generation.choice import Delta, Event
 from gateway.generation.generation import _merged
-from gateway.http.body_memory import BodyMemory
+from gateway.http.answers.whole_answer import GatheredAnswers, gathered_by
+from gateway.http.bodies.body_memory import BodyMemory
 from gateway.http.request_head import ClientGone, RunningRequest, until_gone
-from gateway.http.whole_answer import GatheredAnswers, gathered_by
 from gateway.limits.guarded import GuardedLimiter
 from gateway.limits.limiter import Amount, Demand, Denied, Granted, Hold, Verdict
 from gateway.limits.open_streams import OpenStreams

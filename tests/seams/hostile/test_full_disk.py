@@ -20,8 +20,8 @@ from storage.disk.stats import DiskState
 from storage.disk.tier import DiskTier
 from storage.disk.wire import DiskOutcome, Segment
 from storage.errors import DiskUnavailable
-from storage.host_pool import HostPool
 from storage.move import BlockRecord
+from storage.pools.host_pool import HostPool
 from tests.doubles.processes import disk_process
 from tests.doubles.small_disk import MIB, SmallDisk, small_disk
 from tests.doubles.waiting import wait_for

@@ -18,8 +18,8 @@ import zmq
 from engine.exchange.server import Asked, BlockServer, Gone
 from engine.exchange.wire import Ask, ExchangeCodec
 from engine.link.codec import Codec
+from engine.link.engine_end.socket_link import SocketLink
 from engine.link.pieces import MAX_FRAME_BYTES, in_pieces
-from engine.link.socket_link import SocketLink
 from engine.link.tcp.curve import LinkKey, Socket, connect_with
 from engine.link.tcp.open_connections import allow_open_files, most_open
 from tests.doubles.ports import two_free_ports

@@ -26,7 +26,7 @@ from engine.ranks.groups import RankGroups
 from engine.startup.activation import largest_batch
 from engine.startup.loading import OpenedPart, open_part
 from engine.startup.metadata import read_metadata
-from storage.device_pool import DevicePool
+from storage.pools.device_pool import DevicePool
 from tests.doubles.engine.rerun import Rerun
 from tests.doubles.ranks.noting_group import NotingGroup
 from tests.engine.rigs.hand_driven import (

@@ -23,11 +23,11 @@ from prefix_cache.hashing import TokenIds, block_keys
 from prefix_cache.leases.lease import Lease
 from prefix_cache.namespace import Namespace, NamespacePath
 from prefix_cache.tiers.tier_pools import Tiers
-from storage.device_pool import DevicePool, Mover, layer_views
 from storage.disk.tier import DiskTier
-from storage.host_pool import HostPool
-from storage.kv_layout import KvGroup, KvLayout
+from storage.layouts.kv_layout import KvGroup, KvLayout
 from storage.move import Move, Plan, Tier
+from storage.pools.device_pool import DevicePool, Mover, layer_views
+from storage.pools.host_pool import HostPool
 from storage.tier_mover import TierMover
 from tests.engine.rigs.origins import ORIGIN
 from tests.storage.scene import CPU, disk_config, finish, plan

@@ -40,7 +40,7 @@ from engine.startup.metadata import read_metadata
 from engine.step import Forward, Launched, Runner, Step
 from prefix_cache.hashing import Digest, block_keys, xxh3_128_digest
 from prefix_cache.namespace import Namespace, NamespacePath
-from storage.device_pool import DevicePool
+from storage.pools.device_pool import DevicePool
 from tests.doubles.engine.memory_link import MemoryLink
 from tests.doubles.engine.rerun import Rerun
 from tests.doubles.row_owners import Running, owners_of

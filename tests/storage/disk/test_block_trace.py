@@ -21,8 +21,8 @@ import torch
 from storage.disk.stats import DiskState
 from storage.disk.tier import DiskTier
 from storage.disk.wire import DiskOutcome, Segment
-from storage.host_pool import HostPool
 from storage.move import Tier
+from storage.pools.host_pool import HostPool
 from storage.tier_mover import TierMover, block_bytes_of
 from tests.storage.disk.block_trace import (
     Entry,

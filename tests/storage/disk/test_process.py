@@ -10,7 +10,7 @@ from storage.disk.process import DiskProcess
 from storage.disk.stats import DiskState
 from storage.disk.tier import DiskTier
 from storage.disk.wire import Erase, Opened
-from storage.host_pool import HostPool
+from storage.pools.host_pool import HostPool
 from tests.doubles.open_files import open_files
 from tests.doubles.processes import disk_process
 from tests.storage.scene import BLOCK_BYTES, CPU, disk_config

@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from storage.device_pool import DevicePool
 from storage.disk.config import DiskConfig
 from storage.disk.opening import quarantine_of
 from storage.disk.stats import DiskState
 from storage.disk.tier import DiskTier
 from storage.errors import DiskInUse, DiskUnavailable, PoolDoesNotFit
-from storage.host_pool import HostPool
 from storage.move import Completed, Move, Plan, Tier
+from storage.pools.device_pool import DevicePool
+from storage.pools.host_pool import HostPool
 from storage.tier_mover import TierMover, block_bytes_of
 from tests.doubles.processes import disk_process
 from tests.storage.scene import (

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from engine.execution.graphs.capture import cuda_capture
-from storage.host_pool import HostPool
+from storage.pools.host_pool import HostPool
 from tests.engine.conftest import MakeCheckpoint
 from tests.engine.rigs.hand_driven import (
     HandDriven,

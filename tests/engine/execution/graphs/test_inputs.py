@@ -14,7 +14,7 @@ from engine.execution.graphs.inputs import GraphBucket, StepInputs
 from engine.sampling.plan import Randomness
 from engine.scheduling.step_builder import Scheduled, row_of, step_of
 from engine.sequences.sequence import Sequence
-from kernels.attention.split_sizes import split_sizes
+from kernels.attention.decode.split_sizes import split_sizes
 from tests.engine.rigs.hand_driven import random_prompt, sequence_of
 
 BLOCK, BATCH_SLOTS, SCRATCH = 4, 9, 500

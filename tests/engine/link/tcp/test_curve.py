@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 import zmq
 
-from engine.link.client import EngineClient
 from engine.link.codec import Codec
+from engine.link.engine_end.socket_link import SocketLink
+from engine.link.gateway_end.client import EngineClient
 from engine.link.heartbeat import HeartbeatListener, is_alive
 from engine.link.messages import Hello, Welcome
-from engine.link.socket_link import SocketLink
 from engine.link.tcp.curve import BadLinkKey, LinkKey, read_link_key
 from tests.doubles.ports import two_free_ports
 from tests.doubles.waiting import until
@@ -125,7 +125,7 @@ async def test_another_key_is_named_at_both_ends_once_and_the_right_one_ends_tha
             assert "--link-key-file" in str(wrong.handshake_error)
             assert right.handshake_error is None, "control: with the key there is nothing to say"
     assert sorted(record.name for record in caplog.records) == [
-        "engine.link.client",
+        "engine.link.gateway_end.client",
         "engine.link.tcp.strangers",
     ]
     assert all("--link-key-file" in record.getMessage() for record in caplog.records)

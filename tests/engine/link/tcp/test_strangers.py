@@ -9,7 +9,7 @@ from contextlib import ExitStack, closing, contextmanager
 import pytest
 import zmq
 
-from engine.link.binding import bind
+from engine.link.engine_end.binding import bind
 from engine.link.tcp.curve import LinkKey
 from engine.link.tcp.strangers import Strangers
 from tests.doubles.ports import two_free_ports

@@ -8,7 +8,7 @@ from typing import Any
 import openai
 import pytest
 
-from gateway.http.body import MAX_INNER_DEPTH
+from gateway.http.bodies.body import MAX_INNER_DEPTH
 from tests.doubles.engine.fake_engine import FakeEngine, prompt_of
 from tests.doubles.gateway.served import MODEL
 from tests.gateway.dialects.openai.calling.hermes import HI, TOOLS, allowed, named

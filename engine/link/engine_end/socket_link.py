@@ -1,0 +1,174 @@
+"""The engine's end of the link: one ZMQ ROUTER at an address, used by the owner thread alone.
+
+Its heartbeat has a thread and a socket beside it (`heartbeat.py`).
+
+Knows: sockets, file modes, which peers are gone. Does not know: what a message means
+(`core.py`) or how it lies in bytes (`codec.py`).
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from typing import NamedTuple, Protocol
+
+import zmq
+
+from engine.link.address import address
+from engine.link.codec import Codec
+from engine.link.engine_end.binding import bind, make_way
+from engine.link.engine_end.waker import Waker
+from engine.link.heartbeat import Heartbeat
+from engine.link.messages import FromEngine, ToEngine
+from engine.link.pieces import MAX_FRAME_BYTES
+from engine.link.tcp.curve import LinkKey, Socket, only_holders
+from engine.link.tcp.strangers import Strangers
+
+# Messages and bytes of one turn, so that a flood cannot keep the engine from computing. To
+# decode and check 4 MiB takes some 8 ms.
+MAX_MESSAGES_PER_RECEIVE = 512
+MAX_BYTES_PER_RECEIVE = 4 << 20
+
+
+class Incoming(NamedTuple):
+    """One message and its connection."""
+
+    client: bytes
+    message: ToEngine
+
+
+class Link(Protocol):
+    """The link that the core uses; also implemented by `tests/doubles/engine/memory_link.py`."""
+
+    @property
+    def dropped_frames(self) -> int:
+        """Number of dropped frames that were no valid messages of a gateway."""
+        ...
+
+    def receive(self, *, timeout_s: float) -> list[Incoming]:
+        """Return the received messages; wait up to `timeout_s` for the first one."""
+        ...
+
+    def send(self, client: bytes, message: FromEngine) -> bool:
+        """Send one message; return False when the client is gone for good."""
+        ...
+
+
+class SocketLink:
+    """A `Link` over a Unix socket or TCP.
+
+    A socket file is 0600, a directory made for it 0700. Over TCP only holders of `key` are heard.
+    """
+
+    def __init__(self, engine: str, *, codec: Codec, key: LinkKey | None = None) -> None:
+        """Bind the link; raise ValueError over TCP without a key, OSError for a taken address."""
+        self.dropped_frames = 0
+        self._engine, self._address = engine, address(engine)
+        if self._address.path is None and key is None:
+            raise ValueError(f"{engine}: over TCP a key is needed")
+        self._codec = codec
+        self._turns = 0  # turns of the step loop, each with one `receive`
+        self._waker: Waker | None = None
+        self._strangers: list[Strangers] = []  # watches of TCP sockets
+        if self._address.path is not None:
+            make_way(self._address.path)
+        context: zmq.Context[Socket] = zmq.Context(io_threads=1)
+        with ExitStack() as opened:
+            opened.callback(context.destroy, linger=0)
+            if key is not None:
+                opened.enter_context(only_holders(context, key))
+            self._socket = _open(context)
+            self._poller = zmq.Poller()
+            self._poller.register(self._socket, zmq.POLLIN)
+            publisher = context.socket(zmq.PUB)
+            publisher.set(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
+            if key is not None:
+                self._watch(self._socket, opened)
+                self._watch(publisher, opened, names_key=False)
+            bind(self._socket, self._address.messages, key)
+            bind(publisher, self._address.heartbeat, key)
+            for path in self._address.files:
+                os.chmod(path, 0o600)
+            self._heartbeat = Heartbeat(publisher, lambda: self._turns)
+            self._opened = opened.pop_all()
+
+    def wake_by(self, waker: Waker) -> None:
+        """Make `receive` return when another thread wakes the owner."""
+        self._waker = waker
+        self._poller.register(waker.fd, zmq.POLLIN)
+
+    def receive(self, *, timeout_s: float) -> list[Incoming]:
+        """Return the received messages, within bounds; count and drop undecodable frames.
+
+        The message that reaches the bound of bytes is the last one of its turn.
+        """
+        self._turns += 1
+        if timeout_s > 0 and not self._wait(timeout_s):
+            return []
+        incoming: list[Incoming] = []
+        num_bytes = 0
+        for _ in range(MAX_MESSAGES_PER_RECEIVE):
+            frames = self._next_frames()
+            if frames is None:
+                break
+            self._decode(frames, incoming)
+            num_bytes += sum(map(len, frames))
+            if num_bytes >= MAX_BYTES_PER_RECEIVE:
+                break
+        return incoming
+
+    def send(self, client: bytes, message: FromEngine) -> bool:
+        """Send one message; return False when the client's connection is gone."""
+        try:
+            self._socket.send_multipart([client, self._codec.encode(message)], zmq.NOBLOCK)
+        except zmq.ZMQError as error:
+            if error.errno in (zmq.EHOSTUNREACH, zmq.EAGAIN):
+                return False
+            raise
+        return True
+
+    def close(self) -> None:
+        """Close the socket, end the heartbeat, and remove their files."""
+        for watch in self._strangers:
+            watch.close()
+        self._heartbeat.close()
+        self._socket.close(linger=200)  # the last messages may still be sent
+        self._opened.close()
+        for path in self._address.files:
+            path.unlink(missing_ok=True)
+
+    def _watch(self, socket: Socket, opened: ExitStack, *, names_key: bool = True) -> None:
+        watch = Strangers(socket, self._engine, names_key=names_key)
+        opened.callback(watch.close)
+        self._strangers.append(watch)
+
+    def _wait(self, timeout_s: float) -> bool:
+        """Wait for the first message; False: no message came, or the owner was woken."""
+        ready = dict(self._poller.poll(int(timeout_s * 1000)))
+        if self._waker is not None and self._waker.fd in ready:
+            self._waker.clear()
+        return self._socket in ready
+
+    def _next_frames(self) -> list[bytes] | None:
+        try:
+            return self._socket.recv_multipart(zmq.NOBLOCK)
+        except zmq.Again:
+            return None
+
+    def _decode(self, frames: list[bytes], incoming: list[Incoming]) -> None:
+        try:
+            client, *pieces = frames
+            frame = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            incoming.append(Incoming(client, self._codec.decode_to_engine(frame)))
+        except ValueError:  # a DecodeError
+            self.dropped_frames += 1
+
+
+def _open(context: zmq.Context[Socket]) -> Socket:
+    socket = context.socket(zmq.ROUTER)
+    socket.set(zmq.LINGER, 0)
+    socket.set(zmq.ROUTER_MANDATORY, 1)
+    # A gateway's unsent messages are bounded by its requests: never block on them.
+    socket.set(zmq.SNDHWM, 0)
+    socket.set(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
+    return socket

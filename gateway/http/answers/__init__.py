@@ -1,0 +1,1 @@
+"""Answers as they are sent: whole or as a stream, within bounds of memory."""

@@ -1,0 +1,91 @@
+"""The response that carries an answer as server-sent events.
+
+An error before the first byte is an HTTP status; after it, the stream's last event is the error,
+in the request's dialect. The same holds for a stream that the gateway cuts off (`request_head.py`).
+Frames are taken as they are made, however slowly the client reads (`backlog.py`).
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing, suppress
+from functools import partial
+
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from engine.errors import EngineError
+from gateway.errors import GatewayError, from_engine
+from gateway.http.answers.backlog import Backlog, backlog_of
+from gateway.http.error_dialect import dialect_of
+from gateway.http.request_head import ClientGone, running_request, until_gone
+
+_HEADERS = {
+    "content-type": "text/event-stream; charset=utf-8",
+    "cache-control": "no-store",
+    "x-accel-buffering": "no",  # nginx would hold events back
+}
+
+
+class EventStream(Response):
+    """A streamed response of frames; at its end it closes the frames' generator."""
+
+    def __init__(
+        self,
+        frames: AsyncGenerator[bytes, None],
+        last: bytes,
+        headers: Mapping[str, str],
+        error_event: Callable[[GatewayError], bytes] | None = None,
+    ) -> None:
+        """Stream frames; `last` is the frame after success, `error_event` makes an error's frame.
+
+        `headers` are read when the first frame comes, so they may be filled until then.
+        """
+        super().__init__(status_code=200, headers=_HEADERS)
+        del self.headers["content-length"]
+        self._frames = frames
+        self._last = last
+        self._more = headers
+        self._error_event = error_event
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run as an ASGI application; errors before the first byte are raised."""
+        with suppress(ClientGone):
+            await until_gone(receive, self._send(scope, send))
+
+    async def _send(self, scope: Scope, send: Send) -> None:
+        running = running_request(scope)
+        own = partial(dialect_of(scope).error_event, request_id=running.shown_id)
+        error_event = self._error_event or own
+        async with aclosing(self._frames) as frames:
+            first = await anext(frames)
+            self.headers.update(self._more)
+            with backlog_of(scope, send) as backlog:
+                try:
+                    await self._send_all(first, frames, backlog, error_event)
+                except asyncio.CancelledError:  # a client that has disconnected is sent nothing
+                    await frames.aclose()  # the engine stops, whether or not the client reads
+                    await backlog.end(_body(error_event(running.error), more=False))
+                    raise
+
+    async def _send_all(
+        self,
+        first: bytes,
+        frames: AsyncGenerator[bytes, None],
+        backlog: Backlog,
+        error_event: Callable[[GatewayError], bytes],
+    ) -> None:
+        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        await backlog.send(start)
+        last = self._last
+        try:
+            await backlog.send(_body(first))
+            async for frame in frames:
+                await backlog.send(_body(frame))
+        except EngineError as error:
+            last = error_event(from_engine(error))
+        await backlog.send(_body(last, more=False))
+        await backlog.sent()
+
+
+def _body(frame: bytes, *, more: bool = True) -> Message:
+    return {"type": "http.response.body", "body": frame, "more_body": more}

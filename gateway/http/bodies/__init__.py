@@ -1,0 +1,1 @@
+"""Bodies of requests: read within bounds of memory, inflated, parsed into Structs."""

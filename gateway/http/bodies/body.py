@@ -1,0 +1,305 @@
+"""A request's body: read within its bound, parsed into a Struct, or refused with a typed error.
+
+A request reserves memory for its body before it is read (`body_memory.py`). The body is kept once,
+and readers look at pieces of it, so that it is never copied whole and slow work does not keep other
+threads waiting.
+
+The cost of parsing depends on the number of values, not on bytes: a body of 16 MB may have millions
+of values. So they are counted first. Large bodies are parsed in a thread.
+"""
+
+import asyncio
+import codecs
+import re
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+import msgspec
+import numpy as np
+from starlette.requests import Request
+
+from gateway.errors import BadRequest, BodyTooLarge, UnsupportedEncoding
+from gateway.http.bodies.body_memory import SMALL, BodyLease
+from gateway.http.bodies.inflating import Inflating
+from gateway.http.bodies.names import given_twice, name_given_twice
+from gateway.http.bodies.outside_strings import PIECE, outside_strings, pieces_of
+from gateway.processes.fair_executor import Steps, at_once
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+Body = bytes | bytearray
+Part = Body | memoryview
+
+MAX_INNER_DEPTH = 64  # levels of JSON within a string
+_UTF8 = codecs.getincrementaldecoder("utf-8")
+_PLAIN = {"", "identity"}
+_MAX_CONTAINERS = 1 << 16  # arrays and objects: millions would take seconds to build
+_MAX_VALUES = 150_000  # values of a body: more than a context of 128k token ids
+# A subnormal number takes 6 us to parse, a thousand times as long as other numbers. It has an
+# exponent of three digits, or many zeros.
+_MAX_TINY = 256
+_ZEROS = b"0" * 99
+_TINY = re.compile(rb"[0-9.][eE]-0*[1-9][0-9]{2}|0{99,}")
+_UNMARKED = bytes(set(range(256)) - set(b'"[]{},'))
+_STEPS = np.zeros(256, np.int8)  # the change of nesting depth by each character
+_STEPS[list(b"[{")] = 1
+_STEPS[list(b"]}")] = -1
+_OBJECT = re.compile(rb"\s*\{")
+_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_AT = re.compile(r" - at (?:`key` in )?`\$\.?(?P<path>[^`]*)`$")
+_ENTRY = re.compile(r"\[\.\.\.\].*")  # an object's entry: msgspec does not say which
+_MISSING = re.compile(r"missing required field `(?P<name>[^`]*)`")
+_UNKNOWN = re.compile(r"contains unknown field `(?P<name>[^`]*)`")
+_PART_TYPE = re.compile(r"\bcontent\[[^\]]*\]\.type$")
+_QUOTED_INPUT = re.compile(r"^Invalid (?:enum )?value .*", re.DOTALL)
+
+
+class JsonDecoder(Protocol[T_co]):
+    """A decoder of bodies, such as msgspec's, whose errors it raises."""
+
+    def decode(self, spelled: Body, /) -> T_co:
+        """Decode a body."""
+        ...
+
+
+async def read_body(request: Request, max_bytes: int, lease: BodyLease) -> Body:
+    """Read the whole body; raise BodyTooLarge as soon as it must exceed `max_bytes`.
+
+    Room is taken for a declared length at once, and for other bodies as they come. A declared
+    length is believed only when it is too large: a body sent in chunks, or one longer than it
+    claims to be, is counted as it comes, and one in gzip as it is inflated. UnsupportedEncoding for
+    other encodings, BadRequest for broken gzip; what `lease` raises where there is no room.
+    """
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding == "gzip":
+        return await _read_inflated(request, max_bytes, lease)
+    if encoding not in _PLAIN:
+        raise UnsupportedEncoding("of encodings only gzip is read; send the body as it is")
+    declared = request.headers.get("content-length", "")
+    if declared.isascii() and declared.isdigit():
+        if int(declared[:20]) > max_bytes:
+            raise _too_large(max_bytes)
+        await lease.grow(int(declared))
+    body = bytearray()
+    async for piece in request.stream():
+        if len(body) + len(piece) > max_bytes:
+            raise _too_large(max_bytes)
+        if len(body) + len(piece) > lease.size:
+            await lease.grow(min(max(2 * len(body), len(piece), SMALL), max_bytes))
+        body += piece
+    return body
+
+
+async def _read_inflated(request: Request, max_bytes: int, lease: BodyLease) -> Body:
+    """Read a gzip body whose compressed and inflated content have at most `max_bytes` each."""
+    body, inflating, received = bytearray(), Inflating(), 0
+    async for data in request.stream():
+        received += len(data)
+        if received > max_bytes:
+            raise _too_large(max_bytes)
+        for piece in inflating.feed(data):
+            if len(body) + len(piece) > max_bytes:
+                raise _too_large(max_bytes)
+            if len(body) + len(piece) > lease.size:
+                await lease.grow(min(max(2 * len(body), len(piece), SMALL), max_bytes))
+            body += piece
+            await asyncio.sleep(0)
+    inflating.end()
+    return body
+
+
+def _too_large(max_bytes: int) -> BodyTooLarge:
+    return BodyTooLarge(f"the body has more than {max_bytes} bytes")
+
+
+def is_flat(spelled: Body, most: int = 64) -> bool:
+    """Tell whether the body has at most `most` brackets: mostly long texts, or a long list.
+
+    Parsing such a body takes a fraction of what one of many small objects takes.
+    """
+    return _count(spelled, b"[", most) + _count(spelled, b"{", most) <= most
+
+
+def parse(
+    decoder: JsonDecoder[T], body: Body, max_depth: int, bulk: Callable[[Body], Part] | None = None
+) -> T:
+    """Run `parse_steps` at once."""
+    return at_once(parse_steps(decoder, body, max_depth, bulk))
+
+
+def parse_steps(
+    decoder: JsonDecoder[T], body: Body, max_depth: int, bulk: Callable[[Body], Part] | None = None
+) -> Steps[T]:
+    """Parse `body` as the Struct; raise BadRequest for malformed JSON.
+
+    The object that the body is has no name twice (`names.py`). Unknown names are passed over, but
+    they too must be UTF-8 and within the bounds. The values in what `bulk` cuts out of the body are
+    not counted: in the Struct it is `Raw`, so nothing is made of them.
+    """
+    try:
+        _check_text(body)  # msgspec does not look into the values of unknown names
+        yield
+        _check_shape(body, max_depth)
+        yield
+        _check_values(body, bulk)
+        yield
+        _check_numbers(body)
+        yield
+        value = parse_part(decoder, body)
+        check_names(body)
+        return value
+    except UnicodeDecodeError:
+        raise BadRequest("the body is not valid UTF-8", code="invalid_json") from None
+    except RecursionError:  # JSON nested deeper than Python can go, whatever `max_depth` is
+        raise _too_deep(max_depth) from None
+
+
+def parse_part(decoder: JsonDecoder[T], part: Body, where: str = "") -> T:
+    """Parse the Struct in `part`, whose text and shape were checked; raise BadRequest.
+
+    `where`: the field that the part stands in, with which an error's `param` begins.
+    """
+    try:
+        return decoder.decode(part)
+    except msgspec.ValidationError as error:
+        raise invalid(str(error), where) from None
+    except msgspec.DecodeError as error:
+        raise BadRequest(f"the body is not valid JSON: {error}", code="invalid_json") from None
+
+
+def check_names(body: Body) -> None:
+    """Raise BadRequest where a valid JSON object has a name twice at its first level."""
+    if not _OBJECT.match(body):
+        return
+    members = parse_part(_MEMBERS, body)
+    if not members or len(body) == _least_bytes(members):
+        return
+    if count_separators(body, depth=1) >= len(members):
+        raise given_twice(name_given_twice(body) if len(body) <= SMALL else "")
+
+
+def _least_bytes(members: dict[str, msgspec.Raw]) -> int:
+    """Count the least bytes of an object with these members: no blanks, no other members."""
+    return 1 + sum(len(name) + len(memoryview(value)) + 4 for name, value in members.items())
+
+
+def check_inner(spelled: Body, param: str) -> None:
+    """Check JSON in a body's strings by the body's bounds; raise BadRequest that names `param`."""
+    try:
+        _check_shape(spelled, MAX_INNER_DEPTH)
+        _check_values(spelled, None)
+        _check_numbers(spelled)
+    except BadRequest as error:
+        raise BadRequest(f"`{param}`: {error.message}", code=error.code, param=param) from None
+
+
+def _check_text(body: Body) -> None:
+    """Raise UnicodeDecodeError if `body` is not UTF-8."""
+    decoder = _UTF8()
+    for piece in pieces_of(body):
+        decoder.decode(piece)
+    decoder.decode(b"", final=True)
+
+
+def _check_shape(body: Body, max_depth: int) -> None:
+    """Check the nesting and number of brackets outside of strings; vectorised, for large bodies."""
+    if is_flat(body, max_depth):
+        return
+    containers = depth = 0
+    for marks in outside_strings(body, _UNMARKED):
+        steps = _STEPS[marks]
+        steps = steps[steps != 0]
+        containers += int(np.count_nonzero(steps == 1))
+        depths = depth + np.cumsum(steps, dtype=np.int32)
+        if containers > _MAX_CONTAINERS:
+            raise BadRequest(
+                f"the JSON has more than {_MAX_CONTAINERS} arrays and objects", code="invalid_json"
+            )
+        if depths.max(initial=0) > max_depth:
+            raise _too_deep(max_depth)
+        depth = int(depths[-1]) if len(depths) else depth
+
+
+def _check_values(body: Body, bulk: Callable[[Body], Part] | None) -> None:
+    """Check the number of commas; skip strings only where all commas together are too many."""
+    if _count_commas(body) <= _MAX_VALUES:
+        return
+    apart: Part = bulk(body) if bulk is not None else b""
+    if _count_commas(body) - _count_commas(apart) <= _MAX_VALUES:
+        return
+    if count_separators(body) - count_separators(apart) > _MAX_VALUES:
+        raise BadRequest(f"the JSON has more than {_MAX_VALUES} values", code="invalid_json")
+
+
+def _check_numbers(body: Body) -> None:
+    """Check the number of subnormal numbers: 150,000 would hold up all threads for 0.9 s."""
+    if sum(_count(body, one, _MAX_TINY) for one in (b"e-", b"E-", _ZEROS)) <= _MAX_TINY:
+        return
+    found = 0
+    for outside in outside_strings(body):
+        found += len(_TINY.findall(outside.tobytes()))
+        if found > _MAX_TINY:
+            raise BadRequest(
+                f"the JSON has more than {_MAX_TINY} numbers of 1e-100 or less", code="invalid_json"
+            )
+
+
+def _count_commas(spelled: Part) -> int:
+    return int(np.count_nonzero(np.frombuffer(spelled, np.uint8) == ord(",")))
+
+
+def count_separators(spelled: Part, depth: int | None = None) -> int:
+    """Count commas outside of strings; with `depth`, only commas at this depth of brackets."""
+    found = at = 0
+    for marks in outside_strings(spelled, _UNMARKED):
+        commas = marks == ord(",")
+        if depth is not None:
+            depths = at + np.cumsum(_STEPS[marks], dtype=np.int32)
+            commas &= depths == depth
+            at = int(depths[-1]) if len(depths) else at
+        found += int(np.count_nonzero(commas))
+    return found
+
+
+def _count(body: Body, part: bytes, enough: int) -> int:
+    """Count `part` in `body`, up to `enough` + 1; bytes.count is ten times as slow.
+
+    A call looks at one piece: no other thread runs meanwhile, not even the event loop's.
+    """
+    found = place = 0
+    while found <= enough and place < len(body):
+        at = body.find(part, place, place + PIECE + len(part) - 1)
+        found += at >= 0
+        place = at + 1 if at >= 0 else place + PIECE
+    return found
+
+
+def _too_deep(max_depth: int) -> BadRequest:
+    return BadRequest(f"the JSON is nested deeper than {max_depth}", code="invalid_json")
+
+
+def invalid(message: str, below: str = "") -> BadRequest:
+    """Convert msgspec's error to BadRequest with the field as `param`, without quoting the input.
+
+    The text names the field, too: OpenAI's client shows its user no more of an error than that.
+    `below` is the path of what it read, if that was not the whole body.
+    """
+    found = _AT.search(message)
+    what = message[: found.start()] if found else message
+    at = _ENTRY.sub("", found["path"]) if found else ""
+    at = f"{below}{'.' if below and at and at[0] != '[' else ''}{at}"
+    missing, unknown = _MISSING.search(what), _UNKNOWN.search(what)
+    if _PART_TYPE.search(at) and what.startswith("Invalid"):
+        what = "a part of this type is not supported: parts are `text`, not images, audio or files"
+    what = _QUOTED_INPUT.sub("Invalid value", what)
+    text = f"`{at}`: {what}" if at else what
+    if missing is not None:
+        return BadRequest(text, code="missing_required_parameter", param=_below(at, missing))
+    if unknown is not None:
+        return BadRequest(text, param=_below(at, unknown))
+    return BadRequest(text, param=at or None)
+
+
+def _below(at: str, named: re.Match[str]) -> str:
+    return f"{at}.{named['name']}" if at else named["name"]

@@ -1,0 +1,1 @@
+"""Decode attention: the keys of a row divided among programs, and the results merged."""

@@ -1,0 +1,254 @@
+"""Attention of rows with one new token: few queries, long contexts, bound by memory.
+
+This is split-KV attention ("flash-decoding"), with the keys of shared prefixes read once for all
+rows that share them. Work comes in items: a range of keys, and the decode rows that read it. A
+row's own keys are an item of one row; the keys that several rows share (`SharedPrefix`) are an item
+of all of them. The keys of all items, in tiles, are scheduled into splits of a size chosen once a
+step (`split_sizes`), so that a batch of mixed lengths fills the device as an even one does:
+
+    lengths     ########################################   ####   ############   #
+    splits       [    0    ][    1    ][    2    ][   3  ]  [4 ]   [ 5  ][ 6  ]   [7]
+
+    grid (KV heads, splits) -> the output, where a row is one split; else a partial output and its
+    log-sum-exp, float32, which the row's last split to finish merges
+
+Shared keys are attended in a launch of their own, before the rows' own keys: so the last own split
+of a row finds all its partials written. Each split counts itself in `BatchLayout.arrivals` when it
+has written its partial, and so knows whether it is the last.
+
+How many splits there may be follows from the number of items alone; which item a split belongs
+to is worked out by each program from the lengths in device memory (`attend_split`). So the launch
+can be captured in a CUDA graph. A row whose context is 0 gives 0.
+
+Over a window a row reads no key before it, and rows read nothing together: what they share lies
+before the window of most of them, and a window's keys are few. Such rows are cut into as many
+splits as each other (`split_window`).
+
+Knows: decode rows, their groups and lengths. Does not know: rows with several new tokens
+(`prefill_attention`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kernels.attention.attention_tile import LOG2_E
+from kernels.attention.batch_layout import BatchLayout, SharedPrefix
+from kernels.attention.decode.attend_split import attend_split
+from kernels.attention.decode.split_sizes import WindowSplits, most_window_tiles, split_window
+from kernels.attention.kv.fp8_kv import is_fp8
+from kernels.attention.kv.fp8_pairs import pairs_of
+from kernels.attention.tuning import (
+    DecodeTuning,
+    decode_tuning,
+    rows_together,
+    shared_tuning,
+    window_tuning,
+)
+from kernels.attention.variant import AttentionVariant
+from kernels.launch.dependent_launch import dependent_launch
+from kernels.launch.rounding import next_power_of_2
+
+
+@dataclass(frozen=True, slots=True)
+class _Items:
+    """The items of one launch: item i is slice i % passes, of `rows` rows, of group i // passes."""
+
+    group_starts: Tensor
+    key_starts: Tensor | None
+    key_ends: Tensor
+    count: int
+    passes: int
+    rows: int
+    tuning: DecodeTuning
+
+    @property
+    def constants(self) -> dict[str, int | bool]:
+        """The compile-time constants of the kernel that follow from the items."""
+        has_starts = self.key_starts is not None
+        return {"ROWS": self.rows, "HAS_STARTS": has_starts, "TILE": self.tuning.tile}
+
+    def tensors(self, layout: BatchLayout) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return the items as the kernel reads them; with any tensor for those that it does not."""
+        ends = self.key_ends
+        starts = ends if self.key_starts is None else self.key_starts
+        return self.group_starts, starts, ends, ends if layout.splits is None else layout.splits
+
+    def target(self, kv_heads: int, longest: int) -> int:
+        """Bound the splits beyond one per item, if no item has more than `longest` keys."""
+        longest_cut = longest // self.tuning.least_keys
+        return max(min(self.tuning.most_splits(kv_heads), self.count * longest_cut), 1)
+
+
+def launch(
+    q: Tensor,
+    kv: Tensor,
+    layout: BatchLayout,
+    variant: AttentionVariant,
+    sinks: Tensor | None,
+    out: Tensor,
+) -> None:
+    """Attend the leading `layout.num_decodes` rows of q (T, Hq, D); write their part of `out`.
+
+    `kv` (N, 2, Hkv, B, D) is one layer of the pool, of q's dtype or fp8; `out` is like q. `sinks`
+    (Hq,) or None.
+    """
+    rows = layout.num_decodes
+    if not rows:
+        return
+    how = _How(variant, sinks)
+    if variant.window is not None:
+        _launch_window(q, kv, layout, how, variant.window, out)
+        return
+    parts = launch_parts(q, kv, layout)
+    is_cut = layout.splits is not None and layout.max_context_len > parts[-1].tuning.least_keys
+    if len(parts) == 1 and not is_cut:
+        _attend(q, kv, layout, how, parts[0], _Output(out, out, out, out, out, 0, 0))
+        return
+    longest = layout.max_context_len
+    targets = [part.target(kv.shape[2], longest) if is_cut else 0 for part in parts]
+    # A partial row for each row of each split.
+    slots = [(n + part.count) * part.rows for n, part in zip(targets, parts, strict=True)]
+    last = len(parts) - 1
+    memory = _memory(q, kv, layout, sum(slots), last * rows)
+    for index, part in enumerate(parts):
+        room = _Output(out, *memory, sum(slots[:index]), targets[index])
+        _attend(q, kv, layout, how, part, room, index, last if index == last else 0)
+
+
+def _launch_window(
+    q: Tensor, kv: Tensor, layout: BatchLayout, how: _How, window: int, out: Tensor
+) -> None:
+    """Launch for a window: the window alone decides whether rows split, so a kernel suffices."""
+    rows, (kv_heads, block_size) = layout.num_decodes, kv.shape[2:4]
+    tuning = window_tuning(q.shape[2], kv.dtype)
+    part = _Items(layout.context_lens, None, layout.context_lens, rows, 1, 1, tuning)
+    most = most_window_tiles(window, block_size, tuning)
+    if most * tuning.tile < 2 * tuning.least_keys:
+        _attend(q, kv, layout, how, part, _Output(out, out, out, out, out, 0, 0))
+        return
+    most = max(min(most, -(-layout.max_context_len // tuning.tile)), 1)
+    cut = split_window(most, rows * kv_heads, tuning)
+    memory = _memory(q, kv, layout, rows * cut.splits, 0)
+    room = _Output(out, *memory, 0, rows * (cut.splits - 1))
+    _attend(q, kv, layout, how, part, room, window=cut)
+
+
+def _memory(
+    q: Tensor, kv: Tensor, layout: BatchLayout, slots: int, spans: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Allocate partials for `slots` rows, and the places of those of `spans` rows."""
+    heads, head_dim = q.shape[1:]
+    arrivals = layout.arrivals
+    if arrivals is None:
+        counters = layout.num_decodes * kv.shape[2]
+        arrivals = torch.zeros(counters, dtype=torch.int32, device=q.device)
+    partial = torch.empty((slots, heads, head_dim), dtype=torch.float32, device=q.device)
+    lse = torch.empty((slots, heads), dtype=torch.float32, device=q.device)
+    return partial, lse, torch.empty((spans, 4), dtype=torch.int32, device=q.device), arrivals
+
+
+@dataclass(frozen=True, slots=True)
+class _How:
+    """Parameters of the attention variant."""
+
+    variant: AttentionVariant
+    sinks: Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Output:
+    """The outputs of a launch: unsplit rows in `out`, partials of split rows from `first_slot` on.
+
+    `target` 0: no item is split, and only `out` is written.
+    """
+
+    out: Tensor
+    partial: Tensor
+    lse: Tensor
+    spans: Tensor
+    arrivals: Tensor
+    first_slot: int
+    target: int
+
+
+def launch_parts(q: Tensor, kv: Tensor, layout: BatchLayout) -> list[_Items]:
+    """Return the items of each launch: shared keys, if any, then the rows' own keys."""
+    shared, contexts = layout.shared, layout.context_lens
+    starts = shared.own_starts if shared else None
+    tuning = decode_tuning(q.shape[2], kv.dtype)
+    own = _Items(contexts, starts, contexts, layout.num_decodes, 1, 1, tuning)
+    return [_shared_items(shared, q, kv), own] if shared else [own]
+
+
+def _shared_items(shared: SharedPrefix, q: Tensor, kv: Tensor) -> _Items:
+    most = rows_together(q.shape[1] // kv.shape[2])
+    rows = min(max(next_power_of_2(shared.max_group_rows), 2), most)
+    passes = -(-shared.max_group_rows // rows)
+    count = shared.key_ends.shape[0] * passes
+    tuning = shared_tuning(q.shape[2], kv.dtype)
+    return _Items(shared.group_starts, None, shared.key_ends, count, passes, rows, tuning)
+
+
+def _attend(
+    q: Tensor,
+    kv: Tensor,
+    layout: BatchLayout,
+    how: _How,
+    part: _Items,
+    room: _Output,
+    level: int = 0,
+    merged: int = 0,
+    window: WindowSplits | None = None,
+) -> None:
+    """Launch the kernel for part number `level`; `merged` 1: merge the outputs of shared keys.
+
+    `window`: how the rows of a window are cut, where they are.
+    """
+    grid = (kv.shape[2], part.count + room.target)
+    tables = layout.block_tables
+    attend_split[grid](
+        q,
+        kv,
+        tables,
+        tables.stride(0),
+        part.tensors(layout),
+        part.count,
+        part.passes,
+        level,
+        room.out,
+        (room.partial, room.lse, room.spans, room.arrivals),
+        room.first_slot,
+        how.sinks,
+        how.variant.scale * LOG2_E,
+        None if window is None else window.splits,
+        None if window is None else window.tiles,
+        **_shape(q, kv),
+        **part.constants,
+        SPLIT=window is not None or room.target > 0,
+        SHARED=merged,
+        WINDOW=how.variant.window,
+        SOFTCAP=how.variant.softcap,
+        num_warps=part.tuning.warps,
+        num_stages=part.tuning.stages,
+        **dependent_launch(q.device),
+    )
+
+
+def _shape(q: Tensor, kv: Tensor) -> dict[str, int | bool]:
+    """Return the compile-time constants of queries (T, Hq, D) and one layer of the pool."""
+    kv_heads, block_size = kv.shape[2:4]
+    return {
+        "BLOCK_STRIDE": kv.stride(0),
+        "VALUE_STRIDE": kv.stride(1),
+        "HEAD_STRIDE": kv.stride(2),
+        "KV_HEADS": kv_heads,
+        "GROUP": q.shape[1] // kv_heads,
+        "B": block_size,
+        "D": q.shape[2],
+        "SCALED": is_fp8(kv),
+        "PAIRS": pairs_of(q, kv),
+    }

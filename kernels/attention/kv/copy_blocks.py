@@ -1,0 +1,50 @@
+"""Whole-block copies inside one pool: pool[target[i]] = pool[source[i]] for every i, at once.
+
+"At once" is the contract: the copies are made in no particular order, so a target may be neither
+a source nor another target. `DevicePool` splits a plan into calls for which that is true.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from kernels.launch.rounding import cdiv
+
+_CHUNK = 8192  # elements copied by one program
+
+
+def reference(pool: Tensor, source: Tensor, target: Tensor) -> None:
+    """Copy blocks of pool (N, ...) in place; source, target (n,) int64 ids. Plain PyTorch.
+
+    Targets are distinct and none is a source; what happens otherwise is undefined.
+    """
+    pool.index_copy_(0, target, pool.index_select(0, source))
+
+
+@triton.jit
+def _kernel(
+    pool: tl.tensor,
+    source: tl.tensor,
+    target: tl.tensor,
+    SIZE: tl.constexpr,
+    CHUNKS: tl.constexpr,
+    CHUNK: tl.constexpr,
+) -> None:
+    copy = tl.program_id(0) // CHUNKS
+    offset = (tl.program_id(0) % CHUNKS) * CHUNK + tl.arange(0, CHUNK)
+    inside = offset < SIZE
+    origin = tl.load(source + copy).to(tl.int64) * SIZE
+    goal = tl.load(target + copy).to(tl.int64) * SIZE
+    tl.store(pool + goal + offset, tl.load(pool + origin + offset, mask=inside), mask=inside)
+
+
+def launch(pool: Tensor, source: Tensor, target: Tensor) -> None:
+    """Compute `reference` on the device, for a contiguous pool, in one launch."""
+    if copies := source.shape[0]:
+        size = pool.stride(0)
+        chunks = cdiv(size, _CHUNK)
+        _kernel[(copies * chunks,)](
+            pool, source, target, SIZE=size, CHUNKS=chunks, CHUNK=_CHUNK, num_warps=8
+        )

@@ -1,0 +1,116 @@
+"""Keys and values in fp8 (e4m3), loaded in pairs and widened by bit shifts.
+
+Two neighbours of a row are one 16-bit number: the even columns in its low byte, the odd ones in its
+high byte. So a tile lies in shared memory as 16-bit numbers do, for which there are instructions
+that load and transpose fragments, and products are of the even and of the odd columns apart.
+
+e4m3's bits, put where a wider type has its sign, the end of its exponent and the beginning of its
+fraction, are the same number times a power of two, subnormals too; that power goes to the scales:
+
+    e4m3       s eeee fff      value                       bias 7
+    bfloat16   s 0000eeee fff0000        value * 2^-120    bias 127
+    float16    s 0eeee fff0000000        value * 2^-8      bias 15
+
+The conversion that the hardware has goes by float16, and on to bfloat16 one number at a time. What
+pairs win was not measured on a device yet. Device code only; NaN becomes a number, its scale stays
+NaN.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from kernels.attention.kv.fp8_kv import is_fp8
+
+BY_OPERATIONS, PACKED = 1, 2
+
+# Two pairs in a register at once: the signs, and the other bits, each shifted into place.
+LOW_BFLOAT16 = tl.constexpr("""{ .reg .b32 s, m;
+    shl.b32 s, $1, 8; shl.b32 m, $1, 4;
+    and.b32 s, s, 0x80008000; and.b32 m, m, 0x07f007f0; or.b32 $0, s, m; }""")
+HIGH_BFLOAT16 = tl.constexpr("""{ .reg .b32 s, m;
+    shr.u32 m, $1, 4;
+    and.b32 s, $1, 0x80008000; and.b32 m, m, 0x07f007f0; or.b32 $0, s, m; }""")
+LOW_FLOAT16 = tl.constexpr("""{ .reg .b32 s, m;
+    shl.b32 s, $1, 8; shl.b32 m, $1, 7;
+    and.b32 s, s, 0x80008000; and.b32 m, m, 0x3f803f80; or.b32 $0, s, m; }""")
+HIGH_FLOAT16 = tl.constexpr("""{ .reg .b32 s, m;
+    shr.u32 m, $1, 1;
+    and.b32 s, $1, 0x80008000; and.b32 m, m, 0x3f803f80; or.b32 $0, s, m; }""")
+
+
+def pairs_of(q: Tensor, kv: Tensor) -> int:
+    """Choose the unpacking: PACKED, two in a register; BY_OPERATIONS without CUDA; 0: none."""
+    if not is_fp8(kv) or q.dtype not in (torch.bfloat16, torch.float16):
+        return 0
+    return PACKED if kv.is_cuda else BY_OPERATIONS
+
+
+@triton.jit
+def pair_pointer(kv: tl.tensor) -> tl.tensor:
+    """Cast the address of numbers to that of their pairs."""
+    return kv.to(tl.pointer_type(tl.int16), bitcast=True)
+
+
+@triton.jit
+def queries_of(
+    q: tl.tensor, place: tl.tensor, real: tl.tensor, D: tl.constexpr, HALF: tl.constexpr
+) -> tuple[tl.tensor, tl.tensor]:
+    """Load the even and the odd columns, (M, HALF) each, of q's rows from `place` (M,) on."""
+    column = tl.arange(0, HALF)
+    address = q + place[:, None] + 2 * column[None, :]
+    inside = real[:, None] & (column < D // 2)[None, :]
+    return tl.load(address, mask=inside, other=0.0), tl.load(address + 1, mask=inside, other=0.0)
+
+
+@triton.jit
+def shift_of_keys(dtype: tl.constexpr) -> tl.tensor:
+    """Return the factor of a widened key: 2^120 or 2^8, float32."""
+    return _power_of_2(8 if dtype == tl.float16 else 120)
+
+
+@triton.jit
+def shift_of_values(dtype: tl.constexpr) -> tl.tensor:
+    """Return the part of the factor applied to the values' weights: the most their dtype holds."""
+    return _power_of_2(8 if dtype == tl.float16 else 64)
+
+
+@triton.jit
+def together(acc: tl.tensor, dtype: tl.constexpr) -> tl.tensor:
+    """Interleave sums of even and odd columns of values to (M, D), times the remaining factor."""
+    whole = tl.interleave(acc[0], acc[1])
+    return whole if dtype == tl.float16 else whole * _power_of_2(56)
+
+
+@triton.jit
+def _power_of_2(exponent: tl.constexpr) -> tl.tensor:
+    return tl.full([], (127 + exponent) << 23, tl.int32).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def low_numbers(pairs: tl.tensor, dtype: tl.constexpr, PAIRS: tl.constexpr) -> tl.tensor:
+    """Unpack the numbers of even columns to `dtype`."""
+    if PAIRS == 2:
+        return _packed(pairs, dtype, LOW_FLOAT16 if dtype == tl.float16 else LOW_BFLOAT16)
+    else:  # noqa: RET505  the compiler wants one type from both
+        up: tl.constexpr = 7 if dtype == tl.float16 else 4
+        return (((pairs & 0x80) << 8) | ((pairs & 0x7F) << up)).to(dtype, bitcast=True)
+
+
+@triton.jit
+def high_numbers(pairs: tl.tensor, dtype: tl.constexpr, PAIRS: tl.constexpr) -> tl.tensor:
+    """Unpack the numbers of odd columns to `dtype`."""
+    if PAIRS == 2:
+        return _packed(pairs, dtype, HIGH_FLOAT16 if dtype == tl.float16 else HIGH_BFLOAT16)
+    else:  # noqa: RET505
+        down: tl.constexpr = 1 if dtype == tl.float16 else 4
+        return ((pairs & -0x8000) | ((pairs & 0x7F00) >> down)).to(dtype, bitcast=True)
+
+
+@triton.jit
+def _packed(pairs: tl.tensor, dtype: tl.constexpr, ASM: tl.constexpr) -> tl.tensor:
+    bits = tl.inline_asm_elementwise(ASM, "=r,r", [pairs], dtype=tl.int16, is_pure=True, pack=2)
+    return bits.to(dtype, bitcast=True)

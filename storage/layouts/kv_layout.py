@@ -1,0 +1,150 @@
+"""The layout of a KV block by groups of layers: the one place that computes its bytes.
+
+    block    | layer 0          | layer 1          | ... | last layer       |
+    layer    | keys    | values | scales | up to a multiple of 16 bytes     |
+    latents  | keys alone       | scales | of layers whose values are a part of the keys
+
+Layers lie in the model's order, whichever group they are of: so a block is one contiguous run in
+every tier and one record on disk, and the layers that are computed last are its last bytes.
+
+Where several ranks share a model, each keeps a slice of every block: some of the KV heads of every
+layer, or one that other ranks keep as well; and of several stages each keeps its own layers, which
+count from 0 there. Slot i of a tier is the same block on all ranks.
+
+Knows: counts and bytes. Does not know: tensors (`device_pool`), tiers, or how many blocks there
+are. No torch: commands that only plan read it too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from storage.errors import UnevenSlices
+from storage.layouts.stage import Stage
+
+FP8 = "float8_e4m3fn"
+ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, FP8: 1}  # by the dtype names of configs
+ALIGNMENT = 16  # bytes that kernels load at once; no dtype is wider
+
+
+@dataclass(frozen=True, slots=True)
+class KvGroup:
+    """Layers with keys and values of one shape.
+
+    `layers`: their numbers, from 0, among those of the model that have keys.
+    """
+
+    layers: tuple[int, ...]
+    num_kv_heads: int
+    head_dim: int
+    dtype: str  # type of keys and values: a key of ITEM_BYTES
+    window: int | None = None  # how many tokens back a query sees; None: all
+    scale_bytes: int = 0  # bytes of one layer's scales in a block
+    has_values: bool = True  # False: values are a part of the keys, and not stored again
+
+    @property
+    def planes(self) -> int:
+        """Number of tensors of all heads: 2, keys and values, or 1."""
+        return 1 + self.has_values
+
+
+@dataclass(frozen=True, slots=True)
+class KvSlice:
+    """The KV heads of `rank`, where `num_ranks` ranks divide the heads evenly and in order.
+
+    Of fewer heads than ranks each is kept by as many ranks as the others.
+    """
+
+    rank: int
+    num_ranks: int
+
+
+@dataclass(frozen=True, slots=True)
+class KvLayout:
+    """Layout of the keys and values of `block_size` tokens, for all layers that have them.
+
+    Raises ValueError unless every layer from 0 on is in exactly one group.
+    """
+
+    groups: tuple[KvGroup, ...]
+    block_size: int
+    slice: KvSlice | None = None  # the heads that `groups` have; None: all heads
+    stage: Stage | None = None  # the layers that `groups` have; None: all layers of the model
+
+    def __post_init__(self) -> None:
+        layers = sorted(layer for group in self.groups for layer in group.layers)
+        if not layers or layers != list(range(len(layers))):
+            raise ValueError(f"layers {layers} of KV are not each layer of a model once")
+
+    @property
+    def num_layers(self) -> int:
+        """Number of layers in all groups."""
+        return sum(len(group.layers) for group in self.groups)
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of one block."""
+        return self.offset(self.num_layers)
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of one token in all layers; with its part of the scales, rounded down."""
+        return self.block_bytes // self.block_size
+
+    def slice_of(self, rank: int, num_ranks: int) -> KvLayout:
+        """Return one rank's part of a block; for a single rank the whole block.
+
+        Raises UnevenSlices where heads do not divide, ValueError where there is no such rank or
+        this is a slice itself.
+        """
+        if self.slice is not None or not 0 <= rank < num_ranks:
+            raise ValueError(f"no rank {rank} of {num_ranks} has a slice of {self}")
+        if num_ranks == 1:
+            return self
+        groups = tuple(_slice(group, num_ranks) for group in self.groups)
+        return replace(self, groups=groups, slice=KvSlice(rank, num_ranks))
+
+    def stage_of(self, stage: Stage) -> KvLayout:
+        """Return one stage's layers, counted from 0; for a single stage all layers.
+
+        Raises ValueError where the stages are another model's, or this is a part itself.
+        """
+        if self.slice is not None or self.stage is not None:
+            raise ValueError(f"{stage} is no stage of {self}")
+        if stage.is_whole:
+            return self
+        if stage.ends[-1] != self.num_layers:
+            raise ValueError(f"{stage} is no stage of {self}")
+        groups = []
+        for group in self.groups:
+            layers = tuple(one - stage.first for one in group.layers if one in stage.layers)
+            if layers:
+                groups.append(replace(group, layers=layers))
+        return replace(self, groups=tuple(groups), stage=stage)
+
+    def group_of(self, layer: int) -> KvGroup:
+        """Return the group that contains `layer`."""
+        return next(group for group in self.groups if layer in group.layers)
+
+    def offset(self, layer: int) -> int:
+        """Return `layer`'s offset in a block, in bytes; for the number of layers, all bytes."""
+        return sum(self._layer_bytes(self.group_of(before)) for before in range(layer))
+
+    def _layer_bytes(self, group: KvGroup) -> int:
+        numbers = group.planes * group.num_kv_heads * self.block_size * group.head_dim
+        num_bytes = numbers * ITEM_BYTES[group.dtype] + group.scale_bytes
+        return -(-num_bytes // ALIGNMENT) * ALIGNMENT
+
+
+def _slice(group: KvGroup, num_ranks: int) -> KvGroup:
+    heads = group.num_kv_heads
+    # If there are fewer heads than ranks, several ranks keep each head.
+    num_slices = heads if num_ranks % heads == 0 else num_ranks
+    heads, odd_heads = divmod(heads, num_slices)
+    scale_bytes, odd_bytes = divmod(group.scale_bytes, num_slices)
+    if odd_heads or odd_bytes:
+        raise UnevenSlices(
+            f"{group.num_kv_heads} KV heads with {group.scale_bytes} bytes of scales"
+            f" do not divide between {num_ranks} ranks"
+        )
+    return replace(group, num_kv_heads=heads, scale_bytes=scale_bytes)

@@ -1,0 +1,74 @@
+"""The layout of one ring: the last keys and values of a sequence, of all layers with a window.
+
+    ring     | place 0 | place 1 | ... | last place |      block b of a sequence lies at b % places
+    place    a block of KV of the layers with a window (`kv_layout`)
+
+A token sees no key before its window. So of these layers a sequence keeps as many blocks as a
+window touches, however long it is: like a recurrent layer's state a ring has one size, is one
+contiguous run, and cannot be cut back to an earlier position.
+
+Knows: counts and bytes. Does not know: tensors (`window_pool`), or how many rings there are. No
+torch: commands that only plan read it too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd
+
+from storage.layouts.kv_layout import KvLayout
+from storage.layouts.state_layout import StateLayout
+
+# Blocks of a ring beside those before a row's first token: a row that verifies drafts reaches into
+# one more than that token's.
+NEW_BLOCKS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class WindowLayout:
+    """Layout of a ring of `places` blocks of the layers `kv`."""
+
+    kv: KvLayout
+    places: int
+
+    @classmethod
+    def of(cls, kv: KvLayout, block_bytes: int) -> WindowLayout:
+        """Lay out rings beside blocks of `block_bytes`, each as long as some of these.
+
+        Raises ValueError where a layer of `kv` has no window.
+        """
+        windows = [group.window for group in kv.groups]
+        longest = max(0 if window is None else window for window in windows)
+        if None in windows:
+            raise ValueError("a layer without a window has no ring")
+        least = -(-(longest - 1) // kv.block_size) + NEW_BLOCKS
+        step = block_bytes // gcd(block_bytes, kv.block_bytes)
+        return cls(kv, -(-least // step) * step)
+
+    def slice_of(self, rank: int, num_ranks: int, block_bytes: int) -> WindowLayout:
+        """Return one rank's part of a ring, beside its blocks of `block_bytes`.
+
+        Raises as `KvLayout.slice_of`. The ranks that divide layers have equally long rings.
+        """
+        return WindowLayout.of(self.kv.slice_of(rank, num_ranks), block_bytes)
+
+    @property
+    def num_layers(self) -> int:
+        """Number of layers with a window."""
+        return self.kv.num_layers
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of one ring."""
+        return self.places * self.kv.block_bytes
+
+    def blocks(self, block_bytes: int) -> int:
+        """Return the number of blocks, of `block_bytes` each, that one ring takes."""
+        return -(-self.state_bytes // block_bytes)
+
+    def scratch_slots(self, scratch_blocks: int) -> int:
+        """Count the rings whose room so many scratch blocks take."""
+        return -(-scratch_blocks // self.places)
+
+
+SlotLayout = StateLayout | WindowLayout  # of what a sequence keeps beside its blocks

@@ -1,0 +1,84 @@
+"""The device's memory for rings: the last keys and values of layers with a window.
+
+    slot 0 .. num_slots - 1     a ring each, numbered as the states' slots are
+    after these                 scratch blocks, which each step's prompts use anew
+
+A prompt's row may have more new tokens than a ring has room for. It writes them to scratch blocks,
+and the last of these are copied to its ring when the row has been computed. All are blocks of one
+tensor, so that a block table has ids of both.
+
+Does not know whose a slot is, or at which position: that is the prefix cache's.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from kernels.attention.batch_layout import BatchLayout
+from storage.errors import PoolDoesNotFit
+from storage.layouts.window_layout import WindowLayout
+from storage.move import FIRST_SLOT
+from storage.pools.device_pool import empty_blocks, layer_views
+
+
+class RingShape(NamedTuple):
+    """The numbers that place a block: as `WindowPool` has them."""
+
+    places: int  # blocks of a ring
+    block_size: int  # tokens of a block
+    scratch: int  # the first scratch block
+    num_blocks: int  # blocks of all rings and the scratch blocks
+
+
+class StepWindows(NamedTuple):
+    """Memory of the layers with a window in one step."""
+
+    layout: BatchLayout  # with their own block tables and slots
+    layers: tuple[Tensor, ...]  # KV of each, as `DevicePool.layers`
+
+
+class WindowPool:
+    """The window pool: one tensor, allocated once and zeroed.
+
+    `rings` (blocks, numbers) is all blocks; `blocks` the same memory as blocks of the KV pool,
+    (slots * blocks of a ring or more, block_bytes) uint8, which is moved to lower tiers.
+
+    Concurrency: as of `DevicePool`, which lies beside it.
+    """
+
+    def __init__(
+        self,
+        layout: WindowLayout,
+        num_slots: int,
+        device: torch.device,
+        block_bytes: int,
+        scratch_blocks: int,
+    ) -> None:
+        """Raise PoolDoesNotFit without a slot to give, or if the device lacks the memory."""
+        if num_slots <= FIRST_SLOT:
+            raise PoolDoesNotFit(f"a pool of {num_slots} rings has none to give")
+        self.layout = layout
+        self.num_slots = num_slots
+        self.slot_blocks = layout.blocks(block_bytes)
+        slots = num_slots + layout.scratch_slots(scratch_blocks)
+        self.rings = _allocate(layout, slots, device)
+        self.blocks = self.rings.view(torch.uint8).view(-1, block_bytes)
+        self.layers = layer_views(self.rings, layout.kv)
+
+    @property
+    def shape(self) -> RingShape:
+        """The numbers that place a block."""
+        places = self.layout.places
+        scratch = self.num_slots * places
+        return RingShape(places, self.layout.kv.block_size, scratch, len(self.rings))
+
+
+def _allocate(layout: WindowLayout, num_slots: int, device: torch.device) -> Tensor:
+    try:
+        return empty_blocks(layout.kv, num_slots * layout.places, device)
+    except (torch.OutOfMemoryError, MemoryError) as error:
+        wanted = num_slots * layout.state_bytes
+        raise PoolDoesNotFit(f"{wanted} bytes of windows do not fit on {device}") from error
