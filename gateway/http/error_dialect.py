@@ -9,6 +9,7 @@ any dialect (`gateway/dialects`).
 """
 
 import math
+import re
 from collections.abc import Mapping
 from http.client import responses
 from typing import ClassVar, NamedTuple, Protocol
@@ -39,6 +40,7 @@ class ErrorDialect(Protocol):
 
     prefixes: ClassVar[tuple[str, ...]]  # the dialect's paths, each with all paths below it
     suffixes: ClassVar[tuple[str, ...]]  # ends of paths that are the dialect's wherever they are
+    elsewhere: ClassVar[Mapping[str, str]]  # patterns of other paths' beginnings, with the routes'
     error_schema: ClassVar[type[Struct]]  # the type of an error's body
 
     def error_reply(self, error: GatewayError, request_id: str) -> RenderedError:
@@ -62,6 +64,8 @@ class Dialects:
         owned = [(prefix, other) for other in others for prefix in other.prefixes]
         self._owned = sorted(owned, key=lambda pair: len(pair[0]), reverse=True)
         self._ends = [(other.suffixes, other) for other in others if other.suffixes]
+        known = (pair for one in (default, *others) for pair in one.elsewhere.items())
+        self._elsewhere = [(re.compile(pattern), begin) for pattern, begin in known]
 
     def of(self, path: str) -> ErrorDialect:
         """Return the dialect with a suffix of `path`, or else with its longest prefix."""
@@ -74,10 +78,21 @@ class Dialects:
         return self.default
 
     def enter(self, scope: Scope, request_id: str) -> ErrorDialect:
-        """Find the dialect of a request, and store it in `scope` for `dialect_of`."""
-        dialect = scope[_KEY] = self.of(scope["path"])
+        """Find the dialect of a request, and store it in `scope` for `dialect_of`.
+
+        Its path becomes the one that the routes have.
+        """
+        path = scope["path"]
+        dialect = scope[_KEY] = self.of(path)
         scope[_ID] = request_id
+        scope["path"] = self._path_of_routes(path)
         return dialect
+
+    def _path_of_routes(self, path: str) -> str:
+        for pattern, begin in self._elsewhere:
+            if found := pattern.match(path):
+                return begin + path[found.end() :]
+        return path
 
 
 def dialect_of(scope: Scope) -> ErrorDialect:

@@ -25,6 +25,7 @@ from gateway.dialects.anthropic.dialect import Anthropic
 from gateway.dialects.dialect import Dialect
 from gateway.dialects.gemini.dialect import Gemini
 from gateway.dialects.openai.dialect import OpenAI
+from gateway.dialects.openrouter.dialect import OpenRouter
 from gateway.dialects.responses.dialect import Responses
 from gateway.http.about import about_router
 from gateway.http.app import GatewayApp, build_app
@@ -61,7 +62,7 @@ from gateway.usage.reports import Reports
 from gateway.usage.routes import own_usage_router
 
 # The dialects that the gateway speaks; the first is the default.
-DIALECTS: tuple[Dialect, ...] = (OpenAI(), Responses(), Anthropic(), Gemini())
+DIALECTS: tuple[Dialect, ...] = (*(OpenAI(), Responses(), Anthropic(), Gemini(), OpenRouter()),)
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,11 +93,15 @@ def test_official_clients_see_their_own_id(web: Server) -> None:
         assert said._request_id == "job-7"
 
 
-def test_azures_client_is_let_in_by_its_own_header(web: Server) -> None:
+def test_azures_client_is_let_in_by_its_own_header_and_paths(web: Server) -> None:
     with openai.AzureOpenAI(
-        base_url=web.url + "/v1", api_key=web.demo_key, api_version="2026-01-01"
+        azure_endpoint=web.url, api_key=web.demo_key, api_version="2026-01-01"
     ) as client:
         assert [model.id for model in client.models.list()] == ["handbook"]
+        said = client.chat.completions.create(
+            model="handbook", messages=[{"role": "user", "content": "Hello"}], max_tokens=4
+        )
+        assert said.choices[0].message.content
 
 
 def test_a_page_of_a_listed_origin_chats_and_reads_refusals(web: Server) -> None:

@@ -3,6 +3,7 @@
 Knows: the dialect's paths and parts. Does not know: its fields or its answers.
 """
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 import msgspec
@@ -22,6 +23,7 @@ class Anthropic:
 
     prefixes: ClassVar[tuple[str, ...]] = ("/v1/messages",)
     suffixes: ClassVar[tuple[str, ...]] = ()
+    elsewhere: ClassVar[Mapping[str, str]] = {}
     error_schema: ClassVar[type[msgspec.Struct]] = errors.MessagesError
 
     def router(self, parts: RouteParts) -> APIRouter:

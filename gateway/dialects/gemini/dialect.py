@@ -3,6 +3,7 @@
 Knows: the dialect's paths and parts. Does not know: its fields or its answers.
 """
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 import msgspec
@@ -27,6 +28,7 @@ class Gemini:
 
     prefixes: ClassVar[tuple[str, ...]] = ("/v1beta", "/v1/cachedContents")
     suffixes: ClassVar[tuple[str, ...]] = _METHODS
+    elsewhere: ClassVar[Mapping[str, str]] = {}
     error_schema: ClassVar[type[msgspec.Struct]] = errors.GeminiError
 
     def router(self, parts: RouteParts) -> APIRouter:

@@ -1,5 +1,6 @@
 """The OpenAI dialect's implementation of the protocol `Dialect`."""
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 import msgspec
@@ -25,6 +26,10 @@ class OpenAI:
         "/rerank",
     )
     suffixes: ClassVar[tuple[str, ...]] = ()
+    # Groq's clients ask below the first, Azure's below all three.
+    elsewhere: ClassVar[Mapping[str, str]] = {
+        r"/openai(?:/v1|/deployments/[^/]+)?(?=/)": "/v1",
+    }
     error_schema: ClassVar[type[msgspec.Struct]] = openai_shape.ErrorReply
 
     def router(self, parts: RouteParts) -> APIRouter:

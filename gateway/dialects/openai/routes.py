@@ -43,6 +43,7 @@ from gateway.dialects.openai.schema import (
 )
 from gateway.dialects.openai.tokenize import detokenize, tokenize, tokens_in
 from gateway.dialects.openai_shape import limit_headers
+from gateway.dialects.openrouter_models import is_openrouters, routed_models
 from gateway.http.direct import Guard, direct
 from gateway.http.openapi import described
 from gateway.requests.answering import Answering
@@ -132,6 +133,8 @@ def _add_models(router: APIRouter, card: ModelCard, authenticate: Authenticate) 
         if is_googles(request):
             listed = GeminiModelList(models=models_of(card, caller))
             return json_response(msgspec.json.encode(listed))
+        if is_openrouters(request):
+            return json_response(msgspec.json.encode(routed_models(card, caller)))
         models = [_model(card), *(_adapter(card, one) for one in caller.adapters)]
         first, last = models[0].id, models[-1].id
         shown = ModelList(data=models, first_id=first, last_id=last)

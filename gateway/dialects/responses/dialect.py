@@ -3,6 +3,7 @@
 Knows: the dialect's paths and parts. Does not know: its fields or its answers.
 """
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 import msgspec
@@ -23,6 +24,7 @@ class Responses:
 
     prefixes: ClassVar[tuple[str, ...]] = ("/v1/responses",)
     suffixes: ClassVar[tuple[str, ...]] = ()
+    elsewhere: ClassVar[Mapping[str, str]] = {}
     error_schema: ClassVar[type[msgspec.Struct]] = openai_shape.ErrorReply
 
     def router(self, parts: RouteParts) -> APIRouter:

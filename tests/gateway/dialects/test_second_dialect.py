@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar
@@ -206,6 +206,7 @@ class Inner(Lines):
 
     prefixes: ClassVar[tuple[str, ...]] = ("/lines/inner",)
     suffixes: ClassVar[tuple[str, ...]] = ()
+    elsewhere: ClassVar[Mapping[str, str]] = {}
 
 
 def test_the_longest_prefix_decides() -> None:

@@ -11,8 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
+from engine.errors import EngineDied
 from gateway.config import GatewayConfig
-from tests.doubles.engine.fake_engine import FakeEngine, saying
+from tests.doubles.engine.fake_engine import FakeEngine, failing_at, saying
 from tests.doubles.gateway.raw_socket import exchange
 from tests.doubles.gateway.served import MODEL, Served, config_of, serving
 from tests.gateway.conftest import BOUNDS
@@ -123,6 +124,55 @@ def test_a_key_may_come_as_azures_clients_send_it(
     both = {name: web.other_key, **bearer(web)}
     assert http.get("/v1/models", headers=both).status_code == 401
     assert http.get("/admin/tenants", headers={name: web.admin_key}).status_code == 200
+
+
+@pytest.mark.parametrize("begin", ["/openai/v1", "/openai", f"/openai/deployments/{MODEL}"])
+def test_paths_of_groqs_and_azures_clients(http: httpx.Client, web: Served, begin: str) -> None:
+    answer = http.post(begin + "/chat/completions?api-version=1", headers=bearer(web), json=CHAT)
+    assert answer.json()["choices"][0]["message"]["content"] == "fine"
+    assert http.get(begin + "/models", headers=bearer(web)).json()["data"][0]["id"] == MODEL
+    assert http.get(begin + "/models").status_code == 401
+    assert http.get("/x" + begin + "/models", headers=bearer(web)).status_code == 404
+    assert http.get("/openai/admin/tenants", headers=bearer(web)).status_code == 404
+
+
+class TestOpenRoutersPaths:
+    def test_chats_are_openais(self, http: httpx.Client, web: Served) -> None:
+        answer = http.post("/api/v1/chat/completions", headers=bearer(web), json=CHAT)
+        assert answer.json()["choices"][0]["message"]["content"] == "fine"
+
+    def test_the_list_has_the_fields_that_its_sdk_requires(
+        self, http: httpx.Client, web: Served
+    ) -> None:
+        listed = http.get("/api/v1/models", headers=bearer(web)).json()
+        assert (listed["total_count"], listed["links"]) == (1, {"next": None})
+        [model] = listed["data"]
+        assert (model["id"], model["context_length"]) == (
+            MODEL,
+            model["top_provider"]["context_length"],
+        )
+        assert {"architecture", "canonical_slug", "pricing", "supported_parameters"} <= set(model)
+        assert http.get("/api/v1/models").status_code == 401
+
+    def test_an_errors_code_is_its_status(
+        self, http: httpx.Client, web: Served, web_engine: FakeEngine
+    ) -> None:
+        asked = CHAT | {"temperature": 9}
+        refused = http.post("/api/v1/chat/completions", headers=bearer(web), json=asked)
+        error = refused.json()["error"]
+        assert error["code"] == refused.status_code == 400
+        assert error["metadata"] == {"error_type": "invalid_value", "param": "temperature"}
+        assert http.get("/api/v1/nowhere").json()["error"]["code"] == 404
+        web_engine.pace = failing_at(1, EngineDied("it broke"))
+        stream = http.post(
+            "/api/v1/chat/completions", headers=bearer(web), json=CHAT | {"stream": True}
+        )
+        last = json.loads(stream.text.strip().rpartition("data: ")[2])
+        assert (last["object"], last["choices"], last["error"]["code"]) == (
+            "chat.completion.chunk",
+            [],
+            503,
+        )
 
 
 class TestRequestIds:

@@ -140,7 +140,7 @@ def test_bad_data_is_refused(
 BEYOND_SCHEMAS = [
     r"no such (tenant|key|group|prefix|response|adapter|deleted tenant)",
     r"this tenant may not load adapters",
-    r"there is no (model of that name|such route)",
+    r"there is no (model of that name|such (route|message to continue))",
     r"the name or id is taken",
     r"is in the past",
     r"in the vocabulary",
