@@ -52,7 +52,6 @@ class BoundedConnection(CountedConnection):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._received = bytearray()  # received bytes that are not yet parsed
         self._head = HeadFraming(self.bounds.max_head_bytes)
         self._framing = BodyFraming(0)
         self._to_drain = 0  # bytes to be discarded, at most

@@ -21,6 +21,7 @@ from gateway.http.answers.whole_answer import GatheredAnswers, let_gather
 from gateway.http.cors import Cors
 from gateway.http.error_dialect import Dialects, ErrorDialect, error_message
 from gateway.http.protocol.coalesced_head import CoalescedHead
+from gateway.http.protocol.framing import path_in
 from gateway.http.protocol.holders import Holders
 from gateway.http.protocol.read_watch import ReadWatch
 from gateway.http.protocol.state import State
@@ -54,6 +55,7 @@ class CountedConnection(HttpToolsProtocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.state = State.CLOSED
+        self._received = bytearray()  # received bytes that are not yet parsed
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Count the new connection; on a full port close it, or the connection with least claim."""
@@ -115,7 +117,7 @@ class CountedConnection(HttpToolsProtocol):
     def _answer(self, error: GatewayError) -> bool:
         """Answer the running request with `error`; return False if its answer has begun."""
         if self.state is State.HEAD or self.cycle is None:
-            self._say(error, self.dialects.default)
+            self._say(error, self.dialects.of(path_in(self._received)))
             return True
         if self.cycle.response_started:
             return False

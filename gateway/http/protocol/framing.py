@@ -14,6 +14,7 @@ valid.
 from __future__ import annotations
 
 import re
+from urllib.parse import unquote
 
 from gateway.errors import BadRequest, HeadTooLarge, UriTooLong
 
@@ -83,6 +84,12 @@ class HeadFraming:
             raise HeadTooLarge("the request's head is too large")
         if received.count(b"\n", line, size) > MAX_FIELDS + 2:
             raise HeadTooLarge(f"the request's head has more than {MAX_FIELDS} fields")
+
+
+def path_in(received: bytes | bytearray) -> str:
+    """Return the path that a head asks for, as far as it was received; empty: none yet."""
+    words = bytes(received).partition(b"\n")[0].split(b" ", 2)
+    return "" if len(words) < 2 else unquote(words[1].partition(b"?")[0].decode("latin-1"))
 
 
 def _without_upgrade(head: bytes) -> bytes:

@@ -19,6 +19,7 @@ from engine.errors import EngineDied
 from engine.link.messages import Generate
 from gateway.errors import GatewayError
 from gateway.http.error_dialect import Dialects
+from gateway.http.protocol.framing import MAX_REQUEST_LINE, path_in
 from gateway.startup.composition import DIALECTS
 from tests.doubles.engine.fake_engine import EOS, FakeEngine, failing_at, hanging_at, saying
 from tests.doubles.gateway.served import MODEL, Served, config_of, serving
@@ -138,7 +139,7 @@ def sent(served: Served, data: bytes) -> Answer:
 
 
 def test_a_connection_refuses_a_body_in_its_path_s_dialect(served: Served) -> None:
-    """What is wrong after the head; of what is wrong in it the path is not known."""
+    """What is wrong after the head, and a head that is too large."""
     chunked, unreadable = "transfer-encoding: chunked", b"zz\r\n"
     line = sent(served, head(served, "/lines/generate", chunked) + unreadable)
     assert (line.status, line.body) == (400, b"wrong invalid_http\n")
@@ -148,8 +149,32 @@ def test_a_connection_refuses_a_body_in_its_path_s_dialect(served: Served) -> No
     )
     control = sent(served, head(served, "/v1/completions", chunked) + unreadable)
     assert (control.status, control.error["code"]) == (400, "invalid_http")
-    long = head(served, "/lines/generate", f"x: {'y' * BOUNDS.max_head_bytes}")
-    assert sent(served, long).error["code"] == "head_too_large"
+    for fields, query, status, code in (
+        ((f"x: {'y' * BOUNDS.max_head_bytes}",), "", 431, "head_too_large"),
+        ((), f"?x={'y' * MAX_REQUEST_LINE}", 414, "uri_too_long"),
+        ((), f"/{'y' * MAX_REQUEST_LINE}", 414, "uri_too_long"),
+    ):
+        line = sent(served, head(served, f"/lines/generate{query}", *fields))
+        assert (line.status, line.body) == (status, f"wrong {code}\n".encode())
+        control = sent(served, head(served, f"/v1/completions{query}", *fields))
+        assert (control.status, control.error["code"]) == (status, code)
+
+
+@pytest.mark.parametrize(
+    ("received", "path"),
+    [
+        (
+            b"POST /v1/models/m%3AgenerateContent?x=1 HTTP/1.1\r\nhost: /v1",
+            "/v1/models/m:generateContent",
+        ),
+        (b"POST /v1beta/mod", "/v1beta/mod"),
+        (b"POST ", ""),
+        (b"POST", ""),
+        (b"", ""),
+    ],
+)
+def test_the_path_in_a_head_that_has_not_come_whole(received: bytes, path: str) -> None:
+    assert path_in(received) == path
 
 
 def test_the_description_has_the_errors_of_each_dialect(http: httpx.Client) -> None:
