@@ -19,7 +19,7 @@ from gateway.dialects.dialect import RouteParts
 from gateway.dialects.dialect_request import json_response
 from gateway.dialects.finished_choice import gather
 from gateway.dialects.openai_shape import limit_headers
-from gateway.errors import NotFound
+from gateway.errors import BadRequest, NotFound
 from gateway.http.openapi import described
 from gateway.http.request_head import running_request, until_gone
 from gateway.prefixes.reader import RequestReader
@@ -54,6 +54,8 @@ def _add_prompts(
     @router.post("/probe", openapi_extra=described(CacheProbe, RequestOf))
     async def probe(request: Request, permit: PermitOf) -> Response:
         wanted = await reader.wanted(request, permit)
+        if wanted.modules is not None:
+            raise BadRequest("modules are not probed", param="body.ratoon.modules")
         admitted = await answering.admission.admit(wanted, permit.caller)
         [asked] = admitted.generates
         start = 0 if asked.adapter is None else asked.adapter.start

@@ -171,6 +171,67 @@ def test_another_text_is_another_schema_with_blocks_of_its_own(client: httpx.Cli
     assert cached(ask(client, first, ["door"], "door code for Oslo")) > 0
 
 
+COUNTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "/v1/messages/count_tokens": (
+        "input_tokens",
+        {"messages": [{"role": "user", "content": "What is the door code for Oslo?"}]},
+    ),
+    "/v1/responses/input_tokens": ("input_tokens", {"input": "What is the door code for Oslo?"}),
+    "/v1beta/models/handbook:countTokens": (
+        "totalTokens",
+        {"contents": {"parts": {"text": "What is the door code for Oslo?"}}},
+    ),
+}
+
+
+@pytest.mark.parametrize("path", COUNTS)
+def test_counted_tokens_are_those_of_the_request(
+    client: httpx.Client, stranger: httpx.Client, path: str
+) -> None:
+    schema = store(client, HANDBOOK)
+    field, fields = COUNTS[path]
+    wish = {"ratoon": {"modules": {"schema": schema, "use": ["door", "alarm"]}}}
+    body = {"model": "handbook", **fields}
+    alone, counted = (client.post(path, json=one).json()[field] for one in (body, body | wish))
+    usage = ask(client, schema, ["door", "alarm"], "door code for Oslo")["usage"]
+    assert counted == usage["prompt_tokens"] > alone + 100
+    if path.endswith(":countTokens"):
+        whole = {"generateContentRequest": {**body, **wish}}
+        assert client.post(path, json=whole).json()[field] == counted
+    assert stranger.post(path, json=body | wish).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("/tokenize", {"prompt": "x"}),
+        ("/v1/embeddings", {"input": "x"}),
+        ("/v1/rerank", {"query": "x", "documents": ["y"]}),
+        (
+            "/v1/decisions",
+            {"input": "x", "questions": [{"type": "predicate", "instructions": "y"}]},
+        ),
+        ("/v1beta/models/handbook:embedContent", {"content": {"parts": [{"text": "x"}]}}),
+        ("/v1/cache/probe", {"url": "/v1/chat/completions"}),
+    ],
+)
+def test_routes_without_modules_refuse_them(
+    client: httpx.Client, path: str, fields: dict[str, Any]
+) -> None:
+    wish = {"modules": {"schema": store(client, HANDBOOK), "use": ["door"]}}
+    chat = {"model": "handbook", "messages": [{"role": "user", "content": "x"}]}
+
+    def sent(ratoon: dict[str, Any] | None) -> httpx.Response:
+        if path == "/v1/cache/probe":
+            return client.post(path, json={**fields, "body": {**chat, "ratoon": ratoon}})
+        return client.post(path, json={"model": "handbook", **fields, "ratoon": ratoon})
+
+    refused = sent(wish)
+    assert refused.status_code == 400, refused.text
+    assert "ratoon" in refused.text
+    assert "ratoon" not in sent(None).text, "the control"
+
+
 def test_a_deleted_schema_is_gone_with_its_blocks(client: httpx.Client) -> None:
     schema = store(client, HANDBOOK)
     ask(client, schema, ["door"], "door code for Oslo")

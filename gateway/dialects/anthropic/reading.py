@@ -36,6 +36,7 @@ from gateway.http.request_head import request_id_of, running_request
 from gateway.processes.fair_executor import in_one_step
 from gateway.prompts.chats.offered_tools import PassedOver
 from gateway.prompts.generation_request import ChatPrompt, GenerationRequest, TextRules
+from gateway.prompts.modules.selection import ModulesOption
 from gateway.prompts.sampling_defaults import DIALECT_DEFAULTS, SamplingDefaults
 from gateway.requests.permits import Permit
 
@@ -100,8 +101,10 @@ class MessagesReader:
         """Convert a parsed request, with the turns of the thread that it continues."""
         return (await self._understood(wire, permit, request_id)).wanted
 
-    async def prompt(self, request: Request, permit: Permit) -> ChatPrompt:
-        """Read the prompt whose tokens are to be counted."""
+    async def prompt(
+        self, request: Request, permit: Permit
+    ) -> tuple[ChatPrompt, ModulesOption | None]:
+        """Read the prompt whose tokens are to be counted, and the modules that it names."""
         bounds, admission = self.parts.bounds, self.parts.answering.admission
         wire = await read_wire(request, permit, _PROMPT, bounds, admission)
         model = self.parts.card.named(wire.model, permit.caller)
@@ -111,7 +114,7 @@ class MessagesReader:
             whole = wire if before is None else continued(wire, before, model.name)
             return chat_prompt(with_shown_turns(whole), bounds.max_messages)[0]
 
-        return await self._off_the_loop(permit, understand)
+        return await self._off_the_loop(permit, understand), modules_of(wire.ratoon)
 
     async def _understood(
         self, wire: MessagesRequest, permit: Permit, request_id: str

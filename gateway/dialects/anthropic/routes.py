@@ -18,8 +18,6 @@ from gateway.dialects.dialect import RouteParts
 from gateway.dialects.dialect_request import json_response
 from gateway.http.direct import direct
 from gateway.http.openapi import described
-from gateway.processes.fair_executor import Steps
-from gateway.prompts.tokens.tokenizer import TokenIds
 from gateway.requests.permits import Permit
 
 
@@ -42,16 +40,9 @@ def messages_router(parts: RouteParts) -> APIRouter:
 
     @router.post("/v1/messages/count_tokens", openapi_extra=described(TokenCount, PromptRequest))
     async def count_tokens(request: Request, permit: PermitOf) -> Response:
-        prompt = await reader.prompt(request, permit)
-        counted = await answering.admission.tokenize(
-            prompt, permit.caller, _count, add_special_tokens=False
-        )
+        prompt, modules = await reader.prompt(request, permit)
+        counted = TokenCount(await answering.admission.count(prompt, permit.caller, modules))
         await permit.give_back()
         return json_response(msgspec.json.encode(counted), limit_headers(permit.standing))
 
     return router
-
-
-def _count(token_ids: TokenIds) -> Steps[TokenCount]:
-    yield from ()
-    return TokenCount(len(token_ids))

@@ -93,6 +93,7 @@ class PromptRequest(Struct, frozen=True, kw_only=True):
     container: Raw = field(default_factory=Raw)
     inference_geo: Raw = field(default_factory=Raw)
     thread: Thread | None = None
+    ratoon: RatoonOptions | None = None
 
 
 class MessagesRequest(PromptRequest, frozen=True, kw_only=True):
@@ -106,5 +107,4 @@ class MessagesRequest(PromptRequest, frozen=True, kw_only=True):
     top_k: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
     metadata: Metadata | None = None
     diagnostics: DiagnosticsOptions | None = None
-    ratoon: RatoonOptions | None = None
     drafts: bool | None = None  # see `ChatRequest`

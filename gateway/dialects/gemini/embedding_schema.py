@@ -6,7 +6,7 @@ Fields that are not here, `taskType` and `title` among them, are ignored: models
 from collections.abc import Sequence
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Raw, Struct, field
 
 from gateway.dialects.gemini.parts import GeminiContent
 from gateway.dialects.gemini.schema import Count
@@ -18,6 +18,7 @@ class EmbedContentRequest(Struct, frozen=True, kw_only=True, rename="camel"):
     content: GeminiContent
     output_dimensionality: Count | None = None
     cache_salt: Annotated[str, Meta(min_length=1)] | None = None
+    ratoon: Raw = field(default_factory=Raw)  # not supported
 
 
 class BatchEmbedContentsRequest(Struct, frozen=True, kw_only=True):

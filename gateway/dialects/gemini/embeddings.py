@@ -36,6 +36,7 @@ from gateway.dialects.prefill_request import (
 from gateway.errors import BadRequest
 from gateway.http.request_head import request_id_of
 from gateway.processes.fair_executor import in_one_step
+from gateway.prompts.chats.chat_json import refuse_unsupported
 from gateway.requests.permits import Permit
 from gateway.requests.request_metrics import Usage
 from gateway.tenant_limits import RateStatus
@@ -106,6 +107,7 @@ def _request(
     for place, one in enumerate(wanted):
         where = f"requests[{place}]." if is_batch else ""
         dimensions, name = one.output_dimensionality, "outputDimensionality"
+        refuse_unsupported(one, where)
         check_dimensions(dimensions, hidden_size, name, f"{where}{name}")
         if one.cache_salt != salt:
             raise BadRequest("all requests have one `cacheSalt`", param=f"{where}cacheSalt")

@@ -35,6 +35,7 @@ from gateway.http.request_head import request_id_of
 from gateway.processes.fair_executor import in_one_step
 from gateway.prompts.chats.chat_json import refuse_unsupported, unsupported
 from gateway.prompts.generation_request import ChatPrompt, GenerationRequest, TextRules
+from gateway.prompts.modules.selection import ModulesOption
 from gateway.prompts.pipeline.admission import Admission
 from gateway.prompts.sampling_defaults import SamplingDefaults
 from gateway.requests.permits import Permit
@@ -93,11 +94,14 @@ class GeminiReader:
         pauses = KeepAlive(PAUSE, self.bounds.keep_alive_s)
         return DialectRequest(wanted, rendering, request, permit, pauses)
 
-    async def prompt(self, request: Request, permit: Permit, name: str) -> ChatPrompt:
-        """Read the prompt whose tokens are to be counted."""
+    async def prompt(
+        self, request: Request, permit: Permit, name: str
+    ) -> tuple[ChatPrompt, ModulesOption | None]:
+        """Read the prompt whose tokens are to be counted, and the modules that it names."""
         self.card.named(name, permit.caller)
         wire = await read_wire(request, permit, _COUNT, self.bounds, self.admission)
-        asked = wire.generate_content_request or GeminiPrompt(contents=wire.contents or [])
+        alone = GeminiPrompt(contents=wire.contents or [], ratoon=wire.ratoon)
+        asked = wire.generate_content_request or alone
         found = await self._named(asked, permit)
 
         def understand() -> ChatPrompt:
@@ -105,7 +109,7 @@ class GeminiReader:
             tools = DeclaredTools.of(whole.tools)
             return chat_prompt(whole, tools, self.bounds.max_messages)[0]
 
-        return await self.off_the_loop(permit, understand)
+        return await self.off_the_loop(permit, understand), modules_of(asked.ratoon)
 
     async def _named(self, wire: GeminiPrompt, permit: Permit) -> NamedContent | None:
         """Find the cached content that a request names; raise NotFound."""

@@ -39,9 +39,7 @@ from gateway.dialects.google_models import (
 from gateway.dialects.prefill_request import answered
 from gateway.http.direct import direct
 from gateway.http.openapi import described
-from gateway.processes.fair_executor import Steps
 from gateway.prompts.chats.chat_json import unsupported
-from gateway.prompts.tokens.tokenizer import TokenIds
 from gateway.requests.permits import Permit
 
 _MODEL = "/models/{model:path}"
@@ -105,10 +103,10 @@ def _add_counting(router: APIRouter, parts: RouteParts, reader: GeminiReader, ve
         openapi_extra=described(CountTokensResponse, CountTokensRequest),
     )
     async def count_tokens(model: str, request: Request, permit: PermitOf) -> Response:
-        prompt = await reader.prompt(request, permit, model)
-        counted = await admission.tokenize(prompt, permit.caller, _count, add_special_tokens=False)
+        prompt, modules = await reader.prompt(request, permit, model)
+        counted = await admission.count(prompt, permit.caller, modules)
         await permit.give_back()
-        return json_response(msgspec.json.encode(counted))
+        return json_response(msgspec.json.encode(_counted(counted)))
 
 
 def _add_embeddings(
@@ -131,9 +129,7 @@ def _add_embeddings(
         return await answered(asked, size, parts.answering, "requests")
 
 
-def _count(token_ids: TokenIds) -> Steps[CountTokensResponse]:
-    yield from ()
-    counted = len(token_ids)
+def _counted(counted: int) -> CountTokensResponse:
     details = [ModalityTokenCount(token_count=counted)]
     return CountTokensResponse(total_tokens=counted, prompt_tokens_details=details)
 

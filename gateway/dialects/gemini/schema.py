@@ -104,6 +104,7 @@ class GeminiPrompt(GeminiPrefix, frozen=True, kw_only=True, rename="camel"):
     generation_config: GeminiGenerationConfig | None = None
     cached_content: str | None = None
     cache_salt: Annotated[str, Meta(min_length=1)] | None = None
+    ratoon: RatoonOptions | None = None
 
 
 class GenerateContentRequest(GeminiPrompt, frozen=True, kw_only=True, rename="camel"):
@@ -111,7 +112,6 @@ class GenerateContentRequest(GeminiPrompt, frozen=True, kw_only=True, rename="ca
 
     service_tier: str | None = None
     continuation_token: Raw = field(default_factory=Raw)
-    ratoon: RatoonOptions | None = None
     drafts: bool | None = None  # as in chat completions
 
 
@@ -123,3 +123,4 @@ class CountTokensRequest(Struct, frozen=True, kw_only=True, rename="camel"):
     }
     contents: list[GeminiContent] | GeminiContent | None = None
     generate_content_request: GeminiPrompt | None = None
+    ratoon: RatoonOptions | None = None  # beside turns alone

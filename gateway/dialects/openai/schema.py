@@ -277,6 +277,7 @@ class TokenizeRequest(Struct, frozen=True, kw_only=True):
     cache_salt: Annotated[str, Meta(min_length=1)] | None = (
         None  # the salt of the request to be counted
     )
+    ratoon: Raw = field(default_factory=Raw)  # not supported
 
 
 _TOKENS_SCHEMA = msgspec.json.schema(list[TokenId])

@@ -15,6 +15,7 @@ from gateway.dialects.openai.schema import DetokenizeRequest, TokenId, TokenizeR
 from gateway.errors import BadRequest
 from gateway.http.bodies.body import Body, Part, parse_part
 from gateway.processes.fair_executor import Steps
+from gateway.prompts.chats.chat_json import refuse_unsupported
 from gateway.prompts.chats.chat_tools import SentTools
 from gateway.prompts.generation_request import Prompt
 from gateway.prompts.pipeline.admission import Admission
@@ -111,6 +112,7 @@ def _detokenized(raw: msgspec.Raw, tokenizer: Tokenizer, welcome: Welcome) -> St
 
 def _prompt(wire: TokenizeRequest, bounds: Bounds) -> Steps[Prompt]:
     yield from ()
+    refuse_unsupported(wire)
     if (wire.prompt is None) == (wire.messages is None):
         raise BadRequest("give either `prompt` or `messages`", param="prompt")
     if wire.messages is not None:

@@ -48,7 +48,6 @@ from gateway.http.openapi import described
 from gateway.http.request_head import request_id_of, running_request, until_gone
 from gateway.processes.fair_executor import Steps
 from gateway.prompts.pipeline.admission import Admission
-from gateway.prompts.tokens.tokenizer import TokenIds
 from gateway.requests.permits import Permit
 from gateway.requests.request_metrics import Usage
 
@@ -106,8 +105,8 @@ class ResponsesCreation:
         _, asked = await self._understood(request, permit)
         wanted, admission = asked.generation_request, self.reader.parts.answering.admission
         [prompt] = wanted.prompts
-        return await admission.tokenize(
-            prompt, permit.caller, _count, add_special_tokens=False, salt=wanted.salt
+        return InputTokens(
+            await admission.count(prompt, permit.caller, wanted.modules, wanted.salt)
         )
 
     async def _understood(
@@ -189,11 +188,6 @@ def _add_counting(router: APIRouter, parts: RouteParts, creation: ResponsesCreat
             "nothing here compacts a conversation; ask for a summary of it with /v1/responses",
             code="unknown_url",
         )
-
-
-def _count(token_ids: TokenIds) -> Steps[InputTokens]:
-    yield from ()
-    return InputTokens(len(token_ids))
 
 
 def _add_stored(router: APIRouter, parts: RouteParts, stored: StoredResponses) -> None:

@@ -30,6 +30,7 @@ from gateway.prompts.generation_request import (
     TextRules,
     size_of,
 )
+from gateway.prompts.modules.selection import ModulesOption
 from gateway.prompts.pipeline.activation import activated_path, used_adapter, with_adapter
 from gateway.prompts.pipeline.canonical import canonical_prompt, canonical_request
 from gateway.prompts.pipeline.explaining import Explaining, as_seen
@@ -126,7 +127,7 @@ class Admission:
         into the cache (`usage.Writer`).
         """
         welcome = with_adapter(await self.engine(), wanted.adapter)
-        schema = None if self._modules is None else await self._modules.find(wanted, caller)
+        schema = await self._schema(wanted.modules, caller)
         size = wanted.size + (0 if schema is None else len(memoryview(schema.content)))
         work = self._admitted(wanted, caller, welcome, writer, schema)
         return await self.off_the_loop(caller, work, size)
@@ -206,19 +207,62 @@ class Admission:
 
         By how much a prompt is too long can be seen up to twice the context.
         """
+
+        def work(sent: Prompt, asked: PromptContext, welcome: Welcome) -> Steps[T]:
+            del welcome
+            special = add_special_tokens
+            found = yield from self._prompts.tokenised(sent, asked, add_special_tokens=special)
+            yield size_of(found.token_ids)
+            return (yield from show(found.token_ids))
+
+        return await self._shown(prompt, caller, salt, work, size_of(prompt))
+
+    async def count(
+        self,
+        prompt: Prompt,
+        caller: Caller,
+        modules: ModulesOption | None = None,
+        salt: str | None = None,
+    ) -> int:
+        """Count a chat's tokens, those of its modules among them; raise as `tokenize`."""
+        schema = await self._schema(modules, caller)
+
+        def work(sent: Prompt, asked: PromptContext, welcome: Welcome) -> Steps[int]:
+            if modules is None or schema is None:
+                found = yield from self._prompts.tokenised(sent, asked, add_special_tokens=False)
+                return len(found.token_ids)
+            stored = yield from self.module_prompts.shown(schema, asked)
+            made = yield from self.module_prompts.joined(
+                modules, salt, sent, stored, asked, caller, welcome
+            )
+            return made.joined.num_tokens
+
+        size = size_of(prompt) + (0 if schema is None else len(memoryview(schema.content)))
+        return await self._shown(prompt, caller, salt, work, size)
+
+    async def _shown(
+        self,
+        prompt: Prompt,
+        caller: Caller,
+        salt: str | None,
+        work: Callable[[Prompt, PromptContext, Welcome], Steps[T]],
+        size: int,
+    ) -> T:
+        """Do `work` on a prompt as it is sent to the engine, up to twice the context."""
         self._check_salt(salt)
         welcome = await self.engine()
         context = welcome.max_model_len
         asked = replace(self._asked(caller, salt, welcome, room=context + 1), most=2 * context)
 
-        def work() -> Steps[T]:
-            special = add_special_tokens
+        def done() -> Steps[T]:
             sent = canonical_prompt(prompt) if caller.canonical_prompts else prompt
-            found = yield from self._prompts.tokenised(sent, asked, add_special_tokens=special)
-            yield size_of(found.token_ids)
-            return (yield from show(found.token_ids))
+            return (yield from work(sent, asked, welcome))
 
-        return await self.off_the_loop(caller, work(), size_of(prompt))
+        return await self.off_the_loop(caller, done(), size)
+
+    async def _schema(self, modules: ModulesOption | None, caller: Caller) -> ModuleSchema | None:
+        """Find the schema of a request's modules; None: it names none. Raises NotFound."""
+        return None if modules is None else await self.module_prompts.find(modules, caller)
 
     async def off_the_loop(self, caller: Caller, work: Steps[T], size: int) -> T:
         """Run `work`, in another thread where it would hold up the event loop."""

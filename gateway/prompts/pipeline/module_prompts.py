@@ -9,6 +9,7 @@ Knows: schemas, prompts, namespaces. Does not know: routes, or what the engine d
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import msgspec
 
@@ -22,14 +23,14 @@ from gateway.prompts.generation_request import (
     ModulesUsed,
     Prompt,
 )
-from gateway.prompts.modules.joined import digests_of, joined
+from gateway.prompts.modules.joined import JoinedPrompt, digests_of, joined
 from gateway.prompts.modules.layout import Encode, PlacedSchema, placed_schema
 from gateway.prompts.modules.schema import SchemaSpec, check_schema
-from gateway.prompts.modules.selection import PARAM, select
+from gateway.prompts.modules.selection import PARAM, ModulesOption, Selection, select
 from gateway.prompts.pipeline.activation import used_adapter
 from gateway.prompts.pipeline.explaining import as_seen
 from gateway.prompts.pipeline.prepared import Prepared
-from gateway.prompts.pipeline.prompt_tokens import PromptContext, PromptTokens
+from gateway.prompts.pipeline.prompt_tokens import PromptContext, PromptTokens, Tokenised
 from gateway.prompts.pipeline.sampling_limits import param_of
 from gateway.sharing.namespaces import Namespaces
 from gateway.state.records import ModuleSchema
@@ -47,6 +48,14 @@ class StoredSchema:
     record: ModuleSchema
     spec: SchemaSpec
     placed: PlacedSchema
+
+
+class ModulePrompt(NamedTuple):
+    """A prompt of modules: the tokens after them, the chosen modules, and all together."""
+
+    found: Tokenised
+    selection: Selection
+    joined: JoinedPrompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +116,34 @@ class ModulePrompts:
             found += map(name, digests_of(head, stored.placed))
         return found
 
-    async def find(self, wanted: GenerationRequest, caller: Caller) -> ModuleSchema | None:
-        """Find the schema that a request names; None if it names none. Raises NotFound."""
-        if wanted.modules is None:
-            return None
+    async def find(self, asked: ModulesOption, caller: Caller) -> ModuleSchema:
+        """Find the schema that a request names; raise NotFound."""
         try:
-            return await self.store.find_schema(caller.tenant_id, wanted.modules.schema)
+            return await self.store.find_schema(caller.tenant_id, asked.schema)
         except NotFound as error:
             raise NotFound(error.message, code=error.code, param=f"{PARAM}.schema") from None
+
+    def joined(
+        self,
+        modules: ModulesOption,
+        salt: str | None,
+        prompt: Prompt,
+        stored: StoredSchema,
+        asked: PromptContext,
+        caller: Caller,
+        welcome: Welcome,
+    ) -> Steps[ModulePrompt]:
+        """Join a schema's modules and a prompt; raise BadRequest where there can be none."""
+        _check_served(welcome)
+        special = isinstance(prompt, str)
+        head, found = yield from self.prompts.divided(prompt, asked, add_special_tokens=special)
+        if not len(found.token_ids):
+            raise BadRequest("the prompt is empty", param=param_of(prompt))
+        yield
+        selection = yield from select(stored.placed, modules, self._encode(asked))
+        name = partial(self.namespaces.module, caller, salt, welcome.fingerprint)
+        made = joined(head, selection, found.token_ids, name, welcome.block_size)
+        return ModulePrompt(found, selection, made)
 
     def prepared(
         self,
@@ -127,16 +156,9 @@ class ModulePrompts:
     ) -> Steps[Prepared]:
         """Prepare a prompt of a schema's modules; raise BadRequest for what it cannot have."""
         assert wanted.modules is not None, "others name no schema"
-        _check_served(welcome)
         _check_fields(wanted)
-        special = isinstance(prompt, str)
-        head, found = yield from self.prompts.divided(prompt, asked, add_special_tokens=special)
-        if not len(found.token_ids):
-            raise BadRequest("the prompt is empty", param=param_of(prompt))
-        yield
-        selection = yield from select(stored.placed, wanted.modules, self._encode(asked))
-        name = partial(self.namespaces.module, caller, wanted.salt, welcome.fingerprint)
-        made = joined(head, selection, found.token_ids, name, welcome.block_size)
+        work = self.joined(wanted.modules, wanted.salt, prompt, stored, asked, caller, welcome)
+        found, selection, made = yield from work
         prediction = b""
         if wanted.prediction and wanted.drafts and wanted.has_output:
             ids = yield from self.prompts.continued(wanted.prediction, found, asked)

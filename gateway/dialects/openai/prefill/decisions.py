@@ -17,6 +17,7 @@ from gateway.dialects.prefill_request import (
     check_size,
     prefill_request,
 )
+from gateway.prompts.chats.chat_json import refuse_unsupported
 from gateway.prompts.chats.messages import Message, Text
 from gateway.prompts.generation_request import ChatPrompt
 from gateway.prompts.tokens.tokenizer import Tokenizer
@@ -27,6 +28,7 @@ def request_of_decisions(
     wire: DecisionRequest, request_id: str, tokenizer: Tokenizer
 ) -> PrefillRequest:
     """Convert `wire` into a request of a prompt for each question; BadRequest names a field."""
+    refuse_unsupported(wire)
     given, labels = input_of(wire.input), labels_for(tokenizer, wire.questions)
     questions = [asked(one, tokenizer, labels) for one in wire.questions]
     texts = [one.text for one in questions]

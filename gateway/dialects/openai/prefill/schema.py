@@ -23,6 +23,7 @@ class EmbeddingRequest(Struct, frozen=True, kw_only=True):
     prompt_cache_key: CacheKey | None = None
     cache_salt: Salt | None = None
     # Known fields that would affect the answer, but are not supported.
+    ratoon: Raw = field(default_factory=Raw)
     truncate_prompt_tokens: Raw = field(default_factory=Raw)
     messages: Raw = field(default_factory=Raw)
 
@@ -44,6 +45,7 @@ class RerankRequest(Struct, frozen=True, kw_only=True):
     instruction: str | None = None  # an extension: what makes a document relevant
     cache_salt: Salt | None = None
     # Known fields that would affect the answer, but are not supported.
+    ratoon: Raw = field(default_factory=Raw)
     max_tokens_per_doc: Raw = field(default_factory=Raw)
     max_chunks_per_doc: Raw = field(default_factory=Raw)
     rank_fields: Raw = field(default_factory=Raw)
@@ -132,3 +134,4 @@ class DecisionRequest(Struct, frozen=True, kw_only=True):
     prompt_cache_options: PromptCacheOptions | None = None
     safety_identifier: str | None = None
     cache_salt: Salt | None = None
+    ratoon: Raw = field(default_factory=Raw)  # not supported
