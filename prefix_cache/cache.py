@@ -30,7 +30,7 @@ from prefix_cache.leases.loader import Loader
 from prefix_cache.leases.retained_prefixes import RetainedPrefix, RetainedPrefixes
 from prefix_cache.leases.reuse_accounting import ReuseAccounting
 from prefix_cache.leases.state_leasing import StateLeasing
-from prefix_cache.namespace import Namespace, NamespacePath
+from prefix_cache.namespace import NamespacePath
 from prefix_cache.restart import Restart
 from prefix_cache.tiers.capacity import Capacity
 from prefix_cache.tiers.checkpoints import ANSWER_SLOTS
@@ -341,14 +341,15 @@ class PrefixCache:
     def flush(
         self,
         *,
-        namespace: Namespace | None = None,
+        namespace: bytes | None = None,
         owner: str | None = None,
         tally: Tally | None = None,
     ) -> int:
         """Forget all blocks of a namespace, of an owner, of both together, or (None) of the cache.
 
-        What hangs below a block goes with it. Leased ones stay valid for their holders, and are
-        freed on release. Returns how many blocks the tree forgot; `tally` counts their copies.
+        Of all namespaces that begin with `namespace`. What hangs below a block goes with it.
+        Leased ones stay valid for their holders, and are freed on release. Returns how many blocks
+        the tree forgot; `tally` counts their copies.
         """
         if owner is not None and namespace is None:
             self._retained.drop(owner)

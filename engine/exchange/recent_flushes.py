@@ -12,22 +12,20 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from engine.sequences.sequence import Sequence
-from prefix_cache.namespace import Namespace
 
 
 class FlushScope(NamedTuple):
-    """Scope of a flush: a flow, a namespace, both together, or everything (None)."""
+    """Scope of a flush: a flow, namespaces by their first bytes, both, or everything (None)."""
 
     flow: str | None
-    namespace: Namespace | None
+    namespace: bytes | None
 
     def covers(self, sequence: Sequence) -> bool:
         """Return whether blocks that a sequence fetches may be in the scope."""
         if self.flow not in (None, sequence.flow):
             return False
-        return self.namespace is None or any(
-            self.namespace == one for _, one in sequence.path.spans
-        )
+        first = self.namespace or b""
+        return any(one.startswith(first) for _, one in sequence.path.spans)
 
 
 class RecentFlushes:

@@ -23,7 +23,9 @@ class Flushed(Reply, frozen=True, kw_only=True, tag="flushed"):
 
 
 class Flush(Query[Flushed], frozen=True, kw_only=True, tag="flush"):
-    """Drop cached prefixes: of one flow, of one namespace, or all when both are None.
+    """Drop cached prefixes: of one flow, of namespaces, or all when both are None.
+
+    `namespace`: a namespace, or the first bytes of several.
 
     A flow is dropped for good: its records on disk become unreadable, and its requests that
     still run are served to their end but leave nothing in the cache. Compiled grammars of the

@@ -56,9 +56,8 @@ class CacheOrders:
         """Drop a flow's or a namespace's blocks, or all; leased blocks stay until their release."""
         erasure = None
         if message.namespace is not None:
-            namespace = Namespace(message.namespace)
-            blocks = self._cache.flush(namespace=namespace, owner=message.flow)
-            self._exchange.flush(FlushScope(message.flow, namespace), self._clock())
+            blocks = self._cache.flush(namespace=message.namespace, owner=message.flow)
+            self._exchange.flush(FlushScope(message.flow, message.namespace), self._clock())
         elif message.flush_id == UNRECORDED:
             blocks = self._flush(message.flow, alive).blocks
         else:

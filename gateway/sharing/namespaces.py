@@ -13,6 +13,8 @@ Scopes are tuples, framed part by part (`derive_namespace`), and no two kinds of
     ("group", id)    ("tenant", id)               ("tenant", id, "salt", s)
 
 A prompt module, and a prompt's own blocks after modules, have (..., "module", digest) below these.
+The first bytes of such a namespace are its schema's, whatever the salt and the adapter, so that all
+of a schema's blocks are dropped with it.
 """
 
 from bisect import bisect_left
@@ -28,6 +30,7 @@ from prefix_cache.hashing import TokenIds
 from prefix_cache.namespace import Namespace, NamespacePath, derive_namespace
 
 _TOKEN_BYTES = 4
+_FIRST_BYTES = 8  # of a schema's namespaces; the others decide who shares blocks within it
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +153,24 @@ class Namespaces:
         return derive_namespace(self._secret, fingerprint, self._scope(caller, salt))
 
     def module(
-        self, caller: Caller, salt: str | None, fingerprint: bytes, digest: str
+        self, caller: Caller, salt: str | None, fingerprint: bytes, schema: str, digest: str
     ) -> Namespace:
-        """Derive the namespace of blocks that depend on what `digest` is of, below the caller's."""
-        scope = (*self._scope(caller, salt), "module", digest)
-        return derive_namespace(self._secret, fingerprint, scope)
+        """Derive the namespace of blocks that depend on what `digest` is of, below the caller's.
+
+        They are of modules of the caller's schema with the id `schema`.
+        """
+        scope = self._scope(caller, salt)
+        first = self._first_bytes(scope if salt is None else scope[:-2], schema)
+        derived = derive_namespace(self._secret, fingerprint, (*scope, "module", digest))
+        return Namespace(first + derived[len(first) :])
+
+    def schema(self, caller: Caller, schema: str) -> set[bytes]:
+        """Return the first bytes of the namespaces of a schema's blocks, with a salt or without."""
+        scopes = self._scope(caller, None), self._scope(caller, "")[:-2]
+        return {self._first_bytes(scope, schema) for scope in scopes}
+
+    def _first_bytes(self, scope: tuple[str, ...], schema: str) -> bytes:
+        return derive_namespace(self._secret, b"", (*scope, "schema", schema))[:_FIRST_BYTES]
 
     def published(self, scope: str, fingerprint: bytes) -> Namespace:
         """Derive the namespace of prefixes published for everyone, or for one group."""

@@ -18,7 +18,6 @@ import numpy as np
 
 from prefix_cache.eviction.eviction_policy import ABOVE
 from prefix_cache.eviction.ref_counts import RefCounts
-from prefix_cache.namespace import Namespace
 from prefix_cache.tiers.checkpoints import Checkpoints
 from prefix_cache.tiers.eviction_log import COPIED, DOUBLE, Eviction, EvictionLog, Reason
 from prefix_cache.tiers.in_flight import InFlight
@@ -110,17 +109,17 @@ class Removals:
         if len(places):
             self._forget(tier, node, places, reason)
 
-    def prune(
-        self, namespace: Namespace | None, owner: str | None, tally: Tally | None = None
-    ) -> int:
+    def prune(self, namespace: bytes | None, owner: str | None, tally: Tally | None = None) -> int:
         """Forget nodes of this namespace and owner (None: any owner), and all nodes below them.
 
-        Returns how many blocks the tree forgot, as all that follow do; `tally` counts their copies.
+        Of all namespaces that begin with `namespace`. Returns how many blocks the tree forgot, as
+        all that follow do; `tally` counts their copies.
         """
         tree = self._ref_counts.tree
         nodes = tree.nodes() if owner is None else tree.owned.get(owner, ())
         blocks = 0
-        for top in [node for node in nodes if namespace in (None, node.namespace)]:
+        first = namespace or b""
+        for top in [node for node in nodes if node.namespace.startswith(first)]:
             if top.attached:
                 if tally is not None:
                     tally.add_all(tree.nodes(top))

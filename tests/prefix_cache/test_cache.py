@@ -7,7 +7,7 @@ import pytest
 
 from prefix_cache.errors import LeaseError
 from prefix_cache.hashing import KEY_BYTES, block_keys
-from prefix_cache.namespace import NamespacePath
+from prefix_cache.namespace import Namespace, NamespacePath
 from storage.move import Move, Tier
 from tests.prefix_cache.scene import Scene, path, tokens
 
@@ -262,6 +262,17 @@ def test_flush_by_namespace_spares_the_others() -> None:
     scene.cache.check_invariants()
     assert scene.cache.flush(namespace=path("pub").at(0)) == 5  # and what builds on it
     assert scene.cache.capacity.pool().free == 32
+
+
+def test_flush_of_namespaces_by_their_first_bytes() -> None:
+    scene = Scene(32)
+    alike = [NamespacePath.single(Namespace(b"schema-1" + last * 8)) for last in (b"a", b"b")]
+    other = NamespacePath.single(Namespace(b"schema-2" + b"a" * 8))
+    for one in (*alike, other):
+        scene.run(one, IDS)
+    assert scene.cache.flush(namespace=b"schema-1") == 10
+    assert [scene.matches(one, IDS) for one in (*alike, other)] == [0, 0, 20]
+    scene.cache.check_invariants()
 
 
 def test_flush_by_owner_and_by_both() -> None:

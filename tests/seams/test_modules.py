@@ -244,6 +244,21 @@ def test_a_deleted_schema_is_gone_with_its_blocks(client: httpx.Client) -> None:
     )
 
 
+def test_a_deleted_schema_leaves_no_blocks_with_a_salt(
+    server: Server, client: httpx.Client
+) -> None:
+    ask(client, store(client, UNION), ["south"], "door code for Oslo", cache_salt="kept")
+    before = server.pool()["free"]
+    schema = store(client, HANDBOOK)
+    for salt in ("one", "other"):
+        ask(client, schema, ["door"], "door code for Oslo", cache_salt=salt)
+    assert server.pool()["free"] < before, "the control"
+    client.delete(f"/v1/modules/{schema}")
+    assert server.pool()["free"] == before
+    again = ask(client, store(client, UNION), ["south"], "door code for Oslo", cache_salt="kept")
+    assert cached(again) > 0, "another schema's blocks stay"
+
+
 UNION = {
     "modules": [
         {"text": "You answer from a handbook. "},

@@ -137,12 +137,10 @@ def add_modules(router: APIRouter, parts: RouteParts, permitted: Permitted) -> N
 
     @router.delete(f"{_PATH}/{{id}}", openapi_extra=described(ModulesDeleted))
     async def delete_modules(id: str, permit: PermitOf) -> Response:  # noqa: A002
-        stored = await stored_schema(permit.caller, id)
-        modules = admission.module_prompts
-        await modules.store.drop_schema(permit.caller.tenant_id, id)
-        welcome = await admission.engine()
-        flow = permit.caller.tenant_id
-        names = modules.usual_namespaces(stored, permit.caller, welcome)
+        modules, flow = admission.module_prompts, permit.caller.tenant_id
+        await modules.store.find_schema(flow, id)
+        await modules.store.drop_schema(flow, id)
+        names = modules.namespaces.schema(permit.caller, id)
         asked = (parts.card.engine.ask(Flush(flow=flow, namespace=one)) for one in names)
         failed = await asyncio.gather(*asked, return_exceptions=True)
         _raise_unexpected(failed)

@@ -18,8 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.link.messages import PromptModule, pack_token_ids
-from gateway.prompts.modules.layout import PlacedSchema
-from gateway.prompts.modules.selection import Run, Selection, every_run
+from gateway.prompts.modules.selection import Run, Selection
 from gateway.prompts.tokens.tokenizer import TokenIds
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import Namespace, NamespacePath
@@ -76,13 +75,6 @@ def joined(
         np.concatenate([*places, values, np.arange(first, first + len(own))]).astype(np.int32),
         namespace_of(before),
     )
-
-
-def digests_of(head: TokenIds, schema: PlacedSchema) -> list[str]:
-    """Return what the namespaces of all runs of a schema are made of, with `head` before them."""
-    shift = len(head)
-    runs = [Run(one.names, one.token_ids, one.positions + shift) for one in every_run(schema)]
-    return [_digest(schema.digest, run) for run in runs]
 
 
 def _module(run: Run, namespace: Namespace, block_size: int) -> PromptModule:

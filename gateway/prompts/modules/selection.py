@@ -124,12 +124,6 @@ def _too_long(name: str, room: FreePositions) -> BadRequest:
     )
 
 
-def every_run(schema: PlacedSchema) -> list[Run]:
-    """Return a run for each module alone, and for each scaffold."""
-    scaffolds = [[one for one in schema.modules if one.name in names] for names in schema.scaffolds]
-    return [*(_run([one]) for one in schema.modules), *map(_run, scaffolds)]
-
-
 def _runs(chosen: Sequence[PlacedModule], scaffolds: Sequence[tuple[str, ...]]) -> list[Run]:
     """Return a run for each module, or for all modules of a scaffold that are all chosen."""
     names = {module.name for module in chosen}

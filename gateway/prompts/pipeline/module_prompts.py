@@ -23,7 +23,7 @@ from gateway.prompts.generation_request import (
     ModulesUsed,
     Prompt,
 )
-from gateway.prompts.modules.joined import JoinedPrompt, digests_of, joined
+from gateway.prompts.modules.joined import JoinedPrompt, joined
 from gateway.prompts.modules.layout import Encode, PlacedSchema, placed_schema
 from gateway.prompts.modules.schema import SchemaSpec, check_schema
 from gateway.prompts.modules.selection import PARAM, ModulesOption, Selection, select
@@ -35,7 +35,7 @@ from gateway.prompts.pipeline.sampling_limits import param_of
 from gateway.sharing.namespaces import Namespaces
 from gateway.state.records import ModuleSchema
 from gateway.state.store import SchemaStore
-from prefix_cache.namespace import Namespace, NamespacePath
+from prefix_cache.namespace import NamespacePath
 
 _SPEC = msgspec.json.Decoder(SchemaSpec)
 _ID_DIGITS = 32
@@ -103,19 +103,6 @@ class ModulePrompts:
     def _encode(self, asked: PromptContext) -> Encode:
         return lambda text, most: self.prompts.alone(text, most, asked)
 
-    def usual_namespaces(
-        self, stored: StoredSchema, caller: Caller, welcome: Welcome
-    ) -> list[Namespace]:
-        """Return the namespaces of a schema's modules in completions and in plain chats.
-
-        Without a salt, an adapter, tools and template variables.
-        """
-        name = partial(self.namespaces.module, caller, None, welcome.fingerprint)
-        found = list[Namespace]()
-        for head in self.prompts.usual_heads():
-            found += map(name, digests_of(head, stored.placed))
-        return found
-
     async def find(self, asked: ModulesOption, caller: Caller) -> ModuleSchema:
         """Find the schema that a request names; raise NotFound."""
         try:
@@ -141,7 +128,8 @@ class ModulePrompts:
             raise BadRequest("the prompt is empty", param=param_of(prompt))
         yield
         selection = yield from select(stored.placed, modules, self._encode(asked))
-        name = partial(self.namespaces.module, caller, salt, welcome.fingerprint)
+        schema = stored.record.id
+        name = partial(self.namespaces.module, caller, salt, welcome.fingerprint, schema)
         made = joined(head, selection, found.token_ids, name, welcome.block_size)
         return ModulePrompt(found, selection, made)
 

@@ -8,7 +8,6 @@ Knows: tokenizer, chat template, context and vocabulary. Does not know: which te
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +15,6 @@ import numpy as np
 from engine.link.messages import Welcome
 from gateway.errors import BadRequest
 from gateway.processes.fair_executor import Steps
-from gateway.prompts.chats.messages import Message, Text
 from gateway.prompts.chats.template_variables import PRESERVE_THINKING, Scalar
 from gateway.prompts.generation_request import ChatPrompt, Origin, Prompt
 from gateway.prompts.pipeline.module_place import divided, marked, new_mark
@@ -133,18 +131,6 @@ class PromptTokens:
         head = yield from self._encoded(before, asked, "messages", add_special_tokens=special)
         ids = yield from self._encoded(after, asked, "messages", add_special_tokens=False)
         return head, self._of_chat(prompt, None, (SplicedChat(after), ids), asked)
-
-    def usual_heads(self) -> list[TokenIds]:
-        """Return what texts, token ids and plain chats have before their modules."""
-        text = self._tokenizer.encode("", add_special_tokens=True)
-        heads, mark = {text.tobytes(): text, b"": np.empty(0, np.int32)}, new_mark()
-        if self._template is not None:
-            chat = ChatPrompt(messages=(Message("user", (Text("."),)),))
-            with suppress(BadRequest):
-                before, _ = divided(self._render(marked(chat, mark)), mark)
-                ids = self._tokenizer.encode(before, add_special_tokens=False)
-                heads[ids.tobytes()] = ids
-        return [*heads.values()]
 
     def alone(self, text: str, most: int, asked: PromptContext) -> Steps[TokenIds | None]:
         """Tokenise a module's text, or a value of its parameters; None: over `most` tokens.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -218,3 +218,19 @@ class TestPath:
         path = namespaces.path(caller(), None, ids(*range(30)), MODEL, SIZE)
         own = namespaces.own(caller("b"), None, MODEL)
         assert path.spans == ((0, namespaces.published(EVERYONE, MODEL)), (3, own))
+
+
+def test_a_schemas_namespaces_are_known_by_their_first_bytes() -> None:
+    """Whatever the salt, the model and the module; another's, or of another schema, are not."""
+    for who in (caller("a"), caller("a", "g")):
+        first = tuple(NAMESPACES.schema(who, "one"))
+        seen = set()
+        for salt, model, digest in product((None, "", "s"), (MODEL, b"adapted"), ("x", "y")):
+            own = NAMESPACES.module(who, salt, model, "one", digest)
+            assert own.startswith(first)
+            assert not NAMESPACES.module(who, salt, model, "two", digest).startswith(first)
+            assert not NAMESPACES.module(caller("b"), salt, model, "one", digest).startswith(first)
+            seen.add(own)
+        assert len(seen) == 3 * 2 * 2
+    member = NAMESPACES.module(caller("b", "g"), None, MODEL, "one", "x")
+    assert member == NAMESPACES.module(caller("a", "g"), None, MODEL, "one", "x"), "together"

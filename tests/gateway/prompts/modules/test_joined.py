@@ -10,7 +10,7 @@ import pytest
 from engine.link.codec import unpack_token_ids
 from gateway.errors import BadRequest
 from gateway.processes.fair_executor import Steps, at_once
-from gateway.prompts.modules.joined import JoinedPrompt, digests_of, joined
+from gateway.prompts.modules.joined import JoinedPrompt, joined
 from gateway.prompts.modules.layout import PlacedSchema, placed_schema
 from gateway.prompts.modules.schema import ModuleSpec, Parameter, SchemaSpec
 from gateway.prompts.modules.selection import ModulesOption, ModuleUse, select
@@ -91,12 +91,6 @@ def test_whatever_decides_the_bits_is_in_the_key() -> None:
     values = [prompt(ModuleUse("p", {"n": "1"})), prompt("p")]
     assert values[0].modules == values[1].modules, "a value belongs to the request"
     assert values[0].namespace != values[1].namespace
-
-
-def test_all_keys_of_a_schema_are_known_for_its_deletion() -> None:
-    known = set(map(named, digests_of(HEAD, placed(SCHEMA))))
-    for use in (("a",), ("b", "p"), ("p", "z"), ("z",)):
-        assert {one.namespace for one in prompt(*use).modules[1:]} <= known
 
 
 @pytest.mark.parametrize(
