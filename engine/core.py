@@ -232,13 +232,13 @@ class EngineCore:
                         self._stop_check(self._sentinel.forget(message.flow))
                     self._clients.tell(client, self.queries.answer(message, self._clients.alive))
 
-    def _accept(self, client: bytes, request: Generate) -> None:
+    def _accept(self, client: bytes, request: Generate, *, is_module: bool = False) -> None:
         try:
-            self._enqueue(client, request)
+            self._enqueue(client, request, is_module=is_module)
         except EngineError as error:
             self._clients.refuse(client, request.request_id, error)
 
-    def _enqueue(self, client: bytes, request: Generate) -> None:
+    def _enqueue(self, client: bytes, request: Generate, *, is_module: bool) -> None:
         if self._is_draining:
             raise EngineUnavailable("the engine is stopping", retry_after_s=RETRY_AFTER_S)
         self._clients.check_new(client, request.request_id)
@@ -247,7 +247,8 @@ class EngineCore:
         if (quota := quota_of(request)) is not None:
             self._cache.quotas.set(request.flow, quota)
         is_alone = not self._scheduler.has_any_of(sequence.flow)
-        self._scheduler.queue.push(sequence)
+        queue = self._scheduler.queue
+        (queue.push_module if is_module else queue.push)(sequence)
         self._is_awaited = self._is_awaited or is_alone
         self._clients.add(sequence)
         if sequence.awaits_constraint:
@@ -295,7 +296,7 @@ class EngineCore:
         """Start to compute the modules that sequences wait for; fail sequences that cannot run."""
         turn = self._modules.turn(self._clients.alive, self._clock())
         for request in turn.started:
-            self._accept(OURSELVES, request)
+            self._accept(OURSELVES, request, is_module=True)
         for request_id in turn.cancelled:
             self._cancel(OURSELVES, request_id)
         now = self._clock()

@@ -93,6 +93,10 @@ class FairQueue:
         flow.admission_rate.came(sequence.arrived)
         flow.waiting(sequence.priority).append(sequence)
 
+    def push_module(self, sequence: Sequence) -> None:
+        """Add a sequence that computes a module for one with a place, whatever the capacity."""
+        self._enter(sequence).waiting(sequence.priority).append(sequence)
+
     def push_front(self, sequence: Sequence) -> None:
         """Return a preempted sequence to the front of its flow, whatever the capacity."""
         flow = self._enter(sequence)

@@ -6,7 +6,8 @@
                      engine's own, of the same flow
 
 The sequence that came first is charged, as long as it waits; then the next that waits. A module
-that nobody waits for any more is not computed on.
+that nobody waits for any more is not computed on. Of a flow few are computed at once, so that its
+other requests find places in the queue; the rest is begun as these end.
 
 While some of a sequence's modules are computed, the others may be evicted. So what is there is held
 for the first sequence that waits, and for no other: waiting ones never keep each other from room.
@@ -22,7 +23,7 @@ Knows: modules, leases, requests of the engine's own. Does not know: how a step 
 from __future__ import annotations
 
 import itertools
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -34,7 +35,8 @@ from engine.sequences.sequence import Sequence
 from prefix_cache.cache import PrefixCache
 from prefix_cache.leases.lease import Lease
 
-MOST_ROUNDS = 4  # times that a sequence's modules are computed before it is refused
+MOST_BEGUN = 4  # times that a module is computed for a sequence before that is refused
+AT_A_TIME = 64  # modules of a flow that are computed
 AT_ONCE = 128  # modules looked up between two steps, or all of one sequence
 
 _ALONE = SamplingParams(max_tokens=0, temperature=0.0, ignore_eos=True)
@@ -54,16 +56,20 @@ class _Computing:
 
     request_id: str
     blocks: ModuleBlocks
+    flow: str  # computes it
     payer: Sequence  # is charged
     sequence: Sequence | None = None  # None until it is accepted
     waiting: list[Sequence] = field(default_factory=list)  # the payer is one, as long as it waits
+    next: list[Sequence] = field(default_factory=list)  # these have others begun when it ends
 
 
 class ModuleKeeper:
     """The modules that accepted sequences wait for. One owner thread."""
 
-    def __init__(self, cache: PrefixCache) -> None:
+    def __init__(self, cache: PrefixCache, at_a_time: int = AT_A_TIME) -> None:
         self._cache = cache
+        self._at_a_time = at_a_time
+        self._under_way = defaultdict[str, set[bytes]](set)  # namespaces of `_computing`, by flow
         self._sequences: list[Sequence] = []  # accepted ones with modules; some may have ended
         self._flows: deque[str] = deque()  # in the order of their turns
         self._computing: dict[bytes, _Computing] = {}  # by the modules' namespaces
@@ -103,7 +109,6 @@ class ModuleKeeper:
             except EngineError as error:
                 made.failed.append((sequence, error))
                 continue
-            modules.rounds += bool(new)
             made.started.extend(self._begin(one, sequence, modules) for one in new)
         made.cancelled.extend(self._unawaited(there))
         return made
@@ -119,12 +124,16 @@ class ModuleKeeper:
         if not isinstance(event, Finished | Failed) or event.request_id not in self._names:
             return
         namespace = self._names.pop(event.request_id)
-        for sequence in self._computing.pop(namespace).waiting:
-            modules = sequence.modules
-            assert modules is not None, "others wait for no module"
-            modules.awaits.discard(namespace)
-            if isinstance(event, Failed):
-                modules.error = error_from_code(event.code, event.message, event.retry_after_s)
+        ended = self._computing.pop(namespace)
+        self._under_way[ended.flow].discard(namespace)
+        if not self._under_way[ended.flow]:
+            del self._under_way[ended.flow]
+        for sequence in (*ended.waiting, *ended.next):
+            _modules_of(sequence).awaits.discard(namespace)
+        if isinstance(event, Failed):
+            for sequence in ended.waiting:
+                error = error_from_code(event.code, event.message, event.retry_after_s)
+                _modules_of(sequence).error = error
 
     def _in_turn(self) -> Iterator[tuple[Sequence, SequenceModules]]:
         """Yield sequences whose modules are to be looked up, flows in turn, up to AT_ONCE modules.
@@ -174,11 +183,22 @@ class ModuleKeeper:
         modules.is_awaited = bool(coming or missing)
         for one in coming:
             self._await(one.module.namespace, sequence, modules)
-        if modules.rounds and not is_first:
-            return []
-        if missing and modules.rounds == MOST_ROUNDS:
+        if is_first and any(modules.begun[one.module.namespace] == MOST_BEGUN for one in missing):
             raise EngineUnavailable("the modules do not stay in the cache", retry_after_s=1.0)
-        return missing
+        wanted = [one for one in missing if is_first or not modules.begun[one.module.namespace]]
+        return self._at_once(wanted, sequence, modules)
+
+    def _at_once(
+        self, wanted: list[ModuleBlocks], sequence: Sequence, modules: SequenceModules
+    ) -> list[ModuleBlocks]:
+        """Return what the sequence's flow may begin now; the rest waits for what is under way."""
+        under_way = self._under_way.get(sequence.flow, set())
+        room = max(self._at_a_time - len(under_way), 0)
+        if under_way and not room and wanted and not modules.awaits:
+            namespace = next(iter(under_way))
+            modules.awaits.add(namespace)
+            self._computing[namespace].next.append(sequence)
+        return wanted[:room]
 
     def _is_missing(self, blocks: ModuleBlocks) -> bool:
         found = self._cache.match(blocks.path, blocks.token_ids).found
@@ -202,8 +222,10 @@ class ModuleKeeper:
         self, blocks: ModuleBlocks, sequence: Sequence, modules: SequenceModules
     ) -> Generate:
         module, request, request_id = blocks.module, modules.request, self._new_id()
-        self._computing[module.namespace] = _Computing(request_id, blocks, sequence)
+        self._computing[module.namespace] = _Computing(request_id, blocks, sequence.flow, sequence)
         self._names[request_id] = module.namespace
+        self._under_way[sequence.flow].add(module.namespace)
+        modules.begun[module.namespace] += 1
         self._await(module.namespace, sequence, modules)
         return Generate(
             request_id=request_id,
@@ -244,6 +266,11 @@ class ModuleKeeper:
             else:
                 computing.payer = heir
                 _charge(computing)
+
+
+def _modules_of(sequence: Sequence) -> SequenceModules:
+    assert sequence.modules is not None, "others wait for no module"
+    return sequence.modules
 
 
 def _charge(computing: _Computing) -> None:

@@ -15,6 +15,7 @@ reads a table.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -107,7 +108,7 @@ class SequenceModules:
     is_awaited: bool = True  # some may not be on the device
     leases: tuple[Lease, ...] = ()  # as long as the sequence holds its own blocks
     block_ids: BlockIds = field(default_factory=lambda: NO_SLOTS)  # their whole blocks
-    rounds: int = 0
+    begun: Counter[bytes] = field(default_factory=Counter)  # times that each was, for this sequence
     awaits: set[bytes] = field(default_factory=set)  # namespaces of modules being computed
     error: EngineError | None = None  # of a module that it awaited
     # What was computed because this sequence came, by the module's namespace, and in all rounds.

@@ -54,6 +54,7 @@ from prefix_cache.leases.load_or_recompute import LoadOrRecompute
 # Seconds that the device is taken to wait while a step with drafts is settled and the next one is
 # decided. Its launch is not in them: the measured time of a step that is not overlapped has it.
 WAITS_S = 0.0006
+MODULES_IN_QUEUE = 1 / 16  # part of the queue that modules of a flow may take
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +151,7 @@ def assemble(
         masks=loaded_runner.masks,
         cache=cache,
         sentinel=sentinel,
-        modules=ModuleKeeper(cache),
+        modules=ModuleKeeper(cache, max(int(limits.queue.capacity * MODULES_IN_QUEUE), 1)),
         pins=pins,
         carried=carried,
         copies=copies,

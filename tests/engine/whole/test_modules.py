@@ -179,16 +179,50 @@ def test_who_waits_on_for_a_module_is_charged_the_rest_of_it() -> None:
     rig.expect_nothing_left()
 
 
-def test_a_request_is_refused_whose_modules_have_no_place_in_the_queue() -> None:
-    """What was begun for it is not computed for nobody."""
-    rig = Rig(has_modules=True, max_batch_tokens=8, max_waiting=8)
-    parts = [Part([at] * 8, 8 * at) for at in range(1, 8)]
-    rig.submit(modular("r", parts, [4], 80))
-    assert rig.run() < 4
-    assert rig.failed("r").code == QueueFull.code
-    rig.submit(modular("fits", parts[:3], [4], 80))
+def test_many_modules_leave_the_queue_to_the_requests_of_their_flow() -> None:
+    """Of a queue of 16 places a flow alone may take 12."""
+    rig = Rig(has_modules=True, max_batch_tokens=8, max_waiting=16)
+    parts = [Part([at] * 8, 8 * at) for at in range(1, 21)]
+    rig.submit(modular("r", parts, [4], 200))
+    rig.step()
+    waiting = [f"plain{number}" for number in range(10)]
+    for name in waiting:
+        rig.submit(generate(name, [7] * 5, max_tokens=2))
     rig.run()
-    assert rig.link.tokens("fits") == expected(parts[:3], [4], 4, 4)
+    for name in waiting:
+        assert rig.link.tokens(name) == expected_output([7] * 5, 2)
+    assert rig.link.tokens("r") == expected(parts, [4], 4, 4)
+    for name in (flood := [f"flood{number}" for number in range(20)]):
+        rig.submit(generate(name, [7] * 5, max_tokens=2))
+    rig.run()
+    assert any(isinstance(rig.link.last(name), Failed) for name in flood), "the control"
+    rig.expect_nothing_left()
+
+
+def test_requests_that_fill_the_queue_have_their_modules_computed() -> None:
+    rig = Rig(has_modules=True, max_batch_tokens=8, max_waiting=8)
+    names = [f"r{number}" for number in range(6)]
+    parts = {name: [Part([at, 5, 5, 5, 5], 0)] for at, name in enumerate(names, 1)}
+    for name in names:
+        rig.submit(modular(name, parts[name], [4], 80))
+    rig.submit(generate("more", [7]))
+    rig.run()
+    assert rig.failed("more").code == QueueFull.code, "the control"
+    for name in names:
+        assert rig.link.tokens(name) == expected(parts[name], [4], 4, 4)
+    rig.expect_nothing_left()
+
+
+def test_a_module_that_is_awaited_by_another_flow_too_is_begun_once() -> None:
+    rig = Rig(has_modules=True, max_batch_tokens=8, max_waiting=16)
+    parts = [Part([at] * 8, 8 * at) for at in range(1, 6)]
+    for flow in "xy":
+        rig.submit(modular(flow, parts, [4], 80, flow=flow))
+    rig.step(2)
+    rig.link.say(Cancel(request_id="x"))
+    rig.run()
+    assert rig.finished("x").computed_tokens + rig.finished("y").computed_tokens == 5 * 8 + 1
+    assert rig.link.tokens("y") == expected(parts, [4], 4, 4)
     rig.expect_nothing_left()
 
 
@@ -206,7 +240,7 @@ class CountingCache(PrefixCache):
 
 def test_few_modules_are_looked_up_between_two_steps_of_flows_in_turn() -> None:
     cache = CountingCache(num_blocks=400, block_size=4)
-    keeper = ModuleKeeper(cache)
+    keeper = ModuleKeeper(cache, at_a_time=1 << 20)
     intake = Intake(64, 4, 4096, cache.fits, has_modules=True)
     each, waiting = 20, list[Sequence]()
     for number, flow in [*((at, "many") for at in range(40)), (40, "one")]:
