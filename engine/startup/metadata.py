@@ -14,16 +14,16 @@ import torch
 
 from engine.config import MOST_ADAPTER_RANK, MOST_ADAPTER_SLOTS, EngineConfig
 from engine.models.architectures.registry import SERVED, ServedModels, read_model_config
-from engine.models.checkpoints.weight_files import has_draft_head, lacks_head
+from engine.models.checkpoints.weight_files import lacks_head, stored_names
 from engine.models.checks import check_geometry, check_ranks
 from engine.models.config import ModelConfig, refuse_recurrent, state_layout
 from engine.models.errors import WrongSetting
 from engine.models.freed_windows import MemoryLayouts, freed, pays, whole
 from engine.models.grid import RankGrid
+from engine.models.layers.draft_head import stored_head
 from engine.models.shards import shard_model
 from engine.models.stages import split_model
 from engine.models.weight_formats.fp8 import Fp8Format
-from engine.models.weight_formats.plain import PLAIN
 from engine.startup.device import check_fp8, dtype_name, resolve_device, resolve_dtype
 from engine.startup.pool_size import CPU_BATCH_TOKENS, CUDA_BATCH_TOKENS
 from kernels.launch.capability import capability
@@ -146,16 +146,18 @@ def _obstacle(config: EngineConfig, model: ModelConfig, grid: RankGrid) -> str |
 
 def _with_draft_head(config: EngineConfig, model: ModelConfig, grid: RankGrid) -> ModelConfig:
     """Return the model with its head that drafts only where that is used and in the files."""
-    is_used = (
-        model.draft_head is not None
-        and config.steps.drafts != "off"
-        and grid.stages == 1
-        and not config.model.cpu_offload_gb
-        and config.model.load_format != "dummy"
-        and model.weight_format == PLAIN
-        and has_draft_head(Path(config.model.model_dir))
-    )
-    return model if is_used else replace(model, draft_head=None)
+    head, weights = model.draft_head, model.weight_format
+    if (
+        head is None
+        or config.steps.drafts == "off"
+        or grid.stages > 1
+        or config.model.cpu_offload_gb
+        or config.model.load_format == "dummy"
+    ):
+        return replace(model, draft_head=None)
+    names = [model.names.own(name) for name in stored_names(Path(config.model.model_dir))]
+    online = isinstance(weights, Fp8Format) and weights.online
+    return replace(model, draft_head=stored_head(head, names, len(model.layers), online=online))
 
 
 def _check_adapters(config: EngineConfig) -> None:

@@ -22,7 +22,6 @@ SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 GGUF_FILE = "model.gguf"  # beside what describes it (`cli.gguf`)
 TIED_HEAD = "lm_head.weight"
-DRAFT_HEAD = "mtp.fc.weight"
 _DECODER_ALONE = "embed_tokens.weight"  # its name in a decoder that was saved alone
 _SHARD = re.compile(r"(?P<stem>.+)-\d+-of-(?P<count>\d+)\.safetensors")
 _SERVED = "served are safetensors with Hugging Face's names"
@@ -139,12 +138,12 @@ def lacks_head(model_dir: Path) -> bool:
     return _DECODER_ALONE in names and TIED_HEAD not in names
 
 
-def has_draft_head(model_dir: Path) -> bool:
-    """Return whether the files have a head that drafts. Raises like `weight_files`."""
+def stored_names(model_dir: Path) -> list[str]:
+    """List the tensors of safetensors; none of GGUF. Raises like `weight_files`."""
     files = weight_files(model_dir)
     if files[0].name == GGUF_FILE:
-        return False
-    return any(DRAFT_HEAD in tensor_bytes(path) for path in files)
+        return []
+    return [name for path in files for name in tensor_bytes(path)]
 
 
 def tensor_bytes(path: Path) -> dict[str, int]:
