@@ -80,7 +80,7 @@ class AdapterNotServed(RequestRefused):
 
 
 class NotCarried(RequestRefused):
-    """Prefix that cannot be exported or imported: not there, of another size, of several ranks."""
+    """Prefix that cannot be exported or imported: not there, or of another size."""
 
     code = "prefix_not_carried"
 

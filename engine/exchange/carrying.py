@@ -56,7 +56,7 @@ class CarriedPrefixes:
     """The reads and the imports of one engine. One owner thread."""
 
     def __init__(self, cache: PrefixCache, pins: Pins, units: UnitMemory | None) -> None:
-        """Carry by `units`; None: several ranks have a part of each block, and carry nothing."""
+        """Carry by `units`; None: nothing can be carried."""
         self._cache = cache
         self._pins = pins
         self._units = units
@@ -91,10 +91,7 @@ class CarriedPrefixes:
 
     def _memory(self) -> UnitMemory:
         if self._units is None:
-            raise NotCarried(
-                "a model on several GPUs exports and imports no prefix: publish its text on each"
-                " installation, with `ratoon prefixes create`"
-            )
+            raise NotCarried("this engine has no memory to carry prefixes from, or to")
         return self._units
 
     def _read(self, query: ReadPrefix) -> PrefixUnits:

@@ -17,6 +17,7 @@ from itertools import islice
 
 from engine.adapters.rank_adapters import RankAdapters
 from engine.copies import COPY_WAIT_S, BlockMover, Disk
+from engine.exchange.ranks_units import RankUnits
 from engine.ranks.messages import (
     COMMANDS,
     ENCODER,
@@ -25,6 +26,7 @@ from engine.ranks.messages import (
     MOST_SCANNED,
     Close,
     CopyBlocks,
+    DescribeUnits,
     DiskReport,
     FlushesDone,
     ForgetAdapter,
@@ -39,11 +41,13 @@ from engine.ranks.messages import (
     OnDisk,
     PlaceAdapter,
     RankMessage,
+    ReadUnits,
     SampleRows,
     ScanDisk,
     Scanned,
     SkipRows,
     Work,
+    WriteUnits,
 )
 from engine.ranks.ring import RingReader
 from engine.ranks.tiers import digest_of
@@ -62,6 +66,7 @@ class RankParts:
     runner: Runner
     mover: BlockMover
     disk: Disk | None
+    units: RankUnits
     adapters: RankAdapters | None = None  # None: the engine serves no adapters
 
 
@@ -106,6 +111,9 @@ class Follower:
                 self._do_on_disk(command, self._parts.disk)
             case HoldAdapter() | PlaceAdapter() | ForgetAdapter():
                 self._do_with_adapters(command)
+            case DescribeUnits() | ReadUnits() | WriteUnits():
+                for report in self._parts.units.do(command):
+                    self._send(report)
 
     def _do_with_adapters(self, command: OfAdapters) -> None:
         assert self._parts.adapters is not None, "rank 0 has the same settings"

@@ -11,6 +11,8 @@ from __future__ import annotations
 import logging
 from contextlib import ExitStack, closing
 
+from engine.exchange.ranks_units import RankUnits
+from engine.exchange.units import DeviceUnits
 from engine.follower.follower import Follower, RankParts
 from engine.models.errors import ModelError, ModelNotServed
 from engine.process import EXIT_BROKEN, EXIT_CANNOT_START, EXIT_NOT_SERVED, EXIT_STOPPED
@@ -84,7 +86,8 @@ def opened_rank(start: Start, opened: ExitStack) -> RankParts:
     adapters = open_rank_adapters(config, part.adapter_slots)
     if adapters is not None:
         opened.callback(adapters.close)
-    return RankParts(part.runner, tiers.lower.mover, tiers.disk, adapters)
+    units = RankUnits(DeviceUnits(part.pool, part.states), rank)
+    return RankParts(part.runner, tiers.lower.mover, tiers.disk, units, adapters)
 
 
 def _send(channel: Channel, message: RankMessage) -> None:

@@ -1,9 +1,10 @@
 """Messages of rank 0 to the other ranks, and their reports.
 
     ring      Launch, LaunchForward, SampleRows, SkipRows | CopyBlocks
-              ForgetOwner, NoteFlushes, ScanDisk | HoldAdapter, PlaceAdapter, ForgetAdapter | Close
+              ForgetOwner, NoteFlushes, ScanDisk | HoldAdapter, PlaceAdapter, ForgetAdapter
+              DescribeUnits, ReadUnits, WriteUnits | Close
     socket    Start -->   <-- Started | NotStarted, MovesEnded, DiskReport, Scanned, FlushesDone,
-              AdapterHeld
+              AdapterHeld, UnitShape, UnitBytes
 
 What is in the ring is done in its order. Every message is typed; one that does not decode ends the
 process that got it.
@@ -122,6 +123,26 @@ class ForgetAdapter(RankMessage, frozen=True):
     number: int
 
 
+class DescribeUnits(RankMessage, frozen=True):
+    """Request for the size of this rank's part of a unit (`engine.exchange.units`)."""
+
+
+class ReadUnits(RankMessage, frozen=True):
+    """Request for this rank's part of blocks, by slot, and of states' units, by row."""
+
+    blocks: list[int]
+    states: list[int]
+
+
+class WriteUnits(RankMessage, frozen=True):
+    """Write units, of each of which a rank's part begins at the rank's byte of `starts`."""
+
+    blocks: list[int]
+    states: list[int]
+    starts: list[int]
+    payload: bytes
+
+
 class Close(RankMessage, frozen=True):
     """Write pending data to disk, and end."""
 
@@ -176,12 +197,28 @@ class AdapterHeld(RankMessage, frozen=True):
     refused: str | None = None
 
 
+class UnitShape(RankMessage, frozen=True):
+    """The size of this rank's part of a unit, and the number of units of a state."""
+
+    unit_bytes: int
+    state_units: int
+
+
+class UnitBytes(RankMessage, frozen=True):
+    """A piece of this rank's parts of the units that were asked for."""
+
+    payload: bytes
+    is_last: bool
+
+
 OnDisk = ForgetOwner | NoteFlushes | ScanDisk | ListFlushes
 OfAdapters = HoldAdapter | PlaceAdapter | ForgetAdapter
-Work = Launch | LaunchForward | SampleRows | SkipRows | CopyBlocks | OnDisk | OfAdapters
+OfUnits = DescribeUnits | ReadUnits | WriteUnits
+Work = Launch | LaunchForward | SampleRows | SkipRows | CopyBlocks | OnDisk | OfAdapters | OfUnits
 Command = Work | Close
 OfStart = Started | NotStarted
-Report = OfStart | MovesEnded | DiskReport | Scanned | FlushesDone | AdapterHeld
+OfCopies = MovesEnded | DiskReport | Scanned | FlushesDone
+Report = OfStart | OfCopies | AdapterHeld | UnitShape | UnitBytes
 
 ENCODER = msgspec.msgpack.Encoder()
 COMMANDS: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)

@@ -85,7 +85,7 @@ class LoadedRunner:
     has_draft_head: bool = False  # True if samples come with drafts of the model's own head
     states_in_place: bool = False  # True if these are rings, which decodes write in place
     num_states: int = 0  # state slots of the device, with nobody's; 0: no layer is recurrent
-    units: UnitMemory | None = None  # bytes of blocks and states; None: of several ranks
+    units: UnitMemory | None = None  # bytes of blocks and states; None: none are carried
 
 
 @dataclass(frozen=True, slots=True)

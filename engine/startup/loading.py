@@ -18,7 +18,8 @@ from uuid import uuid4
 import torch
 
 from engine.config import EngineConfig
-from engine.exchange.units import DeviceUnits
+from engine.exchange.ranks_units import RanksUnits
+from engine.exchange.units import DeviceUnits, UnitMemory
 from engine.execution.graphs.runner import GraphRunner
 from engine.grammars.grammars import Grammars, open_grammars
 from engine.link.messages import Welcome
@@ -166,7 +167,7 @@ def open_model(
         forget_grammars=grammars.forget,
         masks=grammars.masks,
         adapters=open_adapters(config, part.adapter_slots, runner, team),
-        units=DeviceUnits(part.pool, part.states) if team is None else None,
+        units=_units(part, runner),
         part=part,
         states=part.states,
         pool=part.pool,
@@ -174,6 +175,12 @@ def open_model(
         max_batch_tokens=metadata.batch_tokens,
         grammars=grammars,
     )
+
+
+def _units(part: OpenedPart, runner: RanksRunner | None) -> UnitMemory:
+    """Return the units of this rank, or of all that `runner` is of."""
+    own = DeviceUnits(part.pool, part.states)
+    return own if runner is None else RanksUnits(own, runner.others, runner.catch_up)
 
 
 def open_part(

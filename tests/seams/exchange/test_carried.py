@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +20,7 @@ from engine.link.carrying_messages import (
     ReadPrefix,
     WriteImport,
 )
-from engine.link.messages import SamplingParams, pack_token_ids
+from engine.link.messages import SamplingParams, StepReply, pack_token_ids
 from engine.link.query_messages import Pin, Pinned
 from prefix_cache.hashing import block_keys
 from prefix_cache.namespace import Namespace, NamespacePath
@@ -37,7 +39,7 @@ GREEDY = SamplingParams(max_tokens=8, temperature=0.0, ignore_eos=True)
 def asked(engine: RealEngine, query: object) -> object:
     engine.link.say(query, CLIENT)  # type: ignore[arg-type]
     engine.step()
-    return engine.link.sent[CLIENT][-1]
+    return [one for one in engine.link.sent[CLIENT] if not isinstance(one, StepReply)][-1]
 
 
 def pin(engine: RealEngine, namespace: Namespace) -> Pinned:
@@ -123,7 +125,34 @@ def carry(one: RealEngine, other: RealEngine) -> PrefixUnits:
 def test_what_was_carried_is_found_and_gives_the_same_answer(
     pair: tuple[RealEngine, RealEngine],
 ) -> None:
-    one, other = pair
+    expect_carried(*pair)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "ranks", "stages"), [("llama", 2, 2), ("llama", 1, 3), ("qwen3.5", 2, 1)]
+)
+def test_several_ranks_carry_every_rank_s_part(
+    recipe: str, ranks: int, stages: int, tmp_path: Path
+) -> None:
+    model_dir = str(make_checkpoint(RECIPES[recipe], tmp_path).model_dir)
+    bounds = dataclasses.replace(BOUNDS, ranks=ranks, stages=stages)
+    with (
+        closing(RealEngine(model_dir, bounds)) as one,
+        closing(RealEngine(model_dir, bounds)) as other,
+        closing(RealEngine(model_dir, BOUNDS)) as single,
+    ):
+        assert pin(one, HERE).code is None
+        expect_carried(one, other)
+        before = read(one, 0, 3).payload
+        one.submit("running", [*TOKENS, 1, 2], GREEDY, namespace=HERE)
+        one.step()
+        assert read(one, 0, 3).payload == before, "also between steps under way"
+        one.run()
+        assert len(one.tokens("running")) == GREEDY.max_tokens
+        assert single.fingerprint != one.fingerprint  # which an import compares
+
+
+def expect_carried(one: RealEngine, other: RealEngine) -> None:
     shape = carry(one, other)
     assert shape.blocks == 3
     assert other.steps == [], "nothing was computed"

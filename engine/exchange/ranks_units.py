@@ -1,0 +1,129 @@
+"""The units of a prefix on several ranks: of each unit every rank's part, one after the other.
+
+    unit    bytes of rank 0 | bytes of rank 1 | ...
+
+Rank 0 reads its part and waits for those of the others, which steps wait for too. What is written
+goes to all ranks, and each takes its part. The parallel shape is in the fingerprint of blocks, so
+such units fit no other division of the model.
+
+Knows: parts of bytes. Does not know: whose units these are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from engine.errors import NotCarried
+from engine.exchange.units import Rows, UnitMemory
+from engine.ranks.leader import OtherRanks
+from engine.ranks.messages import (
+    DescribeUnits,
+    OfUnits,
+    ReadUnits,
+    UnitBytes,
+    UnitShape,
+    WriteUnits,
+)
+
+PATIENCE_S = 60.0  # seconds for an answer, which comes after the steps under way
+PART_BYTES = 96 << 10  # of a report
+
+
+@dataclass(slots=True)
+class RanksUnits:
+    """The units of all ranks, seen from rank 0; implements `UnitMemory`. One owner thread."""
+
+    own: UnitMemory
+    others: OtherRanks
+    catch_up: Callable[[], None]  # launches on this rank the steps sent to the others
+    _sizes: list[int] = field(default_factory=list)  # bytes of each rank's part, once it is known
+
+    @property
+    def unit_bytes(self) -> int:
+        """Bytes of one unit on all ranks. Raises RankGone, NotCarried."""
+        return sum(self._parts())
+
+    @property
+    def state_units(self) -> int:
+        """Number of units of one state, which is the same on all ranks."""
+        return self.own.state_units
+
+    def read(self, blocks: Rows, states: Rows) -> bytes:
+        """Read like `UnitMemory.read`. Raises RankGone."""
+        sizes = self._parts()
+        self._tell(ReadUnits(blocks.tolist(), states.tolist()))
+        units = np.empty((len(blocks) + len(states), sum(sizes)), np.uint8)
+        columns = np.split(units, np.cumsum(sizes)[:-1], axis=1)
+        columns[0][:] = _in_rows(self.own.read(blocks, states), sizes[0])
+        for place, (column, size) in enumerate(zip(columns[1:], sizes[1:], strict=True)):
+            column[:] = _in_rows(self._received(place), size)
+        return units.tobytes()
+
+    def write(self, blocks: Rows, states: Rows, payload: memoryview) -> None:
+        """Write like `UnitMemory.write`. Raises RankGone."""
+        sizes = self._parts()
+        starts = [0, *np.cumsum(sizes)[:-1].tolist()]
+        self._tell(WriteUnits(blocks.tolist(), states.tolist(), starts, bytes(payload)))
+        own = _in_rows(payload, sum(sizes))[:, : sizes[0]]
+        self.own.write(blocks, states, memoryview(own.tobytes()))
+
+    def _tell(self, command: OfUnits) -> None:
+        """Send a command after the steps so far, which no other rank waits to be launched here."""
+        self.catch_up()
+        self.others.tell(command)
+
+    def _parts(self) -> list[int]:
+        if not self._sizes:
+            self._tell(DescribeUnits())
+            places = range(len(self.others))
+            shapes = [self.others.wait_for(UnitShape, place, PATIENCE_S) for place in places]
+            if any(one.state_units != self.own.state_units for one in shapes):
+                raise NotCarried("the ranks' parts of a recurrent state have different sizes")
+            self._sizes = [self.own.unit_bytes, *(one.unit_bytes for one in shapes)]
+        return self._sizes
+
+    def _received(self, place: int) -> bytes:
+        parts = list[bytes]()
+        is_last = False
+        while not is_last:
+            part = self.others.wait_for(UnitBytes, place, PATIENCE_S)
+            parts.append(part.payload)
+            is_last = part.is_last
+        return b"".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class RankUnits:
+    """The part of a rank other than 0, which does what rank 0 says."""
+
+    own: UnitMemory
+    rank: int
+
+    def do(self, command: OfUnits) -> Iterator[UnitShape | UnitBytes]:
+        """Carry out a command; yield the reports."""
+        match command:
+            case DescribeUnits():
+                yield UnitShape(self.own.unit_bytes, self.own.state_units)
+            case ReadUnits(blocks, states):
+                payload = self.own.read(_rows(blocks), _rows(states))
+                for start in range(0, len(payload), PART_BYTES):
+                    end = start + PART_BYTES
+                    yield UnitBytes(payload[start:end], end >= len(payload))
+            case WriteUnits(blocks, states, starts, payload):
+                size = len(payload) // (len(blocks) + len(states))
+                first = starts[self.rank]
+                part = _in_rows(payload, size)[:, first : first + self.own.unit_bytes]
+                self.own.write(_rows(blocks), _rows(states), memoryview(part.tobytes()))
+
+
+def _in_rows(
+    payload: bytes | memoryview, size: int
+) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    return np.frombuffer(payload, np.uint8).reshape(-1, size)
+
+
+def _rows(numbers: list[int]) -> Rows:
+    return np.array(numbers, np.int64)
