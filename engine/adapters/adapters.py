@@ -5,14 +5,15 @@
 A slot belongs to its adapter while a request that uses it is alive; after that another adapter may
 be copied there, the least recently given one first. Requests get slots in order of arrival. One
 whose adapter is in a slot already may go first for PATIENCE_S, so that a request that waits for a
-slot is passed over, but not for good.
+slot is passed over, but not for good. Where several flows use adapters, one that has slots leaves
+one free: however long its requests are, another flow's adapter finds a place.
 
 Knows: requests, slots, digests. Does not know: files (`host_adapters`), or tensors.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Container, Iterable, Iterator
 from concurrent.futures import Future
 from typing import NamedTuple, Protocol
@@ -67,6 +68,8 @@ class Adapters:
         num_slots = 0 if parts is None else parts.device.num_slots
         self._free = list(range(num_slots - 1, 0, -1))
         self._waiting: list[Sequence] = []
+        self._first_flow: str | None = None  # the flow that used an adapter first
+        self._is_shared = False  # whether others have
         self._asked: list[_Asked] = []
         self._namespaces: dict[Namespace, bytes] = {}  # digests of the adapters used there
         self._most_namespaces = FEW_NAMESPACES
@@ -87,6 +90,8 @@ class Adapters:
             self._most_namespaces = max(2 * len(kept), FEW_NAMESPACES)
         self._namespaces |= used
         self._waiting.append(sequence)
+        self._first_flow = self._first_flow or sequence.flow
+        self._is_shared = self._is_shared or sequence.flow != self._first_flow
 
     def check(self, adapter: AdapterUse | None) -> None:
         """Raise AdapterNotServed for an adapter where there are none."""
@@ -111,10 +116,10 @@ class Adapters:
                 failed.append((sequence, AdapterNotServed(str(error))))
                 continue
             if adapter is not None and not is_behind:
-                sequence.adapter_slot = self._slot(adapter, there)
+                sequence.adapter_slot = self._slot(adapter, sequence.flow, there)
             if not sequence.adapter_slot:
                 self._waiting.append(sequence)
-                if adapter is not None and since is None:
+                if adapter is not None and since is None and self._may_take(sequence.flow, there):
                     since = sequence.arrived
         return failed
 
@@ -124,13 +129,23 @@ class Adapters:
         asked = {one.result().digest for one in read if one.exception() is None}
         return asked | {one.adapter.digest for one in waiting if one.adapter}
 
-    def _slot(self, adapter: Adapter, alive: Collection[Sequence]) -> int:
+    def _may_take(self, flow: str, alive: Collection[Sequence]) -> bool:
+        """Return whether a flow may have one more slot, if one is free."""
+        assert self._parts is not None
+        used = _used(alive)
+        free = self._parts.device.num_slots - 1 - len(used)
+        has_any = any(flow in flows for flows in used.values())
+        return free > 1 or not (has_any and self._is_shared)
+
+    def _slot(self, adapter: Adapter, flow: str, alive: Collection[Sequence]) -> int:
         """Return the slot of an adapter, which is copied there where it is not; 0: none is free."""
         assert self._parts is not None
         digest = adapter.digest
         if digest not in self._slots:
+            if not self._may_take(flow, alive):
+                return 0
             if not self._free:
-                used = {one.adapter.digest for one in alive if one.adapter and one.adapter_slot}
+                used = _used(alive)
                 unused = next((one for one in self._slots if one not in used), None)
                 if unused is None:
                     return 0
@@ -186,6 +201,15 @@ class Adapters:
         if digest in self._slots and not is_used:
             self._free.append(self._slots.pop(digest))
         return {one for one, used_with in self._namespaces.items() if used_with == digest}
+
+
+def _used(alive: Collection[Sequence]) -> dict[bytes, set[str]]:
+    """Return the adapters in slots that requests use, by digest, with the flows of these."""
+    used = defaultdict[bytes, set[str]](set)
+    for one in alive:
+        if one.adapter and one.adapter_slot:
+            used[one.adapter.digest].add(one.flow)
+    return used
 
 
 def _named(adapter: AdapterUse) -> tuple[bytes, str]:

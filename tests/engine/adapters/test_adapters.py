@@ -48,9 +48,10 @@ class Requests:
             write_adapter(self._folder / name, seed=seed)
         return AdapterUse(adapter_digest(read_adapter_files(self._folder, name, 1 << 20)), name)
 
-    def ask(self, name: str, seed: int = 0, arrived: float = 0.0) -> Sequence:
+    def ask(self, name: str, seed: int = 0, arrived: float = 0.0, flow: str = "tenant") -> Sequence:
         sequence = sequence_of([1, 2, 3])
         sequence.adapter, sequence.arrived = self.used(name, seed), arrived
+        sequence.flow = flow
         self.alive.append(sequence)
         self.adapters.add(sequence, ())
         return sequence
@@ -126,6 +127,30 @@ def test_a_third_adapter_waits_until_a_slot_is_of_no_request(tmp_path: Path) -> 
         again = requests.ask("b", 2)
         requests.give()
         assert again.is_unready  # its adapter is not there any more
+
+
+def test_a_flow_leaves_a_slot_to_others(tmp_path: Path) -> None:
+    """Also while its own requests have waited for longer; alone it takes all."""
+    with opened(tmp_path) as requests:
+        first, second, third = (requests.ask(name, seed) for seed, name in enumerate("abc"))
+        requests.give()
+        assert [one.adapter_slot for one in (first, second, third)] == [1, 2, 0], "the control"
+        other = requests.ask("d", 4, arrived=5.0, flow="other")
+        requests.give(now=5.0 + 2 * PATIENCE_S)
+        assert other.is_unready, "both slots are of requests that run"
+        requests.alive.remove(first)
+        requests.give(now=9.0)
+        assert (other.adapter_slot, third.adapter_slot) == (1, 0)
+        more = requests.ask("e", 5, arrived=9.0, flow="other")
+        requests.alive.remove(second)
+        requests.give(now=10.0)
+        assert (third.adapter_slot, more.adapter_slot) == (2, 0), "who has none goes first"
+        requests.alive.remove(third)
+        requests.give(now=11.0)
+        assert more.is_unready, "it leaves the last one free"
+        late = requests.ask("b", 1, arrived=12.0)
+        requests.give(now=12.0)
+        assert late.adapter_slot == 2
 
 
 def test_whoever_waits_for_a_slot_is_not_passed_over_for_good(tmp_path: Path) -> None:
