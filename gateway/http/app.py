@@ -97,7 +97,7 @@ def build_app(
     """
     app = GatewayApp(dialects, cors, access_log)
     for router in routers:
-        app.include_router(router)
+        app.routes.extend(router.routes)  # to include a router would analyse each route again
     _speak_errors(app, metrics, refusals or LastRefusals())
     return app
 

@@ -126,18 +126,11 @@ class DirectRoutes:
 
 
 def direct_routes(routes: Iterable[Any]) -> list[DirectRoute]:
-    """Find the direct routes of routers included in an application with these `routes`.
+    """Find the direct routes of an application with these `routes`.
 
     Of routers within routers there are none: what these were included with counts there alone.
     """
-    included = (getattr(one, "original_router", None) for one in routes)
-    return [
-        route
-        for router in included
-        if router is not None
-        for route in router.routes
-        if isinstance(route, DirectRoute)
-    ]
+    return [route for route in routes if isinstance(route, DirectRoute)]
 
 
 async def _respond(scope: Scope, receive: Receive, send: Send) -> None:
