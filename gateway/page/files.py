@@ -1,4 +1,4 @@
-"""The page's own files, read once, and the headers that keep foreign content out of the page.
+"""The page's own files, read and compressed once, and the headers against foreign content.
 
 Knows: names, types and bytes. Does not know: who is signed in; the files are the same for everyone.
 """
@@ -41,11 +41,16 @@ _HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class PageFile:
-    """A page's file as it is sent; a file stored compressed has no other form."""
+    """A page's file as it is stored, with how it is sent."""
 
-    content: Packed
+    content: bytes
+    is_packed: bool  # stored compressed
     media_type: str
     etag: str
+
+    def packed(self) -> Packed:
+        """Compress the content; a file stored compressed has no other form."""
+        return Packed(b"", self.content) if self.is_packed else Packed.of(self.content)
 
 
 class PageFiles:
@@ -58,6 +63,7 @@ class PageFiles:
             for path in folder.rglob("*")
             if _kind(path) in _TYPES and path.is_file()
         }
+        self._packed: dict[str, Packed] = {}  # of those that somebody has asked for
 
     def answer(self, name: str, request: Request) -> Response:
         """Answer with the file, or 304 for a client that has it; NotFound for an unknown path."""
@@ -67,9 +73,12 @@ class PageFiles:
         headers = {**_HEADERS, "etag": found.etag}
         if found.etag in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)
-        packed = found.content.packed
-        if found.content.plain or packed is None:
-            return found.content.answer(request, headers, found.media_type)
+        content = self._packed.get(name)
+        if content is None:
+            content = self._packed[name] = found.packed()
+        packed = content.packed
+        if content.plain or packed is None:
+            return content.answer(request, headers, found.media_type)
         # Sent compressed to any client: unpacking would be work.
         headers |= {"content-encoding": "gzip", "content-length": str(len(packed))}
         return StreamingResponse(_pieces(packed), 200, headers, found.media_type)
@@ -84,8 +93,7 @@ async def _pieces(content: bytes) -> AsyncIterator[bytes]:
 def _read(path: Path) -> PageFile:
     content = path.read_bytes()
     etag = f'"{hashlib.blake2b(content, digest_size=12).hexdigest()}"'
-    kept = Packed(b"", content) if path.suffix == _GZIP else Packed.of(content)
-    return PageFile(kept, _TYPES[_kind(path)], etag)
+    return PageFile(content, path.suffix == _GZIP, _TYPES[_kind(path)], etag)
 
 
 def _kind(path: Path) -> str:
