@@ -42,8 +42,8 @@ def test_64_greedy_tokens_and_logprobs_are_those_of_transformers(
     sequence = driven.add(prompt, sampling(max_tokens=ROUNDS, num_logprobs=0))
     reported = driven.generate(sequence)
     tokens = output(sequence)
-    assert tokens == checkpoint(name).greedy(prompt, ROUNDS)
     logprobs = checkpoint(name).logits(prompt + tokens[:-1])[-ROUNDS:].log_softmax(-1)
+    assert tokens == logprobs.argmax(-1).tolist(), "and so each follows from those before it"
     wanted = logprobs[torch.arange(ROUNDS), torch.tensor(tokens)]
     found = torch.tensor([one.chosen for one in reported if one is not None])
     assert (found - wanted).abs().max() < TOLERANCE
@@ -71,7 +71,8 @@ def test_batches_of_prompts_and_decodes_give_the_same_tokens(
     sequences = [driven.add(prompt, sampling(max_tokens=12)) for prompt in prompts]
     mixed_run(driven, sequences, budget)
     for prompt, sequence in zip(prompts, sequences, strict=True):
-        assert output(sequence) == checkpoint(name).greedy(prompt, 12)
+        assert len(output(sequence)) == 12
+        assert output(sequence) == checkpoint(name).most_likely(prompt, output(sequence))
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen3", "gpt-oss", "gemma2", "gemma3"])

