@@ -30,10 +30,15 @@ from tests.doubles.engine.fake_engine import FakeEngine
 from tests.doubles.gateway.served import MODEL, Served
 
 EVENTS = "text/event-stream"
-# To make up a chat takes a tenth of a second: these operations have a third of the examples.
-WITH_CHATS = (
+# To make up such a body takes a tenth of a second: these operations have a third of the examples.
+LARGE = (
     *("/v1/chat/completions", "/tokenize", "/admin/prefixes"),
     *("/v1/messages", "/v1/messages/count_tokens"),
+    *("/v1/responses", "/v1/responses/input_tokens"),
+    *(f"/v1beta/models/{{model}}:{verb}ontent" for verb in ("generateC", "streamGenerateC")),
+    *("/v1beta/models/{model}:countTokens", "/v1beta/cachedContents"),
+    "/v1beta/models/{model}:batchEmbedContents",
+    *("/v1/cache/probe", "/v1/cache/warm", "/v1/decisions", "/v1/modules"),
 )
 # Examples of each operation, in each mode.
 examples = pytest.mark.parametrize("most", [12, pytest.param(90, marks=pytest.mark.zoo)])
@@ -101,7 +106,7 @@ def answers(
 ) -> list[Any]:
     """Send made-up requests and check their answers, which are returned."""
     came: list[Any] = []
-    most //= 3 if operation.path in WITH_CHATS else 1
+    most //= 3 if operation.path in LARGE else 1
     with requests.Session() as session:
 
         @settings(FUZZ, max_examples=most)
