@@ -97,6 +97,9 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     # Positions of the tokens for the model, where they are not `start` up to `end`: those count
     # the keys before, of which some are of modules.
     positions: bytes = b""
+    # Blocks of its table at which another namespace begins: the token after the one before is told
+    # to no head that drafts, since the keys that it keeps there are others' too.
+    borders: bytes = b""
 
     @property
     def num_new(self) -> int:

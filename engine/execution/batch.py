@@ -102,7 +102,7 @@ def build_batch(
         arrays["adapters"] = adapters_of(in_batch_order(rows, sharing)[0])
     followed = followed_rows(rows, tables, block_size) if has_head else None
     if has_head:
-        ids, outputs = next_ids_of(in_batch_order(rows, sharing)[0]), arrays["outputs"]
+        ids, outputs = next_ids_of(in_batch_order(rows, sharing)[0], block_size), arrays["outputs"]
         arrays |= {"next_ids": ids.astype(np.int64), "drawn": drawn_places(rows, outputs, len(ids))}
     if followed is not None:
         arrays |= _followed_fields(followed, tables, arrays, sizes)

@@ -100,11 +100,22 @@ def with_drafts(sampled: list[Sampled], drafted: list[list[int]]) -> list[Sample
     ]
 
 
-def next_ids_of(rows: Sequence[Row]) -> npt.NDArray[np.int32]:
-    """Return the known token after each token of all rows; 0 where it is sampled."""
+def next_ids_of(rows: Sequence[Row], block_size: int) -> npt.NDArray[np.int32]:
+    """Return the known token after each token of all rows.
+
+    0 where it is sampled, or in another namespace.
+    """
     unknown = bytes(ID_BYTES)
     parts = (row.token_ids[ID_BYTES:] + (row.next_ids[-ID_BYTES:] or unknown) for row in rows)
-    return np.frombuffer(b"".join(parts), np.int32)
+    ids, first = np.frombuffer(b"".join(parts), np.int32), 0
+    if not any(row.borders for row in rows):
+        return ids
+    ids = ids.copy()
+    for row in rows:
+        places = np.frombuffer(row.borders, np.int32) * block_size - 1 - row.start
+        ids[first + places[(places >= 0) & (places < row.num_new)]] = 0
+        first += row.num_new
+    return ids
 
 
 def drawn_places(

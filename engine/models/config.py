@@ -167,7 +167,8 @@ class ModelConfig:
     logits_divisor: float | None = None  # logits are divided by it, or None
     logits_softcap: float | None = None  # logits become softcap * tanh(logit / softcap)
     layer_inputs: LayerInputsConfig | None = None  # None: layers have no inputs of their own
-    draft_head: DraftHeadConfig | None = None  # a head that drafts; None: it has none, or is unused
+    possible_head: DraftHeadConfig | None = None  # the head that drafts, if the files have it
+    draft_head: DraftHeadConfig | None = None  # the same where the files have it, and it is used
 
     def for_positions(self, num_positions: int) -> ModelConfig:
         """Return the config for sequences of `num_positions` tokens, on which some ropes depend."""

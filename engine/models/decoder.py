@@ -20,7 +20,7 @@ from torch import Tensor
 from engine.models.config import ModelConfig
 from engine.models.freed_windows import window_of
 from engine.models.layers.latent import LatentAttention
-from engine.models.layers.layer import LayerConfig, keeps_kv
+from engine.models.layers.layer import DecoderLayer, LayerConfig, keeps_kv
 from engine.models.layers.mixer import KvConfig, RecurrentConfig
 from engine.models.layers.rope import RopeConfig, query_scales, rope_table
 from engine.models.memories import LayerPlace, Memories, StepMemory
@@ -297,13 +297,16 @@ def _with_plain_latents(parameters: Parameters) -> Parameters:
     """
     if parameters.homes is not None:
         return parameters
-    layers = tuple(
-        replace(layer, mixer=layer.mixer.dequantised())
-        if isinstance(layer.mixer, LatentAttention)
-        else layer
-        for layer in parameters.layers
-    )
-    return replace(parameters, layers=layers)
+    layers, head = tuple(map(_with_plain_latent, parameters.layers)), parameters.draft_head
+    if head is not None:
+        head = replace(head, layer=_with_plain_latent(head.layer))
+    return replace(parameters, layers=layers, draft_head=head)
+
+
+def _with_plain_latent(layer: DecoderLayer) -> DecoderLayer:
+    if not isinstance(layer.mixer, LatentAttention):
+        return layer
+    return replace(layer, mixer=layer.mixer.dequantised())
 
 
 def build_decoder(

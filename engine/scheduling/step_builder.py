@@ -161,7 +161,7 @@ def sent(row: ScheduledRow) -> Row:
         first,
         b"" if first == _num_blocks(sequence, lease) else _new_blocks(sequence, lease),
         None if sequence.is_asked or not row.samples else _new_request(sequence, batch_slot),
-        _next_ids(row, lease),
+        _next_ids(row),
         *_slots(row, lease),
         adapter=sequence.adapter_slot,
         adapter_start=0 if sequence.adapter is None else sequence.adapter.start,
@@ -170,6 +170,7 @@ def sent(row: ScheduledRow) -> Row:
         num_again=row.num_again,
         candidates=sequence.candidates if row.samples else b"",
         positions=b"" if sequence.positions is None else sequence.positions[start:end].tobytes(),
+        borders=b"" if len(lease.path.spans) == 1 else _borders(row, lease),
     )
 
 
@@ -188,20 +189,21 @@ def overwrites(row: Row, lease: Lease) -> bool:
     return states is not None and not states.in_place and row.state_in == row.state_out
 
 
-def _next_ids(row: ScheduledRow, lease: Lease) -> bytes:
-    """Return `Row.next_ids`.
+def _borders(row: ScheduledRow, lease: Lease) -> bytes:
+    """Return `Row.borders`; none of a row that only decodes an answer."""
+    if row.samples and row.kind in (DECODE, VERIFY):
+        return b""
+    first = _num_blocks(row.sequence, lease) - lease.num_blocks
+    return np.array([first + begin for begin, _ in lease.path.spans[1:]], np.int32).tobytes()
 
-    Where the row ends with a namespace, 0: what the head keeps there is others' too, and would have
-    the first token that follows in a namespace of this sequence alone.
-    """
+
+def _next_ids(row: ScheduledRow) -> bytes:
+    """Return `Row.next_ids`."""
     start, end, tokens = row.start, row.end, row.sequence.tokens
     if row.kind is SCORE:
         return tokens[start + 1 : end + 1].tobytes()
     if row.samples:
         return b""
-    size = 0 if lease.states is None else lease.states.block_size
-    if any(begin * size == end for begin, _ in lease.path.spans):
-        return PENDING_ID
     return tokens[end : end + 1].tobytes()
 
 

@@ -26,7 +26,7 @@ LAYOUT_VERSION = 1
 DIGEST_BYTES = 16
 
 # Fields that change no bit of a block: stop tokens, the files' dtype and tensor names.
-NOT_IN_BLOCKS = ("eos_token_ids", "dtype", "names")
+NOT_IN_BLOCKS = ("eos_token_ids", "dtype", "names", "possible_head")
 
 
 @dataclass(frozen=True, slots=True)

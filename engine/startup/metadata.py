@@ -14,13 +14,13 @@ import torch
 
 from engine.config import MOST_ADAPTER_RANK, MOST_ADAPTER_SLOTS, EngineConfig
 from engine.models.architectures.registry import SERVED, ServedModels, read_model_config
-from engine.models.checkpoints.weight_files import lacks_head, stored_names
+from engine.models.checkpoints.stored_head import with_stored_head
+from engine.models.checkpoints.weight_files import lacks_head
 from engine.models.checks import check_geometry, check_ranks
 from engine.models.config import ModelConfig, refuse_recurrent, state_layout
 from engine.models.errors import WrongSetting
 from engine.models.freed_windows import MemoryLayouts, freed, pays, whole
 from engine.models.grid import RankGrid
-from engine.models.layers.draft_head import stored_head
 from engine.models.shards import shard_model
 from engine.models.stages import split_model
 from engine.models.weight_formats.fp8 import Fp8Format
@@ -146,18 +146,14 @@ def _obstacle(config: EngineConfig, model: ModelConfig, grid: RankGrid) -> str |
 
 def _with_draft_head(config: EngineConfig, model: ModelConfig, grid: RankGrid) -> ModelConfig:
     """Return the model with its head that drafts only where that is used and in the files."""
-    head, weights = model.draft_head, model.weight_format
-    if (
-        head is None
-        or config.steps.drafts == "off"
+    settings = config.model
+    is_unused = (
+        config.steps.drafts == "off"
         or grid.stages > 1
-        or config.model.cpu_offload_gb
-        or config.model.load_format == "dummy"
-    ):
-        return replace(model, draft_head=None)
-    names = [model.names.own(name) for name in stored_names(Path(config.model.model_dir))]
-    online = isinstance(weights, Fp8Format) and weights.online
-    return replace(model, draft_head=stored_head(head, names, len(model.layers), online=online))
+        or settings.cpu_offload_gb
+        or settings.load_format == "dummy"
+    )
+    return model if is_unused else with_stored_head(model, Path(settings.model_dir))
 
 
 def _check_adapters(config: EngineConfig) -> None:

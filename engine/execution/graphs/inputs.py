@@ -275,7 +275,7 @@ class StepInputs:
         parts["window_slots"][first : first + len(slots) - decodes] = slots[decodes:]
 
     def _fill_next(self, places: Ints, rows: Sequence[Row], decodes: int) -> None:
-        ids, first = next_ids_of(rows), self.bucket.num_decodes
+        ids, first = next_ids_of(rows, self._block_size), self.bucket.num_decodes
         places[:decodes] = ids[:decodes]
         places[first : first + len(ids) - decodes] = ids[decodes:]
 

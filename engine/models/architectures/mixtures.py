@@ -22,6 +22,7 @@ from engine.models.config import (
     read_json,
 )
 from engine.models.errors import BadConfig, UnsupportedModel
+from engine.models.layers.draft_head import DraftHeadConfig, names_beside
 from engine.models.layers.layer import LayerConfig
 from engine.models.layers.mixture import MixtureConfig, SharedExpertConfig
 from engine.models.layers.mlp import MlpConfig
@@ -47,7 +48,9 @@ class MixtureModel:
         layers = self._with_mixtures(path, model.layers)
         mixtures = [layer.mlp for layer in layers if isinstance(layer.mlp, MixtureConfig)]
         stacked = max((one.num_experts for one in mixtures), default=0)
-        return replace(model, layers=layers, names=replace(model.names, stacked_experts=stacked))
+        names = replace(model.names, stacked_experts=stacked)
+        head = _possible_head(model, layers)
+        return replace(model, layers=layers, names=names, possible_head=head)
 
     def sizes(self, path: Path) -> ModelSizes:
         return self.dense.sizes(path)
@@ -64,6 +67,13 @@ class MixtureModel:
             layer if mixture is None else replace(layer, mlp=mixture)
             for layer, mixture in zip(layers, found, strict=True)
         )
+
+
+def _possible_head(model: ModelConfig, layers: tuple[LayerConfig, ...]) -> DraftHeadConfig | None:
+    """Return the head of a model with one more layer in its files; it is as the last ones are."""
+    if len(model.names.drafting_layers) != 1:
+        return None
+    return DraftHeadConfig(layers[-1], model.final_norm, names_beside(len(layers)))
 
 
 def check_experts(mixture: MixtureConfig) -> MixtureConfig:

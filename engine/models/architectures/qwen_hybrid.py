@@ -35,7 +35,7 @@ from engine.models.config import (
 from engine.models.errors import BadConfig, UnsupportedModel
 from engine.models.layers.attention import AttentionConfig
 from engine.models.layers.delta_net import DeltaNetConfig
-from engine.models.layers.draft_head import DraftHeadConfig
+from engine.models.layers.draft_head import OF_QWEN, DraftHeadConfig
 from engine.models.layers.layer import LayerConfig
 from engine.models.layers.mixture import MixtureConfig, SharedExpertConfig
 from engine.models.layers.mlp import MlpConfig
@@ -92,6 +92,7 @@ class _Next(_Raw, kw_only=True):
     num_key_value_heads: Positive | None = 2
     num_experts: Experts = 512
     num_experts_per_tok: Positive = 10
+    mtp_num_hidden_layers: Annotated[int, msgspec.Meta(ge=0, le=16)] = 1
 
 
 class _Sparse(_Raw, kw_only=True):
@@ -137,7 +138,7 @@ class QwenHybrid:
                 drafting_layers=range(len(layers), len(layers) + 1),
                 stacked_experts=raw.num_experts,
             ),
-            draft_head=_draft_head(raw, layers, rope),
+            possible_head=_draft_head(raw, layers, rope),
         )
 
     def sizes(self, path: Path) -> ModelSizes:
@@ -211,7 +212,7 @@ def _draft_head(
     if raw.mtp_num_hidden_layers != 1:
         return None
     layer = replace(layers[-1], mixer=_attention(raw, rope))
-    return DraftHeadConfig(layer, _norm(raw))
+    return DraftHeadConfig(layer, _norm(raw), OF_QWEN)
 
 
 def _mixture(raw: _Raw) -> MixtureConfig | None:

@@ -103,9 +103,11 @@ class _Loading:
                 sizes = file.sizes() if isinstance(file, GgufFile) else tensor_bytes(path)
                 for name in file.keys():  # noqa: SIM118 - not a mapping
                     own = self._names.own(name)
-                    if not any(map(self._slices.has, self._names.parts(own) or (own,))):
+                    parts = self._names.parts(own) or (own,)
+                    if not any(map(self._slices.has, parts)):
                         continue
-                    kind = None if own in self._wanted else self._names.surplus_kind(own)
+                    is_wanted = own in self._wanted or parts[0] in self._wanted
+                    kind = None if is_wanted else self._names.surplus_kind(own)
                     if kind is None:
                         self._fill_all(own, self._slices.read(file, name, own))
                     else:

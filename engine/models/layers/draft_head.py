@@ -8,16 +8,12 @@ the one after the next. Its layer has attention, and KV of its own beside that o
 layers, written at the position of the hidden state. The embedding and the output head are the
 decoder's.
 
-Published files may have the head's matrices in the model's weight format, or plain beside it; so
-what the files have is asked for (`stored_head`).
-
-Torch is imported for types alone, as in `modules`. Source: DeepSeek-V3 (arXiv 2412.19437), 2.2, in
-the form of Qwen3-Next and Qwen3.5. Knows: names in checkpoints. Does not know: config.json.
+Torch is imported for types alone, as in `modules`. Source: DeepSeek-V3 (arXiv 2412.19437), 2.2.
+Knows: names in checkpoints. Does not know: config.json, or whether files have the head.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -33,10 +29,24 @@ if TYPE_CHECKING:
     from kernels.attention.batch_layout import BatchLayout
     from kernels.ops import Ops
 
-PLACE = "mtp."  # prefix of its tensors' names
-PROJECTION = f"{PLACE}fc"
-# Endings of tensors that matrices have only where they are quantised.
-QUANTISED = (".weight_scale", ".weight_scale_inv", ".weight_packed", ".qweight")
+
+@dataclass(frozen=True, slots=True)
+class HeadNames:
+    """Names of a head's tensors outside its layer."""
+
+    projection: str
+    embedding_norm: str
+    hidden_norm: str
+    norm: str
+
+
+OF_QWEN = HeadNames("mtp.fc", "mtp.pre_fc_norm_embedding", "mtp.pre_fc_norm_hidden", "mtp.norm")
+
+
+def names_beside(index: int) -> HeadNames:
+    """Return DeepSeek's names, which are beside those of the layer at `index` of the model."""
+    names = "eh_proj", "enorm", "hnorm", "shared_head.norm"
+    return HeadNames(*(f"model.layers.{index}.{name}" for name in names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,36 +55,22 @@ class DraftHeadConfig:
 
     layer: LayerConfig
     norm: RmsNormConfig
+    names: HeadNames
     plain_layer: bool = False  # True if the layer is plain in any weight format
     plain_projection: bool = True
 
     def build(self, index: int, new: Allocator) -> DraftHead:
         """Build the head, whose layer is numbered `index`, after the decoder's."""
         hidden, plain = self.layer.hidden_size, replace(new, weight_format=PLAIN)
-        rows = ((PROJECTION, hidden),)
-        projection = LinearConfig(rows, 2 * hidden, False, "rows", False)
+        names = self.names
+        projection = LinearConfig(((names.projection, hidden),), 2 * hidden, False, "rows", False)
         return DraftHead(
-            embedding_norm=self.norm.build(f"{PLACE}pre_fc_norm_embedding", hidden, new),
-            hidden_norm=self.norm.build(f"{PLACE}pre_fc_norm_hidden", hidden, new),
+            embedding_norm=self.norm.build(names.embedding_norm, hidden, new),
+            hidden_norm=self.norm.build(names.hidden_norm, hidden, new),
             projection=(plain if self.plain_projection else new).linear(projection),
             layer=self.layer.build(index, plain if self.plain_layer else new),
-            norm=self.norm.build(f"{PLACE}norm", hidden, new),
+            norm=self.norm.build(names.norm, hidden, new),
         )
-
-
-def stored_head(
-    head: DraftHeadConfig, own_names: Sequence[str], index: int, *, online: bool
-) -> DraftHeadConfig | None:
-    """Return the head as files have it whose tensors are `own_names`; None: they have none.
-
-    `index`: number of its layer; `online`: plain files are quantised as they are loaded.
-    """
-    projection = [name for name in own_names if name.startswith(f"{PROJECTION}.")]
-    layer = [name for name in own_names if name.startswith(f"model.layers.{index}.")]
-    if not projection or not layer:
-        return None
-    plain = [not any(name.endswith(QUANTISED) for name in names) for names in (projection, layer)]
-    return replace(head, plain_projection=plain[0], plain_layer=plain[1] and not online)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,5 @@
-"""A head that drafts for a small Qwen3.5, written from its definition, and its checkpoints.
+"""Heads that draft, as `transformers` computes them, and small checkpoints with them.
 
-    layer(fc([norm(embedding of the next token), norm(hidden state)]))
-
-with the decoder layer, the norms and the rope of `transformers`, whose models leave the head out.
 The decoder's layers add little to the embedding, from which the head guesses: most of its drafts
 are right, and some are wrong.
 """
@@ -18,15 +15,27 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers.models.qwen3_5 import modeling_qwen3_5 as qwen
+from transformers.modeling_layers import MtpLayer
 
 from engine.drafting.draft import Draft, NoDrafts
 from engine.drafting.head import HeadDraft
 from engine.sequences.sequence import Sequence
 from tests.engine.rigs.checkpoints import Checkpoint
 
-SMALLER = ("o_proj.weight", "out_proj.weight", "down_proj.weight")  # what layers put out
+# What layers put out: of all experts in one tensor, too.
+SMALLER = ("o_proj.weight", "out_proj.weight", "down_proj.weight", "experts.down_proj")
 PART = 0.02
+# Prefixes of a head's tensors in checkpoints, instead of those of `MtpLayer`.
+QWEN = {
+    "mtp_block.": "mtp.layers.0.",
+    "eh_proj.": "mtp.fc.",
+    "enorm.": "mtp.pre_fc_norm_embedding.",
+    "hnorm.": "mtp.pre_fc_norm_hidden.",
+    "post_norm.": "mtp.norm.",
+}
+DEEPSEEK = {"mtp_block.": "", "post_norm.": "shared_head.norm.", "": ""}
+# Fields of config.json that say how many heads there are.
+FIELDS = {"mtp_num_hidden_layers": 1, "num_nextn_predict_layers": 1}
 
 
 def smaller(tensors: dict[str, Tensor]) -> None:
@@ -37,37 +46,43 @@ def smaller(tensors: dict[str, Tensor]) -> None:
 
 
 class Truth:
-    """The head in plain modules, float64."""
+    """A decoder and its head in `transformers`, the head in float64."""
 
     @torch.inference_mode()
     def __init__(self, saved: Checkpoint) -> None:
         self.model: Any = deepcopy(saved.truth)
-        config = self.model.config
+        decoder, config = self.model.model, self.model.config
+        config._experts_implementation = "eager"  # the others have no float64
         torch.manual_seed(5)
-        layers = list(config.layer_types)
-        self.layer = qwen.Qwen3_5DecoderLayer(config, layers.index("full_attention"))
-        self.norms = [qwen.Qwen3_5RMSNorm(config.hidden_size, config.rms_norm_eps) for _ in "123"]
-        self.fc = torch.nn.Linear(2 * config.hidden_size, config.hidden_size, bias=False)
+        kinds = getattr(config, "layer_types", None) or ["full_attention"] * len(decoder.layers)
+        last = max(index for index, kind in enumerate(kinds) if kind == "full_attention")
+        kind, norm = type(decoder.layers[last]), type(decoder.norm)
+        self.head: Any = MtpLayer(config, kind, norm, last)
         self.saved = saved
-        for module in (self.layer, *self.norms):
-            for parameter in module.parameters():
-                spread = 1.5 * parameter.shape[-1] ** -0.5 if parameter.dim() == 2 else 0.05
-                torch.nn.init.normal_(parameter, std=spread)
-        torch.nn.init.normal_(self.fc.weight, std=0.02)
-        self.fc.weight[:, : config.hidden_size] += torch.eye(config.hidden_size)
-        self.norms[2].weight.copy_(self.model.model.norm.weight)
-        smaller(dict(self.layer.named_parameters()))
+        middle = 1.0 if decoder.norm.weight.mean() > 0.5 else 0.0
+        for name, parameter in self.head.named_parameters():
+            is_matrix = parameter.dim() > 1
+            spread = 1.5 * parameter.shape[-1] ** -0.5 if is_matrix else 0.05
+            mean = middle if "norm" in name else 0.0
+            torch.nn.init.normal_(parameter, mean=mean, std=spread)
+        joined = self.head.eh_proj.weight
+        torch.nn.init.normal_(joined, std=0.02)
+        joined[:, : config.hidden_size] += torch.eye(config.hidden_size)
+        self.head.post_norm.weight.copy_(decoder.norm.weight)
+        smaller(dict(self.head.named_parameters()))
         smaller(dict(self.model.named_parameters()))
 
     def tensors(self) -> dict[str, Tensor]:
         """As a checkpoint names them."""
-        names = ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm")
-        found = {
-            f"mtp.{name}.weight": norm.weight for name, norm in zip(names, self.norms, strict=True)
-        }
-        found |= {f"mtp.layers.0.{name}": one for name, one in self.layer.named_parameters()}
-        found["mtp.fc.weight"] = self.fc.weight
-        return {name: one.detach().clone() for name, one in found.items()}
+        is_qwen = "Qwen" in type(self.model).__name__
+        names = QWEN if is_qwen else DEEPSEEK
+        before = "" if is_qwen else f"model.layers.{len(self.model.model.layers)}."
+        found = {}
+        for name, tensor in self.head.state_dict().items():
+            place = next(one for one in names if name.startswith(one))
+            stored = names[place] + name.removeprefix(place)
+            found[before + stored] = tensor.detach().clone()
+        return found
 
     def logits(self, token_ids: list[int]) -> Tensor:
         """(n - 1, V): what it expects after each token but the first."""
@@ -94,15 +109,11 @@ class Truth:
         """(1, n, H): the head's states, from states and the tokens that follow them."""
         model = self.model
         embedded = model.model.embed_tokens(torch.tensor([following])).double()
-        of_embedding, of_hidden, last = (norm.double() for norm in self.norms)
-        x = self.fc.double()(torch.cat((of_embedding(embedded), of_hidden(hidden)), -1))
-        count = x.shape[1]
-        places = torch.arange(count)[None]
+        count = embedded.shape[1]
         mask = torch.full((count, count), -torch.inf, dtype=torch.float64).triu(1)[None, None]
-        rope = model.model.rotary_emb(x.float(), places)
+        rope = model.model.rotary_emb(embedded.float(), torch.arange(count)[None])
         rope = tuple(one.double() for one in rope)
-        out = self.layer.double()(x, position_embeddings=rope, attention_mask=mask)
-        return torch.as_tensor(last(out[0] if isinstance(out, tuple) else out))
+        return torch.as_tensor(self.head.double()(embedded, hidden, rope, mask, None, None))
 
     @torch.inference_mode()
     def _logits_of(self, output: Tensor) -> Tensor:
@@ -113,7 +124,7 @@ class Truth:
 def save_with_head(truth: Truth, made: Path, head: dict[str, Tensor]) -> Path:
     """Save the truth's decoder in `made`, with the tensors of a head."""
     saved = truth.saved.model_dir
-    config = json.loads((saved / "config.json").read_text()) | {"mtp_num_hidden_layers": 1}
+    config = json.loads((saved / "config.json").read_text()) | FIELDS
     (made / "config.json").write_text(json.dumps(config))
     tensors = load_file(saved / "model.safetensors")
     smaller(tensors)

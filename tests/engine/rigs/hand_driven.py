@@ -23,6 +23,7 @@ from engine.execution.rings import Rings
 from engine.execution.runner import ModelRunner
 from engine.link.messages import SamplingParams, TokenLogprobs, pack_logit_bias
 from engine.models.architectures.registry import SERVED, ServedModels, read_model_config
+from engine.models.checkpoints.stored_head import with_stored_head
 from engine.models.checkpoints.weights import load_parameters
 from engine.models.config import ModelConfig
 from engine.models.decoder import build_decoder
@@ -152,7 +153,7 @@ def build_runner(
 ) -> ModelRunner:
     """The runner of a checkpoint, with its own pool; `ops` are the device's where not given."""
     device = device or torch.device("cpu")
-    config = read_model_config(model_dir, served)
+    config = with_stored_head(read_model_config(model_dir, served), model_dir)
     parameters = load_parameters(model_dir, config, dtype, device)
     num_positions = num_positions or config.max_positions
     ops = ops or ops_for(device)

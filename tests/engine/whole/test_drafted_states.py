@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from msgspec import structs
 
+from engine.execution.head_drafts import next_ids_of
 from engine.link.messages import Cancel, Finished, Generate
 from engine.step import VERIFY, Row
 from prefix_cache.hashing import block_keys
@@ -199,9 +200,14 @@ def test_the_token_after_a_namespace_is_not_told_to_the_head_that_drafts() -> No
     rig.submit(structs.replace(request, namespaces=path.spans, block_keys=keys))
     rig.run()
     rows = {row.end: row for step in rig.runner.steps for row in step.rows}
-    assert {end: tuple(np.frombuffer(row.next_ids, np.int32)) for end, row in rows.items()} == {
-        16: (17,),
-        24: (0,),
-        40: (41,),
-        44: (),
-    }
+    told = {end: next_ids_of([row], 4)[-1] for end, row in rows.items() if not row.samples}
+    assert told == {16: 17, 24: 0, 40: 41}
+    whole = structs.replace(
+        rows[40], start=16, token_ids=np.arange(17, 41, dtype=np.int32).tobytes()
+    )
+    assert next_ids_of([rows[16], whole], 4).tolist() == [
+        *range(2, 18),
+        *range(18, 25),
+        0,
+        *range(26, 42),
+    ]
