@@ -17,7 +17,7 @@ from engine.models.architectures.registry import (
     planned_layers,
     planned_sizes,
 )
-from engine.models.config import kv_layout, state_layout
+from engine.models.config import kv_layout, kv_stage, state_layout
 from engine.models.errors import ModelError, UnsupportedModel
 from engine.models.freed_windows import MemoryLayouts, freed, pays
 from engine.models.layers.layer import LayerConfig, attentions
@@ -195,7 +195,7 @@ class DecoderCounts:
         return replace(
             self,
             layers=tuple(self.layers[index] for index in stage.layers),
-            kv=self.kv.stage_of(stage),
+            kv=self.kv.stage_of(kv_stage(self.layers, stage)),
             has_input=self.has_input and stage.is_first,
             has_output=self.has_output and stage.is_last,
         )

@@ -17,10 +17,9 @@ from cli.plan.machine import MachineModel
 from cli.plan.options import MemoryFlags, RequestFlags
 from cli.plan.units import gib, ms
 from engine.models.checks import check_grid
-from engine.models.config import refuse_recurrent
 from engine.models.errors import UnsupportedModel
 from engine.models.grid import RankGrid
-from engine.models.stages import layer_bytes, split_layers
+from engine.models.stages import check_stages, layer_bytes, split_layers
 from storage.layouts.kv_layout import ITEM_BYTES
 from storage.layouts.stage import Stage
 
@@ -49,10 +48,9 @@ class PipelineFit:
 
 def stages_of(decoder: DecoderCounts, num_stages: int) -> list[DecoderCounts]:
     """Divide the model into stages like an engine does; raise UnsupportedModel."""
-    if num_stages > 1:
-        refuse_recurrent(decoder.layers, f"pipeline_parallel {num_stages}")
     costs = layer_bytes(decoder.layers, decoder.weight_format, decoder.dtype)
     ends = split_layers(costs, decoder.table_bytes, num_stages)
+    check_stages(decoder.layers, ends)
     return [decoder.of_stage(Stage(index, ends)) for index in range(num_stages)]
 
 

@@ -30,6 +30,7 @@ from engine.models.names import PLAIN_NAMES, CheckpointNames
 from engine.models.weight_formats.plain import PLAIN
 from kernels.limits import KV_SCALE_BYTES
 from storage.layouts.kv_layout import FP8, KvGroup, KvLayout
+from storage.layouts.stage import Stage
 from storage.layouts.state_layout import StateLayout
 
 Positive = Annotated[int, msgspec.Meta(gt=0)]
@@ -204,12 +205,6 @@ def served_dtype(sizes: ModelSizes) -> str | None:
     return name
 
 
-def refuse_recurrent(layers: Sequence[LayerConfig], setting: str) -> None:
-    """Raise UnsupportedModel for recurrent layers; `setting` is what they cannot be served with."""
-    if any(isinstance(layer.mixer, RecurrentConfig) for layer in layers):
-        raise UnsupportedModel(f"{setting}: a model with recurrent layers is served without it")
-
-
 def reads_modules(model: ModelConfig) -> bool:
     """Return whether every layer attends to all keys of its own heads, whatever their order.
 
@@ -244,6 +239,12 @@ def kv_layout(layers: Sequence[LayerConfig], dtype: str, block_size: int) -> KvL
         alike[group].append(index)
     groups = (replace(group, layers=tuple(indices)) for group, indices in alike.items())
     return KvLayout(tuple(groups), block_size)
+
+
+def kv_stage(layers: Sequence[LayerConfig], stage: Stage) -> Stage:
+    """Count a stage among the layers that keep KV, as `KvLayout.stage_of` does."""
+    kept = [keeps_kv(layer) for layer in layers]
+    return Stage(stage.index, tuple(sum(kept[:end]) for end in stage.ends))
 
 
 def state_layout(layers: Sequence[LayerConfig], dtype: str) -> StateLayout | None:

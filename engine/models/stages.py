@@ -17,9 +17,9 @@ from functools import cache, lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Protocol
 
-from engine.models.config import ModelConfig, refuse_recurrent, refuse_shared
+from engine.models.config import ModelConfig, refuse_shared
 from engine.models.errors import UnsupportedModel
-from engine.models.layers.layer import LayerConfig
+from engine.models.layers.layer import LayerConfig, keeps_kv
 from engine.models.modules import WeightFormat
 from engine.models.weight_formats.plain import matrix_bytes
 from storage.layouts.kv_layout import ITEM_BYTES
@@ -56,11 +56,27 @@ def split_model(model: ModelConfig, num_stages: int, dtype: str) -> tuple[int, .
     """
     if num_stages == 1:
         return (len(model.layers),)
-    refuse_recurrent(model.layers, f"pipeline_parallel {num_stages}")
     refuse_shared(model, f"pipeline_parallel {num_stages}")
     head = model.vocab_size * model.hidden_size * ITEM_BYTES[dtype]
     costs = layer_bytes(model.layers, model.weight_format, dtype)
-    return split_layers(costs, head, num_stages)
+    ends = split_layers(costs, head, num_stages)
+    check_stages(model.layers, ends)
+    return ends
+
+
+def check_stages(layers: Sequence[LayerConfig], ends: tuple[int, ...]) -> None:
+    """Raise UnsupportedModel for a stage that lacks a kind of memory that others have.
+
+    All ranks have as many blocks, and as many states.
+    """
+    kinds = {keeps_kv(layer) for layer in layers}
+    for index in range(len(ends)):
+        own = {keeps_kv(layers[one]) for one in Stage(index, ends).layers}
+        if len(kinds) > 1 and own != kinds:
+            raise UnsupportedModel(
+                f"pipeline_parallel {len(ends)}: stage {index} has "
+                f"{'no recurrent layer' if True in own else 'no layer with attention'}"
+            )
 
 
 @lru_cache(maxsize=64)  # a plan asks for the same tens of times, and a mixture has 12,000 matrices

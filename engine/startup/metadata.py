@@ -17,7 +17,7 @@ from engine.models.architectures.registry import SERVED, ServedModels, read_mode
 from engine.models.checkpoints.stored_head import with_stored_head
 from engine.models.checkpoints.weight_files import lacks_head
 from engine.models.checks import check_geometry, check_ranks
-from engine.models.config import ModelConfig, refuse_recurrent, state_layout
+from engine.models.config import ModelConfig, kv_stage, state_layout
 from engine.models.errors import WrongSetting
 from engine.models.freed_windows import MemoryLayouts, freed, pays, whole
 from engine.models.grid import RankGrid
@@ -29,6 +29,7 @@ from engine.startup.pool_size import CPU_BATCH_TOKENS, CUDA_BATCH_TOKENS
 from kernels.launch.capability import capability
 from storage.layouts.kv_layout import FP8, KvLayout
 from storage.layouts.stage import Stage
+from storage.layouts.state_layout import StateLayout
 from storage.layouts.window_layout import SlotLayout, WindowLayout
 
 # Devices on which windows are freed without being asked for: on a GPU it has not been measured.
@@ -76,8 +77,6 @@ def read_metadata(
     model = _with_draft_head(config, model, grid)
     check_geometry(model, config.cache.block_size)
     check_ranks(model, config.cache.block_size, grid)
-    if config.process.role == "prefill":
-        refuse_recurrent(model.layers, "role prefill")  # states would come at a prompt's end alone
     _check_adapters(config)
     device = resolve_device(config.process.device, rank, grid.num_ranks)
     dtype = resolve_dtype(config.model.dtype, device, model.dtype)
@@ -86,13 +85,13 @@ def read_metadata(
     check_fp8(capability(device), [*weights, *(["kv_dtype fp8"] if kv_dtype == FP8 else [])])
     stage = Stage(grid.stage_of(rank), split_model(model, grid.stages, dtype_name(dtype)))
     kept = _kept(config, model, grid, device, (kv_dtype, dtype_name(dtype)))
-    of_stage = kept.kv.stage_of(stage)
+    of_stage = kept.kv.stage_of(kv_stage(model.layers, stage))
     layout = of_stage.slice_of(grid.part_of(rank), grid.tensor)
     usual = CPU_BATCH_TOKENS if device.type == "cpu" else CUDA_BATCH_TOKENS
     model_len = _model_len(config, model)
     model = model.for_positions(model_len)
     part = shard_model(model, grid.tensor)
-    states: SlotLayout | None = state_layout(part.layers, dtype_name(dtype))
+    states: SlotLayout | None = _states_of(part, stage, kept.kv, grid, dtype_name(dtype))
     if isinstance(kept.states, WindowLayout):
         states = kept.states.slice_of(grid.part_of(rank), grid.tensor, layout.block_bytes)
     return ModelMetadata(
@@ -109,6 +108,22 @@ def read_metadata(
         model_len=model_len,
         batch_tokens=config.steps.max_batch_tokens or usual // grid.stages,
     )
+
+
+def _states_of(
+    part: ModelConfig, stage: Stage, kv: KvLayout, grid: RankGrid, dtype: str
+) -> StateLayout | None:
+    """Lay out the states of a stage, in as many blocks as those of any stage take."""
+    own = state_layout(part.layers[stage.first : stage.end], dtype)
+    if own is None or stage.is_whole:
+        return own
+    blocks = 0
+    for index in range(len(stage.ends)):
+        one = Stage(index, stage.ends)
+        beside = kv.stage_of(kv_stage(part.layers, one)).slice_of(0, grid.tensor)
+        theirs = state_layout(part.layers[one.first : one.end], dtype)
+        blocks = max(blocks, 0 if theirs is None else theirs.blocks(beside.block_bytes))
+    return replace(own, least_blocks=blocks)
 
 
 def _kept(

@@ -41,10 +41,12 @@ class StateLayout:
     """Layout of one state. `layers`: shapes of the recurrent layers in order, one or more.
 
     `conv_dtype`: of the convolution's inputs, a key of ITEM_BYTES. Recurrences are float32.
+    `least_blocks`: blocks that a state takes in any case. Those of all stages take as many.
     """
 
     layers: tuple[StateShape, ...]
     conv_dtype: str
+    least_blocks: int = 0
 
     def __post_init__(self) -> None:
         if not self.layers:
@@ -62,7 +64,7 @@ class StateLayout:
 
     def blocks(self, block_bytes: int) -> int:
         """Return the number of blocks, of `block_bytes` each, that one state takes."""
-        return -(-self.state_bytes // block_bytes)
+        return max(-(-self.state_bytes // block_bytes), self.least_blocks)
 
     def offsets(self) -> list[tuple[int, int]]:
         """Return where each layer's convolution and recurrence begin in a state, in bytes."""

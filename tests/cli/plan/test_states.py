@@ -13,7 +13,7 @@ from cli.plan.decoder import DecoderCounts, read_decoder
 from cli.plan.machine import GIB, MachineModel
 from cli.plan.options import MemoryFlags, RequestFlags
 from cli.plan.plan import check_offload
-from cli.plan.stages import checked_ranks
+from cli.plan.stages import checked_ranks, stages_of
 from cli.plan.states import state_line
 from storage.layouts.stage import Stage
 from tests.doubles.engine.shapes import SHAPES
@@ -75,10 +75,12 @@ def test_each_rank_has_its_share_of_a_state(tmp_path: Path) -> None:
         checked_ranks(decoder, MemoryFlags(tensor_parallel=3))
 
 
-def test_what_such_a_model_is_not_served_with_is_not_planned(tmp_path: Path) -> None:
+def test_each_stage_has_its_recurrent_layers(tmp_path: Path) -> None:
     decoder = decoder_of(tmp_path, "qwen3.5-27b")
-    with pytest.raises(BadSetting, match="recurrent layers"):
-        checked_ranks(decoder, MemoryFlags(pipeline_parallel=2))
+    assert checked_ranks(decoder, MemoryFlags(pipeline_parallel=2)).gpus == 2
+    parts = [one.states for one in stages_of(decoder, 2)]
+    assert decoder.states is not None
+    assert sum(0 if one is None else one.num_layers for one in parts) == decoder.states.num_layers
     check_offload(decoder, MemoryFlags(cpu_offload_gb=2.0))
 
 

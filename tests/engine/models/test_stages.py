@@ -103,6 +103,17 @@ def test_stages_compute_the_very_bits_of_the_whole(checkpoint: MakeCheckpoint, n
     assert torch.equal(logits(model_dir, model, ends), expected)
 
 
+@pytest.mark.parametrize(
+    ("name", "lacks"), [("nemotron-h", "attention"), ("granite-hybrid", "attention")]
+)
+def test_a_stage_without_a_kind_of_memory_is_refused(
+    checkpoint: MakeCheckpoint, name: str, lacks: str
+) -> None:
+    assert split_model(read_model_config(checkpoint("qwen3.5").model_dir), 2, "float32") == (3, 5)
+    with pytest.raises(UnsupportedModel, match=f"pipeline_parallel 2: stage . has no .*{lacks}"):
+        split_model(read_model_config(checkpoint(name).model_dir), 2, "float32")
+
+
 def test_of_layers_that_are_unlike(tmp_path: Path) -> None:
     """In every way two stages can part them."""
     make_alternating_checkpoint(tmp_path)

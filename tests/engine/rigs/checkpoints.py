@@ -64,7 +64,7 @@ class Recipe:
     norm: float = 1.0  # about which norms' weights are drawn
 
 
-# Architectures with recurrent layers, and a recipe of each: no stage or host has part of one.
+# Architectures with recurrent layers, and a recipe of each: stages need layers of both kinds.
 RECURRENT = {
     "Qwen3NextForCausalLM": "qwen3-next",
     "Qwen3_5ForCausalLM": "qwen3.5",

@@ -43,9 +43,9 @@ def test_any_mix_under_any_pressure(
         engine.expect_nothing_left()
 
 
-@pytest.mark.parametrize("name", ["llama-biases", "gpt-oss", "gemma2"])
+@pytest.mark.parametrize("name", ["llama-biases", "gpt-oss", "gemma2", "qwen3.5"])
 def test_of_other_models(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Heads of their own and tied ones, windows, experts, sandwiches."""
+    """Heads of their own and tied ones, windows, experts, sandwiches, recurrent layers."""
     made = make_checkpoint(RECIPES[name], tmp_path_factory.mktemp(name))
     alone = alone_on(made.model_dir)
     with closing(engine_of(made, replace(PRESSED, ranks=1, stages=2))) as engine:
@@ -123,6 +123,23 @@ class TestTiers:
         assert found_on(checkpoint, STAGES, copy) == (0, tokens)
         assert found_on(checkpoint, STAGES, disk) == (64, tokens), "the control: with all of them"
         assert found_on(checkpoint, replace(TWO, ranks=2), disk) == (0, tokens)
+
+
+def test_states_of_all_stages_are_found_again(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Stages have two recurrent layers and one, whose states take as many blocks."""
+    made = make_checkpoint(RECIPES["qwen3.5"], tmp_path_factory.mktemp("hybrid"))
+    found = []
+    for number, shape in enumerate((STAGES, replace(STAGES, ranks=2), replace(STAGES, stages=1))):
+        disk = tmp_path / str(number)
+        with engine_on(made, shape, disk) as engine:
+            ask_for(engine, "a")
+            ask_for(engine, "b")
+            engine.core.spill(60.0)
+        found.append(found_on(made, shape, disk))
+    assert found[0] == found[1] == found[2]
+    assert found[0][0] > 0
 
 
 def test_a_restart_with_another_number_of_stages_is_cold_and_right(
