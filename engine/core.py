@@ -174,7 +174,7 @@ class EngineCore:
 
     def _patience(self) -> float:
         """Return the seconds to wait for messages."""
-        if self.is_idle and self._exchange.is_busy:
+        if self.is_idle and (self._exchange.is_busy or self._adapters.is_asked):
             return COPY_WAIT_S
         if self.is_idle and not self._copies.pending:
             if self._cache_feed.has_more:

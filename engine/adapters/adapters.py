@@ -155,6 +155,11 @@ class Adapters:
         self._slots.move_to_end(digest)
         return self._slots[digest]
 
+    @property
+    def is_asked(self) -> bool:
+        """True while a client waits for an adapter to be read."""
+        return bool(self._asked)
+
     def ask(self, client: bytes, query: ReadAdapter) -> None:
         """Read an adapter for a client, which is answered later (`answers`)."""
         if self._parts is None:

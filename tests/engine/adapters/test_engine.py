@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from engine.config import EngineConfig
-from engine.core import EngineCore
+from engine.copies import COPY_WAIT_S
+from engine.core import IDLE_WAIT_S, EngineCore
 from engine.link.messages import AdapterUse, Failed, Finished, SamplingParams
 from engine.link.query_messages import AdapterDropped, AdapterRead, DropAdapter, ReadAdapter
 from engine.main import build_core
@@ -121,6 +122,17 @@ def test_requests_of_more_adapters_than_slots_are_each_as_peft_answers(served: S
         assert [served.link.tokens(f"{name} {again}") for again in range(2)] == [expected] * 2
     answers = {tuple(served.greedy(name, PROMPT)) for name in prompts}
     assert len(answers) == 4  # else nothing would be shown
+
+
+def test_an_idle_engine_looks_often_whether_an_adapter_has_been_read(served: Served) -> None:
+    served.core.step()
+    served.link.waits.clear()
+    served.read("one")
+    first, *others = served.link.waits
+    assert first == IDLE_WAIT_S  # no query had been received then
+    assert all(wait == COPY_WAIT_S for wait in others)
+    served.core.step()
+    assert served.link.waits[-1] == IDLE_WAIT_S
 
 
 def test_what_one_adapter_has_computed_serves_no_other(served: Served) -> None:
