@@ -29,7 +29,7 @@ import typer
 from benchmarks.record import emit, progress
 from engine.config import EngineConfig
 from engine.link.messages import Welcome
-from engine.scheduling.queue import QueueLimits
+from engine.scheduling.fairness.queue import QueueLimits
 from engine.scheduling.step_builder import StepLimits
 from engine.startup.assembly import CacheParts, EngineLimits, LoadedRunner, assemble
 from engine.startup.lower_tiers import GIB, open_tiers

@@ -25,36 +25,36 @@ Commands = Mapping[str, str | CommandGroup]
 KEYS = CommandGroup(
     "A tenant's keys. An issued key is shown once.",
     {
-        "create": "cli.operating.tenant_keys:create",
-        "list": "cli.operating.tenant_keys:list_all",
-        "rotate": "cli.operating.tenant_keys:rotate",
-        "revoke": "cli.operating.tenant_keys:revoke",
+        "create": "cli.operating.tenancy.tenant_keys:create",
+        "list": "cli.operating.tenancy.tenant_keys:list_all",
+        "rotate": "cli.operating.tenancy.tenant_keys:rotate",
+        "revoke": "cli.operating.tenancy.tenant_keys:revoke",
     },
 )
 TENANTS = CommandGroup(
     "Tenants of a running server, their keys, limits and cache quotas.",
     {
-        "create": "cli.operating.tenants:create",
-        "list": "cli.operating.tenants:list_all",
-        "show": "cli.operating.tenant_view:show",
-        "limits": "cli.operating.tenant_limits:limits",
-        "quota": "cli.operating.tenant_limits:quota",
-        "usage-tiers": "cli.operating.tenants:usage_tiers",
-        "canonical-prompts": "cli.operating.tenants:canonical_prompts",
-        "disable": "cli.operating.tenants:disable",
-        "enable": "cli.operating.tenants:enable",
-        "delete": "cli.operating.tenants:delete",
+        "create": "cli.operating.tenancy.tenants:create",
+        "list": "cli.operating.tenancy.tenants:list_all",
+        "show": "cli.operating.tenancy.tenant_view:show",
+        "limits": "cli.operating.tenancy.tenant_limits:limits",
+        "quota": "cli.operating.tenancy.tenant_limits:quota",
+        "usage-tiers": "cli.operating.tenancy.tenants:usage_tiers",
+        "canonical-prompts": "cli.operating.tenancy.tenants:canonical_prompts",
+        "disable": "cli.operating.tenancy.tenants:disable",
+        "enable": "cli.operating.tenancy.tenants:enable",
+        "delete": "cli.operating.tenancy.tenants:delete",
         "keys": KEYS,
     },
 )
 GROUPS = CommandGroup(
     "Groups of tenants that trust each other and share the cache.",
     {
-        "create": "cli.operating.groups:create",
-        "list": "cli.operating.groups:list_all",
-        "join": "cli.operating.groups:join",
-        "leave": "cli.operating.groups:leave",
-        "delete": "cli.operating.groups:delete",
+        "create": "cli.operating.tenancy.groups:create",
+        "list": "cli.operating.tenancy.groups:list_all",
+        "join": "cli.operating.tenancy.groups:join",
+        "leave": "cli.operating.tenancy.groups:leave",
+        "delete": "cli.operating.tenancy.groups:delete",
     },
 )
 PREFIXES = CommandGroup(
@@ -79,10 +79,10 @@ RECEIPTS = CommandGroup(
 ADAPTERS = CommandGroup(
     "LoRA adapters of tenants.",
     {
-        "load": "cli.operating.adapters:load",
-        "list": "cli.operating.adapters:list_all",
-        "drop": "cli.operating.adapters:drop",
-        "allow": "cli.operating.adapters:allow",
+        "load": "cli.operating.tenancy.adapters:load",
+        "list": "cli.operating.tenancy.adapters:list_all",
+        "drop": "cli.operating.tenancy.adapters:drop",
+        "allow": "cli.operating.tenancy.adapters:allow",
     },
 )
 ENGINES = CommandGroup(

@@ -35,7 +35,7 @@ from engine.process import (
 from engine.ranks.leader import RankGone
 from engine.ranks.team import Team, started_ranks, why_not_started
 from engine.ranks.tiers import ranks_tiers
-from engine.scheduling.queue import QueueLimits
+from engine.scheduling.fairness.queue import QueueLimits
 from engine.scheduling.step_builder import StepLimits
 from engine.startup.assembly import CacheParts, EngineLimits, assemble
 from engine.startup.enough_memory import enough_memory

@@ -25,7 +25,7 @@ from engine.link.engine_end.socket_link import SocketLink
 from engine.link.query_messages import StatsReply
 from engine.link.stats_messages import TierTokens
 from engine.link.view_messages import OverviewQuery, PrefixesQuery, SequencesQuery, TreeQuery, View
-from engine.scheduling.queue import QueueLimits
+from engine.scheduling.fairness.queue import QueueLimits
 from engine.scheduling.step_builder import StepLimits
 from engine.startup.assembly import EngineLimits, LoadedRunner, assemble
 from engine.step import Forward, Sampled, Step

@@ -21,11 +21,11 @@ from collections.abc import Callable, Iterable
 from operator import attrgetter
 
 from engine.drafting.draft import Drafting
-from engine.scheduling.arrivals import Arrivals
-from engine.scheduling.costs import charge_cached, charge_row
 from engine.scheduling.counters import EngineCounters
+from engine.scheduling.fairness.arrivals import Arrivals
+from engine.scheduling.fairness.costs import charge_cached, charge_row
+from engine.scheduling.fairness.queue import FairQueue
 from engine.scheduling.fetching import Fetcher
-from engine.scheduling.queue import FairQueue
 from engine.scheduling.step_builder import StepBuilder, remaining_tokens
 from engine.sentinel.sentinel import Sentinel
 from engine.sequences.sequence import Sequence

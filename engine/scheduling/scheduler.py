@@ -45,14 +45,14 @@ from operator import attrgetter
 
 from engine.drafting.draft import Draft, Drafting, NoDrafts
 from engine.scheduling.active import ActiveSequences, slot_victim
-from engine.scheduling.arrivals import Arrivals
-from engine.scheduling.costs import charge_decodes, charge_row, refund_row
 from engine.scheduling.counters import EngineCounters
+from engine.scheduling.fairness.arrivals import Arrivals
+from engine.scheduling.fairness.costs import charge_decodes, charge_row, refund_row
+from engine.scheduling.fairness.partial_prompts import in_turn, pass_over, without_row
+from engine.scheduling.fairness.queue import FairQueue, Rank
 from engine.scheduling.fetching import Fetcher
 from engine.scheduling.gap_targets import GapTargets
-from engine.scheduling.partial_prompts import in_turn, pass_over, without_row
 from engine.scheduling.prefill_budget import PrefillBudget, WaitingPrompts
-from engine.scheduling.queue import FairQueue, Rank
 from engine.scheduling.step_builder import (
     Scheduled,
     ScheduledRow,

@@ -38,8 +38,8 @@ from msgspec import structs
 from engine.drafting.draft import Draft
 from engine.errors import ConstraintUnsatisfied, EngineError, NumericFailure
 from engine.link.messages import FinishReason
-from engine.scheduling.costs import charge_more
 from engine.scheduling.counters import EngineCounters
+from engine.scheduling.fairness.costs import charge_more
 from engine.scheduling.scheduler import Scheduler
 from engine.scheduling.sequence_events import AddressedEvent, SequenceEvents, StoppedBy, join_tokens
 from engine.scheduling.step_builder import Scheduled, ScheduledRow

@@ -25,7 +25,7 @@ from engine.exchange.units import UnitMemory
 from engine.link.engine_end.socket_link import Link
 from engine.link.messages import Welcome
 from engine.scheduling.counters import EngineCounters
-from engine.scheduling.queue import FairQueue, QueueLimits
+from engine.scheduling.fairness.queue import FairQueue, QueueLimits
 from engine.scheduling.scheduler import Scheduler
 from engine.scheduling.settle import Settler
 from engine.scheduling.step_builder import StepLimits

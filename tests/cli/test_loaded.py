@@ -19,7 +19,7 @@ OTHERS = {
     "cli.load.bench",
     "cli.simulation.simulate",
     "cli.isolation.verify_isolation",
-    "cli.operating.tenants",
+    "cli.operating.tenancy.tenants",
     "cli.plan.plan",
     "cli.operating.admin_client",
 }
@@ -75,7 +75,7 @@ def test_commands_that_need_the_others_load_them(tmp_path: Path) -> None:
     for words, needed in (
         (("bench",), {"cli.load.bench", "aiohttp"}),
         (("simulate",), {"cli.simulation.simulate", "numpy"}),
-        (("tenants", "list"), {"cli.operating.tenants"}),
+        (("tenants", "list"), {"cli.operating.tenancy.tenants"}),
         (("plan",), {"cli.plan.plan", FRAMES}),
     ):
         loaded = loaded_by(tmp_path, *words, "--help")
@@ -112,4 +112,4 @@ def test_completing_a_command_loads_none(tmp_path: Path) -> None:
 
     for typed in ("ratoon se", "ratoon tenants keys r"):
         assert not (OTHERS | LATER) & loaded(typed)
-    assert "cli.operating.tenants" in loaded("ratoon tenants list --js")
+    assert "cli.operating.tenancy.tenants" in loaded("ratoon tenants list --js")

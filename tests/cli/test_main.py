@@ -57,8 +57,8 @@ def test_a_command_is_all_that_its_command_line_has(word: str, before: tuple[str
 
 def test_a_command_is_listed_by_what_it_says_of_itself() -> None:
     assert summary_of("cli.main:version") == "Print the version."
-    limits = inspect.getdoc(resolve_name("cli.operating.tenant_limits:limits")) or ""
-    assert summary_of("cli.operating.tenant_limits:limits") == limits.split("\n\n")[0]
+    limits = inspect.getdoc(resolve_name("cli.operating.tenancy.tenant_limits:limits")) or ""
+    assert summary_of("cli.operating.tenancy.tenant_limits:limits") == limits.split("\n\n")[0]
 
 
 @pytest.mark.parametrize("group", ["", *GROUPS])

@@ -21,7 +21,7 @@ from engine.execution.runner import ModelRunner
 from engine.execution.shared_prefixes import SharedPrefixes, SharingRule
 from engine.sampling.results import LaunchedSample
 from engine.sampling.sampler import Sampler
-from engine.scheduling.queue import QueueLimits
+from engine.scheduling.fairness.queue import QueueLimits
 from engine.scheduling.step_builder import StepLimits
 from engine.startup.assembly import EngineLimits, LoadedRunner, assemble
 from engine.step import PREFILL, Bitmask, Forward, Launched, Row, Runner, Sampled, Step

@@ -9,7 +9,7 @@ from prefix_cache.errors import LeaseError
 from prefix_cache.hashing import KEY_BYTES, block_keys
 from prefix_cache.namespace import Namespace, NamespacePath
 from storage.move import Move, Tier
-from tests.prefix_cache.scene import Scene, path, tokens
+from tests.prefix_cache.support.scene import Scene, path, tokens
 
 A, B = path("tenant a"), path("tenant b")
 IDS = np.arange(100, 120, dtype=np.int32)  # five blocks of four

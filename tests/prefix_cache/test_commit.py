@@ -8,8 +8,8 @@ import pytest
 from prefix_cache.errors import LeaseError
 from prefix_cache.hashing import TokenIds
 from storage.move import Tier
-from tests.prefix_cache.scene import Scene, path, tokens
-from tests.prefix_cache.tiers_scene import TierScene
+from tests.prefix_cache.support.scene import Scene, path, tokens
+from tests.prefix_cache.support.tiers_scene import TierScene
 
 A, B = path("a"), path("b")
 IDS = np.arange(100, 113, dtype=np.int32)  # three blocks of four and a token

@@ -8,7 +8,7 @@ from xxhash import xxh3_128_digest
 
 from prefix_cache.hashing import KEY_BYTES, block_keys, index_of
 from tests.doubles.gateway.keys import split_keys
-from tests.prefix_cache.scene import ConstantDigest, namespace, path, tokens
+from tests.prefix_cache.support.scene import ConstantDigest, namespace, path, tokens
 
 
 def test_keys_are_the_chain_the_docstring_says() -> None:

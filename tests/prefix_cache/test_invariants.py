@@ -10,7 +10,7 @@ import pytest
 from prefix_cache.errors import InvariantBroken
 from prefix_cache.leases.lease import Lease
 from prefix_cache.tree.node import Node
-from tests.prefix_cache.scene import Scene, namespace, path, tokens
+from tests.prefix_cache.support.scene import Scene, namespace, path, tokens
 
 IDS = np.arange(100, 120, dtype=np.int32)
 Damage = Callable[[Scene, Node, Lease], object]

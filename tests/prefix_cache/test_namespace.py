@@ -10,7 +10,7 @@ from prefix_cache.namespace import (
     adapted_fingerprint,
     derive_namespace,
 )
-from tests.prefix_cache.scene import namespace, path
+from tests.prefix_cache.support.scene import namespace, path
 
 
 def test_equal_scopes_give_equal_namespaces() -> None:

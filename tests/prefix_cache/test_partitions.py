@@ -19,8 +19,8 @@ from prefix_cache.eviction.shares import PUBLISHED, Quota, partition
 from prefix_cache.leases.lease import Lease
 from prefix_cache.names import PolicyName
 from storage.move import Tier
-from tests.prefix_cache.scene import path, tokens
-from tests.prefix_cache.tiers_scene import TierScene
+from tests.prefix_cache.support.scene import path, tokens
+from tests.prefix_cache.support.tiers_scene import TierScene
 
 SIZE = 2
 WORKING = 10

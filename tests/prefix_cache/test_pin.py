@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from prefix_cache.leases.lease import Lease
-from tests.prefix_cache.scene import Scene, path, tokens
+from tests.prefix_cache.support.scene import Scene, path, tokens
 
 PREFIX = tokens(*range(12))
 

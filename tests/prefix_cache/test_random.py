@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.prefix_cache.driver import Driver
-from tests.prefix_cache.scene import ConstantDigest
+from tests.prefix_cache.support.driver import Driver
+from tests.prefix_cache.support.scene import ConstantDigest
 
 SHAPES = [
     # seed, blocks, block size, longest prompt, operations

@@ -14,8 +14,8 @@ from prefix_cache.tiers.eviction_log import Reason
 from prefix_cache.tiers.in_flight import CopyOutcome
 from prefix_cache.tiers.tier_pools import Tiers
 from storage.move import BlockRecord, Tier
-from tests.prefix_cache.scene import ConstantDigest, path, tokens
-from tests.prefix_cache.tiers_scene import TierScene
+from tests.prefix_cache.support.scene import ConstantDigest, path, tokens
+from tests.prefix_cache.support.tiers_scene import TierScene
 
 A = path("a")
 LONG = tokens(*range(1, 18))  # four whole blocks

@@ -16,7 +16,7 @@ from prefix_cache.eviction.shares import Quota
 from prefix_cache.hashing import block_keys
 from prefix_cache.leases.lease import Lease
 from prefix_cache.tiers.tier_pools import Tiers
-from tests.prefix_cache.scene import path
+from tests.prefix_cache.support.scene import path
 
 SIZE, WORKING = 2, 10
 SPY, OTHER = "spy", "other"

@@ -15,8 +15,8 @@ from prefix_cache.tiers.in_flight import CopyOutcome
 from prefix_cache.tree.match import Whereabouts
 from prefix_cache.tree.node import Node
 from storage.move import Move, Tier
-from tests.prefix_cache.scene import path, tokens
-from tests.prefix_cache.tiers_scene import TierScene
+from tests.prefix_cache.support.scene import path, tokens
+from tests.prefix_cache.support.tiers_scene import TierScene
 
 A = path("a")
 PROMPT = tokens(*range(1, 10))  # two whole blocks of four, and the token to be computed

@@ -10,9 +10,9 @@ from __future__ import annotations
 import pytest
 
 from prefix_cache.tiers.in_flight import CopyOutcome
-from tests.prefix_cache.scene import ConstantDigest, path, tokens
-from tests.prefix_cache.tiers_driver import TiersDriver
-from tests.prefix_cache.tiers_scene import TierScene
+from tests.prefix_cache.support.scene import ConstantDigest, path, tokens
+from tests.prefix_cache.support.tiers_driver import TiersDriver
+from tests.prefix_cache.support.tiers_scene import TierScene
 
 SHAPES = [
     # seed, device, host, disk, block size, longest prompt, writes at once, ahead

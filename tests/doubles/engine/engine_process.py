@@ -17,7 +17,7 @@ from engine.drafting.draft import Drafting
 from engine.link.codec import Codec
 from engine.link.engine_end.socket_link import Link, SocketLink
 from engine.process import StopSignal, serve
-from engine.scheduling.queue import QueueLimits
+from engine.scheduling.fairness.queue import QueueLimits
 from engine.scheduling.step_builder import StepLimits
 from engine.startup.assembly import EngineLimits, LoadedRunner, assemble
 from engine.step import Forward, Launched, Runner, Step

@@ -33,7 +33,7 @@ from engine.link.messages import (
     Tokens,
     pack_token_ids,
 )
-from engine.scheduling.queue import QueueLimits
+from engine.scheduling.fairness.queue import QueueLimits
 from engine.scheduling.step_builder import StepLimits
 from engine.startup.assembly import (
     CacheParts,

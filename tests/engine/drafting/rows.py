@@ -12,7 +12,7 @@ from engine.sequences.sequence import Sequence
 from prefix_cache.hashing import block_keys
 from prefix_cache.leases.lease import Lease
 from prefix_cache.namespace import NamespacePath
-from tests.prefix_cache.scene import Scene, path
+from tests.prefix_cache.support.scene import Scene, path
 
 UNKNOWN = -1  # in place of tokens that are not generated yet
 MINE = path("mine")

@@ -10,7 +10,7 @@ from engine.drafting.answer_text import ERASED, AnswerText
 from prefix_cache.namespace import Namespace
 from prefix_cache.tree.edge import Edge
 from prefix_cache.tree.node import Node
-from tests.prefix_cache.scene import tokens
+from tests.prefix_cache.support.scene import tokens
 
 
 def node_of(blocks: int) -> Node:

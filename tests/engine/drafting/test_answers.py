@@ -12,7 +12,7 @@ from engine.sequences.sequence import Sequence
 from prefix_cache.namespace import NamespacePath
 from tests.doubles.engine.pooled_answers import PooledAnswers
 from tests.engine.drafting.rows import committed, decode, give, held, row
-from tests.prefix_cache.scene import Scene, namespace, path, tokens
+from tests.prefix_cache.support.scene import Scene, namespace, path, tokens
 
 PROMPT, OTHER = list(range(1, 11)), list(range(30, 43))
 ANSWER = list(range(100, 130))

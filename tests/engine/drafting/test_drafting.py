@@ -16,7 +16,7 @@ from engine.drafting.lengths import Payoff
 from engine.sequences.sequence import Sequence
 from prefix_cache.tree.tree import RadixTree
 from tests.engine.drafting.rows import accepted, give, held, row
-from tests.prefix_cache.scene import Scene, path, tokens
+from tests.prefix_cache.support.scene import Scene, path, tokens
 
 FILE = list(range(100, 400))
 

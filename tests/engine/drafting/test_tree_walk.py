@@ -8,7 +8,7 @@ from engine.drafting.tree_walk import TreeWalk, tree_walk
 from engine.sequences.sequence import Sequence
 from prefix_cache.namespace import NamespacePath
 from tests.engine.drafting.rows import accepted, committed, give, held, row
-from tests.prefix_cache.scene import Scene, namespace, path, tokens
+from tests.prefix_cache.support.scene import Scene, namespace, path, tokens
 
 PROMPT = list(range(1, 11))  # two blocks of four and a half
 ANSWER = list(range(100, 130))

@@ -17,7 +17,7 @@ from storage.move import Tier
 from tests.doubles.engine.cache_listener import CacheListener, split_keys
 from tests.engine.rigs.rig import Rig, generate
 from tests.engine.sequences.test_pins import pin
-from tests.prefix_cache.scene import Scene, path, tokens
+from tests.prefix_cache.support.scene import Scene, path, tokens
 
 GATEWAY = b"gateway"
 BLOCK = 16  # bytes of a key

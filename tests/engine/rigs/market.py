@@ -18,8 +18,8 @@ from engine.link.messages import (
     Tokens,
     pack_token_ids,
 )
-from engine.scheduling.costs import CACHED_TOKEN_COST, OUTPUT_TOKEN_COST
-from engine.scheduling.queue import QueueLimits
+from engine.scheduling.fairness.costs import CACHED_TOKEN_COST, OUTPUT_TOKEN_COST
+from engine.scheduling.fairness.queue import QueueLimits
 from engine.scheduling.step_builder import StepLimits
 from engine.startup.assembly import EngineLimits, LoadedRunner, assemble
 from engine.step import Forward, Sampled, Step

@@ -21,7 +21,7 @@ from engine.link.messages import (
     SamplingParams,
     pack_token_ids,
 )
-from engine.scheduling.queue import QueueLimits
+from engine.scheduling.fairness.queue import QueueLimits
 from engine.scheduling.step_builder import StepLimits
 from engine.sequences.token_constraint import (
     ConstraintOf,

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from engine.scheduling.queue import QueueLimits
+from engine.scheduling.fairness.queue import QueueLimits
 from tests.engine.rigs.market import Market, Shopper, documents, jain
 
 MAX_STEP_S = 0.1  # of `market`'s runner: some 64 tokens

@@ -11,7 +11,7 @@ import pytest
 from engine.config import EngineConfig
 from engine.core import EngineCore
 from engine.link.messages import Finished, SamplingParams
-from engine.scheduling.queue import QueueLimits
+from engine.scheduling.fairness.queue import QueueLimits
 from engine.scheduling.step_builder import StepLimits
 from engine.startup.assembly import EngineLimits, assemble
 from engine.startup.loading import OpenedModel, open_model

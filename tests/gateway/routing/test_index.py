@@ -24,8 +24,8 @@ from prefix_cache.namespace import NamespacePath
 from tests.doubles.engine.cache_listener import CacheListener, split_keys
 from tests.examples import examples
 from tests.gateway.routing.requests import cached, chained, events
-from tests.prefix_cache.scene import path, tokens
-from tests.prefix_cache.tiers_scene import TierScene
+from tests.prefix_cache.support.scene import path, tokens
+from tests.prefix_cache.support.tiers_scene import TierScene
 
 REPLICAS = ("one", "two")
 PROMPTS = [tokens(*head, *tail) for head in ((1, 1), (1, 2), (3, 3)) for tail in ((), (4, 5, 6, 7))]

@@ -14,7 +14,7 @@ from prefix_cache.eviction.eviction_policy import (
 )
 from prefix_cache.tree.edge import Edge
 from prefix_cache.tree.node import Node
-from tests.prefix_cache.scene import namespace
+from tests.prefix_cache.support.scene import namespace
 
 
 def leaf(last_used: float, blocks: int = 1) -> Node:

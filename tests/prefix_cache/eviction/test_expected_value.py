@@ -19,7 +19,7 @@ from prefix_cache.names import PolicyName
 from prefix_cache.tiers.tier_pools import Tiers
 from storage.move import BlockRecord
 from tests.doubles.gateway.keys import split_keys
-from tests.prefix_cache.scene import path
+from tests.prefix_cache.support.scene import path
 
 BLOCKS = 64
 HERE = path("a")

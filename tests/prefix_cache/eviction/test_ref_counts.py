@@ -16,7 +16,7 @@ from prefix_cache.eviction.ref_counts import RefCounts
 from prefix_cache.tree.edge import Edge
 from prefix_cache.tree.node import Node, Position
 from prefix_cache.tree.tree import RadixTree
-from tests.prefix_cache.scene import namespace, path
+from tests.prefix_cache.support.scene import namespace, path
 
 BLOCK = 2
 A = path("a")

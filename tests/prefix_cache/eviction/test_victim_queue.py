@@ -10,7 +10,7 @@ from prefix_cache.eviction.shares import Quota
 from prefix_cache.eviction.victim_queue import VictimQueue
 from prefix_cache.tree.edge import Edge
 from prefix_cache.tree.node import Node
-from tests.prefix_cache.scene import namespace
+from tests.prefix_cache.support.scene import namespace
 
 
 def leaf(owner: str, last_used: float, blocks: int = 4) -> Node:

@@ -6,8 +6,8 @@ import numpy as np
 
 from prefix_cache.eviction.shares import PUBLISHED, Quota
 from prefix_cache.hashing import TokenIds
-from tests.prefix_cache.scene import Scene, path, tokens
-from tests.prefix_cache.tiers_scene import TierScene
+from tests.prefix_cache.support.scene import Scene, path, tokens
+from tests.prefix_cache.support.tiers_scene import TierScene
 
 A, B = path("a"), path("b")
 IDS = np.arange(100, 112, dtype=np.int32)  # three blocks of four

@@ -8,8 +8,8 @@ from prefix_cache.eviction.shares import Quota
 from prefix_cache.hashing import KEY_BYTES, TokenIds, block_keys
 from prefix_cache.leases.retained_prefixes import MOST
 from storage.move import Tier
-from tests.prefix_cache.scene import Scene, path, tokens
-from tests.prefix_cache.tiers_scene import TierScene
+from tests.prefix_cache.support.scene import Scene, path, tokens
+from tests.prefix_cache.support.tiers_scene import TierScene
 
 ANNA, BEN = path("anna"), path("ben")
 

@@ -11,8 +11,8 @@ import pytest
 from prefix_cache.hashing import TokenIds
 from prefix_cache.leases.lease import Lease
 from prefix_cache.namespace import NamespacePath
-from tests.prefix_cache.scene import Scene, path, tokens
-from tests.prefix_cache.tiers_scene import TierScene
+from tests.prefix_cache.support.scene import Scene, path, tokens
+from tests.prefix_cache.support.tiers_scene import TierScene
 
 A, B = path("tenant a"), path("tenant b")
 IDS = np.arange(100, 140, dtype=np.int32)  # ten blocks of four

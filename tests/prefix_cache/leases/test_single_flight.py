@@ -7,7 +7,7 @@ from random import Random
 from prefix_cache.hashing import block_keys
 from prefix_cache.leases.single_flight import SingleFlight
 from tests.doubles.gateway.keys import split_keys
-from tests.prefix_cache.scene import ConstantDigest, path, tokens
+from tests.prefix_cache.support.scene import ConstantDigest, path, tokens
 
 
 def test_a_key_is_held_from_begin_to_done() -> None:

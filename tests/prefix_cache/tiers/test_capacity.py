@@ -10,7 +10,7 @@ from prefix_cache.eviction.eviction_policy import EvictionPolicy, SortKey
 from prefix_cache.eviction.quota_usage import OwnerUse
 from prefix_cache.tiers.capacity import PoolUse
 from prefix_cache.tree.node import Node
-from tests.prefix_cache.scene import Scene, path, tokens
+from tests.prefix_cache.support.scene import Scene, path, tokens
 
 A, B = path("tenant a"), path("tenant b")
 IDS = np.arange(100, 120, dtype=np.int32)  # five blocks of four

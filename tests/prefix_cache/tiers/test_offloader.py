@@ -8,8 +8,8 @@ from prefix_cache.hashing import TokenIds
 from prefix_cache.tiers.eviction_log import Reason
 from prefix_cache.tiers.in_flight import CopyOutcome
 from storage.move import Tier
-from tests.prefix_cache.scene import path, tokens
-from tests.prefix_cache.tiers_scene import TierScene
+from tests.prefix_cache.support.scene import path, tokens
+from tests.prefix_cache.support.tiers_scene import TierScene
 
 A = path("a")
 PROMPT = tokens(*range(1, 10))  # two whole blocks of four, and the token to be computed

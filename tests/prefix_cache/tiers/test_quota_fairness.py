@@ -15,7 +15,7 @@ import pytest
 from prefix_cache.eviction.policies import policy_by_name
 from prefix_cache.eviction.shares import Quota
 from prefix_cache.names import PolicyName
-from tests.prefix_cache.market import (
+from tests.prefix_cache.support.market import (
     Market,
     Request,
     Sizes,

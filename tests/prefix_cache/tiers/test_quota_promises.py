@@ -11,7 +11,7 @@ import pytest
 from prefix_cache.eviction.shares import PUBLISHED, Quota
 from prefix_cache.tiers.eviction_log import Reason
 from storage.move import Tier
-from tests.prefix_cache.market import (
+from tests.prefix_cache.support.market import (
     Market,
     Request,
     Sizes,
@@ -20,7 +20,7 @@ from tests.prefix_cache.market import (
     mixed,
     prompt,
 )
-from tests.prefix_cache.scene import path
+from tests.prefix_cache.support.scene import path
 
 SMALL = Sizes(64, 96, 128)
 SHAPES = [Sizes(64), Sizes(64, 96), Sizes(64, 0, 128), SMALL]

@@ -7,8 +7,8 @@ from __future__ import annotations
 import pytest
 
 from prefix_cache.eviction.shares import Quota
-from tests.prefix_cache.driver import OWNERS
-from tests.prefix_cache.quota_scene import QuotaDriver, QuotaScene
+from tests.prefix_cache.support.driver import OWNERS
+from tests.prefix_cache.support.quota_scene import QuotaDriver, QuotaScene
 
 SHAPES = [
     # seed, device, host, disk, block size, writes at once, ahead

@@ -9,7 +9,7 @@ import pytest
 
 from prefix_cache.errors import InvariantBroken
 from prefix_cache.tiers.tier_pools import BlockAllocator
-from tests.prefix_cache.scene import tokens
+from tests.prefix_cache.support.scene import tokens
 
 
 def test_fresh_ids_come_in_order() -> None:

@@ -15,9 +15,9 @@ from prefix_cache.hashing import KEY_BYTES
 from prefix_cache.tree.changes import ChangeLog, Kind, TreeChange
 from prefix_cache.tree.snapshot import Snapshot
 from storage.move import Tier
-from tests.prefix_cache.scene import Scene, path, tokens
-from tests.prefix_cache.tiers_driver import TiersDriver
-from tests.prefix_cache.tiers_scene import TierScene
+from tests.prefix_cache.support.scene import Scene, path, tokens
+from tests.prefix_cache.support.tiers_driver import TiersDriver
+from tests.prefix_cache.support.tiers_scene import TierScene
 
 SHAPES = [
     # seed, device, host, disk, blocks in a piece

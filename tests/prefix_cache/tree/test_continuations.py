@@ -6,7 +6,7 @@ import random
 
 from prefix_cache.tree.continuations import continuation
 from prefix_cache.tree.node import FEW, Children
-from tests.prefix_cache.scene import Scene, namespace, path, tokens
+from tests.prefix_cache.support.scene import Scene, namespace, path, tokens
 
 MINE = path("mine")
 

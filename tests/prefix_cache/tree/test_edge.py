@@ -9,7 +9,7 @@ from prefix_cache.hashing import KEY_BYTES, TokenIds
 from prefix_cache.tree.edge import Edge, common_prefix
 from prefix_cache.tree.residency import Change
 from storage.move import Tier
-from tests.prefix_cache.scene import tokens
+from tests.prefix_cache.support.scene import tokens
 
 
 def edge(first: int, blocks: int) -> Edge:

@@ -13,7 +13,7 @@ from prefix_cache.namespace import NamespacePath
 from prefix_cache.tree.edge import Edge
 from prefix_cache.tree.node import Node
 from prefix_cache.tree.tree import RadixTree
-from tests.prefix_cache.scene import namespace, path, tokens
+from tests.prefix_cache.support.scene import namespace, path, tokens
 
 
 def put(tree: RadixTree, where: NamespacePath, *ids: int, first_id: int = 0) -> Node:

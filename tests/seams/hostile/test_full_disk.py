@@ -25,8 +25,8 @@ from storage.pools.host_pool import HostPool
 from tests.doubles.processes import disk_process
 from tests.doubles.small_disk import MIB, SmallDisk, small_disk
 from tests.doubles.waiting import wait_for
+from tests.seams.serving.test_workers import worker_pids
 from tests.seams.support.server import running_server
-from tests.seams.test_workers import worker_pids
 from tests.storage.scene import CPU, FINGERPRINT, record
 
 BLOCK_BYTES = 128 << 10

@@ -30,7 +30,7 @@ from engine.link.messages import (
 from engine.link.tcp.curve import LinkKey
 from engine.models.architectures.registry import SERVED, ServedModels
 from engine.ranks.tiers import ranks_tiers
-from engine.scheduling.queue import QueueLimits
+from engine.scheduling.fairness.queue import QueueLimits
 from engine.scheduling.step_builder import StepLimits
 from engine.sequences.token_constraint import ConstraintOf, MaskMaker
 from engine.startup.assembly import CacheParts, EngineLimits, assemble

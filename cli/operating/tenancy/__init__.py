@@ -1,0 +1,1 @@
+"""Commands that operate tenants: their keys, limits, groups and adapters."""

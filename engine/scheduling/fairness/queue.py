@@ -1,0 +1,299 @@
+"""Fair queueing: deficit round robin over flows, and the fewest tokens first within a flow.
+
+    flow a  credit  120 | s1 s4 s7      Served in turn while their credit is positive. When no
+    flow b  credit  -30 | s2            flow that could go has any left, a round begins: every
+    flow c  credit -900 | (idle)        flow gets quantum x weight.
+
+A flow is charged when the engine does the work (`charge`), not when the request arrives, since
+the length of an output is not known before. So credit goes below zero, and a flow then waits for
+as many rounds as its debt takes. Work that no other flow was waiting for leaves no
+debt. The debt of an idle flow is paid off by rounds, and by as much work as others get without
+debt; but no credit is saved up: a flow that returns starts at zero at best.
+
+A flow with no running sequence, and with hardly more debt than the flows that have some, goes
+before all others (`newcomer`): so a flow that sends few and small requests does not notice the load
+of the others. It is charged like every flow, so a flow that sends more than its share soon owes
+more and waits its turn.
+
+Within a flow the sequence with the fewest uncached tokens to compute goes first: it delays the
+others least, and its cached blocks are used before they are evicted. If it is the flow's turn, it
+also goes before a prompt that the flow has begun and that has more tokens to go (`shorter`). That
+order never crosses flows, so it tells no flow about another's prompts, and a sequence is passed
+over a bounded number of times, waiting and begun together.
+
+Interactive sequences go before batch ones, of whatever flow, until batch is due its share
+(`classes`). A flow has one credit for both.
+
+A flow may fill only a part of the places that are left (`_may_wait`). So a flow that floods the
+queue is refused while places remain for others, and the refusal says when one should be free.
+
+Knows: flows, weights, costs in tokens. Does not know: the cache (callers pass a rank), the clock
+(only when sequences arrived), or what a step is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from operator import attrgetter
+
+from engine.errors import QueueFull
+from engine.link.messages import Priority
+from engine.scheduling.fairness.flow_queue import AdmissionRate, FlowQueue
+from engine.scheduling.fairness.priority_classes import PriorityClasses
+from engine.sequences.sequence import Sequence
+
+Rank = Callable[[Sequence], int | None]
+"""Cached tokens of a waiting sequence, or None while it may not start."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLimits:
+    """Bounds of the queue. `capacity` and `lookahead` in sequences, `quantum` in tokens."""
+
+    capacity: int = 1024
+    quantum: int = 512  # tokens that a flow of weight 1 gets in a round
+    lookahead: int = 16  # oldest sequences of a flow, compared by tokens to compute
+    patience: int = 8  # times a sequence may be passed over within its flow
+    max_idle_flows: int = 4096  # idle flows with debt that are remembered
+    greed: float = 3.0  # waiting sequences allowed to a flow for each free place
+    batch_share: float = 1 / 8  # share of the work while interactive sequences wait as well
+
+
+class FairQueue:
+    """Queue of waiting sequences. One owner thread."""
+
+    def __init__(self, limits: QueueLimits) -> None:
+        self._limits = limits
+        self._flows: dict[str, FlowQueue] = {}  # flows in order of turn
+        self._length = 0
+        self._backlogged = 0  # flows with waiting sequences
+        self._uncontended = 0.0  # tokens of weight 1 computed while no other flow waited
+        self._classes = PriorityClasses(limits.batch_share, most_due=8.0 * limits.quantum)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[Sequence]:
+        """Yield all waiting sequences, flow by flow."""
+        for flow in self._flows.values():
+            yield from (*flow.interactive, *flow.batch)
+
+    def push(self, sequence: Sequence) -> None:
+        """Add a new sequence at the end of its flow; raises QueueFull."""
+        flow = self._flows.get(sequence.flow)
+        if not self._may_wait(flow):
+            admission_rate = AdmissionRate() if flow is None else flow.admission_rate
+            raise QueueFull(
+                "too many requests wait for the engine",
+                retry_after_s=admission_rate.retry_after_s(sequence.arrived),
+            )
+        flow = self._enter(sequence)
+        flow.admission_rate.came(sequence.arrived)
+        flow.waiting(sequence.priority).append(sequence)
+
+    def push_module(self, sequence: Sequence) -> None:
+        """Add a sequence that computes a module for one with a place, whatever the capacity."""
+        self._enter(sequence).waiting(sequence.priority).append(sequence)
+
+    def push_front(self, sequence: Sequence) -> None:
+        """Return a preempted sequence to the front of its flow, whatever the capacity."""
+        flow = self._enter(sequence)
+        sequence.passed_over = self._limits.patience
+        flow.waiting(sequence.priority).insert(0, sequence)
+
+    def select(self, rank: Rank) -> Sequence | None:
+        """Return the next sequence for which `rank` is not None; it stays in the queue."""
+        for priority in self._classes.order():
+            choice = self._select_of(priority, rank)
+            if choice is not None:
+                return choice
+        return None
+
+    def shorter(self, prompt: Sequence, tokens: int, rank: Rank) -> Sequence | None:
+        """Find a shorter sequence of the same flow and priority to compute before `prompt`.
+
+        It has fewer to go, and it is its flow's turn. None once `prompt` is overdue. The sequence
+        stays in the queue, and no round begins.
+        """
+        flow = self._flows.get(prompt.flow)
+        if flow is None or self.is_overdue(prompt) or not self._has_turn(flow, prompt.priority):
+            return None
+        return self._choose(flow.waiting(prompt.priority), rank, below=tokens)
+
+    def is_overdue(self, sequence: Sequence) -> bool:
+        """Return whether a sequence was passed over so often that it goes first in its flow."""
+        return sequence.passed_over >= self._limits.patience
+
+    def num_waiting(self, flow: str) -> int:
+        """Count the waiting sequences of a flow."""
+        found = self._flows.get(flow)
+        return 0 if found is None else found.num_waiting
+
+    def newcomer(self, present: Mapping[str, int], rank: Rank) -> Sequence | None:
+        """Return the next interactive sequence of a flow that is not `present` and has little debt.
+
+        `present` maps flows to the tokens that their running sequences still have to compute.
+        Little is less than one round above the least debt that any of these flows will have then.
+        Of several such flows the one with the fewest waiting is chosen. The sequence stays in the
+        queue, and no round begins.
+        """
+        if self._length == 0:
+            return None
+        debts = (
+            self._flows[name].debt + tokens / self._flows[name].weight
+            for name, tokens in present.items()
+            if name in self._flows
+        )
+        most = min(debts, default=0.0) + self._limits.quantum
+        new = (
+            flow
+            for name, flow in self._flows.items()
+            if flow.interactive and name not in present and flow.debt < most
+        )
+        for flow in sorted(new, key=attrgetter("num_waiting")):
+            choice = self._choose(flow.interactive, rank)
+            if choice is not None:
+                return choice
+        return None
+
+    def take(self, sequence: Sequence) -> None:
+        """Remove a selected sequence: end its flow's turn, count a pass over older sequences."""
+        flow = self._flows[sequence.flow]
+        waiting = flow.waiting(sequence.priority)
+        index = _index(waiting, sequence)
+        for elder in waiting[:index]:
+            elder.passed_over += 1
+        flow.admission_rate.started()
+        self._leave(sequence, flow, index)
+        if flow.num_waiting or flow.credit < 0:
+            self._flows[sequence.flow] = self._flows.pop(sequence.flow)
+
+    def remove(self, sequence: Sequence) -> None:
+        """Remove a waiting sequence that was cancelled."""
+        flow = self._flows[sequence.flow]
+        self._leave(sequence, flow, _index(flow.waiting(sequence.priority), sequence))
+
+    def charge(self, sequence: Sequence, cost: float) -> None:
+        """Charge a sequence's flow for work, in tokens."""
+        self._classes.charge(sequence.priority, cost)
+        flow = self._flows.get(sequence.flow)
+        own = 1 if flow is not None and flow.num_waiting else 0
+        if self._backlogged > own:
+            flow = flow or self._open(sequence)
+            flow.credit -= cost
+            return
+        self._uncontended += cost / sequence.weight
+        if flow is not None:
+            flow.credit = max(flow.credit - cost, min(flow.credit, 0.0))
+
+    def refund(self, sequence: Sequence, cost: float) -> None:
+        """Refund a charge for work that was not done; this reduces debt and gives no credit."""
+        flow = self._flows.get(sequence.flow)
+        if flow is not None:
+            flow.credit = min(flow.credit + cost, max(flow.credit, 0.0))
+
+    def _may_wait(self, flow: FlowQueue | None) -> bool:
+        """Return whether one more sequence of `flow` may wait.
+
+        With a greed of 3 one flow alone gets 3/4 of the queue, and each of n that flood it
+        3/(3n + 1); there is always a place for a flow that has none waiting.
+        """
+        free = self._limits.capacity - self._length
+        waiting = 0 if flow is None else flow.num_waiting
+        return waiting < free * self._limits.greed
+
+    def _select_of(self, priority: Priority, rank: Rank) -> Sequence | None:
+        broke: list[tuple[FlowQueue, Sequence]] = []
+        for flow in self._flows.values():
+            choice = self._choose(flow.waiting(priority), rank)
+            if choice is None:
+                continue
+            if flow.credit > 0:
+                return choice
+            broke.append((flow, choice))
+        if not broke:
+            return None
+        self._begin_rounds([flow for flow, _ in broke])
+        return next((choice for flow, choice in broke if flow.credit > 0), broke[0][1])
+
+    def _has_turn(self, flow: FlowQueue, priority: Priority) -> bool:
+        """Return whether the next sequence is of this flow and priority, without a new round."""
+        for first in self._classes.order():
+            waiting = [one for one in self._flows.values() if one.waiting(first)]
+            if waiting:
+                ours = next((one for one in waiting if one.credit > 0), None)
+                is_ours = flow is ours or waiting == [flow]
+                return is_ours and first == priority
+        return False
+
+    def _choose(
+        self, waiting: list[Sequence], rank: Rank, *, below: float = math.inf
+    ) -> Sequence | None:
+        """Choose an overdue sequence, else the one with the fewest tokens left, else the oldest.
+
+        None where that one has not fewer than `below` to compute.
+        """
+        best: Sequence | None = None
+        fewest = below
+        for sequence in waiting[: self._limits.lookahead]:
+            cached = rank(sequence)
+            if cached is None:
+                continue
+            to_go = sequence.length - cached
+            if self.is_overdue(sequence):
+                return sequence if to_go < below else None
+            if to_go < fewest:
+                best, fewest = sequence, to_go
+        return best
+
+    def _begin_rounds(self, broke: list[FlowQueue]) -> None:
+        """Run at once all rounds that are needed until a flow has credit."""
+        quantum = self._limits.quantum
+        rounds = min(math.floor(-flow.credit / (quantum * flow.weight)) + 1 for flow in broke)
+        for name, flow in list(self._flows.items()):
+            share = quantum * flow.weight
+            most = share if flow.num_waiting else 0.0
+            flow.credit = min(flow.credit + rounds * share, most)
+            self._forget_if_clear(name, flow)
+
+    def _enter(self, sequence: Sequence) -> FlowQueue:
+        flow = self._flows.get(sequence.flow) or self._open(sequence)
+        flow.weight = sequence.weight
+        if not flow.num_waiting:
+            self._backlogged += 1
+            self._forgive(flow)
+        self._length += 1
+        self._classes.entered(sequence.priority)
+        return flow
+
+    def _forgive(self, flow: FlowQueue) -> None:
+        """Reduce debt by other flows' free work while this flow did not wait."""
+        share = (self._uncontended - flow.forgiven) * flow.weight
+        flow.credit = max(flow.credit, min(flow.credit + share, 0.0))
+        flow.forgiven = self._uncontended
+
+    def _leave(self, sequence: Sequence, flow: FlowQueue, index: int) -> None:
+        del flow.waiting(sequence.priority)[index]
+        self._length -= 1
+        self._classes.left(sequence.priority)
+        if not flow.num_waiting:
+            self._backlogged -= 1
+            flow.credit = min(flow.credit, 0.0)
+            flow.forgiven = self._uncontended
+            self._forget_if_clear(sequence.flow, flow)
+
+    def _open(self, sequence: Sequence) -> FlowQueue:
+        if len(self._flows) - self._backlogged >= self._limits.max_idle_flows:
+            del self._flows[next(n for n, flow in self._flows.items() if not flow.num_waiting)]
+        flow = self._flows[sequence.flow] = FlowQueue(sequence.weight, forgiven=self._uncontended)
+        return flow
+
+    def _forget_if_clear(self, name: str, flow: FlowQueue) -> None:
+        if not flow.num_waiting and flow.credit >= 0:
+            del self._flows[name]
+
+
+def _index(waiting: list[Sequence], sequence: Sequence) -> int:
+    return next(i for i, one in enumerate(waiting) if one is sequence)

@@ -1,0 +1,90 @@
+"""The queue's order tells no tenant what another has cached.
+
+Who guesses a prompt and watches when its guesses are served, among dummies of its own, must see
+the same order whatever a victim has in the cache. The control sorts all flows by cached prefix,
+as one queue would: there the order gives the guess away.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from engine.scheduling.fairness.queue import FairQueue, QueueLimits
+from engine.sequences.sequence import Sequence
+from tests.engine.rigs.sequences import waiting
+
+VICTIM, SPY, OTHER = "victim", "spy", "bystander"
+COST = 60  # tokens of each request, cached or not: the work is another channel
+
+
+def order(cached: dict[str, int], seed: int, *, one_flow: bool = False) -> list[str]:
+    """The ids in which a mix of three tenants' requests is served, given who has what cached."""
+    drawn = random.Random(seed)
+    mix = [f"{flow}-{n}" for flow in (VICTIM, SPY, OTHER) for n in range(6)]
+    drawn.shuffle(mix)
+    queue = FairQueue(QueueLimits(quantum=100, greed=100.0, lookahead=1000, patience=1000))
+    for name in mix:
+        queue.push(waiting(name, flow="all" if one_flow else name.split("-")[0]))
+    served = list[str]()
+
+    def rank(sequence: Sequence) -> int:
+        return cached.get(sequence.request_id, 0)
+
+    while (choice := queue.select(rank)) is not None:
+        queue.take(choice)
+        queue.charge(choice, COST)
+        served.append(choice.request_id)
+    return served
+
+
+def victims_cache(seed: int) -> dict[str, int]:
+    """What the victim's requests have in the cache: anything."""
+    drawn = random.Random(1000 + seed)
+    return {f"{VICTIM}-{n}": drawn.choice([0, 16, 64, 512]) for n in range(6)}
+
+
+def places(served: list[str], flow: str) -> list[int]:
+    return [place for place, name in enumerate(served) if name.startswith(flow)]
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_others_are_served_in_the_same_order_whatever_a_tenant_has_cached(seed: int) -> None:
+    without, within = order({}, seed), order(victims_cache(seed), seed)
+    for flow in (SPY, OTHER):
+        assert places(within, flow) == places(without, flow)
+    assert [name for name in within if VICTIM not in name] == [
+        name for name in without if VICTIM not in name
+    ]
+
+
+def test_the_victims_own_order_does_follow_its_cache() -> None:
+    """What is compared above is compared where it counts: within the flow it changes things."""
+    changed = [order(victims_cache(seed), seed) != order({}, seed) for seed in range(25)]
+    assert sum(changed) > 20
+
+
+def spies_place(hit: bool, seed: int, *, shared: bool) -> int:
+    """Where a spy's guess is served among its dummies, if the victim asked the same or not.
+
+    `shared`: the victim's prefix would count for the spy, and all is one queue.
+    """
+    cached = victims_cache(seed) | {f"{VICTIM}-0": 512 if hit else 0}
+    if shared and hit:
+        cached[f"{SPY}-0"] = 512
+    return order(cached, seed, one_flow=shared).index(f"{SPY}-0")
+
+
+def spies_places(hit: bool, *, shared: bool) -> list[int]:
+    return [spies_place(hit, seed, shared=shared) for seed in range(40)]
+
+
+def test_the_place_of_a_guess_is_independent_of_the_victim() -> None:
+    """Exactly, mix by mix: there is nothing left for a statistic to find."""
+    assert spies_places(True, shared=False) == spies_places(False, shared=False)
+
+
+def test_control_one_queue_by_longest_prefix_would_reveal_the_guess() -> None:
+    hits, misses = spies_places(True, shared=True), spies_places(False, shared=True)
+    assert sum(misses) - sum(hits) > 3 * len(hits)

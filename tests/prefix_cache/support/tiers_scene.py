@@ -1,0 +1,216 @@
+"""A scene with make-believe memory in all three tiers, and copies that take their time.
+
+A copy reads and writes over the whole time that it is under way: what it reads must be the same
+at both ends of it, and what it writes to must not have been touched by anyone else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from prefix_cache.cache import PrefixCache
+from prefix_cache.eviction.eviction_policy import EvictionPolicy
+from prefix_cache.hashing import Digest, TokenIds, xxh3_128_digest
+from prefix_cache.leases.lease import Lease
+from prefix_cache.namespace import NamespacePath
+from prefix_cache.tiers.in_flight import CopyOutcome
+from prefix_cache.tiers.tier_pools import Tiers
+from prefix_cache.tree.node import Node
+from prefix_cache.tree.residency import BIT, MOVING
+from storage.move import BlockRecord, Move, Plan, Tier
+from tests.prefix_cache.support.scene import Scene
+
+Content = list[int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """One copy under way: both places, and what was to be read when it began."""
+
+    source: Content
+    before: Content
+    target: Content
+    record: BlockRecord | None
+
+
+class TierScene(Scene):
+    """Drives a PrefixCache with tiers; whoever wants copies to end calls `complete`."""
+
+    def __init__(
+        self,
+        num_blocks: int,
+        block_size: int = 4,
+        *,
+        host: int = 0,
+        disk: int = 0,
+        max_disk_writes: int = 64,
+        ahead: int = 0,
+        policy: EvictionPolicy | None = None,
+        digest: Digest = xxh3_128_digest,
+    ) -> None:
+        super().__init__(num_blocks, block_size, digest)
+        self.tiers = Tiers(host, disk, max_disk_writes, ahead)
+        self.policy = policy
+        self.places: dict[Tier, list[Content]] = {
+            Tier.DEVICE: self.memory,
+            Tier.HOST: [self._nothing() for _ in range(host)],
+            Tier.DISK: [self._nothing() for _ in range(disk)],
+        }
+        self.records: dict[int, BlockRecord] = {}  # what the disk says of its slots
+        self.under_way: dict[Move, Copy] = {}
+        self.doomed: set[Move] = set()  # copies that can only be lost
+        self.spoilt: set[tuple[Tier, int]] = set()  # slots that were found to be no good
+        self._was_emptied = False  # since the last plan
+        self.cache = self._new_cache()
+
+    def end_copies(self) -> None:
+        """All that is planned or under way ends well."""
+        self.take_plan()
+        self.complete([(move, CopyOutcome.DONE) for move in list(self.under_way)])
+
+    def _new_cache(self) -> PrefixCache:
+        return PrefixCache(
+            num_blocks=len(self.memory),
+            block_size=self.block_size,
+            digest=self.digest,
+            tiers=self.tiers,
+            policy=self.policy,
+        )
+
+    def _nothing(self) -> Content:
+        return [None] * self.block_size
+
+    def acquire_loading(
+        self, where: NamespacePath, ids: TokenIds, load_blocks: int | None, owner: str = "me"
+    ) -> Lease | None:
+        lease = self.cache.acquire(
+            where, ids, owner=owner, now=self.tick(), load_blocks=load_blocks
+        )
+        if lease is not None:
+            self._unmoved.extend(lease.moves)
+        return lease
+
+    def take_plan(self) -> Plan:
+        """Begin the plan's copies; what was to be copied within the device was, before."""
+        self.move()
+        plan = self.cache.take_plan()
+        self.doomed &= self.under_way.keys()
+        reads = {m.source for m in self.under_way if m.source_tier is Tier.DISK}
+        writes = {m.target for m in self.under_way if m.target_tier is Tier.DISK}
+        for slot in plan.erase:
+            assert slot not in reads | writes
+            self.records.pop(slot, None)
+        for move in plan.moves:
+            record = plan.records.get(move)
+            assert (record is None) == (Tier.DISK not in (move.source_tier, move.target_tier))
+            if move.source_tier is Tier.DISK:
+                assert record is not None
+                stored = self.records.get(move.source)
+                if stored is None:  # planned before the disk was emptied
+                    assert self._was_emptied
+                    self.doomed.add(move)
+                else:
+                    assert _identity(stored) == _identity(record)
+            garbage = self._nothing()
+            self.spoilt.discard((move.target_tier, move.target))
+            self.places[move.target_tier][move.target] = garbage
+            if (move.source_tier, move.source) in self.spoilt:
+                self.doomed.add(move)
+            source = self.places[move.source_tier][move.source]
+            self.under_way[move] = Copy(source, list(source), garbage, record)
+            if move.target_tier is Tier.DISK:
+                self.records.pop(move.target, None)
+        self._was_emptied = False
+        return plan
+
+    def execute(self, move: Move) -> None:
+        """The copy is whole."""
+        copy = self.under_way[move]
+        assert self.places[move.source_tier][move.source] is copy.source
+        assert copy.source == copy.before, "what was being read has been written to"
+        assert self.places[move.target_tier][move.target] is copy.target
+        assert copy.target == self._nothing(), "what was being written has been written to"
+        self.places[move.target_tier][move.target] = list(copy.source)
+        if move.target_tier is Tier.DISK:
+            assert copy.record is not None
+            self.records[move.target] = copy.record
+
+    def complete(self, outcomes: Iterable[tuple[Move, CopyOutcome]]) -> None:
+        """End these copies; what was lost is spoilt where it was read."""
+        by_outcome: dict[CopyOutcome, list[Move]] = {outcome: [] for outcome in CopyOutcome}
+        for move, drawn in outcomes:
+            outcome = CopyOutcome.LOST if move in self.doomed else drawn
+            if outcome is CopyOutcome.DONE:
+                self.execute(move)
+            del self.under_way[move]
+            by_outcome[outcome].append(move)
+        for move in by_outcome[CopyOutcome.LOST]:
+            self.places[move.source_tier][move.source] = self._nothing()
+            self.spoilt.add((move.source_tier, move.source))
+        self.cache.complete(*by_outcome.values())
+
+    def copy_all(self) -> int:
+        """Take plans and end all copies well until there are none; returns how many there were."""
+        copies = 0
+        while plan := self.take_plan():
+            copies += len(plan.moves)
+            if not self.under_way:
+                break
+            self.complete([(move, CopyOutcome.DONE) for move in self.under_way])
+        return copies
+
+    def restart(self, found: list[tuple[int, BlockRecord]] | None = None) -> int:
+        """A new process: the device and the host are empty, the disk is what it was."""
+        self.under_way.clear()
+        self._unmoved.clear()
+        self.spoilt = {place for place in self.spoilt if place[0] is Tier.DISK}
+        for tier in (Tier.DEVICE, Tier.HOST):
+            self.places[tier][:] = [self._nothing() for _ in self.places[tier]]
+        self.cache = self._new_cache()
+        stored = list(self.records.items()) if found is None else found
+        return self.cache.restart.restore(stored, now=self.tick())
+
+    def empty_disk(self) -> int:
+        """The disk's file is gone and a new one there. Copies under way to it may yet come."""
+        self._was_emptied = True
+        self.spoilt = {place for place in self.spoilt if place[0] is not Tier.DISK}
+        self.records.clear()
+        fresh = [self._nothing() for _ in self.places[Tier.DISK]]
+        for move, copy in self.under_way.items():
+            if move.target_tier is Tier.DISK:
+                fresh[move.target] = copy.target
+        for move in list(self.under_way):
+            if move.source_tier is Tier.DISK:  # was read before
+                fresh[move.source] = self.places[Tier.DISK][move.source]
+        self.places[Tier.DISK][:] = fresh
+        return self.cache.forget_disk()
+
+    def check_contents(self) -> None:
+        """Every copy of every block of the tree holds what its tokens and namespaces say."""
+        self.move()
+        waiting: list[tuple[Node, int]] = [
+            (child, 0) for child in self.cache.tree.root.children.values()
+        ]
+        while waiting:
+            node, past = waiting.pop()
+            states = node.edge.states.tolist()
+            for index in range(len(node.edge)):
+                expected = []
+                for token in node.edge.block(index):
+                    past = hash((past, int(token), node.namespace))
+                    expected.append(past)
+                for tier in Tier:
+                    if states[index] & BIT[tier]:
+                        slot = int(node.edge.slots(tier)[index])
+                        found = tier is Tier.DISK or states[index] & MOVING
+                        if (tier, slot) in self.spoilt and found:
+                            continue  # found out, or will be: whatever reads it loses it
+                        assert self.places[tier][slot] == expected, (tier, slot)
+                        if tier is Tier.DISK:
+                            assert self.records[slot].key == node.edge.key(index)
+            waiting += [(child, past) for child in node.children.values()]
+
+
+def _identity(record: BlockRecord) -> tuple[bytes, bytes, bytes, str, bytes]:
+    return record.key, record.parent_key, record.namespace, record.owner, record.token_ids

@@ -1,0 +1,110 @@
+"""Pins of what another owner has put there, and of which there are copies in lower tiers."""
+
+from __future__ import annotations
+
+import pytest
+
+from prefix_cache.eviction.shares import PUBLISHED
+from prefix_cache.hashing import TokenIds
+from prefix_cache.leases.lease import Lease
+from prefix_cache.tiers.eviction_log import Reason
+from prefix_cache.tiers.in_flight import CopyOutcome
+from storage.move import Tier
+from tests.prefix_cache.support.scene import path, tokens
+from tests.prefix_cache.support.tiers_scene import TierScene
+
+A = path("a")
+PROMPT = tokens(*range(1, 10))  # two whole blocks of four, and the token to be computed
+OTHER = tokens(*range(50, 62))  # all that fits on the device
+
+
+def lease(scene: TierScene, ids: TokenIds) -> Lease:
+    """One of "tenant", once there is room for it and all of it is on the device."""
+    found: Lease | None = None
+    for _ in range(6):
+        found = found or scene.acquire_loading(A, ids, None, "tenant")
+        scene.end_copies()
+    assert found is not None
+    assert found.ready
+    return found
+
+
+def on_both(scene: TierScene) -> None:
+    """PROMPT's two blocks are the tenant's, on the device and lower as well."""
+    for _ in range(2):
+        scene.run(A, PROMPT, "tenant")
+    for ids in (OTHER, PROMPT):
+        scene.release(lease(scene, ids))
+    assert scene.cache.match(A, PROMPT).found.device == 2
+
+
+def pin(scene: TierScene) -> Lease | None:
+    return scene.cache.pin(A, PROMPT[:8], owner=PUBLISHED, now=scene.tick())
+
+
+@pytest.mark.parametrize("tiers", [(4, 0), (0, 8), (4, 8)])
+def test_pinning_charges_the_copies_in_lower_tiers_too(tiers: tuple[int, int]) -> None:
+    """Else they stay the tenant's for ever: it would be over a ceiling with nothing there."""
+    scene = TierScene(3, host=tiers[0], disk=tiers[1])
+    on_both(scene)
+    pinned = pin(scene)
+    assert pinned is not None
+    scene.cache.check_invariants()
+    scene.release(pinned)
+    scene.cache.flush()
+    scene.cache.check_invariants()
+    quota_usages = scene.cache.capacity.quota_usages.values()
+    assert [
+        held for quota_usage in quota_usages for held in quota_usage.held.values() if held
+    ] == []
+
+
+def test_a_pin_while_its_blocks_are_copied_down_leaves_the_books_right() -> None:
+    scene = TierScene(3, host=4)
+    scene.run(A, PROMPT, "tenant")
+    assert scene.acquire_loading(A, OTHER, None) is None  # so the prompt is on its way down
+    scene.take_plan()
+    assert scene.under_way
+    for _ in range(2):
+        pinned = pin(scene)  # now, or once they are copied
+        scene.cache.check_invariants()
+        if pinned is not None:
+            break
+        scene.complete([(move, CopyOutcome.DONE) for move in list(scene.under_way)])
+        scene.release(lease(scene, PROMPT))
+    assert pinned is not None
+    scene.end_copies()
+    scene.cache.check_invariants()
+    assert scene.cache.capacity.owners()[PUBLISHED].blocks_held == 2
+
+
+def test_a_prefix_that_was_pinned_can_be_read_from_disk_afterwards() -> None:
+    """A record is sealed for its owner; who asks for it as another's is told that it is lost."""
+    scene = TierScene(3, disk=8)
+    on_both(scene)
+    eviction_log = scene.cache.eviction_log
+    before = eviction_log.by_reason(Tier.DISK)
+    pinned = pin(scene)
+    assert pinned is not None
+    assert before == {}
+    assert eviction_log.by_reason(Tier.DISK) == {Reason.DOUBLE: 2}, "no block has left the cache"
+    scene.release(pinned)
+    scene.release(lease(scene, OTHER))
+    again = lease(scene, PROMPT)  # the scene's disk asserts that records are what was asked for
+    assert again.cached_tokens == 8
+    scene.cache.check_invariants()
+
+
+@pytest.mark.parametrize("tiers", [(4, 0), (0, 8), (4, 8)])
+def test_an_owner_that_pins_its_own_blocks_is_charged_once(tiers: tuple[int, int]) -> None:
+    scene = TierScene(3, host=tiers[0], disk=tiers[1])
+    on_both(scene)
+    pinned = scene.cache.pin(A, PROMPT[:8], owner="tenant", now=scene.tick())
+    assert pinned is not None
+    scene.cache.check_invariants()
+    assert scene.cache.capacity.owners()["tenant"].blocks_held == 2
+    held = [
+        scene.cache.capacity.quota_usages[tier].held["tenant"] for tier in scene.tiers.present()
+    ]
+    assert held[0] == 2
+    assert sum(held) > 2

@@ -1,0 +1,1 @@
+"""Conversations of several turns through gateway and engine."""

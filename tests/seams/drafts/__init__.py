@@ -1,0 +1,1 @@
+"""Drafts: answers with and without them are equal."""

@@ -1,0 +1,246 @@
+"""Whatever is drafted, requests of every kind are answered as one token at a time.
+
+The embedded model, with its own tokenizer and grammars over it: the tokens, their log-probabilities
+but for how a step of more rows is rounded, and why each ended. What is sampled from the same logits
+is compared to the bit elsewhere (`tests.engine.sampling.test_drafts`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer
+
+from engine.drafting.composition import choose_drafts
+from engine.drafting.draft import Draft, Drafting, NoDrafts
+from engine.drafting.forced import forced_tokens
+from engine.grammars.compiler import GrammarCompiler
+from engine.grammars.grammars import Grammars
+from engine.grammars.step_time import StepTime
+from engine.grammars.vocabulary import read_vocabulary
+from engine.link.messages import Failed, Finished, Grammar, SamplingParams, Tokens
+from engine.sequences.sequence import Sequence
+from prefix_cache.namespace import Namespace
+from tests.doubles.engine.scripted_drafting import ScriptedDrafting
+from tests.engine.rigs.hand_driven import sampling
+from tests.seams.support.real_engine import Bounds, RealEngine
+
+MODEL = Path(__file__).parents[3] / "handbook" / "model"
+NAMESPACE = Namespace(b"n" * 16)
+BOUNDS = Bounds(256, 16, 256, 40)
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "support_code": {"type": "integer"},
+        "department": {"enum": ["sales", "support", "purchasing"]},
+        "name": {"type": "string", "maxLength": 12},
+    },
+    "required": ["support_code", "department", "name"],
+    "additionalProperties": False,
+}
+GRAMMARS = [
+    None,
+    None,
+    Grammar("json_schema", json.dumps(SCHEMA)),
+    Grammar("json_schema", '{"type": "object"}'),
+    Grammar("regex", "(the |a |code |[0-9]{4} ){3,9}(yes|no)"),
+    Grammar(
+        "lark", 'start: part+ "."\npart: "code " /[0-9]+/ | "door " /[a-z]+/ | x\nx: "X" | "Y"'
+    ),
+]
+
+
+@dataclass
+class Answer:
+    """All that a client gets of one request."""
+
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    likeliest: list[bytes] = field(default_factory=list)
+    end: str = ""
+
+
+def answer_of(engine: RealEngine, name: str) -> Answer:
+    """All that came for a request; a grammar may leave no token that its other wishes allow."""
+    answer = Answer(engine.link.tokens(name))
+    for event in engine.link.events(name):
+        match event:
+            case Tokens():
+                answer.logprobs += [one.chosen for one in event.logprobs or ()]
+                answer.likeliest += [one.top_ids for one in event.logprobs or ()]
+            case Finished():
+                answer.end = f"{event.reason} {event.stop_token_id} {event.completion_tokens}"
+                answer.tokens += [] if event.stop_token_id is None else [event.stop_token_id]
+            case Failed():
+                answer.end = f"{event.code} {event.completion_tokens}"
+    return answer
+
+
+def wish_of(random: Random) -> SamplingParams:
+    """Any options, alone and together."""
+    options: dict[str, Any] = {}
+    if random.random() < 0.5:
+        options |= {"presence_penalty": random.uniform(-1, 1), "frequency_penalty": 0.3}
+    if random.random() < 0.3:
+        options |= {"repetition_penalty": random.uniform(0.7, 1.6)}
+    if random.random() < 0.3:
+        options |= {"top_k": random.randint(2, 40), "top_p": random.uniform(0.5, 1.0)}
+    if random.random() < 0.2:
+        options |= {"min_p": 0.05}
+    if random.random() < 0.3:
+        options |= {"logit_bias": {random.randrange(4, 400): random.uniform(-5, 5)}}
+    if random.random() < 0.4:
+        options |= {"min_tokens": random.randint(1, 12)}
+        options |= {"stop_token_ids": [random.randrange(4, 400) for _ in range(40)]}
+    if random.random() < 0.5:
+        options |= {"num_logprobs": random.randint(0, 4)}
+    return sampling(
+        random.randint(1, 40),
+        random.choice([0.0, 0.0, 0.7, 1.3]),
+        seed=random.randrange(99),
+        ignore_eos=random.random() < 0.3,
+        grammar=random.choice(GRAMMARS),
+        **options,
+    )
+
+
+@pytest.fixture
+def grammars() -> Iterator[Grammars]:
+    """Grammars with an hour in each step: a busy host finds forced tokens, too."""
+    compiler = GrammarCompiler(read_vocabulary(MODEL, vocab_size=2048, eos_token_ids=(1,)))
+    made = Grammars(compiler, step_time=StepTime(step_s=3600.0))
+    yield made
+    made.close()
+
+
+@dataclass
+class Requests:
+    """Prompts and wishes, drawn from a seed."""
+
+    seed: int
+    count: int = 12
+
+    def __post_init__(self) -> None:
+        random, tokenizer = Random(self.seed), Tokenizer.from_file(str(MODEL / "tokenizer.json"))
+        self.asked = []
+        for number in range(self.count):
+            text = f"The support code for Berlin is {1000 + number}. What is the code? {number}"
+            self.asked.append((tokenizer.encode(text).ids, wish_of(random)))
+
+    def answers(self, engine: RealEngine, time: str = "") -> dict[str, Answer]:
+        """Let an engine answer all, together; each `time` has request ids of its own."""
+        for number, (prompt, wish) in enumerate(self.asked):
+            engine.submit(f"{time}{number}", prompt, wish, namespace=NAMESPACE)
+        engine.run()
+        return {str(number): answer_of(engine, f"{time}{number}") for number in range(self.count)}
+
+
+class WithForced(ScriptedDrafting):
+    """Drafts of a script, but what is forced where something is."""
+
+    num_forced = 0
+
+    def propose(self, decodes: list[Sequence]) -> dict[Sequence, Draft]:
+        """Draft for some of the sequences."""
+        drafts = super().propose(decodes)
+        for sequence in decodes:
+            is_drawn, drafter = self.random.random() < 0.5, forced_tokens(sequence)
+            if drafter is None or not is_drawn:
+                continue
+            if token_ids := drafter.draft(sequence.num_tokens, self.most):
+                drafts[sequence] = Draft(token_ids, drafter.source)
+                self.num_forced += 1
+        return drafts
+
+
+def drafting(told: dict[str, Answer], wrong: float, seed: int) -> WithForced:
+    """Drafts of the answers that are known."""
+
+    def follows(sequence: Sequence, most: int) -> list[int]:
+        return told[sequence.request_id].tokens[sequence.num_output :][:most]
+
+    return WithForced(follows, 400, wrong, often=0.8, random=Random(seed))
+
+
+def expect_same(answers: dict[str, Answer], told: dict[str, Answer]) -> None:
+    """Fails where an answer is not the one that is known."""
+    for name, answer in answers.items():
+        assert answer.logprobs == pytest.approx(told[name].logprobs, abs=1e-4)
+        assert replace(answer, logprobs=[]) == replace(told[name], logprobs=[])
+
+
+CASES = [(0, 0.0, 64), (1, 0.2, 0), (2, 0.2, 0), (3, 0.6, 64), (4, 1.0, 64)]
+OTHERS = [(seed, wrong, 64 - graph_tokens) for seed, wrong, graph_tokens in CASES]
+
+
+@pytest.mark.parametrize(
+    ("seed", "wrong", "graph_tokens"),
+    [*CASES, *(pytest.param(*case, marks=pytest.mark.zoo) for case in OTHERS)],
+)
+def test_drafts_change_nothing(
+    grammars: Grammars, seed: int, wrong: float, graph_tokens: int
+) -> None:
+    requests = Requests(seed)
+    plain = RealEngine(str(MODEL), BOUNDS, drafting=NoDrafts())
+    told = requests.answers(plain)
+    plain.close()
+    drafts = drafting(told, wrong, seed)
+    bounds = replace(BOUNDS, overlap_scheduling=bool(seed % 2), graph_tokens=graph_tokens)
+    engine = RealEngine(
+        str(MODEL),
+        bounds,
+        drafting=drafts,
+        constraint_of=grammars.constraint_of,
+        masks=grammars.masks,
+    )
+    expect_same(requests.answers(engine), told)
+    accepted = sum(one.accepted_tokens for one in engine.core.stats().drafts.values())
+    engine.expect_nothing_left()
+    engine.close()
+    assert accepted > (0 if wrong == 1.0 else 20)
+    assert drafts.num_forced > 0
+
+
+class Later(NoDrafts):
+    """The choice that is made once there is an engine."""
+
+    chosen: Drafting | None = None
+
+    def is_worth_waiting(self, decodes: list[Sequence]) -> bool:
+        return self.chosen is not None and self.chosen.is_worth_waiting(decodes)
+
+    def propose(self, decodes: list[Sequence]) -> dict[Sequence, Draft]:
+        return {} if self.chosen is None else self.chosen.propose(decodes)
+
+    def ended(self, sequence: Sequence) -> None:
+        if self.chosen is not None:
+            self.chosen.ended(sequence)
+
+
+@pytest.mark.parametrize("overlap_scheduling", [False, True])
+def test_an_engines_own_drafts_change_nothing(grammars: Grammars, overlap_scheduling: bool) -> None:
+    """The second time the first answers are in the cache, to draft from."""
+    requests, drafting = Requests(7), Later()
+    bounds = replace(BOUNDS, overlap_scheduling=overlap_scheduling)
+    engine = RealEngine(
+        str(MODEL),
+        bounds,
+        drafting=drafting,
+        constraint_of=grammars.constraint_of,
+        masks=grammars.masks,
+    )
+    told = requests.answers(engine)
+    drafting.chosen = choose_drafts(engine.cache.tree, lambda rows: None)
+    before = len(engine.steps)
+    expect_same(requests.answers(engine, "again "), told)
+    assert len(engine.steps) - before < before
+    drafted = engine.core.stats().drafts
+    assert all(drafted[source].accepted_tokens > 0 for source in ("tree", "grammar")), drafted
+    engine.expect_nothing_left()
+    engine.close()

@@ -1,0 +1,1 @@
+"""Waits under load: bursts, floods, gaps between tokens."""

@@ -1,0 +1,1 @@
+"""Architectures, formats, adapters and modules through a whole engine."""

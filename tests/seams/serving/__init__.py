@@ -1,0 +1,1 @@
+"""`ratoon serve` as users start it: its processes, starts that fail, clients."""
