@@ -15,6 +15,7 @@ from engine.config import EngineConfig
 from engine.models.config import ModelConfig
 from engine.models.names import CheckpointNames
 from engine.startup.fingerprint import (
+    NOT_IN_BLOCKS,
     BlockOrigin,
     dummy_digest,
     tokenizer_digest,
@@ -36,7 +37,7 @@ def test_every_field_of_the_origin_counts(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [f.name for f in fields(ModelConfig) if f.name not in ("eos_token_ids", "dtype", "names")],
+    [f.name for f in fields(ModelConfig) if f.name not in NOT_IN_BLOCKS],
 )
 def test_every_field_of_the_model_counts_that_computes(name: str) -> None:
     model = replace(MODEL, **{name: another(getattr(MODEL, name))})

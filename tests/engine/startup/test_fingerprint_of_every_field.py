@@ -89,7 +89,9 @@ def _of_fields(kind: Any) -> Iterator[Any]:
 
 def in_blocks(origin: BlockOrigin) -> BlockOrigin:
     """The same without what changes no bit of a block."""
-    model = replace(origin.model, eos_token_ids=(), dtype=None, names=PLAIN_NAMES)
+    model = replace(
+        origin.model, eos_token_ids=(), dtype=None, names=PLAIN_NAMES, possible_head=None
+    )
     return replace(origin, model=model)
 
 
