@@ -55,6 +55,9 @@ def _import_tests() -> None:
         # What is not installed is left out, and what is wrong is reported, where it is collected.
         with suppress(pytest.skip.Exception, ImportError, SyntaxError):
             import_module(name)
+    # Each worker would import it with its first model, for 2.3 s.
+    with suppress(ImportError):
+        import_module("transformers.modeling_utils")
 
 
 @pytest.hookimpl(trylast=True)  # after those are left out that are not asked for
