@@ -18,6 +18,7 @@ from gateway.prompts.tokens.control_tokens import Rendered
 from gateway.prompts.tokens.long_text import LongTexts
 from gateway.prompts.tokens.text_memory import Owner, TextMemory
 from gateway.prompts.tokens.tokenizer import Tokenizer
+from tests.examples import in_the_zoo
 from tests.gateway.support.manual_clock import ManualClock
 from tests.zoo.families import TOKENIZERS
 from tests.zoo.texts import texts
@@ -47,7 +48,10 @@ def _loaded(name: str) -> _Loaded:
     return _Loaded(inner, Tokenizer(inner, marks=read_token_marks(directory)))
 
 
-every = pytest.mark.parametrize("name", TOKENIZERS)
+ALIKE = ("qwen2.5", "deepseek-v4", "gpt-oss")  # of one kind with qwen3, deepseek-v3, mistral-nemo
+every = pytest.mark.parametrize(
+    "name", [*(name for name in TOKENIZERS if name not in ALIKE), *in_the_zoo(*ALIKE)]
+)
 
 
 @every

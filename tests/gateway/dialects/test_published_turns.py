@@ -15,6 +15,7 @@ import pytest
 import tokenizers
 
 from engine.link.messages import Welcome
+from tests.examples import in_the_zoo
 from tests.gateway.support.agents import (
     AGENTS,
     RECORDED,
@@ -170,9 +171,9 @@ def test_where_thoughts_are_kept_a_turn_finds_the_last_one_whatever_the_template
     assert min(map(min, found.values())) >= REUSED, found
 
 
-@pytest.mark.parametrize("one", SERVED, ids=str)
+@pytest.mark.parametrize("one", [*SERVED[::2], *in_the_zoo(*SERVED[1::2])], ids=str)
 def test_a_chats_next_turn_finds_the_last_one(one: Family, tmp_path: Path) -> None:
-    """Every family's next turn, with thoughts kept."""
+    """Every second family's next turn, with thoughts kept; the zoo has all."""
     model = model_of(one.name, tmp_path / "model")
     settings = {"default_chat_template_kwargs": KEPT} if one.reasons else {}
     with staged(model, tmp_path / "data", **settings) as stage, stage.client() as http:
