@@ -11,6 +11,7 @@ from engine.link.messages import SamplingParams
 from engine.sequences.sequence import Sequence
 from tests.doubles.engine.scripted_drafting import ScriptedDrafting
 from tests.engine.rigs.checkpoints import RECIPES, VOCAB_SIZE, Checkpoint, make_checkpoint
+from tests.examples import in_the_zoo
 from tests.seams.support.mix import COMMON, NAMESPACES, Alone, Ask, alone_on, run_mix
 from tests.seams.support.real_engine import Bounds, RealEngine
 
@@ -22,7 +23,9 @@ ROOMY = Bounds(num_blocks=64, block_size=16, max_batch_tokens=16, max_running=4)
 GREEDY = SamplingParams(max_tokens=64, temperature=0.0, ignore_eos=True)
 
 
-@pytest.fixture(scope="module", params=["qwen3.5", "granite-hybrid", "gpt-oss", "gemma3"])
+@pytest.fixture(
+    scope="module", params=["qwen3.5", "granite-hybrid", "gpt-oss", *in_the_zoo("gemma3")]
+)
 def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     model_dir: Path = tmp_path_factory.mktemp(request.param)
     return make_checkpoint(RECIPES[request.param], model_dir)

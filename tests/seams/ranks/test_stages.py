@@ -17,6 +17,7 @@ from engine.ranks.runner import RanksRunner
 from engine.ranks.stage_runners import DeferringRunner
 from engine.startup.lower_tiers import RANK_PREFIX
 from tests.engine.rigs.checkpoints import RECIPES, Checkpoint, make_checkpoint
+from tests.examples import in_the_zoo
 from tests.seams.ranks.test_tiers import DOWN, FURTHER_DOWN, TWO, ask_for, engine_on, found_on
 from tests.seams.ranks.test_tokens import MIX, PRESSED, bounds, expect_every_way_to_sample
 from tests.seams.support.mix import NAMESPACES, UNPRESSED, Alone, Ask, alone_on, asks, run_mix
@@ -43,7 +44,7 @@ def test_any_mix_under_any_pressure(
         engine.expect_nothing_left()
 
 
-@pytest.mark.parametrize("name", ["llama-biases", "gpt-oss", "gemma2", "qwen3.5"])
+@pytest.mark.parametrize("name", ["gpt-oss", "qwen3.5", *in_the_zoo("llama-biases", "gemma2")])
 def test_of_other_models(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Heads of their own and tied ones, windows, experts, sandwiches, recurrent layers."""
     made = make_checkpoint(RECIPES[name], tmp_path_factory.mktemp(name))

@@ -15,6 +15,7 @@ from engine.startup.lower_tiers import RANK_PREFIX
 from engine.startup.warm_up import warm_up
 from tests.doubles.engine.scripted_drafting import ScriptedDrafting
 from tests.engine.rigs.checkpoints import RECIPES, VOCAB_SIZE, Checkpoint, make_checkpoint
+from tests.examples import in_the_zoo
 from tests.seams.ranks.test_tokens import MIX, engine_of, last_tokens
 from tests.seams.support.mix import NAMESPACES, alone_on, run_mix
 from tests.seams.support.real_engine import Bounds, RealEngine
@@ -27,7 +28,8 @@ SHORT = [replace(ask, max_tokens=9) for ask in MIX]
 
 
 @pytest.mark.parametrize(
-    ("name", "ranks"), [("qwen3.5-moe", 4), ("nemotron-h", 2), ("gemma3", 2), ("gpt-oss", 2)]
+    ("name", "ranks"),
+    [("qwen3.5-moe", 4), ("gpt-oss", 2), *in_the_zoo(("nemotron-h", 2), ("gemma3", 2))],
 )
 def test_any_reuse_gives_the_tokens_of_one_rank(
     name: str, ranks: int, tmp_path_factory: pytest.TempPathFactory
