@@ -8,6 +8,7 @@ import pytest
 
 from engine.scheduling.fairness.queue import QueueLimits
 from tests.engine.rigs.market import Market, Shopper, documents, jain
+from tests.examples import in_the_zoo
 
 MAX_STEP_S = 0.1  # of `market`'s runner: some 64 tokens
 POOL = 700  # blocks; all documents are 1,080
@@ -101,7 +102,7 @@ def test_without_flows_the_same_flood_makes_another_wait() -> None:
     assert quiet.sent == 2  # the first came with the flood; the second still waits
 
 
-@pytest.mark.parametrize("parts", [2, 5])
+@pytest.mark.parametrize("parts", [5, *in_the_zoo(2)])
 def test_splitting_a_tenant_into_many_keys_gains_nothing(parts: int) -> None:
     def share(keys: int) -> float:
         """What the tenant gets when its load comes by so many keys: the flow is the tenant."""
@@ -128,7 +129,7 @@ def test_splitting_into_tenants_would_gain() -> None:
     assert sum(services[:3]) / sum(services) == pytest.approx(0.5, abs=0.03)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", [*range(4), *in_the_zoo(*range(4, 12))])
 def test_two_whose_requests_differ_by_16_times_stay_together(seed: int) -> None:
     drawn = random.Random(seed)
     small, output = drawn.choice([4, 8, 16]), drawn.randrange(1, 9)

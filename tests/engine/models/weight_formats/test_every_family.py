@@ -26,6 +26,7 @@ from tests.engine.models.weight_formats.test_int4 import generated
 from tests.engine.rigs.checkpoints import RECIPES, Recipe, make_checkpoint
 from tests.engine.rigs.int4_checkpoints import KINDS as INT4
 from tests.engine.rigs.int4_checkpoints import make_int4
+from tests.examples import in_the_zoo
 
 FEW = 24  # tokens: of as many as in fp8 only one family has int4, in `test_int4`
 SIZES = {"hidden_size": 128, "intermediate_size": 256, "head_dim": 32, "num_key_value_heads": 2}
@@ -58,9 +59,10 @@ OF_FAMILY: dict[str, dict[str, Any]] = {
 }
 RECURRENT = ("qwen3.5", "granite-hybrid", "nemotron-h")
 ATTENDING = (
-    *("qwen2", "qwen3", "mistral", "gemma2", "gemma3", "phi3", "granite", "olmo2"),
-    *("gemma4", "gemma4-shared"),
+    *("qwen2", "gemma2", "phi3", "granite", "olmo2"),
+    "gemma4-shared",
 )
+ALIKE = ("qwen3", "mistral", "gemma3", "gemma4")  # but for what a format does not touch
 LATENT = ("deepseek-v2", "deepseek-v3")
 
 
@@ -75,7 +77,7 @@ def recipe_of(family: str) -> Recipe:
     return replace(recipe, fields={**recipe.fields, **SIZES, **OF_FAMILY.get(family, {})})
 
 
-@pytest.mark.parametrize("family", ATTENDING)
+@pytest.mark.parametrize("family", [*ATTENDING, *in_the_zoo(*ALIKE)])
 def test_in_fp8(family: str, tmp_path: Path) -> None:
     made = make_quantised(KINDS["channel"], tmp_path, recipe_of(family))
     assert (logits(made.model_dir) - made.logits(PROMPT)).abs().max() < TOLERANCE
@@ -99,7 +101,11 @@ def test_in_fp8_in_another_order(family: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "family", [*ATTENDING, *LATENT, *RECURRENT, "glm4-moe", "gemma4-moe", "nemotron-3"]
+    "family",
+    [
+        *(*ATTENDING, *LATENT, *RECURRENT, "gemma4-moe", "nemotron-3"),
+        *in_the_zoo(*ALIKE, "glm4-moe"),
+    ],
 )
 def test_in_int4(family: str, tmp_path: Path) -> None:
     made = make_int4(INT4["awq"], tmp_path, recipe_of(family))
