@@ -24,6 +24,7 @@ from storage.disk.wire import DiskOutcome, Segment
 from storage.move import Tier
 from storage.pools.host_pool import HostPool
 from storage.tier_mover import TierMover, block_bytes_of
+from tests.examples import in_the_zoo
 from tests.storage.disk.block_trace import (
     Entry,
     Loss,
@@ -172,13 +173,16 @@ def test_with_all_writes_there_is_all_that_the_engine_was_told_is_written(spill:
         assert committed[-1] == ended.holds
 
 
+@pytest.mark.parametrize("points", [25, *in_the_zoo(75)])
 @pytest.mark.parametrize("loss", ["none", "torn", "unordered", "sectors"])
-def test_whatever_is_lost_since_the_last_sync_the_rest_is_whole(spill: Spill, loss: Loss) -> None:
-    """At 75 points for each way to lose: 300 files, and in none is anything set aside."""
+def test_whatever_is_lost_since_the_last_sync_the_rest_is_whole(
+    spill: Spill, loss: Loss, points: int
+) -> None:
+    """Whatever way to lose: each file opens, and in none is anything set aside."""
     random = Random(loss)
     began = spill.rounds[0].entries
     fell_back = 0
-    for end in random.sample(range(began, len(spill.entries) + 1), 75):
+    for end in random.sample(range(began, len(spill.entries) + 1), points):
         found = spill.opened(spill.after(end, loss, random))
         may_hold = spill.may_hold(end)
         assert found.holds in may_hold, (end, loss)
@@ -198,10 +202,13 @@ def test_at_every_point_of_the_very_first_writes_it_opens(spill: Spill) -> None:
             assert found.holds in [{}, *spill.may_hold(end)]
 
 
-def test_a_disk_that_lies_about_syncs_loses_blocks_and_brings_no_wrong_one(spill: Spill) -> None:
+@pytest.mark.parametrize("points", [40, *in_the_zoo(120)])
+def test_a_disk_that_lies_about_syncs_loses_blocks_and_brings_no_wrong_one(
+    spill: Spill, points: int
+) -> None:
     """What `reads_right` and the seal are for; and that losing writes is noticed at all."""
     random = Random(4)
-    ends = random.sample(range(spill.rounds[0].entries, len(spill.entries) + 1), 120)
+    ends = random.sample(range(spill.rounds[0].entries, len(spill.entries) + 1), points)
     harmed = 0
     for end in ends:
         found = spill.opened(spill.after(end, "lying", random))
