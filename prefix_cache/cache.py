@@ -206,9 +206,9 @@ class PrefixCache:
         return lease
 
     def postpone(self, lease: Lease) -> int:
-        """Uncount a lease's cached tokens when its sequence does not start at once.
+        """Give up the tokens that a lease would copy, since its sequence does not start now.
 
-        It copies no block's leading tokens: the block may be gone by the time that it starts.
+        Their block may be evicted before the sequence starts. Return the cached tokens that stay.
         """
         lease.check_open()
         lease.moves, lease.cached_tokens = (), lease.num_shared * self.block_size

@@ -14,7 +14,7 @@ from engine.drafting.draft import DraftSource
 from engine.drafting.text_index import RUN, TextIndex
 from prefix_cache.hashing import TokenIds
 
-NEARBY = 24  # tokens of the text after a divergence, and of the sequence, in which they may meet
+NEARBY = 24  # tokens searched in text and sequence, after they part, for where both go on alike
 
 
 class Alignment:

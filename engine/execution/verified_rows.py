@@ -72,8 +72,8 @@ def share_by_token(
 ) -> Sharing | None:
     """Return how the tokens of decode and VERIFY rows share reads; None where that does not pay.
 
-    `sharing`: how the rows share, as if each were one token. A group's rows bring all their
-    tokens; a VERIFY row without a group reads the whole blocks before it once.
+    `sharing` has the groups of rows, as if each row had one token: all tokens of a group's rows
+    share reads. Those of a VERIFY row in no group share the whole blocks before it.
     """
     counts = np.array([row.num_new for row in rows], np.int64)
     firsts = np.cumsum(counts) - counts

@@ -63,7 +63,7 @@ class GrammarConstraint(TokenConstraint):
         self._time = step_time
         self._behind = deque[int]()  # tokens of the sequence that are to be followed
         self._num_long = 0  # successive tokens that took too long
-        self._forced = deque[int]()  # forced next tokens, as far as they were found
+        self._forced = deque[int]()  # next tokens without an alternative, as far as they were found
         self._error: EngineError | None = None
 
     @property

@@ -4,8 +4,8 @@ Query, key and value projections are one matrix here, gate and up projections an
 a layer does four matrix products. `checkpoint_tensors` maps every name of a checkpoint to the
 part of a parameter that it fills; loading and checking both go by that map.
 
-Layers may stay in host memory (`LayerHomes`). Such a layer is there twice: as it is kept, which
-loading fills, and on a buffer of the device, where it is computed with.
+Layers may stay in host memory (`LayerHomes`). The tensors of such a layer exist twice: in host
+memory, where loading fills them, and in a device buffer, for the products.
 """
 
 from __future__ import annotations

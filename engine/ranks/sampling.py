@@ -1,9 +1,8 @@
 """Sampling on rank 0 alone, which gives the tokens to the other ranks.
 
-All ranks have the same logits. But what a request asks for, the noise of those without a seed, and
-the masks of grammars are rank 0's alone; the others need only the tokens, for the rows of the next
-step that begin with them. A broadcast of a few bytes costs less than all that on every rank, and
-tokens that are given cannot differ.
+All ranks have the same logits, but only rank 0 has the requests' sampling parameters, their noise
+and the masks of grammars. The other ranks need the tokens alone, as inputs of the next step. A
+broadcast of a few bytes costs less than sampling on every rank, and leaves no room for differences.
 
 Steps that are replayed as graphs have the broadcast in them (`graphs.steps`).
 """

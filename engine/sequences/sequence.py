@@ -128,7 +128,7 @@ class Sequence:
 
     @property
     def is_unready(self) -> bool:
-        """True if it cannot start: its constraint, adapter or modules are not there yet."""
+        """True if its constraint, adapter or modules are not ready, so that it cannot start."""
         modules = self.modules is not None and self.modules.is_awaited
         adapter = self.adapter is not None and not self.adapter_slot
         return self.awaits_constraint or adapter or modules

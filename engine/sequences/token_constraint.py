@@ -24,7 +24,7 @@ Drafts = tuple[int, ...]  # tokens that may follow those so far
 class TokenConstraint(Protocol):
     """Constraint on the next tokens of one sequence.
 
-    The engine's thread alone uses it, but while it `is_busy`: then who makes its mask does.
+    The engine's thread alone uses it, except while it `is_busy`: then the mask's thread does.
     """
 
     is_busy: bool = False  # True while its mask is being made
@@ -60,9 +60,9 @@ class TokenConstraint(Protocol):
         return None
 
     def allowed(self) -> Bitmask:
-        """Return the mask of allowed next tokens, ceil(vocabulary / 32) words; may be repeated.
+        """Return the mask of allowed next tokens, ceil(vocabulary / 32) words.
 
-        If none may, or only tokens that the request rules out otherwise, the request fails with
+        Changes no state. If it allows no token that the request allows, the request fails with
         `ConstraintUnsatisfied`. End-of-sequence tokens count like all others.
         """
         ...
@@ -78,7 +78,7 @@ class TokenConstraint(Protocol):
         return (self.allowed(),)
 
     def forced(self) -> Drafts:
-        """Return next tokens that are the only ones allowed, as far as that is seen at once."""
+        """Return the next tokens to which there is no alternative, as far as is found cheaply."""
         return ()
 
     def advance(self, token_id: int) -> None:

@@ -115,25 +115,16 @@ def assemble(
     `limits` asks for.
     """
     parts, welcome = cache_parts or CacheParts(), _welcome(loaded_runner, exchange)
-    cache = _cache(loaded_runner, parts, limits.step.max_running)
-    counters = EngineCounters(started=clock())
     times = StepTimes(limits.graph_tokens, CPU_WEIGHTS if welcome.device == "cpu" else WEIGHTS)
-    rates = _rates(times, parts.lower, welcome.block_size)
-    copies = TierCopies(cache, parts.lower.mover, parts.lower.disk, rates)
-    most = most_pinned(loaded_runner.num_blocks, cache.blocks_for(welcome.max_model_len))
-    pins = Pins(cache, most)
-    carried = CarriedPrefixes(cache, pins, loaded_runner.units)
-    exchanged = Exchange(
-        cache, times, welcome.fingerprint, rates.block_bytes, exchange, patience, carried
-    )
-    deadline_s = limits.single_flight_deadline_s
-    sequences = SequenceCache(cache, copies, rates, single_flight_deadline_s=deadline_s)
+    counters = EngineCounters(started=clock())
+    blocks = _blocks(loaded_runner, parts, limits, times, welcome)
+    exchanged = _exchange(blocks, times, welcome, exchange, patience)
     if drafting is None and limits.drafts:
-        drafting = _drafting(loaded_runner, limits, cache, times)
-    sentinel = _sentinel(welcome, limits, cache)
+        drafting = _drafting(loaded_runner, limits, blocks.cache, times)
+    sentinel = _sentinel(welcome, limits, blocks.cache)
     scheduler = Scheduler(
         FairQueue(limits.queue),
-        sequences,
+        blocks.sequences,
         limits.step,
         times,
         counters,
@@ -144,20 +135,20 @@ def assemble(
     )
     components = Components(
         link=link,
-        intake=_intake(loaded_runner, cache),
+        intake=_intake(loaded_runner, blocks.cache),
         scheduler=scheduler,
         settler=Settler(scheduler, counters, times, sentinel, eos_token_ids=welcome.eos_token_ids),
         runner=loaded_runner.runner,
         masks=loaded_runner.masks,
-        cache=cache,
+        cache=blocks.cache,
         sentinel=sentinel,
-        modules=ModuleKeeper(cache, max(int(limits.queue.capacity * MODULES_IN_QUEUE), 1)),
-        pins=pins,
-        carried=carried,
-        copies=copies,
+        modules=ModuleKeeper(blocks.cache, max(int(limits.queue.capacity * MODULES_IN_QUEUE), 1)),
+        pins=blocks.pins,
+        carried=blocks.carried,
+        copies=blocks.copies,
         adapters=Adapters(loaded_runner.adapters),
         exchange=exchanged,
-        rates=rates,
+        rates=blocks.rates,
         times=times,
         counters=counters,
         welcome=welcome,
@@ -168,6 +159,59 @@ def assemble(
         stages=limits.step.stages,
     )
     return EngineCore(components)
+
+
+@dataclass(frozen=True, slots=True)
+class _Blocks:
+    """The prefix cache, and the parts that lease, copy, pin and carry its blocks."""
+
+    cache: PrefixCache
+    rates: LoadOrRecompute
+    copies: TierCopies
+    sequences: SequenceCache
+    pins: Pins
+    carried: CarriedPrefixes
+
+
+def _blocks(
+    loaded_runner: LoadedRunner,
+    parts: CacheParts,
+    limits: EngineLimits,
+    times: StepTimes,
+    welcome: Welcome,
+) -> _Blocks:
+    cache = _cache(loaded_runner, parts, limits.step.max_running)
+    rates = _rates(times, parts.lower, welcome.block_size)
+    copies = TierCopies(cache, parts.lower.mover, parts.lower.disk, rates)
+    deadline_s = limits.single_flight_deadline_s
+    most = most_pinned(loaded_runner.num_blocks, cache.blocks_for(welcome.max_model_len))
+    pins = Pins(cache, most)
+    return _Blocks(
+        cache,
+        rates,
+        copies,
+        SequenceCache(cache, copies, rates, single_flight_deadline_s=deadline_s),
+        pins,
+        CarriedPrefixes(cache, pins, loaded_runner.units),
+    )
+
+
+def _exchange(
+    blocks: _Blocks,
+    times: StepTimes,
+    welcome: Welcome,
+    threads: ExchangeThreads | None,
+    patience: Patience | None,
+) -> Exchange:
+    return Exchange(
+        blocks.cache,
+        times,
+        welcome.fingerprint,
+        blocks.rates.block_bytes,
+        threads,
+        patience,
+        blocks.carried,
+    )
 
 
 def _welcome(loaded_runner: LoadedRunner, exchange: ExchangeThreads | None) -> Welcome:

@@ -72,7 +72,7 @@ from gateway.replicas.joined_views import (
 )
 from gateway.replicas.members import Members
 
-AGAIN_S = 1.0  # for a second round; a replica that stands still does it when it goes on
+AGAIN_S = 1.0  # wait for the second round; a replica that hangs flushes once it goes on
 
 
 class NotAllFlushed(EngineUnavailable):

@@ -104,7 +104,7 @@ class RemotePrefill:
         return replace(end, engine_seconds=end.engine_seconds + self._engine_seconds)
 
     def own_reuse(self, reused: Reused) -> Reused:
-        """Count tokens that this engine had cached as fetched, but not those that it computed."""
+        """Count as fetched only the tokens that this engine had cached, not those it computed."""
         if not reused.fetched:
             return reused
         there = self._reused or Reused()

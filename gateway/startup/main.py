@@ -41,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
     JSON, as a second argument. Returns the exit status.
     """
     prevent_core_dumps()
-    # Each text is tokenised in the calling thread, so that tenants do take turns.
+    # Without threads of its own, tokenising stays in the threads in which tenants take turns.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     config = msgspec.json.decode(arguments[0], type=GatewayConfig)
     set_up_logging(config.log_level)

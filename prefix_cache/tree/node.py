@@ -161,7 +161,7 @@ class Node:
     num_read: int = 0  # leading blocks that a request has found since they were added
     writer: str = ""  # the label of the request that wrote its blocks; "": no label
     seen: int = 0  # uses of its blocks before `hits`, as far as the policy remembers
-    priority: float = 0.0  # the policy's own number, set when a request uses the node
+    priority: float = 0.0  # the eviction policy's number, set when a request uses the node
     kept: bool = True  # False: copying it down has failed since its last use
     retained_until: float = 0.0  # evicted after other nodes until then; 0: never marked
     retained_for: float = 0.0  # retention in seconds from each use on

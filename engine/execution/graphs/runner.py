@@ -45,7 +45,7 @@ class GraphRunner:
         return self._forward(captured, step, draw, sharing)
 
     def _prepare(self, step: Step) -> tuple[Step, Sharing | None, CapturedStep | None]:
-        """Return the step by token, how its decodes share reads, and its captured graph."""
+        """Return the step as rows of one token, how they share reads, and the captured graph."""
         self.eager.tables.update(step.rows)
         sharing = self.eager.sharing(step.rows)
         step = by_token(step)

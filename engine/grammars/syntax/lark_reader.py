@@ -165,7 +165,7 @@ class _Reader:
         return self._token(of_text(said["text"], said["text_flags"]))
 
     def _token(self, terminal: Expression) -> Expression:
-        """Return the terminal, in a rule preceded by ignored texts."""
+        """Return the terminal; in a rule, ignored texts may stand before it."""
         return terminal if self._is_terminal else in_order([Rule(_IGNORED), terminal])
 
     def _closed(self, mark: str) -> Expression:

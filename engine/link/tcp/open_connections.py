@@ -76,7 +76,7 @@ class OpenConnections:
             self.is_full = False
 
     def close(self) -> None:
-        """Close the descriptor; else the port would stay open."""
+        """Close this copy of the descriptor, which keeps the port open."""
         self._listening.close()
 
 

@@ -152,7 +152,7 @@ class Adaptable(NamedTuple):
 
     @property
     def configs(self) -> tuple[LinearConfig, ...]:
-        """All matrices; of experts those of any one."""
+        """The configs of all matrices; of each mixture those of one expert, for all are alike."""
         return (*self.linears, *(one for config in self.experts for one in stacked(config)))
 
     @classmethod
