@@ -8,9 +8,7 @@ from collections.abc import Iterator, Mapping
 from msgspec.structs import asdict
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
-from prometheus_client.samples import Sample
 
-from engine.link.interface import ReplicaHealth
 from engine.link.stats_messages import (
     DiskStats,
     DraftStats,
@@ -24,56 +22,6 @@ from engine.link.stats_messages import (
 )
 
 
-class ReplicaCollector(Collector):
-    """The counters of each of several engines, under the names of the sums with `ratoon_replica_`.
-
-    Where one restarts, its own counters begin at zero, as Prometheus expects; the sums only fall.
-    """
-
-    def __init__(
-        self, replicas: Mapping[str, ReplicaHealth], counted: Mapping[str, EngineStats]
-    ) -> None:
-        self._replicas = replicas
-        self._counted = counted
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield the metrics of all replicas; yield none where there is one engine."""
-        if not self._replicas:
-            return
-        up = GaugeMetricFamily(
-            "ratoon_replica_up", "1 while the replica takes requests", labels=["replica"]
-        )
-        known = GaugeMetricFamily(
-            "ratoon_replica_known_blocks",
-            "Blocks that the gateway knows the replica to have cached, in any tier",
-            labels=["replica"],
-        )
-        for name, health in self._replicas.items():
-            up.add_metric([name], health.state == "ready")
-            known.add_metric([name], health.known_blocks)
-        yield from (up, known)
-        families: dict[str, Metric] = {}
-        for name, stats in self._counted.items():
-            for one in _counted(stats):
-                family = families.setdefault(one.name, _empty(one))
-                family.samples += [_of_replica(sample, name) for sample in one.samples]
-        yield from families.values()
-
-
-def _empty(family: Metric) -> Metric:
-    return Metric(_replica_name(family.name), f"{family.documentation}, by replica", family.type)
-
-
-def _of_replica(sample: Sample, replica: str) -> Sample:
-    return sample._replace(
-        name=_replica_name(sample.name), labels={"replica": replica, **sample.labels}
-    )
-
-
-def _replica_name(name: str) -> str:
-    return "ratoon_replica_" + name.removeprefix("ratoon_").removeprefix("engine_")
-
-
 class EngineCollector(Collector):
     """The engine's counters at one scrape; with several engines, the sums of their counters."""
 
@@ -84,10 +32,11 @@ class EngineCollector(Collector):
         """Yield the engine's metrics; without an engine only `ratoon_engine_up`."""
         yield _gauge("ratoon_engine_up", "1 while an engine is connected", self._stats is not None)
         if self._stats is not None:
-            yield from _counted(self._stats)
+            yield from metrics_of(self._stats)
 
 
-def _counted(stats: EngineStats) -> Iterator[Metric]:
+def metrics_of(stats: EngineStats) -> Iterator[Metric]:
+    """Yield the metrics of one engine's counters."""
     yield from _engine(stats)
     yield from _gaps(stats.gaps)
     yield from _drafts(stats.drafts)

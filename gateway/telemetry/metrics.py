@@ -21,7 +21,7 @@ from engine.link.interface import ReplicaHealth
 from engine.link.stats_messages import EngineStats
 from gateway.replicas.joined_stats import each_replica
 from gateway.state.faults import STATUSES
-from gateway.telemetry.engine_metrics import EngineCollector, ReplicaCollector
+from gateway.telemetry.engine_metrics import EngineCollector
 from gateway.telemetry.instruments import (
     BulkHistogram,
     fault_gauge,
@@ -30,6 +30,7 @@ from gateway.telemetry.instruments import (
     timings,
     token_counters,
 )
+from gateway.telemetry.replica_metrics import ReplicaCollector
 from gateway.telemetry.routing_metrics import RoutingMetrics
 from gateway.telemetry.vllm_names import VllmNames
 

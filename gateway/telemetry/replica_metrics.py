@@ -1,0 +1,65 @@
+"""The counters of each of several engines as Prometheus metrics, labelled with the engine.
+
+Knows: how the names of one engine's metrics become those of replicas. Does not know: what is
+counted (`engine_metrics.py`).
+"""
+
+from collections.abc import Iterator, Mapping
+
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
+
+from engine.link.interface import ReplicaHealth
+from engine.link.stats_messages import EngineStats
+from gateway.telemetry.engine_metrics import metrics_of
+
+
+class ReplicaCollector(Collector):
+    """The counters of each of several engines, under the names of the sums with `ratoon_replica_`.
+
+    Where one restarts, its own counters begin at zero, as Prometheus expects; the sums only fall.
+    """
+
+    def __init__(
+        self, replicas: Mapping[str, ReplicaHealth], counted: Mapping[str, EngineStats]
+    ) -> None:
+        self._replicas = replicas
+        self._counted = counted
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics of all replicas; yield none where there is one engine."""
+        if not self._replicas:
+            return
+        up = GaugeMetricFamily(
+            "ratoon_replica_up", "1 while the replica takes requests", labels=["replica"]
+        )
+        known = GaugeMetricFamily(
+            "ratoon_replica_known_blocks",
+            "Blocks that the gateway knows the replica to have cached, in any tier",
+            labels=["replica"],
+        )
+        for name, health in self._replicas.items():
+            up.add_metric([name], health.state == "ready")
+            known.add_metric([name], health.known_blocks)
+        yield from (up, known)
+        families: dict[str, Metric] = {}
+        for name, stats in self._counted.items():
+            for one in metrics_of(stats):
+                family = families.setdefault(one.name, _empty(one))
+                family.samples += [_of_replica(sample, name) for sample in one.samples]
+        yield from families.values()
+
+
+def _empty(family: Metric) -> Metric:
+    return Metric(_replica_name(family.name), f"{family.documentation}, by replica", family.type)
+
+
+def _of_replica(sample: Sample, replica: str) -> Sample:
+    return sample._replace(
+        name=_replica_name(sample.name), labels={"replica": replica, **sample.labels}
+    )
+
+
+def _replica_name(name: str) -> str:
+    return "ratoon_replica_" + name.removeprefix("ratoon_").removeprefix("engine_")
