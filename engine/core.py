@@ -53,7 +53,7 @@ from engine.link.view_messages import View
 from engine.queries.cache_feed import SNAPSHOT_PACE_S, CacheFeed
 from engine.queries.queries import Queries
 from engine.queries.tree_views import PACE_S
-from engine.scheduling.step_builder import Scheduled
+from engine.scheduling.scheduled_rows import Scheduled
 from engine.sentinel.sentinel import Load
 from engine.sequences.intake import quota_of
 from engine.sequences.pins import OURSELVES

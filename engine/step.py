@@ -8,7 +8,7 @@ another process. A runner keeps state between steps by batch slot: block tables,
 parameters, the tokens sampled last. A row has the changes of these.
 
 Knows: rows, batch slots, moves, tokens. Does not know: why a row is in a step, whose it is
-(`scheduling.step_builder`), or tensors.
+(`scheduling.row_data`), or tensors.
 """
 
 from __future__ import annotations

@@ -26,7 +26,8 @@ from engine.drafting.draft import Draft
 from engine.models.config import ModelConfig
 from engine.models.layers.layer import attentions
 from engine.models.weight_formats.fp8 import Fp8Format
-from engine.scheduling.step_builder import ScheduledRow, row_of, step_of, verify_row
+from engine.scheduling.row_data import step_of
+from engine.scheduling.scheduled_rows import ScheduledRow, row_of, verify_row
 from engine.startup.loading import OpenedModel
 from engine.step import Step
 from prefix_cache.cache import PrefixCache

@@ -14,8 +14,9 @@ from statistics import median
 from engine.components import Components
 from engine.errors import EngineFailure
 from engine.in_flight.masked_step import MaskedStep
+from engine.scheduling.row_data import overwrites, unsent
+from engine.scheduling.scheduled_rows import Scheduled
 from engine.scheduling.sequence_events import AddressedEvent
-from engine.scheduling.step_builder import Scheduled, overwrites, unsent
 from engine.scheduling.step_times import StepShape
 from engine.sequences.sequence_cache import lease_of
 from engine.step import Launched, has_drafts

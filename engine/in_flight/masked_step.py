@@ -17,7 +17,8 @@ from __future__ import annotations
 from collections.abc import Sequence as SequenceOf
 from itertools import repeat
 
-from engine.scheduling.step_builder import Scheduled, ScheduledRow, unsent
+from engine.scheduling.row_data import unsent
+from engine.scheduling.scheduled_rows import Scheduled, ScheduledRow
 from engine.sequences.sequence import Sequence
 from engine.sequences.token_constraint import Drafts, Making, MaskMaker, WantedMasks
 from engine.step import Bitmask, Forward, Launched, Sampled

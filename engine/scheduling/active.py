@@ -26,7 +26,8 @@ from engine.scheduling.fairness.arrivals import Arrivals
 from engine.scheduling.fairness.costs import charge_cached, charge_row
 from engine.scheduling.fairness.queue import FairQueue
 from engine.scheduling.fetching import Fetcher
-from engine.scheduling.step_builder import StepBuilder, remaining_tokens
+from engine.scheduling.scheduled_rows import remaining_tokens
+from engine.scheduling.step_builder import StepBuilder
 from engine.sentinel.sentinel import Sentinel
 from engine.sequences.sequence import Sequence
 from engine.sequences.sequence_cache import SequenceCache, lease_of

@@ -20,7 +20,8 @@ from collections import deque
 from collections.abc import Iterable
 
 from engine.link.stats_messages import GapStats
-from engine.scheduling.step_builder import ScheduledRow, StepLimits
+from engine.scheduling.scheduled_rows import ScheduledRow
+from engine.scheduling.step_builder import StepLimits
 from engine.scheduling.step_times import StepShape, StepTimes
 from engine.sequences.sequence import Sequence
 

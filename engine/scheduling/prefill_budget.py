@@ -36,7 +36,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from engine.scheduling.step_builder import ScheduledRow, StepLimits
+from engine.scheduling.scheduled_rows import ScheduledRow
+from engine.scheduling.step_builder import StepLimits
 from engine.scheduling.step_times import StepShape, StepTimes
 from engine.step import PREFILL
 

@@ -53,14 +53,8 @@ from engine.scheduling.fairness.queue import FairQueue, Rank
 from engine.scheduling.fetching import Fetcher
 from engine.scheduling.gap_targets import GapTargets
 from engine.scheduling.prefill_budget import PrefillBudget, WaitingPrompts
-from engine.scheduling.step_builder import (
-    Scheduled,
-    ScheduledRow,
-    StepBuilder,
-    StepLimits,
-    is_decoding,
-    remaining_tokens,
-)
+from engine.scheduling.scheduled_rows import Scheduled, ScheduledRow, is_decoding, remaining_tokens
+from engine.scheduling.step_builder import StepBuilder, StepLimits
 from engine.scheduling.step_drafts import StepDrafts
 from engine.scheduling.step_times import StepShape, StepTimes
 from engine.sentinel.sentinel import Sentinel

@@ -40,9 +40,9 @@ from engine.errors import ConstraintUnsatisfied, EngineError, NumericFailure
 from engine.link.messages import FinishReason
 from engine.scheduling.counters import EngineCounters
 from engine.scheduling.fairness.costs import charge_more
+from engine.scheduling.scheduled_rows import Scheduled, ScheduledRow
 from engine.scheduling.scheduler import Scheduler
 from engine.scheduling.sequence_events import AddressedEvent, SequenceEvents, StoppedBy, join_tokens
-from engine.scheduling.step_builder import Scheduled, ScheduledRow
 from engine.scheduling.step_times import StepTimes
 from engine.sentinel.sentinel import NOBODY, Sentinel
 from engine.sequences.sequence import Sequence

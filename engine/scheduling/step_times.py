@@ -24,7 +24,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import NamedTuple
 
-from engine.scheduling.step_builder import ScheduledRow
+from engine.scheduling.scheduled_rows import ScheduledRow
 from engine.step import DECODE, VERIFY, Row
 from engine.step_sizes import MOST_NEW, SHARING_NEW_TOKENS, new_tokens, padded, places_for
 

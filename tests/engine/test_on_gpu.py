@@ -14,7 +14,8 @@ from engine.execution.runner import ModelRunner
 from engine.link.messages import SamplingParams
 from engine.main import main
 from engine.process import EXIT_NOT_SERVED
-from engine.scheduling.step_builder import row_of, step_of
+from engine.scheduling.row_data import step_of
+from engine.scheduling.scheduled_rows import row_of
 from engine.startup.loading import open_model
 from storage.move import Move, Tier
 from storage.pools.host_pool import HostPool

@@ -12,7 +12,8 @@ import pytest
 from msgspec import inspect
 
 import engine
-from engine.scheduling.step_builder import Scheduled, ScheduledRow, row_of, step_of, unsent
+from engine.scheduling.row_data import step_of, unsent
+from engine.scheduling.scheduled_rows import Scheduled, ScheduledRow, row_of
 from engine.sequences.sequence import Sequence
 from engine.step import DECODE, PREFILL, Row, Step, count_decodes, kind_of
 from tests.engine.rigs.hand_driven import hold, lease_of, sampling, sequence_of

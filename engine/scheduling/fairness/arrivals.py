@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from engine.scheduling.step_builder import remaining_tokens
+from engine.scheduling.scheduled_rows import remaining_tokens
 from engine.sequences.sequence import Sequence
 
 AWAY_S = 0.02  # a flow that was away for less counts as present

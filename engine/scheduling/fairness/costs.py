@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from engine.link.messages import Priority
 from engine.scheduling.fairness.queue import FairQueue
-from engine.scheduling.step_builder import ScheduledRow
+from engine.scheduling.scheduled_rows import ScheduledRow
 from engine.sequences.sequence import Sequence
 
 CACHED_TOKEN_COST = 1 / 16

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from engine.link.messages import Priority
-from engine.scheduling.step_builder import StepBuilder, next_kind, remaining_tokens
+from engine.scheduling.scheduled_rows import next_kind, remaining_tokens
+from engine.scheduling.step_builder import StepBuilder
 from engine.sequences.sequence import Sequence
 from engine.step import PREFILL
 

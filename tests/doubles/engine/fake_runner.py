@@ -24,7 +24,7 @@ import numpy as np
 from engine.execution.batch import samples_of
 from engine.execution.verified_rows import row_by_token
 from engine.link.messages import SamplingParams
-from engine.scheduling.step_builder import PLACES
+from engine.scheduling.row_data import PLACES
 from engine.sequences.sequence import Sequence
 from engine.step import DECODE, SCORE, VERIFY, Bitmask, Row, Sampled, Step
 from storage.move import Tier

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from engine.execution.batch import Batch, build_batch
 from engine.execution.block_tables import BlockTables
-from engine.scheduling.step_builder import ScheduledRow, row_of, step_of
+from engine.scheduling.row_data import step_of
+from engine.scheduling.scheduled_rows import ScheduledRow, row_of
 from tests.engine.rigs.hand_driven import random_prompt, sequence_of
 
 CPU = torch.device("cpu")

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from engine.link.messages import TokenLogprobs
-from engine.scheduling.step_builder import row_of, step_of
+from engine.scheduling.row_data import step_of
+from engine.scheduling.scheduled_rows import row_of
 from engine.sequences.sequence import Sequence
 from engine.step import Step
 from storage.move import Move, Tier, TokenCopy

@@ -11,7 +11,8 @@ from engine.execution.graphs.inputs import GraphBucket
 from engine.execution.graphs.runner import GraphRunner
 from engine.execution.verified_rows import by_token
 from engine.link.messages import SamplingParams
-from engine.scheduling.step_builder import ScheduledRow, row_of, step_of, verify_row
+from engine.scheduling.row_data import step_of
+from engine.scheduling.scheduled_rows import ScheduledRow, row_of, verify_row
 from engine.sequences.sequence import Sequence
 from engine.step import DECODE, PREFILL, VERIFY, Sampled, Step
 from tests.doubles.engine.rerun import Rerun

@@ -15,7 +15,8 @@ import pytest
 from engine.drafting.draft import Draft
 from engine.in_flight.masked_step import LEFT_OUT, MaskedStep
 from engine.link.messages import SamplingParams
-from engine.scheduling.step_builder import Scheduled, row_of, step_of, verify_row
+from engine.scheduling.row_data import step_of
+from engine.scheduling.scheduled_rows import Scheduled, row_of, verify_row
 from engine.sequences.sequence import Sequence
 from engine.sequences.token_constraint import (
     ConstraintOf,

@@ -31,7 +31,8 @@ from engine.models.freed_windows import freed, whole
 from engine.sampling.planner import Planner
 from engine.sampling.sampler import Sampler
 from engine.sampling.tables import SlotTables
-from engine.scheduling.step_builder import row_of, sent, step_of
+from engine.scheduling.row_data import sent, step_of
+from engine.scheduling.scheduled_rows import row_of
 from engine.sequences.sequence import Sequence
 from engine.startup.device import dtype_name
 from engine.step import Row, Runner, Sampled

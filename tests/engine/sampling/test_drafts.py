@@ -17,7 +17,8 @@ from engine.sampling.counted import CountedTokens
 from engine.sampling.planner import Planner
 from engine.sampling.sampler import Sampler
 from engine.sampling.tables import SlotTables
-from engine.scheduling.step_builder import ScheduledRow, sent
+from engine.scheduling.row_data import sent
+from engine.scheduling.scheduled_rows import ScheduledRow
 from engine.sequences.sequence import Sequence
 from engine.step import VERIFY, Row, Sampled
 from kernels.ops import torch_ops, triton_ops

@@ -9,7 +9,8 @@ import pytest
 from engine.link.messages import Priority
 from engine.link.stats_messages import GapStats
 from engine.scheduling.gap_targets import FEWEST_GAPS, NUM_PERIODS, PERIOD_S, GapTargets
-from engine.scheduling.step_builder import StepLimits, row_of
+from engine.scheduling.scheduled_rows import row_of
+from engine.scheduling.step_builder import StepLimits
 from engine.scheduling.step_times import StepShape, StepTimes
 from engine.sequences.sequence import Sequence
 from tests.engine.rigs.sequences import waiting

@@ -16,7 +16,8 @@ from engine.scheduling.prefill_budget import (
     PrefillBudget,
     WaitingPrompts,
 )
-from engine.scheduling.step_builder import StepLimits, row_of
+from engine.scheduling.scheduled_rows import row_of
+from engine.scheduling.step_builder import StepLimits
 from engine.scheduling.step_times import StepShape, StepTimes
 from engine.step_sizes import MOST_NEW
 from tests.doubles.modelled.mixture import MixtureModel

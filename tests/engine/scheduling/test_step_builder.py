@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from engine.scheduling.step_builder import StepBuilder, StepLimits, remaining_tokens
+from engine.scheduling.scheduled_rows import remaining_tokens
+from engine.scheduling.step_builder import StepBuilder, StepLimits
 from engine.sequences.sequence import Sequence
 from engine.step import count_decodes
 from tests.doubles.constraints import Allows

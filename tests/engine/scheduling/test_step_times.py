@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from engine.scheduling.step_builder import row_of
+from engine.scheduling.scheduled_rows import row_of
 from engine.scheduling.step_times import (
     FORGETS,
     HIDDEN,

@@ -9,8 +9,9 @@ import pytest
 
 from engine.drafting.draft import Draft
 from engine.link.messages import Failed, Finished, Tokens
+from engine.scheduling.row_data import step_of
+from engine.scheduling.scheduled_rows import remaining_tokens, row_of, verify_row
 from engine.scheduling.sequence_events import AddressedEvent
-from engine.scheduling.step_builder import remaining_tokens, row_of, step_of, verify_row
 from engine.sequences.sequence import Sequence
 from engine.sequences.sequence_cache import lease_of
 from engine.step import Sampled

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from engine.execution.block_tables import BlockTables
 from engine.execution.graphs.inputs import GraphBucket, StepInputs
 from engine.sampling.plan import Randomness
-from engine.scheduling.step_builder import Scheduled, row_of, step_of
+from engine.scheduling.row_data import step_of
+from engine.scheduling.scheduled_rows import Scheduled, row_of
 from engine.sequences.sequence import Sequence
 from kernels.attention.decode.split_sizes import split_sizes
 from tests.engine.rigs.hand_driven import random_prompt, sequence_of

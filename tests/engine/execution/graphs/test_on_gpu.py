@@ -14,7 +14,8 @@ from engine.execution.graphs.runner import GraphRunner
 from engine.execution.runner import ModelRunner
 from engine.execution.shared_prefixes import SharedPrefixes, SharingRule
 from engine.link.messages import SamplingParams
-from engine.scheduling.step_builder import row_of, step_of
+from engine.scheduling.row_data import step_of
+from engine.scheduling.scheduled_rows import row_of
 from engine.sequences.sequence import Sequence
 from kernels.ops import triton_ops
 from prefix_cache.namespace import Namespace

@@ -11,7 +11,8 @@ from engine.execution.graphs.buckets import MIN_PREFILLS
 from engine.execution.graphs.inputs import GraphBucket
 from engine.execution.runner import ModelRunner
 from engine.link.messages import SamplingParams
-from engine.scheduling.step_builder import row_of, step_of
+from engine.scheduling.row_data import step_of
+from engine.scheduling.scheduled_rows import row_of
 from engine.sequences.sequence import Sequence
 from tests.doubles.engine.rerun import Rerun
 from tests.engine.conftest import MakeCheckpoint

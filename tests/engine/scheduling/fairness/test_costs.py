@@ -14,7 +14,7 @@ from engine.scheduling.fairness.costs import (
     charge_row,
 )
 from engine.scheduling.fairness.queue import FairQueue, QueueLimits
-from engine.scheduling.step_builder import ScheduledRow, row_of
+from engine.scheduling.scheduled_rows import ScheduledRow, row_of
 from engine.sequences.sequence import Sequence
 from tests.engine.rigs.sequences import waiting
 

@@ -1,0 +1,124 @@
+"""The rows of a step as the scheduler and `settle` see them: sequences, and ranges of their tokens.
+
+Knows: which tokens a row has, and what is sampled after them. Does not know: budgets
+(`step_builder.py`), or what the runner is sent (`row_data.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from engine.drafting.draft import Draft
+from engine.sequences.sequence import Sequence
+from engine.step import DECODE, SCORE, VERIFY, RowKind, Step, kind_of, samples_each
+
+NOTHING_DRAFTED = Draft((), "own")  # for a VERIFY row that only computes tokens again
+
+
+class ScheduledRow(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """Row of `num_new` tokens of a sequence, from position `start`, as when it was made."""
+
+    sequence: Sequence
+    start: int
+    num_new: int
+    end: int  # first position after the row's tokens
+    kind: RowKind
+    samples: bool  # the row reaches the last token, so a token, or several, are sampled (`RowKind`)
+    lease_id: int
+    draft: Draft | None = None  # the last tokens of a VERIFY row, after a known one
+    # Of a VERIFY row: leading tokens that were computed before, and the position of the state that
+    # it writes; 0: the sequence has no state.
+    num_again: int = 0
+    state_end: int = 0
+
+    @property
+    def num_samples(self) -> int:
+        """Number of sampled tokens."""
+        if samples_each(self.kind):
+            return self.num_new - self.num_again
+        return int(self.samples)
+
+    @property
+    def is_masked(self) -> bool:
+        """True if a constraint limits the sampled tokens."""
+        return self.samples and self.sequence.constraint is not None and self.kind is not SCORE
+
+    @property
+    def is_over(self) -> bool:
+        """True if the sequence has released the row's blocks: the row's result is dropped."""
+        return self.lease_id != self.sequence.lease_id
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """A step, and its rows in the same order."""
+
+    rows: tuple[ScheduledRow, ...]
+    step: Step
+
+
+def row_of(sequence: Sequence, num_new: int, start: int | None = None) -> ScheduledRow:
+    """Make a row of `num_new` tokens from `start` on, or from the first uncomputed token."""
+    start = sequence.num_computed if start is None else start
+    end = start + num_new
+    samples = end == sequence.num_tokens + sequence.num_pending
+    kind = kind_of(num_new)
+    return ScheduledRow(sequence, start, num_new, end, kind, samples, sequence.lease_id)
+
+
+def verify_row(sequence: Sequence, draft: Draft | None) -> ScheduledRow:
+    """Make a row of the sequence's last token and a draft, which is written after it in `tokens`.
+
+    A token is sampled after each. Tokens after the sequence's state, if any, come first again.
+    """
+    known, start, state_end = sequence.num_tokens, sequence.num_computed, 0
+    states = None if sequence.lease is None else sequence.lease.states
+    draft = draft or NOTHING_DRAFTED
+    if states is not None:
+        most = max(states.most_end(start) - known, 0)
+        draft = draft._replace(token_ids=draft.token_ids[:most])
+    end = known + len(draft.token_ids)
+    if states is not None:
+        state_end = end
+        if not states.in_place:
+            state_end = states.verified_end(start, known, end, draft.probability)
+    sequence.tokens[known:end] = draft.token_ids
+    again = known - 1 - start
+    lease_id = sequence.lease_id
+    return ScheduledRow(
+        sequence, start, end - start, end, VERIFY, True, lease_id, draft, again, state_end
+    )
+
+
+def score_row(sequence: Sequence, num_new: int) -> ScheduledRow:
+    """Make a row of the next `num_new` tokens of a scored prompt, without its last token."""
+    start = sequence.num_computed
+    return ScheduledRow(sequence, start, num_new, start + num_new, SCORE, True, sequence.lease_id)
+
+
+def remaining_tokens(sequence: Sequence) -> int:
+    """Return the number of tokens that a sequence has to compute now.
+
+    None once its last token is known or pending, nor while it waits for the values of several.
+    """
+    pending = sequence.num_pending
+    length = sequence.num_tokens + pending
+    if pending > 1 or length >= len(sequence.tokens):
+        return 0
+    return length - sequence.num_computed
+
+
+def next_kind(sequence: Sequence) -> RowKind | None:
+    """Return the kind of a row of all uncomputed tokens of a sequence; None without any."""
+    to_go = remaining_tokens(sequence)
+    if to_go and sequence.num_again:
+        return VERIFY
+    return kind_of(to_go) if to_go else None
+
+
+def is_decoding(sequence: Sequence) -> bool:
+    """Return whether the next row of a sequence is one of the decodes."""
+    kind = next_kind(sequence)
+    return kind is DECODE or kind is VERIFY
