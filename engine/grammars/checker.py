@@ -184,4 +184,5 @@ _NAMES = {
     "gbnf": "GBNF grammar",
     "lark_text": "grammar",
     "lark_string": "grammar",
+    "clients_lark": "grammar",
 }

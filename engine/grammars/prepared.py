@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 
 import msgspec
 
@@ -64,7 +65,7 @@ class _Preparation:
                 return {"json_schema": followable(schema_of(grammar.text), is_lenient=False)}
             case "regex":
                 return {"lark_grammar": lark_of({ROOT: _of_regex(grammar.text)}, ROOT)}
-            case "gbnf" | "lark_text" | "lark_string":
+            case "gbnf" | "lark_text" | "lark_string" | "clients_lark":
                 rules: Rules = {}
                 root = self._within(grammar, rules)
                 return {"lark_grammar": lark_of(rules | {ROOT: root}, ROOT)}
@@ -86,6 +87,8 @@ class _Preparation:
                 return _added(rules, self._rules(grammar.text), ROOT)
             case "lark_text":
                 return _added(rules, rules_of_lark(grammar.text), START)
+            case "clients_lark":
+                return self._clients_lark(grammar.text, rules)
             case "lark_string":
                 read = rules_of_lark(grammar.text)
                 strings = {name: escaped(body) for name, body in read.items()}
@@ -95,6 +98,17 @@ class _Preparation:
                 return Foreign(_inline(schema), _beginnings(schema))
             case "lark":
                 return Foreign(self._named(grammar))
+
+    def _clients_lark(self, lark: str, rules: Rules) -> Expression:
+        """Read a client's Lark by its texts, as Lark itself does.
+
+        One that ignores blanks is meant for a lexer, as the library has; without one each name
+        could go on as the next, and a mask would take too long. So is one with the library's parts.
+        """
+        if "%ignore" not in lark:
+            with suppress(UnsoundGrammar):
+                return _added(rules, rules_of_lark(lark), START)
+        return Foreign(self._named(Grammar("lark", lark)))
 
     def _with_parts(self, lark: str) -> str:
         """Return the grammar with its schemas (`%json {...}`) made followable.

@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 
 FinishReason = Literal["stop", "length", "cancelled"]
 # `lark` is llguidance's own, with a lexer; `lark_text` is read by its texts, and `lark_string` has
-# these as JSON strings.
-GrammarKind = Literal["json_schema", "regex", "lark", "gbnf", "lark_text", "lark_string"]
+# these as JSON strings; `clients_lark` is either of the first two.
+GrammarKind = Literal[
+    "json_schema", "regex", "lark", "gbnf", "lark_text", "lark_string", "clients_lark"
+]
 Role = Literal["prefill", "decode", "both"]  # phase of requests that an engine is for
 _ID_BYTES, _KEY_BYTES = 4, 16  # of a token's id, and of a block's key
 Priority = Literal["interactive", "batch"]  # batch waits for interactive, within bounds

@@ -203,7 +203,7 @@ def _without(excluded: Sequence[str]) -> list[str]:
 
 
 def _embedded(part: Ebnf) -> str:
-    return embedded("gbnf" if part.syntax == "ebnf" else "lark", part.grammar)
+    return embedded("gbnf" if part.syntax == "ebnf" else "clients_lark", part.grammar)
 
 
 def _times(part: Repeated) -> str:

@@ -129,7 +129,6 @@ class _Reader:
         found[as_name] = of_regex(COMMON[name], "")
 
     def _alternatives(self) -> Expression:
-        self._take("or")
         ways = [self._sequence()]
         while self._take("or") is not None:
             ways.append(self._sequence())

@@ -67,7 +67,7 @@ def missing(where: str, kind: str, field: str) -> BadRequest:
 def grammar_of(text: str) -> Grammar:
     """Read a grammar as GBNF (also called EBNF) or Lark, by the form of its rules."""
     is_lark = not _GBNF_RULE.search(text) and _LARK_RULE.search(text)
-    return Grammar("lark" if is_lark else "gbnf", text)
+    return Grammar("clients_lark" if is_lark else "gbnf", text)
 
 
 def schema_of(param: str, asked: Raw) -> Found:

@@ -69,6 +69,19 @@ SAID: dict[str, tuple[GrammarKind, str, str, str]] = {
     "line break": ("regex", "a\nb", "a\nb", "a b"),
     "choice": ("regex", "yes|no", "no", "maybe"),
     "lark": ("lark", 'start: "a" NUMBER\nNUMBER: /[0-9]+/', "a12", "b"),
+    "client's Lark": ("clients_lark", 'start: T "ing"\nT: /[a-z]+/', "singing", "sing!"),
+    "client's Lark with a lexer": (
+        "clients_lark",
+        'start: "if" NAME\nNAME: /[a-z]+/\n%ignore " "',
+        "if so",
+        "if !",
+    ),
+    "client's Lark of the library": (
+        "clients_lark",
+        'start: T %json {"type": "null"}\nT: "a"',
+        "anull",
+        "aa",
+    ),
     "gbnf": ("gbnf", 'root ::= "a" number\nnumber ::= [0-9]+', "a12", "b"),
     "tool": (
         "lark",

@@ -82,6 +82,15 @@ def test_texts_are_those_of_lark(name: str, vocabulary: Vocabulary) -> None:
     assert [text for text in bad if spelled(text) in strings] == []
 
 
+@pytest.mark.parametrize("grammar", ['start: | "a"', 'start:\n  | "a"', 'start: "a" |'])
+def test_an_alternative_may_be_empty_as_the_first_or_the_last(
+    grammar: str, vocabulary: Vocabulary
+) -> None:
+    right, held = LarkTexts(grammar), Texts(vocabulary, "lark_text", grammar)
+    for text in ("", "a", "aa"):
+        assert (text in right) is (text in held) is (text != "aa")
+
+
 @pytest.mark.parametrize("name", [name for name in GOOD if name not in RECURSIVE])
 def test_a_grammar_without_recursion_is_a_pattern(name: str, vocabulary: Vocabulary) -> None:
     held = texts(vocabulary, lark_grammars()[name])

@@ -113,8 +113,11 @@ ALIKE: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "true": ({"response_format": named(True)}, part("json_schema", "true")),
     "guided_json: true": ({"guided_json": True}, part("json_schema", "true")),
-    "Lark": ({"guided_grammar": LARK}, 'WORD "!"'),
-    "Lark with options": ({"structured_outputs": {"grammar": OPTIONS + LARK}}, 'WORD "!"'),
+    "Lark": ({"guided_grammar": LARK}, part("clients_lark", LARK)),
+    "Lark with options": (
+        {"structured_outputs": {"grammar": OPTIONS + LARK}},
+        part("clients_lark", OPTIONS + LARK),
+    ),
     "one schema under two names": (
         {"response_format": named(), "guided_json": json.dumps(SCHEMA)},
         part("json_schema", TEXT),
@@ -302,5 +305,5 @@ def test_a_batch_of_prompts_has_one_grammar(client: openai.OpenAI, engine: FakeE
 
 @pytest.mark.parametrize("blanks", ["\n", " \n", "\r\n", " "])
 def test_blank_lines_before_a_rule_are_gone_through_once(blanks: str) -> None:
-    assert grammar_of(blanks * 100_000 + LARK).kind == "lark"
+    assert grammar_of(blanks * 100_000 + LARK).kind == "clients_lark"
     assert grammar_of(blanks * 100_000 + GBNF).kind == "gbnf"
