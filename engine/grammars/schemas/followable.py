@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 from urllib.parse import quote, unquote
 
+from engine.grammars.schemas.bounds import with_close_bounds
 from engine.grammars.schemas.json_value import JsonObject, JsonValue
 from engine.grammars.schemas.keywords import (
     COUNTS,
@@ -123,6 +124,7 @@ class _Walk:
         found: JsonObject = {}
         for name, value in said.items():
             self._add(found, name, value, f"{at}/{name}")
+        found = with_close_bounds(found)
         if self._is_lenient and "pattern" in found and not can_be_held(found):
             return {name: value for name, value in found.items() if name not in LENGTHS}
         return found

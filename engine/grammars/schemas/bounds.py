@@ -1,0 +1,35 @@
+"""Bounds of numbers, as far as the library can hold numbers to them.
+
+It reads a bound as a float and writes it with 64 bits, so it fails for the least number of an
+int64 or float32, which many generators of schemas write. Such a bound becomes a closer one.
+
+Knows: keywords of numbers. Does not know: where a schema stands.
+"""
+
+from __future__ import annotations
+
+from engine.grammars.schemas.json_value import JsonObject, JsonValue
+
+MOST = 2**63 - 1024  # the largest float below 2**63
+LEAST = 1e-18  # smaller ones become texts of hundreds of zeros
+_LOWER, _UPPER = ("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")
+
+
+def with_close_bounds(schema: JsonObject) -> JsonObject:
+    """Return the schema with bounds on numbers that the library takes."""
+    closer = {name: _raised(schema[name]) for name in _LOWER if name in schema}
+    closer |= {name: _negated(_raised(_negated(schema[name]))) for name in _UPPER if name in schema}
+    return schema | closer
+
+
+def _raised(bound: JsonValue) -> JsonValue:
+    """Raise a lower bound that is beyond all numbers, or too near to zero."""
+    if not isinstance(bound, int | float) or isinstance(bound, bool):
+        return bound
+    if bound < -MOST:
+        return -MOST
+    return LEAST if 0 < bound < LEAST else bound
+
+
+def _negated(bound: JsonValue) -> JsonValue:
+    return -bound if isinstance(bound, int | float) and not isinstance(bound, bool) else bound
