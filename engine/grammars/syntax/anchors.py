@@ -7,43 +7,51 @@ from __future__ import annotations
 
 from engine.grammars.syntax.expression import (
     EMPTY,
-    MAX_CODE_POINT,
     NOTHING,
     All,
     AnyOf,
     Chars,
     Expression,
     Foreign,
+    Look,
     Repeat,
     UnsoundGrammar,
-    chars,
     in_order,
     one_of,
     walk,
 )
+from engine.grammars.syntax.lookahead import ANY_TEXT, without_looks
 from engine.grammars.syntax.pattern import END, START, read_pattern
-
-_ANY_TEXT = Repeat(chars((0, MAX_CODE_POINT)), 0, None)
 
 
 def whole_text(pattern: str) -> Expression:
     """Return the texts that the pattern matches from end to end; raises UnsoundGrammar."""
-    return _resolved(read_pattern(pattern), is_start=True, is_end=True)
+    read = read_pattern(pattern)
+    if has_look(read):
+        return without_looks([read], START)
+    return _resolved(read, is_start=True, is_end=True)
 
 
 def containing_text(pattern: str) -> Expression:
     """Return the texts in which the pattern matches anywhere; raises UnsoundGrammar."""
     read = read_pattern(pattern)
+    if has_look(read):
+        return without_looks([ANY_TEXT, read, ANY_TEXT], START)
     found: list[Expression] = []
     for is_start in (True, False):
         for is_end in (True, False):
-            before = [] if is_start else [_ANY_TEXT]
-            after = [] if is_end else [_ANY_TEXT]
+            before = [] if is_start else [ANY_TEXT]
+            after = [] if is_end else [ANY_TEXT]
             within = _resolved(read, is_start=is_start, is_end=is_end)
             if within != NOTHING:
                 found.append(in_order([*before, within, *after]))
     # The last one allows any text around a pattern without anchors, so it includes the others.
     return found[-1] if not _has_anchor(read) else one_of(found) if found else NOTHING
+
+
+def has_look(expression: Expression) -> bool:
+    """Return whether there is a look-ahead in the expression."""
+    return any(isinstance(part, Look) for part in walk(expression))
 
 
 def _has_anchor(expression: Expression) -> bool:

@@ -54,6 +54,14 @@ class Repeat:
 
 
 @dataclass(frozen=True, slots=True)
+class Look:
+    """A look-ahead: what follows begins with `part`, or does not. Only patterns have any."""
+
+    part: Expression
+    is_negative: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Rule:
     """Reference to a rule by its name."""
 
@@ -75,7 +83,7 @@ class Terminal:
     number: int
 
 
-Expression: TypeAlias = Chars | All | AnyOf | Repeat | Rule | Foreign | Terminal
+Expression: TypeAlias = Chars | All | AnyOf | Repeat | Look | Rule | Foreign | Terminal
 
 EMPTY = All(())
 NOTHING = AnyOf(())
@@ -133,7 +141,7 @@ def parts_of(expression: Expression) -> tuple[Expression, ...]:
     match expression:
         case All(parts) | AnyOf(parts):
             return parts
-        case Repeat(part):
+        case Repeat(part) | Look(part):
             return (part,)
     return ()
 

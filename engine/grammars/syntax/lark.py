@@ -16,6 +16,7 @@ from engine.grammars.syntax.expression import (
     Chars,
     Expression,
     Foreign,
+    Look,
     Ranges,
     Repeat,
     Rule,
@@ -100,6 +101,8 @@ class _Writer:
             case Repeat(inner, least, most):
                 one = self._grouped(inner, depth, All | AnyOf | Repeat, in_text=in_text)
                 return f"{one}{_times(least, most)}"
+            case Look():
+                raise AssertionError("a look-ahead is written as what may follow it")
 
     def _resolved(self, part: Expression) -> Expression:
         """Return `part`, or the expression that it was split into."""

@@ -13,6 +13,7 @@ import re
 from engine.grammars.syntax.expression import (
     Expression,
     Foreign,
+    Look,
     UnsoundGrammar,
     chars,
     in_order,
@@ -95,6 +96,6 @@ def of_regex(regex: str, flags: str) -> Expression:
         raise UnsoundGrammar("letters beyond ASCII in either case are not read")
     kept = "".join(flag for flag in flags if flag in "is")
     found = read_pattern(f"(?{kept}:{regex})" if kept else regex, dot=_NOT_NEW_LINE)
-    if any(isinstance(part, Foreign) for part in walk(found)):
-        raise UnsoundGrammar("an anchor in a terminal is not read")
+    if any(isinstance(part, Foreign | Look) for part in walk(found)):
+        raise UnsoundGrammar("an anchor or a look-ahead in a terminal is not read")
     return found

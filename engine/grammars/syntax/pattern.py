@@ -4,7 +4,7 @@ r"""A reader of ECMA 262 regular expressions, with additions of other dialects.
 
 So no class is within a class, `\d` and `\w` are of ASCII, and what is escaped for no reason is
 itself. `(?P<name>...)`, `(?i)`, `(?s)`, `\A`, `\Z`, `\x{...}`, `[[:alpha:]]` and `{,n}` are read
-too. What is not regular, as `(?=...)` and `\1`, is an error.
+too. What is not regular, as `(?<=...)` and `\1`, is an error.
 
 Knows: the spelling. Does not know: what anchors mean (`anchors.py`), or where a pattern is used.
 """
@@ -19,6 +19,7 @@ from engine.grammars.syntax.expression import (
     Chars,
     Expression,
     Foreign,
+    Look,
     Ranges,
     Repeat,
     UnsoundGrammar,
@@ -66,7 +67,6 @@ _GROUP = re.compile(
     r"\?(?:P?<(?P<name>[^\W0-9][\w$]*)>|(?P<flags>[a-z]*(?:-[a-z]+)?)(?P<end>[:)]))"
 )
 _OTHER_GROUPS = {
-    **dict.fromkeys(("?=", "?!"), "a look-ahead"),
     **dict.fromkeys(("?<=", "?<!"), "a look-behind"),
     "?>": "an atomic group",
 }
@@ -155,7 +155,9 @@ class _Reader:
         if self._text.startswith("?#", self._at):
             self._at = self._text.find(")", self._at) + 1 or len(self._text)
             return EMPTY
-        if self._text.startswith("?", self._at):
+        is_negative = self._is_at("?!")
+        look = self._take("?=") or self._take("?!")
+        if not look and self._is_at("?"):
             opened = _GROUP.match(self._text, self._at)
             if opened is None:
                 raise self._wrong(f"{self._kind_of_group()} is not supported")
@@ -168,7 +170,7 @@ class _Reader:
         if not self._take(")"):
             raise self._wrong("unclosed group")
         self._flags = flags
-        return inner
+        return Look(inner, is_negative=is_negative) if look else inner
 
     def _kind_of_group(self) -> str:
         for opening, kind in _OTHER_GROUPS.items():

@@ -214,7 +214,7 @@ UNSOUND: dict[str, tuple[GrammarKind, str, str]] = {
     "nowhere": ("json_schema", '{"$ref": "#/a"}', "a \\$ref leads nowhere"),
     "overlap": ("json_schema", '{"oneOf": [{"type": "number"}, {"const": 1}]}', "oneOf"),
     "nested": ("json_schema", '{"items":' * 2000 + "{}" + "}" * 2000, "deep"),
-    "look ahead": ("regex", "(?=a)b", "look-ahead"),
+    "look behind": ("regex", "(?<=a)b", "look-behind"),
     "bracket": ("regex", "(a", "unclosed group"),
     "empty": ("regex", "", "empty"),
     "unknown rule": ("lark", "start: foo", "foo"),

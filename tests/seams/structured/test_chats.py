@@ -161,7 +161,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
         "guided_json",
         "outside of the schema",
     ),
-    "regex": ({"structured_outputs": {"regex": "(?=a)b"}}, "structured_outputs", "look-ahead"),
+    "regex": ({"structured_outputs": {"regex": "(?<=a)b"}}, "structured_outputs", "look-behind"),
     "grammar": ({"guided_grammar": "root ::= nowhere"}, "guided_grammar", "nowhere"),
 }
 

@@ -29,7 +29,6 @@ REFUSED = {
     "$dynamicRef": 1,
     "$ref leads": 2,  # elsewhere, or nowhere
     "reference to a group": 1,
-    "look-ahead": 1,
     "Unsatisfiable": 1,
 }
 

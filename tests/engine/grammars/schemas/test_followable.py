@@ -119,6 +119,17 @@ FOLLOWED: dict[str, tuple[Any, list[Any], list[Any]]] = {
         ["a@b/1"],
         ["a[@b/1", "a@b/x"],
     ),
+    "an int64": (
+        {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1},
+        [0, -(10**18), 10**18],
+        [1.5, 10**20],
+    ),
+    "a float32": (
+        {"type": "number", "minimum": -3.402823466385289e38, "maximum": 3.402823466385289e38},
+        [0, -1.5, 10**18],
+        ["a"],
+    ),
+    "no less than the smallest float": ({"type": "number", "minimum": 5e-324}, [1, 0.5], [-1]),
     "a pattern that is found somewhere": ({**TEXT, "pattern": "b+"}, ["abc"], ["a", ""]),
     "names by a pattern as of ECMA 262": (
         OBJECT | {"patternProperties": {r"^[\w[]+$": LIST}, "additionalProperties": False},
@@ -194,7 +205,10 @@ REFUSED: dict[str, tuple[Any, str]] = {
         {"allOf": [OBJECT], "unevaluatedProperties": False},
         "`unevaluatedProperties` at #",
     ),
-    "a pattern": ({"items": {"pattern": "(?=a)b"}}, "the pattern at #/items/pattern: a look-ahead"),
+    "a pattern": (
+        {"items": {"pattern": "(?<=a)b"}},
+        "the pattern at #/items/pattern: a look-behind",
+    ),
     "a long text's pattern": (TEXT | {"pattern": HOST, "maxLength": 253}, "too large together"),
     "a name's pattern": ({"patternProperties": {"(a": TEXT}}, "unclosed group"),
     "overlapping names": (
@@ -218,7 +232,7 @@ LENIENT: list[dict[str, Any]] = [
     LIST | {"oneOf": [LIST, {"maxItems": 3}]},
     {"items": {"$ref": "https://example.org/elsewhere"}, "type": "array"},
     LIST | {"not": {"const": []}},
-    {"type": "array", "items": {"pattern": "(?=a)b", "type": "integer"}},
+    {"type": "array", "items": {"pattern": "(?<=a)b", "type": "integer"}},
     {"type": "array", "items": {"type": ["integer", "string"], "pattern": HOST, "maxLength": 253}},
 ]
 

@@ -1,0 +1,230 @@
+"""The texts of a pattern with look-aheads, as an expression without.
+
+    ^(?=.*[0-9])[a-z0-9]+$
+
+A look-ahead is a condition on all of the text that follows. So what may follow is a condition: a
+rest of the pattern that is to match, any or all of several, or one that is not to. What each
+character leaves of it are the states of an automaton, and what leads through them is written as an
+expression.
+
+Knows: characters, and where a text begins and ends. Does not know: how patterns are spelled.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TypeAlias
+
+from engine.grammars.syntax.expression import (
+    MAX_CODE_POINT,
+    NOTHING,
+    All,
+    AnyOf,
+    Chars,
+    Expression,
+    Look,
+    Repeat,
+    UnsoundGrammar,
+    chars,
+    walk,
+)
+from engine.grammars.syntax.paths import Ways, path_through
+
+MAX_STATES = 300
+MAX_STEPS = 200_000  # parts of the pattern that are looked at
+
+ANY_TEXT = Repeat(chars((0, MAX_CODE_POINT)), 0, None)
+_Rest: TypeAlias = tuple[Expression, ...]  # matches in this order, up to the end of the text
+
+
+@dataclass(frozen=True, slots=True)
+class _Any:
+    """Any of the conditions; none: no text meets it."""
+
+    parts: frozenset[_Condition]
+
+
+@dataclass(frozen=True, slots=True)
+class _Every:
+    """All conditions; none: any text meets it."""
+
+    parts: frozenset[_Condition]
+
+
+@dataclass(frozen=True, slots=True)
+class _Not:
+    """The opposite of a condition."""
+
+    part: _Condition
+
+
+_Condition: TypeAlias = _Rest | _Any | _Every | _Not
+_NEVER, _ALWAYS = _Any(frozenset()), _Every(frozenset())
+
+
+def without_looks(pattern: Sequence[Expression], start: Expression) -> Expression:
+    """Return the texts of the pattern's parts in order, whose first anchor is `start`.
+
+    Raises UnsoundGrammar where there are none, or is too much to look at.
+    """
+    leaves = {one for part in pattern for one in walk(part) if isinstance(one, Chars)}
+    if any(one.spelled for one in leaves):
+        raise UnsoundGrammar("a look-ahead beside a class of Unicode is not supported")
+    found = _Machine(start, _classes(leaves)).expression(tuple(pattern))
+    if found == NOTHING:
+        raise UnsoundGrammar("a look-ahead that nothing can follow is not supported")
+    return found
+
+
+class _Machine:
+    def __init__(self, start: Expression, classes: Sequence[Chars]) -> None:
+        self._start = start
+        self._classes = classes  # in each, all characters lead to the same
+        self._steps = MAX_STEPS
+        self._is_start = False
+        self._open: set[_Rest] = set()  # rests that are looked at, before any character
+
+    def expression(self, whole: _Rest) -> Expression:
+        """Find all states, and write what leads from the first to those where a text may end."""
+        self._is_start = True
+        states: dict[_Condition, int] = {}
+        first, ends = [self._after(whole, one) for one in self._classes], set[int]()
+        if self._may_end(whole):
+            ends.add(0)
+        self._is_start = False
+        after: list[list[int]] = []
+        waiting = [first]
+        while waiting:
+            reached = waiting.pop(0)
+            for one in reached:
+                if one in states:
+                    continue
+                states[one] = len(states) + 1  # 0 is the text's start
+                if self._may_end(one):
+                    ends.add(states[one])
+                waiting.append([self._after(one, kind) for kind in self._classes])
+            if len(states) > MAX_STATES:
+                raise UnsoundGrammar("a look-ahead with so many cases is not supported")
+            after.append([states[one] for one in reached])
+        return path_through(self._ways(after), 0, ends)
+
+    def _ways(self, after: Sequence[Sequence[int]]) -> Ways:
+        ways: Ways = defaultdict(dict)
+        for state, reached in enumerate(after):
+            pairs = defaultdict[int, list[tuple[int, int]]](list)
+            for kind, to in zip(self._classes, reached, strict=True):
+                pairs[to].extend(kind.ranges)
+            ways[state] = {to: chars(*ranges) for to, ranges in pairs.items()}
+        return ways
+
+    def _after(self, condition: _Condition, kind: Chars) -> _Condition:
+        """Return the condition on what follows one of the characters."""
+        match condition:
+            case _Any(parts):
+                return _any(self._after(one, kind) for one in parts)
+            case _Every(parts):
+                return _every(self._after(one, kind) for one in parts)
+            case _Not(part):
+                return _not(self._after(part, kind))
+        if not condition or condition in self._open:  # what comes again has no other texts
+            return _NEVER
+        self._spend()
+        self._open.add(condition)
+        try:
+            return self._after_rest(condition[0], condition[1:], kind)
+        finally:
+            self._open.discard(condition)
+
+    def _after_rest(self, part: Expression, then: _Rest, kind: Chars) -> _Condition:
+        match part:
+            case Chars(ranges):
+                code = kind.ranges[0][0]
+                is_one = any(low <= code <= high for low, high in ranges)
+                return _matching(then) if is_one else _NEVER
+            case All(parts):
+                return self._after((*parts, *then), kind)
+            case AnyOf(parts):
+                return _any(self._after((one, *then), kind) for one in parts)
+            case Repeat(inner, least, most):
+                again = [self._after((inner, *_again(part), *then), kind)] if most != 0 else []
+                return _any([*again, *([] if least else [self._after(then, kind)])])
+            case Look(inner, is_negative):
+                ahead = self._after((inner, ANY_TEXT), kind)
+                return _every([_not(ahead) if is_negative else ahead, self._after(then, kind)])
+        return self._after(then, kind) if part == self._start and self._is_start else _NEVER
+
+    def _may_end(self, condition: _Condition) -> bool:
+        """Return whether the empty text meets the condition."""
+        match condition:
+            case _Any(parts):
+                return any(map(self._may_end, parts))
+            case _Every(parts):
+                return all(map(self._may_end, parts))
+            case _Not(part):
+                return not self._may_end(part)
+        self._spend()
+        return not condition or self._may_end_rest(condition[0], condition[1:])
+
+    def _may_end_rest(self, part: Expression, then: _Rest) -> bool:
+        match part:
+            case Chars():
+                return False
+            case All(parts):
+                return self._may_end((*parts, *then))
+            case AnyOf(parts):
+                return any(self._may_end((one, *then)) for one in parts)
+            case Repeat(inner, least):
+                return self._may_end((inner, *_again(part), *then) if least else then)
+            case Look(inner, is_negative):
+                return self._may_end((inner, ANY_TEXT)) != is_negative and self._may_end(then)
+        return (part != self._start or self._is_start) and self._may_end(then)
+
+    def _spend(self) -> None:
+        self._steps -= 1
+        if self._steps < 0:
+            raise UnsoundGrammar("a look-ahead in so long a pattern is not supported")
+
+
+def _again(part: Repeat) -> _Rest:
+    """Return the rest of a repetition after one time."""
+    most = None if part.most is None else part.most - 1
+    return () if most == 0 else (Repeat(part.part, max(part.least - 1, 0), most),)
+
+
+def _matching(rest: _Rest) -> _Condition:
+    return _ALWAYS if rest == (ANY_TEXT,) else rest
+
+
+def _any(parts: Iterable[_Condition]) -> _Condition:
+    flat = {one for part in parts for one in (part.parts if isinstance(part, _Any) else [part])}
+    if _ALWAYS in flat:
+        return _ALWAYS
+    return flat.pop() if len(flat) == 1 else _Any(frozenset(flat))
+
+
+def _every(parts: Iterable[_Condition]) -> _Condition:
+    flat = {one for part in parts for one in (part.parts if isinstance(part, _Every) else [part])}
+    if _NEVER in flat:
+        return _NEVER
+    return flat.pop() if len(flat) == 1 else _Every(frozenset(flat))
+
+
+def _not(part: _Condition) -> _Condition:
+    if part in (_NEVER, _ALWAYS):
+        return _ALWAYS if part == _NEVER else _NEVER
+    return part.part if isinstance(part, _Not) else _Not(part)
+
+
+def _classes(leaves: Iterable[Chars]) -> list[Chars]:
+    """Divide all characters so that each leaf has all of a class or none."""
+    leaves = list(leaves)
+    cuts = {cut for one in leaves for low, high in one.ranges for cut in (low, high + 1)}
+    places = sorted({0, *cuts, MAX_CODE_POINT + 1})
+    alike = defaultdict[frozenset[Chars], list[tuple[int, int]]](list)
+    for low, beyond in pairwise(places):
+        has = frozenset(o for o in leaves if any(a <= low <= b for a, b in o.ranges))
+        alike[has].append((low, beyond - 1))
+    return [one for ranges in alike.values() if (one := chars(*ranges)).ranges]
