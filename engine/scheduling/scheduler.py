@@ -26,7 +26,8 @@ Chunked prefill, mixed batches, prefix hits and resuming after preemption all fo
 When a running sequence finds no free block to grow, the latest arrival, running or loading, gives
 its blocks back and waits at the front of its flow. So the oldest sequence always makes progress,
 and it always fits alone. Where blocks will be free as soon as copies end, the sequence skips a step
-instead.
+instead. In such a step prompts start only of flows that have none running: what one flow lacks
+keeps no other waiting.
 
 A load that fails sends its sequence to the front of its flow, to start over without loads.
 
@@ -146,19 +147,22 @@ class Scheduler:
     def _add_prompts(
         self, builder: StepBuilder, now: float, target_s: float | None, *, has_room: bool
     ) -> None:
-        """Add rows for newcomers, then for others; without `has_room` free blocks are reserved."""
+        """Add rows for newcomers, then for others.
+
+        Without `has_room` free blocks are reserved, but for flows that have none running.
+        """
         decodes, most = StepShape.of(builder.rows), builder.budget
         newcomers = 0
         if not self._prefill.is_others_turn:
             allowed = builder.budget = self._prefill.of_newcomers(decodes, most, target_s)
-            has_room = has_room and self._admit_first(builder, now, are_newcomers=True)
+            has_room = self._admit_first(builder, now, are_newcomers=True) and has_room
             self._continue_newcomers(builder, now)
             most -= allowed - builder.budget  # tokens of added rows without victims' rows
             newcomers = max(allowed - builder.budget, 0)
         waiting, returning = self._waiting(builder), self._expected(now)
         others = self._prefill.of_others(decodes, newcomers, waiting, returning, most, target_s)
         builder.budget = others
-        has_room = has_room and self._admit_first(builder, now)
+        has_room = self._admit_first(builder, now) and has_room
         self._compute_partial(builder, now, has_room=has_room)
         self._board(builder, now, self.loading)
         if has_room:

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from engine.link.messages import FlowQuota, Partition
 from engine.scheduling.fairness.queue import QueueLimits
 from tests.engine.rigs.market import Market, Shopper, documents
+from tests.engine.rigs.rig import OTHER, Rig, generate
 
 BUDGET, BATCH_SLOTS, QUANTUM = 128, 8, 128
 QUESTIONS = 6
@@ -137,6 +139,28 @@ def test_a_question_is_in_the_next_step_beside_a_flood_that_holds_every_block(
     """Room for seven of the flood's sequences: what one holds goes to the newcomer."""
     waited = flooded("long prompts and answers", num_blocks=7 * 170, max_step_s=max_step_s)
     assert waited == [0] * QUESTIONS
+
+
+@pytest.mark.parametrize("is_divided", [False, True])
+def test_a_question_is_in_the_next_step_beside_answers_that_outgrow_the_room(
+    *, is_divided: bool
+) -> None:
+    """In steps in which some of the flood's sequences are preempted for the others' tokens."""
+    rig = Rig(num_blocks=128, max_running=32, max_batch_tokens=64, context_len=48, check_every=50)
+    if is_divided:
+        rig.link.say(Partition(flows={"flood": FlowQuota(), "quiet": FlowQuota()}))
+    for number in range(96):
+        rig.submit(generate(f"flood{number}", [7, 7, 7], max_tokens=40, flow="flood"))
+    rig.step(3)
+    preempting = 0
+    for number in range(60):
+        before = rig.core.stats().preemptions
+        asked = generate(f"q{number}", [9, 8, number], max_tokens=1, flow="quiet", namespace=OTHER)
+        rig.submit(asked)
+        rig.step()
+        assert rig.finished(asked.request_id), "it was in the step"
+        preempting += rig.core.stats().preemptions > before
+    assert preempting > 5, "the control"
 
 
 @pytest.mark.parametrize("flood", ["long answers on every slot", "long prompts"])
