@@ -1,1 +1,1 @@
-"""Tests of engine/rigs/."""
+"""Engines, checkpoints and ranks that tests of the engine drive by hand."""

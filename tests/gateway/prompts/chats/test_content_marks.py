@@ -1,4 +1,4 @@
-"""Sentinels in control tokens: of a request that has very many, none."""
+"""Break characters in control tokens: of a request that has very many, none."""
 
 from __future__ import annotations
 
