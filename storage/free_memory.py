@@ -79,7 +79,7 @@ def _groups(cgroup: Path, process: Path) -> Iterator[FreeMemory]:
 
 
 def _hierarchies(cgroup: Path, process: Path) -> Iterator[tuple[Path, str, _Version]]:
-    """Yield mounts that may have groups, and the process's group in each (`/`: unknown)."""
+    """Yield possible mounts of cgroups, the process's path in each (`/`: unknown), the version."""
     paths = dict(_paths_of(process / "cgroup"))
     for mount in (cgroup, cgroup / "unified"):
         yield mount, paths.get("", "/"), _VERSION_2

@@ -12,7 +12,7 @@ from gateway.routing.prompt import RoutingRequest
 from prefix_cache.hashing import KEY_BYTES
 from prefix_cache.namespace import Namespace, NamespacePath
 
-PIECE = 4096  # blocks
+PIECE = 4096  # most blocks that are added at once
 BLOCK_SIZE = 16  # tokens
 PATH = NamespacePath.single(Namespace(bytes(16)))
 UNDER_WAY = 16  # requests sent to replicas that have no first token yet

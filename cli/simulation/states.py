@@ -63,7 +63,7 @@ def state_costs(decoder: DecoderCounts, cache_ratio: float) -> StateCosts | None
 
 
 def states_report(cache: PrefixCache, state_bytes: int, block_size: int) -> StatesReport:
-    """Report on the checkpoints of a cache whose ids stand for `block_size` tokens."""
+    """Report on a simulated cache's checkpoints; each token id stands for `block_size` tokens."""
     kept, counts = cache.checkpoints, cache.checkpoints.counts
     return StatesReport(
         state_bytes=state_bytes,

@@ -302,8 +302,8 @@ class Reused(msgspec.Struct, frozen=True, array_like=True):
     # after the mark before.
     written: tuple[int, ...] = ()
     fetched: int = 0  # tokens that another engine sent, not included in `tiers`
-    # Tokens whose blocks were cached: more than were reused where no state is kept at their end
-    # (recurrent layers). 0: no more.
+    # Tokens whose blocks were cached, if more than were reused, since no state of the recurrent
+    # layers is kept at their end; else 0.
     matched: int = 0
     # Tier below the device from which the state at their end came, where no tokens came from it.
     state_tier: StateTier | None = None

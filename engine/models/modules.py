@@ -87,7 +87,7 @@ class LinearConfig:
     def named(
         self, suffix: str, tensor: Tensor, shard_dim: int | None
     ) -> Iterator[CheckpointTensor]:
-        """Yield the matrices of the checkpoint that make up `tensor` (all rows, ...)."""
+        """Split `tensor`, whose first dimension is all rows, into the checkpoint's matrices."""
         views = tensor.split([rows for _, rows in self.rows])  # type: ignore[no-untyped-call]
         for (name, _, sections), view in zip(self.in_sections, views, strict=True):
             of_rows = sections if shard_dim == 0 else ()

@@ -205,7 +205,7 @@ class Permit:
         return admitted
 
     def settles(self, used: Callable[[], TokenCounts]) -> None:
-        """Have the permit settle the tokens that `used` returns at the end."""
+        """Set `used`, which `give_back` calls to learn which tokens to charge."""
         self._used = used
 
     async def give_back(self) -> None:

@@ -149,7 +149,7 @@ def _share_of(total: tl.tensor, share: tl.tensor) -> tl.tensor:
 
 @triton.jit
 def _added(sums: tl.tensor, cuts: tl.tensor, key: tl.tensor, weight: tl.tensor) -> tl.tensor:
-    """Add more tokens to the sums above each cut."""
+    """Add each token's weight to the sum of every cut at or below the token's key."""
     more: tl.tensor = ()
     for j in tl.static_range(_CUTS):
         above = tl.sum(tl.where(key >= cuts[j], weight, 0), axis=1)

@@ -191,7 +191,7 @@ class Removals:
                 self._count(tier, reason, node, last - max(first, start), owner)
 
     def _count(self, tier: Tier, reason: Reason, node: Node, count: int, owner: str) -> None:
-        """Count an eviction for `owner`; "" counts it as caused by the blocks' own owner."""
+        """Log `count` evicted blocks; `owner` caused the eviction ("": the blocks' own owner)."""
         self.eviction_log.evict(Eviction(tier, reason, node.owner, owner), count)
 
 

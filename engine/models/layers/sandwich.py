@@ -82,7 +82,7 @@ class SandwichLayer(DecoderLayer):
         memory: Memory,
         outputs: Tensor | None,
     ) -> tuple[Tensor | Fp8Rows, Tensor]:
-        """Compute the MLP's input and the residual, like `finish`."""
+        """Compute the MLP's normed input and the residual; the arguments are those of `finish`."""
         mixed, residual = self.mix(ops, entered, residual, layout, memory, outputs)
         mixed = self.attention_norm.norm(ops, cast("Tensor", mixed))  # it has no parts
         return self.post_norm.add(ops, mixed, residual)

@@ -131,7 +131,7 @@ class Int4Format:
         return Int4Linear(config, matrix, bias, self.form, elsewhere)
 
     def experts(self, config: ExpertsConfig, new: Allocator) -> Experts:
-        """Allocate like `WeightFormat.experts`; raises UnsupportedModel."""
+        """Allocate experts in int4; raises UnsupportedModel for biases or packed experts."""
         if self.ignored.covers(config.matrices(0)):
             return PLAIN.experts(config, new)
         if config.bias or config.packed:

@@ -67,7 +67,7 @@ class Gathered:
 
 
 def let_gather(scope: Scope, memory: AnswerMemory) -> None:
-    """Count the whole answers of this scope in `memory`."""
+    """Have `memory` count the unstreamed answer of this scope's request."""
     scope[_KEY] = memory
 
 

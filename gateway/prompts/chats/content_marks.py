@@ -1,4 +1,4 @@
-"""The sentinels that tell a request's strings apart from a chat template's own text.
+"""The break characters that tell a request's strings apart from a chat template's own text.
 
 A template renders messages and tools into one text, in which a control token that a user wrote
 looks like one of the template's. So before rendering every such token in the request's strings is
@@ -33,7 +33,7 @@ Given = dict[str, Any]  # a template's inputs from a request: `messages`, `tools
 
 
 class ContentMarks:
-    """The sentinels in strings with control tokens, or near-tokens. Immutable; for any thread."""
+    """Puts break characters into control tokens and near-tokens. Immutable; for any thread."""
 
     def __init__(self, control: ControlTokens) -> None:
         self._any = control.pattern
@@ -41,7 +41,7 @@ class ContentMarks:
         self._near = _near(control)
 
     def mark_for(self, given: Given) -> str:
-        """Choose a sentinel; "" if no string in `given` contains or resembles a control token.
+        """Choose a break character; "" if `given` has no control token and nothing like one.
 
         BadRequest where no character is left, or there are more than MOST control tokens: either
         takes a text made for that.
@@ -59,7 +59,7 @@ class ContentMarks:
         return _free([*_said(given["messages"]), *_strings(_rest(given))])
 
     def marked(self, given: Given, mark: str, *, near: bool) -> Given:
-        """Put sentinels into control tokens in `given`; with `near`, also into near-tokens."""
+        """Put break characters into control tokens of `given`; with `near` into near-tokens too."""
         messages = [self._message(message, mark, near=near) for message in given["messages"]]
         rest = _rest(given).items()
         return {
@@ -68,7 +68,7 @@ class ContentMarks:
         }
 
     def _message(self, message: Message, mark: str, *, near: bool) -> Message:
-        """Put sentinels into each part of a message, but not into its role."""
+        """Put break characters into each part of a message, but not into its role."""
         parts = []
         for part in message.parts:
             markup = message.role == "assistant" and isinstance(part, Text)
@@ -111,7 +111,7 @@ class _Near:
         )
 
     def marked(self, text: str, mark: str) -> str:
-        """Break up `text` with sentinels so that neither end of it can become part of a token."""
+        """Break up `text` so that neither end of it can become part of a token."""
         begin, end = len(text) - len(text.lstrip()), len(text.rstrip())
         at = set()
         if text.strip() in self.wholes or text.startswith(self.heads, begin):
@@ -146,7 +146,7 @@ def _free(strings: Iterable[str]) -> str:
 
 
 def escaped(mark: str) -> str:
-    """Spell a sentinel as plain ASCII JSON does."""
+    """Spell a break character as plain ASCII JSON does."""
     return json.dumps(mark)[1:-1]
 
 
@@ -165,7 +165,7 @@ def _rest(given: Given) -> Given:
 
 
 def _said(messages: Iterable[Message]) -> Iterator[str]:
-    """Yield all strings of messages except roles, which get no sentinel."""
+    """Yield all strings of messages except roles, which get no break character."""
     for message in messages:
         if message.name is not None:
             yield message.name

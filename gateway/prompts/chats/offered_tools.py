@@ -80,7 +80,7 @@ class FreeInput:
         return self._told() if self._state == "inside" else ""
 
     def end(self) -> str:
-        """End the arguments; return the rest, or all of an object of another form."""
+        """End the arguments; return an object of another form as it is, which was held; else ""."""
         if self._state in ("start", "other"):
             return _whole("".join((self._held, *self._other)))
         return ""

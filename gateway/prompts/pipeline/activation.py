@@ -32,7 +32,7 @@ def with_adapter(welcome: Welcome, adapter: TenantAdapter | None) -> Welcome:
 
 
 def used_adapter(wanted: GenerationRequest, token_ids: TokenIds) -> AdapterUse | None:
-    """Return the adapter that computes a prompt from some token on; None: the model alone.
+    """Return the adapter of a prompt and the token at which it starts; None: the model alone.
 
     Raises BadRequest where a prompt that is answered has no invocation tokens of its adapter.
     """

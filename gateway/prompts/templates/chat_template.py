@@ -194,9 +194,9 @@ class ChatTemplate:
         return self._control.split(message.parts[0].text, mark)
 
     def _text(self, chat: _Chat) -> tuple[str, str]:
-        """Render the chat's text; return the sentinel that breaks up the request's control tokens.
+        """Render the chat's text; return it with its break character.
 
-        The mark is empty where there is no such thing.
+        The character breaks up the request's control tokens; it is empty where there are none.
         """
         template = self._of(chat.tools)
         fitted = replace(chat, messages=template.fitted(chat.messages))
@@ -213,7 +213,7 @@ class ChatTemplate:
             raise template.refusal(refused, **chat.given, asks=chat.asks) from None
 
     def _marked_text(self, given: Given, mark: str, text_of: Callable[[Given], str]) -> str:
-        """Render the chat with sentinels in the request's control tokens, and in near-tokens.
+        """Render the chat with break characters in its control tokens and near-tokens.
 
         A template may compare a short string that is near a token, such as a mode named `think`;
         then that is left as it is.

@@ -296,7 +296,7 @@ def _reasoned(message: Message, reasoning: str) -> Message:
 
 
 def _text_of(part: Any) -> str | None:
-    """Return a part's text without calls' ids, which are compared as rendered."""
+    """Return a part's text without ids of calls; None for a part without text."""
     return part.text if isinstance(part, Text | ToolResult | Reasoning) else None
 
 

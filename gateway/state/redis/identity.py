@@ -70,7 +70,7 @@ class StateLink:
         return self._lost or self._evicts or (no_room("Redis") if self._is_full else None)
 
     async def check(self) -> None:
-        """Ask Redis for the state's id, whether it may evict, and whether it takes writes again."""
+        """Check the state's id and Redis' eviction policy; if Redis was full, try a write."""
         try:
             await self._settle()
             await self._look_for_eviction()
