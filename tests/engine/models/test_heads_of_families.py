@@ -11,14 +11,26 @@ from pathlib import Path
 import pytest
 
 from engine.link.messages import SamplingParams
-from prefix_cache.namespace import Namespace
+from tests.doubles.constraints import Script
 from tests.engine.conftest import MakeCheckpoint
+from tests.engine.rigs.checkpoints import VOCAB_SIZE
 from tests.engine.rigs.draft_heads import HeadAlone, Truth, save_with_head
 from tests.engine.rigs.hand_driven import random_prompt
+from tests.seams.support.mix import NAMESPACES, Ask, alone_on, run_mix
 from tests.seams.support.real_engine import Bounds, RealEngine
 
 GREEDY = SamplingParams(max_tokens=24, temperature=0.0, ignore_eos=True)
 PROMPT = random_prompt(45)
+SEEDS = None, None, None, 3
+
+
+def checkpoints(truth: Truth, directory: Path) -> tuple[Path, Path]:
+    """The decoder with its head, and without it."""
+    made = directory / "head", directory / "plain"
+    for place, tensors in zip(made, (truth.tensors(), {}), strict=True):
+        place.mkdir()
+        save_with_head(truth, place, tensors)
+    return made
 
 
 @pytest.mark.parametrize("name", ["glm4-moe", "deepseek-v3", "glm4-moe-lite", "qwen3-next"])
@@ -26,14 +38,12 @@ def test_its_drafts_are_those_of_its_definition_and_change_no_answer(
     name: str, checkpoint: MakeCheckpoint, tmp_path: Path
 ) -> None:
     truth, bounds, drafting = Truth(checkpoint(name)), Bounds(64, 16, 24, 8), HeadAlone()
-    (tmp_path / "plain").mkdir()
-    (tmp_path / "head").mkdir()
-    plain = RealEngine(str(save_with_head(truth, tmp_path / "plain", {})), bounds)
-    with_head = save_with_head(truth, tmp_path / "head", truth.tensors())
+    with_head, without = checkpoints(truth, tmp_path)
+    plain = RealEngine(str(without), bounds)
     engine = RealEngine(str(with_head), bounds, drafting=drafting)
     for one in (plain, engine):
         with closing(one):
-            one.submit("a", PROMPT, GREEDY, namespace=Namespace(b"n" * 16))
+            one.submit("a", PROMPT, GREEDY, namespace=NAMESPACES[0])
             one.run()
     answer = engine.tokens("a")
     assert answer == plain.tokens("a")
@@ -42,3 +52,41 @@ def test_its_drafts_are_those_of_its_definition_and_change_no_answer(
         assert list(token_ids) == expected, known
     assert engine.finished("a").drafts["mtp"][1] > 0
     assert plain.pool.layout.num_layers == engine.pool.layout.num_layers - 1
+
+
+@pytest.mark.parametrize("name", ["qwen3.5", "glm4-moe-lite"])
+def test_pressure_changes_no_answer(name: str, checkpoint: MakeCheckpoint, tmp_path: Path) -> None:
+    """Requests in chunks that share beginnings are preempted, and drafts seeded, too."""
+    with_head, without = checkpoints(Truth(checkpoint(name)), tmp_path)
+    alone = alone_on(without)
+    pressed = Bounds(6, 16, 24, 8, host_blocks=256, overlap_scheduling=True)
+    mix = [Ask(i % 3, 16 + i, (5, 6, 7), 12, NAMESPACES[i % 2], SEEDS[i % 4]) for i in range(8)]
+    with closing(RealEngine(str(with_head), pressed, drafting=HeadAlone())) as engine:
+        run_mix(engine, mix)
+        assert [engine.tokens(str(n)) for n in range(8)] == [alone(ask) for ask in mix]
+        stats = engine.core.stats()
+        assert stats.preemptions > 0
+        assert stats.drafts["mtp"].accepted_tokens > 0
+        engine.expect_nothing_left()
+
+
+def test_a_constraint_holds_for_drafted_tokens(checkpoint: MakeCheckpoint, tmp_path: Path) -> None:
+    """The head knows of no constraint; masks come after its drafts, as far as they agree."""
+    answers = list[list[int]]()
+    for model_dir in checkpoints(Truth(checkpoint("glm4-moe")), tmp_path):
+        drafting, bounds = HeadAlone(), Bounds(64, 16, 24, 8)
+        engine = RealEngine(str(model_dir), bounds, constraint_of=half_of_all, drafting=drafting)
+        with closing(engine):
+            engine.submit("a", PROMPT, GREEDY, namespace=NAMESPACES[0])
+            engine.run()
+        answers.append(engine.tokens("a"))
+        drafted = sum(map(len, drafting.drafted.values()))
+        assert bool(drafted) is (model_dir.name == "head")
+    assert answers[0] == answers[1]
+
+
+def half_of_all(sampling: SamplingParams, tenant: str) -> Script:
+    """A constraint of two halves of the vocabulary in turn."""
+    del sampling, tenant
+    halves = range(VOCAB_SIZE // 2), range(VOCAB_SIZE // 2, VOCAB_SIZE)
+    return Script([*halves] * GREEDY.max_tokens, VOCAB_SIZE)
