@@ -1,7 +1,6 @@
 """The content blocks of a turn as Structs, told apart by their `type`.
 
-Fields that are not here are ignored, and so are the marks of the cache, which never reach a
-template.
+Fields that are not here are ignored. No template is shown a block's `cache_control`.
 """
 
 from typing import Annotated, Any, Literal
@@ -96,8 +95,8 @@ class TurnConfig(Struct, frozen=True, kw_only=True):
 class InputMessage(Struct, frozen=True, kw_only=True):
     """One turn of the conversation; system turns may stand between the others.
 
-    A system message may be shown for one turn of the user alone (`clear_at`), and may have no
-    content but an `output_config`.
+    A system message with `clear_at` is shown for one turn of the user; a system message with an
+    `output_config` may have no content.
     """
 
     role: Literal["user", "assistant", "system"]

@@ -3,11 +3,10 @@
     diagnostics: {previous_message_id: "msg_..."}     in a request
     diagnostics: {cache_miss_reason: {...}} | null    in the message, in streams in `message_start`
 
-`null` says that nothing was missed. What Anthropic has no word for is `unavailable`; `ratoon` says
-all of it.
+`null` says that the prompt missed nothing, or that the request names no previous message. A reason
+that Anthropic has no word for is `unavailable`; `ratoon` names every reason.
 
-Knows: the fields of both, and how a request's parts are named. Does not know: how prompts are
-compared.
+Knows: both fields, and how a request's parts are named. Does not know: how prompts are compared.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ def _is_told(own: RatoonOptions | None) -> bool:
 
 
 def explain_of_messages(wire: MessagesRequest) -> Explain | None:
-    """Read the comparison of prompts that `wire` asks for, by either field; None if by neither."""
+    """Return the comparison of prompts that `wire` asks for in either field; None for neither."""
     own = wire.ratoon
     wants_all = own is not None and own.explain is True
     named = own.previous_id if own is not None and wants_all else None

@@ -1,7 +1,7 @@
 """The errors in Anthropic's shape: `{"type": "error", "error": {...}, "request_id": ...}`.
 
-Knows: how each error of the gateway is rendered, with which status, and which ones must not be sent
-again. Does not know: where it came from.
+Knows: how each error of the gateway is rendered, its status, and after which errors a client must
+not retry. Does not know: where an error came from.
 """
 
 import msgspec
@@ -19,7 +19,7 @@ _TYPES = {
     429: "rate_limit_error",
     503: "overloaded_error",
 }
-# Anthropic's names of fields that shared code calls by OpenAI's names.
+# OpenAI's names of fields, which shared code uses, to Anthropic's names.
 _PARAMS = {"continue_final_message": "messages"}
 
 
@@ -61,7 +61,7 @@ def status_of(error: GatewayError) -> int:
 
 
 def retry_headers(error: GatewayError) -> dict[str, str]:
-    """Write headers that keep clients from retrying a 429 that can never pass."""
+    """Write the headers that stop clients from retrying a 429 that no retry can pass."""
     if isinstance(error, BudgetSpent):
         return {"anthropic-ratelimit-unified-status": "rejected", "x-should-retry": "false"}
     if isinstance(error, LimitReached) and error.retry_after_s is None:
@@ -70,6 +70,6 @@ def retry_headers(error: GatewayError) -> dict[str, str]:
 
 
 def _message(error: GatewayError) -> str:
-    if error.code == "context_length_exceeded":  # agents that read these words compact
+    if error.code == "context_length_exceeded":  # agents compact the conversation upon these words
         return f"prompt is too long: {error.message}"
     return error.message

@@ -1,6 +1,6 @@
 """Content blocks that are known but unsupported, so that they are refused by name.
 
-No model here sees pictures or reads files, and what only another server can read is not held here.
+No served model sees pictures or reads files, and a summary by another server cannot be read here.
 """
 
 from msgspec import Struct

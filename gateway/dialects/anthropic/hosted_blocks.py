@@ -1,8 +1,8 @@
 """Blocks of tools that another server ran, shown to the model if their results are present.
 
-An agent that comes from such a server has them in its history. A call whose result is in the same
-turn of the assistant is shown as a call and its result; anything else is passed over, and the
-answer says so.
+An agent that used such a server before has these blocks in its history. If a call and its result
+are in the same turn of the assistant, the model is shown both. Any other block is passed over, and
+the answer says so.
 
 Knows: fields of these blocks. Does not know: turns.
 """
@@ -18,7 +18,7 @@ from gateway.prompts.chats.offered_tools import PassedOver
 
 _NOT_THERE = "the hosted tool's call and what it returned are not both in the turn"
 _NO_FILES = "no file is kept here, so the model is not shown it"
-_DEEP = 5  # levels of a result down to which unreadable parts are left out
+_DEEP = 5  # unreadable parts of a result are left out down to this level
 
 
 class HostedBlock(Struct, frozen=True, kw_only=True, tag_field="type"):
@@ -112,7 +112,7 @@ def shown_calls(blocks: Sequence[object]) -> frozenset[str]:
 
 
 def is_passed_over(block: object, shown: frozenset[str]) -> bool:
-    """Tell whether `block` is a hosted tool's and belongs to none of the `shown` calls."""
+    """Tell whether `block` is of a hosted tool, but of none of the `shown` calls."""
     match block:
         case HostedUse():
             return block.id not in shown
@@ -144,7 +144,7 @@ def _is_text(part: Any) -> bool:
 
 
 def _readable(value: Any, deep: int) -> Any:
-    """Return `value` without encrypted fields and bytes of files."""
+    """Return `value` without encrypted fields and files' bytes, down to `deep` levels."""
     if deep and isinstance(value, list):
         return [_readable(one, deep - 1) for one in value]
     if deep and isinstance(value, dict):

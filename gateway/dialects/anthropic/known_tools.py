@@ -1,7 +1,7 @@
 """Anthropic's own tools that the client runs: a shell, an editor, a memory.
 
-A request names one by its type alone, since Anthropic's models know them. Other models are shown
-what Anthropic documents of them.
+A request names such a tool by its type alone, since Anthropic's models know the tool. Other models
+are shown the description and the schema that Anthropic documents.
 
 Knows: types, names and schemas. Does not know: which tools a request has (`tools.py`).
 """
@@ -70,7 +70,7 @@ _KNOWN: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 
 def described(tool: ToolParam) -> ToolParam | None:
-    """Return `tool` with a name and a schema; None for a tool that the client does not run."""
+    """Complete `tool` with its name and schema; return None if the client does not run the tool."""
     if tool.type in OWN:
         return tool
     found = _VERSIONED.fullmatch(tool.type or "")

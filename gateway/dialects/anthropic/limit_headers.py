@@ -1,6 +1,6 @@
 """A tenant's remaining rate limits as Anthropic's `anthropic-ratelimit-*` headers.
 
-Knows: names, and how a time is written. Does not know: where the numbers come from.
+Knows: names of headers, and how a time is written. Does not know: where the numbers come from.
 """
 
 from datetime import UTC, datetime, timedelta

@@ -1,10 +1,10 @@
 """A request's breakpoints, `cache_control`, as the prompt prefixes to retain in the cache.
 
-A mark covers the tools, the system and the turns up to its block, in this order. The one beside the
-turns, which marks by itself, stands at the end of the prompt; it says nothing if the last block has
-the same mark.
+A breakpoint covers the tools, then the system, then the turns, up to its block. The request's own
+`cache_control`, beside the turns, is a breakpoint at the end of the prompt; it has no effect if the
+last block has the same breakpoint.
 
-Knows: where marks may be, and what each covers. Does not know: tokens, or the cache.
+Knows: where breakpoints may be, and what each covers. Does not know: tokens, or the cache.
 """
 
 from collections.abc import Iterator
@@ -35,16 +35,16 @@ from gateway.prompts.generation_request import CacheMark, ChatPrompt
 class _Place(NamedTuple):
     param: str  # the field's name in errors
     control: CacheControl
-    tools: int | None = None  # the number of tools before the breakpoint
-    system: int | None = None  # or all tools and this number of system blocks
-    turn: int = 0  # or this number of whole turns
-    blocks: int | None = None  # and of the next turn's blocks; None: the prompt's end
+    tools: int | None = None  # number of covered tools, if the breakpoint is on a tool
+    system: int | None = None  # number of covered system blocks, if it is on a system block
+    turn: int = 0  # number of whole turns that it covers otherwise
+    blocks: int | None = None  # number of covered blocks of the next turn; None: the prompt's end
 
 
 def marks_of(wire: PromptRequest, prompt: ChatPrompt) -> tuple[CacheMark, ...]:
-    """Read the breakpoints of `wire`, in order; raise BadRequest for a forbidden breakpoint.
+    """Read the breakpoints of `wire`, in order, each with the chat that it covers.
 
-    Each comes with what it covers.
+    Raises BadRequest for a forbidden breakpoint.
     """
     places = [*_places(wire)]
     if wire.cache_control is not None:
@@ -58,7 +58,10 @@ def marks_of(wire: PromptRequest, prompt: ChatPrompt) -> tuple[CacheMark, ...]:
 def _with_automatic(
     places: list[_Place], control: CacheControl, wire: PromptRequest
 ) -> list[_Place]:
-    """Add a breakpoint at the prompt's end to `places`, unless the last block has the same."""
+    """Add a breakpoint at the prompt's end; if the last block has one with this `ttl`, add none.
+
+    Raises BadRequest if the last block has a breakpoint with another `ttl`.
+    """
     if places and _is_last(places[-1], wire):
         if seconds_of(places[-1].control) != seconds_of(control):
             raise BadRequest(
@@ -98,7 +101,7 @@ def _places(wire: PromptRequest) -> Iterator[_Place]:
 
 
 def _mark(block: Block, where: str) -> CacheControl | None:
-    """Read the breakpoint of a block or of its last text; BadRequest where it is forbidden."""
+    """Read the breakpoint of a block, or of a text in a result; BadRequest if it is forbidden."""
     if isinstance(block, ForeignBlock):
         return None  # `turns.py` refuses the whole block
     control = block.cache_control
@@ -116,7 +119,7 @@ def _mark(block: Block, where: str) -> CacheControl | None:
 
 
 def _covered(place: _Place, wire: PromptRequest, prompt: ChatPrompt) -> ChatPrompt | None:
-    """Return the chat up to the breakpoint; None: the breakpoint is at the chat's end."""
+    """Return the chat up to the breakpoint; None if the breakpoint is at the chat's end."""
     if place.tools is None and place.system is None:
         if place.blocks is None or _is_last(place, wire):
             return None

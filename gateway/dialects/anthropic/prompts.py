@@ -59,9 +59,9 @@ def thinking_is_shown(wire: PromptRequest) -> bool:
 def system_of(system: str | list[TextBlock] | None) -> list[Message]:
     """Write the system prompt as a message; none if it is empty.
 
-    Claude Code's first block says which release asks. It is a header and no instruction, and
-    differs from one session to the next: before all else in the prompt it would leave no session
-    anything that another one has cached. So a header at the beginning of a text is left out.
+    Claude Code's first block is a header that names the release, not an instruction. The header
+    differs between sessions, so at the beginning of the prompt it would keep each session from
+    reusing what another session has cached. A header at the beginning of a text is left out.
     """
     texts = [system] if isinstance(system, str) else [block.text for block in system or ()]
     said = [(text, without_billing_header(text)) for text in texts]

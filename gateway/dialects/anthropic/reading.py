@@ -1,6 +1,6 @@
 """The parsing of request bodies in Anthropic's dialect into generation requests.
 
-Knows: fields of sampling and their defaults. Does not know: how blocks become messages
+Knows: the sampling fields and their defaults. Does not know: how blocks become messages
 (`turns.py`), or how a request is answered (`routes.py`).
 """
 
@@ -51,14 +51,14 @@ class _Understood(NamedTuple):
 
     wanted: GenerationRequest
     passed_over: tuple[PassedOver, ...]
-    asked: bytes | None  # a spelled `HeldConversation`, for a thread to hold
+    asked: bytes | None  # JSON of the `HeldConversation` that a thread holds; None: no thread
 
 
 @dataclass(frozen=True, slots=True)
 class MessagesReader:
     """A reader of request bodies; it checks the model that a body names.
 
-    `held` leases memory for the conversations of threads until their answers end.
+    `held` counts the memory of each thread's conversation until its answer ends.
     """
 
     parts: RouteParts
@@ -156,7 +156,7 @@ def generation_request(
 ) -> GenerationRequest:
     """Convert `wire` into a generation request; raise BadRequest that names the wrong field.
 
-    A `max_tokens` beyond what the context leaves is cut to that, as Anthropic does.
+    Admission cuts `max_tokens` to the room that the context leaves, as Anthropic does.
     """
     wire = with_shown_turns(wire)
     prompt, form = chat_prompt(wire, bounds.max_messages)

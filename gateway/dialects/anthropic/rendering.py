@@ -1,11 +1,11 @@
 """The rendering of one answer in Anthropic's shape, whole or as stream events.
 
-A stream is: the message without content, then each block from its start to its stop, then why it
-ended and what was used. Blocks follow one another: where text comes after a call, a new one begins.
-Until a long prompt has its first token there are pings, since the message begins with how much of
-the prompt was cached.
+A stream is: the message without content, then each block from its start to its stop, then the stop
+reason and the usage. One block is open at a time: text after a call begins a new block. The message
+says how many prompt tokens were cached, so it is sent only with the first token; before that a
+stream has pings.
 
-Knows: the order of events, and which block is open. Does not know: how a text is read for calls.
+Knows: the order of events, and which block is open. Does not know: how calls are found in a text.
 """
 
 from collections.abc import Mapping, Sequence
@@ -65,7 +65,7 @@ class MessageRendering:
     shows_thinking: bool = True
     asked: CacheQuestions = field(default_factory=CacheQuestions)
     ignored: tuple[PassedOver, ...] = ()  # parts of the request that have no effect
-    heard: JoinedPieces | None = None  # joins the pieces of a stream, where they are needed
+    heard: JoinedPieces | None = None  # joins a stream's pieces, if a thread stores the answer
     is_open: type[Piece] | None = None  # the kind of the open block
     blocks: int = 0  # number of blocks begun
     calls: int = 0
@@ -146,7 +146,7 @@ class MessageRendering:
                 return self._delta(InputJsonDelta(text))
 
     def _within(self, kind: type[Piece], empty: Content) -> bytes:
-        """Write the events that open a block of `kind`; b"" if such a block is open."""
+        """Close another open block and open one of `kind`; return b"" if `kind` is open already."""
         if self.is_open is kind:
             return b""
         closed = self._closed()
@@ -172,7 +172,7 @@ class MessageRendering:
         return "tool_use" if self.calls else "end_turn"
 
     def _usage(self, usage: Usage) -> MessageUsage:
-        """Return the usage; `input_tokens` leaves out tokens read from or written to the cache."""
+        """Write the usage; `input_tokens` leaves out tokens read from or written to the cache."""
         written = usage.written_by_seconds()
         for_less, for_an_hour = written.get(FIVE_MINUTES, 0), written.get(AN_HOUR, 0)
         created = for_an_hour + for_less

@@ -36,7 +36,7 @@ class ServerToolUse(Struct, frozen=True, kw_only=True):
 
 
 class MessageUsage(Struct, frozen=True, kw_only=True):
-    """Token counts of one request; the prompt's count is the sum of input, creation and read."""
+    """Token counts of one request; the three input counts together are the prompt's."""
 
     input_tokens: int
     cache_creation_input_tokens: int
@@ -75,9 +75,9 @@ Content = TextContent | ThinkingContent | ToolUseContent
 
 
 class CacheMissReason(Struct, frozen=True):
-    """The cause of a cache miss, and the number of prompt tokens that missed for it.
+    """The cause of a cache miss, and the number of prompt tokens that missed because of it.
 
-    The last two types say that nothing is known, so they have no number.
+    The last two types say that the cause is unknown, so they have no number.
     """
 
     type: Literal[
@@ -98,7 +98,7 @@ class Diagnostics(Struct, frozen=True):
 
 
 class MessageReply(Struct, frozen=True, kw_only=True):
-    """The whole answer message; without content at the start of a stream."""
+    """The whole answer; at the start of a stream it has no content."""
 
     id: str
     type: Literal["message"] = "message"
@@ -108,7 +108,7 @@ class MessageReply(Struct, frozen=True, kw_only=True):
     stop_reason: StopReason | None = None
     stop_sequence: str | None = None
     usage: MessageUsage
-    diagnostics: Diagnostics | UnsetType | None = UNSET  # None: no cache miss
+    diagnostics: Diagnostics | UnsetType | None = UNSET  # None: no miss, or nothing to compare
     ratoon: RatoonReply | UnsetType = UNSET
 
 

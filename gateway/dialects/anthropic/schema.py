@@ -1,9 +1,10 @@
 """Anthropic's requests as Structs: field names, types and ranges.
 
-Fields that are not here are ignored; `None` is as good as absent. `Raw` fields are known, and
-refused where they ask for anything. `docs/reference/http-api.md` lists what is ignored, and why.
+Fields that are not here are ignored; `None` means the same as an absent field. `Raw` fields are
+known but unsupported: a value that asks for anything is refused. `docs/reference/http-api.md` lists
+the ignored fields, and why.
 
-Knows: names, types, ranges. Does not know: what they lead to (`prompts.py`, `reading.py`).
+Knows: names, types, ranges. Does not know: what a field does (`prompts.py`, `reading.py`).
 """
 
 from typing import Annotated, Any, Literal
@@ -81,7 +82,7 @@ class PromptRequest(Struct, frozen=True, kw_only=True):
     """The fields of the prompt: the body of `POST /v1/messages/count_tokens`."""
 
     model: str
-    messages: list[Turn]  # may be empty where a thread is continued
+    messages: list[Turn]  # may be empty if the request continues a thread
     system: str | list[TextBlock] | None = None
     tools: Annotated[list[ToolParam], Meta(max_length=MAX_TOOLS)] | None = None
     tool_choice: ToolChoice | None = None

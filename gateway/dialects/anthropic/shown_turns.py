@@ -1,11 +1,11 @@
-"""The turns that the model is shown, without system messages whose one turn is over.
+"""The turns that the model is shown, without the system messages that were meant for one turn.
 
     {"role": "system", "clear_at": "next_user_message", "content": "3,200 tokens are left."}
 
-It stays in the conversation that is sent, and once a later turn of the user is there it is shown no
-more. Up to it the prompt is as it was; the answer that followed it is computed again.
+The client keeps sending such a message. Once a later turn of the user follows, the model is no
+longer shown it. The prompt before the message stays the same; what follows is computed again.
 
-Knows: fields of turns. Does not know: what a turn becomes (`turns.py`).
+Knows: fields of turns. Does not know: which messages a turn becomes (`turns.py`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,14 +21,14 @@ Wire = TypeVar("Wire", bound=PromptRequest)
 
 
 def with_shown_turns(wire: Wire) -> Wire:
-    """Clear system messages of `wire` whose turn is over; raise BadRequest for wrong fields."""
+    """Clear the system messages meant for an earlier turn; raise BadRequest for wrong fields."""
     for place, turn in enumerate(wire.messages):
         _check(turn, f"messages[{place}]")
     return structs.replace(wire, messages=[*_shown(wire.messages)])
 
 
 def effort_of(turns: Sequence[InputMessage]) -> str | None:
-    """Find the effort that a system message asks for in the user turn to be answered."""
+    """Return the effort that the last system message since the last answer asks for; None: none."""
     *before, last = turns
     prefill = last.role == "assistant"
     for turn in reversed(before if prefill else turns):
@@ -49,7 +49,7 @@ def _shown(turns: Sequence[InputMessage]) -> Iterator[InputMessage]:
 
 
 def _without_text(turn: InputMessage) -> list[object] | None:
-    """Return the turn's blocks without text: additions and removals of tools; None if none."""
+    """Return the blocks that are not text (changes of tools); None if there are none."""
     if not isinstance(turn.content, list):
         return None
     return [block for block in turn.content if not isinstance(block, TextBlock)] or None

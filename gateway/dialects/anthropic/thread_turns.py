@@ -1,8 +1,8 @@
 """The conversation that a thread holds, and the request that continues it.
 
 A thread holds what a client would send again: model, system, tools and turns, with the answers. The
-breakpoints of its turns are not held: they were meant for the request that had them, and a request
-may have only a few.
+breakpoints of its turns are not held: they were meant for one request, and the few breakpoints that
+a request may have are left to the next one.
 
 Knows: fields. Does not know: where a thread is stored (`threads.py`).
 """
@@ -42,14 +42,14 @@ class HeldConversation(Struct, frozen=True, kw_only=True):
 
 
 class HeldTurn(Struct, frozen=True, kw_only=True):
-    """A turn of a thread: the conversation that a request was, and its answer."""
+    """A turn of a thread: the conversation that a request sent, and the answer to it."""
 
     asked: HeldConversation
     answer: list[Block]
 
 
 def conversation_of(wire: PromptRequest, model: str) -> HeldConversation:
-    """Return what a thread holds of a request to `model`."""
+    """Return the conversation that a thread holds for the request `wire` to `model`."""
     return HeldConversation(
         model=model,
         system=wire.system,
@@ -59,9 +59,9 @@ def conversation_of(wire: PromptRequest, model: str) -> HeldConversation:
 
 
 def continued(wire: Wire, held: HeldTurn, model: str) -> Wire:
-    """Put the held conversation before the turns of `wire`; `model` is the one it names.
+    """Put the held conversation before the turns of `wire`, which names the model `model`.
 
-    BadRequest names the fields that differ from the thread's.
+    Raises BadRequest that names the fields that differ from the thread's.
     """
     asked = held.asked
     changed = [*_changed(wire, asked, model)]
@@ -100,7 +100,7 @@ def answer_of(pieces: Sequence[FinishedPiece], request_id: str) -> list[Block]:
 
 
 def _changed(wire: PromptRequest, asked: HeldConversation, model: str) -> Iterator[str]:
-    """Yield the fields of `wire` that a thread's turns share, and that differ from the thread's."""
+    """Yield the fields of `wire` that must be as in the thread, and are not."""
     if model != asked.model:
         yield "model"
     if wire.system is not None and system_of(wire.system) != system_of(asked.system):

@@ -1,11 +1,12 @@
 """The threads of tenants: conversations that the server holds between a client's turns.
 
-A turn is stored under its answer's id until it is continued, for an hour at most. The request that
-continues it first stores a claim, which no other can store as well. Once its own turn is stored it
-removes the one before; if it fails it removes the claim, so that the client may try again.
+A turn is stored under its answer's id until it is continued, for an hour at most. A request that
+continues the turn first stores a claim, which only one request can store. When the request's own
+turn is stored, it removes the continued turn. If the request fails, it removes the claim, so that
+the client may try again.
 
-Knows: which records there are, and in which order. Does not know: what a turn holds
-(`thread_turns.py`).
+Knows: which records there are, and the order in which they are stored. Does not know: what a turn
+holds (`thread_turns.py`).
 """
 
 import logging
@@ -30,14 +31,14 @@ from gateway.prompts.pipeline.admission import Admission
 from gateway.requests.request_metrics import Usage
 
 _LONGEST_S = 3600.0
-_CLAIM = "after_"  # begins the id of a claim, before the id of the message
+_CLAIM = "after_"  # a claim's id is this and the id of the continued message
 _PREVIOUS = "thread.previous_message_id"
 _REPLAY = 'send the whole conversation with `thread: {"type": "create"}`'
 _LOG = logging.getLogger(__name__)
 
 
 class _SpelledTurn(Struct, frozen=True, kw_only=True):
-    """A `HeldTurn` to be written."""
+    """A `HeldTurn` to be encoded, whose conversation is JSON already."""
 
     asked: Raw
     answer: list[object]
@@ -54,16 +55,16 @@ class Threads:
 
     @property
     def seconds(self) -> float:
-        """Seconds that a turn is held; 0: not at all."""
+        """Seconds for which a turn is stored; 0: turns are not stored."""
         return min(_LONGEST_S, self.records.bounds.response_ttl_s)
 
     async def before(
         self, thread: Thread | None, tenant_id: str, body: BodyLease
     ) -> HeldTurn | None:
-        """Find the turn that a request continues; None if it continues none.
+        """Find the turn that a request continues; return None if it continues none.
 
-        `body` is grown by its bytes. BadRequest where threads are not held; NotFound for a turn
-        that is not, another tenant's too.
+        `body` is grown by the turn's bytes. Raises BadRequest if this server stores no threads or
+        the turn was continued already, NotFound if the tenant has no such turn.
         """
         if thread is not None and not self.seconds:
             raise unsupported("this server stores no conversations")
@@ -86,7 +87,7 @@ class Threads:
             raise unsupported(f"the conversation has more than {most} bytes")
 
     async def claim(self, tenant_id: str, previous_id: str) -> None:
-        """Claim a turn for one continuation; BadRequest where another has claimed it."""
+        """Claim a turn for one request; BadRequest if another has claimed it, or without room."""
         now = self.records.clock()
         try:
             kept = await self.records.keep(tenant_id, _CLAIM + previous_id, b"{}", now, _LONGEST_S)
@@ -97,7 +98,7 @@ class Threads:
             raise unsupported("this server has no room for conversations")
 
     async def keep(self, tenant_id: str, message_id: str, content: bytes) -> None:
-        """Store a turn; one that does not fit is not stored, and so cannot be continued."""
+        """Store a turn; if it does not fit, only log that: the turn cannot be continued."""
         now = self.records.clock()
         kept = await self.records.keep(tenant_id, message_id, content, now, self.seconds)
         if kept is None:
@@ -120,7 +121,7 @@ class Threads:
 
 @dataclass(slots=True)
 class ThreadTurn:
-    """A turn of a thread that is being answered; `asked` is a spelled `HeldConversation`."""
+    """A turn of a thread that is being answered; `asked` is the JSON of its `HeldConversation`."""
 
     threads: Threads
     thread: Thread
@@ -137,7 +138,7 @@ class ThreadTurn:
 
     @asynccontextmanager
     async def claimed(self) -> AsyncIterator[None]:
-        """Claim the turn before this one while it is answered; release it after a failure."""
+        """Claim the turn that this one continues; release the claim if the answer fails."""
         previous_id, tenant_id = self._previous_id, self.caller.tenant_id
         if previous_id is None:
             yield
@@ -151,7 +152,7 @@ class ThreadTurn:
                     await self.threads.release(tenant_id, previous_id)
 
     async def keep(self, choices: Sequence[FinishedChoice], usage: Usage) -> None:
-        """Store this turn, and remove the one before."""
+        """Store this turn, and remove the turn that it continues."""
         del usage
         self.is_over = True
         work = sum(choice.work for choice in choices) + len(self.asked) // BYTES_PER_CHARACTER
@@ -172,7 +173,7 @@ class ThreadTurn:
 
 @contextmanager
 def _logged(failure: str) -> Iterator[None]:
-    """Log an error of the state: the answer does not depend on it."""
+    """Log an error of the state instead of raising it: the answer does not depend on the state."""
     try:
         yield
     except GatewayError as error:
@@ -180,7 +181,7 @@ def _logged(failure: str) -> Iterator[None]:
 
 
 def unsupported(why: str) -> BadRequest:
-    """Make the error upon which clients send the whole conversation without `thread`."""
+    """Make the error that lets clients send the whole conversation without `thread`."""
     return BadRequest(
         f"{why}: send all messages, without `thread`",
         code="thread_unsupported_request",

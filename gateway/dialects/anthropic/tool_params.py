@@ -11,7 +11,7 @@ from gateway.prompts.chats.chat_json import CacheControl
 
 
 class ToolParam(Struct, frozen=True, kw_only=True):
-    """A tool: the caller's own has a schema, Anthropic's is known by its `type`."""
+    """A tool; a caller's own has a schema, one of Anthropic's is known by its `type`."""
 
     name: Annotated[str, Meta(min_length=1, max_length=128)] | None = None
     type: str | None = None

@@ -1,8 +1,8 @@
 """The conversion of Anthropic's tools into template tools and callable tools.
 
-A request declares tools, and system messages in the conversation make some come and go. The
-template shows those that are declared, whatever became of them later, so the prompt stays as it
-was. A change is a text where it happens, and what is in force at the end may be called.
+A request declares tools, and system messages in the conversation add and remove tools. The template
+shows all declared tools, also those removed later, so that the beginning of the prompt does not
+change. Each change is shown as a text in its place. The tools in force at the end may be called.
 
 Knows: `tools`, and their changes. Does not know: `tool_choice` (`answer_form.py`), or how a model
 writes calls (`gateway/turn_formats`).
@@ -36,7 +36,7 @@ _STAYS_TEXT = "what is said between calls comes as text, not as thinking"
 
 @dataclass(frozen=True, slots=True)
 class RequestTools:
-    """The tools of a request: declared, in force and defined later."""
+    """The tools of a request: those declared, those in force, and those defined by its turns."""
 
     declared: tuple[tuple[int, ToolParam], ...]  # tools that the model is shown, with their indices
     in_force: tuple[ToolSpec, ...]  # tools that may be called
@@ -62,7 +62,7 @@ class RequestTools:
         return cls(tuple(shown), in_force, tuple(changes.defined), tuple(passed_over))
 
     def forms(self, before: int | None = None) -> list[Tool] | None:
-        """Write the request's first `before` tools for chat templates; None if there are none."""
+        """Write the first `before` tools (None: all) for chat templates; None if there are none."""
         tools = [one for place, one in self.declared if before is None or place < before]
         return [form_of(one) for one in tools] or None
 
@@ -74,7 +74,7 @@ def form_of(tool: ToolParam) -> Tool:
 
 
 def change_text(block: Change) -> str | None:
-    """Write the text that tells the model of a tool change; None if no client can run the tool."""
+    """Write the text that tells the model of a tool change; None if the client cannot run it."""
     match block.tool:
         case ToolReference(name=name) if isinstance(block, ToolAdditionBlock):
             return f'The tool "{name}" is available from here on.'
@@ -93,7 +93,7 @@ def _servers(wire: PromptRequest) -> Iterator[PassedOver]:
 
 
 def _updates(wire: PromptRequest) -> Iterator[PassedOver]:
-    """Yield a notice that `between_tools` does not make text between calls thinking."""
+    """Yield the notice that text between calls stays text, if `between_tools` is asked for."""
     if wire.thinking is not None and wire.thinking.type == "between_tools":
         yield PassedOver("thinking.type", "between_tools", _STAYS_TEXT)
 

@@ -1,9 +1,9 @@
 """The conversion of Anthropic's turns into chat messages.
 
-Turns of one role that follow one another are one turn. A turn of blocks becomes one message or
-several: each result of a call is a message of its own, and texts that stand together are one.
+Adjacent turns of one role are one turn. A turn of blocks becomes one message or several: each
+result of a call is a message of its own, and adjacent texts are one text.
 
-Knows: blocks, and what each becomes. Does not know: fields beside the turns (`prompts.py`).
+Knows: blocks, and what each becomes. Does not know: the other fields (`prompts.py`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -68,12 +68,12 @@ def hosted_passed_over(turns: Sequence[InputMessage]) -> Iterator[PassedOver]:
 
 
 def joined(texts: Sequence[TextBlock]) -> str:
-    """Join the text of adjacent blocks."""
+    """Join the texts of adjacent blocks with line ends."""
     return "\n".join(block.text for block in texts)
 
 
 def _by_role(turns: Sequence[InputMessage]) -> Iterator[tuple[str, list[_Placed]]]:
-    """Yield each run of turns of one role: the role, and the blocks of its turns."""
+    """Yield the role and the blocks of each run of turns of one role."""
     said = [(place, turn) for place, turn in enumerate(turns) if turn.content is not None]
     for role, same in groupby(said, key=lambda one: one[1].role):
         yield role, [placed for place, turn in same for placed in _blocks(turn, place)]
@@ -103,7 +103,7 @@ def _assistants(blocks: Sequence[_Placed], names: dict[str, str]) -> Iterator[Me
 
 
 def _parted(blocks: Sequence[_Placed]) -> Iterator[list[_Placed]]:
-    """Split a turn behind each run of hosted tools' results."""
+    """Split a turn after each run of hosted tools' results."""
     part: list[_Placed] = []
     for one in blocks:
         ends = part and isinstance(part[-1].block, HostedResult)
