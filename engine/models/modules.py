@@ -162,7 +162,8 @@ class ExpertsConfig:
 
     Those of one expert are named after `prefix`, its number and one of `names`: of the inner
     matrices, as many as `gate` has factors, and of the projection back. Where they are `packed`,
-    the checkpoint has one tensor of all experts, with rows of gate and up in turn, as gpt-oss does.
+    the checkpoint has one tensor of all experts, inputs first: with gate and up in turn, as gpt-oss
+    has them, or in `halves`, as Llama 4 does.
     """
 
     prefix: str
@@ -173,6 +174,7 @@ class ExpertsConfig:
     gate: Gate
     bias: bool = False
     packed: bool = False
+    halves: bool = False
 
     @property
     def inner_size(self) -> int:

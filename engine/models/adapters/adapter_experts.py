@@ -76,7 +76,7 @@ def stack_of_all(name: str, config: ExpertsConfig, a: Tensor, b: Tensor) -> Iter
     """Yield the stacks of a pair of all experts, whose sizes tell which matrices it changes."""
     inner, down = stacked(config)
     rank, rest = divmod(len(a), config.num_experts)
-    sizes = [*b.shape[:1], *a.shape[1:]]
+    sizes = [*a.shape[1:], *b.shape[:1]] if config.halves else [*b.shape[:1], *a.shape[1:]]
     fitting = [one for one in (inner, down) if sizes == [one.size_out, one.size_in]]
     if rest or b.shape[1:] != a.shape[:1] or len(fitting) != 1:
         raise AdapterRefused(
@@ -85,8 +85,11 @@ def stack_of_all(name: str, config: ExpertsConfig, a: Tensor, b: Tensor) -> Iter
         )
     [matrix] = fitting
     by_expert = b.view(b.shape[0], rank, config.num_experts).transpose(1, 2)
+    if config.halves:  # PEFT takes tensors with inputs first for ones with outputs first
+        by_expert, a = a.view(-1, rank, a.shape[1]).permute(2, 0, 1), by_expert.permute(1, 2, 0)
+        a = a.flatten(0, 1)
     count = len(matrix.rows)
-    if config.packed and count > 1:  # rows of gate and up in turn
+    if config.packed and not config.halves and count > 1:  # rows of gate and up in turn
         parts = [by_expert[part::count] for part in range(count)]
     else:
         parts = [*by_expert.chunk(count)]

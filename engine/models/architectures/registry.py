@@ -29,6 +29,7 @@ from engine.models.architectures.gpt_oss import GPT_OSS
 from engine.models.architectures.granite import GRANITE, GRANITE_MOE
 from engine.models.architectures.granite_hybrid import GRANITE_HYBRID
 from engine.models.architectures.llama import LLAMA, MISTRAL, QWEN2, QWEN3
+from engine.models.architectures.llama4 import LLAMA4, LLAMA4_SEEING
 from engine.models.architectures.mistral3 import MINISTRAL3, MISTRAL3
 from engine.models.architectures.mixtures import MIXTRAL, OLMOE, QWEN2_MOE, QWEN3_MOE
 from engine.models.architectures.nemotron_h import NEMOTRON_H
@@ -109,6 +110,8 @@ SERVED = ServedModels(
         "GraniteForCausalLM": GRANITE,
         "GraniteMoeForCausalLM": GRANITE_MOE,
         "GraniteMoeHybridForCausalLM": GRANITE_HYBRID,
+        "Llama4ForCausalLM": LLAMA4,
+        "Llama4ForConditionalGeneration": LLAMA4_SEEING,
         "LlamaForCausalLM": LLAMA,
         "MiniMaxM2ForCausalLM": MINIMAX_M2,
         "Ministral3ForCausalLM": MINISTRAL3,
@@ -231,7 +234,8 @@ def check_format(weight_format: WeightFormat, layers: Sequence[LayerConfig]) -> 
             f"quantization {weight_format.name!r}: experts that are one tensor in the files are "
             "served in plain weights and mxfp4"
         )
-    if isinstance(weight_format, Mxfp4Format) and not packed:
+    in_turn = any(mixture.packed and not mixture.halves for mixture in mixtures)
+    if isinstance(weight_format, Mxfp4Format) and not in_turn:
         raise UnsupportedModel(
             "quantization_config: quant_method 'mxfp4' is served of experts that are one tensor "
             "in the files, as gpt-oss has them"

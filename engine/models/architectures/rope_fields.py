@@ -169,8 +169,8 @@ def stretched_positions(rope: RopeConfig, max_positions: int) -> int:
 
 
 def _llama3(raw: _Llama3, max_positions: int) -> Scaling:
-    if raw.high_freq_factor <= raw.low_freq_factor:
-        raise BadConfig("rope scaling: high_freq_factor must be above low_freq_factor")
+    if raw.high_freq_factor < raw.low_freq_factor:
+        raise BadConfig("rope scaling: high_freq_factor must not be below low_freq_factor")
     original = raw.original_max_position_embeddings or max_positions
     return Llama3Scaling(raw.factor, raw.low_freq_factor, raw.high_freq_factor, original)
 

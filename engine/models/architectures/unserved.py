@@ -17,7 +17,7 @@ _CAUSAL = {
         " Rwkv Zamba Zamba2 Zaya xLSTM"
     ),
     "rope of neighbouring numbers": (
-        "Cohere Cohere2 Cohere2Moe Ernie4_5 Ernie4_5_Moe Glm Glm4 Helium Llama4"
+        "Cohere Cohere2 Cohere2Moe Ernie4_5 Ernie4_5_Moe Glm Glm4 Helium"
     ),
     "heads of two sizes, or KV that layers share": (
         "Gemma3n Gemma4Assistant Gemma4UnifiedAssistant MiMoV2Flash"

@@ -62,6 +62,8 @@ class AttentionConfig(KvConfig):
     scale: float | None = None  # scale of scores; None: head_dim ** -0.5
     gated: bool = False  # a head's output is multiplied by the sigmoid of a gate, made as queries
     norms_values: bool = False  # values are normed as keys are, without weights
+    interleaved: bool = False  # rotated are neighbouring numbers of a head, not halves
+    norms_heads: bool = False  # queries and keys of each head are normed, without weights
     values_of_keys: bool = False  # values are what keys are before their norm and their rope
     kv_of: int | None = None  # number of the layer whose KV is read; None: its own
     place: str = "self_attn."
@@ -143,11 +145,11 @@ class AttentionConfig(KvConfig):
         """Return the joined projection to queries, keys and values, as far as they are the layer's.
 
         Where it is gated, the rows of each head's gate follow those of its query. Its products are
-        whole then, and where norms are of all heads together.
+        whole then, and where norms are of all heads together, or heads are interleaved.
         """
         queries = self.query_size * (1 + self.gated)
         sizes = {"q_proj": queries, **dict.fromkeys(self.projections, self.kv_size)}
-        in_parts = not (self.gated or self.norms_together)
+        in_parts = not (self.gated or self.norms_together or self.interleaved)
         return side_by_side(prefix, sizes, hidden, bias=self.qkv_bias, in_parts=in_parts)
 
     def output(self, prefix: str, hidden: int, *, in_parts: bool = True) -> LinearConfig:
@@ -200,6 +202,8 @@ class Attention(Mixer):
         qkv, gates = self.qkv.product(ops, x), Entered()
         if self.config.gated:
             qkv, gates = self._apart(qkv)
+        if self.config.interleaved:
+            qkv = self._in_halves(qkv)
         q_norm, k_norm = self.q_norm, self.k_norm
         if q_norm is not None and k_norm is not None and self.config.norms_together:
             sizes = [self.config.query_size, self.config.kv_size, self.config.kv_size]
@@ -231,6 +235,23 @@ class Attention(Mixer):
         heads = product.view(len(product), -1, self.config.head_dim)
         qkv = torch.cat((heads[:, :count:2], heads[:, count:]), dim=1)
         return qkv.flatten(1), (heads[:, 1:count:2],)
+
+    def _in_halves(self, qkv: Tensor) -> Tensor:
+        """Reorder heads of queries and keys for a rope of halves, and norm them if they are.
+
+        Scores are the same in any order, and a rope changes no length.
+        """
+        import torch  # imported here, since sizes are read without torch
+
+        size = self.config.head_dim
+        count = self.config.num_heads + self.config.num_kv_heads
+        heads = qkv.view(len(qkv), -1, size)
+        pairs = heads[:, :count].reshape(len(qkv), count, size // 2, 2)
+        turned = pairs.transpose(2, 3).flatten(2)
+        if self.config.norms_heads:
+            wide = torch.nn.functional.rms_norm(turned.float(), (size,), eps=self.eps)
+            turned = wide.to(qkv.dtype)
+        return torch.cat((turned, heads[:, count:]), dim=1).flatten(1)
 
     def leave(
         self,

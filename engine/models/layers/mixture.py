@@ -12,7 +12,7 @@ The router is plain in every weight format. Knows: names in checkpoints. Does no
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 from engine.models.layers.mlp import GatedMlp, MlpConfig
@@ -94,6 +94,8 @@ class MixtureConfig:
     experts: str = "experts."  # prefix of the experts' names, after `place`
     router_bias: bool = False
     packed: bool = False  # stacked experts, as in `ExpertsConfig`
+    halves: bool = False  # as in `ExpertsConfig`
+    weighs_inputs: bool = False  # the one expert's input is weighted, not its output
     scoring: Scoring = SOFTMAX
     correction: str | None = None  # name, after `place`, of what is added to choose by; None: none
     shared: SharedExpertConfig | None = None  # an expert of every token, beside those chosen
@@ -159,6 +161,7 @@ class MixtureConfig:
             self.gate,
             self.bias,
             self.packed,
+            self.halves,
         )
 
 
@@ -202,6 +205,9 @@ class Mixture:
         config, bias = self.config, None if self.correction is None else self.correction.values
         factors = None if self.scales is None else self.scales.values
         routed = ops.route(logits, config.top_k, config.renormalise, config.scoring, bias, factors)
+        if config.weighs_inputs:
+            x = x * routed.weights.to(x.dtype)
+            routed = replace(routed, weights=routed.weights.new_ones(routed.weights.shape))
         if self.latents is None:
             return self.experts.product(ops, x, routed)
         from kernels.linear.split_k import whole  # imported here, where torch is

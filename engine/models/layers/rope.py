@@ -104,11 +104,12 @@ Scaling = (
 class QueryScaling:
     """Scaling of queries by position (Llama 4; `get_llama_4_attn_scale` of transformers).
 
-    The factor is 1 + beta * log(1 + floor(position / context)).
+    The factor is 1 + beta * log(1 + floor((position + shift) / context)).
     """
 
     beta: float
     context: int
+    shift: int = 0  # 1: positions count from 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +166,8 @@ def inverse_frequencies(rope: RopeConfig, head_dim: int) -> Tensor:
 def _llama3_frequencies(scaling: Llama3Scaling, plain: Tensor) -> Tensor:
     low, high = scaling.low_freq_factor, scaling.high_freq_factor
     waves_in_context = scaling.original_max_positions * plain / (2 * math.pi)
+    if low == high:  # as Llama 4 Scout has them
+        return (plain / scaling.factor).where(waves_in_context < low, plain)
     kept = ((waves_in_context - low) / (high - low)).clamp(0.0, 1.0)
     return (1 - kept) * plain / scaling.factor + kept * plain
 
@@ -218,5 +221,5 @@ def query_scales(
     import torch
 
     positions = torch.arange(num_positions, device=device)
-    waves = (positions // rope.queries.context).float()
+    waves = ((positions + rope.queries.shift) // rope.queries.context).float()
     return (1 + rope.queries.beta * torch.log1p(waves))[:, None, None]

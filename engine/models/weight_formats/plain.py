@@ -100,7 +100,7 @@ class PlainExperts(Experts):
 def packed_experts(
     config: ExpertsConfig, gate_up: ExpertMatrix, down: ExpertMatrix
 ) -> Iterator[CheckpointTensor]:
-    """Yield all experts in one tensor, as in gpt-oss: inputs before outputs, gate and up alternate.
+    """Yield all experts in one tensor: inputs before outputs, gate and up alternate or are halves.
 
         gate_up_proj (E, H, 2 I), gate_up_proj_bias (E, 2 I)    down_proj (E, I, H), ..._bias (E, H)
 
@@ -109,7 +109,9 @@ def packed_experts(
     count, both, size_in = config.num_experts, 2 * config.size, config.size_in
     apart = gate_up.values.view(-1, 2, config.size, size_in)
     stored = count, size_in, both
-    yield CheckpointTensor(f"{config.prefix}gate_up_proj", apart, 2, _outputs_first, stored)
+    convert, sections = (_halves_first, (1, 1)) if config.halves else (_outputs_first, ())
+    name = f"{config.prefix}gate_up_proj"
+    yield CheckpointTensor(name, apart, 2, convert, stored, sections=sections)
     yield CheckpointTensor(f"{config.prefix}down_proj", down.values.transpose(1, 2), 1)
     yield from packed_biases(config, gate_up, down)
 
@@ -135,6 +137,12 @@ def _pairs(in_turn: Tensor) -> Tensor:
 def _outputs_first(packed: Tensor) -> Tensor:
     """Reorder (E, H, 2 I) -> (E, 2, I, H)."""
     return _pairs(packed.transpose(1, 2)).transpose(1, 2)
+
+
+def _halves_first(packed: Tensor) -> Tensor:
+    """Reorder (E, H, 2 I), with gate before up, -> (E, 2, I, H)."""
+    count, size_in, rows = packed.shape
+    return packed.transpose(1, 2).reshape(count, 2, rows // 2, size_in)
 
 
 def fill_matrix(matrix: Tensor, generator: torch.Generator) -> None:

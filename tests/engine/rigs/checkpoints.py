@@ -174,6 +174,21 @@ RECIPES = {
         "Llama", {"rope_parameters": {"rope_type": "linear", "rope_theta": 500.0, "factor": 4.0}}
     ),
     "llama-biases": Recipe("Llama", {"attention_bias": True, "mlp_bias": True}),
+    # Every second layer with experts, every third without rope, whose queries are scaled.
+    "llama4": Recipe(
+        "Llama4",
+        {
+            "num_hidden_layers": 4,
+            "intermediate_size_mlp": 96,
+            "num_local_experts": 4,
+            "interleave_moe_layer_step": 2,
+            "no_rope_layer_interval": 3,
+            "floor_scale": 16,
+            "attn_scale": 0.5,
+            "rope_parameters": {**LLAMA3_ROPE, "low_freq_factor": 1.0, "high_freq_factor": 1.0},
+        },
+        config="Llama4TextConfig",
+    ),
     "llama-sharded": Recipe("Llama", max_shard_size="60KB"),
     "mistral": Recipe("Mistral", {"sliding_window": None, "head_dim": 32}),
     "qwen2": Recipe("Qwen2", {"tie_word_embeddings": True}),
@@ -400,6 +415,8 @@ DIVISIBLE = {
     "Gemma4UnifiedForCausalLM": "gemma4",
     "Gemma4UnifiedForConditionalGeneration": "gemma4",
     "GptOssForCausalLM": "gpt-oss",
+    "Llama4ForCausalLM": "llama4",
+    "Llama4ForConditionalGeneration": "llama4",
     "GraniteForCausalLM": "granite",
     "CwmForCausalLM": "cwm",
     "DeepseekV2ForCausalLM": "deepseek-v2",

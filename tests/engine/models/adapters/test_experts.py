@@ -52,7 +52,7 @@ CASES: dict[str, list[dict[str, Any]]] = {
         {"target_modules": QUERIES, "target_parameters": ["experts.up_proj"]},
     ],
 }
-CASES["gemma4-moe"] = CASES["gpt-oss"]
+CASES["gemma4-moe"] = CASES["llama4"] = CASES["gpt-oss"]
 
 
 def adapters_of(truth: Checkpoint, folder: Path, cases: list[dict[str, Any]]) -> list[PeftAdapter]:
