@@ -8,7 +8,7 @@
     tree        the radix tree: what is cached, and in which tiers
     namespace, hashing, names, errors
 
-Each imports only from those below it. When a pool is full: whose block goes is said in
-`eviction/victim_queue.py`, which of theirs in `eviction/eviction_policy.py`, and whether it is
-copied down first in `tiers/offloader.py`.
+Each imports only from those below it. When a pool is full, `eviction/victim_queue.py` chooses the
+owner who gives up a block, `eviction/eviction_policy.py` chooses the block, and
+`tiers/offloader.py` decides whether the block is first copied to a lower tier.
 """

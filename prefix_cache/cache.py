@@ -72,9 +72,9 @@ class PrefixCache:
     ) -> None:
         """Key generated blocks by `digest`, the hash that also made the prompts' keys.
 
-        `num_states`: state slots on the device of a model with recurrent layers, the first of which
-        is not given away. `max_running`: leases at once for which slots are kept; 0: half of them.
-        `in_place`: they are rings of windows (`leases.lease_states`).
+        `num_states`: state slots on the device of a model with recurrent layers; no sequence gets
+        the first one. `max_running`: number of leases for which state slots are reserved; 0:
+        reserve half of the slots. `in_place`: states are rings of windows (`leases.lease_states`).
         """
         self.block_size = block_size
         self.tree = RadixTree(block_size, needs_state=num_states > 0)
@@ -105,13 +105,13 @@ class PrefixCache:
         return -(-num_tokens // self.block_size)
 
     def is_free_for(self, num_tokens: int) -> bool:
-        """Return whether a lease of so many tokens that shares nothing needs no eviction now."""
+        """Return whether a lease of so many tokens, none cached, would evict nothing now."""
         states = self.checkpoints.device.allocator if self.tree.needs_state else None
         has_states = states is None or states.num_free > ANSWER_SLOTS
         return has_states and self.blocks_for(num_tokens + 1) <= self.capacity.allocator.num_free
 
     def is_kept(self, owner: str) -> bool:
-        """Return whether `owner` keeps to its partitions, if any; False while copies still run."""
+        """Return whether `owner` is within its partitions, if any; False while copies still run."""
         return self.quotas.is_kept(owner, self._leasing.is_busy)
 
     def match(
@@ -119,7 +119,7 @@ class PrefixCache:
     ) -> PrefixMatch:
         """Find the prompt's leading whole blocks in the tree, and their tiers. Changes nothing.
 
-        `before`, an earlier match of tokens that begin alike, is followed on as far as it holds.
+        `before` is an earlier match of tokens with the same beginning: the walk starts at its end.
         """
         return self.tree.match(path, token_ids, before)
 
@@ -148,19 +148,19 @@ class PrefixCache:
         """Lease blocks for all of `token_ids`; None if there is no room now: nothing has changed.
 
         The last token is never taken from the cache: it is computed, for its logits. Blocks of the
-        tree come first, then private ones; into the first of these the lease's move copies the
-        block of the tree that shares the most of the tokens that come next.
+        tree come first, then private ones. The lease's move fills the first private block with a
+        copy of the tree's block that shares the most of the next tokens.
 
-        Up to `load_blocks` (None: all) that lie lower are brought to the device, and the lease
-        is not `ready` until they are there. Where room has to be made by copying blocks down,
-        the answer is None and the copies are in the plan: ask again when they are complete.
+        Up to `load_blocks` (None: all) blocks of lower tiers are copied to the device, and the
+        lease is not `ready` until they have arrived. Where blocks must first be copied down to
+        make room, this returns None and plans the copies: call again when they are complete.
 
         With `shares` false nothing is read from the tree, and commits do nothing.
 
         `writer` is a label, never interpreted: the lease counts the blocks that are written under
         it, and a later lease that is the first to find such blocks reports their labels.
 
-        `match` is what these tokens were found to have in the tree, if they were looked up.
+        `match` is the result of an earlier `match` of these tokens, if there was one.
         """
         self._at(now)
         if not self.is_kept(owner):
@@ -195,9 +195,9 @@ class PrefixCache:
     ) -> Lease | None:
         """Lease the leading blocks on the device for reading; None if none is on the device.
 
-        Such a lease has no private block. Counts as a use of them. `is_part`: whoever holds it
-        holds another lease, which is the one that counts where `owner` needs room. `with_state`:
-        of blocks up to the last state on the device, and that state.
+        Such a lease has no private block. It counts as a use of its blocks. `is_part`: the holder
+        has another lease too, and only the other one counts where `owner` needs room.
+        `with_state`: lease the blocks up to the last state on the device, and that state.
         """
         self._at(now)
         lease = self._leasing.read(path, token_ids, owner, now, with_state=with_state)
@@ -217,7 +217,7 @@ class PrefixCache:
     def extend(self, lease: Lease, num_tokens: int, *, now: float) -> bool:
         """Grow the lease to `num_tokens` in all; False if no room now: nothing has changed.
 
-        A running sequence waits for no copies: what makes room for it is dropped. LeaseError.
+        A running sequence waits for no copies: blocks are dropped to make room. Raises LeaseError.
         """
         lease.check_open()
         missing = self.blocks_for(num_tokens) - lease.num_blocks
@@ -232,7 +232,7 @@ class PrefixCache:
     def retain(self, lease: Lease, token_ids: TokenIds, seconds: float, *, now: float) -> None:
         """Retain blocks of `token_ids`: evict them after the other blocks of the lease's owner.
 
-        In whole blocks, from position 0 on; for `seconds`, and again as long from each use on.
+        Whole blocks from position 0 on are retained for `seconds`; each use starts that time anew.
         """
         self._at(now)
         lease.check_open()
@@ -255,7 +255,8 @@ class PrefixCache:
     ) -> int | None:
         """Forget a marked prefix, unless another mark needs it, and all blocks built on it.
 
-        Returns how many blocks; None: there is none. `is_marked` false: also one without a mark.
+        Returns the number of blocks; None if there is no such prefix. With `is_marked` false a
+        prefix without a mark is forgotten too.
         """
         self._at(now)
         return self._retained.forget(owner, prefix_id, is_listed=is_marked)
@@ -277,7 +278,8 @@ class PrefixCache:
         generated blocks are made here. Where the tree has an equal block, the lease keeps its
         own and goes on after that one. Raises LeaseError.
 
-        `is_written` false: another cache's, so they do not count as written under its label.
+        `is_written` false: another cache computed the blocks, so they do not count as written
+        under the lease's label.
         """
         lease.check_open()
         if not lease.ready:
@@ -315,7 +317,7 @@ class PrefixCache:
         self._states.launched(lease, end, state_slot)
 
     def verified(self, lease: Lease, end: int) -> int:
-        """Return the position of the lease's newest state up to `end`, where it continues."""
+        """Return the position, at most `end`, of the newest state: the sequence continues there."""
         return self._states.verified(lease, end)
 
     def left_out(self, lease: Lease) -> None:
@@ -330,7 +332,7 @@ class PrefixCache:
         self.quotas.keep(lease.owner)
 
     def discard(self, lease: Lease, *, now: float) -> None:
-        """Release the lease; forget each block it put in the tree and all blocks built on that."""
+        """Release the lease; forget the blocks that it put in the tree and all built on these."""
         lease.check_open()
         for node in self._states.forget(lease):
             self.capacity.removals.prune_from(node, node.end - 1)
@@ -345,11 +347,11 @@ class PrefixCache:
         owner: str | None = None,
         tally: Tally | None = None,
     ) -> int:
-        """Forget all blocks of a namespace, of an owner, of both together, or (None) of the cache.
+        """Forget all blocks of namespaces, of an owner, of both together, or (None) of the cache.
 
-        Of all namespaces that begin with `namespace`. What hangs below a block goes with it.
-        Leased ones stay valid for their holders, and are freed on release. Returns how many blocks
-        the tree forgot; `tally` counts their copies.
+        The namespaces are those that begin with `namespace`. The blocks below a forgotten block
+        are forgotten too. Leased blocks stay valid for their holders, and are freed on release.
+        Returns how many blocks the tree forgot; `tally` counts their copies.
         """
         if owner is not None and namespace is None:
             self._retained.drop(owner)

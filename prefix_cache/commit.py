@@ -57,8 +57,8 @@ class Committer:
     ) -> None:
         """Share the whole blocks of `tokens` from position 0; more blocks than are shared already.
 
-        The lease's node is attached. `prompt_keys` are the keys of the first blocks; those
-        of the others are made here. `is_written`: they count as written under the lease's label.
+        The lease's node is attached. `prompt_keys` are the keys of the first blocks; the keys of
+        the others are made here. `is_written`: the blocks count as written under the lease's label.
         """
         first = lease.num_shared
         at = self._tree.walk(lease.path, tokens, lease.node)
@@ -102,7 +102,7 @@ class Committer:
     def _place_lower(self, lease: Lease) -> int:
         """Hand the lease's copies to tree blocks of lower tiers; return the first such position.
 
-        Without any that is where the shared blocks end.
+        Returns the end of the shared blocks if no copy was handed over.
         """
         node, first = lease.node, lease.num_shared
         while not node.edge.is_on_device and node.parent is not None:
@@ -149,7 +149,7 @@ class Committer:
         node, owner = lease.node, lease.owner
         alone = node.leases == 1 and not node.held_children and not node.children
         alike = (node.namespace, node.owner, node.writer) == (namespace, owner, writer)
-        # A retained node ends where its retained blocks end, one with a checkpoint at its state.
+        # A retained node ends with its retained blocks; a node with a checkpoint ends at its state.
         may_end = not node.retained_until and node.checkpoint is None
         if alone and alike and may_end and self._ref_counts.policy_of(owner).may_grow(node):
             node.edge.append(run)

@@ -1,6 +1,6 @@
 """Names by which flags, configs and requests choose the cache's behaviour.
 
-They are apart from the code that they choose, so that naming it does not load it.
+They are in a file of their own, so that reading a name does not load the code that it chooses.
 """
 
 from __future__ import annotations

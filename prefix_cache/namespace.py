@@ -56,8 +56,8 @@ class NamespacePath:
     `spans` holds (first block, namespace); the first span starts at block 0, starts rise,
     and the last span runs on without end. A private prompt has one span.
 
-    `switch`: position from which tokens are computed otherwise than in the namespace before the
-    last, such as by an adapter, so that no block there is read beyond it; None: they are not.
+    `switch`: position from which tokens are computed with something else, such as an adapter, than
+    in the namespace before the last; no block of that namespace is read beyond it. None: no switch.
     """
 
     spans: tuple[tuple[int, Namespace], ...]

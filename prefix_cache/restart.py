@@ -4,8 +4,8 @@
     restore   the part of the tree that is on disk is rebuilt               after a start
     hottest   the blocks that were used most are loaded to the device       before any request
 
-A state on disk is as many records as blocks have room for it. It is found again where all of them
-are there and its block is, as the end of a node.
+A state on disk takes several records, each as large as a block's. It is restored if all its
+records are there and its block is too, which then ends a node.
 
 A restored block is put after the block whose key its record names. That is the one place where a
 key decides and not tokens, so keys are checked twice: a record whose key is not the digest of its

@@ -10,9 +10,9 @@ request computes these again. All take the same bytes. GreedyDual (Young, 1994; 
 So a checkpoint that is not used sinks while others are evicted, and one that saves ten times as
 much sinks ten times as long. Each tier has a policy of its own, which orders the copies there.
 
-A conversation leaves a checkpoint at each turn, and starts from each only once, or parts there once
-from what was answered. So one from which a single request has gone on, and behind which there is a
-later one, counts for an eighth.
+A conversation leaves a checkpoint at each turn, and later turns start from each checkpoint only
+once. So a checkpoint counts for an eighth once a single request has started from it and has left
+another checkpoint behind it.
 
 Knows: nodes with checkpoints. Does not know: slots, owners, or who reads a checkpoint.
 """
@@ -37,7 +37,7 @@ class CheckpointWorth(EvictionPolicy):
         self._tier = tier
 
     def sort_key(self, node: Node) -> SortKey:
-        """Return the priority that the node's checkpoint had when it became a candidate."""
+        """Return the priority that the checkpoint got when it last became a candidate."""
         return (self._copy(node).priority,)
 
     def admits(self, node: Node, victim: Node) -> bool:
@@ -57,7 +57,7 @@ class CheckpointWorth(EvictionPolicy):
         self.clock = max(self.clock, self._copy(node).priority)
 
     def priority(self, node: Node) -> float:
-        """Return the present priority; it has grown if the checkpoint before has been evicted."""
+        """Return the present priority, which grows when the checkpoint before is evicted."""
         return self._copy(node).since + worth(node)
 
     def _copy(self, node: Node) -> StateCopy:

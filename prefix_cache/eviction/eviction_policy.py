@@ -34,8 +34,8 @@ _IS_DOUBLE = {
 class EvictionPolicy(ABC):
     """Order in which leaves are evicted.
 
-    `sort_key` alone makes a policy. The methods below it have defaults: questions about new and
-    pushed-down nodes, and notices of what happens to nodes.
+    A policy must define `sort_key`. The methods below have defaults: they answer questions about
+    new and pushed-down nodes, or are told what happens to nodes.
     """
 
     @abstractmethod
@@ -61,7 +61,7 @@ class EvictionPolicy(ABC):
         return 0
 
     def may_grow(self, node: Node) -> bool:  # noqa: ARG002 - a policy may ask
-        """Return whether new blocks may join `node`, after which no other prompt branches off."""
+        """Return whether new blocks may join `node`; no prompt branches off at its end."""
         return True
 
     def entered(self, node: Node) -> None:  # noqa: B027 - most ignore it
@@ -76,8 +76,8 @@ class EvictionPolicy(ABC):
     def ended(self, node: Node, added: int) -> None:  # noqa: B027
         """Note that a request whose lease ends at `node` is over.
 
-        It has put the last `added` blocks in the tree. The nodes on the way are still held, so what
-        their keys depend on may change here.
+        The request put the last `added` blocks in the tree. The nodes on its path are still held,
+        so a policy may change here what their keys depend on.
         """
 
     def left(self, node: Node, keys: bytes) -> None:  # noqa: B027
@@ -95,10 +95,10 @@ class LeastRecentlyUsed(EvictionPolicy):
 class Candidates:
     """Evictable leaves of a tier in the policy's order, kept in a heap to avoid searches.
 
-    A heap with lazy deletion: `_entries` says which entry of a node counts, and the others are
-    skipped when they come up, or swept out when they are the greater part. Retained leaves have a
-    heap of their own, by when they lapse: those whose time has passed join the others before one is
-    chosen, so keys never change with the time.
+    A heap with lazy deletion: `_entries` has each node's valid entry. Other entries are skipped
+    when they come up, and swept out when they are the majority. Retained leaves have a heap of
+    their own, in the order in which their marks lapse. A leaf whose mark has lapsed moves to the
+    first heap before a leaf is chosen, so keys never change with time.
     """
 
     def __init__(self, policy: EvictionPolicy, retention: Retention | None = None) -> None:
@@ -156,7 +156,7 @@ class Candidates:
     spare = choose  # `VictimQueue` overrides it: it spares owners below their floors
 
     def own(self, owner: str) -> Node | None:  # noqa: ARG002 - without quotas there are no ceilings
-        """Return the leaf to evict because `owner` is over its ceiling; None without quotas."""
+        """Return the leaf of `owner`, who is over its ceiling, to evict; None without quotas."""
         return None
 
     def admits(self, node: Node, victim: Node) -> bool:
@@ -200,7 +200,7 @@ class Candidates:
 class RedundantCopies:
     """Copies of a tier that a faster tier has too: evicted first, since nothing is lost.
 
-    Nodes are noted, not blocks: which of a node's blocks are meant is looked at before use.
+    The queue holds nodes: `choose` looks up which of a node's blocks are redundant.
     """
 
     def __init__(self, tier: Tier) -> None:
@@ -227,7 +227,8 @@ class RedundantCopies:
     def choose(self, wanted: int, owner: str = "") -> tuple[Node, Places] | None:
         """Return a node and the places of up to `wanted` of its redundant blocks.
 
-        Those noted first come first; where owners are apart, of `owner`'s alone ("": anybody's).
+        Nodes added first come first. Where owners are apart only `owner`'s nodes are chosen from
+        ("": the nodes of all owners).
         """
         while (node := self._first(owner)) is not None:
             redundant = node.edge.translated(self._is_double)

@@ -160,7 +160,7 @@ class ExpectedValue(EvictionPolicy):
         return node.hits + node.seen == 0
 
     def entered(self, node: Node) -> None:
-        """Add a new node's uses from before its eviction; this request is one use more."""
+        """Give a new node the uses that it had before its eviction, and one more."""
         node.seen = self._ghosts.uses(node.edge.key(0))
         if node.seen:
             self._table.again(node.seen, node.edge.num_blocks)

@@ -76,7 +76,7 @@ class QuotaUsage:
                 self.exceeding.add(owner)
 
     def leaving(self, owner: str, blocks: int) -> None:
-        """Count `blocks` more (or fewer) of `owner`'s blocks as leaving once copies have ended."""
+        """Count `blocks` more (or fewer) of `owner`'s blocks as leaving at the end of copies."""
         self._leaving[owner] += blocks
         self.moved.add(owner)
 
@@ -182,7 +182,8 @@ class OwnerUse:
     """One owner's part of the device, in blocks.
 
     Every block that is not free is charged to exactly one owner: the one whose lease took it, in
-    the tree or not, until it is free again. Who evicts its own blocks counts on both sides.
+    the tree or not, until it is free again. An owner that evicts its own blocks counts as causing
+    and as suffering these evictions.
     """
 
     blocks_held: int  # held now

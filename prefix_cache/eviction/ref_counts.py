@@ -56,8 +56,8 @@ class RefCounts:
     def policy_of(self, owner: str) -> EvictionPolicy:
         """Return the eviction policy of `owner`'s blocks: the shared one, or its own if set apart.
 
-        A policy that counts and learns would otherwise order one owner's blocks by what others
-        have used, and so let one count the other's.
+        A shared policy that learns would order one owner's blocks by what others have used, which
+        an owner could observe.
         """
         if self._policies is None:
             return self._policy

@@ -1,10 +1,10 @@
 """Retention: until its mark lapses, a node is evicted after its owner's other nodes.
 
-A node is retained by a mark, for a time that starts again whenever a request finds the node. No
-block is held by it: where an owner's room is all retained, what would lapse first goes first. So
-retention changes which of an owner's blocks go, and never whose, nor how many.
+A mark retains a node for a time, which starts again whenever a request finds the node. A mark holds
+no block: where all of an owner's blocks are retained, the block whose mark lapses first is evicted
+first. So retention changes which of an owner's blocks are evicted, not whose, and not how many.
 
-A prefix is retained as a whole: what comes before a retained block is retained for as long.
+A prefix is retained as a whole: the blocks before a retained block are retained as long.
 
 Knows: times of nodes. Does not know: marks, or owners' rooms.
 """

@@ -53,8 +53,8 @@ class Claim:
 def fair_shares(room: float, claims: Mapping[str, Claim]) -> dict[str, float]:
     """Divide `room` blocks between owners who all want as many blocks as they can get.
 
-    The floors together are no more than `room`. Less than all is given only where the ceilings
-    together are less.
+    The floors add up to `room` at most. All of `room` is given away unless the ceilings add up to
+    less.
     """
     level = _level(room, claims)
     return {owner: claim.at(level) for owner, claim in claims.items()}

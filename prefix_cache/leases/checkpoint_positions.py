@@ -2,12 +2,12 @@
 
     0 .. parts from what is cached .. published ends, marks .. question .. tail .. the last block
 
-A row ends at each of them, so each may cost a step. A step of so few tokens as LEAST_SAVED takes
-about as long as one of a single token: both read the weights, and little else. So the state at the
-question or before the last token is kept only where it saves later prompts that many.
+A row ends at each position, so each position may cost a step. A step of LEAST_SAVED tokens takes
+about as long as a step of one token, since both mostly read the weights. So the state at the
+question or before the last token is kept only where it saves later prompts LEAST_SAVED tokens.
 
-Nobody marks where a question begins that stands behind its documents in one text. Most are shorter
-than TAIL, so a long text has a state that far before its end, too.
+Where a question follows its documents in one text, no mark says where the question begins. Most
+questions are shorter than TAIL, so a long text also has a state TAIL tokens before its end.
 
 Knows: positions in tokens. Does not know: slots, or whose a position is (`state_leasing`).
 """
@@ -29,7 +29,7 @@ def prompt_positions(
     """Yield positions of whole blocks before a prompt's last token; none without states.
 
     `marks`: tokens before each cache breakpoint. `question`: tokens before the last message of the
-    user; 0: unknown. `unit`: tokens that a position of all these stands for.
+    user; 0: unknown. `unit`: tokens that each unit of these positions stands for.
     """
     states = lease.states
     if states is None:

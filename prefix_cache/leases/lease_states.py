@@ -1,4 +1,4 @@
-"""The state slots of a lease, whose model has recurrent layers: which versions of its state it has.
+"""The state slots of a lease of a model with recurrent layers, and the versions of its state there.
 
 A row reads the state at its start from one slot, and writes the state at its end to another. So a
 launch that failed is launched again from the same state, and a checkpoint is made by handing a slot
@@ -11,22 +11,22 @@ over to the tree, without a copy.
 A row that verifies drafts writes one state as well, at a position that may turn out to be after a
 rejected token: then the sequence continues from the state before (`verified_end`).
 
-A sequence owns two slots, and a third while sequences have less than half of all, or where tiers
-are partitioned while its owner's part has one (`holds`). When its next
-row is decided, only the newest row may be unsettled: so its state, coming or not, and the kept one
-leave a slot of three free. Of two slots the row takes that of the kept state, which is lost. Where
-a state goes to the tree before the end, the sequence gets another slot. States that a lease reads
-and the tree owns are not evicted (`read`).
+A sequence owns two slots. It owns a third while sequences have less than half of all slots, or,
+where tiers are partitioned, while its owner's part has one (`holds`). When its next row is decided,
+only the newest row may be unsettled. So of three slots one is free beside the newest row's state
+and the kept state; with two slots the row overwrites the kept state. When a state goes to the tree
+before the sequence ends, the sequence gets another slot. States of the tree that a lease reads are
+not evicted (`read`).
 
-Of a window's ring (`in_place`) decodes write the slot that they read: what a row adds leaves the
-ring whole at every position up to two blocks before its end. Only where the tree is to get the
-ring as it is the next row writes another slot, as all rows of prompts do. So no third slot is
-needed for an answer's end, and drafts that were rejected cost no token again (`cut_back`).
+Where the state is a window's ring (`in_place`), decodes write the slot that they read: the ring
+stays whole at every position up to two blocks before the row's end. All rows of prompts write
+another slot, and so does a decode after which the tree gets the ring as it is. So an answer's end
+needs no third slot, and no token is computed again after rejected drafts (`cut_back`).
 
-Once a sequence has to wait for slots, decodes of those that run write in place too, to their end
-(`overwrites`), also of recurrent layers. A sequence then has one slot, and one more for its
-answer's end if it had a third: rows after the end of a block write the other. It verifies no
-drafts. A row that fails cannot be computed again: its sequence starts over from the cache.
+Once a sequence has to wait for slots, running sequences write recurrent states in place too, until
+they end (`overwrites`). A sequence then has one slot, and a second for its answer's end if it had
+three: rows after the end of a block write the other slot. It verifies no drafts. A row that fails
+cannot be computed again: its sequence starts over from the cache.
 
 Knows: slots, positions in tokens, nodes. Does not know: rows, or what is in a slot.
 """
@@ -74,8 +74,8 @@ class LeaseStates:
     def next_out(self, *, decodes: bool = False) -> int:
         """Choose the slot to which the next row writes; raise LeaseError without one.
 
-        Where no other is left, the kept state is given up for its slot. `decodes`: the row is a
-        decode of one token, or of a ring verifies drafts.
+        Gives up the kept state if no other slot is left. `decodes`: the row decodes one token or,
+        where the state is a ring, verifies drafts.
         """
         is_to_stay = self.at.position in self.wanted or self.at.slot not in self.owned
         if decodes and self.in_place and not is_to_stay:
@@ -97,7 +97,7 @@ class LeaseStates:
         return (others or free)[0]
 
     def shrink(self) -> list[int]:
-        """Give up the slots that decodes which overwrite the state do not need; return them."""
+        """Give up and return the slots that a sequence which overwrites its state does not need."""
         if not self.keeps_answer:
             self.kept = None
         versions = [self.at, *self.coming, *([] if self.kept is None else [self.kept])]
@@ -116,7 +116,7 @@ class LeaseStates:
     def row_end(self, start: int, end: int, *, is_cut: bool) -> int:
         """Return where a row of the tokens from `start` up to `end` has to end.
 
-        At the next wanted state; a row whose end is free to choose (`is_cut`) at a block's end.
+        It ends at the next wanted state, or, where any end will do (`is_cut`), at a block's end.
         """
         stop = self.stop_after(start)
         if stop is not None and stop <= end:
@@ -125,19 +125,19 @@ class LeaseStates:
         return whole if is_cut and whole > start else end
 
     def most_end(self, start: int) -> int:
-        """Return how far a row of drafts from `start` on may reach: it ends one block at most.
+        """Return how far a row of drafts from `start` on may reach: past no second block's end.
 
-        It writes one state, and the tree is to keep one at each block's end, should an answer end.
+        The row writes one state, and a state at each block's end is needed, should an answer end.
         """
         return (start // self.block_size + 2) * self.block_size - 1
 
     def verified_end(self, start: int, known: int, end: int, probability: float) -> int:
         """Return the position of the state that a row of drafts writes.
 
-        The row has the tokens from `start`, of this state, up to `end`; those from `known` on are
-        drafts, each accepted with `probability` if those before it are. A state after accepted
-        drafts saves computing these again. One after a rejected draft is of no use, so that all the
-        row's tokens are computed again.
+        The row has the tokens from `start` (the state's position) to `end`. The tokens from `known`
+        on are drafts; each is accepted with `probability` if the drafts before it are. After a
+        state that follows accepted drafts, these are not computed again. After a state that follows
+        a rejected draft all the row's tokens are computed again.
         """
         whole = (start // self.block_size + 1) * self.block_size
         if whole <= end:

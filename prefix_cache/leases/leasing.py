@@ -109,7 +109,7 @@ class Leasing:
     def pin(self, path: NamespacePath, token_ids: TokenIds, owner: str, now: float) -> Lease | None:
         """Lease blocks that are all on the device and charge `owner`; None if any is elsewhere.
 
-        Or if a state is needed at their end and none is kept.
+        Also None if a state is needed at their end and none is kept.
         """
         at = self._tree.walk(path, token_ids)
         is_here = 0 < at.inside <= at.node.edge.num_device
@@ -138,7 +138,7 @@ class Leasing:
     ) -> Lease | None:
         """Lease the whole blocks on the device for reading; None if none is on the device.
 
-        `with_state`: up to the last state there, and that state.
+        `with_state`: lease the blocks up to the last state on the device, and that state.
         """
         at = self._tree.walk(path, token_ids)
         at = at.cut(whereabouts(at).device)
@@ -194,9 +194,9 @@ class Leasing:
         return self._is_alone() and self._capacity.make_room(sum(needs.values()), owner, None)
 
     def _is_alone(self, lease: Lease | None = None) -> bool:
-        """Return whether tiers are partitioned and no other lease is open nor any copy under way.
+        """Return whether tiers are partitioned, no other lease is open and no copy is under way.
 
-        Then others' partitions are broken into rather than a sequence never served.
+        The lease then takes room in others' partitions, or its sequence would never run.
         """
         if not self._capacity.is_still or not self._capacity.is_partitioned(""):
             return False

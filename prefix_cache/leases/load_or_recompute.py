@@ -11,8 +11,9 @@ copies take is measured by the tier that they come from. Before anything is meas
 assumed to be quicker, because a rate that is never tried is never measured. For the same reason,
 a flow's blocks that would not be loaded from a tier are loaded now and then (`refusals.py`).
 
-Where a state is needed at the end, all blocks up to it are loaded with it, or none: what is left is
-then computed from the last state that is on the device. It takes as long as its bytes of blocks.
+Where a state is needed at the end, either all blocks up to the state are loaded with it, or none
+are, and the rest is computed from the last state on the device. A state takes as long to load as
+blocks of the same bytes.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ class LoadOrRecompute:
     ) -> bool:
         """Decide whether to load all of `found`, with its state.
 
-        Else what follows block `without` is computed.
+        If not, the tokens after block `without` are computed.
         """
         if asked != "auto" or not self._times.is_measured:
             return asked != "never"
@@ -156,7 +157,7 @@ class LoadOrRecompute:
     ) -> None:
         """Count that a request got a lease which loads `loads` of `found`'s lower-tier blocks.
 
-        `has_state`: and the state at their end, if that lies lower.
+        `has_state`: the lease also loads the state at their end, if it is in a lower tier.
         """
         host = min(loads, found.host)
         loaded = {Tier.HOST: host, Tier.DISK: loads - host}

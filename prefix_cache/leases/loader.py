@@ -47,7 +47,7 @@ class PlannedLoad:
 
 
 def loads_by_owner(node: Node) -> dict[str, int]:
-    """Count by owner the blocks up to `node`'s end neither on the device nor loading."""
+    """Count, by owner, the blocks up to `node`'s end that are not on the device and not loading."""
     loads: dict[str, int] = {}
     for part, lower in _lower_parts(node):
         loads[part.owner] = loads.get(part.owner, 0) + len(lower)
@@ -97,8 +97,8 @@ class Loader:
     def complete(self, transfer: Transfer) -> list[tuple[Node, int]]:
         """Apply the end of all copies of a transfer to the device.
 
-        Returns the blocks that were lost, as nodes and positions, of the loads that are closed by
-        this. They are not on the device and no longer being loaded.
+        Returns the lost blocks, as nodes and positions, of the loads that this closes. They are not
+        on the device and no longer being loaded.
         """
         load = self._load_of[transfer]
         load.open -= 1

@@ -1,7 +1,7 @@
 """Counts of loads refused in favour of recomputing, and the trials that become due.
 
-A rate that is never measured never changes. So each `RETRY`th time that something would be refused
-it is not.
+A rate that is never measured never changes. So every `RETRY`th load that would be refused is
+tried.
 
 Knows: counts by key. Does not know: what is refused, or why.
 """

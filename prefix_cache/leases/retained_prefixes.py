@@ -3,11 +3,11 @@
     retain   a prefix in the tree is not evicted before the owner's others, until its time passes;
              each use begins the time anew (`eviction/retention.py`)
     lapse    the time has passed: the prefix is cached like any other, and not listed any more
-    forget   the owner is done with it: what no other listed prefix needs leaves the cache
+    forget   the owner is done with it: blocks that no other listed prefix needs are dropped
 
-Only blocks of the owner's own are retained, so a mark in a group's namespace costs nobody else; and
-only those of a path's last namespace: what comes before is published, so it is everybody's.
-Of each owner the `MOST` prefixes that were marked last are listed; others lapse in their time.
+Only the owner's own blocks are retained, so a mark in a group's namespace costs nobody else; and
+only blocks of a path's last namespace, since the blocks before are published, and everybody's.
+For each owner the `MOST` prefixes that were marked last are listed; others lapse in their time.
 
 Knows: owners, prefixes, nodes. Does not know: requests, or how what is retained is ordered.
 """
@@ -110,8 +110,8 @@ class RetainedPrefixes:
         Whatever builds on it goes too. Where a longer listed prefix builds on it, no block goes.
         Returns how many blocks the tree forgot; None: there is no such prefix.
 
-        `is_listed` false: also one that is not listed and is the owner's, which takes time in
-        proportion to the owner's nodes.
+        With `is_listed` false a prefix of the owner's that is not listed is forgotten too, which
+        takes time in proportion to the owner's nodes.
         """
         entries = self._swept(owner)
         entry = entries.pop(prefix_id, None)

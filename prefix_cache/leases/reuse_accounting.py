@@ -5,8 +5,8 @@ resumes after a preemption reads its own blocks. It does not matter in which tie
 whether it was evicted since: so the counts tell an owner nothing about other owners' evictions.
 
 A request may have a label, which is opaque here. The first request to hit a block receives the
-label of the request that wrote it. So the caller that gives the labels can count by them, and for
-longer than this process lives.
+label of the request that wrote it. So the caller, who gives the labels, can count by label, also
+across restarts of this process.
 
 Blocks that an earlier engine left on disk count as neither written nor read, and have no label.
 

@@ -1,7 +1,7 @@
 """The blocks that sequences compute now, so that N cold requests wait for one prefill.
 
-Only a hint about timing: a key that is held makes another sequence wait, with a deadline that
-is the engine's. Whatever the keys are, even all equal, no block is found or shared by them.
+Only a hint about timing: another sequence with a held key waits, until a deadline that the engine
+sets. No block is found or shared by these keys, so equal keys of different blocks do no harm.
 """
 
 from __future__ import annotations

@@ -40,8 +40,8 @@ class StateLeasing:
     def may_open(self, node: Node, owner: str) -> bool:
         """Return whether a lease that starts from `node`'s checkpoint can have its slots now.
 
-        If sequences hold too many, those that may start over have one less from now on, to their
-        end: their decodes overwrite the state that they read.
+        If sequences hold too many slots, each sequence that may start over gives up one until it
+        ends: its decodes overwrite the state that they read.
         """
         checkpoint = node.checkpoint
         loads = checkpoint is not None and checkpoint.device_slot is None
@@ -115,7 +115,7 @@ class StateLeasing:
             self._checkpoints.read(node)
 
     def want(self, lease: Lease, positions: Iterable[int]) -> None:
-        """Make the tree keep the states at those of these positions that are not passed yet."""
+        """Make the tree keep the states at these positions, except positions already passed."""
         states, size = lease.states, self._block_size
         if states is not None and lease.shares:
             ends = {position // size * size for position in positions}
@@ -136,9 +136,10 @@ class StateLeasing:
             self._checkpoints.device.give_back(spare)
 
     def verified(self, lease: Lease, end: int) -> int:
-        """Return the position of the newest state, that of the newest row if it is not after `end`.
+        """Return the position of the newest state that is valid up to `end`.
 
-        Else the row's tokens are to be computed again from the state before it.
+        If the newest row's state is after `end`, the row's tokens are computed again from the
+        state before it.
         """
         states = lease.states
         assert states is not None
@@ -271,8 +272,8 @@ class StateLeasing:
 def _may_keep(lease: Lease, block: int) -> bool:
     """Return whether the tree may keep this lease's state before block number `block`.
 
-    In namespaces that others read as well only where those blocks end: elsewhere a reader would see
-    by its cached tokens where requests of others have parted or stopped.
+    In a namespace that others read too, states are kept only at the end of its blocks: elsewhere a
+    reader's cached tokens would show where requests of others parted or stopped.
     """
     _, span_end = lease.path.span_at(max(block - 1, 0))
     return span_end is None or span_end == block

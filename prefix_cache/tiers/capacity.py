@@ -5,7 +5,7 @@ Where there is a slower tier, an eviction is a copy, and when that has ended (`c
     arrived       the blocks lie in the slower tier as well
     failed        the slot there is free again; the node is not copied down again before it is used
     to make room  their faster copies are forgotten, unless they were used meanwhile
-    lost          the copy that was read is no good: reported to the caller
+    lost          the copy that was read is damaged: reported to the caller
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Capacity:
     def take_now(self, count: int, owner: str) -> BlockIds | None:
         """Return `count` blocks, dropping cached blocks rather than waiting; None if too few.
 
-        Where the tiers are partitioned, what the owner gives up for them is copied down as ever.
+        Where the tiers are partitioned, blocks that the owner gives up for them are copied down.
         """
         if count > self.obtainable:
             return None
@@ -181,8 +181,8 @@ class Capacity:
     def adopt(self, node: Node, owner: str) -> None:
         """Charge the blocks of `node` and of all its ancestors to `owner` from now on.
 
-        They are all on the device, and none is being copied (`may_adopt`). Their records on disk
-        are sealed for who had them so far and would never be read again: they are forgotten.
+        The blocks are all on the device, and none is being copied (`may_adopt`). Their records on
+        disk are sealed for their former owners and could not be read, so they are forgotten.
         """
         for current in node.way_up():
             if current.owner == owner:

@@ -6,12 +6,12 @@
 
 A checkpoint lasts as long as its node's last block lies in any tier and one tier has its state.
 Where a slot is needed on the device (for a sequence, or for a checkpoint of an owner that has its
-share already) the copy there goes that is worth the least. What a lease may still read, and what is
-being copied (`state_copies`), stays.
+share already), the checkpoint that is worth least gives up its slot. Checkpoints that a lease may
+still read or that are being copied (`state_copies`) keep theirs.
 
-Where tiers are partitioned, sequences keep to slots of their own on the device, at most half, and
-each owner has its part of the others, from which it also has the slots for its answers' ends: so
-what it finds again does not depend on how many sequences others run.
+Where tiers are partitioned, sequences have at most half of the device's slots, and each owner has a
+part of the others, which also gives the slots for its answers' ends. So the states that an owner
+finds again do not depend on how many sequences others run.
 
 Knows: nodes, tiers, owners. Does not know: what is in a slot, or which positions deserve one.
 """
@@ -35,7 +35,7 @@ from prefix_cache.tree.node import Checkpoint, Node, Position
 from storage.move import DEVICE_TIER, DISK_TIER, FIRST_SLOT
 
 SEQUENCE_SLOTS = 2  # slots that a running sequence needs
-ANSWER_SLOTS = SEQUENCE_SLOTS + 1  # those that it has to keep the state at its answer's end
+ANSWER_SLOTS = SEQUENCE_SLOTS + 1  # slots with which it keeps the state at its answer's end
 LEAST_SLOTS = SEQUENCE_SLOTS + 1  # with the checkpoint that a sequence starts from
 
 
@@ -85,7 +85,7 @@ class Checkpoints:
 
     @property
     def num_leased(self) -> int:
-        """Number of device slots that sequences hold, without those of their owners' parts."""
+        """Number of device slots that sequences hold, not counting slots of owners' parts."""
         device = self.device
         return device.usage.total - device.allocator.num_free - device.num_used - device.num_held
 
@@ -119,8 +119,8 @@ class Checkpoints:
     def take_for_answer(self, owner: str) -> list[int]:
         """Return one more slot for the state at an answer's end, or none.
 
-        Only while sequences have less than half of the slots: else others would wait for it. Where
-        tiers are partitioned it is of the owner's part (`end_hold`), whatever others run.
+        Only while sequences have less than half of the slots, or others would wait for it. Where
+        tiers are partitioned, it is a slot of the owner's part (`end_hold`), whatever others run.
         """
         if not self.is_partitioned:
             is_rich = 2 * self.num_leased < self.device.usage.total
@@ -130,7 +130,7 @@ class Checkpoints:
         return [self.device.hold(owner)]
 
     def end_hold(self, owner: str) -> None:
-        """Charge a slot of `take_for_answer` to its owner's part no longer; it stays taken."""
+        """Stop charging a slot of `take_for_answer` to the owner's part; it stays taken."""
         self.device.end_hold(owner)
 
     def free(self, count: int, owner: str) -> bool:
@@ -158,7 +158,7 @@ class Checkpoints:
     def put(self, node: Node, slot: int, *, parts: bool = False) -> None:
         """Make the state in a sequence's `slot` the checkpoint of `node`, which is in the tree.
 
-        `parts`: the sequence parts there from another.
+        `parts`: the sequence's tokens differ from another sequence's from there on.
         """
         if node.checkpoint is None:
             node.checkpoint = Checkpoint(starts=int(parts))
@@ -209,7 +209,7 @@ class Checkpoints:
     def adopted(self, node: Node, before: str) -> None:
         """Charge the checkpoint of a node that was withdrawn, and `before`'s, to its new owner.
 
-        What lies on disk is sealed for `before`, and forgotten.
+        The copy on disk is sealed for `before`, so it is forgotten.
         """
         checkpoint = node.checkpoint
         if checkpoint is None:
@@ -269,7 +269,7 @@ class Checkpoints:
         self.clear(node)
 
     def clear(self, node: Node) -> None:
-        """Remove the node's checkpoint unless a tier has its state or is being sent it."""
+        """Remove the node's checkpoint unless a tier has its state or a copy is under way."""
         checkpoint = node.checkpoint
         if checkpoint is not None and not (checkpoint.copies or checkpoint.coming):
             node.checkpoint = None

@@ -111,7 +111,7 @@ class InFlight:
         return transfer
 
     def transfers_of(self, moves: Sequence[Move]) -> Iterator[Transfer]:
-        """Yield the transfers that these moves make up; none for transfers that ended in part."""
+        """Yield the transfers of these moves, except transfers of which some moves have ended."""
         at = 0
         while at < len(moves):
             transfer = self._whole.get(moves[at])

@@ -10,8 +10,8 @@
       and never more at once than it writes
     else                                        dropped, with all blocks that build on them
 
-Where tiers are partitioned, an owner's blocks go only because of what it holds and needs itself
-(`trim`), however many are free: so what it finds depends on what it has asked alone.
+Where tiers are partitioned, only what an owner itself holds and needs evicts its blocks (`trim`),
+however many blocks are free. So what the owner finds depends on its own requests alone.
 
 Victims come from the tail of the tree's leaves, so the remaining blocks are always a whole prefix.
 A lower tier first gives up copies of blocks that also lie in a faster tier: these copies have no
@@ -107,8 +107,8 @@ class Offloader:
     def trim(self, tier: Tier, owner: str, more: int = 0) -> bool:
         """Start to evict the blocks by which `owner` exceeds its ceiling with `more` blocks.
 
-        What sequences use stays. False: copies under way have to end first; meanwhile the leaf
-        after the one that waits for them stays too, so that what goes does not depend on copies.
+        Blocks that sequences use stay. Returns False while copies have to end first. Then the
+        next leaf stays too, so that the choice of blocks does not depend on the time of copies.
         """
         leaves, quota_usage = self._ref_counts.leaves[tier], self._quota_usages[tier]
         while over := quota_usage.excess(owner, more):
@@ -228,7 +228,7 @@ class Offloader:
     ) -> tuple[int, int]:
         """Return the slots of `tier`, up to `wanted`, that `node` may take now, and those to come.
 
-        What comes is counted on once: `awaited` slots of it are for others.
+        `awaited` of the slots to come are for other nodes.
         """
         if tier is DISK_TIER:
             wanted = min(wanted, self._disk_writes_left(node.owner))

@@ -1,7 +1,7 @@
 """The owners' quotas, their enforcement, and each owner's usage.
 
-Until a quota is set there is none, and what is evicted first is the policy's choice alone. From the
-first one on every owner has one, if only the default.
+Until the first quota is set the policy alone chooses what is evicted. From then on every owner has
+a quota: its own or the default.
 
 A request is never refused because of a quota: blocks that its owner holds over its ceiling are
 evicted as soon as no sequence uses them.
@@ -61,8 +61,8 @@ class Quotas:
     def partition(self, quotas: Mapping[str, Quota], working_blocks: int = 0) -> None:
         """Divide each tier among these owners permanently; no owners: share the tiers again.
 
-        An owner's part is its fair share, as if all wanted more than there is. One that is not
-        among them has none. `working_blocks` of the device are outside of all partitions, as are
+        An owner's part is its fair share if all owners wanted more than there is. An owner that is
+        not listed has no part. `working_blocks` of the device are outside of all partitions, as are
         published prefixes. Takes time in proportion to the number of owners.
         """
         parts = partition(quotas)
@@ -98,7 +98,7 @@ class Quotas:
     def keep(self, owner: str) -> None:
         """Start to evict the blocks by which `owner` exceeds its ceiling in any tier."""
         if self._parts and owner == PUBLISHED:
-            return  # a prefix that was just computed is pinned by the time of `keep_again`
+            return  # a prefix that was just computed will be pinned when `keep_again` runs
         if self._by_owner or self._parts:
             self._trim(owner)
 
@@ -162,7 +162,7 @@ class Quotas:
         return dict(found)
 
     def evictions(self) -> dict[str, Evictions]:
-        """Return evictions by owner, caused and suffered; those for no owner only as suffered."""
+        """Return evictions by owner, caused and suffered; nobody causes evictions for no owner."""
         found: defaultdict[str, Evictions] = defaultdict(Evictions)
         for eviction, blocks in self._traffic.evicted.items():
             sort = (eviction.tier, eviction.reason)

@@ -80,7 +80,7 @@ class Removals:
     def forget_copied(self, tier: Tier, node: Node, wanted: int, owner: str) -> bool:
         """Forget up to `wanted` of the node's last blocks in `tier` that a slower tier has too.
 
-        False: the last one does not.
+        Returns False if no slower tier has the last block.
         """
         is_copied, start, end = last_run(tier, node, wanted)
         if is_copied:
@@ -94,7 +94,7 @@ class Removals:
     def forget_redundant(self, tier: Tier, wanted: int, owner: str = "") -> bool:
         """Forget up to `wanted` of a tier's copies that faster tiers have too; False if none.
 
-        Where owners are apart, of `owner`'s blocks alone.
+        Where owners are apart, only copies of `owner`'s blocks are forgotten.
         """
         found = self._ref_counts.redundant[tier].choose(wanted, owner)
         if found is None:
@@ -110,10 +110,10 @@ class Removals:
             self._forget(tier, node, places, reason)
 
     def prune(self, namespace: bytes | None, owner: str | None, tally: Tally | None = None) -> int:
-        """Forget nodes of this namespace and owner (None: any owner), and all nodes below them.
+        """Forget nodes of namespaces and an owner (None: any owner), and all nodes below them.
 
-        Of all namespaces that begin with `namespace`. Returns how many blocks the tree forgot, as
-        all that follow do; `tally` counts their copies.
+        The namespaces are those that begin with `namespace`. Returns how many blocks the tree
+        forgot, as the methods below do; `tally` counts their copies.
         """
         tree = self._ref_counts.tree
         nodes = tree.nodes() if owner is None else tree.owned.get(owner, ())
@@ -133,7 +133,7 @@ class Removals:
     def prune_from(self, node: Node, position: int, reason: Reason | None = None) -> int:
         """Forget the block at `position` on the path to `node`, and all blocks built on it.
 
-        None where that has happened before. With a reason they are counted as evicted.
+        Does nothing if the block was forgotten before. With a reason the blocks count as evicted.
         """
         return self._detach(self._from_block(node, position), reason) if node.attached else 0
 

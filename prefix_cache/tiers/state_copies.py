@@ -22,7 +22,7 @@ from prefix_cache.tiers.tier_states import TierStates
 from prefix_cache.tree.node import Node, Transfer
 from storage.move import DEVICE_TIER, DISK_TIER, Tier
 
-AHEAD = 2 * SEQUENCE_SLOTS  # slots of a tier that can be had without losing a state
+AHEAD = 2 * SEQUENCE_SLOTS  # slots of a tier that can be freed without losing a state
 DISK_WRITES = 2  # states on their way to disk at once; of each owner where owners are apart
 
 
@@ -50,8 +50,8 @@ class StateCopies:
     def make_room(self, count: int, owner: str, beside: Node) -> bool:
         """Return whether `count` device slots can be freed now, losing no state worth a copy.
 
-        The copies of `beside` stay. False: copies under way will free slots, or sequences hold too
-        many.
+        The copies of `beside` stay. Returns False if copies under way have to free slots first, or
+        if sequences hold too many.
         """
         if not self._checkpoints.can_take(count, beside):
             return False
@@ -63,7 +63,8 @@ class StateCopies:
     def copy_ahead(self) -> None:
         """Start to copy down the states that will make room next, and those of owners at bounds.
 
-        Where tiers are partitioned only these: what an owner keeps must not depend on others.
+        Where tiers are partitioned only the latter are copied: what an owner keeps must not depend
+        on others.
         """
         grown, self._checkpoints.grown = self._checkpoints.grown, set()
         for at in self._below:
@@ -88,7 +89,7 @@ class StateCopies:
     def load(self, node: Node, owner: str) -> Transfer | None:
         """Copy the node's state from its fastest lower tier to a device slot; None: none is free.
 
-        The device neither has the state nor is being sent it.
+        The device does not have the state, and no copy to the device is under way.
         """
         source = checkpoint_of(node).lower_tier
         if source is None:
@@ -136,7 +137,7 @@ class StateCopies:
             if self._copy_down(node, at):
                 begun += 1
                 continue
-            ready += 1  # it lies below, or cannot go there
+            ready += 1  # the tier below has the state, or cannot take it
             at.candidates.discard(node)
             passed.append(node)
         for node in passed:

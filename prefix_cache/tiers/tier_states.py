@@ -1,7 +1,7 @@
 """The state slots of one tier: which are free, who is charged, and which checkpoint goes first.
 
-Whose goes first is decided as for blocks (`eviction.victim_queue`), which of theirs by what it
-saves (`eviction.checkpoint_worth`), marked prefixes' after others.
+The owner who gives up a checkpoint is chosen as for blocks (`eviction.victim_queue`), and the
+checkpoint by what it saves (`eviction.checkpoint_worth`); those of marked prefixes come last.
 
 Knows: slots, nodes, owners of one tier. Does not know: copies between tiers, or leases.
 """
@@ -126,7 +126,7 @@ class TierStates:
     def victim(self, owner: str, *, spares: bool = False) -> Node | None:
         """Return the node whose copy goes first for `owner`; None: all are in use.
 
-        `spares`: owners below their floors give up nothing. Outdated priorities are renewed.
+        `spares`: owners below their floors give up nothing. Renews outdated priorities.
         """
         choose = self.candidates.spare if spares else self.candidates.choose
         while (chosen := choose(owner, 1, int(spares))) is not None:

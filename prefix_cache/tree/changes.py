@@ -1,7 +1,7 @@
 """Changes of the tree as data: keys of blocks that entered it, changed tier, or left.
 
 A block counts in the fastest tier that has a copy of it. Only the blocks of attached nodes count:
-those that the tree has forgotten and a lease still holds have left.
+blocks that the tree has forgotten have left, also while a lease still holds them.
 
 Knows: keys and tiers. Does not know: tokens, namespaces, or who asks.
 """

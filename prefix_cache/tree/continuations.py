@@ -1,10 +1,11 @@
 """The tokens that the tree holds below a prefix: they followed it before.
 
-It is read for drafts, which are no use of a block: no node is split, refreshed, counted or held.
-At each block it goes on in the namespace that the path has there, or in the one in which it stands,
-as `RadixTree.partial` does; so it reads nothing that a request with this path could not read.
-Nor may it show how often others used what they share: by use are only nodes compared of the path's
-last namespace, the reader's own. Of published ones the first by content goes on.
+Drafts read these tokens, and that is no use of a block: no node is split, refreshed, counted or
+held. At each block the search goes on in the path's namespace for that block or in the namespace
+of the node where it stands, as `RadixTree.partial` does. So it reads nothing that a request with
+this path could not read. Its choice must not show how often others used shared nodes. So only nodes
+of the path's last namespace, the reader's own, are compared by use; among published nodes the first
+by content is chosen.
 
 Knows: nodes, tokens. Does not know: what a draft is.
 """
@@ -29,9 +30,10 @@ def continuation(
 ) -> tuple[TokenIds, Node] | None:
     """Return up to `most` tokens that followed `tokens`, int32, and the node of the last of them.
 
-    While that node is attached and not trimmed, all of them are in the tree.
-    `start` is an attached node on the way, as in `RadixTree.walk`. Of several children the
-    reader's own most used one goes on. None if the tree has no token after these.
+    While that node is attached and not trimmed, all of these tokens are in the tree.
+    `start` is an attached node on the way, as in `RadixTree.walk`. Where a node has several
+    children, the reader's own child that was used most is followed. None if the tree has no token
+    after `tokens`.
     """
     at = tree.walk(path, tokens, start)
     size = tree.block_size
@@ -58,7 +60,7 @@ def continuation(
 
 
 def _next(node: Node, path: NamespacePath, beginning: bytes) -> Node | None:
-    """Return the child to go on with, of those that may be read and begin with these tokens."""
+    """Return the child to follow among the readable children that begin with these tokens."""
     if not node.children:
         return None
     end = node.end

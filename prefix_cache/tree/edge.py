@@ -5,10 +5,10 @@
     slots    (3, n)   its slot in each tier; valid only where the state says so
 
 Along a path from the root a block's fastest tier never gets faster. So in a run the blocks on the
-device come first (`num_device`), those whose fastest copy is in the host next (up to `num_upper`),
-and those that lie on disk alone last.
+device come first (`num_device`), then the blocks whose fastest copy is in the host (up to
+`num_upper`), then the blocks that are on disk alone.
 
-Everything here takes a few array operations however long the run is, and no loop over blocks.
+Every method takes a few array operations, however long the run is, and loops over no blocks.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The match of a prompt with the tree: its length, and the tiers of its blocks.
 
-A match is made once and followed on: while its last node is attached and as long as it was, every
-node before it is too (a node with children is neither evicted nor trimmed), so only what comes
-after has to be walked. Where that does not hold, the walk begins at the root again.
+A match is made once and extended later. While its last node is attached and has not become shorter,
+the same holds for every node before it (a node with children is neither evicted nor trimmed), so
+the walk continues from the match's end. Otherwise the walk begins at the root again.
 
 A recurrent layer's state cannot be cut back as KV can. So for a model with such layers a prompt can
 use the matched blocks up to the last checkpoint within them, and no part of a block after that.
@@ -77,7 +77,7 @@ class PrefixMatch:
     def loading(self, load_blocks: int | None) -> PrefixMatch:
         """Shorten the match to the part usable with at most `load_blocks` loads (None: any number).
 
-        With none at all, no state is loaded either.
+        With `load_blocks` 0 no state is loaded either.
         """
         if load_blocks is None:
             return self
@@ -109,7 +109,7 @@ class PrefixMatch:
 def last_checkpoint(at: Position, *, on_device: bool = False) -> Position:
     """Return the end of the last node up to `at` that has a checkpoint; else the root's.
 
-    `on_device`: that has it on the device, or gets it there.
+    `on_device`: only checkpoints on the device, or on their way there, count.
     """
     node = at.node
     if at.within and node.parent is not None:

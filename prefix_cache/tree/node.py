@@ -1,7 +1,7 @@
 """The parts of the tree: nodes, their children, copies under way, and positions.
 
-A node carries what other modules keep up to date for its blocks: the leases on it, how it was used,
-in which tiers its children begin.
+A node carries data that other modules keep up to date: the leases on it, its uses, and the tiers
+in which its children begin.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from storage.move import DEVICE_TIER, DISK_TIER, HOST_TIER, Move, Tier
 TIERS = {flags: tuple(compress(Tier, flags)) for flags in product((False, True), repeat=len(Tier))}
 NO_TIERS: tuple[Tier, ...] = ()
 LOWER_TIERS = (HOST_TIER, DISK_TIER)
-FEW = 8  # children that are looked through without an order
+FEW = 8  # so few children are searched without sorting them
 
 
 class Children(dict[bytes, "Node"]):
@@ -71,11 +71,11 @@ class Children(dict[bytes, "Node"]):
 class Transfer:
     """Copies under way of a run of blocks from one tier to another.
 
-    No block of it leaves its node before all of the copies have ended; then all complete at
-    once. Positions are counted from the prompt's block 0.
+    No block of the run leaves its node before all copies have ended; then all complete at once.
+    Positions are counted from the prompt's block 0.
 
-    Or of the state at the end of a node, which is then the only one of `nodes`: the run is empty,
-    and there is one copy.
+    A transfer can also be the copy of the state at the end of a node. Then `nodes` has only this
+    node, the run is empty, and there is one copy.
     """
 
     source: Tier

@@ -3,7 +3,7 @@
     bit  1 DEVICE     2 HOST     4 DISK         a whole copy lies there
     bit  8 DEVICE    16 HOST    32 DISK         a copy is being written there
 
-The legal changes, all of them, for a tier T and a block in the tree:
+All legal changes, for a tier T and a block in the tree:
 
     begin(T)    none in flight, none in T; one in a tier it can be read from        T in flight
     land(T)     T in flight                                                         a copy in T
@@ -13,9 +13,9 @@ The legal changes, all of them, for a tier T and a block in the tree:
     forget(DISK)    ... or one in flight, while a faster copy is there              none on disk
     (drop)      none in flight                                                      no block
 
-So a slower copy is whole before the faster one is forgotten, the last copy goes only with the
-block itself, and the source of a copy stays until that copy is complete: copies are read
-from the fastest tier that has one.
+So a slower copy is whole before the faster copy is forgotten, and the last copy is forgotten only
+with the block itself. The source of a copy stays until that copy is complete, since blocks are read
+from the fastest tier that has a copy.
 
 The states of a run of blocks are bytes. Runs are short (a few blocks, seldom a thousand), and the
 methods of `bytes` (translate, rfind, rstrip) take a tenth of the time of numpy's operations on
@@ -60,8 +60,8 @@ class Change(Enum):
 BEGIN, LAND, FAIL, PLACE, FORGET = Change  # fast names: `Change.LAND` is slower
 
 
-# After any other event the fastest copy stays: below the device, copies only arrive, and disk
-# copies are only forgotten, if a faster copy exists.
+# Any other event leaves the fastest copy as it is: below the device copies only arrive, and a
+# disk copy is forgotten only if a faster copy exists.
 CHANGES_FASTEST = frozenset(
     {(LAND, Tier.DEVICE), (PLACE, Tier.DEVICE), (FORGET, Tier.DEVICE), (FORGET, Tier.HOST)}
 )

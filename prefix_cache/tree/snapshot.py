@@ -1,11 +1,11 @@
 """A snapshot of all blocks of the tree, taken in pieces while the tree changes in between.
 
-Whoever applies the pieces and all changes (`changes`) in the order in which they came has what the
-tree has once the last piece is there: a block that was in the tree when the snapshot began is in a
-piece, unless a change has said since that it has gone; every later one is in the changes.
+A reader that applies the pieces and all changes (`changes`) in their order has the tree's blocks
+once the last piece is applied. A block that was in the tree when the snapshot began is in a piece,
+unless a change has since reported that the block left; every later block is in the changes.
 
-A node is looked up from the position where its parent ended when that was visited, so that nodes
-that were split off it since are in the piece as well.
+A node is looked up from the position where its parent ended when the parent was visited. So nodes
+that were split off since are in the piece too.
 """
 
 from __future__ import annotations

@@ -2,13 +2,13 @@
 
     begin -> advance, advance, ... -> `last`, until the next one
 
-A survey looks at each node once. The tree changes meanwhile: nodes that are split or put in behind
-it are missed, so its sums are those of no single moment. Lists hold the first LISTED.
+A survey looks at each node once. The tree changes meanwhile, and the survey misses nodes that enter
+where it has been. So its sums describe no single moment. Each list has LISTED nodes at most.
 
     hot       most hit tokens: requests that found the node, times the tokens that it has now
     wasteful  most blocks for each use: blocks that it has, divided by 1 + requests that found it
 
-A node that was split counts its requests in both parts, which both were found by them.
+Both parts of a node that was split count its requests, since the requests found both.
 
 Knows: nodes, and which namespace they are in. Does not know: when to look, or tenants.
 """

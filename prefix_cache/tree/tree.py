@@ -37,7 +37,7 @@ class RadixTree:
     """A radix tree: finds, splits, adds and removes nodes."""
 
     def __init__(self, block_size: int, *, needs_state: bool = False) -> None:
-        """`needs_state`: matched blocks are of use up to the last checkpoint within them."""
+        """`needs_state`: matched blocks can be used only up to the last checkpoint within them."""
         self.block_size = block_size
         self.needs_state = needs_state
         self.root = Node(
@@ -102,8 +102,8 @@ class RadixTree:
     ) -> PrefixMatch:
         """Return the leading whole blocks of `tokens` that are in the tree.
 
-        `before` is an earlier match of the same path, of as many tokens or of others that begin
-        alike: where it holds, the walk goes on from there.
+        `before` is an earlier match of the same path and of tokens with the same beginning: where
+        it still holds, the walk goes on from its end.
         """
         known = self._known(path, tokens, before)
         return PrefixMatch.of(known, needs_state=self.needs_state)
@@ -125,11 +125,12 @@ class RadixTree:
     ) -> Partial | None:
         """Return the block after `at` that shares the most leading tokens, at least one.
 
-        With `stays` it is none that is being copied down. None where a state is needed at its end.
+        With `stays` a block that is being copied down is not returned. None where a state is needed
+        at the block's end.
 
-        It lies in the namespace in which the path goes on, or in the one that ends there: so the
-        last tokens of a published prefix are found too, though they do not fill a block. In the one
-        that ends, tokens from the path's `switch` on are none that it shares.
+        The block is in the namespace in which the path goes on, or in the namespace that ends
+        there: so the last tokens of a published prefix are found too, though they do not fill a
+        block. In the namespace that ends, tokens from the path's `switch` on count as different.
         """
         if self.block_size == 1 or self.needs_state:
             return None  # a block of one token is cached whole or not at all
@@ -241,7 +242,7 @@ class RadixTree:
     def tell(self, node: Node) -> bool:
         """Update the parent's counts after a node's blocks have changed tiers.
 
-        Returns whether they have changed, so that the parent may have become a tail or ceased to.
+        Returns whether the counts have changed: the parent may have become a tail, or ceased to be.
         """
         edge = node.edge
         now = (edge.num_device > 0, edge.num_upper > 0)
@@ -250,8 +251,9 @@ class RadixTree:
     def unlink(self, node: Node) -> None:
         """Remove a node and all nodes below it from its parent's children.
 
-        It keeps its parent, whose blocks come before its own. Nothing happens if it is not among
-        the children any more, or if an equal node is. The caller corrects `num_nodes`.
+        The node keeps its link to its parent, whose blocks come before its own. Does nothing if the
+        node is not the parent's child, also where an equal node has its place. The caller corrects
+        `num_nodes`.
         """
         if node.parent is not None and node.parent.children.get(node.first_key) is node:
             node.parent.children.remove(node.first_key)
