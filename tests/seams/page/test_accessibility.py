@@ -12,11 +12,12 @@ from playwright.sync_api import Page, expect
 from tests.seams.page.support import VIEWS, Visit, ask, open_view, sign_in, sign_in_as_tenant
 from tests.seams.support.server import Server
 
-LOOKS: list[dict[str, Any]] = [
-    {"viewport": {"width": 390, "height": 844}, "color_scheme": "light"},
-    {"viewport": {"width": 1280, "height": 800}, "color_scheme": "dark"},
-]
-look = pytest.mark.parametrize("look", LOOKS, ids=["narrow-light", "wide-dark"])
+NARROW_LIGHT: dict[str, Any] = {
+    "viewport": {"width": 390, "height": 844},
+    "color_scheme": "light",
+}
+WIDE_DARK: dict[str, Any] = {"viewport": {"width": 1280, "height": 800}, "color_scheme": "dark"}
+look = pytest.mark.parametrize("look", [NARROW_LIGHT, WIDE_DARK], ids=["narrow-light", "wide-dark"])
 
 
 def serious(page: Page) -> list[str]:
@@ -50,9 +51,8 @@ def test_every_view(server: Server, visit: Callable[..., Visit], look: dict[str,
             expect(page.locator("main")).to_be_focused()
 
 
-@look
-def test_dialogs(server: Server, visit: Callable[..., Visit], look: dict[str, Any]) -> None:
-    page = visit(**look).page
+def test_dialogs(server: Server, visit: Callable[..., Visit]) -> None:
+    page = visit(**WIDE_DARK).page
     sign_in(page, server)
     for view, button in (("Tenants", "New tenant"), ("Prefixes", "Publish a prefix")):
         open_view(page, view)
@@ -64,12 +64,9 @@ def test_dialogs(server: Server, visit: Callable[..., Visit], look: dict[str, An
         expect(opener).to_be_focused()
 
 
-@look
-def test_a_tenant_s_pages(
-    server: Server, visit: Callable[..., Visit], look: dict[str, Any]
-) -> None:
+def test_a_tenant_s_pages(server: Server, visit: Callable[..., Visit]) -> None:
     ask(server, server.demo_key, "Be brief.")
-    page = visit(**look).page
+    page = visit(**NARROW_LIGHT).page
     sign_in_as_tenant(page, server, server.demo_key)
     assert (serious(page), overflow(page)) == ([], 0)
     sign_in(page, server)
