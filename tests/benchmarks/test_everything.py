@@ -85,12 +85,15 @@ def test_kernels_and_steps_at_their_smallest(capsys: pytest.CaptureFixture[str])
     assert step["4 x 64 on 48"]["floor_ms"] <= step["4 x 64"]["floor_ms"]  # of four digits
 
 
-def test_the_cache_at_its_smallest(tmp_path: Path) -> None:
-    report = everything(tmp_path, "--only", "cache")
-    [part] = report["parts"]
-    cache = {r["name"]: r for r in part["records"]}
-    assert part["name"] == "cache"
-    assert cache["cache without hits"]["lost_share"] < 1
+def test_the_cache_and_a_server_at_their_smallest(tmp_path: Path) -> None:
+    report = everything(tmp_path, "--only", "cache,server")
+    parts = {p["name"]: {r["name"]: r for r in p["records"]} for p in report["parts"]}
+    assert {*parts} == {"cache", "server"}
+    assert parts["cache"]["cache without hits"]["lost_share"] < 1
+    server = parts["server"]
+    assert server["ready"]["ready_s"] > 0
+    assert server["mixed"]["errors"] == {}
+    assert server["ttft-hot-128"]["hit_rate"] > 0.5 > server["ttft-cold-128"]["hit_rate"]
 
 
 def test_a_shared_prefix_is_read_once() -> None:
@@ -99,11 +102,3 @@ def test_a_shared_prefix_is_read_once() -> None:
     pairs = BenchShape("pairs", contexts, chunks, group=2, shared=48)
     assert tokens_read(pairs) == 4 * 64 + 40 - 2 * 48
     assert tokens_read(BenchShape("all", contexts, group=4, shared=48)) == 4 * 64 - 3 * 48
-
-
-def test_a_server_at_its_smallest(tmp_path: Path) -> None:
-    report = everything(tmp_path, "--only", "server")
-    [server] = ({r["name"]: r for r in part["records"]} for part in report["parts"])
-    assert server["ready"]["ready_s"] > 0
-    assert server["mixed"]["errors"] == {}
-    assert server["ttft-hot-128"]["hit_rate"] > 0.5 > server["ttft-cold-128"]["hit_rate"]
