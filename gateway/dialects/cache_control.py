@@ -1,10 +1,10 @@
-"""The rules of Anthropic's breakpoints, `cache_control`, in every dialect that takes them.
+"""The rules for breakpoints in Anthropic's form (`cache_control`), in all dialects that take them.
 
-A request has at most four marks, those for an hour before those for five minutes. What a mark
-covers is all up to its block: tools, the system and the turns, in this order.
+A request has at most four breakpoints, and those for an hour come before those for five minutes. A
+breakpoint covers the tools, then the system, then the turns, up to its block.
 
-Knows: how many marks there may be, in which order, and for how long. Does not know: where a dialect
-has them, or what each covers.
+Knows: number, order and lifetimes of breakpoints. Does not know: where a dialect has them, or what
+each covers.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from gateway.errors import BadRequest
 from gateway.prompts.chats.chat_json import CacheControl
 
-MOST = 4  # breakpoints of a request
+MOST = 4  # most breakpoints of a request
 FIVE_MINUTES, AN_HOUR = 300.0, 3600.0
 _SECONDS = {None: FIVE_MINUTES, "5m": FIVE_MINUTES, "1h": AN_HOUR}
 
@@ -26,7 +26,7 @@ class Marked(NamedTuple):
 
 
 def seconds_of(control: CacheControl) -> float:
-    """Return the seconds for which a prefix up to a breakpoint is retained after each use."""
+    """Return for how many seconds the prefix up to a breakpoint is retained after each use."""
     return _SECONDS[control.ttl]
 
 

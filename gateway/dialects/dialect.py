@@ -1,6 +1,6 @@
 """The protocol of a dialect: its paths, routes, errors, and error events of streams.
 
-Knows: what a dialect is given and what it must have. Does not know: any dialect.
+Knows: the parts that a dialect uses and the methods that it must have. Does not know: any dialect.
 """
 
 # No `from __future__ import annotations`: FastAPI evaluates the annotations of `permit`, which
@@ -54,12 +54,12 @@ class ModelCard:
 
     @property
     def fingerprint(self) -> str:
-        """The name of what is served: it changes with the weights, their format and their shape."""
+        """The id of the served weights, which changes with the weights, their format and shape."""
         welcome = self.engine.welcome
         return "" if welcome is None else f"fp_{welcome.fingerprint.hex()[:12]}"
 
     def named(self, name: str | None, caller: Caller) -> NamedModel:
-        """Find the model, or the caller's adapter, of a name; None: the model. Raises NotFound."""
+        """Find the model or the caller's adapter by name; no name is the model. Raises NotFound."""
         if name is None or name == self.name:
             return NamedModel(self.name, None)
         for adapter in caller.adapters:
@@ -74,7 +74,7 @@ class ModelCard:
 class RouteParts:
     """The gateway's parts that the routes of a dialect use.
 
-    A route calls `authenticate`, and one that does work takes a permit, before its body is read.
+    Before a route reads a body, it calls `authenticate`; a route that does work takes a permit.
     """
 
     answering: Answering
@@ -86,7 +86,7 @@ class RouteParts:
     adapters: TenantAdapters
 
     def guard(self) -> Guard[Caller, Permit]:
-        """Return the guard that authenticates and admits requests of routes that bypass FastAPI."""
+        """Return a guard that authenticates and takes permits, for routes that bypass FastAPI."""
         return Guard(self.authenticate, lambda caller: self.permits.taken(caller))
 
     def permitted(self) -> Permitted:

@@ -33,7 +33,7 @@ from gateway.tenant_limits import RateStatus
 T = TypeVar("T", bound=msgspec.Struct)
 
 BYTES_PER_CHARACTER = 16  # JSON bytes that cost as much to parse as a character to tokenise
-_FLAT_BYTES_PER_CHARACTER = 64  # the bound above for flat JSON: 256 KiB take 3 ms at worst
+_FLAT_BYTES_PER_CHARACTER = 64  # the same for flat JSON: 256 KiB take 3 ms at worst
 
 
 class Rendering(Protocol):
@@ -46,7 +46,7 @@ class Rendering(Protocol):
         ...
 
     def begin(self, usage: Usage) -> bytes | None:
-        """Write the bytes before the first event; `usage` has the prompt's tokens by now."""
+        """Write the bytes before the first event; `usage` has the prompt's counts already."""
         ...
 
     def frame(self, event: Event) -> bytes | None:
@@ -70,7 +70,10 @@ async def read_wire(
     admission: Admission,
     bulk: Callable[[Body], Part] | None = None,
 ) -> T:
-    """Parse the body and free its bytes; GatewayError for a bad body. `bulk`: `parse_steps`."""
+    """Parse the body and free its bytes; raise GatewayError for a bad body.
+
+    `bulk` is as in `parse_steps`.
+    """
     body = await read_body(request, bounds.max_body_bytes, permit.body)
     size = work_in(body)
     work = parse_steps(decoder, body, bounds.max_json_depth, bulk)
@@ -79,13 +82,13 @@ async def read_wire(
 
 
 def work_in(spelled: Body) -> int:
-    """Estimate the work of parsing JSON, as a number of characters to tokenise."""
+    """Estimate the work of parsing JSON, in characters to tokenise."""
     each = _FLAT_BYTES_PER_CHARACTER if is_flat(spelled) else BYTES_PER_CHARACTER
     return len(spelled) // each
 
 
 def work_with(prompt: Body, body_bytes: int) -> int:
-    """Estimate the work of parsing a body of `body_bytes` whose `prompt` is parsed separately."""
+    """Estimate the work of parsing a body of `body_bytes` bytes that contains the JSON `prompt`."""
     return work_in(prompt) + max(body_bytes - len(prompt), 0) // BYTES_PER_CHARACTER
 
 
@@ -96,9 +99,10 @@ Ending = Callable[[Sequence[FinishedChoice], Usage], Awaitable[None]]
 class DialectRequest:
     """A parsed request: its generation request, and the renderer of its answer.
 
-    `ending` is awaited before the end of the answer is rendered, with the choices of a whole one.
-    `around` is entered before the answer and left behind it; its errors are the answer's.
-    `error_event` is how a stream of this answer breaks off, if not as all of its dialect do.
+    `ending` is awaited before the end of the answer is rendered; it gets the choices of a whole
+    answer, and none of a stream. `around` is entered before the answer and left after it; an error
+    that it raises is sent as the answer. `error_event` writes the last event of a stream that
+    fails; None: as the dialect does.
     """
 
     generation_request: GenerationRequest | None
@@ -110,7 +114,7 @@ class DialectRequest:
     ending: Ending | None = None
     around: AbstractAsyncContextManager[None] | None = None
     error_event: Callable[[GatewayError], bytes] | None = None
-    echoed: int = 0  # work of rendering the prompts that the answer echoes, in characters
+    echoed: int = 0  # work of writing the prompts that the answer echoes, in characters
 
     async def respond(self, answering: Answering, *, stream: bool) -> Response:
         """Return the answer, as a stream or whole."""
@@ -166,7 +170,7 @@ class DialectRequest:
                 yield last
 
     async def _first_frame(self, event: Delta, admission: Admission) -> bytes:
-        """Write the frame of `event`, off the event loop if the frame has a large prompt."""
+        """Write the frame of `event`; a frame with a large prompt is written off the event loop."""
 
         size = self.echoed + (0 if event.prompt is None else event.prompt.work)
         return await admission.spell(
@@ -180,7 +184,7 @@ class DialectRequest:
     def _answer(
         self, answering: Answering, *, is_whole: bool = False
     ) -> AbstractAsyncContextManager[Answer]:
-        """Start to answer, once; give up the generation request, so that it is freed early."""
+        """Start the answer, once; drop the generation request, so that it is freed early."""
         generation_request, self.generation_request = self.generation_request, None
         assert generation_request is not None
         scope = self.request.scope
@@ -191,7 +195,7 @@ class DialectRequest:
         return answered if self.around is None else _within(self.around, answered)
 
     def _heard(self, answer: Answer) -> AbstractAsyncContextManager[AsyncIterator[Event | None]]:
-        """Return the answer's events, with None where a keep-alive frame is due."""
+        """Return the answer's events, with None each time that a keep-alive frame is due."""
         if self.keep_alive is None:
             return nullcontext(answer.events)
         return aclosing(with_pauses(answer.events, self.keep_alive.every_s))

@@ -1,8 +1,10 @@
-"""The extension `ratoon` of every dialect: cache misses, ignored fields, and drafts in its usage.
+"""The extension `ratoon` of all dialects: cache misses, modules, ignored fields, and drafts.
 
-A request asks why its prompt missed. Ignored fields are those with an effect elsewhere.
+A request may ask why its prompt missed the cache. Fields that have an effect at other servers, and
+none here, are reported as ignored.
 
-Knows: the fields of both. Does not know: how a dialect names its parts, or how they are compared.
+Knows: the fields of requests and answers. Does not know: how a dialect names a prompt's parts, or
+how prompts are compared.
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ AnswerId = Annotated[str, Meta(min_length=1, max_length=128)]
 class RatoonOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An extension of the request: it asks why the prompt missed the cache, or names modules.
 
-    It is compared with the prompt of the answer that is named, or else with the tenant's most
-    similar recent one.
+    The prompt is compared with that of the answer `previous_id`, or else with the tenant's most
+    similar recent prompt.
     """
 
     explain: bool | None = None
@@ -35,7 +37,7 @@ class RatoonOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class RatoonReply(Struct, frozen=True, kw_only=True):
-    """An extension of the answer: why the prompt missed, its modules, parts without effect."""
+    """An extension of the answer: why the prompt missed, its modules, and ignored fields."""
 
     modules: ModulesReply | UnsetType = UNSET
     cache_miss: CacheMiss | UnsetType = UNSET
@@ -43,9 +45,9 @@ class RatoonReply(Struct, frozen=True, kw_only=True):
 
 
 class ModulesReply(Struct, frozen=True, kw_only=True):
-    """The modules of a prompt: none attended to any other, but those that are `together`.
+    """The modules of a prompt; only modules listed `together` attended to each other.
 
-    `cached_tokens` of their `tokens` were not computed for this request.
+    `cached_tokens` of the modules' `tokens` were not computed for this request.
     """
 
     schema: str
@@ -56,7 +58,7 @@ class ModulesReply(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, usage: Usage) -> ModulesReply | UnsetType:
-        """Tell of a request's modules; UNSET if it has none."""
+        """Return a request's modules; UNSET if it has none."""
         found = usage.modules
         if found is None:
             return UNSET
@@ -95,7 +97,7 @@ class DraftUsage(Struct, frozen=True):
 
 
 def modules_of(options: RatoonOptions | None) -> ModulesOption | None:
-    """Read the modules that `options` name."""
+    """Return the modules that `options` name; None if they name none."""
     return None if options is None else options.modules
 
 
@@ -103,9 +105,10 @@ def explain_of(
     options: RatoonOptions | None,
     parts: Callable[[], Iterable[PromptPart]] | None,
 ) -> Explain | None:
-    """Read the comparison that `options` ask for; `parts` is called only if it is needed.
+    """Return the comparison that `options` ask for; None if they ask for none.
 
-    Without `parts` the prompt is one.
+    `parts`, called only for a comparison, names the prompt's parts; without `parts` the prompt is
+    compared as one part.
     """
     if options is None or not options.explain:
         return None
@@ -116,7 +119,7 @@ def explain_of(
 def ratoon_reply(
     usage: Usage | None, ignored: tuple[PassedOver, ...] = ()
 ) -> RatoonReply | UnsetType:
-    """Write the cache miss and the modules of `usage`, and the `ignored` fields; UNSET for none."""
+    """Write the cache miss and modules of `usage` and the `ignored` fields; UNSET without any."""
     miss = None if usage is None else usage.cache_miss
     modules = UNSET if usage is None else ModulesReply.of(usage)
     if miss is None and not ignored and modules is UNSET:

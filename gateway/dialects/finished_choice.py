@@ -29,7 +29,7 @@ class FinishedCall:
     def object(self) -> dict[str, Any]:
         """Decode the arguments; return an empty object if the answer was cut off in them.
 
-        BadRequest where they are nested too deep.
+        Raises BadRequest if they are nested too deep.
         """
         try:
             value = msgspec.json.decode(self.arguments)
@@ -44,7 +44,7 @@ FinishedPiece = TextPiece | ReasoningPiece | FinishedCall
 
 _PIECE_BYTES = 128  # bytes of a piece beside its text
 _CHARACTER_BYTES = 4  # most bytes of a character in memory
-_BYTES_PER_CHARACTER = 16  # text that costs as much to encode as a character to tokenise
+_BYTES_PER_CHARACTER = 16  # bytes of text that cost as much to encode as a character to tokenise
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,8 @@ async def gather(
 ) -> list[FinishedChoice]:
     """Gather all choices of an answer, in the order of their index.
 
-    `grew` is told how many bytes more they take, whenever they do; less, where one begins anew.
+    `grew` is called with the bytes that each event adds to the choices; negative if a choice
+    restarts and drops what it had.
     """
     gathering: dict[int, _Gathering] = {}
     finished = []
@@ -147,7 +148,7 @@ def pieces_of(delta: Delta) -> tuple[Piece, ...]:
 
 
 class JoinedPieces:
-    """A joiner of adjacent pieces of one kind, and of each call with its arguments."""
+    """A joiner: adjacent pieces of one kind become one piece, a call and its arguments one call."""
 
     def __init__(self) -> None:
         self._closed: list[FinishedPiece] = []

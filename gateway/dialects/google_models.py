@@ -1,7 +1,6 @@
 """The served model and a caller's adapters, as Gemini's API lists models.
 
-Google's clients ask for `/v1/models`, which is OpenAI's path: which of both is asked is known from
-the key's header.
+Google's and OpenAI's clients both ask for `/v1/models`; the header of the key tells them apart.
 """
 
 from fastapi import Request

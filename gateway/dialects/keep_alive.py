@@ -1,9 +1,9 @@
-"""Keep-alive frames while a stream waits for its first event, so that clients do not give up.
+"""Keep-alive frames while a stream waits for its first event, so that no client gives up.
 
-A long prompt may compute for longer than proxies and clients wait for a byte. Later events follow
-one another closely, and are not timed: that would cost a task for each.
+Proxies and clients may wait for a byte for less time than a long prompt takes. Later events follow
+closely, and waiting for each with a timeout would cost a task per event, so none is timed.
 
-Knows: waiting. Does not know: what a sign looks like (`KeepAlive.frame`, which a dialect gives).
+Knows: waiting. Does not know: a frame's bytes, which a dialect gives (`KeepAlive.frame`).
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from gateway.generation.choice import Event
 
 
 class KeepAlive(NamedTuple):
-    """The keep-alive frame, and the seconds between its sendings before the first event."""
+    """A keep-alive frame, and the seconds after which it is sent again before the first event."""
 
     frame: bytes
     every_s: float
@@ -23,7 +23,7 @@ class KeepAlive(NamedTuple):
 async def with_pauses(
     events: AsyncGenerator[Event, None], pause_s: float
 ) -> AsyncGenerator[Event | None, None]:
-    """Yield the `events`, at least one, and None for every `pause_s` before the first."""
+    """Yield the `events` (at least one), and None every `pause_s` seconds before the first."""
     first = asyncio.ensure_future(anext(events))
     try:
         while not first.done():

@@ -1,9 +1,9 @@
 """JSON encoding, in fragments, of answers that are too large to encode at once.
 
-A `LazyList` stands in a Struct where a list does. Its items are made, encoded and forgotten a few
-at a time, when all that comes before them has been spelled.
+A `LazyList` takes the place of a list in a Struct. Its items are made, encoded and dropped a few at
+a time, after all JSON before them was taken.
 
-Knows: JSON. Does not know: what is spelled, or which thread spells it.
+Knows: JSON. Does not know: what the JSON says, or which thread encodes it.
 """
 
 import secrets
@@ -15,7 +15,7 @@ import msgspec
 from gateway.processes.fair_executor import Steps
 
 PIECE_BYTES = 128 << 10
-_STEP_BYTES = 16 << 10  # bytes of log-probabilities' JSON encoded in a millisecond
+_STEP_BYTES = 16 << 10  # bytes of JSON, of log-probabilities, that are encoded in a millisecond
 
 T = TypeVar("T")
 Fragments = Iterator[bytes]  # parts of one JSON text; each takes at most a millisecond to encode
@@ -24,11 +24,11 @@ Fragments = Iterator[bytes]  # parts of one JSON text; each takes at most a mill
 class LazyList(Sequence[T]):
     """A list that makes its items anew on each access.
 
-    Spelled, each is looked at once, in their order.
+    Encoding accesses each item once, in order.
     """
 
     def __init__(self, length: int, item: Callable[[int], T], at_once: int = 16) -> None:
-        """Encode `at_once` items at a time, which takes about a millisecond."""
+        """Make a list of `length` items; `at_once` are encoded together, in about a millisecond."""
         self.at_once = at_once
         self._length = length
         self._item = item
@@ -49,7 +49,7 @@ class LazyList(Sequence[T]):
 
 
 class Listed(Protocol):
-    """A maker of a list from a length and an item function: `LazyList`, or `listed_now`."""
+    """A function that makes a list from its length and items: `LazyList`, or `listed_now`."""
 
     def __call__(self, length: int, item: Callable[[int], T], /) -> Sequence[T]:
         """Make a list of `length` items."""
@@ -62,7 +62,7 @@ def listed_now(length: int, item: Callable[[int], T]) -> list[T]:
 
 
 def fragments(value: object) -> Fragments:
-    """Encode `value` as JSON, in fragments; it may have lazy lists at any depth."""
+    """Encode `value`, with lazy lists at any depth, as fragments of JSON."""
     mark = b""
     lists: list[LazyList[Any]] = []
 
@@ -70,7 +70,7 @@ def fragments(value: object) -> Fragments:
         nonlocal mark
         if not isinstance(found, LazyList):
             raise TypeError(f"{type(found).__name__} cannot be spelled as JSON")
-        # Encoded JSON has no byte 0, but raw JSON of a client, passed on unread, may.
+        # Encoded JSON has no byte 0, but a client's JSON that is passed on as `Raw` may have.
         mark = mark or b"\0" + secrets.token_bytes(16)
         lists.append(found)
         return msgspec.Raw(mark)
@@ -87,7 +87,7 @@ def fragments(value: object) -> Fragments:
 
 
 def piece(spelled: Fragments) -> Steps[bytes]:
-    """Join the next fragments up to `PIECE_BYTES`; return b"" if no fragment is left."""
+    """Join the next fragments until they have `PIECE_BYTES` bytes; b"" if no fragment is left."""
     taken, size, step = [], 0, 0
     for fragment in spelled:
         taken.append(fragment)
@@ -110,7 +110,7 @@ def _items(found: LazyList[Any]) -> Fragments:
 
 
 def _without_brackets(spelled: Fragments) -> Fragments:
-    """Yield the JSON of a list, which is not empty, without its brackets."""
+    """Yield the JSON of a list without its brackets; the list must not be empty."""
     last = next(spelled)[1:]
     for fragment in spelled:
         yield last

@@ -1,16 +1,15 @@
 """OpenAI's prompt cache fields, common to chats, text completions and responses.
 
     prompt_cache_retention   how long the prompt is retained: "in_memory" 5 minutes, "24h" a day
-    prompt_cache_options     for its `ttl`, half an hour without one; with the mode "explicit" up to
-                             breakpoints alone
-    prompt_cache_breakpoint  on a block of content: what comes up to it is retained, for its own
-                             `ttl` if it has one
-    prompt_cache_key         says where to look among machines; here is one, so it has no effect
+    prompt_cache_options     the prompt is retained for `ttl`, by default half an hour; in the mode
+                             "explicit" it is retained only up to its breakpoints
+    prompt_cache_breakpoint  on a block of content: the prompt up to the block is retained, for the
+                             breakpoint's own `ttl` if it has one
+    prompt_cache_key         names a machine by its cache; here is one machine, so it has no effect
 
-Clients that speak of Anthropic's models in OpenAI's chats send `cache_control` beside them
-(`openai/marks.py`).
+Clients written for Anthropic's models send `cache_control` in OpenAI's chats (`openai/marks.py`).
 
-Knows: names, values, and how many marks a request may make. Does not know: turns or items.
+Knows: names, values, and how many breakpoints a request may have. Does not know: turns or items.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,7 +38,7 @@ class PromptCacheOptions(Struct, frozen=True, kw_only=True):
 
 
 class Breakpoint(NamedTuple):
-    """The chat up to a breakpoint (None: the whole chat), and the breakpoint's own lifetime."""
+    """The chat up to a breakpoint (None: the whole chat), and its own lifetime if it has one."""
 
     chat: ChatPrompt | None
     ttl: Lifetime | None
@@ -50,7 +49,7 @@ def marks_of(
     options: PromptCacheOptions | None,
     breakpoints: Sequence[Breakpoint] = (),
 ) -> tuple[CacheMark, ...]:
-    """Read a request's breakpoints in order; of too many `breakpoints` only the last count."""
+    """Return the prefixes to retain, in order; only the last of too many `breakpoints` count."""
     ttl = None if options is None else options.ttl
     is_explicit = options is not None and options.mode == "explicit"
     has_end = (retention is not None or options is not None) and not is_explicit
@@ -62,7 +61,7 @@ def marks_of(
 
 
 def _seconds(retention: Retention | None, ttl: Lifetime | None) -> float:
-    """Return the longer lifetime in seconds: OpenAI makes `ttl` a minimum beside `retention`."""
+    """Return the longer lifetime, in seconds: OpenAI takes `ttl` as a minimum for `retention`."""
     asked = [] if retention is None else [_RETENTION[retention]]
     if ttl is not None:
         asked.append(_SECONDS[ttl])
@@ -76,9 +75,9 @@ def with_controls(
     *,
     has_breakpoints: bool,
 ) -> tuple[CacheMark, ...]:
-    """Add the breakpoints in `controls` before `marks`; BadRequest for both kinds, or too many.
+    """Put the breakpoints in `controls` before `marks`; BadRequest for both kinds, or too many.
 
-    `covered` gives the chat up to a place; None: all of it.
+    `covered` returns the chat up to a breakpoint's place; None: the whole chat.
     """
     if not controls:
         return marks

@@ -31,7 +31,7 @@ def cached_by_tier(usage: Usage) -> TokensByTier | UnsetType:
 class CacheWrites(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens written to the cache, by the time for which they are retained after each use.
 
-    OpenAI has the first two; the others are there where something was written for so long.
+    OpenAI has the first two counts; each other count is left out if it is 0.
     """
 
     ttl_30m_tokens: int
@@ -73,11 +73,11 @@ class ErrorReply(msgspec.Struct, frozen=True):
 def error_reply(error: GatewayError, param: str | None) -> RenderedError:
     """Write the answer for `error`, with the tenant's remaining limits if a limit is reached.
 
-    `param` is what the field at fault is called there.
+    `param` is the dialect's name of the field at fault.
     """
     headers = limit_headers(error.standing) if isinstance(error, LimitReached) else {}
     if error.status == 429 and error.retry_after_s is None:
-        headers["x-should-retry"] = "false"  # without it OpenAI's clients retry every 429
+        headers["x-should-retry"] = "false"  # without this header OpenAI's clients retry every 429
     return RenderedError(error.status, headers, msgspec.json.encode(error_body(error, param)))
 
 

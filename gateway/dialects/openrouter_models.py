@@ -1,6 +1,6 @@
 """The served model and a caller's adapters, as OpenRouter lists models.
 
-Its clients ask for the list below their own prefix; the route is OpenAI's.
+OpenRouter's clients ask for the list below a prefix of their own; OpenAI's route answers them.
 """
 
 from fastapi import Request

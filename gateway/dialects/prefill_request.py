@@ -1,8 +1,8 @@
 """Requests that compute prompts and generate nothing: sizes, names in errors, and embeddings.
 
 An embedding is the hidden state of the last token after the final norm, scaled to length 1, as
-Qwen3-Embedding is published. A shorter one is the first numbers of the whole one, scaled again
-(Matryoshka representation learning, Kusupati et al., 2022).
+published for Qwen3-Embedding. A shorter embedding is the first numbers of the whole embedding,
+scaled again (Matryoshka representation learning, Kusupati et al., 2022).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,18 +24,18 @@ from gateway.prompts.tokens.tokenizer import TokenIds
 from gateway.requests.answering import Answering
 from gateway.requests.request_metrics import Usage
 
-# What prompts share is in each of them: a small body may make much larger prompts.
+# The text that prompts share is in each prompt, so a small body may make much larger prompts.
 MOST_BYTES = 60_000_000
 _TWO_BYTES = "utf-16-le"
-# Templates' names for whether the model thinks before its answer, of which the first token is read.
+# Templates have two names for thinking. It is off because the answer's first token is read.
 WITHOUT_THOUGHTS: Mapping[str, Scalar] = {"enable_thinking": False, "thinking": False}
 _PROMPT_PARAMS = ("prompt", "messages")  # names of a prompt in errors of admission
 _SMALLEST = 1e-12  # length of a vector that is not scaled further
-_DIGITS = 9  # decimals of a number: more than a float32 of this size has
+_DIGITS = 9  # decimals of a number, more than a float32 of at most 1 has
 
 
 class NoStream:
-    """The base of renderers of answers that are whole; choice i is of prompt i."""
+    """The base of renderers of answers without a stream; choice i belongs to prompt i."""
 
     __slots__ = ()
 
@@ -69,7 +69,7 @@ def prefill_request(
 ) -> PrefillRequest:
     """Make a request that computes `prompts`, each once, and generates nothing.
 
-    `candidates`: packed token ids for each prompt, whose logits after it are the answer.
+    `candidates` has packed token ids for each prompt; their logits after the prompt are the answer.
     """
     asked = GenerationRequest(
         request_id=request_id,
@@ -86,7 +86,7 @@ def prefill_request(
 
 
 def check_size(size: int, param: str) -> int:
-    """Return `size`; raise BadRequest, naming the field `param`, if it is too many bytes."""
+    """Return `size`; raise BadRequest that names the field `param` for more than MOST_BYTES."""
     if size > MOST_BYTES:
         raise BadRequest(
             f"the prompts take {size} bytes of memory together, at most {MOST_BYTES} are allowed",
@@ -96,7 +96,7 @@ def check_size(size: int, param: str) -> int:
 
 
 def bytes_of(prompts: Sequence[str | TokenIds], shared: str = "") -> int:
-    """Count the bytes that prompts take in memory, each of them with the text `shared` in it."""
+    """Count the bytes that the prompts take in memory; each text also contains `shared`."""
     length, width = len(shared), _width(shared)
     return sum(
         one.nbytes if isinstance(one, np.ndarray) else (length + len(one)) * max(width, _width(one))
@@ -105,14 +105,14 @@ def bytes_of(prompts: Sequence[str | TokenIds], shared: str = "") -> int:
 
 
 def _width(text: str) -> int:
-    """Return the most bytes of a character: the widest one decides it for the whole text."""
+    """Return the bytes that each character of a text takes: as many as the widest one needs."""
     if text.isascii():
         return 1
     return 2 if len(text.encode(_TWO_BYTES)) == 2 * len(text) else 4
 
 
 def check_dimensions(asked: int | None, hidden_size: int, name: str, param: str) -> None:
-    """Raise BadRequest where more than `hidden_size` numbers are asked for by the field `name`."""
+    """Raise BadRequest if the field `name` (`param`) asks for more than `hidden_size` numbers."""
     if asked is not None and asked > hidden_size:
         raise BadRequest(
             f"`{name}` is {asked}, the model's embeddings have {hidden_size}", param=param
@@ -128,14 +128,14 @@ def scaled(
 
 
 def numbers(state: bytes, dimensions: int | None = None) -> list[float]:
-    """List an embedding's numbers as JSON has them; `state` is float32 in little endian."""
+    """List an embedding's rounded numbers; `state` is float32 in little endian, not scaled yet."""
     listed: list[float] = scaled(np.frombuffer(state, "<f4"), dimensions).round(_DIGITS).tolist()
     return listed
 
 
 @contextmanager
 def naming(param: str) -> Iterator[None]:
-    """Make errors of admission name the field `param` in place of the prompt."""
+    """Change errors of admission that name the prompt: they name the field `param` instead."""
     try:
         yield
     except BadRequest as error:
@@ -147,9 +147,9 @@ def naming(param: str) -> Iterator[None]:
 async def answered(
     asked: DialectRequest, num_bytes: int, answering: Answering, param: str
 ) -> Response:
-    """Answer a request whose prompts, of `num_bytes` in memory, are held until its end.
+    """Answer a request, and count the `num_bytes` of its prompts as held until its end.
 
-    Errors of its prompts name the field `param`.
+    Errors in its prompts name the field `param`.
     """
     with naming(param):
         gathered(asked.request.scope).grow(num_bytes)

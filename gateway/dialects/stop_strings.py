@@ -7,9 +7,9 @@ from gateway.errors import BadRequest
 
 
 def checked_stops(stops: Sequence[str], bounds: Bounds, param: str) -> tuple[str, ...]:
-    """Return different stop strings; raise BadRequest for too many, and for an empty or long one.
+    """Return the stop strings without repeats; BadRequest for too many, or an empty or long one.
 
-    `param` is the request's field that has them.
+    `param` names the request's field of stop strings.
     """
     if len(stops) > bounds.max_stops:
         raise BadRequest(f"at most {bounds.max_stops} stop sequences are allowed", param=param)

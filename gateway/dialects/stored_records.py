@@ -1,8 +1,9 @@
 """The records that dialects keep in the store of responses: cached contents, threads, responses.
 
-They are a tenant's own prompts and answers, kept for a time, and share one room.
+All are a tenant's own prompts and answers, stored for a time, so they share the bounds on stored
+bytes.
 
-Knows: the room, and the memory that reading takes. Does not know: what a record holds.
+Knows: these bounds, and the memory that reading takes. Does not know: what a record holds.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +28,7 @@ class StoredRecords:
     clock: Callable[[], float]
 
     async def find(self, tenant_id: str, record_id: str, body: BodyLease) -> StoredResponse:
-        """Find a record of the tenant; raise NotFound if there is none, else as `find_all`."""
+        """Find a record of the tenant as `find_all` does; raise NotFound if there is none."""
         found = await self.find_all(tenant_id, (record_id,), body)
         if not found:
             raise missing_response()
@@ -36,10 +37,10 @@ class StoredRecords:
     async def find_all(
         self, tenant_id: str, record_ids: Sequence[str], body: BodyLease
     ) -> list[StoredResponse]:
-        """Find the tenant's records of these ids that are there.
+        """Find the tenant's records with these ids; skip ids without a record.
 
-        `body` is grown by the records' bytes, and before they are read by as many as they may
-        have; raises as that does.
+        `body` is grown by the bytes that the records may have before they are read, and shrunk to
+        the bytes that they have. Raises TooManyRequests or Unavailable if there is no room.
         """
         before = body.size
         most = before + len(record_ids) * self.bounds.max_response_bytes
@@ -64,9 +65,9 @@ class StoredRecords:
     async def keep(
         self, tenant_id: str, record_id: str, content: bytes, created_at: float, seconds: float
     ) -> StoredResponse | None:
-        """Store `content` for so many seconds; None if it is larger than the room.
+        """Store `content` for `seconds`; return None if it does not fit within the bounds.
 
-        Conflict for an id that is there, NotFound for a tenant that is not.
+        Raises Conflict if the id has a record, NotFound if there is no such tenant.
         """
         bounds = self.bounds
         record = StoredResponse(

@@ -1,6 +1,6 @@
-"""The restriction of a request's callable tools, by the `tool_choice` of each dialect.
+"""The restriction of a request's callable tools by its tool choice, common to all dialects.
 
-Knows: names of tools. Does not know: how a dialect spells its choice.
+Knows: names of tools. Does not know: how a dialect writes the choice.
 """
 
 from collections.abc import Collection
@@ -22,5 +22,5 @@ def only(form: AnswerForm, names: Collection[str], *, least_calls: int) -> Answe
 
 
 def must_call(form: AnswerForm) -> AnswerForm:
-    """Require a call of any of the tools."""
+    """Require a call of at least one tool."""
     return only(form, [tool.name for tool in form.tools], least_calls=1)
