@@ -20,7 +20,7 @@ from gateway.diagnosis.cache_miss import CacheMiss
 from gateway.diagnosis.comparison import Explain
 from gateway.diagnosis.parts import PartKind, PromptPart
 from gateway.diagnosis.volatile import without_billing_header
-from gateway.dialects.anthropic.blocks import (
+from gateway.dialects.anthropic.content.blocks import (
     Block,
     InputMessage,
     TextBlock,

@@ -15,16 +15,16 @@ from fastapi import Request
 
 from engine.link.messages import SamplingParams
 from gateway.config import Bounds
+from gateway.dialects.anthropic.chats.marks import marks_of
+from gateway.dialects.anthropic.chats.prompts import chat_prompt, thinking_is_shown
+from gateway.dialects.anthropic.chats.shown_turns import with_shown_turns
+from gateway.dialects.anthropic.chats.tools import RequestTools
+from gateway.dialects.anthropic.chats.turns import hosted_passed_over
 from gateway.dialects.anthropic.diagnostics import CacheQuestions, explain_of_messages
-from gateway.dialects.anthropic.marks import marks_of
-from gateway.dialects.anthropic.prompts import chat_prompt, thinking_is_shown
 from gateway.dialects.anthropic.rendering import PING, MessageRendering
 from gateway.dialects.anthropic.schema import MessagesRequest, PromptRequest
-from gateway.dialects.anthropic.shown_turns import with_shown_turns
 from gateway.dialects.anthropic.thread_turns import HeldTurn, continued, conversation_of
 from gateway.dialects.anthropic.threads import Threads, ThreadTurn
-from gateway.dialects.anthropic.tools import RequestTools
-from gateway.dialects.anthropic.turns import hosted_passed_over
 from gateway.dialects.dialect import RouteParts
 from gateway.dialects.dialect_request import BYTES_PER_CHARACTER, DialectRequest, read_wire
 from gateway.dialects.explaining import modules_of

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Raw, Struct, field
 
-from gateway.dialects.anthropic.blocks import Effort, TextBlock, Turn
-from gateway.dialects.anthropic.tool_params import ToolParam
+from gateway.dialects.anthropic.content.blocks import Effort, TextBlock, Turn
+from gateway.dialects.anthropic.content.tool_params import ToolParam
 from gateway.dialects.explaining import AnswerId, RatoonOptions
 from gateway.prompts.chats.chat_json import CacheControl
 

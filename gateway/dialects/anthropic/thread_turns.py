@@ -12,7 +12,8 @@ from typing import TypeVar
 
 from msgspec import Struct, structs
 
-from gateway.dialects.anthropic.blocks import (
+from gateway.dialects.anthropic.chats.prompts import system_of
+from gateway.dialects.anthropic.content.blocks import (
     Block,
     InputMessage,
     TextBlock,
@@ -20,11 +21,10 @@ from gateway.dialects.anthropic.blocks import (
     ToolResultBlock,
     ToolUseBlock,
 )
-from gateway.dialects.anthropic.foreign_blocks import ForeignBlock
-from gateway.dialects.anthropic.prompts import system_of
+from gateway.dialects.anthropic.content.foreign_blocks import ForeignBlock
+from gateway.dialects.anthropic.content.tool_params import ToolParam
 from gateway.dialects.anthropic.rendering import call_id
 from gateway.dialects.anthropic.schema import PromptRequest
-from gateway.dialects.anthropic.tool_params import ToolParam
 from gateway.dialects.finished_choice import FinishedCall, FinishedPiece
 from gateway.errors import BadRequest
 from gateway.turn_formats.pieces import ReasoningPiece, TextPiece

@@ -19,14 +19,14 @@ from gateway.dialects.dialect_request import read_wire
 from gateway.dialects.finished_choice import gather
 from gateway.dialects.gemini.cached import CachedContents, NamedContent, Stored
 from gateway.dialects.gemini.cached_schema import Creation, Expiry
+from gateway.dialects.gemini.chats.prompts import chat_prompt
+from gateway.dialects.gemini.chats.tools import DeclaredTools
+from gateway.dialects.gemini.chats.turns import contents_of
 from gateway.dialects.gemini.joining import joined, marked_prefix
 from gateway.dialects.gemini.parts import GeminiContent, GeminiPart
-from gateway.dialects.gemini.prompts import chat_prompt
 from gateway.dialects.gemini.reading import GeminiReader
 from gateway.dialects.gemini.schema import GeminiPrefix, GeminiPrompt
 from gateway.dialects.gemini.spelling import CreationDecoder, EitherDecoder
-from gateway.dialects.gemini.tools import DeclaredTools
-from gateway.dialects.gemini.turns import contents_of
 from gateway.errors import BadRequest, NotFound
 from gateway.http.request_head import request_id_of, running_request
 from gateway.prompts.generation_request import GenerationRequest, TextRules

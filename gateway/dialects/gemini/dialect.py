@@ -11,7 +11,7 @@ from fastapi import APIRouter
 
 from gateway.dialects.dialect import RouteParts
 from gateway.dialects.gemini import errors
-from gateway.dialects.gemini.rendering import event
+from gateway.dialects.gemini.answers.rendering import event
 from gateway.dialects.gemini.routes import gemini_router
 from gateway.errors import GatewayError
 from gateway.http.error_dialect import RenderedError

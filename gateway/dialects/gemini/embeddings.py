@@ -13,6 +13,7 @@ from fastapi import Request
 
 from gateway.dialects.dialect_request import BYTES_PER_CHARACTER, DialectRequest, read_wire
 from gateway.dialects.finished_choice import FinishedChoice
+from gateway.dialects.gemini.chats.turns import text_of
 from gateway.dialects.gemini.embedding_schema import (
     BatchEmbedContentsRequest,
     BatchEmbedContentsResponse,
@@ -22,7 +23,6 @@ from gateway.dialects.gemini.embedding_schema import (
 )
 from gateway.dialects.gemini.reading import GeminiReader
 from gateway.dialects.gemini.spelling import EitherDecoder
-from gateway.dialects.gemini.turns import text_of
 from gateway.dialects.lazy_json import LazyList
 from gateway.dialects.prefill_request import (
     NoStream,

@@ -8,9 +8,9 @@ from typing import TypeVar
 
 from msgspec import structs
 
+from gateway.dialects.gemini.chats.tools import DeclaredTools
+from gateway.dialects.gemini.chats.turns import contents_of, messages_of, system_of
 from gateway.dialects.gemini.schema import GeminiPrefix, GeminiPrompt
-from gateway.dialects.gemini.tools import DeclaredTools
-from gateway.dialects.gemini.turns import contents_of, messages_of, system_of
 from gateway.errors import BadRequest
 from gateway.prompts.generation_request import CacheMark, ChatPrompt
 

@@ -15,10 +15,12 @@ from gateway.config import Bounds
 from gateway.dialects.dialect import ModelCard
 from gateway.dialects.dialect_request import BYTES_PER_CHARACTER, DialectRequest, read_wire
 from gateway.dialects.explaining import explain_of, modules_of
+from gateway.dialects.gemini.answers.rendering import PAUSE, GeminiRendering
 from gateway.dialects.gemini.cached import CachedContents, NamedContent, missing
+from gateway.dialects.gemini.chats.prompts import chat_prompt
+from gateway.dialects.gemini.chats.tools import DeclaredTools
+from gateway.dialects.gemini.chats.turns import contents_of
 from gateway.dialects.gemini.joining import joined, marked_prefix
-from gateway.dialects.gemini.prompts import chat_prompt
-from gateway.dialects.gemini.rendering import PAUSE, GeminiRendering
 from gateway.dialects.gemini.schema import (
     CountTokensRequest,
     GeminiGenerationConfig,
@@ -26,8 +28,6 @@ from gateway.dialects.gemini.schema import (
     GenerateContentRequest,
 )
 from gateway.dialects.gemini.spelling import EitherDecoder
-from gateway.dialects.gemini.tools import DeclaredTools
-from gateway.dialects.gemini.turns import contents_of
 from gateway.dialects.keep_alive import KeepAlive
 from gateway.dialects.stop_strings import checked_stops
 from gateway.errors import BadRequest

@@ -14,6 +14,11 @@ from fastapi.routing import APIRoute
 from gateway.caller import Caller
 from gateway.dialects.dialect import RouteParts
 from gateway.dialects.dialect_request import json_response
+from gateway.dialects.gemini.answers.replies import (
+    CountTokensResponse,
+    GenerateContentResponse,
+    ModalityTokenCount,
+)
 from gateway.dialects.gemini.cached import CachedContents
 from gateway.dialects.gemini.cached_routes import add_cached_contents
 from gateway.dialects.gemini.embedding_schema import (
@@ -24,11 +29,6 @@ from gateway.dialects.gemini.embedding_schema import (
 )
 from gateway.dialects.gemini.embeddings import embedding_request
 from gateway.dialects.gemini.reading import GeminiReader
-from gateway.dialects.gemini.replies import (
-    CountTokensResponse,
-    GenerateContentResponse,
-    ModalityTokenCount,
-)
 from gateway.dialects.gemini.schema import CountTokensRequest, GenerateContentRequest
 from gateway.dialects.google_models import (
     GeminiModel,

@@ -11,7 +11,6 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from gateway.dialects.finished_choice import FinishedCall
-from gateway.dialects.responses.client_tools import asked_of
 from gateway.dialects.responses.events import (
     ArgumentsDelta,
     ArgumentsDone,
@@ -27,7 +26,9 @@ from gateway.dialects.responses.events import (
     ResponseEvent,
     TextDone,
 )
-from gateway.dialects.responses.items import item_id
+from gateway.dialects.responses.input_items.client_tools import asked_of
+from gateway.dialects.responses.input_items.items import item_id
+from gateway.dialects.responses.input_items.tool_entries import CALL_ITEMS, SEARCH, Called
 from gateway.dialects.responses.replies import (
     ItemStatus,
     OutputCall,
@@ -43,7 +44,6 @@ from gateway.dialects.responses.replies import (
     OutputText,
     ReasoningText,
 )
-from gateway.dialects.responses.tool_entries import CALL_ITEMS, SEARCH, Called
 from gateway.prompts.chats.offered_tools import FreeInput
 from gateway.turn_formats.pieces import CallArguments, CallStarted, Piece, ReasoningPiece, TextPiece
 

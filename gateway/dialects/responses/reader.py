@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from gateway.dialects.dialect import RouteParts
 from gateway.dialects.dialect_request import BYTES_PER_CHARACTER
-from gateway.dialects.responses.items import input_items
+from gateway.dialects.responses.input_items.items import input_items
 from gateway.dialects.responses.reading import Understood, check_fields, understood
 from gateway.dialects.responses.schema import ResponsesRequest
 from gateway.dialects.responses.stored import StoredResponses, items_of, resolved

@@ -16,11 +16,14 @@ from engine.link.messages import SamplingParams
 from gateway.config import Bounds
 from gateway.diagnosis.parts import PromptPart
 from gateway.dialects.explaining import RatoonReply, modules_of, ratoon_reply
-from gateway.dialects.responses.answer_form import answer_form
+from gateway.dialects.responses.chats.answer_form import answer_form
+from gateway.dialects.responses.chats.marks import marks_of_response
+from gateway.dialects.responses.chats.toolset import Toolset
+from gateway.dialects.responses.chats.turns import messages_of
 from gateway.dialects.responses.diagnostics import MissQuestions
-from gateway.dialects.responses.hosted_items import passed_over
-from gateway.dialects.responses.items import STORED, Placed, checked
-from gateway.dialects.responses.marks import marks_of_response
+from gateway.dialects.responses.input_items.hosted_items import passed_over
+from gateway.dialects.responses.input_items.items import STORED, Placed, checked
+from gateway.dialects.responses.input_items.tool_entries import Called
 from gateway.dialects.responses.replies import AppliedCacheOptions, ResponseReply
 from gateway.dialects.responses.schema import (
     Item,
@@ -29,9 +32,6 @@ from gateway.dialects.responses.schema import (
     TextFormat,
     TextOptions,
 )
-from gateway.dialects.responses.tool_entries import Called
-from gateway.dialects.responses.toolset import Toolset
-from gateway.dialects.responses.turns import messages_of
 from gateway.errors import BadRequest
 from gateway.prompts.chats.chat_json import refuse_unsupported, unsupported
 from gateway.prompts.chats.template_variables import Scalar

@@ -28,6 +28,7 @@ from gateway.dialects.responses.events import (
     ResponseInProgress,
     event,
 )
+from gateway.dialects.responses.input_items.tool_entries import Called
 from gateway.dialects.responses.output import Output
 from gateway.dialects.responses.replies import (
     IncompleteDetails,
@@ -38,7 +39,6 @@ from gateway.dialects.responses.replies import (
     ResponseReply,
     ResponseUsage,
 )
-from gateway.dialects.responses.tool_entries import Called
 from gateway.errors import GatewayError
 from gateway.generation.choice import ChoiceEnded, Event
 from gateway.requests.request_metrics import Usage

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from gateway.dialects.responses.items import REFERENCE, response_of
+from gateway.dialects.responses.input_items.items import REFERENCE, response_of
 from gateway.dialects.responses.schema import Item
 from gateway.dialects.stored_records import StoredRecords
 from gateway.errors import BadRequest, NotFound, Unavailable

@@ -11,7 +11,7 @@ import pydantic
 import pytest
 from google import genai
 
-from gateway.dialects.gemini.schemas import json_schema
+from gateway.dialects.gemini.chats.schemas import json_schema
 from gateway.errors import BadRequest
 from tests.doubles.engine.fake_engine import FakeEngine, saying
 from tests.gateway.dialects.gemini.asking import (

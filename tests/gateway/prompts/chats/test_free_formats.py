@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.dialects.responses.tool_entries import MAX_OFFERED
-from gateway.dialects.responses.toolset import Toolset
+from gateway.dialects.responses.chats.toolset import Toolset
+from gateway.dialects.responses.input_items.tool_entries import MAX_OFFERED
 from gateway.errors import BadRequest
 from gateway.prompts.chats.chat_tools import MAX_TOOLS, SentTools
 from gateway.prompts.chats.free_formats import MAX_LARK, FreeFormat, FreeFormats

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from engine.link.messages import Grammar
+from gateway.dialects.gemini.chats.schemas import json_schema
 from gateway.dialects.gemini.schema import FunctionCalling, GeminiGenerationConfig, GeminiPrompt
-from gateway.dialects.gemini.schemas import json_schema
 from gateway.dialects.tool_choice import must_call, only
 from gateway.errors import BadRequest
 from gateway.prompts.chats.chat_json import unsupported

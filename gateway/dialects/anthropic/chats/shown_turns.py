@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from msgspec import structs
 
-from gateway.dialects.anthropic.blocks import InputMessage, TextBlock, ToolUseBlock
+from gateway.dialects.anthropic.content.blocks import InputMessage, TextBlock, ToolUseBlock
 from gateway.dialects.anthropic.schema import PromptRequest
 from gateway.errors import BadRequest
 

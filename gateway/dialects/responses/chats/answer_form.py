@@ -14,9 +14,9 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from engine.link.messages import Grammar
+from gateway.dialects.responses.chats.toolset import Toolset
+from gateway.dialects.responses.input_items.tool_entries import CALL_ITEMS, MAX_OFFERED, NAMELESS
 from gateway.dialects.responses.schema import ResponsesRequest, TextFormat
-from gateway.dialects.responses.tool_entries import CALL_ITEMS, MAX_OFFERED, NAMELESS
-from gateway.dialects.responses.toolset import Toolset
 from gateway.dialects.tool_choice import must_call, only
 from gateway.errors import BadRequest
 from gateway.http.bodies.body import parse_part

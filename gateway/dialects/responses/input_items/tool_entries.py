@@ -17,7 +17,11 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from gateway.dialects.responses.client_tools import CLIENT_TOOLS, ClientKind, client_tool
+from gateway.dialects.responses.input_items.client_tools import (
+    CLIENT_TOOLS,
+    ClientKind,
+    client_tool,
+)
 from gateway.http.bodies.body import invalid
 from gateway.prompts.chats.chat_json import CacheControl
 from gateway.prompts.chats.chat_tools import MAX_TOOLS, NOT_RUN

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gateway.dialects.anthropic.tool_params import ToolParam
+from gateway.dialects.anthropic.content.tool_params import ToolParam
 
 OWN = (None, "custom")  # types of tools that the request itself describes
 _VERSIONED = re.compile(r"(bash|text_editor|memory)_\d{8}")

@@ -13,16 +13,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gateway.dialects.anthropic.blocks import ToolAdditionBlock, ToolRemovalBlock
-from gateway.dialects.anthropic.known_tools import described
-from gateway.dialects.anthropic.schema import MAX_TOOLS, PromptRequest
-from gateway.dialects.anthropic.tool_params import (
+from gateway.dialects.anthropic.chats.known_tools import described
+from gateway.dialects.anthropic.content.blocks import ToolAdditionBlock, ToolRemovalBlock
+from gateway.dialects.anthropic.content.tool_params import (
     McpToolReference,
     McpToolsetReference,
     ToolDefinition,
     ToolParam,
     ToolReference,
 )
+from gateway.dialects.anthropic.schema import MAX_TOOLS, PromptRequest
 from gateway.errors import BadRequest
 from gateway.prompts.chats.chat_tools import NOT_RUN
 from gateway.prompts.chats.forms import Tool

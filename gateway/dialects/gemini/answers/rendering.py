@@ -17,8 +17,8 @@ from msgspec import UNSET, UnsetType, structs
 from engine.link.messages import TokenLogprobs
 from gateway.dialects.explaining import DraftUsage, RatoonReply, ratoon_reply
 from gateway.dialects.finished_choice import FinishedCall, FinishedChoice, pieces_of
-from gateway.dialects.gemini.logprobs import average, logprobs_result
-from gateway.dialects.gemini.replies import (
+from gateway.dialects.gemini.answers.logprobs import average, logprobs_result
+from gateway.dialects.gemini.answers.replies import (
     AnswerCandidate,
     AnswerContent,
     AnswerPart,

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from msgspec import UNSET, Struct, UnsetType
 
 from gateway.dialects.explaining import DraftUsage, RatoonReply
-from gateway.dialects.gemini.logprobs import LogprobsResult
+from gateway.dialects.gemini.answers.logprobs import LogprobsResult
 
 FinishReason = Literal["STOP", "MAX_TOKENS"]
 

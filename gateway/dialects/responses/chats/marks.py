@@ -18,10 +18,10 @@ from msgspec import structs
 
 from gateway.dialects.cache_control import MOST, Marked, check_text
 from gateway.dialects.openai_cache import Breakpoint, marks_of, with_controls
-from gateway.dialects.responses.items import OUTPUTS, STORED, Placed
+from gateway.dialects.responses.chats.toolset import Toolset
+from gateway.dialects.responses.chats.turns import messages_of
+from gateway.dialects.responses.input_items.items import OUTPUTS, STORED, Placed
 from gateway.dialects.responses.schema import Item, ItemPart, ResponsesRequest
-from gateway.dialects.responses.toolset import Toolset
-from gateway.dialects.responses.turns import messages_of
 from gateway.errors import BadRequest
 from gateway.prompts.chats.chat_json import Lifetime
 from gateway.prompts.generation_request import CacheMark, ChatPrompt

@@ -13,7 +13,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from gateway.dialects.anthropic.blocks import (
+from gateway.dialects.anthropic.chats.prompts import system_of
+from gateway.dialects.anthropic.chats.tools import RequestTools
+from gateway.dialects.anthropic.chats.turns import messages_of
+from gateway.dialects.anthropic.content.blocks import (
     Block,
     InputMessage,
     RedactedThinkingBlock,
@@ -21,11 +24,8 @@ from gateway.dialects.anthropic.blocks import (
     ThinkingBlock,
     ToolResultBlock,
 )
-from gateway.dialects.anthropic.foreign_blocks import ForeignBlock
-from gateway.dialects.anthropic.prompts import system_of
+from gateway.dialects.anthropic.content.foreign_blocks import ForeignBlock
 from gateway.dialects.anthropic.schema import PromptRequest
-from gateway.dialects.anthropic.tools import RequestTools
-from gateway.dialects.anthropic.turns import messages_of
 from gateway.dialects.cache_control import Marked, check, check_text, seconds_of
 from gateway.errors import BadRequest
 from gateway.prompts.chats.chat_json import CacheControl

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from gateway.dialects.gemini.chats.schemas import json_schema
 from gateway.dialects.gemini.schema import MAX_TOOLS, FunctionDeclaration, GeminiTool
-from gateway.dialects.gemini.schemas import json_schema
 from gateway.errors import BadRequest
 from gateway.prompts.chats.chat_json import asks_something
 from gateway.prompts.chats.chat_tools import NOT_RUN

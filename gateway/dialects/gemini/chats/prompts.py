@@ -5,10 +5,10 @@ Knows: what makes a prompt. Does not know: parts (`turns.py`), sampling (`readin
 
 import msgspec
 
-from gateway.dialects.gemini.answer_form import answer_form
+from gateway.dialects.gemini.chats.answer_form import answer_form
+from gateway.dialects.gemini.chats.tools import DeclaredTools
+from gateway.dialects.gemini.chats.turns import contents_of, messages_of, system_of
 from gateway.dialects.gemini.schema import GeminiPrompt, GeminiThinking
-from gateway.dialects.gemini.tools import DeclaredTools
-from gateway.dialects.gemini.turns import contents_of, messages_of, system_of
 from gateway.errors import BadRequest
 from gateway.prompts.chats.messages import Message, Text
 from gateway.prompts.chats.template_variables import Scalar

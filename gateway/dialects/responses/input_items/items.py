@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from gateway.dialects.responses.client_tools import CLIENT_CALLS, CLIENT_OUTPUTS
-from gateway.dialects.responses.hosted_items import HOSTED
+from gateway.dialects.responses.input_items.client_tools import CLIENT_CALLS, CLIENT_OUTPUTS
+from gateway.dialects.responses.input_items.hosted_items import HOSTED
 from gateway.dialects.responses.schema import Item, ItemPart
 from gateway.errors import BadRequest
 

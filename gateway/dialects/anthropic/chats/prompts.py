@@ -6,12 +6,12 @@ Knows: what makes a prompt. Does not know: blocks (`turns.py`), sampling (`readi
 import msgspec
 
 from gateway.diagnosis.volatile import without_billing_header
-from gateway.dialects.anthropic.answer_form import answer_form
-from gateway.dialects.anthropic.blocks import TextBlock
+from gateway.dialects.anthropic.chats.answer_form import answer_form
+from gateway.dialects.anthropic.chats.shown_turns import effort_of
+from gateway.dialects.anthropic.chats.tools import RequestTools
+from gateway.dialects.anthropic.chats.turns import messages_of
+from gateway.dialects.anthropic.content.blocks import TextBlock
 from gateway.dialects.anthropic.schema import PromptRequest
-from gateway.dialects.anthropic.shown_turns import effort_of
-from gateway.dialects.anthropic.tools import RequestTools
-from gateway.dialects.anthropic.turns import messages_of
 from gateway.errors import BadRequest
 from gateway.prompts.chats.chat_json import refuse_unsupported
 from gateway.prompts.chats.messages import Message, Text

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from gateway.dialects.anthropic.foreign_blocks import Foreign
-from gateway.dialects.anthropic.hosted_blocks import Hosted
-from gateway.dialects.anthropic.tool_params import Added, Removed
+from gateway.dialects.anthropic.content.foreign_blocks import Foreign
+from gateway.dialects.anthropic.content.hosted_blocks import Hosted
+from gateway.dialects.anthropic.content.tool_params import Added, Removed
 from gateway.prompts.chats.chat_json import NULL, CacheControl
 
 

@@ -10,14 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gateway.dialects.responses.client_tools import (
+from gateway.dialects.responses.input_items.client_tools import (
     CLIENT_CALLS,
     CLIENT_OUTPUTS,
     arguments_in,
     output_text,
 )
-from gateway.dialects.responses.hosted_items import HOSTED, hosted_call
-from gateway.dialects.responses.items import (
+from gateway.dialects.responses.input_items.hosted_items import HOSTED, hosted_call
+from gateway.dialects.responses.input_items.items import (
     ADDED_TOOLS,
     CALLS,
     FOUND_TOOLS,
@@ -25,8 +25,8 @@ from gateway.dialects.responses.items import (
     Placed,
     text_of,
 )
+from gateway.dialects.responses.input_items.tool_entries import SEARCH
 from gateway.dialects.responses.schema import Item
-from gateway.dialects.responses.tool_entries import SEARCH
 from gateway.errors import BadRequest
 from gateway.prompts.chats.chat_json import arguments_of, check_spelled
 from gateway.prompts.chats.forms import Tool

@@ -21,8 +21,13 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 from msgspec.structs import replace
 
-from gateway.dialects.responses.items import ADDED_TOOLS, FOUND_TOOLS, Placed
-from gateway.dialects.responses.tool_entries import MAX_OFFERED, Called, Offered, read_entry
+from gateway.dialects.responses.input_items.items import ADDED_TOOLS, FOUND_TOOLS, Placed
+from gateway.dialects.responses.input_items.tool_entries import (
+    MAX_OFFERED,
+    Called,
+    Offered,
+    read_entry,
+)
 from gateway.errors import BadRequest
 from gateway.http.bodies.body import parse_part
 from gateway.prompts.chats.chat_json import CacheControl

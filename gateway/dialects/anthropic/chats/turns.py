@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from gateway.dialects.anthropic.blocks import (
+from gateway.dialects.anthropic.chats.tools import change_text
+from gateway.dialects.anthropic.content.blocks import (
     Block,
     InputMessage,
     RedactedThinkingBlock,
@@ -22,8 +23,8 @@ from gateway.dialects.anthropic.blocks import (
     ToolResultBlock,
     ToolUseBlock,
 )
-from gateway.dialects.anthropic.foreign_blocks import ForeignBlock
-from gateway.dialects.anthropic.hosted_blocks import (
+from gateway.dialects.anthropic.content.foreign_blocks import ForeignBlock
+from gateway.dialects.anthropic.content.hosted_blocks import (
     ContainerUploadBlock,
     Hosted,
     HostedResult,
@@ -33,7 +34,6 @@ from gateway.dialects.anthropic.hosted_blocks import (
     result_text,
     shown_calls,
 )
-from gateway.dialects.anthropic.tools import change_text
 from gateway.errors import BadRequest
 from gateway.prompts.chats.messages import Message, Part, Reasoning, Text, ToolCall, ToolResult
 from gateway.prompts.chats.offered_tools import PassedOver

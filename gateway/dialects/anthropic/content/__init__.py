@@ -1,0 +1,1 @@
+"""The content blocks and tools of a request as Structs."""

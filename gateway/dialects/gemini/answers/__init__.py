@@ -1,0 +1,1 @@
+"""Answers in Gemini's shape, whole or as the chunks of a stream."""

@@ -1,0 +1,1 @@
+"""Items of the input, and the tools that they call or declare."""
