@@ -12,7 +12,6 @@ Knows: the process, the link, the heartbeat. Does not know: Ray, signals, or wha
 import asyncio
 import logging
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -50,13 +49,12 @@ class EngineHost:
         address: str,
         registry: EngineRegistry,
         on_line: OnLine,
-        clock: Callable[[], float] = time.time,
         *,
         predicts: bool = False,
     ) -> None:
         """Run an engine that gateways reach at `address`; `on_line` gets its output lines.
 
-        `clock`: seconds since the epoch. With `predicts` the engine is asked about its queue.
+        With `predicts` the engine is asked about its queue.
         """
         self.state: HostState = "starting"
         self.predicted: Prediction | None = None  # prediction for a new request; None: unknown
@@ -66,7 +64,6 @@ class EngineHost:
         self._address = address
         self._registry = registry
         self._on_line = on_line
-        self._clock = clock
         self._child: Child | None = None
         self._is_registered = False
         self._beat_at = float("-inf")
@@ -150,7 +147,7 @@ class EngineHost:
             await asyncio.sleep(PREDICT_S)
 
     async def _register(self, fingerprint: str) -> None:
-        now = self._clock()
+        now = time.time()
         engine = RegisteredEngine(
             address=self._address, added_at=now, beat_at=now, fingerprint=fingerprint
         )
@@ -183,5 +180,5 @@ class EngineHost:
         """Unregister engines whose hosts ended without unregistering them."""
         with suppress(NotFound, Unavailable):
             for one in await self._registry.registered_engines():
-                if one.beat_at is not None and self._clock() - one.beat_at > FORGOTTEN_S:
+                if one.beat_at is not None and time.time() - one.beat_at > FORGOTTEN_S:
                     await self._registry.forget_engine(one.address)

@@ -21,7 +21,7 @@ from cli.options.engine_options import ENGINE_DEFAULTS
 from cli.options.gateway_options import GATEWAY_FLAGS
 from cli.options.options import Json
 from cli.output import print_result, print_table
-from engine.models.architectures.registry import COMPRESSED_TENSORS, SERVED, ServedModels
+from engine.models.architectures.registry import COMPRESSED_TENSORS, SERVED
 from engine.models.architectures.rope_fields import ROPES
 from engine.models.architectures.unserved import UNSERVED
 from engine.models.config import SERVED_DTYPES, ModelConfig, kv_layout, state_layout
@@ -141,13 +141,13 @@ def models(
     print_result(found, _say, as_json=json)
 
 
-def what_is_served(served: ServedModels = SERVED) -> WhatIsServed:
+def what_is_served() -> WhatIsServed:
     """Return the registry as data."""
     return WhatIsServed(
         architectures=[
-            ServedArchitecture(name, one.examples) for name, one in served.architectures.items()
+            ServedArchitecture(name, one.examples) for name, one in SERVED.architectures.items()
         ],
-        weight_formats=[PLAIN.name, *served.formats],
+        weight_formats=[PLAIN.name, *SERVED.formats],
         compressed_tensors=list(COMPRESSED_TENSORS),
         dtypes=list(SERVED_DTYPES),
         kv_dtypes=list(ITEM_BYTES),

@@ -14,9 +14,9 @@ def gib(num_bytes: float, digits: int = 1) -> str:
     return _in(_BYTES, num_bytes, digits)
 
 
-def gb(num_bytes: float, digits: int = 1) -> str:
+def gb(num_bytes: float) -> str:
     """Write bytes in powers of 1,000, in GB or a smaller unit."""
-    return _in(_DECIMAL_BYTES, num_bytes, digits)
+    return _in(_DECIMAL_BYTES, num_bytes, 1)
 
 
 def count(number: float, digits: int = 2) -> str:

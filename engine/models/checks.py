@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from engine.config import Quantization
-from engine.models.architectures.registry import SERVED, ServedModels, read_model_config
+from engine.models.architectures.registry import SERVED, read_model_config
 from engine.models.checkpoints.weight_files import weight_files
 from engine.models.config import SERVED_DTYPES, ModelConfig
 from engine.models.errors import UnsupportedModel
@@ -29,7 +29,6 @@ def check_served(
     *,
     block_size: int = MIN_BLOCK_SIZE,
     has_weights: bool = True,
-    served: ServedModels = SERVED,
     quantization: Quantization = "none",
     grid: RankGrid = ALONE,
 ) -> ModelConfig:
@@ -37,7 +36,7 @@ def check_served(
 
     `has_weights`: dummy weights need no files.
     """
-    model = read_model_config(model_dir, served, quantization)
+    model = read_model_config(model_dir, SERVED, quantization)
     check_geometry(model, block_size)
     check_matrices(model)
     check_ranks(model, block_size, grid)

@@ -25,7 +25,8 @@ _QUERIED, _HIT, _COMPUTED, _FETCHED = range(4)
 class WindowCounter:
     """A ring of sums of (queried, hit, computed, fetched) tokens for each of the last seconds."""
 
-    def __init__(self, seconds: int = max(WINDOWS_S.values())) -> None:
+    def __init__(self) -> None:
+        seconds = max(WINDOWS_S.values())
         self._buckets: npt.NDArray[np.int64] = np.zeros((seconds, 4), np.int64)
         self._stamps: npt.NDArray[np.int64] = np.full(seconds, np.iinfo(np.int64).min)
         self._total: npt.NDArray[np.int64] = np.zeros(4, np.int64)

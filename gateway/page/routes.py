@@ -7,7 +7,6 @@ it is for the pages alone, so `/openapi.json` has none of it.
 
 import asyncio
 import time
-from collections.abc import Callable
 from functools import partial
 
 import msgspec
@@ -76,7 +75,6 @@ def usage_page_router(
     store: Store,
     known: Known,
     reports: Reports,
-    clock: Callable[[], float] = time.time,
 ) -> APIRouter:
     """Serve `/usage` and all paths below it. A session is valid for as long as its key is."""
     router = APIRouter(include_in_schema=False)
@@ -111,7 +109,7 @@ def usage_page_router(
     @router.get("/usage/data")
     async def data(request: Request) -> Response:
         caller = await caller_of(request)
-        days = days_of(None, None, clock())
+        days = days_of(None, None, time.time())
 
         async def made() -> Response:
             tenant = await store.get(Tenant, caller.tenant_id)

@@ -5,7 +5,7 @@ replica is best and what it fetches (`gateway.routing`), or queries (`queries`).
 """
 
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from functools import partial
 
@@ -32,14 +32,10 @@ class Serving:
         members: Members,
         routing: Routing,
         notes: RoutingNotes | None = None,
-        *,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Read times in seconds from `clock`."""
         self._members = members
         self._routing = routing
         self.notes: RoutingNotes = notes or NoNotes()
-        self._clock = clock
         self._unbegun: dict[str, Attempt | RemotePrefill] = {}  # by their request ids
 
     def generate(
@@ -125,7 +121,7 @@ class Serving:
             )
             self._start(attempts.remote)
         self._note_fetch(route.answer)
-        attempt = attempts.next_on(route.answer, self._clock())
+        attempt = attempts.next_on(route.answer, time.monotonic())
         self._unbegun[attempt.request.request_id] = attempt
         return attempt
 
@@ -160,7 +156,7 @@ class Serving:
             return
         self._routing.began(attempt.replica, event.request_id, event.reused, event.timing)
         if attempt.expected_s is not None:
-            self.notes.predicted(attempt.expected_s, self._clock() - attempt.sent_at)
+            self.notes.predicted(attempt.expected_s, time.monotonic() - attempt.sent_at)
         is_fetched = event.reused is not None and event.reused.fetched > 0
         if attempts.remote is not None and not is_fetched:
             attempts.remote.stop()  # nobody waited for the prefill

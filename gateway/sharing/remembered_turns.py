@@ -23,16 +23,14 @@ T = TypeVar("T", bound=Sized)
 
 
 @asynccontextmanager
-async def cleaned(
-    memory: TenantMemory[T], store: Records, every_s: float = REFRESH_S
-) -> AsyncIterator[None]:
+async def cleaned(memory: TenantMemory[T], store: Records) -> AsyncIterator[None]:
     """Clean `memory` regularly while this context is open."""
-    async with repeated(partial(_clean_later, memory, store, every_s), "tenant-memory"):
+    async with repeated(partial(_clean_later, memory, store), "tenant-memory"):
         yield
 
 
-async def _clean_later(memory: TenantMemory[T], store: Records, wait_s: float) -> None:
-    await asyncio.sleep(wait_s)
+async def _clean_later(memory: TenantMemory[T], store: Records) -> None:
+    await asyncio.sleep(REFRESH_S)
     with suppress(Unavailable):
         await clean(memory, store)
 

@@ -13,6 +13,7 @@ from types import TracebackType
 from engine.line_writer import LogHandler
 from gateway.telemetry.harmless import harmless
 
+_STDERR = 2  # its descriptor
 _FORM = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
 
 ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
@@ -41,7 +42,7 @@ def _describe(error: BaseException) -> str:
     return "\n".join([f"{type(error).__module__}.{type(error).__qualname__}", *places])
 
 
-def set_up_logging(level: str, descriptor: int = 2) -> None:
-    """Send all logs to `descriptor`, standard error, through `QuietFormatter`."""
-    handler = LogHandler(QuietFormatter(_FORM), descriptor)
+def set_up_logging(level: str) -> None:
+    """Send all logs to standard error, through `QuietFormatter`."""
+    handler = LogHandler(QuietFormatter(_FORM), _STDERR)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

@@ -36,10 +36,12 @@ _MOST_ANSWERED = 64 << 10  # bytes of an answer that are read; usual answers are
 
 
 @contextmanager
-def exporting(exporter: SpanExporter, service: str = "ratoon-gateway") -> Iterator[Tracer]:
+def exporting(exporter: SpanExporter) -> Iterator[Tracer]:
     """Yield a tracer whose spans go to `exporter`; shut it down at the end, within 2 s."""
     provider = TracerProvider(
-        resource=Resource({"service.name": service}).merge(OTELResourceDetector().detect()),
+        resource=Resource({"service.name": "ratoon-gateway"}).merge(
+            OTELResourceDetector().detect()
+        ),
         shutdown_on_exit=False,
         span_limits=SpanLimits(max_attribute_length=_MAX_ATTRIBUTE_CHARS),
     )

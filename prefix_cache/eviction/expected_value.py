@@ -22,14 +22,15 @@ from prefix_cache.hashing import KEY_BYTES
 from prefix_cache.tree.node import Node
 
 GHOSTS = 8  # remembered evicted blocks for each block in the tree
+MOST_USES = 6  # uses of a block that are told apart
 
 
 class ReuseTable:
     """Table of how often blocks used n times were used again, n = 1, 2, ... and "many"."""
 
-    def __init__(self, most: int = 6, trust: float = 30.0) -> None:
+    def __init__(self, trust: float = 30.0) -> None:
         """Count uses separately for each number of uses seen with at least `trust` blocks."""
-        self._most = most
+        self._most = most = MOST_USES
         self._trust = trust
         self._stamped = [0.0] * (most + 1)
         self._again = [0.0] * (most + 1)

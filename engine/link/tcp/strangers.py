@@ -17,7 +17,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
 
 import zmq
 from zmq.utils.monitor import recv_monitor_message
@@ -44,19 +43,17 @@ class Strangers:
         self,
         socket: Socket,
         engine: str,
-        clock: Callable[[], float] = time.monotonic,
         *,
         names_key: bool = True,
         most: int | None = None,
     ) -> None:
-        """Watch `socket` of `engine`, its address for the log; `clock`: seconds.
+        """Watch `socket` of `engine`, its address for the log.
 
         `names_key` false: failed handshakes are logged elsewhere. `most` connections are open at
         once; None: as many as the limit of open files has room for.
         """
         self._socket = socket
         self._engine = engine
-        self._clock = clock
         self._names_key = names_key
         self._most = most_open() if most is None else most
         self._connections: OpenConnections | None = None  # set once the socket is bound
@@ -103,7 +100,7 @@ class Strangers:
             self._tell(_FULL)
 
     def _tell(self, text: str) -> None:
-        now = self._clock()
+        now = time.monotonic()
         if now - self._told_at.get(text, float("-inf")) >= TOLD_EVERY_S:
             self._told_at[text] = now
             _log.error(text, self._engine)

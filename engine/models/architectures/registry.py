@@ -242,17 +242,17 @@ def check_format(weight_format: WeightFormat, layers: Sequence[LayerConfig]) -> 
         )
 
 
-def planned_format(path: Path, served: ServedModels = SERVED) -> WeightFormat:
+def planned_format(path: Path) -> WeightFormat:
     """Return the weight format of a config.json; plain if its format is not served."""
     try:
-        return _weight_format(read_json(path, _MayBeNamed), served)
+        return _weight_format(read_json(path, _MayBeNamed), SERVED)
     except UnsupportedModel:
         return PLAIN
 
 
-def planned_sizes(path: Path, served: ServedModels = SERVED) -> ModelSizes:
+def planned_sizes(path: Path) -> ModelSizes:
     """Return the sizes of a config.json; read as Llama if its architecture is not served."""
-    return _planned(path, served).sizes(path)
+    return _planned(path, SERVED).sizes(path)
 
 
 def planned_layers(path: Path, served: ServedModels = SERVED) -> tuple[LayerConfig, ...]:
