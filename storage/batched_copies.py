@@ -1,8 +1,8 @@
 """Many copies in one call to CUDA's driver (`cuMemcpyBatchAsync`).
 
-It takes the host a fraction of the time of a call for each, and blocks of a few hundred KB are
-copied at the speed of the bus (docs/performance.md, "Moving blocks"). The driver has the call from
-CUDA 13.0 on; `open_batched_copies` says whether it is there.
+One call takes the host a fraction of the time of one call per copy, and blocks of a few hundred KB
+are copied at the speed of the bus (docs/performance.md, "Moving blocks"). The driver has this call
+from CUDA 13.0 on; `open_batched_copies` looks for it.
 """
 
 from __future__ import annotations

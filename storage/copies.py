@@ -7,11 +7,11 @@ are. On a GPU each direction has a stream of its own, so both go on at once and 
     down           event --> copies, event                          device to host
     up             event --> copies, event                          host to device
 
-Both wait for an event recorded after all that was launched before: so a copy down reads what the
-steps have written, and a copy up overwrites nothing that a step on its way still uses. A step that
-reads copied blocks is launched only after `query()` has returned True: the copy is over by then,
-and a kernel sees all memory written before its launch. Or it is launched after a `release_early`:
-then only the late layers of the blocks are still missing, and steps wait for them
+Both streams wait for an event that is recorded after all earlier launches. So a copy down reads
+what the steps have written, and a copy up overwrites nothing that a launched step still uses. A
+step that reads copied blocks is launched only after `query()` has returned True: the copy is over
+by then, and a kernel sees all memory written before its launch. Or the step is launched after a
+`release_early`: then only the late layers of the blocks are missing, and steps wait for them
 (`layerwise_load`).
 """
 
@@ -55,10 +55,10 @@ class Copying(CopyEvent, Protocol):
         """Seconds from the first copy's start to the last's end; valid once `query` is True."""
 
     def release_early(self) -> bool:
-        """Make later launches wait for missing layers themselves, if these are few enough bytes.
+        """Make later launches wait for the missing layers themselves; return whether they will.
 
-        False: it is not, and nothing has changed; or there is nothing that could wait. Once True,
-        not to be called again.
+        Returns False, and changes nothing, if too many bytes are missing or launches cannot wait.
+        Must not be called again once it has returned True.
         """
 
 
@@ -205,7 +205,7 @@ class StreamCopies:
                 copying.only_late(late)
                 batched.queue(last, stream.cuda_stream)
         except CopyFailed:
-            stream.synchronize()  # copies that were queued all the same write no more from here on
+            stream.synchronize()  # from here on copies that were queued nevertheless write no more
             raise
 
 

@@ -4,12 +4,12 @@
     host   -> disk                                    write
     disk   -> device  wait for a buffer | read | copy up | the buffer is free
 
-A state goes block by block like KV, and its move ends with the last of them: lost where one is,
-else failed where one is.
+A state is moved block by block like KV, and its move ends with the last block. The move is lost if
+any block is lost, or else failed if any block failed.
 
-Reads come first, since a request waits for them. Blocks that go down take at most half of the
-buffers. When the disk does not answer, moves that wait for a buffer fail at once: a request is
-better off computing its prefix than waiting in a queue that does not move.
+Reads come first, since requests wait for them. Writes take at most half of the buffers. When the
+disk does not answer, moves that wait for a buffer fail at once: a request had better compute its
+prefix than wait in a queue that does not move.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class DiskRoute:
     ) -> None:
         """Move blocks to and from `device`, the device pool as (num_blocks, block_bytes) uint8.
 
-        States: to and from `device_states`, the state pool as blocks.
+        States are moved to and from `device_states`, the state pool as blocks.
         """
         self._memories = {False: device, True: device_states}
         self._states = states

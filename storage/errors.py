@@ -1,6 +1,6 @@
 """Errors of storage, as types.
 
-Knows: what did not take place. Does not know: what that means for a request.
+Knows: which operation failed. Does not know: what that means for a request.
 
 StorageError
  |- PoolDoesNotFit    a pool with no block, or with more bytes than there are

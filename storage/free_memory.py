@@ -49,7 +49,7 @@ def host_free_memory(
 ) -> FreeMemory:
     """Return the tightest bound. `limits`: bytes by RLIMIT name; default: this process's limits.
 
-    Where the system does not tell, as outside Linux, a quarter of all memory is taken to be free.
+    Where the system does not tell, such as outside Linux, a quarter of all memory counts as free.
     """
     available = _available(meminfo)
     if available is None:

@@ -8,9 +8,9 @@ quarters of every block are there, and it waits before the first layer of the la
     compute                                                | layers 0 to 23 .....|wait| 24 to 31 |
 
 After an early release, every launched step waits on the device for the late layers. A load is
-released early once the remaining bytes will arrive while a step reads the weights of its first
-layers: so the other rows of that step are hardly delayed. CUDA graphs capture the wait as one for
-an external event, and each replay waits for the copies after which that event was recorded last.
+released early once the missing bytes will arrive while a step reads the weights of its first
+layers, so the other rows of that step are hardly delayed. CUDA graphs capture a wait for an
+external event, and each replay waits for the copies after which that event was last recorded.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ LATE_PART = 4  # a quarter of the layers may be late
 class LayerwiseLoad:
     """The late layers of one pool on a GPU. One owner thread.
 
-    `first`: the layer before which to `wait`; a block has `bytes_before` it. `max_bytes`: the
-    most that may be missing when a load is released early.
+    `first`: the first late layer, before which steps `wait`; `bytes_before`: a block's bytes before
+    it. `max_bytes`: bytes that may be missing when a load is released early.
     """
 
     def __init__(self, layout: KvLayout, max_bytes: int, device: torch.device) -> None:

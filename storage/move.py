@@ -35,7 +35,7 @@ FIRST_SLOT = 1  # the first slot that is given to sequences and to checkpoints
 class Move(msgspec.Struct, frozen=True, gc=False):
     """Copy the whole block in slot `source` of one tier to slot `target` of another or the same.
 
-    There is one for every block, so it is made, hashed and compared without any Python.
+    Every block has one, so a move is made, hashed and compared without any Python code.
     `is_state`: a recurrent state, whose slots are counted apart from those of blocks.
     """
 
@@ -58,16 +58,16 @@ class TokenCopy(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class StateSlots:
-    """The slots of states below the device: each is as many blocks in a row, after those of KV.
+    """The slots of states below the device: each is some blocks in a row, after the KV blocks.
 
-    So a state lies in the memory, the staging and the records of blocks.
+    So states use the memory, the staging buffers and the records of blocks.
     """
 
     blocks: int  # blocks of a state
     first: Mapping[Tier, int]  # the block with which a tier's state slot 0 begins
 
     def of(self, tier: Tier, slot: int) -> range:
-        """Return the blocks of a tier, or for the device of the state pool, that are `slot`."""
+        """Return the blocks of state `slot` of a tier (the device: in the state pool)."""
         start = self.first.get(tier, 0) + slot * self.blocks
         return range(start, start + self.blocks)
 
@@ -89,8 +89,8 @@ class Plan(msgspec.Struct, frozen=True):
     """Copies to be made between tiers, independent of each other: the order of `moves` is free.
 
     Each move is to be reported once, as done, failed or lost. Until then nothing else may use its
-    slots on either side. Slots in `erase` hold nothing any more since the plan before; they are
-    erased before any of `moves`, which may fill them again.
+    slots on either side. Slots in `erase` are no longer in use; they are erased before any of
+    `moves` is made, which may fill them again.
     """
 
     moves: tuple[Move, ...] = ()
@@ -119,8 +119,8 @@ class Completed:
     lost: list[Move] = field(default_factory=list)
     # Times of copies, where known: not for the disk.
     copied: list[Copied] = field(default_factory=list)
-    # Moves to the device that have not ended but are released early: later steps wait for them by
-    # themselves where they have to, and the moves are done once such a step is over.
+    # Moves to the device that are released early before their end: later steps wait for missing
+    # layers themselves, and the moves are done once such a step is over.
     released: list[Move] = field(default_factory=list)
 
     def add_copied(self, moves: Sequence[Move], blocks: int, seconds: float) -> None:

@@ -70,7 +70,7 @@ class Runs:
 def runs_of(targets: Tensor, sources: Tensor, target_slots: Slots, source_slots: Slots) -> Runs:
     """Pair block `source_slots[i]` with `target_slots[i]`; join neighbours into runs.
 
-    No slot is in either of them twice.
+    Neither array has a slot twice.
     """
     order = np.argsort(source_slots)
     of, to = source_slots[order], target_slots[order]

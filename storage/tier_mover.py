@@ -4,11 +4,10 @@
     device <-> disk    through staging buffers, see `disk_route`
     host    -> disk    written from where the block lies
 
-A state is as many blocks as it takes (`StateSlots`), on the device of the state pool; its move ends
-with the last of them, and is never released early.
+A state is moved as the blocks that it takes (`StateSlots`), on the device blocks of the state pool.
+Its move ends with the last block, and is never released early.
 
-Moves within the device are not made here, but by `mover`, on the stream of the step that needs
-them.
+Moves within the device are made by `device_pool.Mover`, on the stream of the step that needs them.
 """
 
 from __future__ import annotations
@@ -64,9 +63,9 @@ class TierMover:
     """The mover of blocks between tiers.
 
     Concurrency: one owner thread. `start` and `poll` never wait for the device or the disk. Until
-    the end of a move has been reported by `poll`, nothing else may use its slots; from then on they
-    may be used by whatever is launched next, on any stream. Steps may read the targets of moves
-    that are released early: those launched after the report wait for what is missing themselves.
+    the end of a move has been reported by `poll`, nothing else may use its slots; later launches
+    may, on any stream. Steps launched after `poll` reported a move as released early may read its
+    target, and wait for the missing layers themselves.
     """
 
     def __init__(
@@ -79,7 +78,7 @@ class TierMover:
     ) -> None:
         """Copy to and from the device with `copies`, or with `copies_for` the device if None.
 
-        `states`: the pool of states or rings, if there is one, and where they lie below.
+        `states`: the pool of states or rings, if there is one, and their slots in lower tiers.
         """
         self._device = block_bytes_of(device)
         self._host = None if host is None else host.tensor
@@ -108,7 +107,7 @@ class TierMover:
     def start(self, plan: Plan) -> None:
         """Start all moves of `plan`, or none: raises UnsupportedMove or UnknownSlot.
 
-        A move of a block of the host that is not as it came there is lost.
+        A move of a block that has changed in host memory is lost.
         """
         flows = _flows(plan.moves, self._state_slots)
         for flow in flows:
@@ -234,7 +233,7 @@ def _flows(moves: Sequence[Move], states: StateSlots | None) -> list[_Direction]
 
 
 def _slots(tier: Tier, slots: list[int], states: StateSlots | None) -> Slots:
-    """Return the slots of blocks, where these are of states the blocks of each in a row."""
+    """Return the slots of blocks; a state's slots are those of its blocks, in a row."""
     if states is not None:
         slots = [block for slot in slots for block in states.of(tier, slot)]
     return np.array(slots, np.int64)

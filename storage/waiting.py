@@ -1,6 +1,6 @@
 """Waiting for file descriptors of any number.
 
-`select.select` raises for each from 1,024 on, and an engine with that many connections has them.
+`select.select` raises for descriptors from 1,024 on, which an engine with many connections has.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def wait_for_any(
 ) -> list[int]:
     """Wait until any file is readable, writable or closed; `timeout_s` None: without limit.
 
-    So does one of more than 24 days, which `poll` takes no number for. Returns the descriptors of
-    those that can be.
+    A timeout of more than 24 days, too large a number for `poll`, is no limit either. Returns the
+    descriptors of these files.
     """
     poll = select.poll()
     for one in readable:

@@ -16,9 +16,9 @@ MIB = 1 << 20
 class DiskConfig:
     """Settings of the disk tier: the directory of the blocks, and the disk space they may take.
 
-    A read that takes longer than `read_deadline_s` has failed. A write that takes longer than
-    `write_deadline_s` gets the disk's process killed: until it is dead it may read the block, so
-    that the block's memory cannot be reused.
+    A read that takes longer than `read_deadline_s` fails. After a write of more than
+    `write_deadline_s` the disk's process is killed: until it is dead it may read the block, so the
+    block's memory cannot be reused.
     """
 
     directory: Path

@@ -5,10 +5,10 @@
     DIRECTORY/blocks/               the file
     DIRECTORY/blocks.quarantine/    the last one that was set aside
 
-A file whose records have another origin (fingerprint, block size, encryption) is removed. One that
-cannot be opened, that ends before its last page, or at which a process died, is set aside. In both
-cases the tier starts empty. So it does where others have filled the disk: then the file is removed
-as well. The file set aside is removed once the disk has no space for it beside a file of full size.
+A file whose records have another origin (fingerprint, block size, encryption) is removed. A file
+that cannot be opened, that ends before its last page, or at which a process died, is set aside. A
+file is also removed where others have filled the disk. In all these cases the tier starts empty.
+The file set aside is removed once the disk has no space for it beside a file of full size.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     main thread       takes commands, scans
     one thread        writes, erases, forgets (`writing`), in the order they came
-    two threads       read: so a read waits for no write, and not for one other slow read
+    two threads       read: so a read waits for no write, and not for a single slow read
 
 An error of the file ends the process at once: the engine starts another one, with a new file. A
 file system with too little space left is not an error: writes stop until there is space, and reads

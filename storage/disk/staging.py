@@ -1,7 +1,7 @@
 """The staging buffers for blocks to and from the disk's process, and the free buffers among them.
 
-After a read was given up, the process may still write into its buffer until it answers: such a
-buffer is *owed* an answer, and free only when that has come or the process is dead.
+After a read was given up, the process may still write into the read's buffer until it answers. Such
+a buffer is *owed* an answer, and becomes free when the answer comes or the process is dead.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class DiskCounters:
     def died(self, *, disk_full: bool) -> None:
         """Count the end of the process, and its records as lost.
 
-        `disk_full`: it ended because its file system had too little left, which is no failure.
+        `disk_full`: the process ended because its file system was nearly full, which is no failure.
         """
         stats = self.stats
         self._note_full(disk_full or stats.disk_full)

@@ -1,10 +1,10 @@
 """The engine's side of the disk tier: sends requests to the disk's process and takes its answers.
 
 When the process dies, all requests to it fail, and its records are lost: the file may be the
-cause, so it is set aside, and after a pause another process starts with an empty one. Then
-`generation` rises, and the cache has to forget the tier. After too many deaths in a while the tier
-stays off. A process that ended because its disk was full is always started again. A process that
-ends with its engine leaves its file for the next one.
+cause, so it is set aside, and after a pause another process starts with an empty file. Then
+`generation` rises, and the cache has to forget the tier. After too many deaths in a short time the
+tier stays off. A process that ended because its disk was full is always started again. A process
+that ends with its engine leaves its file for the next process.
 
 A read that misses its deadline fails. Its answer may still come later, and until then the disk may
 write into the read's buffer, which is therefore not used again. A write that misses its deadline
@@ -76,7 +76,7 @@ class DiskTier:
 
     @property
     def num_blocks(self) -> int:
-        """Number of slots: those that there was room for at the start."""
+        """Number of slots; the free space at the start bounds it."""
         return self._num_blocks or 0
 
     @property
@@ -131,7 +131,7 @@ class DiskTier:
     def erase(self, slots: Iterable[int]) -> None:
         """Empty these slots.
 
-        Takes place before any write that is asked for later. A later read may overtake it.
+        They are empty before any later write begins. A later read may come before.
         """
         if self._process is not None and self.is_up:
             left = list(slots)
@@ -141,7 +141,7 @@ class DiskTier:
     def forget_owner(self, owner: str) -> None:
         """Make all records of `owner` unreadable for good; a restarted process is told again.
 
-        Returns at once; as long as it is not done, `stats.forgetting` counts the owner.
+        Returns at once. `stats.forgetting` counts the owner until the records are unreadable.
         """
         self._forgetting[owner] = None
         if self._process is not None and self.is_up:
@@ -157,7 +157,7 @@ class DiskTier:
     def note_flushes(self, flushes: Sequence[str]) -> None:
         """Note that these flushes are done, once all slots to be erased before are erased.
 
-        Returns at once. What does not reach the disk is forgotten, and the flush is done again.
+        Returns at once. A flush whose note does not reach the disk is done again at the next start.
         """
         if self._process is not None and self.is_up:
             for start in range(0, len(flushes), wire.NOTED_AT_ONCE):

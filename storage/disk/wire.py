@@ -3,8 +3,9 @@
     engine  --- Open, Write, Read, Erase, Forget, Note, Scan, CloseFile -->  disk
             <-- Opened | WriteRefused, DiskEnded, ScannedSlots, Forgot, FileStats --
 
-Blocks themselves are not sent: they lie in memory that both processes map, and a message names the
-place. Every message is bounded and typed; one that does not decode ends the connection.
+Blocks themselves are not sent: they lie in memory that both processes map, and a message names
+their places. Every message is bounded and typed; a message that cannot be decoded ends the
+connection.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ class CloseFile(DiskMessage, frozen=True):
 class Opened(DiskMessage, frozen=True):
     """The report that the file is open, with the number of its slots.
 
-    `set_aside`: another one was there that could not be used. `given_up`: one was removed, because
+    `set_aside`: an unusable file was moved to quarantine. `given_up`: a file was removed because
     others need its room.
     """
 
@@ -158,7 +159,7 @@ class Forgot(DiskMessage, frozen=True):
 class FileStats(DiskMessage, frozen=True):
     """Counts of the file's records, and of reads lost and writes refused since its opening.
 
-    `disk_full`: nothing is written, because the file system has too little left.
+    `disk_full`: nothing is written, because the file system has too little free space.
     """
 
     records: int
@@ -193,7 +194,7 @@ class Channel:
         return content
 
     def send(self, content: bytes, flags: int = 0) -> bool:
-        """Send; return whether the socket had room: False only with MSG_DONTWAIT. Or WireBroken."""
+        """Send; return whether the socket had room (always, without MSG_DONTWAIT). WireBroken."""
         try:
             self.socket.send(content, flags | socket.MSG_NOSIGNAL)
         except BlockingIOError:

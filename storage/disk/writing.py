@@ -1,7 +1,7 @@
 """The thread that changes the file; it takes queued jobs in batches.
 
-A transaction costs a wait for the disk, so many blocks share one, though not so many that a full
-file delays much. When a batch does not fit, its jobs are tried one by one.
+A transaction costs a wait for the disk, so many blocks share one. Batches are bounded, so that a
+batch that does not fit the file costs little; its jobs are then tried one by one.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Writing:
         self._unnoted: list[str] = []  # flushes to note once all slots are erased
 
     def run(self) -> None:
-        """Run jobs up to CloseFile, and all jobs queued before it. Raises FileDamaged."""
+        """Run jobs until CloseFile, after all jobs queued before it. Raises FileDamaged."""
         then: Forget | Note | CloseFile | None = None
         while not isinstance(then, CloseFile):
             batch = self._next()
@@ -121,7 +121,7 @@ class Writing:
     def _erase(self, slots: Iterable[int]) -> dict[int, None]:
         """Erase slots in parts, since every page that a transaction changes needs a free page.
 
-        Returns the slots for which there was no room even so.
+        Returns the slots that could not be erased even in small parts.
         """
         left = list(slots)
         for at_once, in_need in ((_ERASED_AT_ONCE, False), (_ERASED_IN_NEED, True)):

@@ -4,12 +4,12 @@
     layer    | keys    | values | scales | up to a multiple of 16 bytes     |
     latents  | keys alone       | scales | of layers whose values are a part of the keys
 
-Layers lie in the model's order, whichever group they are of: so a block is one contiguous run in
-every tier and one record on disk, and the layers that are computed last are its last bytes.
+Layers lie in the model's order, whatever their group. So a block is one contiguous run in every
+tier and one record on disk, and its last bytes are the layers that are computed last.
 
-Where several ranks share a model, each keeps a slice of every block: some of the KV heads of every
-layer, or one that other ranks keep as well; and of several stages each keeps its own layers, which
-count from 0 there. Slot i of a tier is the same block on all ranks.
+Where several ranks share a model, each rank keeps a slice of every block: some KV heads of every
+layer, or a head that other ranks keep too. Each pipeline stage keeps its own layers, counted from
+0. Slot i of a tier is the same block on all ranks.
 
 Knows: counts and bytes. Does not know: tensors (`device_pool`), tiers, or how many blocks there
 are. No torch: commands that only plan read it too.
@@ -52,7 +52,7 @@ class KvGroup:
 class KvSlice:
     """The KV heads of `rank`, where `num_ranks` ranks divide the heads evenly and in order.
 
-    Of fewer heads than ranks each is kept by as many ranks as the others.
+    If there are fewer heads than ranks, every head is kept by the same number of ranks.
     """
 
     rank: int

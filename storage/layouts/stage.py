@@ -15,8 +15,8 @@ from dataclasses import dataclass
 class Stage:
     """One of several pipeline stages that divide a model's layers in order.
 
-    `ends` has, of each stage, the layer after its last. Raises ValueError unless they ascend and
-    this is one of the stages.
+    `ends` has for each stage the layer after its last layer. Raises ValueError unless `ends`
+    ascends and `index` is one of its stages.
     """
 
     index: int  # 0: the stage with the first layer

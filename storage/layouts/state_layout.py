@@ -41,7 +41,7 @@ class StateLayout:
     """Layout of one state. `layers`: shapes of the recurrent layers in order, one or more.
 
     `conv_dtype`: of the convolution's inputs, a key of ITEM_BYTES. Recurrences are float32.
-    `least_blocks`: blocks that a state takes in any case. Those of all stages take as many.
+    `least_blocks`: fewest blocks that a state takes, since the states of all stages take as many.
     """
 
     layers: tuple[StateShape, ...]

@@ -3,8 +3,8 @@
     ring     | place 0 | place 1 | ... | last place |      block b of a sequence lies at b % places
     place    a block of KV of the layers with a window (`kv_layout`)
 
-A token sees no key before its window. So of these layers a sequence keeps as many blocks as a
-window touches, however long it is: like a recurrent layer's state a ring has one size, is one
+A token sees no key before its window. So a sequence of any length keeps, for these layers, only as
+many blocks as a window touches. Like a recurrent layer's state a ring has one size, is one
 contiguous run, and cannot be cut back to an earlier position.
 
 Knows: counts and bytes. Does not know: tensors (`window_pool`), or how many rings there are. No
@@ -33,7 +33,7 @@ class WindowLayout:
 
     @classmethod
     def of(cls, kv: KvLayout, block_bytes: int) -> WindowLayout:
-        """Lay out rings beside blocks of `block_bytes`, each as long as some of these.
+        """Lay out rings beside blocks of `block_bytes`; a ring is as long as a number of blocks.
 
         Raises ValueError where a layer of `kv` has no window.
         """
@@ -71,4 +71,4 @@ class WindowLayout:
         return -(-scratch_blocks // self.places)
 
 
-SlotLayout = StateLayout | WindowLayout  # of what a sequence keeps beside its blocks
+SlotLayout = StateLayout | WindowLayout  # what a sequence keeps beside its blocks

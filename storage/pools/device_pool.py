@@ -1,8 +1,8 @@
 """The device tier's memory: one tensor of all KV blocks, views by layer, and copies within.
 
-Block first, so that a block is one contiguous run of all layers and moving it is one plain copy.
-The layout (`kv_layout`) says what lies where in it. Does not know which block is free, whose it is,
-or what tokens lie in it: that is the prefix cache's.
+The first dimension is the block, so that a block is one contiguous run of all layers and is moved
+by one plain copy. The layout (`kv_layout`) says what lies where in a block. Does not know which
+block is free, whose it is, or what its tokens are: the prefix cache does.
 """
 
 from __future__ import annotations
@@ -119,9 +119,9 @@ class Mover:
 def independent_runs(moves: Sequence[Move]) -> Iterator[list[Move]]:
     """Split `moves` within one tier into runs of moves that may happen at once.
 
-    In a run no target is another move's source or target, so any order within it gives what
-    the order given would; a move onto itself changes nothing and is left out. The runs, one
-    after the other, are the plan in its order.
+    In a run no target is another move's source or target, so the moves of a run may be made in any
+    order. A move onto itself changes nothing and is left out. The runs follow each other in the
+    plan's order.
     """
     run: list[Move] = []
     sources: set[int] = set()

@@ -1,8 +1,8 @@
 """Digests of blocks in host memory: made when a block has come down, compared before it leaves.
 
-What lies on disk is sealed. Host memory is not: a stray write, a copy to a wrong slot or a bit that
-flips would come back as KV. Of each batch of copies as many blocks are digested as CHECKED_BYTES
-hold, since the owner thread waits for it: small batches are checked whole, of large ones a part.
+Records on disk are sealed, host memory is not: a stray write, a copy to a wrong slot or a flipped
+bit would come back as KV. The owner thread waits for the digests, so only the first CHECKED_BYTES
+of each batch of copies are digested: a small batch whole, a large batch in part.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class HostDigests:
             self._digests[slot] = self._digest(slot)
 
     def damaged(self, slots: Iterable[int]) -> set[int]:
-        """Return the blocks that are not as they were digested, among the first with a digest."""
+        """Return the blocks that have changed since they were digested; checks the first ones."""
         known = islice((slot for slot in slots if slot in self._digests), self._at_once)
         return {slot for slot in known if self._digest(slot) != self._digests[slot]}
 

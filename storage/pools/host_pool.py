@@ -4,10 +4,10 @@ A block is one contiguous run here as it is on the device, so that a copy betwee
 plain copy. The arena is registered with CUDA instead of being taken from its allocator, which
 rounds up to a power of two.
 
-It is shared memory, so that the disk's process writes a block to its file from where it lies: a
-nameless file that lives in memory alone. It goes when the last process that has it open is gone,
-however that ends: nothing is left in /dev/shm, and a container's limit on that does not apply. Its
-pages are taken at once, so that a lack of memory is an error here and not a signal later.
+The arena is shared memory, so that the disk's process writes a block to its file without a copy. It
+is a nameless file in memory, which is freed when the last process that has it open ends, in
+whatever way. So nothing is left in /dev/shm, and a container's limit on /dev/shm does not apply.
+All pages are taken at once, so that a lack of memory is an error here and not a signal later.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class HostPool:
     def pin(self) -> None:
         """Pin the memory for all GPUs, from any thread; PoolDoesNotFit frees the memory.
 
-        May run beside whatever else asks something of CUDA, a recording of this thread excepted.
+        May run beside any other use of CUDA, except a graph capture of this thread.
         """
         result = _runtime().cudaHostRegister(self.tensor.data_ptr(), self.nbytes, _PORTABLE)
         if int(result) != 0:
@@ -124,9 +124,9 @@ def _allocate(num_bytes: int, available: int | None) -> tuple[mmap.mmap, int]:
 def _take_pages(fd: int, memory: mmap.mmap) -> None:
     """Allocate every page. Raises OSError if memory runs out.
 
-    By several threads, since one clears 3 GB a second and pinning would do it alone; a core is
-    left to who does something else meanwhile. A system that does not know the request (Linux
-    before 5.14) is asked for the file's pages instead.
+    Several threads take them, since one thread clears 3 GB a second, and pinning would use one
+    thread; a core is left to other work. A system that does not know the request (Linux before
+    5.14) is asked for the file's pages instead.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     view = ctypes.c_char.from_buffer(memory)

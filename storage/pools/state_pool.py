@@ -1,7 +1,7 @@
 """The device's memory for recurrent states: one tensor of all slots, and views by layer.
 
-Slot first, so that a state is one contiguous run of all layers (`state_layout`). Does not know
-whose a slot is, or at which position: that is the prefix cache's.
+The first dimension is the slot, so that a state is one contiguous run of all layers
+(`state_layout`). Does not know whose a slot is, or at which position: the prefix cache does.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class StepStates(NamedTuple):
 class StatePool:
     """The state pool: one tensor (slots, bytes) uint8, allocated once and zeroed.
 
-    A slot is as long as whole blocks of KV, so that it is moved to their slots in lower tiers:
-    `blocks` is the pool as (slots * blocks of a state, block_bytes).
+    A slot is as long as a whole number of KV blocks, since states take slots of blocks in lower
+    tiers: `blocks` is the pool as (slots * blocks of a state, block_bytes).
 
     Concurrency: as of `DevicePool`, which lies beside it.
     """

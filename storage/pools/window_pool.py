@@ -1,13 +1,13 @@
 """The device's memory for rings: the last keys and values of layers with a window.
 
     slot 0 .. num_slots - 1     a ring each, numbered as the states' slots are
-    after these                 scratch blocks, which each step's prompts use anew
+    after these                 scratch blocks for the prompts of one step
 
-A prompt's row may have more new tokens than a ring has room for. It writes them to scratch blocks,
-and the last of these are copied to its ring when the row has been computed. All are blocks of one
-tensor, so that a block table has ids of both.
+A prompt's row may have more new tokens than a ring has room for. The row writes them to scratch
+blocks, the last of which are copied to its ring when the row has been computed. Rings and scratch
+blocks are blocks of one tensor, so that a block table can name both.
 
-Does not know whose a slot is, or at which position: that is the prefix cache's.
+Does not know whose a slot is, or at which position: the prefix cache does.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from storage.pools.device_pool import empty_blocks, layer_views
 
 
 class RingShape(NamedTuple):
-    """The numbers that place a block: as `WindowPool` has them."""
+    """The numbers that place a block in a `WindowPool`."""
 
     places: int  # blocks of a ring
     block_size: int  # tokens of a block

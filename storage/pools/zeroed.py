@@ -1,4 +1,4 @@
-"""Memory of zeros on a device, which a CPU takes only once it is written."""
+"""Zeroed memory on a device; on a CPU a page is taken only when it is written."""
 
 from __future__ import annotations
 

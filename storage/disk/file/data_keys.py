@@ -1,9 +1,9 @@
 """The keys that seal records: one key for the directory, or one key for every owner.
 
-With encryption an owner's records are encrypted with a random key of its own, which is stored in
-the file of these keys alone. Once it is erased there, the owner's records are unreadable wherever
-they are: in the file of records, in copies of it, and in sectors that were never overwritten. A
-record names its key by a random id, so that the file of records does not tell whose they are.
+With encryption an owner's records are encrypted with a random key of its own, which is stored only
+in the file of keys. Once the key is erased there, the owner's records are unreadable everywhere: in
+the file of records, in copies of that file, and in sectors that were never overwritten. A record
+names its key by a random id, so the file of records does not tell whose a record is.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The flushes already applied to a directory's records: their ids, in a file beside these.
 
-A flush that is not here is done again at the next start, which costs hits and nothing else. So the
-file may be lost or damaged, and the oldest ids may go.
+A flush that is not listed is done again at the next start, which costs only hits. So the file may
+be lost or damaged, and the oldest ids may be dropped.
 """
 
 from __future__ import annotations

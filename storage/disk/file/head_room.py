@@ -1,8 +1,8 @@
 """The head-room that the disk tier leaves to other users of its file system.
 
 The head-room is a share of the file system, or of the file's bound where that is smaller: 15 % of a
-disk of terabytes would be more than the file. The file stops growing a third above it, so that
-what others write afterwards is not taken from the head-room at once:
+disk of terabytes would be more than the file. The file stops growing while a third more than the
+head-room is free, so that what others write next does not use up the head-room at once:
 
     left of the file system      what the disk tier does
     head-room * 4/3 and more     grows, by as much as keeps this
@@ -10,7 +10,7 @@ what others write afterwards is not taken from the head-room at once:
     less                         does not write; reads and erases
     head-room / 2 and less       removes its file: a cache can be computed again
 
-Everything is measured by the file system's own count (`statvfs`), so what others take counts too.
+The file system's own count (`statvfs`) is used, so files of others count too.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class HeadRoom:
     def bound(self, allocated: int, *, in_need: bool = False) -> int:
         """Return the bytes up to which a file may grow that has `allocated` bytes on the disk.
 
-        `in_need`: for erasing, which takes pages before it frees some: it may take the head-room
-        that others have left. Raises OSError.
+        `in_need`: erasing takes pages before it frees some, so it may use the free head-room.
+        Raises OSError.
         """
         disk = self.disk_use(self.directory)
         head_room = self._head_room(disk)

@@ -6,9 +6,9 @@ an error and not a signal. A truncated or damaged file can still end this proces
 is why it is a process of its own. Read transactions are short: while one is open, LMDB cannot reuse
 pages, and then not even deleting works in a full file.
 
-Freed pages lie in runs of any length, and a block needs a run of its own: so how many bytes are
-free in the file does not say whether the next block makes it grow. What is certain is the size of
-the map, beyond which LMDB never goes: `set_bound` changes it.
+Freed pages lie in runs of any length, and a block needs one run. So the number of free bytes in the
+file does not tell whether the next block makes the file grow. Only the size of the map bounds it:
+LMDB never grows a file beyond its map, and `set_bound` changes the map.
 """
 
 from __future__ import annotations
@@ -145,8 +145,8 @@ class LmdbFile:
     def headers(self, first: int, max_bytes: int) -> list[tuple[int, bytes]]:
         """Return the next slots from `first` on that hold a record, with their headers.
 
-        At least one where there is one, and no more once their headers reach `max_bytes`. Raises
-        FileDamaged.
+        Returns at least one slot if there is one, and stops once the headers reach `max_bytes`.
+        Raises FileDamaged.
         """
         found: list[tuple[int, bytes]] = []
         size, least = 0, first
@@ -216,9 +216,9 @@ class LmdbFile:
     def _bring_into_memory(self) -> None:
         """Touch every page of the tables, but no block's payload.
 
-        These pages lie scattered among the blocks. Read without readahead they are a few megabytes;
-        with it the system reads the blocks around each, gigabytes before the first scan has ended.
-        Many threads touch them, so that the disk has many requests to serve at once.
+        These pages lie scattered among the blocks. Without readahead a few megabytes are read; with
+        readahead the system would also read the blocks around each page, gigabytes in all. Many
+        threads touch the pages, so that the disk has many requests to serve at once.
         """
         with self._closed_if_damaged(), ThreadPoolExecutor(_TOUCHING) as threads:
             for table in (self._headers, self._payloads):

@@ -18,7 +18,7 @@ def read_private(path: Path) -> bytes | None:
 def write_private(path: Path, content: bytes) -> None:
     """Write `path` atomically: readers, even after a crash, find the old or the new content.
 
-    It is on disk when this returns. Raises OSError, and then the old content stands.
+    The content is on disk when this returns. Raises OSError, and keeps the old content then.
     """
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

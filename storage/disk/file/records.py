@@ -1,7 +1,7 @@
 """Records by slot: sealed when written, and checked against the request when read.
 
-A record that is not exactly the one asked for, in its slot, whole and unchanged, is lost: nothing
-of it is handed out, and it is deleted.
+A record is lost unless it is in its slot, whole, unchanged and exactly the record requested. No
+byte of a lost record is handed out, and it is deleted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ScanRoom:
     """Bounds on the number of blocks, and on the use of their file and disk.
 
     Deleting needs room too, since LMDB copies the pages that it changes. So writes are refused
-    while there is some left: a file that is completely full can only be thrown away.
+    before the file is full: a completely full file can only be removed.
     """
 
     head_room: HeadRoom
@@ -82,9 +82,9 @@ class DiskRecords:
     ) -> None:
         """Erase slots and write all `blocks`, in one transaction.
 
-        `in_need`: erasing may take of the disk's head-room. Raises FileFull, FileDamaged, OSError,
-        and then nothing has changed; a record that is left in a block's slot does no harm, since a
-        read names the record that it wants.
+        `in_need`: erasing may use the disk's head-room. Raises FileFull, FileDamaged, OSError, and
+        changes nothing then. A record that is left in a block's slot does no harm, since a read
+        names the record that it wants.
         """
         self._file.set_bound(self._room.head_room.bound(self._file.allocated, in_need=in_need))
         if blocks:
@@ -140,9 +140,9 @@ class DiskRecords:
     def _copy_out(self, slot: int, record: BlockRecord, held: memoryview) -> Header:
         """Copy the payload of `slot` to `held` if its header is the header of `record`.
 
-        Raises RecordNotSound where it is not.
+        Raises RecordNotSound for another header.
 
-        The transaction ends before the payload is checked: it has to be short.
+        The transaction must be short, so it ends before the payload is checked.
         """
         with self._file.reading(slot) as kept:
             if kept is None or kept.payload is None or len(kept.payload) != len(held):

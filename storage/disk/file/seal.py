@@ -109,7 +109,7 @@ class RecordSeal:
         return Header(slot, record, key, payload_nonce, first[_FIXED.size :], fixed + body)
 
     def open_payload(self, header: Header, kept: memoryview, into: memoryview) -> None:
-        """Decrypt the block into `into`. RecordNotSound: the content of `into` is invalid.
+        """Decrypt the block into `into`, whose content is invalid if this raises RecordNotSound.
 
         Without encryption `kept` is `into` itself: the block has been copied there already, and is
         only checked.
