@@ -35,6 +35,7 @@ from engine.models.config import (
 )
 from engine.models.errors import BadConfig, UnsupportedModel
 from engine.models.layers.attention import AttentionConfig
+from engine.models.layers.draft_head import DraftHeadConfig, HeadNames
 from engine.models.layers.layer import LayerConfig
 from engine.models.layers.mamba import MambaConfig
 from engine.models.layers.mixture import MixtureConfig, SharedExpertConfig
@@ -47,6 +48,12 @@ from kernels.norms.gate import RELU2
 MLP, EXPERTS = "mlp", "moe"
 SERVED_TYPES = (LINEAR, FULL, MLP, EXPERTS)
 LETTERS = {"M": LINEAR, "*": FULL, "-": MLP, "E": EXPERTS}  # letters of the pattern in older files
+HEAD = HeadNames(
+    "mtp.layers.0.eh_proj",
+    "mtp.layers.0.enorm",
+    "mtp.layers.0.hnorm",
+    "mtp.layers.1.final_layernorm",
+)
 Count = msgspec.Meta(min_length=1, max_length=MAX_LAYERS)
 
 
@@ -87,6 +94,18 @@ class _Raw(ModelSizes, kw_only=True):
     routed_scaling_factor: PositiveFloat = 1.0
     sliding_window: int | None = None
     residual_in_fp32: bool = False
+    num_nextn_predict_layers: Annotated[int, msgspec.Meta(ge=0, le=16)] | None = None
+    mtp_layers_block_type: list[str] | None = None
+    mtp_hybrid_override_pattern: str | None = None
+
+    @property
+    def has_served_head(self) -> bool:
+        """True if it may have a head that drafts, of attention and then experts."""
+        listed = self.mtp_layers_block_type
+        if listed is None:
+            listed = [LETTERS.get(one, one) for one in self.mtp_hybrid_override_pattern or "*E"]
+        types = [OLDER_TYPES.get(one, one) for one in listed]
+        return self.num_nextn_predict_layers == 1 and types == [FULL, EXPERTS]
 
     @property
     def types(self) -> list[str]:
@@ -118,7 +137,8 @@ class NemotronH:
             max_positions=raw.max_position_embeddings,
             tied=raw.tie_word_embeddings,
             dtype=served_dtype(raw),
-            names=CheckpointNames(tuple(_prefixes(raw))),
+            names=_names(raw),
+            possible_head=_possible_head(raw),
         )
 
     def sizes(self, path: Path) -> ModelSizes:
@@ -154,6 +174,16 @@ def _layers(raw: _Raw) -> tuple[LayerConfig, ...]:
         )
         for first, second in _joined(raw.types)
     )
+
+
+def _possible_head(raw: _Raw) -> DraftHeadConfig | None:
+    if not raw.has_served_head:
+        return None
+    return DraftHeadConfig(_layer_of_head(raw), _norm(raw), HEAD)
+
+
+def _layer_of_head(raw: _Raw) -> LayerConfig:
+    return LayerConfig(raw.hidden_size, _attention(raw), _mixture(raw), _norm(raw))
 
 
 def _mixture(raw: _Raw) -> MixtureConfig:
@@ -198,6 +228,12 @@ def _joined(types: Sequence[str]) -> list[tuple[int, int | None]]:
     return joined
 
 
+def _names(raw: _Raw) -> CheckpointNames:
+    count = len(_layers(raw))
+    drafting = range(count, count + raw.has_served_head)
+    return CheckpointNames(tuple(_prefixes(raw)), drafting_layers=drafting)
+
+
 def _prefixes(raw: _Raw) -> Iterator[tuple[str, str]]:
     """Yield the files' prefixes of names with the decoder's instead."""
     yield "backbone.embeddings.", "model.embed_tokens."
@@ -208,6 +244,13 @@ def _prefixes(raw: _Raw) -> Iterator[tuple[str, str]]:
             if part is not None:
                 yield f"backbone.layers.{number}.mixer.", f"model.layers.{own}.{part.place}"
                 yield f"backbone.layers.{number}.norm.", f"model.layers.{own}.{norm}."
+
+    if raw.has_served_head:
+        last, head = f"model.layers.{len(_layers(raw))}.", _layer_of_head(raw)
+        yield "mtp.layers.0.mixer.", last + head.mixer.place
+        yield "mtp.layers.0.norm.", f"{last}input_layernorm."
+        yield "mtp.layers.1.mixer.", last + _mixture(raw).place
+        yield "mtp.layers.1.norm.", f"{last}{head.before_mlp}."
 
 
 def _attention(raw: _Raw) -> AttentionConfig:

@@ -1,6 +1,7 @@
 """Heads that draft of other families, beside those of `transformers`.
 
-GLM-4.5, DeepSeek V3 and GLM-4.7-Flash have the head as one more layer, Qwen3-Next as Qwen3.5 does.
+GLM-4.5, DeepSeek V3 and GLM-4.7-Flash have the head as one more layer, Qwen3-Next as Qwen3.5 does,
+Nemotron 3 in two blocks.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
+from engine.config import EngineConfig
 from engine.link.messages import SamplingParams
 from tests.doubles.constraints import Script
 from tests.engine.conftest import MakeCheckpoint
@@ -24,6 +27,11 @@ PROMPT = random_prompt(45)
 SEEDS = None, None, None, 3
 
 
+def without_drafts(config: EngineConfig) -> EngineConfig:
+    """Such an engine leaves the head in the files."""
+    return structs.replace(config, steps=structs.replace(config.steps, drafts="off"))
+
+
 def checkpoints(truth: Truth, directory: Path) -> tuple[Path, Path]:
     """The decoder with its head, and without it."""
     made = directory / "head", directory / "plain"
@@ -33,13 +41,15 @@ def checkpoints(truth: Truth, directory: Path) -> tuple[Path, Path]:
     return made
 
 
-@pytest.mark.parametrize("name", ["glm4-moe", "deepseek-v3", "glm4-moe-lite", "qwen3-next"])
+@pytest.mark.parametrize(
+    "name", ["glm4-moe", "deepseek-v3", "glm4-moe-lite", "qwen3-next", "nemotron-3"]
+)
 def test_its_drafts_are_those_of_its_definition_and_change_no_answer(
     name: str, checkpoint: MakeCheckpoint, tmp_path: Path
 ) -> None:
     truth, bounds, drafting = Truth(checkpoint(name)), Bounds(64, 16, 24, 8), HeadAlone()
-    with_head, without = checkpoints(truth, tmp_path)
-    plain = RealEngine(str(without), bounds)
+    with_head, _ = checkpoints(truth, tmp_path)
+    plain = RealEngine(str(with_head), bounds, over=without_drafts)
     engine = RealEngine(str(with_head), bounds, drafting=drafting)
     for one in (plain, engine):
         with closing(one):

@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers.modeling_layers import MtpLayer
+from transformers.models.nemotron_h.modeling_nemotron_h import NemotronHBlock
 
 from engine.drafting.draft import Draft, NoDrafts
 from engine.drafting.head import HeadDraft
@@ -33,8 +34,16 @@ QWEN = {
     "hnorm.": "mtp.pre_fc_norm_hidden.",
     "post_norm.": "mtp.norm.",
 }
+NEMOTRON = {
+    "mtp_block.attention.": "mtp.layers.0.",
+    "mtp_block.experts.": "mtp.layers.1.",
+    "post_norm.": "mtp.layers.1.final_layernorm.",
+    "": "mtp.layers.0.",
+}
+NAMES = {"Qwen": QWEN, "Nemotron": NEMOTRON}
 DEEPSEEK = {"mtp_block.": "", "post_norm.": "shared_head.norm.", "": ""}
 # Fields of config.json that say how many heads there are.
+KINDS = "layers_block_type", "layer_types"  # fields of config.json with the kinds of layers
 FIELDS = {"mtp_num_hidden_layers": 1, "num_nextn_predict_layers": 1}
 
 
@@ -45,6 +54,29 @@ def smaller(tensors: dict[str, Tensor]) -> None:
             tensor.mul_(PART)
 
 
+def apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The matrices of experts each by itself."""
+    for name in [one for one in tensors if one.endswith(("experts.up_proj", "experts.down_proj"))]:
+        place, _, last = name.rpartition(".")
+        for number, expert in enumerate(tensors.pop(name)):
+            tensors[f"{place}.{number}.{last}.weight"] = expert.clone()
+    return tensors
+
+
+class TwoBlocks(torch.nn.Module):
+    """The layer of Nemotron's head: a block of attention, and one of experts."""
+
+    def __init__(self, config: Any, attention: int) -> None:
+        super().__init__()
+        self.attention = NemotronHBlock(config, attention)
+        self.experts = NemotronHBlock(config, config.layers_block_type.index("moe"))
+
+    def forward(self, hidden: Tensor, attention_mask: Tensor, **fields: Any) -> Tensor:
+        del fields
+        mixed = self.attention(hidden, attention_mask=attention_mask)
+        return torch.as_tensor(self.experts(mixed))
+
+
 class Truth:
     """A decoder and its head in `transformers`, the head in float64."""
 
@@ -52,11 +84,16 @@ class Truth:
     def __init__(self, saved: Checkpoint) -> None:
         self.model: Any = deepcopy(saved.truth)
         decoder, config = self.model.model, self.model.config
+        self.is_nemotron = config.model_type == "nemotron_h"
+        if self.is_nemotron:
+            decoder.norm, config.rms_norm_eps = decoder.norm_f, config.layer_norm_epsilon
         config._experts_implementation = "eager"  # the others have no float64
         torch.manual_seed(5)
-        kinds = getattr(config, "layer_types", None) or ["full_attention"] * len(decoder.layers)
+        found = (getattr(config, field, None) for field in KINDS)
+        kinds = next(filter(None, found), ["full_attention"] * len(decoder.layers))
         last = max(index for index, kind in enumerate(kinds) if kind == "full_attention")
-        kind, norm = type(decoder.layers[last]), type(decoder.norm)
+        kind: Any = TwoBlocks if self.is_nemotron else type(decoder.layers[last])
+        norm = type(decoder.norm)
         self.head: Any = MtpLayer(config, kind, norm, last)
         self.saved = saved
         middle = 1.0 if decoder.norm.weight.mean() > 0.5 else 0.0
@@ -74,15 +111,18 @@ class Truth:
 
     def tensors(self) -> dict[str, Tensor]:
         """As a checkpoint names them."""
-        is_qwen = "Qwen" in type(self.model).__name__
-        names = QWEN if is_qwen else DEEPSEEK
-        before = "" if is_qwen else f"model.layers.{len(self.model.model.layers)}."
+        names = next((one for family, one in NAMES.items() if family in self.family), DEEPSEEK)
+        before = f"model.layers.{len(self.model.model.layers)}." if names is DEEPSEEK else ""
         found = {}
         for name, tensor in self.head.state_dict().items():
             place = next(one for one in names if name.startswith(one))
             stored = names[place] + name.removeprefix(place)
             found[before + stored] = tensor.detach().clone()
-        return found
+        return apart(found) if self.is_nemotron else found
+
+    @property
+    def family(self) -> str:
+        return type(self.model).__name__
 
     def logits(self, token_ids: list[int]) -> Tensor:
         """(n - 1, V): what it expects after each token but the first."""
@@ -108,11 +148,13 @@ class Truth:
     def _output(self, hidden: Tensor, following: list[int]) -> Tensor:
         """(1, n, H): the head's states, from states and the tokens that follow them."""
         model = self.model
-        embedded = model.model.embed_tokens(torch.tensor([following])).double()
+        embedded = model.get_input_embeddings()(torch.tensor([following])).double()
         count = embedded.shape[1]
         mask = torch.full((count, count), -torch.inf, dtype=torch.float64).triu(1)[None, None]
-        rope = model.model.rotary_emb(embedded.float(), torch.arange(count)[None])
-        rope = tuple(one.double() for one in rope)
+        rope = None
+        if not self.is_nemotron:
+            rope = model.model.rotary_emb(embedded.float(), torch.arange(count)[None])
+            rope = tuple(one.double() for one in rope)
         return torch.as_tensor(self.head.double()(embedded, hidden, rope, mask, None, None))
 
     @torch.inference_mode()
