@@ -1,6 +1,6 @@
-"""The routes by which a tenant loads and drops LoRA adapters of its own, named as vLLM's.
+"""The routes by which a tenant loads and drops its own LoRA adapters; vLLM's have the same paths.
 
-The operator says how many a tenant may load; their folders are below the tenant's own.
+The operator sets how many adapters a tenant may load. Their folders are below the tenant's folder.
 """
 
 from typing import Annotated

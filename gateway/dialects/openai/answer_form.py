@@ -1,6 +1,6 @@
 """The form of the answer to a chat: the tools that may or must be called, and its text.
 
-Knows: OpenAI's `tool_choice`. Does not know: how a call or a grammar is spelled for the model
+Knows: OpenAI's `tool_choice`. Does not know: how a call or a grammar is written for the model
 (`gateway/prompts/answer_forms.py`).
 """
 

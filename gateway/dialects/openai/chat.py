@@ -2,7 +2,7 @@
 
 Knows: OpenAI's chats. Does not know: how an answer is produced (`gateway/requests/answering.py`)
 or rendered (`chat_reply.py`).
-Fields with an effect on the answer that Ratoon lacks are refused, never silently ignored.
+A field that would change the answer, in a way that Ratoon does not support, is refused.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,7 +39,7 @@ def request_of_chat(
 ) -> GenerationRequest:
     """Convert `wire` into a generation request; raise BadRequest that names the wrong field.
 
-    `sent`: its tools, if they have been read already.
+    `sent` has the tools of `wire` if they have been read already.
     """
     _refuse(wire)
     newer = wire.max_completion_tokens
@@ -101,7 +101,7 @@ def chat_of(
 def _continues_last(
     messages: Sequence[ChatMessage], options: ChatRequest | TokenizeRequest
 ) -> bool:
-    """Tell whether the answer continues the last message; clients have three names for that."""
+    """Tell whether the answer continues the last message, which clients ask for in three fields."""
     last, where = messages[-1], f"messages[{len(messages) - 1}]"
     names = {
         "continue_final_message": options.continue_final_message,
@@ -129,7 +129,7 @@ def _variables(options: ChatRequest | TokenizeRequest) -> Mapping[str, Scalar]:
     effort = options.reasoning_effort
     if effort is None:
         return given
-    # Templates have two names for the effort.
+    # Some templates take the effort itself, others only whether the model thinks.
     ours: dict[str, Scalar] = {"reasoning_effort": effort, "enable_thinking": effort != "none"}
     return ours | dict(given)
 

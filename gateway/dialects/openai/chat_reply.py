@@ -1,6 +1,6 @@
 """The rendering of a chat's answer, whole or in chunks: its text, its reasoning, its calls.
 
-Knows: OpenAI's messages and their pieces. Does not know: how a text is read for calls.
+Knows: OpenAI's messages and their pieces. Does not know: how calls are found in a text.
 """
 
 from collections.abc import Iterator, Sequence
@@ -49,11 +49,11 @@ class ChatReply(ReplyFormat):
     free: frozenset[str] = frozenset()  # names of tools that take free text
     calls: dict[int, int] = field(default_factory=dict)  # index of the last call begun, by choice
     texts: dict[int, FreeInput] = field(default_factory=dict)  # readers of free text, by choice
-    prompt: list[int] | UnsetType = UNSET  # the prompt's tokens, for the next chunk
+    prompt: list[int] | UnsetType = UNSET  # the prompt's token ids, to be sent in the next chunk
     told: set[int] = field(default_factory=set)  # choices whose first tokens were sent
 
     def frame(self, event: Event) -> bytes | None:
-        """Write the chunks for `event` as bytes; None when there is nothing to send."""
+        """Write the chunks for `event`; None if there is nothing to send."""
         if self.prompt_ids(event):
             self.prompt = self.prompt_ids(event)
         if isinstance(event, Delta) and event.pieces is not None:
@@ -64,7 +64,7 @@ class ChatReply(ReplyFormat):
         return b"".join([*chunks, ReplyFormat.frame(self, event) or b""]) or None
 
     def piece(self, event: Event) -> ChatChunkChoice | None:
-        """Write the chunk's choice for `event`; None when there is nothing to send."""
+        """Write the choice of a chunk for `event`; None if there is nothing to send."""
         if not isinstance(event, Delta):
             ids = self.token_ids(event)
             return ChatChunkChoice(event.index, MessageDelta(), None, self._reason(event), ids)
@@ -109,7 +109,7 @@ class ChatReply(ReplyFormat):
         )
 
     def _parsed(self, event: Delta) -> Iterator[ChatChunkChoice]:
-        """Yield a chunk for each piece of the turn; the first has the log-probabilities and ids."""
+        """Yield a choice for each piece of `event`; the first has the log-probabilities and ids."""
         deltas = [one for piece in event.pieces or () for one in self._deltas(event.index, piece)]
         if event.index not in self.begun:
             self.begun.add(event.index)

@@ -44,7 +44,7 @@ def request_of_completion(
 ) -> GenerationRequest:
     """Convert `wire` into a generation request; raise BadRequest that names the wrong field.
 
-    Token ids that are certainly more than `context` are refused before they are read.
+    A list of token ids that does not fit into `context` is refused before it is parsed.
     """
     _refuse(wire)
     return generation_request(
@@ -82,7 +82,7 @@ class CompletionReply(ReplyFormat):
     offsets: dict[int, Offsets] = field(default_factory=dict)  # text offsets of tokens, by choice
 
     def piece(self, event: Event) -> CompletionChoice | None:
-        """Write the chunk's choice for `event`, with the text that it adds."""
+        """Write the choice of a chunk for `event`, with the text that `event` adds."""
         if not isinstance(event, Delta):
             ids = self.token_ids(event)
             return CompletionChoice(event.index, "", None, event.reason, token_ids=ids)
@@ -120,7 +120,7 @@ class CompletionReply(ReplyFormat):
         )
 
     def _echo(self, index: int) -> str:
-        """Write the text before a choice: its prompt, if the answer echoes prompts."""
+        """Return the text before a choice: its prompt if the answer echoes prompts, else ""."""
         if not self.echoed:
             return ""
         prompt = self.echoed[index // self.choices]
@@ -151,9 +151,10 @@ class CompletionReply(ReplyFormat):
 def _with_stop(
     end: ChoiceEnded, token_ids: Sequence[int], reported: Sequence[TokenLogprobs]
 ) -> tuple[Sequence[int], Sequence[TokenLogprobs]]:
-    """Add the token that stopped a choice: who scores an echoed prompt drops the last one.
+    """Add the token that stopped a choice, and its log-probabilities, after the choice's tokens.
 
-    lm-eval asks for one token and takes all but the last as its prompt's.
+    Clients that score an echoed prompt drop the last token: lm-eval asks for one token, and takes
+    all tokens but the last as those of its prompt.
     """
     if end.stop_logprobs is None or not isinstance(end.stopped_by, int):
         return token_ids, reported

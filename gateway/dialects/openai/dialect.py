@@ -15,7 +15,7 @@ from gateway.http.error_dialect import RenderedError
 
 
 class OpenAI:
-    """The default dialect: all paths that no other dialect has, including the operator's."""
+    """The default dialect, of all paths that no other dialect has, also the operator's paths."""
 
     prefixes: ClassVar[tuple[str, ...]] = (
         "/v1",
@@ -26,7 +26,7 @@ class OpenAI:
         "/rerank",
     )
     suffixes: ClassVar[tuple[str, ...]] = ()
-    # Groq's clients ask below the first, Azure's below all three.
+    # Groq's clients use `/openai/v1`, Azure's clients use all three forms.
     elsewhere: ClassVar[Mapping[str, str]] = {
         r"/openai(?:/v1|/deployments/[^/]+)?(?=/)": "/v1",
     }

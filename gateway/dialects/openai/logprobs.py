@@ -27,7 +27,7 @@ def chat_logprobs(
 ) -> ChatLogprobs:
     """Write each token's text, bytes and log-probability, and its likeliest alternatives.
 
-    `begins` says that the first of them is the first of its choice.
+    `begins` is true if the first of these tokens is the first of its choice.
     """
 
     def told(at: int) -> TokenLogprob:
@@ -52,7 +52,7 @@ def _top(tokenizer: Tokenizer, token_id: int, logprob: float, *, first: bool) ->
 class Offsets:
     """The offsets of a choice's tokens in the text that is shown, in characters.
 
-    A token that is not shown, or that only begins a character, has no width.
+    A token that is not shown, or that does not complete a character, has no width.
     """
 
     def __init__(self, tokenizer: Tokenizer, *, skip_special_tokens: bool) -> None:
@@ -75,9 +75,10 @@ def completion_logprobs(
     *,
     listed: Listed = listed_now,
 ) -> CompletionLogprobs:
-    """Write the log-probabilities as parallel lists; `offsets` has seen the earlier tokens.
+    """Write the log-probabilities as parallel lists; `offsets` was given all earlier tokens.
 
-    An echoed prompt comes first. Its first token follows nothing, so it has no log-probability.
+    The tokens of an echoed prompt come first. No token precedes the prompt's first token, so that
+    token has no log-probability.
     """
     prompt = () if echoed is None else echoed.token_ids
     scores = () if echoed is None else echoed.logprobs
@@ -117,7 +118,7 @@ def _top_names(
 
 
 def token_name(tokenizer: Tokenizer, token_id: int) -> str:
-    """Name the token by its text, or by its bytes if they are no whole characters."""
+    """Name the token by its text, or by its bytes if they are not whole characters."""
     spelled = tokenizer.bytes_of(token_id)
     try:
         return spelled.decode()
@@ -126,5 +127,5 @@ def token_name(tokenizer: Tokenizer, token_id: int) -> str:
 
 
 def finite(logprob: float) -> float:
-    """Return `logprob`, or OpenAI's value for minus infinity."""
+    """Return `logprob`, but at least OpenAI's value for minus infinity."""
     return max(logprob, _IMPOSSIBLE)

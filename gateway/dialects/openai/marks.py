@@ -1,12 +1,12 @@
 """The breakpoints of a chat, in OpenAI's form or in Anthropic's, which many clients send.
 
-    prompt_cache_breakpoint   on a part of a message that the assistant did not say
+    prompt_cache_breakpoint   on a part of any message but the assistant's
     cache_control             on a part, on a message, on a tool or on its function
 
-Anthropic's have the rules that they have at `/v1/messages`. A chat has marks of one kind; beside
-either the end of the prompt may be marked, which then is one of the four.
+The rules for `cache_control` are those of `/v1/messages`. A chat has breakpoints of one form only.
+The end of the prompt may also be a breakpoint, and counts as one of the four.
 
-Knows: where a chat has marks, and what each covers. Does not know: tokens, or the cache.
+Knows: where a chat has breakpoints, and what each covers. Does not know: tokens, or the cache.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ from gateway.prompts.generation_request import CacheMark, ChatPrompt
 
 
 class _Place(NamedTuple):
-    """A breakpoint's place: after a message, after some of its parts, or after a tool."""
+    """A breakpoint's place: after a message, after its first `parts` parts, or after a tool."""
 
     message: int = 0
     parts: int | None = None
@@ -34,9 +34,9 @@ class _Place(NamedTuple):
 
 
 def marks_of_chat(wire: ChatRequest, prompt: ChatPrompt, tools: SentTools) -> tuple[CacheMark, ...]:
-    """Read the breakpoints of `wire`, in order; raise BadRequest for a forbidden breakpoint.
+    """Read the breakpoints of `wire`, in order, each with the chat that it covers.
 
-    Each comes with what it covers.
+    Raises BadRequest for a forbidden breakpoint.
     """
 
     def covered(place: _Place) -> ChatPrompt | None:
@@ -81,7 +81,7 @@ def _controls(wire: ChatRequest, tools: SentTools) -> Iterator[tuple[Marked, _Pl
 def _covered(
     place: _Place, wire: ChatRequest, prompt: ChatPrompt, tools: SentTools
 ) -> ChatPrompt | None:
-    """Return the chat up to the breakpoint; None: the breakpoint is at the chat's end."""
+    """Return the chat up to the breakpoint; None if the breakpoint is at the chat's end."""
     if place.tool is not None:
         system = takewhile(lambda one: one.role == "system", prompt.messages)
         return replace(prompt, messages=tuple(system), tools=tools.up_to(place.tool))

@@ -1,7 +1,7 @@
 """The routes `/v1/modules`: a tenant's schemas of prompt modules, stored, shown and deleted.
 
-A request names a schema in `ratoon.modules`. The same schema is stored once: its id follows from
-its content, so another text is another schema.
+A request names a schema in `ratoon.modules`. A schema's id is computed from its content, so the
+same content is stored once, and changed content is another schema.
 
 Knows: paths, bodies and answers. Does not know: how a prompt is made of modules
 (`gateway.prompts.modules`).
@@ -54,14 +54,14 @@ class ModulesRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class PlacedModuleView(msgspec.Struct, frozen=True, kw_only=True):
     """A module of a schema. Positions are counted from the beginning of the schema."""
 
-    name: str | None  # None: it is part of every prompt
+    name: str | None  # None: the module is part of every prompt
     position: int
     tokens: int
-    parameters: dict[str, int]  # positions that each leaves for a value
+    parameters: dict[str, int]  # number of positions for each parameter's value
 
 
 class ModulesView(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored schema; `schema` is its JSON, where one is asked for."""
+    """A stored schema; `schema` is its JSON, if one schema is asked for."""
 
     id: str
     object: Literal["modules"] = "modules"
@@ -80,7 +80,7 @@ class ModulesList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModulesDeleted(msgspec.Struct, frozen=True, kw_only=True):
-    """A deleted schema: no request reaches its blocks any more, and those found were dropped."""
+    """A deleted schema: no request reaches its blocks any more, and engines dropped them."""
 
     id: str
     object: Literal["modules.deleted"] = "modules.deleted"
@@ -148,7 +148,7 @@ def add_modules(router: APIRouter, parts: RouteParts, permitted: Permitted) -> N
 
 
 def _raise_unexpected(found: Sequence[object]) -> None:
-    """Raise what is no error of an engine: blocks that no engine drops cannot be reached anyway."""
+    """Raise any error that is not an engine's; undropped blocks cannot be reached anyway."""
     for one in found:
         if isinstance(one, BaseException) and not isinstance(one, EngineError):
             raise one

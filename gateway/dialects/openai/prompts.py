@@ -1,11 +1,11 @@
 """The `prompt` of a completion or `input` of embeddings: a text, token ids, or a batch of either.
 
-Token ids can be most of a request's bytes, and making a Python list of them would cost more than
-all the rest of admission. So a plain list of ids is read from its JSON into an array at once; all
-other prompts, and lists with a mistake in them, are parsed strictly like the rest of a body.
+Token ids can be most of a request's bytes, and a Python list of them would cost more than all other
+work of admission. So a plain list of ids is read from its JSON directly into an array. All other
+prompts, and lists with a mistake, are parsed strictly, as other fields are.
 
-Lists of ids that are longer than the context, and batches of more prompts than the bound, are
-counted and refused without being parsed.
+A list of ids that is longer than the context, or a batch with too many prompts, is counted and
+refused without being parsed.
 """
 
 import re
@@ -63,8 +63,8 @@ def prompts_of(
 ) -> tuple[str | TokenIds, ...]:
     """Read the prompts in the JSON `raw` of `field`.
 
-    BadRequest for a wrong type, mixed types, or no prompt; also for more than `most` prompts, and
-    for ids that do not fit into `context` tokens.
+    Raises BadRequest for a wrong type, mixed types, no prompt, more than `most` prompts, or a list
+    of ids that does not fit into `context` tokens.
     """
     spelled = bytes(raw)
     if not spelled.startswith(b"["):
@@ -77,17 +77,18 @@ def prompts_of(
         _refuse_long(spelled, context, field)
         return _sorted_out(
             _strictly(spelled, field), field
-        )  # with an invalid id, which the error will name
+        )  # parsed only to raise the error that names the invalid id
     at_most(field, items, most)
     parts = enumerate(_ITEMS.decode(spelled))
     return _sorted_out([_item(bytes(part), place, context, field) for place, part in parts], field)
 
 
 def token_ids_in(spelled: bytes, context: int, field: PromptField = "prompt") -> TokenIds | None:
-    """Read a JSON list of natural numbers as int32 ids; None for all else and an empty list.
+    """Read a JSON list of token ids as int32; return None for an empty list or any other value.
 
-    `spelled` must be valid JSON: a list of only digits, commas and spaces is then such a list.
-    BadRequest, before a number is read, for ids that leave no room for an answer in `context`.
+    `spelled` must be valid JSON, so a list of only digits, commas and spaces is a list of natural
+    numbers. Raises BadRequest, before a number is read, for as many ids as `context` or more, which
+    leave no room for an answer.
     """
     if not spelled.startswith(b"["):
         return None
@@ -103,7 +104,7 @@ def token_ids_in(spelled: bytes, context: int, field: PromptField = "prompt") ->
     if ids >= context:
         raise too_long(ids + 1, context, field)
     try:
-        # Numbers above the largest int64 become it, which is no valid id either.
+        # numpy reads a number above the largest int64 as that int64, which is no valid id either.
         numbers = np.fromstring(bytes(inner), dtype=np.int64, sep=",")
     except (DeprecationWarning, ValueError):
         return None  # a space before a comma, which only some numpy releases accept
@@ -118,7 +119,7 @@ def _item(spelled: bytes, place: int, context: int, field: PromptField) -> Item:
     if token_ids is not None:
         return token_ids
     _refuse_long(spelled, context, field)
-    # Zeros stand before the item, so that an error names its place.
+    # Zeros take the places of the items before it, so that an error names the item's place.
     batch = _strictly(b"[%b%b]" % (b"0," * place, spelled), field)
     return batch[place]
 
@@ -129,7 +130,7 @@ def _strictly(spelled: bytes, field: PromptField) -> Batch:
 
 
 def _refuse_long(spelled: bytes, context: int, field: PromptField) -> None:
-    """Raise BadRequest for a list with more values than a prompt may have ids."""
+    """Raise BadRequest for a list with more values than a prompt may have token ids."""
     values = count_separators(spelled) + 1
     if values >= context:
         raise too_long(values + 1, context, field)

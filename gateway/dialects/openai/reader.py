@@ -1,10 +1,10 @@
-"""The reading of bodies: parsed off the event loop, freed as soon as it is understood.
+"""The reading of bodies: they are parsed and converted off the event loop, and freed early.
 
-A body is freed as soon as it is parsed, and the parsed fields as soon as the `GenerationRequest`
-is made.
+A body is freed as soon as it is parsed, its parsed fields as soon as the `GenerationRequest` is
+made.
 
-Knows: the order of reading, parsing and understanding. Does not know: fields (`schema`), or what
-they mean (`chat`, `completions`).
+Knows: the order of reading, parsing and converting. Does not know: fields (`schema`), or what they
+mean (`chat`, `completions`).
 """
 
 import time
@@ -93,7 +93,7 @@ class Reader:
         return DialectRequest(wanted, reply, request, permit), bool(wire.stream)
 
     async def completion(self, request: Request, permit: Permit) -> tuple[DialectRequest, bool]:
-        """Read a text completion request; return the request, and whether it wants a stream."""
+        """Read a text completion request; return it, and whether its answer is a stream."""
         wire, model = await self.read(request, permit, _COMPLETION, prompt_in)
         request_id = request_id_of(request.scope)
         context = (await self.admission.engine()).max_model_len
@@ -125,7 +125,7 @@ class Reader:
         decoder: msgspec.json.Decoder[T],
         bulk: Callable[[Body], Part] | None = None,
     ) -> tuple[T, NamedModel]:
-        """Parse the body and find its model; raise GatewayError for a bad body or no such model.
+        """Parse the body and find its model; raise GatewayError for a bad body or unknown model.
 
         `bulk` is as in `parse_steps`.
         """
@@ -135,9 +135,9 @@ class Reader:
     async def understood(
         self, permit: Permit, size: int, understand: Callable[[Bounds], Understood]
     ) -> Understood:
-        """Run `understand` off the event loop; `size` is its work in characters."""
+        """Run `understand` off the event loop; `size` is its work, in characters to tokenise."""
         bounds = self.bounds
-        if permit.caller.is_operator:  # an operator may choose to load
+        if permit.caller.is_operator:  # an operator's request may always set `cache.load`
             bounds = msgspec.structs.replace(bounds, allow_cache_load=True)
 
         return await self.admission.off_the_loop(

@@ -28,13 +28,13 @@ class ReplyFormat(ABC):
     id: str
     created: int  # seconds since the epoch
     model: str
-    fingerprint: str  # of what is served
+    fingerprint: str  # `ModelCard.fingerprint`
     include_usage: bool
     tokenizer: Tokenizer
     ignored: tuple[PassedOver, ...] = ()  # parts of the request that have no effect
     shows_ids: bool = False  # whether chunks have token ids
     begun: set[int] = field(default_factory=set)  # choices that have begun
-    ratoon: RatoonReply | msgspec.UnsetType = UNSET  # for the next chunk
+    ratoon: RatoonReply | msgspec.UnsetType = UNSET  # to be sent in the next chunk
 
     def headers(self, standing: RateStatus) -> Mapping[str, str]:
         """Write the answer's rate limit headers."""
@@ -51,7 +51,7 @@ class ReplyFormat(ABC):
     def frame(self, event: Event) -> bytes | None:
         """Write the chunk for `event` as bytes; None when there is nothing to send.
 
-        In every chunk but the last, `usage` is null if it will come and left out if not.
+        `usage` is null in this chunk if the last chunk has the usage, and else left out.
         """
         choice = self.piece(event)
         return None if choice is None else self._chunk(choice)
@@ -64,7 +64,7 @@ class ReplyFormat(ABC):
         return sse(reply)
 
     def token_ids(self, told: Event | FinishedChoice) -> list[int] | msgspec.UnsetType:
-        """List the token ids of a delta or choice, with its stop token, if the answer shows ids."""
+        """List the token ids of `told`, with its stop token; UNSET if the answer shows no ids."""
         if not self.shows_ids:
             return UNSET
         end = told.end if isinstance(told, FinishedChoice) else told
@@ -73,13 +73,13 @@ class ReplyFormat(ABC):
         return [*ids, *([last] if isinstance(last, int) else [])]
 
     def prompt_ids(self, told: Event | FinishedChoice) -> list[int] | msgspec.UnsetType:
-        """List the prompt's token ids, if the answer shows ids and `told` has them."""
+        """List the prompt's token ids; UNSET if the answer shows no ids, or `told` has none."""
         prompt = None if isinstance(told, ChoiceEnded) else told.prompt
         return [*prompt.token_ids] if self.shows_ids and prompt is not None else UNSET
 
     @abstractmethod
     def piece(self, event: Event) -> msgspec.Struct | None:
-        """Write the chunk's choice for `event`; None when there is nothing to send."""
+        """Write the choice of a chunk for `event`; None if there is nothing to send."""
 
     @abstractmethod
     def reply(

@@ -17,7 +17,7 @@ ServedTier = Literal["default", "flex"]
 class PromptDetails(Struct, frozen=True):
     """The numbers of prompt tokens read from the cache, and written to the cache.
 
-    `ratoon` is an extension, for those whom the operator lets see it.
+    `ratoon` is an extension, sent to callers that the operator allows.
     """
 
     cached_tokens: int
@@ -27,10 +27,10 @@ class PromptDetails(Struct, frozen=True):
 
 
 class CompletionDetails(Struct, frozen=True, kw_only=True):
-    """The completion's tokens that are reasoning, and that its `prediction` had.
+    """The completion's reasoning tokens, and the tokens drafted from its `prediction`.
 
-    `completion_tokens` includes them all, also rejected tokens, which are not in the text. `ratoon`
-    is an extension.
+    `completion_tokens` includes all of them, also rejected tokens, which are not in the text.
+    `ratoon` is an extension.
     """
 
     reasoning_tokens: int
@@ -104,7 +104,7 @@ class CustomCall(Struct, frozen=True, tag_field="type", tag="custom"):
 class AssistantMessage(Struct, frozen=True):
     """The answer's message; its text is None if it has only calls.
 
-    `reasoning` is vLLM's newer name of `reasoning_content`: clients read one or the other.
+    `reasoning` is vLLM's newer name for `reasoning_content`: clients read one or the other.
     """
 
     content: str | None
@@ -133,7 +133,7 @@ class PromptLogprob(Struct, frozen=True):
     decoded_token: str
 
 
-# For each prompt token: candidates by token id, the token included; None for the first token.
+# For each prompt token: its candidates by token id, the token among them; None for the first.
 PromptLogprobs = Sequence[dict[int, PromptLogprob] | None]
 
 
@@ -247,7 +247,7 @@ class Completion(Struct, frozen=True, kw_only=True):
 class Model(Struct, frozen=True, kw_only=True):
     """A model that requests can name; `max_model_len` is None while no engine is connected.
 
-    The last fields are for Anthropic's clients, whose models are at the same path.
+    The last fields are for Anthropic's clients, which list models at the same path.
     """
 
     id: str
@@ -274,9 +274,9 @@ class ModelList(Struct, frozen=True, kw_only=True):
 
 
 class TokenizerInfo(Struct, frozen=True, kw_only=True):
-    """A tokenizer as its tokenizer_config.json has it, with the chat template that is in use.
+    """The tokenizer's tokenizer_config.json, with the chat template that is in use.
 
-    Other fields of the file are there, too, but for paths.
+    The answer has all fields of the file except paths.
     """
 
     tokenizer_class: str

@@ -1,8 +1,8 @@
 """The field `response_format`, in the forms that clients of different servers send.
 
-OpenAI's has `json_schema: {"name": ..., "schema": {...}}`; there a schema may also stand flat.
-llama.cpp's, Together's and Fireworks' clients put it in `schema`, Hugging Face's in `value`.
-Fireworks' ask for a `grammar`, Together's for a `regex` with a `pattern`.
+OpenAI's form is `json_schema: {"name": ..., "schema": {...}}`; `json_schema` may also be the schema
+itself. Clients of llama.cpp, Together and Fireworks send the schema in `schema`, those of Hugging
+Face in `value`. Fireworks' clients may send a `grammar`, Together's a `regex` with a `pattern`.
 
 Knows: the fields. Does not know: which grammars exclude each other (`structured_outputs.py`).
 """
@@ -26,7 +26,7 @@ Found = Iterator[tuple[str, Grammar]]  # grammars, each with its field's name
 _NAMED = set(NamedSchema.__struct_fields__)
 _NAMED_SCHEMA = msgspec.json.Decoder(NamedSchema)
 _FIELDS = msgspec.json.Decoder(dict[str, Raw])
-# Not `\s`: in a run of line ends the rest would be scanned again from each line end.
+# Not `\s`, which matches line ends: each line of a run of empty lines would scan the run again.
 _GBNF_RULE = re.compile(r"^[ \t]*[\w-]+\s*::=", re.MULTILINE)
 _LARK_RULE = re.compile(r"^[ \t]*(?:%llguidance\b|[?!]?[\w-]+(?:\[[^\]\n]*\])?\s*:)", re.MULTILINE)
 
@@ -39,7 +39,7 @@ def schemas_of(where: str, asked: ResponseFormat) -> Found:
 
 
 def other_than_json(where: str, asked: ResponseFormat) -> tuple[str, Grammar]:
-    """Read the format's grammar or regex; BadRequest if it is missing or the type is unknown."""
+    """Read the field and grammar of the format; BadRequest if missing, or for an unknown type."""
     match asked.type:
         case "grammar":
             fields = {"grammar": asked.grammar}
@@ -71,7 +71,7 @@ def grammar_of(text: str) -> Grammar:
 
 
 def schema_of(param: str, asked: Raw) -> Found:
-    """Yield a JSON schema: an object, a boolean, or a string with either; nothing for null."""
+    """Yield the JSON schema in `asked` (object, boolean, or JSON text of them); none for null."""
     spelled = spelled_json(param, asked)
     if not spelled:
         return
@@ -86,7 +86,7 @@ def schema_of(param: str, asked: Raw) -> Found:
 
 
 def spelled_json(param: str, asked: Raw) -> bytes:
-    """Return the JSON that was sent, or that a JSON string holds; empty if there is none."""
+    """Return the JSON in `asked`, or in the string that `asked` is; empty if there is none."""
     spelled = bytes(asked)
     if spelled in (b"", b"null"):
         return b""

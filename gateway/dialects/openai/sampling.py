@@ -39,9 +39,9 @@ def generation_request(
 ) -> GenerationRequest:
     """Convert `wire` into a generation request; raise BadRequest that names the wrong field.
 
-    `defaults` hold for what `wire` leaves out.
-    `num_logprobs`: the name of the field that asks for log-probabilities, and for how many.
-    `echoed_logprobs`: how many an echoed prompt has.
+    `defaults` are the values of fields that `wire` leaves out. `num_logprobs` is the name and value
+    of the field that asks for log-probabilities. `echoed_logprobs` is the number of
+    log-probabilities for each token of an echoed prompt.
     """
     if wire.stream_options is not None and not wire.stream:
         raise BadRequest("`stream_options` needs `stream`", param="stream_options")
@@ -114,7 +114,7 @@ def _sampling(
 
 
 def _prompt_logprobs(wire: Generating, bounds: Bounds, echoed: int | None) -> int | None:
-    """Read the number of log-probabilities per prompt token; None: the request wants none."""
+    """Return the number of log-probabilities for each prompt token; None if none are asked for."""
     asked = wire.prompt_logprobs
     if asked is None:
         return echoed
@@ -142,7 +142,7 @@ def _text_rules(wire: Generating, bounds: Bounds) -> TextRules:
 
 
 def checked_loads(wire: Generating, bounds: Bounds) -> Loads:
-    """Read whether to load blocks from lower tiers; BadRequest if requests may not choose."""
+    """Return whether to load blocks from lower tiers; BadRequest if requests may not choose."""
     asked = None if wire.cache is None else wire.cache.load
     if asked is not None and not bounds.allow_cache_load:
         raise BadRequest(
@@ -152,7 +152,7 @@ def checked_loads(wire: Generating, bounds: Bounds) -> Loads:
 
 
 def _logit_bias(bias: dict[int, float] | None) -> LogitBias:
-    """Pack the logit bias once per request; admission checks its ids against the vocabulary."""
+    """Pack the logit bias once for all choices; admission checks its ids with the vocabulary."""
     if not bias:
         return LogitBias()
     if not 0 <= min(bias) <= max(bias) <= _MAX_ID:

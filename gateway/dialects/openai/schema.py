@@ -1,11 +1,11 @@
 """OpenAI's requests as Structs: field names, types and ranges.
 
-`msgspec` checks types and ranges while it parses; what depends on the model or on the
-deployment's bounds is checked in `sampling.py` and `admission.py`. What is refused in any
-deployment and is no matter of types is in the schemas as well: as `extra_json_schema` of a field,
-or as `BEYOND_TYPES` of a Struct, which `gateway/http/openapi.py` adds. Fields that are not here are
-ignored. Plain `Raw` fields are known but not supported. `None` means the same as leaving the field
-out, as in OpenAI's own clients.
+`msgspec` checks types and ranges while it parses. `sampling.py` and `admission.py` check values
+that depend on the model or on the deployment's bounds. Values that every deployment refuses, but
+that types cannot exclude, are described by the schemas as well: in `extra_json_schema` of a field,
+or in `BEYOND_TYPES` of a Struct, which `gateway/http/openapi.py` adds. Fields that are not here are
+ignored. Plain `Raw` fields are known but not supported. `None` means the same as an absent field,
+as in OpenAI's own clients.
 """
 
 from typing import Annotated, Any, ClassVar, Literal
@@ -104,8 +104,8 @@ class NamedSchema(Struct, frozen=True, kw_only=True):
 class ResponseFormat(Struct, frozen=True):
     """The form that the answer must have; `text` allows any.
 
-    `schema` and `value` are where other servers' clients put the schema. The types `json`, `regex`
-    and `grammar` are theirs. The rest is of a structural tag.
+    Other servers' clients send the schema in `schema` or `value`, and the types `json`, `regex` and
+    `grammar`. The other fields belong to structural tags.
     """
 
     type: Annotated[str, Meta(extra_json_schema={"enum": FORMATS})]

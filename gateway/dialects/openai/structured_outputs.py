@@ -1,8 +1,8 @@
 """The grammar that a text answer must follow, in each form in which clients ask for it.
 
-`response_format` is OpenAI's, `structured_outputs` vLLM's and `guided_*` its older names; `regex`,
-`ebnf` and `json_schema` are SGLang's, `grammar` and `json_schema` llama.cpp's. A request may use
-several that say the same.
+`response_format` is OpenAI's field; `structured_outputs` is vLLM's, with the older names
+`guided_*`; `regex`, `ebnf` and `json_schema` are SGLang's; `grammar` and `json_schema` are
+llama.cpp's. A request may have several of these fields if they ask for the same grammar.
 
 Knows: fields. Does not know: which schemas can be followed (the engine compiles them).
 """
@@ -49,7 +49,7 @@ def text_form(wire: Generating) -> AnswerForm:
 
 
 def _different(asked: list[tuple[str, TextGrammar]]) -> list[tuple[str, TextGrammar]]:
-    """Drop repeated grammars, and "any object" beside a schema of objects."""
+    """Drop repeated grammars, and "any object" if another schema asks for objects, too."""
     if len(asked) < 2:
         return asked
     found = {_compared(grammar): (param, grammar) for param, grammar in reversed(asked)}

@@ -1,6 +1,6 @@
 """The routes `/tokenize` and `/detokenize`, with the fields of vLLM's routes of these names.
 
-They count as requests and run as such; their tokens cost nothing, because no engine computes them.
+Each call counts as a request. Its tokens are not charged, because no engine computes them.
 """
 
 import msgspec
@@ -23,7 +23,7 @@ from gateway.prompts.pipeline.prompt_tokens import check_ids
 from gateway.prompts.tokens.tokenizer import TokenIds, Tokenizer
 
 _AT_ONCE = 1 << 12  # tokens decoded in some milliseconds
-_BYTES_PER_CHARACTER = 4  # JSON of token ids that costs as much as a character to tokenise
+_BYTES_PER_CHARACTER = 4  # bytes of token ids' JSON that cost as much as a character to tokenise
 
 
 class _Alone(msgspec.Struct, frozen=True):
@@ -94,7 +94,7 @@ async def detokenize(wire: DetokenizeRequest, caller: Caller, admission: Admissi
 
 
 def _detokenized(raw: msgspec.Raw, tokenizer: Tokenizer, welcome: Welcome) -> Steps[bytes]:
-    """Decode the token ids in `raw`; count them before parsing, since millions take seconds."""
+    """Decode the token ids in `raw`; count them first, since parsing millions takes seconds."""
     spelled = bytes(raw)
     if spelled.count(b",") >= welcome.max_model_len:
         raise BadRequest(

@@ -1,6 +1,6 @@
-"""Answers that are single tokens of the model, and their probabilities among each other.
+"""Answers that are single tokens of the model, and their probabilities relative to each other.
 
-Knows: logits and token ids. Does not know: questions, or what the tokens stand for.
+Knows: logits and token ids. Does not know: questions, or what the tokens mean.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from gateway.prompts.tokens.tokenizer import Tokenizer
 
 
 def single_token(tokenizer: Tokenizer, text: str) -> int | None:
-    """Return the token that the whole of `text` is; None if it is several."""
+    """Return the one token of `text`; None if `text` is several tokens."""
     ids = tokenizer.encode(text, add_special_tokens=False)
     return int(ids[0]) if len(ids) == 1 else None
 
@@ -32,7 +32,7 @@ def tokens_of(tokenizer: Tokenizer, answers: Sequence[str]) -> list[int]:
 
 
 def probabilities(logits: bytes) -> npt.NDArray[np.float64]:
-    """Return the softmax (C,) of float32 `logits` (C,): how likely each is if one of them comes."""
+    """Return the probabilities (C,) of the candidates: the softmax of float32 `logits` (C,)."""
     values = np.frombuffer(logits, "<f4").astype(np.float64)
     weights = np.exp(values - values.max())
     return np.asarray(weights / weights.sum())

@@ -1,7 +1,7 @@
 """The route `/v1/embeddings`: from inputs to prompts, from hidden states to embeddings.
 
-A text ends with the token that the model's tokenizer appends, if it does; token ids are computed as
-they are.
+If the model's tokenizer appends a token to a text, the prompt ends with it. Nothing is appended to
+token ids.
 """
 
 import base64
@@ -33,7 +33,7 @@ from gateway.requests.request_metrics import Usage
 def request_of_embeddings(
     wire: EmbeddingRequest, request_id: str, bounds: Bounds, context: int, hidden_size: int
 ) -> PrefillRequest:
-    """Convert `wire` into a request of `hidden_size` numbers; BadRequest names the wrong field."""
+    """Convert `wire` for embeddings of `hidden_size` numbers; BadRequest names the wrong field."""
     refuse_unsupported(wire)
     check_dimensions(wire.dimensions, hidden_size, "dimensions", "dimensions")
     prompts = prompts_of(wire.input, bounds.max_inputs, context, "input")
@@ -46,7 +46,7 @@ class EmbeddingsReply(WholeReply):
     """A renderer of embeddings."""
 
     id: str
-    dimensions: int | None  # numbers of an embedding; None: all
+    dimensions: int | None  # how many numbers an embedding has; None: all
     is_base64: bool
 
     def whole(self, choices: Sequence[FinishedChoice], usage: Usage) -> Embeddings:

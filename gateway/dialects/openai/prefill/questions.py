@@ -1,10 +1,11 @@
-"""Questions as texts behind the input, and their answers as single tokens.
+"""Questions as texts after the input, and their answers as single tokens.
 
     <Input> ... </Input>     the same for all questions, so it is computed once
     the question             its instructions, and a label before each choice or level
     the answer               "yes" or "no", or a label: one token, whose probability is read
 
-A label is a letter, or two letters where choices are many, as the model's tokenizer has them.
+A label is a letter, or two letters if there are many choices. Labels that the tokenizer splits into
+several tokens are left out.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class PosedQuestion:
 def asked(
     question: Question, tokenizer: Tokenizer, labels: Sequence[tuple[str, int]]
 ) -> PosedQuestion:
-    """Write a question; `labels` are as many as it has choices or levels, with their tokens."""
+    """Write a question; `labels` has a label and its token for each of its choices or levels."""
     told = text_of(question.instructions)
     if isinstance(question, Predicate):
         return PosedQuestion(f"{told}\n{TRUE}", tokens_of(tokenizer, ANSWERS))
@@ -68,7 +69,7 @@ def asked(
 
 
 def labels_for(tokenizer: Tokenizer, questions: Sequence[Question]) -> list[tuple[str, int]]:
-    """Find labels of one token each for the question with most choices; BadRequest for too many."""
+    """Find labels, each one token, for the most choices of a question; BadRequest for too many."""
     most = max(len(_options(one)) for one in questions)
     found = [*islice(_labels(tokenizer), most)]
     if len(found) < most:
@@ -136,7 +137,7 @@ def _levels(levels: Sequence[Level], each: Sequence[float]) -> list[LevelProbabi
 
 
 def input_of(given: str | Sequence[DecisionItem]) -> str:
-    """Write the input as one text; BadRequest for an item without its text."""
+    """Write the input as one text; raise BadRequest for an item without text."""
     told = given if isinstance(given, str) else "\n\n".join(map(_item, given))
     return f"<Input>\n{told}\n</Input>\n\n"
 
@@ -154,7 +155,7 @@ def _item(item: DecisionItem) -> str:
 
 
 def text_of(said: DecisionText) -> str:
-    """Join the parts of a text."""
+    """Join the parts of a text with line ends; raise BadRequest for an empty part."""
     return said if isinstance(said, str) else "\n".join(map(_part, said))
 
 

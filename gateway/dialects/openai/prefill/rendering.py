@@ -1,4 +1,4 @@
-"""The common part of answers that are read off prompts: they are whole, and have no stream."""
+"""The common part of answers that generate nothing: they are whole, never streams."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from gateway.tenant_limits import RateStatus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeReply(NoStream):
-    """The base of OpenAI's renderers of answers that are read off prompts."""
+    """The base of OpenAI's renderers of answers that generate nothing."""
 
     model: str
 

@@ -1,8 +1,8 @@
 """The route `/v1/rerank`: each document is judged by a prompt of its own.
 
 The prompt is Qwen3-Reranker's, as published: a system message that asks for "yes" or "no", then
-instruction, query and document. A document's score is the probability of "yes" among the two. The
-documents come last, so that all that comes before them is one prefix, computed once.
+instruction, query and document. A document's score is the probability of "yes" as against "no".
+The document comes last, so the prompts share all text before it, and the prefix is computed once.
 """
 
 from collections.abc import Sequence
@@ -52,7 +52,7 @@ def request_of_rerank(
     at_most("documents", len(wire.documents), bounds.max_inputs)
     asked = INSTRUCTION if wire.instruction is None else wire.instruction
     texts, candidates = texts_of(wire), pack_token_ids(tokens_of(tokenizer, ANSWERS))
-    # Before they are written: each has the shared text.
+    # Checked before the prompts are made, since each repeats the shared text.
     size = check_size(bytes_of(texts, asked + wire.query), "documents")
     prompts = tuple(_prompt(asked, wire.query, text) for text in texts)
     return prefill_request(
@@ -75,11 +75,11 @@ class RerankReply(WholeReply):
     """A renderer of ranked documents."""
 
     id: str
-    top_n: int | None  # documents of the answer; None: all
-    texts: Sequence[str]  # the documents, if the answer has them
+    top_n: int | None  # how many documents the answer has; None: all
+    texts: Sequence[str]  # the documents' texts, if the answer repeats them
 
     def whole(self, choices: Sequence[FinishedChoice], usage: Usage) -> Reranked:
-        """Write the documents in the order of their scores; equal ones as they were sent."""
+        """Write the documents, the highest score first; equal scores in the request's order."""
         scores = [float(probabilities(choice.end.candidates)[0]) for choice in choices]
         order = sorted(range(len(scores)), key=lambda place: -scores[place])[: self.top_n]
         return Reranked(

@@ -29,7 +29,7 @@ class EmbeddingRequest(Struct, frozen=True, kw_only=True):
 
 
 class RerankDocument(Struct, frozen=True):
-    """A document, of which only the text is read."""
+    """A document; only its text is read."""
 
     text: str
 
@@ -67,7 +67,7 @@ DecisionText = str | list[DecisionPart]
 
 
 class DecisionItem(Struct, frozen=True, kw_only=True):
-    """A message of the input, or a call of a tool, or what came of one."""
+    """A message of the input, a tool call, or the result of a tool call."""
 
     type: Literal[
         "message",
@@ -85,14 +85,14 @@ class DecisionItem(Struct, frozen=True, kw_only=True):
 
 
 class Predicate(Struct, frozen=True, kw_only=True, tag_field="type", tag="predicate"):
-    """A statement about the input, which may be true."""
+    """A statement about the input, to be judged true or false."""
 
     instructions: DecisionText
     name: str | None = None
 
 
 class DecisionChoice(Struct, frozen=True):
-    """A choice, which is a text or a truth value."""
+    """A choice: a text, or true or false."""
 
     value: str | bool
     description: str | None = None
