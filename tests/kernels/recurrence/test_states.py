@@ -23,6 +23,8 @@ LAYERS: list[StateLayer] = [ConvLayer(), DeltaLayer(), SsdLayer()]
 EACH = pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: type(layer).__name__)
 # Decodes that start and go on; prompts shorter than the convolution, around a chunk, beyond it.
 MIXED = [(1, 1), (1, 9), (1, 2), (2, 2), (70, 70), (64, 100), (1, 5), (3, 8), (130, 131)]
+# Each about the convolution, a chunk or the end, beside its neighbour.
+CUTS = (1, 2, 3, 4, 15, 16, 17, 33, 64, 63, 66, 65)
 
 
 def assert_right(
@@ -94,13 +96,14 @@ def test_rows_that_go_on_from_one_state(ops: Ops, layer: StateLayer) -> None:
 def test_a_prompt_cut_anywhere(ops: Ops, layer: StateLayer, context: int) -> None:
     """Outputs and states are those of one launch; at the cut, those of the prompt that ends there.
 
-    The tokens after the cut are a prompt, or a decode where there is one.
+    The tokens after the cut are a prompt, or a decode where there is one. Every second cut is of a
+    prompt that starts, the others of one that goes on.
     """
     tokens = 67
     whole = make_batch(layer, [(tokens, context + tokens)])
     got, after = run(layer, ops, whole)
     slot = int(whole.rows.write_slots[0])
-    for cut in (1, 2, 3, 4, 15, 16, 17, 33, 63, 64, 65, 66):
+    for cut in CUTS[context > 0 :: 2]:
         first = part_of(whole, slice(0, cut), context + cut)
         head, at_cut = run(layer, ops, first)
         state = layer.truth([each[:cut] for each in whole.inputs], whole.before(0))[1]
