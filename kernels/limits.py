@@ -83,8 +83,8 @@ def check_conv(width: int) -> None:
 def check_state(*, heads: int, groups: int, columns: int, products: int) -> None:
     """Raise UnsupportedShape unless kernels can keep a state of this geometry.
 
-    `groups` of keys (or B, C) are shared by `heads`, each of whose states is `products` numbers,
-    which are summed over for an output, by `columns`, the outputs.
+    `heads` share `groups` of keys (or of B and C). A head's state is `products` x `columns`: an
+    output is a sum over the products, and there are `columns` outputs.
     """
     if not (groups > 0 and heads > 0 and heads % groups == 0):
         raise UnsupportedShape(

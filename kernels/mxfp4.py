@@ -4,7 +4,7 @@
     scales (N, K / 32) uint8        2 ** (scale - 127) (e8m0)
 
 A number is one of 0, 0.5, 1, 1.5, 2, 3, 4 and 6, with its sign in the highest bit. The format is
-OCP's MX 1.0. What is kept of them has another order (`experts.four_bit_matrices`).
+OCP's MX 1.0. In memory the numbers have another order (`experts.four_bit_matrices`).
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
     inner   x of each pair -> gate_up, + B A x -> gate
     outer   down, times the pair's weight, + B A of the weighted input -> sum over a token's pairs
 
-Each matrix of an expert has slots of its own, so the low-rank products are those of other matrices
-(`low_rank`), of pairs in place of tokens. The inner product is written without its gate, which
-costs traffic that a mixture without adapters has not.
+Each matrix of an expert has slots of its own. So the low-rank products are computed as for other
+matrices (`low_rank`), with pairs in place of tokens. The inner product is written before its gate,
+which costs memory traffic that a mixture without adapters does not have.
 
 Knows: pairs and slots. Does not know: weight formats (`kernels.experts.mixture`).
 """

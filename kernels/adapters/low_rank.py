@@ -1,12 +1,12 @@
 """Adapters' products added to the model's: product[t] += B[slot of t] (A[slot of t] x[t]).
 
-Tokens are ordered by slot once a step (`kernels.experts.order`), in tiles of one slot each; how
-many tiles there may be follows from the sizes alone, so a captured graph serves any mix of slots.
-One kernel multiplies by A, for all parts of the matrix at once and for a slice of its columns a
-program: a few tokens have too few programs else, and each would read a long row alone. The other
-adds the slices up and multiplies by B, part by part. Tiles of slot 0, without an adapter, do
-nothing. As in Punica (Chen et al., 2023) and S-LoRA (Sheng et al., 2023), the model's own product
-is computed once for all tokens.
+Tokens are ordered by slot once a step (`kernels.experts.order`), in tiles of one slot each. The
+largest number of tiles follows from the sizes alone, so a captured graph serves any mix of slots.
+One kernel multiplies by A, for all parts of the matrix at once; each program takes a slice of the
+columns, since few tokens would otherwise give few programs, each reading a long row. Another kernel
+adds the slices and multiplies by B, part by part. Tiles of slot 0, without an adapter, do nothing.
+As in Punica (Chen et al., 2023) and S-LoRA (Sheng et al., 2023), the model's own product is
+computed once for all tokens.
 """
 
 from __future__ import annotations

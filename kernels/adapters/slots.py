@@ -2,8 +2,9 @@
 
     a (slots, parts R, K)    b (slots, N, R)        K inputs, N outputs, R the largest rank
 
-A matrix may be several of a checkpoint, one below the other: its parts have an A each, and the
-parts' B lie below each other like their rows. What an adapter has not is 0, and slot 0 always is.
+A matrix may be several matrices of a checkpoint, one below the other. Each of these parts has an A,
+and the parts' B lie below each other like their rows. Parts that an adapter does not have are 0,
+and so is slot 0.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from torch import Tensor
 from kernels.experts.order import PairTiles
 from kernels.launch.rounding import next_power_of_2
 
-LEAST_RANK = 16  # a product on tensor cores has so many columns at least
+LEAST_RANK = 16  # fewest columns of a product on tensor cores
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,14 @@ can be used for exp, and all but the products in float32:
     m' = max(m, c max s);  p = exp2(c s - m')      one fused multiply-add a score
     l' = l * exp2(m - m') + sum p;  acc' = acc * exp2(m - m') + p v
 
-With a soft cap c s is cap * tanh(s / cap) in base 2 instead. A sink is one more score without a
-value, which enters the sum at the end (`average_with_sink`).
+With a soft cap, cap * tanh(s / cap) in base 2 replaces c s. A sink is one more score, without a
+value, which is added to the sum at the end (`average_with_sink`).
 
-Keys and values in fp8 are widened to the dtype of q; their scales (`fp8_kv`) go to s and p. In
-pairs (`fp8_pairs`) q and acc are two, of the even and of the odd columns.
+Keys and values in fp8 are widened to the dtype of q; s and p are multiplied by their scales
+(`fp8_kv`). With pairs (`fp8_pairs`), q and acc are each two tensors, for even and odd columns.
 
 Device code only. Knows: how a block is found in the table, and where a context ends: no table
-entry and no slot from `end` on is read. Does not know: which rows the queries are of.
+entry and no slot from `end` on is read. Does not know: which rows the queries belong to.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ def attend_tile(
     """Fold keys [start, start + TILE) into (acc, m, total) and return the new three.
 
     `kv` points at this KV head in block 0, `scales` at its scales there where SCALED, `table` at
-    this row's block ids. `start` is where a
-    block begins, or in blocks of more than a tile, a tile. With MASKED, keys from `end` on are not
-    read and row i of q sees keys up to and including last_key[i], which may be none of them;
-    without, all of the tile exists and is visible to every row. With WINDOWED as well, row i sees
-    no key before first_key[i]. SOFTCAP is of natural scores; None: there is none. With PAIRS `kv`
-    points at pairs, so D, D_PADDED and the strides count pairs.
+    this row's block ids. `start` is the start of a block or, where a block is longer than a tile,
+    of a tile. With MASKED, keys from `end` on are not read, and row i of q sees keys up to and
+    including last_key[i], which may lie before the tile; without MASKED the whole tile exists and
+    every row sees it. With WINDOWED too, row i sees no key before first_key[i]. SOFTCAP applies to
+    natural scores; None: no cap. With PAIRS `kv` points at pairs, so D, D_PADDED and the strides
+    count pairs.
     """
     index = tl.arange(0, TILE)
     key = start + index

@@ -21,8 +21,8 @@ class SharedPrefix:
 
     `group_starts` (G + 1,) int32: group g is the decode rows from group_starts[g] up to
     group_starts[g + 1]. Every decode row is in exactly one group; a group may be empty.
-    `key_ends` (G,) int32: how many tokens its rows read together, whole blocks. Their block ids
-    are the same in the rows' tables. 0 where nothing is shared.
+    `key_ends` (G,) int32: the number of tokens, in whole blocks, that a group's rows read together.
+    The rows' tables have the same ids for these blocks. 0 where nothing is shared.
     `own_starts` (R,) int32: the same by row, at most the row's context.
     """
 
@@ -38,8 +38,8 @@ class BatchLayout:
 
     `query_starts` (R + 1,) int32: where each row's tokens start; the last is T.
     `context_lens` (R,) int32: tokens with KV after this step, the row's new ones included.
-    `block_tables` (R, max blocks) int32: block ids by position; what lies after a row's
-    context is undefined.
+    `block_tables` (R, max blocks) int32: block ids by position; entries after a row's context
+    are undefined.
     A row whose context is 0 is padding: it has no keys, and its outputs are 0.
     `positions` (T,) int64: position of each token in its sequence.
     `slots` (T,) int64: block id * B + offset: where each token's KV is written.

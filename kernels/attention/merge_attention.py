@@ -2,7 +2,7 @@
 
     out = sum_i exp2(lse_i - max lse) partial_i / sum_i exp2(lse_i - max lse)      lse in base 2
 
-Sinks are in no partial: here they enter the sum below, once.
+No partial has a sink's score: it is added here, once, to the sum below.
 
 There is a kernel for partials at equal distances (`merge_splits`), and device code for a program
 that merges the partials of others (`merge_row`).
@@ -42,7 +42,8 @@ def add_partials(
     """Add `count` partials of MEMBERS rows to acc (MEMBERS, D), m and total (MEMBERS,).
 
     Part i of member j lies at row `first` + i * `step` + `member`[j] of `partial` (rows, D).
-    `member` is repeated AT_ONCE times, (AT_ONCE * MEMBERS,), and so is `inside`: which are real.
+    `member` is repeated AT_ONCE times, (AT_ONCE * MEMBERS,), and so is `inside`, which marks real
+    members.
     The loads bypass the L1 cache (.cg), since another program may have just written the parts.
     """
     index = tl.arange(0, AT_ONCE * MEMBERS) // MEMBERS

@@ -4,12 +4,12 @@ For the token at position t of a row, over the keys at positions 0..t of that ro
 
     out[h] = sum_j softmax_j(scale * q[h] . k_j[h // group]) v_j[h // group]
 
-or what `AttentionVariant` makes of that: over a window, with capped scores, with sinks.
+or its variants (`AttentionVariant`): over a window, with capped scores, with sinks.
 
-The KV of the new tokens is already in the pool (`rope_write_kv`). Whatever lies after a row's
-context, in its last block, in the block table or in other blocks, has no effect on the result: it
-may be NaN, or no valid block id. A row's result does not depend on the other rows in the batch; in
-the reference not even in its last bit.
+The KV of the new tokens is already in the pool (`rope_write_kv`). Numbers after a row's context, in
+its last block, in the block table or in other blocks, have no effect on the result: they may be
+NaN, or invalid block ids. A row's result does not depend on the other rows in the batch; in the
+reference not even its last bit does.
 
 On the device, `decode_attention` takes the leading rows with one token and
 `prefill_attention` the others; this module only divides the work between them.
@@ -59,8 +59,8 @@ def _gather(kv: Tensor, table: Tensor, context: int) -> tuple[Tensor, Tensor]:
     if is_fp8(kv):
         gathered = dequantised(kv, blocks).permute(1, 2, 0, 3, 4).contiguous()
     else:
-        # Permuting the heads to the front makes the result contiguous: twice as fast as gathering
-        # first and transposing afterwards.
+        # Permuting the heads to the front before the gather makes the result contiguous: twice as
+        # fast as transposing after it.
         gathered = kv.permute(1, 2, 0, 3, 4).index_select(2, blocks)
     both = gathered.view(2, num_kv_heads, -1, head_dim)[:, :, :context].float()
     return both[0], both[1]

@@ -1,7 +1,7 @@
 """Tile sizes of attention, measured once on an H200 and shipped.
 
-Nothing is tuned while serving: a head dim and a dtype decide. What was measured, and what was
-tried and was slower, is in docs/lab/performance-log.md.
+Nothing is tuned while serving: the head dim and the dtype decide. docs/lab/performance-log.md has
+the measurements, also of sizes that were slower.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ def rows_together(group: int) -> int:
 def worth_sharing(saved_tokens: int, token_bytes: int) -> bool:
     """Return whether a pass over shared prefixes (`SharedPrefix`) pays for its two launches.
 
-    `saved_tokens`: that need not be read again, the sum of (rows - 1) * shared tokens over
-    groups that share LEAST_SHARED_TOKENS or more. `token_bytes`: keys and values of a token in
-    one layer.
+    `saved_tokens`: tokens that need not be read again, the sum of (rows - 1) * shared tokens over
+    groups that share LEAST_SHARED_TOKENS or more. `token_bytes`: bytes of a token's keys and values
+    in one layer.
     """
     return saved_tokens * token_bytes >= _LEAST_SAVED_BYTES
 
@@ -104,7 +104,7 @@ def shared_tuning(head_dim: int, dtype: torch.dtype) -> DecodeTuning:
 def window_tuning(head_dim: int, dtype: torch.dtype) -> DecodeTuning:
     """Choose the tuning for a row's window: tiles that the kernel keeps mostly in registers.
 
-    By what the compiler reports, not by measurement (docs/design/kernels.md).
+    The compiler's report decided, not a measurement (docs/design/kernels.md).
     """
     alone = decode_tuning(head_dim, dtype)
     if dtype == torch.float32:
@@ -116,8 +116,8 @@ def window_tuning(head_dim: int, dtype: torch.dtype) -> DecodeTuning:
 def prefill_tuning(head_dim: int, dtype: torch.dtype, window: int | None = None) -> PrefillTuning:
     """Choose the tuning for a head dim of up to 512: the largest tiles that fit the device.
 
-    Over a short window smaller ones: of a large tile most is masked. Above a head dim of 256 twice
-    the warps have as many registers each, by what the compiler reports.
+    Over a short window the tiles are smaller, since most of a large tile would be masked. Above a
+    head dim of 256 there are twice the warps, with as many registers each by the compiler's report.
     """
     is_small = head_dim <= 128
     if window is not None and window <= SHORT_WINDOW and is_small and dtype != torch.float32:

@@ -4,8 +4,8 @@
     score = softcap * tanh(score / softcap)                            where there is a softcap
     p_j   = exp(score_j) / (exp(sink of the head) + sum_i exp(score_i))  where there are sinks
 
-The sinks themselves are a tensor (Hq,) of the model, given beside this. No torch: configs of models
-have it.
+The sinks themselves are a tensor (Hq,) of the model, passed as another argument. No torch: configs
+of models have an `AttentionVariant`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kernels.errors import UnsupportedShape
 class AttentionVariant:
     """A variant of attention. `window`: how many keys a token sees, itself included; None: all.
 
-    Raises UnsupportedShape for a window without a key, or a cap that no score is below.
+    Raises UnsupportedShape for a window below 1 or a cap that is not above 0.
     """
 
     scale: float

@@ -3,10 +3,10 @@
     gather    x (R, C) of each rank -> (R, ranks * C), the ranks' columns side by side
     share     x gets the values that it has on rank 0; all ranks send, as a turn waits for all
 
-A program has a piece of a row of x, as wide as a row of the buffers.
+A program takes a piece of a row of x, as wide as a row of the buffers.
 
-Knows: bits. A number with all bits set, the sentinel, arrives changed: a NaN as another NaN; such
-integers must not be exchanged.
+Knows: bits. A NaN with all bits set, the sentinel, arrives as another NaN; an integer with all bits
+set must not be exchanged.
 """
 
 from __future__ import annotations

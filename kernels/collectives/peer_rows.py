@@ -8,29 +8,30 @@
                         the owner polls its own [t % 3, row], and writes the sum as its row
                         the others poll their own [t % 3, row, owner]
 
-Of N ranks each is sent N - 1 times the rows one-shot, and 2 (N - 1) / N times two-shot, which
-takes one more way over the link: that is for many rows of more than two ranks.
+One-shot sends each of N ranks N - 1 times the rows, two-shot 2 (N - 1) / N times. Two-shot crosses
+the link once more, so it is used for many rows of more than two ranks.
 
-The sentinel is a number with all bits set: a NaN that no kernel computes (one that comes in is sent
-as another NaN), or an integer that is never sent. So each number says by itself that it is there,
-in whatever order and pieces writes arrive: there are no flags and no fences. NCCL's LL and
-TensorRT-LLM's Lamport kernels do alike.
+The sentinel is a number with all bits set: a NaN that no kernel computes (such a NaN in the input
+is sent as another NaN), or an integer that is never sent. So each number shows by itself that it
+has arrived, in whatever order and pieces writes arrive, without flags or fences. NCCL's LL and
+TensorRT-LLM's Lamport kernels do the same.
 
-Each row counts its own turns, on each rank, so what is captured in a graph goes on where the last
-one has stopped, and collectives need not have as many rows as each other. It counts 0, 1, 2, 0: a
-server takes so many turns that a count without end would be negative after days.
+Each row counts its own turns, on each rank. So a replayed graph continues from the last turn, and
+collectives may have different numbers of rows. The count is 0, 1, 2, 0: a server takes so many
+turns that an unbounded count would overflow after days.
 
-Three turns: what is filled with the sentinel in turn t has been read in turn t - 1. Another rank
-writes there in turn t + 2, after it has ended turn t + 1, which needs what this rank has sent in
-turn t + 1, after its kernel of turn t has ended. So in every turn every rank waits for every other:
-two-shot for the owner, whose sum needs every rank's row. And it reads all that it is sent, so
-nothing arrives once it has ended the turn. That is all that a turn needs of the ones around it, so
-these may go another way, as long as all ranks go the same way in one turn.
+Why three turns: a part that is filled with the sentinel in turn t was read in turn t - 1. Another
+rank writes there in turn t + 2, after its turn t + 1 has ended. That turn needs numbers that this
+rank sends in turn t + 1, after its own kernel of turn t has ended. So in every turn every rank
+waits for every other rank; two-shot it waits for the row's owner, whose sum needs every rank's row.
+A rank reads all that it is sent, so nothing arrives after it has ended the turn. A turn needs
+nothing else of its neighbours, so each turn may be one-shot or two-shot, if all ranks choose alike.
 
-A program polls while it has its place on the device, so the other ranks' programs of the same row
-must have begun or be about to: programs begin in the order of their numbers, as CUB's scans need it
-too, so on each rank the first row that is not done has begun. Of the first that is not done on all
-ranks, each has begun or is done, and has sent its row before it waits; so the owner has its sum.
+A program keeps its place on the device while it polls, so the other ranks' programs of the same row
+must be able to begin. Programs begin in the order of their numbers (CUB's scans need that too), so
+on each rank the first row that is not done has begun. The first row that is not done on all ranks
+has begun or is done on each, and each rank sends its row before it waits; so the owner gets its
+sum.
 
 A rank that is gone is waited for until `PeerRows.abandon`, or until the process ends.
 """
@@ -96,7 +97,7 @@ class PeerRows:
     def abandon(self) -> None:
         """Release all waiting and later kernels, which go on with undefined numbers.
 
-        On CUDA to be called on a stream that does not wait for these kernels.
+        On CUDA this must be called on a stream that does not wait for these kernels.
         """
         self.turns.fill_(_ABANDONED)  # first: the writes below release kernels that read the turns
         self.own.zero_()

@@ -6,9 +6,9 @@
     int4      (q - zero) * scale, rounded once to `dtype`, in groups of 32, 64 or 128 columns
               scales (E, K / G, N) int32: a scale in float32, whose lowest 8 bits are the zero point
 
-Columns come in spans of 128; behind the last one of a row that is no whole span are zeros. The rows
-of a span lie one after the other: what a program reads at a time, some rows of it, is one run of
-memory. Where the bits of four numbers e2m1 are in a word is said in `four_bit_numbers`.
+Columns come in spans of 128; a row's last span is filled up with zeros. The rows of a span lie one
+after the other, so the rows that a program reads at a time are one run of memory.
+`four_bit_numbers` says where the bits of four e2m1 numbers are in a word.
 """
 
 from __future__ import annotations

@@ -1,19 +1,19 @@
 """Device code that widens four-bit numbers (`four_bit_matrices`) by bit shifts.
 
-e2m1, put where a wider type has its sign, the end of its exponent and the begin of its fraction, is
-the same number times a power of two, 0.5 too, which is no normal number. For bfloat16 that power,
-2^-126, goes to the scale. Words are made so that it takes few instructions. Their bits, from the
-highest, with the place of the number and s its sign, e its exponent, f its fraction:
+The bits of e2m1, moved to a wider type's sign, last exponent bits and first fraction bits, are the
+same number times a power of two, also for 0.5, which is subnormal. For bfloat16 the scale takes
+that power, 2^-126. Words are laid out so that unpacking takes few instructions. Their bits, from
+the highest, by the place of the number and its sign s, exponent e or fraction f:
 
     15 14 13 12 11 10  9  8  7  6  5  4  3  2  1  0
     0s 3s 3e 1s 3e 3f 2s 0e 0e 0f 1e 1e 1f 2e 2e 2f       bfloat16    s 000000ee f000000
 
-So the first number takes a mask, the second and third a shift and a mask, the fourth six
-instructions; each one more to be multiplied by its scale: 15 for 4 numbers, and as the words of two
-columns share a register, for 8. Integers are put into the last bits of 128 (of 1024 in float16) by
-a shift and one logical instruction; the difference to the zero point, put there too, is exact.
+So the first number takes a mask, the second and third a shift and a mask each, the fourth six
+instructions, and each number one more for its scale: 15 for 4 numbers, or for 8, since the words of
+two columns share a register. Integers are put into the last bits of 128 (of 1024 in float16) by a
+shift and one logical instruction; the difference to the zero point, put there too, is exact.
 
-Whatever the way, the numbers are those of `FourBitMatrix.dequantised` to the bit.
+Both ways of unpacking give the numbers of `FourBitMatrix.dequantised` to the bit.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Launches of the GEMMs of four-bit experts, for any number of tokens.
 
-Few tokens are bound by reading matrices, a quarter of the bytes of 16 bits. Many are bound by
-arithmetic; then a number is unpacked once for each 128 pairs of a token and an expert, which takes
-some 3 instructions beside 128 multiplications, and on Hopper beside them in time. To write a
-layer's experts out for the plain products instead would move 4.5 bytes a number each step, and take
-scratch memory for all of them.
+The time of few tokens is bound by reading matrices, whose bytes are a quarter of those in 16 bits.
+The time of many tokens is bound by arithmetic: a number is unpacked once for each 128 pairs of a
+token and an expert, which takes some 3 instructions beside 128 multiplications, and on Hopper runs
+at the same time. Writing a layer's experts out for the plain products would move 4.5 bytes a number
+in each step, and take scratch memory for all of them.
 """
 
 from __future__ import annotations

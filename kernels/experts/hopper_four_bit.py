@@ -1,15 +1,15 @@
 """GEMMs of four-bit experts for many tokens, with Hopper's WGMMA.
 
-It computes what `four_bit_kernel` does, in the same order. There each product is waited for before
-the next numbers are unpacked, since Triton's compiler does not let one run on from registers that
-change in a loop. Here they overlap:
+It computes the same as `four_bit_kernel`, in the same order. That kernel waits for each product
+before it unpacks the next numbers, since Triton's compiler does not let a product run on while its
+registers change in a loop. Here products and unpacking overlap:
 
     copies      span s + 2: inputs of 128 pairs, words and scales
     registers   | unpack 0 | unpack 1 | unpack 2 | unpack 3 | unpack 0 of s + 1
     products         | gate 0, up 0   | gate 1, up 1   | gate 2, up 2 ...
 
-A program has 128 pairs, and twice 128 rows of the matrix: of gate and of up, or 256 of one. Each
-of two groups of four warps has half of both, and unpacks its own numbers.
+A program takes 128 pairs and 256 rows of the matrix: 128 each of gate and up, or 256 of one matrix.
+Each of two groups of four warps takes half of the rows, and unpacks its own numbers.
 
 For 16-bit numbers that are unpacked in pairs. Runs on compute capability 9.0 only, and not in the
 interpreter. Knows: one tile. Does not know: how tiles are made (`order`), or when it is used.

@@ -2,8 +2,8 @@
 
     gate_up (E, 2 I, H), or nothing but `up`: [gate | up]        down (E, H, I)
 
-In fp8 with scales as of `Fp8Matrix`: by channel (E, N, 1), by block (E, ceil(N / 128), K / 128).
-In four bits they lie in another order (`four_bit_matrices`).
+Fp8 matrices have scales like `Fp8Matrix`: by channel (E, N, 1), by block (E, ceil(N / 128), K /
+128). Four-bit matrices have another layout (`four_bit_matrices`).
 """
 
 from __future__ import annotations

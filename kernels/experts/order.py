@@ -5,9 +5,9 @@ Pair t * k + j is the j-th expert of token t. Every expert's pairs, in order, fi
     tiles      [ 0 3 9 . ][ 1 4 5 6 ][ 8 . . . ]      a dot: no pair
     expert         2          5          5            -1: a tile that no expert needs
 
-How many tiles there may be follows from the sizes alone, so that the launch can be captured in a
-CUDA graph; which of them are in use is in device memory. Nothing is counted with atomics: the order
-is the same each time.
+The largest number of tiles follows from the sizes alone, so that the launch can be captured in a
+CUDA graph; device memory has which tiles are in use. Nothing is counted with atomics, so the order
+is always the same.
 """
 
 from __future__ import annotations

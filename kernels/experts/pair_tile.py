@@ -1,7 +1,7 @@
 """Device code shared by all expert GEMMs: a tile's pairs, bias and output rows.
 
-Pair p = t * k + j is the j-th expert of token t. Gated products read the row of the token and write
-that of the pair; `down` reads the row of the pair, and writes that of the token in its j-th part.
+Pair p = t * k + j is the j-th expert of token t. Gated products read the token's row and write the
+pair's row; `down` reads the pair's row and writes the token's row of part j.
 
 Knows: one tile. Does not know: the matrix, or how it is multiplied (`product_kernel`,
 `four_bit_kernel`).

@@ -5,8 +5,8 @@
     weights = scores of the chosen ones, without the bias
               with `renormalise` divided by their sum, and then times `factor`
 
-Of equal scores the expert with the lowest number is taken. Whatever the logits are, NaN included,
-the experts that are chosen exist.
+Among equal scores the expert with the lowest number is chosen. The chosen experts exist whatever
+the logits are, NaN included.
 """
 
 from __future__ import annotations

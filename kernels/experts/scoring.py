@@ -9,8 +9,9 @@ from dataclasses import dataclass
 class Scoring:
     """Scores of experts: a softmax over all, or with `sigmoid` each by itself (DeepSeek V3).
 
-    Experts lie in `groups` of equal size: chosen from are the `top_groups` whose `group_best` best,
-    one or two, add up to most. Weights are multiplied by `factor` at the end.
+    Experts are divided into `groups` of equal size, and chosen from the `top_groups` groups with
+    the largest sum of their `group_best` (one or two) best scores. Weights are multiplied by
+    `factor` at the end.
     """
 
     sigmoid: bool = False

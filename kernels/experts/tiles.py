@@ -1,8 +1,8 @@
 """Tile sizes of the experts' GEMMs, chosen by the number of tokens alone.
 
-A row's result does not depend on which tokens are computed beside it, only on how many: as with the
-other products. Few rows: bound by reading the experts' matrices, so these are the first operand, 64
-of their rows at a time. Many rows: bound by arithmetic.
+As with other products, a row's result depends only on how many tokens are computed beside it, not
+on which. Few rows are bound by reading the experts' matrices, so these are the first operand, 64 of
+their rows at a time. Many rows are bound by arithmetic.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """Attention over latents (multi-head latent attention, arXiv 2405.04434).
 
-A token keeps a latent c of R numbers and a rotated key of P that all heads share, in place of keys
-and values: these are products of c, of which those of queries and of outputs are taken instead.
+In place of keys and values a token keeps a latent c of R numbers and a rotated key of P numbers,
+which all heads share. Keys and values are products of c; the same factors can be multiplied into
+queries and outputs instead.
 
-    latent_attention   attention of a step; chooses for each row how
+    latent_attention   attention of a step; chooses the way for each row
     absorbed           queries of R + P numbers attend to latents as they are
-    expanded           keys and values are made of the latents, then usual attention
+    expanded           keys and values are computed from the latents, then usual attention
     write_latents      norm, rotation, the write to the pool
-    scratch            memory that both take
-    latent_shape       sizes, and the products that each takes
+    scratch            memory that both ways take
+    latent_shape       sizes, and the products that each way takes
 """

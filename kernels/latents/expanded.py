@@ -20,8 +20,8 @@ from kernels.attention.variant import AttentionVariant
 from kernels.latents.latent_shape import LatentShape
 from kernels.latents.scratch import MOST_EXPANDED
 
-# New tokens of a step. Fewer may be in a captured graph, whose longest context is a bound that most
-# steps stay far below, and of all that keys and values would be made.
+# Fewest new tokens of a step. A step with fewer may be in a captured graph, whose longest context
+# is far above most contexts, and keys and values would be computed for all of it.
 LEAST_TOKENS = 1_025
 
 

@@ -3,8 +3,8 @@
     absorbed    q W_k (a token), then scores over R + P and sums over R numbers (a pair)
     expanded    c W_k, c W_v (a key), then scores over N + P and sums over V numbers (a pair)
 
-Latents are read fewer times than they are attended to, so that making keys and values of them pays
-from some hundred new tokens on. No torch: configs of models have it.
+A latent is expanded once and attended to by many tokens, so computing keys and values from latents
+pays from some hundred new tokens on. No torch: configs of models have a `LatentShape`.
 """
 
 from __future__ import annotations

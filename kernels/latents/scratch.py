@@ -12,7 +12,7 @@ MOST_EXPANDED = 32_768  # most latents of which keys and values are made at once
 def most_scratch_bytes(shape: LatentShape, heads: int, dtype: torch.dtype) -> int:
     """Bound the bytes of one layer: keys and values of MOST_EXPANDED latents, and their product.
 
-    What decodes take, partial outputs of some hundred programs, is less.
+    Decodes take less: partial outputs of some hundred programs.
     """
     numbers = shape.nope + shape.values + 2 * shape.padded_dim
     return MOST_EXPANDED * heads * numbers * max(dtype.itemsize, 2)

@@ -3,9 +3,9 @@
     q (T, H, N + P)    the last P numbers of each head are rotated
     latent (T, R + P)  the first R are normed, the last P are rotated; written to the token's slot
 
-Rotated are neighbouring numbers (a0, b0, a1, b1, ...) where `interleaved`, else halves (a0, a1,
-..., b0, b1, ...): (a, b) -> (a cos - b sin, b cos + a sin). The result is halves in either case, of
-queries as of keys, which leaves their products as they are.
+The rotation (a, b) -> (a cos - b sin, b cos + a sin) takes neighbouring numbers (a0, b0, a1, b1,
+...) where `interleaved`, else halves (a0, a1, ..., b0, b1, ...). The result is written as halves in
+both cases, for queries and keys, so their products do not change.
 
 The norm rounds as `rms_norm` does; the rotation is float32 and rounds once.
 """

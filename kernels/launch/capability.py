@@ -16,6 +16,7 @@ HOPPER = (9, 0)
 def capability(device: torch.device) -> tuple[int, int]:
     """Return CUDA's compute capability (major, minor); (0, 0) for a device without CUDA.
 
-    A CUDA device is named by its number, as those of tensors are: "cuda" alone may become another.
+    A CUDA device must be named by its number, as tensors' devices are: "cuda" alone changes
+    meaning.
     """
     return torch.cuda.get_device_capability(device) if device.type == "cuda" else (0, 0)

@@ -9,7 +9,7 @@ after the other. Here a dry run first finds the variants that the process will l
     start      finds them all
 
 Triton's passes, LLVM, ptxas and the C compiler run without Python's lock. A variant that does not
-compile is left to its first use, which compiles it again, or fails with the error.
+compile is left to its first use, which compiles it again or raises the error.
 """
 
 from __future__ import annotations
@@ -90,11 +90,11 @@ class Notes:
 def compile_ahead(dry_run: Callable[[], object], key: Future[str] | None = None) -> int:
     """Compile all kernels that `dry_run` would launch; return how many were not in memory.
 
-    `key` is the compiler's, where it is under way (`compiler_key.begin_key`); without it the
-    threads make it, each for itself.
+    `key` is the compiler's key, if `compiler_key.begin_key` has begun it; without it each thread
+    computes the key itself.
 
-    No kernel runs in `dry_run`, so what they would have written is undefined: it may be computed
-    with, but must not become an index or a loop's bound. Meanwhile no other thread may launch any.
+    No kernel runs in `dry_run`, so the kernels' outputs are undefined: they may be computed with,
+    but must not become an index or a loop's bound. Meanwhile no other thread may launch kernels.
     """
     if not _can_take_notes():
         return 0
@@ -125,8 +125,8 @@ def _can_take_notes() -> bool:
 def leaving_out_launches(hook: Callable[..., bool]) -> Iterator[None]:
     """Make launches only look up their kernels, and call `hook` for missing kernels.
 
-    The hook alone would not do: a kernel that is in memory already would run, on what others that
-    are left out have not written.
+    The hook alone is not enough: a kernel that is in memory already would run, on inputs that the
+    skipped kernels have not written.
     """
     usual = KernelInterface.__getitem__
     with triton.knobs.runtime.scope():

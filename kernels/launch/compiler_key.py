@@ -20,7 +20,7 @@ from triton.runtime import cache
 def begin_key(make: Callable[[], str] | None = None) -> Future[str]:
     """Start to compute the key; all threads can use it once the returned future is done.
 
-    `make` does it: by default Triton's own function, which remembers what it has made.
+    `make` computes the key: by default Triton's own function, which keeps its result.
     """
     thread = ThreadPoolExecutor(1, thread_name_prefix="compiler-key")
     key = thread.submit(make or _triton_key())

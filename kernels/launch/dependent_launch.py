@@ -3,14 +3,14 @@
     before    [ last programs ....]|                        [ last programs ....]
     after                          | launch | [ begins ]      launched [waits]   [ goes on ]
 
-The kernel waits by itself for the one before, with `griddepcontrol.wait`. From compute capability
+The kernel itself waits for the kernel before, with `griddepcontrol.wait`. From compute capability
 9.0 on this hides the latency of a launch, which is most of a small kernel's time. After the wait
-all kernels launched before have ended, and their results may be read. Kernels that are launched
-without it wait for whole kernels, as always.
+all earlier kernels have ended, and their results may be read. Kernels that are launched without PDL
+wait for whole kernels, as always.
 
-Before its wait a kernel may run beside any kernel that was launched early before it, back to the
-last one that was not. So it may read only what was written before all of those: a model's tables
-and a step's inputs, since a step begins with copies that are not launched early.
+Before its wait a kernel may run beside earlier kernels, back to the last one that was launched
+without PDL. So it may read only data written before all of these: a model's tables and a step's
+inputs, since a step begins with copies that are launched without PDL.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
     tokens   | a  a  a  a  a | b  b | c  c  c |         rows of 5, 2 and 3 tokens, SIZE 2
     block    |   0    1   2  |  3   |  5   6  |         4 has no tokens
 
-Row r begins with number (tokens before it) // SIZE + r. That needs nothing from the host but the
-numbers of tokens and rows, so a captured launch follows lengths that change on the device, and it
-leaves less than one number unused a row.
+Row r begins with number (tokens before it) // SIZE + r. The host needs only the numbers of tokens
+and rows for that, so a captured launch follows lengths that change on the device. Fewer than one
+number per row is unused.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
     up to 128    `hopper_linear`, where it has a tile config            dequantised
     more         torch's scaled product (cuBLASLt), by channel or block dequantised
 
-x is quantised at every number of rows (`fp8_rows`): else a prompt's KV would be of another model in
-a large step than in a small one. Torch's scaled product gives bfloat16, which is cast.
+x is quantised at every number of rows (`fp8_rows`), or a prompt's KV would differ between large and
+small steps. Torch's scaled product returns bfloat16, which is cast.
 """
 
 from __future__ import annotations

@@ -6,9 +6,10 @@
 
     values = round(x * (1 / scale)) to e4m3, cut off at 448        x = values * scale, nearly
 
-Scales are vLLM's (`dynamic_per_token_scaled_fp8_quant`, `per_token_group_quant_fp8`). It is
-multiplied by the reciprocal, since divisions take most of the kernel's time: of numbers that lie
-between two of e4m3 a few round to the other one. A row's values depend on that row alone.
+Scales are computed as vLLM does (`dynamic_per_token_scaled_fp8_quant`,
+`per_token_group_quant_fp8`). x is multiplied by the scale's reciprocal, since divisions would take
+most of the kernel's time; so a few numbers near the middle of two e4m3 numbers round to the other
+one. A row's values depend on that row alone.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Device code of a GEMM of few rows for Hopper (`hopper_linear`): weight strips, shares of K.
 
-A program has a strip of rows of the weight or several, some rows of x and a share of K. Two groups
-of four warps multiply half of a strip each; one warp copies tiles to shared memory ahead of them,
-and goes on with the next strip while they write what came of the last.
+A program takes one or several strips of rows of the weight, some rows of x and a share of K. Two
+groups of four warps multiply half of a strip each. One warp copies tiles to shared memory ahead of
+them, and goes on with the next strip while they write the last strip's result.
 
-Scales: 0 none; 1 of rows of x and of the weight's, multiplied in the end; 2 of blocks of 128 x 128
-of the weight and of 128 columns of a row of x, by which each tile's sum is multiplied. The matrix
-units add up products of fp8 in few bits: so sums of tiles are added in float32 registers.
+Scales: 0 none; 1 for rows of x and rows of the weight, multiplied at the end; 2 for blocks of
+128 x 128 of the weight and 128 columns of a row of x, by which each tile's sum is multiplied. The
+matrix units add fp8 products in few bits, so the sums of tiles are added in float32 registers.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ weight does not wait:
 
 With several shares of K the product is left as split-K partials (`split_k`).
 
-For 16-bit numbers, and for fp8 with scales: of these up to 128 rows are computed. Runs on compute
+For 16-bit numbers of up to 8 rows, and for fp8 with scales of up to 128 rows. Runs on compute
 capability 9.0 only, and not in the interpreter. Knows: one GEMM. Does not know: its device code
 (`hopper_gemm`), how it is cut among programs (`hopper_tile_configs`), or when it is faster than the
 alternatives (`linear`, `fp8_linear`).

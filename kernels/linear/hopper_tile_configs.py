@@ -4,16 +4,16 @@ A program has a strip of 128 rows of the weight, `rows` rows of x, and one of `s
 
     N / 128 strips  x  T / rows passes over x  x  shares of K  =  programs, for 132 multiprocessors
 
-More rows in a program read the weight fewer times, more shares use more multiprocessors, but leave
-more parts for the next kernel to add. One multiprocessor reads some 47 GB/s, so many must read a
-weight of which little fits into shared memory; of one that fits, few parts are best. Where there
-are more strips than multiprocessors a program may have several, one after the other: it reads on
-where another program would begin anew.
+With more rows in a program the weight is read fewer times. More shares use more multiprocessors,
+but leave more parts for the next kernel to add. One multiprocessor reads some 47 GB/s, so many must
+read a weight that does not fit into shared memory; for a weight that fits, few parts are best.
+Where there are more strips than multiprocessors, a program may have several strips in turn: it goes
+on reading where a new program would have to begin.
 
-Registers are as few as the compiler can do with: beside a program there is room for one of the
-kernel before, so the weight is read while that runs.
+Registers are as few as the compiler can do with, so that a program of this kernel fits beside one
+of the kernel before, and the weight is read while that kernel runs.
 
-Which configs are best, and what is the library's, was measured (decisions 163 and 182).
+Measurements chose the configs, and the shapes left to the library (decisions 163 and 182).
 """
 
 from __future__ import annotations

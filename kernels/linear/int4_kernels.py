@@ -1,8 +1,8 @@
 """Device code of GEMMs with 4-bit integer matrices (`int4_matrix`), in 16-bit dtypes.
 
-An integer becomes a number without a conversion, which GPUs do slowly: as the last bits of 1024 in
-float16, of 128 in bfloat16. There the difference to a zero point is exact, and its product with the
-scale is rounded once: the numbers are those of `Int4Matrix.dequantised` to the bit.
+GPUs convert integers to floats slowly. Instead an integer is put into the last bits of 1024 in
+float16, or of 128 in bfloat16. There the difference to a zero point is exact, and its product with
+the scale is rounded once, so the numbers are those of `Int4Matrix.dequantised` to the bit.
 """
 
 from __future__ import annotations

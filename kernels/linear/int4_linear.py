@@ -5,11 +5,11 @@
     more         `dequantise_kernel` to a scratch matrix of 16     0.5 + 2, then the product's 2
                  bits, and the usual product of that
 
-Both multiply the same numbers, those of `Int4Matrix.dequantised`: so what differs by the number of
-rows is the order of sums, as with plain weights. A matrix of float32 is always written out.
+Both multiply the numbers of `Int4Matrix.dequantised`, so only the order of sums depends on the
+number of rows, as with plain weights. With x in float32 the matrix is always written out.
 
-The kernel cuts K in shares by the matrix alone; each share's sum is float32, and the reader adds
-them in order (`split_k`).
+The kernel cuts K into shares, whose number depends on the matrix alone. Each share's sum is
+float32, and the reader adds the sums in order (`split_k`).
 """
 
 from __future__ import annotations

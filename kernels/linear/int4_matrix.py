@@ -2,9 +2,10 @@
 
     weight[n, k] = (q[n, k] - zeros[k // G, n]) * scales[k // G, n], rounded once to 16 bits
 
-Groups are of 32, 64 or 128 columns. Without zero points, as in symmetric matrices, it is 8.
+Groups have 32, 64 or 128 columns. Without zero points, as in symmetric matrices, the zero point is
+8.
 
-Four integers of a row share a word of 16 bits, those of columns that are 32 apart:
+Four integers of a row, from columns that are 32 apart, share a word of 16 bits:
 
     columns    0 .. 31      32 .. 63     64 .. 95     96 .. 127     of each span of 128
     word       0 .. 31, by their lowest 4 bits, the next ...

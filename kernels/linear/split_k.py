@@ -2,8 +2,8 @@
 
     whole (T, N), of the model's dtype        parts (S, T, N) float32, whose sum over S it is
 
-The kernel that reads the product next adds the partials as it loads them, in order: that saves a
-kernel between the two, and the partials are still in the L2 cache.
+The next kernel, which reads the product, adds the partials in order as it loads them. That saves a
+kernel in between, and the partials are still in the L2 cache.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def load_summed(
 ) -> tl.tensor:
     """Load the product's elements at `source`: one part in its dtype, several summed in float32.
 
-    Parts may be of 16 bits, where they are what several ranks have: also their sum is rounded once.
+    Parts of several ranks may have 16 bits; their sum is rounded once, too.
     """
     total = tl.load(source, mask=inside, other=0.0)
     if PARTS > 1:

@@ -1,10 +1,10 @@
 """Residual add and RMS norm in one pass: r' = x + residual, y = rms_norm(r', weight, eps).
 
-The sum is rounded to the dtype of x before it is normed, as it is when the two steps run one
-after the other; so is x where it comes in parts (`parts`). A product in fp8 reads y next: then the
-same kernel quantises it, from y as it would have been written. Where x is one rank's part of a
-product, the same kernel exchanges it with the other ranks (`peer_rows`) and adds all, as it would
-have added what is gathered.
+The sum is rounded to the dtype of x before it is normed, as it is when the two steps run one after
+the other; x in parts (`split_k`) is rounded too. Where an fp8 product reads y next, this kernel
+quantises y, from the rounded numbers that it would have written. Where x is one rank's part of a
+product, this kernel exchanges the parts with the other ranks (`peer_rows`) and adds them in the
+same order as gathered parts.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def reference(
 ) -> tuple[Tensor, Tensor]:
     """Add and norm x, residual (T, H) by weight (H,) like `rms_norm` -> (normed, residual), (T, H).
 
-    x may come in parts (S, T, H) float32, or in what several ranks have, gathered, of its dtype.
-    Neither input is changed. Raises UnsupportedShape.
+    x may come in parts (S, T, H) float32, or in the gathered parts of ranks, of its dtype. Neither
+    input is changed. Raises UnsupportedShape.
     """
     assert isinstance(x, Tensor), "what is exchanged in a kernel is gathered for the reference"
     total = parts.whole(x, residual.dtype) + residual
@@ -102,7 +102,7 @@ def launch(
 ) -> tuple[Tensor, Tensor]:
     """Compute `reference` on the device, for contiguous rows with any row stride.
 
-    A product of ranks is exchanged: as `reference` of what all have, (ranks, T, H).
+    A product of ranks is exchanged: the result is `reference` of all parts (ranks, T, H).
     """
     normed = torch.empty(residual.shape, dtype=residual.dtype, device=residual.device)
     return normed, _launch(x, residual, weight, eps, normed, normed, None)

@@ -7,7 +7,8 @@
 or with a limit, as `Gate` says; or relu(up)^2 of up (T, I) alone, without a gate.
 
 Computed in float32 and rounded once; two separate steps would round twice in bf16 and fp16. Where
-a product in fp8 reads y, the same kernel quantises it, from y as it would have been written.
+an fp8 product reads y, this kernel quantises y, from the rounded numbers that it would have
+written.
 """
 
 from __future__ import annotations

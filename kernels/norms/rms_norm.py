@@ -1,8 +1,8 @@
 """Root-mean-square norm: y = weight * x / sqrt(mean(x^2) + eps), over the last dimension.
 
 The mean and the division are float32; the quotient is cast back to the dtype of x before it is
-multiplied by the weight, as in Llama's reference code. With a weight in float32, whatever x is, the
-product is float32 as well and rounded once, as in Gemma's and gpt-oss's.
+multiplied by the weight, as in Llama's reference code. With a float32 weight the product is float32
+too, whatever the dtype of x, and is rounded once, as in the code of Gemma and gpt-oss.
 
 Knows: one tensor and one weight. Does not know: the residual stream (`add_rms_norm`), or heads
 (`rope_write_kv` norms those).

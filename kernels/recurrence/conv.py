@@ -140,7 +140,7 @@ def launch(
 ) -> Tensor:
     """Compute `reference` on the device, for x of any row stride.
 
-    What a token in no row gets is undefined.
+    The output of a token in no row is undefined.
     """
     check_conv(weight.shape[1])
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)

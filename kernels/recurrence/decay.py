@@ -1,7 +1,7 @@
 """Decay of a state by a token: exp(-rate * step), step = softplus(x); over tokens, a product.
 
-Logarithms are added up in their place. One below LEAST_DECAY gives 0 in float32 like LEAST_DECAY
-itself, but in sums it would cost the digits of those after it.
+The logarithms of decays are summed. A logarithm below LEAST_DECAY means a decay of 0 in float32, as
+LEAST_DECAY itself does, but in a sum it would cost the digits of the logarithms after it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LEAST_DECAY = tl.constexpr(LEAST_DECAY)
 def softplus(x: tl.tensor) -> tl.tensor:
     """Compute max(x, 0) + log(1 + y) with y = exp(-|x|), float32.
 
-    Of a small y the logarithm is its series, as 1 + y would round it away.
+    For a small y the logarithm is computed by its series, since 1 + y would round y away.
     """
     y = tl.exp(-tl.abs(x))
     series = y * (1.0 - y * (0.5 - y * (0.33333334 - 0.25 * y)))

@@ -1,7 +1,7 @@
 """The parts of the gated delta rule that need no state, for all chunks of all prompts at once.
 
-A program takes one chunk and one value head. The names are those of `gated_delta`; Q and K here
-are as they came, and r_q = 1 / (|q| sqrt(K)), r_k = 1 / |k|.
+A program takes one chunk and one value head. The names are those of `gated_delta`; here Q and K are
+not yet normed, with r_q = 1 / (|q| sqrt(K)) and r_k = 1 / |k|.
 
     transform   inv(I + L) diag(beta)
     scores      r_q (Q K^T * D) r_k

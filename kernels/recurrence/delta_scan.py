@@ -1,8 +1,8 @@
 """Prompts by the gated delta rule: the chunks of a row one after the other.
 
-A program has some columns of the state of one value head of one row, in registers from the row's
-first token to its last. What needs no state is there by then (`delta_chunks`). It is the only one
-that reads or writes its part of the state, so the new one may go to the slot that it was read from.
+A program keeps some columns of the state of one value head of one row in registers, from the row's
+first token to its last. The parts that need no state are computed before (`delta_chunks`). No other
+program reads or writes its part of the state, so the new state may go to the slot of the old one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kernels.recurrence.state_rows import StateRows
 
 @triton.jit
 def _rounded(x: tl.tensor, DTYPE: tl.constexpr) -> tl.tensor:
-    """Round to DTYPE; what fp16 does not reach becomes its largest number."""
+    """Round to DTYPE; numbers beyond the range of fp16 become its largest number."""
     if DTYPE.is_fp16():
         x = tl.where(x > 65504.0, 65504.0, tl.where(x < -65504.0, -65504.0, x))
     return x.to(DTYPE)

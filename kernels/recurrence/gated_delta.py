@@ -16,8 +16,8 @@ D_ij = exp(G_i - G_j) for i >= j, 0 otherwise, and S the state before the chunk,
     O = (diag(exp G) Q S + (Q K^T * D) U) / sqrt(K)
     S <- exp(G_last) S + (diag(exp(G_last - G)) K)^T U
 
-Row i of U is what token i adds to the state along its key. The chunks of a row begin at its first
-token of the step, so where a row is cut changes roundings alone.
+Row i of U is added by token i to the state, along its key. The chunks of a row begin at its first
+token of the step, so the place where a prompt is cut into rows changes only roundings.
 
 Sources: Yang, Kautz and Hatamizadeh, Gated Delta Networks, 2024; the triangular system, Yang et
 al., Parallelizing Linear Transformers with the Delta Rule over Sequence Length, 2024.
@@ -127,7 +127,7 @@ def launch(
 ) -> Tensor:
     """Compute `reference` on the device, for rows of qkv, a and b of any stride.
 
-    What a token in no row gets is undefined. Products are of qkv's dtype, sums float32.
+    The output of a token in no row is undefined. Products are of qkv's dtype, sums float32.
     """
     inputs = DeltaInputs(qkv, a, b, a_log, dt_bias)
     shape = delta_shape(inputs, state)

@@ -1,4 +1,4 @@
-"""The outputs of rows of padding, which scans of prompts write as they write others."""
+"""The outputs of padding rows, which scans of prompts write like other rows' outputs."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def launch(
 ) -> Tensor:
     """Compute `reference` on the device, for rows of xbc and dt of any stride.
 
-    What a token in no row gets is undefined. Products are of xbc's dtype, sums float32.
+    The output of a token in no row is undefined. Products are of xbc's dtype, sums float32.
     """
     inputs = SsdInputs(xbc, dt, a_log, dt_bias, skip, dt_limit)
     shape = ssd_shape(inputs, state)

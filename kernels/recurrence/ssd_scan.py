@@ -1,8 +1,8 @@
 """Prompts by Mamba-2: the chunks of a row one after the other.
 
-A program has some lines of the state of one head of one row, in registers from the row's first
-token to its last, transposed: N x lines. It is the only one that reads or writes its part of the
-state, so the new one may go to the slot that it was read from.
+A program keeps some lines of the state of one head of one row in registers, transposed (N x lines),
+from the row's first token to its last. No other program reads or writes its part of the state, so
+the new state may go to the slot of the old one.
 """
 
 from __future__ import annotations

@@ -4,12 +4,12 @@
     row goes on            its context is more: the state at `read_slots` is of the tokens before
     row is padding         its context is 0: no state is read or written, its outputs are 0
 
-A state is read before the row's first token and written after its last. Two slots make two versions
-of it: a launch that is repeated reads again what the first one read.
+A state is read before the row's first token and written after its last token. With two slots the
+old state stays, so a repeated launch reads the same state again.
 
-Decodes that follow each other in one sequence make a run: its tokens are computed in order, from
-one state, and the state after some of them is written. So drafts are verified: the state that stays
-has no token that may be rejected.
+Successive decodes of one sequence make a run: its tokens are computed in order, from one state, and
+the state after some of them is written. Drafts are verified this way: the state that is written
+includes no token that may be rejected.
 
     row    | 5 | 6 . . | 9 |      a decode; a run of three tokens; a decode
     runs   | 1 | 3 -1 -2 | 1 |
@@ -30,12 +30,12 @@ class StateRows:
 
     `row_starts` (R + 1,) int32: where each row's tokens start, as `BatchLayout.query_starts`.
     `context_lens` (R,) int32: tokens of the row after this step, its new ones included.
-    `read_slots`, `write_slots` (R,) int32: slots of the state before and after the step, alike for
-    all rows of a run. They may be the same, but for runs of several tokens. A slot that a row
-    writes is read or written by no other row; several rows may read one that none writes.
-    `runs` (R,) int32: of decodes, the tokens of the run that the row begins, or how many rows ago
-    its run began, negated. `kept` (R,) int32: of a run's first row, after how many tokens its state
-    is written.
+    `read_slots`, `write_slots` (R,) int32: slots of the state before and after the step, equal for
+    all rows of a run. The two may be the same slot, except for runs of several tokens. A slot that
+    a row writes is read or written by no other row; several rows may read a slot that none writes.
+    `runs` (R,) int32, for decodes: a run's first row has the run's number of tokens, a later row
+    minus the number of rows since the first. `kept` (R,) int32: the first row of a run has the
+    number of tokens after which the state is written.
     """
 
     row_starts: Tensor

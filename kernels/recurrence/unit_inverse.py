@@ -2,13 +2,13 @@
 
     I + L, L strictly lower, 64 x 64 = 4 x 4 blocks of 16 x 16
 
-The blocks B of the diagonal are inverted by forward substitution, all at once. What is left is
+The blocks B of the diagonal are inverted by forward substitution, all at once. Then
 inv(B) (I + L) = I + M, where M has blocks below the diagonal only, so that M^4 = 0 and
 
     inv(I + M) = I - M + M^2 - M^3 = (I - M) (I + M^2)
 
-A series of powers of L itself would not do: where keys repeat, powers of 64 tokens grow as
-binomials and cancel.
+A series of powers of L itself would be inaccurate: where keys repeat, the powers grow like
+binomials and cancel each other.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
     token = argmax_v logit_v                                              where temperature is 0
 
 That is the Gumbel-max trick (`noise`). Also returned is whether all of the row's logits are finite;
-where they are not, the token is some id of the vocabulary. Everything is float32 inside. Two
-launches: one finds the best of each part of the vocabulary, the other the best of those.
+if not, the token is some id of the vocabulary. Everything is float32 inside. There are two
+launches: one finds the best token of each part of the vocabulary, the other the best of these.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The search for the score at which a row's likeliest tokens reach a count or a sum.
 
-A search in place of a sort. Each pass over the row counts or weighs what is above eight cuts of the
-range in which the score must lie, and the range becomes the part between two of them. Cuts divide
-it evenly by value, since scores are spread smoothly. After eight passes, when they were not, cuts
-divide it evenly by key, so that no row takes more than 19 passes. The ends of the range move to
-scores that there are: few distinct scores take few passes. What is added up are whole numbers: the
-order of adding changes nothing.
+A search in place of a sort. The score lies in a known range. Each pass over the row counts or
+weighs the tokens above each of eight cuts of the range, and narrows the range to the part between
+two cuts. The cuts divide the range evenly by value, since scores are usually spread smoothly. After
+eight passes without a result, they divide it evenly by key, so no row takes more than 19 passes.
+The range's ends move to scores that occur, so few distinct scores take few passes. All sums are of
+whole numbers, so the order of adding changes nothing.
 
 Knows: scores and what they weigh. Does not know: filters (`top_k_top_p`).
 """
@@ -108,8 +108,8 @@ def find_threshold(
 ) -> tl.tensor:
     """Find the key of the token that reaches the sum, the sum above it, and the sum to reach.
 
-    Keys from `low` to `high`, all that there is above `low` with it. The sum is of tokens, and
-    `wanted`; or, WEIGHED, of weights, and it is `share` of all above `low` and `mass_at_low`.
+    All keys are from `low` to `high`. The sum counts tokens and is to reach `wanted`; with WEIGHED
+    it adds weights and is to reach `share` of all weight: that above `low`, and `mass_at_low`.
     """
     number: tl.constexpr = tl.int64 if WEIGHED else tl.int32
     above = tl.full([], 0, number)

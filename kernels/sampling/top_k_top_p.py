@@ -1,17 +1,17 @@
 """Top-k, top-p and min-p filters, which set the logits of excluded tokens to -inf.
 
     1. top-k keeps the k likeliest tokens,
-    2. top-p keeps the fewest likeliest of those whose probabilities reach p of their sum,
+    2. top-p keeps the fewest likeliest of these tokens that have p of their probability,
     3. min-p keeps those with at least p times the likeliest token's probability.
 
-Of tokens with equal scores the lower id counts as likelier. Probabilities are compared as whole
+Among tokens with equal scores the lower id counts as likelier. Probabilities are compared as whole
 numbers: a token weighs its probability over the likeliest token's, in units of 2^-27. The sum of
 whole numbers does not depend on their order, and a weight comes from operations that are rounded
 alike everywhere. So the reference, which sorts, and the device, which searches for the score at
 which the sum is reached (`threshold_search`), keep the very same set, ties included.
 
-On the device one program does a row: it reads the row once for its range, a few times for each
-threshold, and once to apply them.
+On the device one program filters a row: it reads the row once for its range, a few times for each
+threshold, and once to apply the thresholds.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def reference(
 def weights(scores: Tensor) -> Tensor:
     """Weigh tokens relative to their row's likeliest token, (K, V) int32 from 0 to 2^27.
 
-    exp(score - greatest) as a power of 2, its fraction by a polynomial: each operation is one that
-    IEEE 754 defines to the bit, and the kernel does the same ones.
+    exp(score - greatest) is computed as a power of 2, and its fraction by a polynomial. IEEE 754
+    defines each of these operations to the bit, and the kernel uses the same operations.
     """
     below = (scores - scores.amax(-1, keepdim=True)) * search.STEPS.value
     steps = below.clamp(min=search.LEAST.value).to(torch.int32)

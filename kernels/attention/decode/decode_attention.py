@@ -14,15 +14,15 @@ step (`split_sizes`), so that a batch of mixed lengths fills the device as an ev
 
 Shared keys are attended in a launch of their own, before the rows' own keys: so the last own split
 of a row finds all its partials written. Each split counts itself in `BatchLayout.arrivals` when it
-has written its partial, and so knows whether it is the last.
+has written its partial, and finds from the count whether it is the last.
 
-How many splits there may be follows from the number of items alone; which item a split belongs
-to is worked out by each program from the lengths in device memory (`attend_split`). So the launch
-can be captured in a CUDA graph. A row whose context is 0 gives 0.
+The largest number of splits follows from the number of items alone, and each program finds its
+split's item from the lengths in device memory (`attend_split`). So the launch can be captured in a
+CUDA graph. The output of a row whose context is 0 is 0.
 
-Over a window a row reads no key before it, and rows read nothing together: what they share lies
-before the window of most of them, and a window's keys are few. Such rows are cut into as many
-splits as each other (`split_window`).
+Over a window a row reads only the window's keys, and rows read no keys together: shared keys lie
+before the window of most rows, and a window's keys are few. All such rows are cut into the same
+number of splits (`split_window`).
 
 Knows: decode rows, their groups and lengths. Does not know: rows with several new tokens
 (`prefill_attention`).
@@ -72,7 +72,7 @@ class _Items:
         return {"ROWS": self.rows, "HAS_STARTS": has_starts, "TILE": self.tuning.tile}
 
     def tensors(self, layout: BatchLayout) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return the items as the kernel reads them; with any tensor for those that it does not."""
+        """Return the tensors for the kernel; any tensor stands for one that is not read."""
         ends = self.key_ends
         starts = ends if self.key_starts is None else self.key_starts
         return self.group_starts, starts, ends, ends if layout.splits is None else layout.splits
@@ -206,7 +206,7 @@ def _attend(
 ) -> None:
     """Launch the kernel for part number `level`; `merged` 1: merge the outputs of shared keys.
 
-    `window`: how the rows of a window are cut, where they are.
+    `window`: how rows are cut over a window; None without a window.
     """
     grid = (kv.shape[2], part.count + room.target)
     tables = layout.block_tables

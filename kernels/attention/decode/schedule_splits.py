@@ -3,8 +3,8 @@
 Item i is the (i % passes)-th run of ROWS rows of group i // passes, which read the group's keys;
 with ROWS 1 a group is a row. The keys of all items, in tiles, are scheduled into splits of a size
 that the host has chosen (`split_sizes`), each within one item; every item has at least one split,
-so that its output is written. Of a window's keys the rows have about as many: then each row has the
-same number of splits, and some stay without work.
+so that its output is written. Over a window all rows have about the same number of keys: then each
+row has the same number of splits, and some splits have no work.
 
 Device code only.
 """

@@ -3,8 +3,8 @@
 Each KV head's keys are cut into splits (`decode_attention`); a fixed number of them run at once.
 Splits of one size run in waves, the last of which may be partial:
 
-    whole     [  split  ][  split  ]           1.5 waves: with half of the splits the memory is not
-              [  split  ]                     kept as busy, though each of them runs faster
+    whole     [  split  ][  split  ]           1.5 waves: in the last wave each split runs faster,
+              [  split  ]                     but half of the splits do not keep the memory busy
     in two    [ split ][ split ][ split ]       3 waves, but each split takes time to begin
 
 Splits of different sizes end one after the other; then only the time that the last splits run alone
@@ -43,7 +43,7 @@ class SplitSizes:
     def cut(self, own: Ints, shared: Ints | None = None) -> Ints:
         """Choose `BatchLayout.splits` for items of these lengths (I,), in tokens.
 
-        `own` are what rows read alone, `shared` what their groups read.
+        `own` are the lengths that rows read alone, `shared` those that groups read together.
         """
         cuts = [] if shared is None else [best_split(shared, self.shared, self.kv_heads)]
         return np.array([*cuts, best_split(own, self.own, self.kv_heads)], np.int32)
@@ -75,7 +75,8 @@ def best_split(lengths: Ints, tuning: DecodeTuning, kv_heads: int) -> tuple[int,
 def possible_splits(tiles: Ints, tuning: DecodeTuning, kv_heads: int) -> tuple[Numbers, Numbers]:
     """Return the splits that fit into a launch, for `best_split`. `tiles` (I,): of each item.
 
-    Tiles of a split and number of splits (C,), if the longest item has 1, 2, 3... of one size.
+    Returns the tiles of a split and the number of splits, (C,) each: entry i cuts the longest item
+    into i + 1 splits of one size.
     """
     fewest = -(-int(tiles.sum()) // tuning.most_splits(kv_heads))
     least, longest = max(fewest, tuning.least_keys // tuning.tile), int(tiles.max(initial=0))
@@ -116,7 +117,7 @@ def most_window_tiles(window: int, block_size: int, tuning: DecodeTuning) -> int
 def split_window(most_tiles: int, heads: int, tuning: DecodeTuning) -> WindowSplits:
     """Split rows of up to `most_tiles` for `heads` KV heads into as many splits as run at once.
 
-    Such rows are about as long as each other, so no lengths are asked for.
+    Such rows have about the same length, so lengths are not needed.
     """
     splits = min(tuning.at_once // heads, most_tiles * tuning.tile // tuning.least_keys)
     tiles = cdiv(most_tiles, max(splits, 1))

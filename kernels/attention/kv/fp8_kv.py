@@ -6,8 +6,8 @@
     scale = max(largest of the D numbers, 1e-10) / 448, rounded up to bfloat16
     values = round(x * (1 / scale)) to e4m3
 
-A layer's view of the pool is the numbers; its scales follow them in the same block. A token's bytes
-depend on that token alone: a block that fills up is never quantised again.
+A layer's view of the pool has the numbers; their scales follow in the same block. A token's bytes
+depend on that token alone, so later tokens of a block never quantise it again.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
 """Keys and values in fp8 (e4m3), loaded in pairs and widened by bit shifts.
 
-Two neighbours of a row are one 16-bit number: the even columns in its low byte, the odd ones in its
-high byte. So a tile lies in shared memory as 16-bit numbers do, for which there are instructions
-that load and transpose fragments, and products are of the even and of the odd columns apart.
+Two neighbours of a row are read as one 16-bit number: the even column in its low byte, the odd
+column in its high byte. So a tile in shared memory has 16-bit numbers, for which there are
+instructions that load and transpose fragments, and even and odd columns have separate products.
 
-e4m3's bits, put where a wider type has its sign, the end of its exponent and the beginning of its
-fraction, are the same number times a power of two, subnormals too; that power goes to the scales:
+The bits of e4m3, moved to a wider type's sign, last exponent bits and first fraction bits, are the
+same number times a power of two, also for subnormals. The scales are multiplied by that power:
 
     e4m3       s eeee fff      value                       bias 7
     bfloat16   s 0000eeee fff0000        value * 2^-120    bias 127
     float16    s 0eeee fff0000000        value * 2^-8      bias 15
 
-The conversion that the hardware has goes by float16, and on to bfloat16 one number at a time. What
-pairs win was not measured on a device yet. Device code only; NaN becomes a number, its scale stays
+The hardware converts by way of float16, and from there to bfloat16 one number at a time. The gain
+of pairs was not measured on a device yet. Device code only. NaN becomes a number; its scale stays
 NaN.
 """
 
@@ -74,7 +74,7 @@ def shift_of_keys(dtype: tl.constexpr) -> tl.tensor:
 
 @triton.jit
 def shift_of_values(dtype: tl.constexpr) -> tl.tensor:
-    """Return the part of the factor applied to the values' weights: the most their dtype holds."""
+    """Return the factor's part for the weights of values: the largest that their dtype holds."""
     return _power_of_2(8 if dtype == tl.float16 else 64)
 
 

@@ -4,11 +4,11 @@
     q, k -> rms_norm per head, where the model has the weights (Qwen3)
     v -> rms_norm per head without weights, where the model asks for it (Gemma 4)
     q, k -> rotated: (a, b) -> (a cos - b sin, b cos + a sin), a and b the halves of a head, or of
-            its first R numbers, where the table has no more; the others stay as they are
+            its first R numbers where the table has R columns; the other numbers do not change
     k, v -> kv[slot // B, 0 and 1, head, slot % B]
 
-A product of (Hq + Hkv) * D numbers has no v heads: v is then what k is before its norm. One of
-Hq * D has queries alone, of a layer that reads another layer's keys, and nothing is written.
+A product of (Hq + Hkv) * D numbers has no v heads: v is k before its norm. A product of Hq * D
+numbers has queries alone, for a layer that reads another layer's keys, and nothing is written.
 
 The norm rounds as `rms_norm` does. The rotation is float32, from float32 tables, and rounds
 once at the end: in float32 models that is `transformers`' arithmetic, in bf16 and fp16 it is
@@ -82,7 +82,7 @@ def reference(
 
 
 def _kinds(width: int, num_q_heads: int, num_kv_heads: int, head_dim: int) -> int:
-    """Return how many of keys and values a product of this width has: 2, 1 or 0."""
+    """Return what a product of this width has: 2, keys and values; 1, keys alone; 0, neither."""
     kinds, rest = divmod(width - num_q_heads * head_dim, num_kv_heads * head_dim)
     if rest or not 0 <= kinds <= 2:
         raise UnsupportedShape(
@@ -104,7 +104,7 @@ def _rotate(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 @triton.jit
 def _inverse_rms(low: tl.tensor, high: tl.tensor, eps: tl.tensor, D: tl.constexpr) -> tl.tensor:
-    """Return what two halves (heads, D/2) are multiplied by to be normed, (heads, 1)."""
+    """Return the factors (heads, 1) that norm heads given as two halves (heads, D/2)."""
     mean_square = (tl.sum(low * low, axis=1) + tl.sum(high * high, axis=1)) / D
     return tl.rsqrt(mean_square + eps)[:, None]
 

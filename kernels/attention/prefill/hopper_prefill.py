@@ -1,8 +1,8 @@
 """Attention of several new tokens over paged keys, for Hopper's TMA and WGMMA.
 
-It computes what `prefill_attention` does, with the warps of `hopper_warps`: query blocks, splits
-and partial outputs are the same. To TMA the pool is one matrix of slots, from which a block of a
-head is copied as one box, found by its id.
+It computes the same as `prefill_attention`, from the same query blocks and splits to the same
+partial outputs, with the warps of `hopper_warps`. TMA sees the pool as one matrix of slots, and
+copies a head's block as one box, found by its id.
 
 For 16-bit numbers and head dims 64 and 128, with windows and sinks, without caps. Runs on compute
 capability 9.0 only, and not in the interpreter. Knows: query blocks and boxes. Does not know: when

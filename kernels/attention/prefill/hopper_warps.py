@@ -5,10 +5,10 @@
     consumer   64 more
 
 A tile in shared memory is `full` when TMA has written it and `free` when both consumers have read
-it. Tiles are walked from the diagonal backwards, so that those that need a mask come first; over a
-window, the last ones need one too. A slot after the context may hold NaN, and 0 x NaN is NaN: its
-values are cleared in shared memory before they are multiplied by their zero weights. Sinks enter
-after the last tile.
+it. Tiles are walked from the diagonal backwards, so that tiles that need a mask come first; over a
+window, the last tiles need a mask too. A slot after the context may hold NaN, and 0 x NaN is NaN,
+so its values are cleared in shared memory before they are multiplied by their zero weights. Sinks
+are added after the last tile.
 
 Device code only, for compute capability 9.0. Knows: tiles, barriers, online softmax
 (`attention_tile` has its formula). Does not know: rows, or how a program gets its own.
@@ -51,8 +51,8 @@ def producer(
 ) -> None:
     """Copy tiles top - 1, top - 2, ... as stages become free; `keys`, `values` viewed as boxes.
 
-    A box is the part of a block that fits into a tile, COLUMNS wide. Blocks after the
-    context are replaced by the last one, which is there.
+    A box is the part of a block that fits into a tile, COLUMNS wide. The last block of the
+    context is copied in place of blocks after it.
     """
     BOX: gl.constexpr = min(B, TILE)
     BOXES: gl.constexpr = TILE // BOX

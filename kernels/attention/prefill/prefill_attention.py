@@ -7,11 +7,12 @@ row's keys tile by tile:
     keys   | tiles that every query of the block sees | tiles across the diagonal |  not read
            |            no mask                       |         masked            |
 
-Over a window it begins with the tile that the first query's window begins in, and masks those that
-not every query sees.
+Over a window it begins with the tile in which the first query's window begins, and masks the tiles
+that not every query sees whole.
 
-Where there are too few query blocks to fill the device, a short suffix of a long prefix, the
-keys of each are split among several programs and their partial outputs merged.
+Where there are too few query blocks to fill the device, such as for a short suffix of a long
+prefix, the keys of each block are split among several programs, and their partial outputs are
+merged.
 
 The query blocks of all rows are numbered in one sequence (`row_blocks`).
 
@@ -160,8 +161,8 @@ def launch(
     """Attend the rows after `layout.num_decodes` of q (T, Hq, D); write their part of `out`.
 
     `kv` (N, 2, Hkv, B, D) is one layer of the pool, of q's dtype or fp8; `out` is like q. `sinks`
-    (Hq,) or None. Keys in fp8 of no more than MAX_WIDENED tokens are widened first, for Hopper's
-    kernel; not for a window, which needs few of them.
+    (Hq,) or None. Fp8 keys of up to MAX_WIDENED tokens are first widened for Hopper's kernel,
+    except over a window, which reads few keys.
     """
     if layout.num_decodes == layout.num_rows:
         return
@@ -224,8 +225,8 @@ def launch_tuned(
 def num_splits(programs: int, most_keys: int, tuning: PrefillTuning) -> int:
     """Choose the number of programs that share the keys of a query block, 1..64.
 
-    As many as fill the device, `programs` being those without a split; but with `most_keys`, as
-    many as a query block may have, each has at least `tuning.least_keys` keys.
+    As many as fill the device, where `programs` is the number without a split; but each program
+    has at least `tuning.least_keys` of a query block's at most `most_keys` keys.
     """
     to_fill = tuning.programs // programs
     return max(min(to_fill, most_keys // tuning.least_keys, _MAX_SPLITS), 1)

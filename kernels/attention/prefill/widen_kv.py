@@ -1,7 +1,8 @@
 """A copy, from fp8 to 16 bits, of the KV that a step's prompts read, for Hopper's kernel.
 
-That kernel copies boxes of 16-bit numbers to shared memory, and is worth a copy of what it reads:
-some 15 us a layer for 8,192 tokens, whose attention takes 600. The copy is a small pool of its own:
+Hopper's kernel copies boxes of 16-bit numbers to shared memory. It is so much faster that a copy of
+the KV that it reads pays: some 15 us a layer for 8,192 tokens, whose attention takes 600. The copy
+is a small pool of its own:
 block i of row r lies at (r - first) * blocks of a row + i.
 """
 
