@@ -19,7 +19,7 @@ from gateway.dialects.openai.sampling import at_most
 from gateway.dialects.openai.schema import TokenId
 from gateway.errors import BadRequest
 from gateway.http.bodies.body import Body, Part, count_separators, parse_part
-from gateway.prompts.pipeline.prompt_tokens import too_long
+from gateway.prompts.pipeline.tokenised import too_long
 from gateway.prompts.tokens.tokenizer import TokenIds
 
 Item = str | int | list[int] | TokenIds

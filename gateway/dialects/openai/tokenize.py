@@ -19,7 +19,7 @@ from gateway.prompts.chats.chat_json import refuse_unsupported
 from gateway.prompts.chats.chat_tools import SentTools
 from gateway.prompts.generation_request import Prompt
 from gateway.prompts.pipeline.admission import Admission
-from gateway.prompts.pipeline.prompt_tokens import check_ids
+from gateway.prompts.pipeline.tokenised import check_ids
 from gateway.prompts.tokens.tokenizer import TokenIds, Tokenizer
 
 _AT_ONCE = 1 << 12  # tokens decoded in some milliseconds

@@ -37,9 +37,10 @@ from gateway.prompts.pipeline.explaining import Explaining, as_seen
 from gateway.prompts.pipeline.mark_places import placed_marks
 from gateway.prompts.pipeline.module_prompts import ModulePrompts
 from gateway.prompts.pipeline.prepared import Prepared, generates_of
-from gateway.prompts.pipeline.prompt_tokens import PromptContext, PromptTokens, Tokenised
+from gateway.prompts.pipeline.prompt_tokens import PromptTokens
 from gateway.prompts.pipeline.question import question_start
 from gateway.prompts.pipeline.sampling_limits import check_vocabulary, least_room, param_of
+from gateway.prompts.pipeline.tokenised import PromptContext, Tokenised
 from gateway.prompts.templates.chat_template import ChatTemplate
 from gateway.prompts.templates.verdicts import Verdicts
 from gateway.prompts.tokens.marker_decoder import MarkerDecoder

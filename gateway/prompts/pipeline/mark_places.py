@@ -18,7 +18,8 @@ from gateway.errors import BadRequest
 from gateway.processes.fair_executor import Steps
 from gateway.prompts.chats.messages import Message, Text
 from gateway.prompts.generation_request import CacheMark, ChatPrompt
-from gateway.prompts.pipeline.prompt_tokens import PromptContext, PromptTokens
+from gateway.prompts.pipeline.prompt_tokens import PromptTokens
+from gateway.prompts.pipeline.tokenised import PromptContext
 from gateway.prompts.tokens.tokenizer import TokenIds
 
 _NEXT = Message("user", (Text("."),))

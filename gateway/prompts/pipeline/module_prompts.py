@@ -30,8 +30,9 @@ from gateway.prompts.modules.selection import PARAM, ModulesOption, Selection, s
 from gateway.prompts.pipeline.activation import used_adapter
 from gateway.prompts.pipeline.explaining import as_seen
 from gateway.prompts.pipeline.prepared import Prepared
-from gateway.prompts.pipeline.prompt_tokens import PromptContext, PromptTokens, Tokenised
+from gateway.prompts.pipeline.prompt_tokens import PromptTokens
 from gateway.prompts.pipeline.sampling_limits import param_of
+from gateway.prompts.pipeline.tokenised import PromptContext, Tokenised
 from gateway.sharing.namespaces import Namespaces
 from gateway.state.records import ModuleSchema
 from gateway.state.store import SchemaStore

@@ -15,7 +15,7 @@ import numpy as np
 from gateway.prompts.chats.messages import Text
 from gateway.prompts.generation_request import ChatPrompt, Prompt
 from gateway.prompts.pipeline.mark_places import common_prefix
-from gateway.prompts.pipeline.prompt_tokens import Tokenised
+from gateway.prompts.pipeline.tokenised import Tokenised
 from gateway.prompts.tokens.control_tokens import Rendered
 from gateway.prompts.tokens.tokenizer import Tokenizer
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from engine.link.messages import SamplingParams
 from gateway.prompts.generation_request import ChatPrompt, GenerationRequest, Prompt
-from gateway.prompts.pipeline.prompt_tokens import check_ids, not_in_vocabulary, too_long
+from gateway.prompts.pipeline.tokenised import check_ids, not_in_vocabulary, too_long
 
 _SEEDS = 2**64
 

@@ -8,7 +8,8 @@ from gateway.errors import BadRequest
 from gateway.processes.fair_executor import at_once
 from gateway.prompts.chats.messages import Message, Text
 from gateway.prompts.generation_request import ChatPrompt
-from gateway.prompts.pipeline.prompt_tokens import PromptContext, PromptTokens
+from gateway.prompts.pipeline.prompt_tokens import PromptTokens
+from gateway.prompts.pipeline.tokenised import PromptContext
 from prefix_cache.namespace import Namespace
 from tests.gateway.support.families import FAMILIES, Family
 

@@ -9,7 +9,8 @@ import pytest
 
 from gateway.config import Bounds
 from gateway.processes.fair_executor import at_once
-from gateway.prompts.pipeline.prompt_tokens import PromptContext, PromptTokens
+from gateway.prompts.pipeline.prompt_tokens import PromptTokens
+from gateway.prompts.pipeline.tokenised import PromptContext
 from gateway.prompts.tokens.control_tokens import Rendered
 from gateway.prompts.tokens.long_text import KNOWN_CHUNK
 from gateway.prompts.tokens.text_memory import TextMemory

@@ -9,7 +9,8 @@ import pytest
 from gateway.processes.fair_executor import at_once
 from gateway.prompts.chats.template_variables import PRESERVE_THINKING, Scalar
 from gateway.prompts.generation_request import ChatPrompt
-from gateway.prompts.pipeline.prompt_tokens import PromptContext, PromptTokens
+from gateway.prompts.pipeline.prompt_tokens import PromptTokens
+from gateway.prompts.pipeline.tokenised import PromptContext
 from gateway.prompts.templates.verdicts import Verdicts
 from prefix_cache.namespace import Namespace
 from tests.gateway.prompts.templates.chats import messages

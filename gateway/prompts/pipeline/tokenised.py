@@ -1,0 +1,67 @@
+"""The context for which a prompt is tokenised, its tokens, and the errors of token ids.
+
+Knows: contexts and vocabularies. Does not know: tokenizers (`prompt_tokens.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.link.messages import Welcome
+from gateway.errors import BadRequest
+from gateway.prompts.generation_request import Origin
+from gateway.prompts.tokens.control_tokens import Rendered
+from gateway.prompts.tokens.tokenizer import TokenIds
+from prefix_cache.namespace import Namespace
+
+
+@dataclass(frozen=True, slots=True)
+class PromptContext:
+    """The tenant and the context for which a prompt is tokenised."""
+
+    tenant_id: str
+    namespace: Namespace  # for blocks that are not shared with everyone
+    most: int  # most tokens of a prompt
+    room: int  # tokens below `most` that stay free where turns are put back
+    vocab_size: int
+    ends: tuple[int, ...]  # tokens at which the model stops
+
+    @classmethod
+    def of(cls, welcome: Welcome, tenant_id: str, namespace: Namespace, room: int) -> PromptContext:
+        """Make the context of a tenant with an engine's whole context length."""
+        most, vocab, ends = welcome.max_model_len, welcome.vocab_size, welcome.eos_token_ids
+        return cls(tenant_id, namespace, most, room, vocab, tuple(ends))
+
+
+@dataclass(frozen=True, slots=True)
+class Tokenised:
+    """The token ids of a prompt."""
+
+    token_ids: TokenIds
+    # The end of a rendered chat without the prefill; None for other prompts.
+    tail: str | None = None
+    prefill: str = ""  # the text that the answer continues
+    origin: Origin | None = None  # the origin of the answer, if the answer is to be remembered
+    last_text: str = ""  # the end of a rendered chat's text after its last control token
+    rendered: Rendered | None = None  # None: the prompt is no chat
+
+
+def check_ids(token_ids: TokenIds, vocab_size: int, param: str) -> None:
+    """Raise BadRequest unless all token ids are in the vocabulary."""
+    if len(token_ids) and not 0 <= token_ids.min() <= token_ids.max() < vocab_size:
+        raise not_in_vocabulary(vocab_size, param)
+
+
+def not_in_vocabulary(vocab_size: int, param: str) -> BadRequest:
+    """Make the error for a token id that the model does not have."""
+    return BadRequest(f"a token id is not in the vocabulary of {vocab_size}", param=param)
+
+
+def too_long(tokens: int | None, max_model_len: int, param: str) -> BadRequest:
+    """Make the error for a request of this many tokens, if known, in this context."""
+    wanted = "far more" if tokens is None else f"{tokens} tokens with the answer"
+    return BadRequest(
+        f"the model's context is {max_model_len} tokens, the request needs {wanted}",
+        code="context_length_exceeded",
+        param=param,
+    )
