@@ -1,7 +1,7 @@
 """A check that the machines of a Ray cluster have room for the requested engines.
 
-    in a Ray that was there before   an engine waits for what no machine has, and its line says so
-    in one that is started here      it is refused, as are more engines than have room together
+    Ray ran before         an engine that no machine has room for waits, and its line says so
+    Ray is started here    such an engine is refused, and so are more than have room together
 
 Knows: what engines need and machines have, by Ray's names. Does not know: what is free just now.
 """

@@ -87,9 +87,9 @@ def _parts(decoder: DecoderCounts, memory: MemoryFlags) -> list[DecoderCounts]:
 def weights_fits(
     decoder: DecoderCounts, memory: MemoryFlags, served: ServedModels = SERVED
 ) -> list[WeightsFit]:
-    """Fit the model in each format that it is served in; embedding and head stay plain.
+    """Fit the model, all on the device, in each weight format that it is served in.
 
-    With all weights on the device.
+    Embedding and head stay plain.
     """
     memory = replace(memory, cpu_offload_gb=0.0)
     return [_weights_fit(one, memory) for one in in_formats(decoder, memory, served)]

@@ -49,8 +49,8 @@ _UNKNOWN_TOKEN = "a sampling parameter names a token outside of the vocabulary"
 class Intake:
     """Limits of a request, in tokens; `fits`: whether the empty pool can hold the request.
 
-    `constraint_of` makes the constraint on what it may be answered; `forget_grammars` drops what
-    that keeps of a flow.
+    `constraint_of` makes the constraint on an answer's tokens; `forget_grammars` drops the
+    compiled grammars of a flow.
     """
 
     vocab_size: int

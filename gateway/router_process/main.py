@@ -43,7 +43,7 @@ from gateway.telemetry.routing_metrics import RoutingMetrics
 KNOWN_EVERY_S = 1.0
 EXIT_CANNOT_START = 2
 
-# Errors of a bad link key, or of state that is damaged, another or out of reach.
+# Errors of a bad link key, or of state that is damaged, of another installation, or out of reach.
 _CANNOT_START = (BadLinkKey, DatabaseFault, PrivateFileError, SchemaTooNew, WrongState, OSError)
 _LOG = logging.getLogger(__name__)
 

@@ -14,10 +14,10 @@ _LOG = logging.getLogger(__name__)
 
 
 async def accept_new_state(data_dir: Path, shared: Shared) -> None:
-    """Accept before a start, for `--new-state`, that the state is gone, another or damaged.
+    """Accept, for `--new-state`, a state that is gone, damaged or of another installation.
 
     Nothing is deleted. A damaged file is set aside under another name, and the markers that say
-    what should be there (`identity`) are taken away, so the start goes on with what it finds, or
+    what should be there (`identity`) are removed, so the start goes on with what it finds, or
     begins an empty state. No server may run on the directory meanwhile. Raises SchemaTooNew,
     FileExposed, DatabaseFault or OSError.
     """
