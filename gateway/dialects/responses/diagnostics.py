@@ -3,9 +3,10 @@
     prompt_cache_options: {comparison_response_id: "resp_..."}    in a request
     prompt_cache_diagnostics: {type: "cache_miss", ...}           in the response, at its end
 
-Null where nothing was asked. What OpenAI has no word for is `unavailable`; `ratoon` says all of it.
+The field is null if the request does not ask. A reason that OpenAI has no word for is
+`unavailable`; `ratoon` names every reason.
 
-Knows: the fields of both. Does not know: how prompts are compared, or what their parts are.
+Knows: both fields. Does not know: how prompts are compared, or what their parts are.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class MissQuestions(Struct, frozen=True):
 
     compared_with: str | None = None  # id from `comparison_response_id`
     wants_ratoon: bool = False
-    previous_id: str | None = None  # id from `ratoon`, which has precedence
+    previous_id: str | None = None  # id from `ratoon`, used before `compared_with`
     has_modules: bool = False
 
     @classmethod

@@ -15,7 +15,7 @@ from gateway.dialects.responses.routes import responses_router
 from gateway.errors import GatewayError
 from gateway.http.error_dialect import RenderedError
 
-# This dialect's names of fields that shared code calls by the names of chats.
+# Names of a chat's fields, which shared code uses, to this dialect's names.
 _NAMES = {"messages": "input", "response_format": "text.format", "max_tokens": "max_output_tokens"}
 
 
@@ -32,7 +32,7 @@ class Responses:
         return responses_router(parts)
 
     def error_reply(self, error: GatewayError, request_id: str) -> RenderedError:  # noqa: ARG002
-        """Write the answer for `error`, whose `param` becomes a field of this dialect."""
+        """Write the answer for `error`; its `param` is renamed to this dialect's field."""
         return openai_shape.error_reply(error, _renamed(error.param))
 
     def error_event(self, error: GatewayError, request_id: str) -> bytes:  # noqa: ARG002

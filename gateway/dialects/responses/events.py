@@ -22,7 +22,7 @@ class ResponseCreated(_OfResponse, frozen=True, kw_only=True, tag="response.crea
 
 
 class ResponseInProgress(_OfResponse, frozen=True, kw_only=True, tag="response.in_progress"):
-    """The event that the response is being generated."""
+    """The second event of a stream."""
 
 
 class ResponseCompleted(_OfResponse, frozen=True, kw_only=True, tag="response.completed"):
@@ -43,11 +43,11 @@ class _OfItem(_Event, frozen=True, kw_only=True):
 
 
 class ItemAdded(_OfItem, frozen=True, kw_only=True, tag="response.output_item.added"):
-    """The event that an item begins."""
+    """The event that begins an item."""
 
 
 class ItemDone(_OfItem, frozen=True, kw_only=True, tag="response.output_item.done"):
-    """The event that an item is complete."""
+    """The event that completes an item."""
 
 
 class _InItem(_Event, frozen=True, kw_only=True):
@@ -61,11 +61,11 @@ class _OfPart(_InItem, frozen=True, kw_only=True):
 
 
 class PartAdded(_OfPart, frozen=True, kw_only=True, tag="response.content_part.added"):
-    """The event that a text part begins."""
+    """The event that begins a text part."""
 
 
 class PartDone(_OfPart, frozen=True, kw_only=True, tag="response.content_part.done"):
-    """The event that a text part is complete."""
+    """The event that completes a text part."""
 
 
 class OutputTextDelta(_InItem, frozen=True, kw_only=True, tag="response.output_text.delta"):

@@ -15,9 +15,9 @@ MAX_ITEMS = 100
 def a_page(
     items: Sequence[dict[str, Any]], limit: int, order: Literal["asc", "desc"], after: str | None
 ) -> InputItemList:
-    """List at most `limit` of `items`, in the given order, after the item with the id `after`.
+    """List at most `limit` of `items`, in `order`, after the item with the id `after`.
 
-    BadRequest for a limit out of bounds, or an id that is not there.
+    Raises BadRequest for a limit out of bounds, or if no item has the id `after`.
     """
     if not 1 <= limit <= MAX_ITEMS:
         raise BadRequest(f"`limit` is from 1 to {MAX_ITEMS}", param="limit")

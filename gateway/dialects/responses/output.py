@@ -67,14 +67,14 @@ class Output:
     request_id: str
     first: int  # number of the first output item, after the input items
     numbers: Iterator[int]  # numbers of the events
-    calls: Mapping[str, Called] = field(default_factory=dict)  # calls' forms, by shown name
+    calls: Mapping[str, Called] = field(default_factory=dict)  # by the name that the model knows
     items: list[OutputItem] = field(default_factory=list)  # complete items
     _open: OutputItem | None = None
     _texts: list[str] = field(default_factory=list)  # texts of the open item
-    _input: FreeInput = field(default_factory=FreeInput)  # reader of the open call's text
+    _input: FreeInput = field(default_factory=FreeInput)  # reader of the open call's free text
 
     def add(self, piece: Piece) -> Iterator[ResponseEvent]:
-        """Yield the events of the next piece."""
+        """Add a piece of the answer; yield its events."""
         match piece:
             case TextPiece(text) | ReasoningPiece(text) if not text:
                 return
@@ -93,7 +93,7 @@ class Output:
         yield from self._more(text)
 
     def end(self, status: ItemStatus) -> Iterator[ResponseEvent]:
-        """Close the open item; an empty answer becomes an empty message."""
+        """Close the open item and yield its events; an empty answer becomes an empty message."""
         if self._open is None and not self.items:
             yield from self._begin(self._message())
         yield from self._close(status)
@@ -108,7 +108,7 @@ class Output:
             yield PartAdded(part=part, **self._place())
 
     def _more(self, text: str) -> Iterator[ResponseEvent]:
-        """Yield a delta of the open item; object arguments are sent only at the item's end."""
+        """Yield a delta of the open item; items whose arguments are an object have no deltas."""
         self._texts.append(text)
         if text and not isinstance(self._open, OutputSearchCall | OutputClientCall):
             yield self._delta(text)

@@ -1,7 +1,7 @@
 """The conversion of a parsed request, including the stored items that it names.
 
-Knows: in which order a request is checked, looked up and understood. Does not know: routes, or what
-is kept of an answer (`routes.py`).
+Knows: the order in which a request is checked, its stored items are found, and it is converted.
+Does not know: routes, or what is stored of an answer (`routes.py`).
 """
 
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from gateway.requests.permits import Permit
 
 @dataclass(frozen=True, slots=True)
 class ResponsesReader:
-    """A converter of requests that looks up the stored responses that they continue."""
+    """A converter of requests, which finds the stored responses that they name."""
 
     parts: RouteParts
     stored: StoredResponses

@@ -44,7 +44,7 @@ from gateway.prompts.generation_request import (
 from gateway.prompts.pipeline.explaining import tool_parts
 from gateway.prompts.sampling_defaults import DIALECT_DEFAULTS, SamplingDefaults
 
-# Accepted values of `include`, which add nothing to an answer here.
+# Accepted values of `include`; none adds anything to an answer here.
 _INCLUDABLE = {
     "reasoning.encrypted_content",  # reasoning is shown as text, never encrypted
     "code_interpreter_call.outputs",  # hosted tools' results: there are none
@@ -62,7 +62,7 @@ class Understood:
 
     generation_request: GenerationRequest
     begun: ResponseReply  # the response, without output
-    calls: Mapping[str, Called]  # calls' forms for the client, by the tool's shown name
+    calls: Mapping[str, Called]  # how the client gets calls, by the name that the model knows
     items: bytes  # the input's items as JSON
     count: int  # number of the input's items
 
@@ -88,7 +88,7 @@ def understood(
     bounds: Bounds,
     defaults: SamplingDefaults = DIALECT_DEFAULTS,
 ) -> Understood:
-    """Convert `wire`, which continues the items `before`; raise BadRequest that names the field."""
+    """Convert `wire`, which continues the items `before`; BadRequest names the wrong field."""
     placed = [Placed(item, STORED) for item in before]
     placed += [Placed(item, f"input[{place}]") for place, item in enumerate(items)]
     if not placed:
@@ -177,7 +177,7 @@ def _texts(item: Item) -> Iterator[str]:
 
 
 def _variables(wire: ResponsesRequest) -> dict[str, Scalar]:
-    """Write the reasoning effort under the two names that templates have for it."""
+    """Write the effort for templates that take it, and whether to think for other templates."""
     effort = None if wire.reasoning is None else wire.reasoning.effort
     if effort is None:
         return {}
@@ -222,6 +222,6 @@ def _begun(
 
 
 def _given(raw: Raw, default: bytes) -> Raw:
-    """Copy the field's JSON, so that it does not keep the whole body in memory."""
+    """Copy the field's JSON, since a reference to it would keep the whole body in memory."""
     sent = bytes(raw)
     return Raw(default if sent in (b"", b"null") else sent)

@@ -1,9 +1,9 @@
 """The rendering of one answer in the Responses API's shape, whole or as events.
 
-A stream is: the response without output, twice; then each item from its start to its end; then the
-whole response. A whole answer is made of the same items.
+A stream is: two events with the response without output; then the events of each item; then an
+event with the whole response. A whole answer has the same items.
 
-Knows: the order of events, and what a response says at each point. Does not know: an item's events
+Knows: the order of events, and the response's fields in each. Does not know: an item's events
 (`output.py`), or where a response is stored (`stored.py`).
 """
 
@@ -49,8 +49,9 @@ from gateway.turn_formats.pieces import CallArguments, CallStarted, Piece
 class ResponseRendering:
     """A renderer of the answer to one request; `begun` is the response without output.
 
-    `is_stored` is what the end says of that; until it is known, what was asked for. Without
-    `has_output` nothing is generated, which is complete.
+    `is_stored` is sent at the end as `store`: what the request asked for, or, once the response was
+    to be stored, whether it was. Without `has_output` nothing is generated, and the empty response
+    counts as complete.
     """
 
     last: ClassVar[bytes] = b""
@@ -78,7 +79,7 @@ class ResponseRendering:
         return limit_headers(standing)
 
     def begin(self, usage: Usage) -> bytes:
-        """Write the response without output in the first two events of a stream."""
+        """Write the first two events of a stream, with the response without output."""
         del usage  # known at the end
         return b"".join(
             event(kind(sequence_number=next(self._numbers), response=self._begun))
@@ -86,7 +87,7 @@ class ResponseRendering:
         )
 
     def frame(self, told: Event) -> bytes | None:
-        """Write the events for the answer's event `told`; the last event closes the open item."""
+        """Write the events for the answer's event `told`, whose end closes the open item."""
         return b"".join(map(event, self._events(told))) or None
 
     def usage_frame(self, usage: Usage) -> bytes:
@@ -109,7 +110,7 @@ class ResponseRendering:
         return event(ResponseFailed(sequence_number=next(self._numbers), response=reply))
 
     def take(self, choices: Sequence[FinishedChoice]) -> None:
-        """Make the items of a whole answer, unless a stream has made them already."""
+        """Make the items of the answer from `choices`, unless a stream has made them already."""
         if self._end is not None:
             return
         [choice] = choices
@@ -158,7 +159,7 @@ def _item_status(end: ChoiceEnded) -> ItemStatus:
 
 
 def _pieces(piece: FinishedPiece) -> tuple[Piece, ...]:
-    """Split a finished piece into the pieces of a stream."""
+    """Split a finished piece into the pieces that a stream would have."""
     if isinstance(piece, FinishedCall):
         return (CallStarted(piece.name), CallArguments(piece.arguments))
     return (piece,)

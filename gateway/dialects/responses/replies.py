@@ -50,7 +50,7 @@ class OutputText(Struct, frozen=True, kw_only=True, tag_field="type", tag="outpu
 
 
 class ReasoningText(Struct, frozen=True, kw_only=True, tag_field="type", tag="reasoning_text"):
-    """The model's reasoning, unabridged."""
+    """The model's reasoning, in full."""
 
     text: str
 
@@ -97,7 +97,7 @@ class OutputCustomCall(Struct, frozen=True, kw_only=True, tag_field="type", tag=
 
 
 class OutputSearchCall(Struct, frozen=True, kw_only=True, tag_field="type", tag="tool_search_call"):
-    """A search for tools, which the client makes; without arguments if the answer was cut off."""
+    """A search for tools that the client makes; without arguments if the answer was cut off."""
 
     id: str
     status: ItemStatus
@@ -146,7 +146,7 @@ OutputPart = OutputText | ReasoningText
 
 
 class InputDetails(Struct, frozen=True, kw_only=True):
-    """The number of input tokens read from the cache; `ratoon` as in chat completions."""
+    """The input tokens read from the cache and written to it; `ratoon` as in chat completions."""
 
     cached_tokens: int
     cache_write_tokens: int  # written to the cache

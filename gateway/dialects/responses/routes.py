@@ -1,7 +1,7 @@
 """The routes of the Responses API.
 
-Knows: paths, and the order of reading, looking up and understanding. Does not know: fields
-(`reading.py`), or what is stored (`stored.py`).
+Knows: paths, and the order of reading, answering and storing. Does not know: fields (`reading.py`),
+or what is stored (`stored.py`).
 """
 # No `from __future__ import annotations`: FastAPI evaluates the annotations of the handlers, and
 # they name `permitted`, which is a local variable.
@@ -68,7 +68,7 @@ def responses_router(parts: RouteParts) -> APIRouter:
 
 @dataclass(frozen=True, slots=True)
 class ResponsesCreation:
-    """A reader of request bodies; `held` leases memory until the response ends."""
+    """A reader of request bodies; `held` counts the memory of a response until it ends."""
 
     reader: ResponsesReader
     held: BodyMemory
@@ -144,7 +144,7 @@ class Keeping:
     items: bytes
 
     async def keep(self, choices: Sequence[FinishedChoice], usage: Usage) -> None:
-        """Store the response; `rendering` reports in its end whether the storing succeeded."""
+        """Store the response, and set whether `rendering` reports the response as stored."""
         work = sum(choice.work for choice in choices) + len(self.items) // BYTES_PER_CHARACTER
         reply_id, content = await self.admission.spell(
             self.caller, self._content(choices, usage), work
@@ -156,7 +156,7 @@ class Keeping:
     def _content(
         self, choices: Sequence[FinishedChoice], usage: Usage
     ) -> Steps[tuple[str, Content]]:
-        """Return the response's id, and its stored content."""
+        """Return the response's id, and the content to store."""
         yield from ()
         self.rendering.take(choices)
         reply = self.rendering.finished(usage)
@@ -183,7 +183,7 @@ def _add_counting(router: APIRouter, parts: RouteParts, creation: ResponsesCreat
 
     @router.post("/compact", include_in_schema=False)
     async def compact(permit: PermitOf) -> Response:
-        del permit  # the permit only keeps out callers without a key
+        del permit  # taken only to refuse callers without a key
         raise NotFound(
             "nothing here compacts a conversation; ask for a summary of it with /v1/responses",
             code="unknown_url",
@@ -194,8 +194,8 @@ def _add_stored(router: APIRouter, parts: RouteParts, stored: StoredResponses) -
     PermitOf = Annotated[Permit, Depends(parts.permitted())]
 
     async def answered(body: bytes, permit: Permit, request: Request) -> Response:
-        gathered(request.scope).grow(len(body))  # until the client has the body
-        await asyncio.sleep(0)  # a request cancelled for its memory ends here
+        gathered(request.scope).grow(len(body))  # counted until the client has the body
+        await asyncio.sleep(0)  # a request that is cancelled for its memory ends here
         await permit.give_back()
         return await answer_of(in_pieces(body), limit_headers(permit.standing))
 

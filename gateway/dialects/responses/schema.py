@@ -1,10 +1,10 @@
 """The Responses API's requests as Structs: field names, types and ranges.
 
-An item has the fields of all kinds, since one without a `type` is a message; `items.py` tells them
-apart. `Raw` fields are known, but not supported. Fields that are not here are ignored; `None` is as
-good as absent.
+One Struct has the fields of all kinds of items, since an item without a `type` is a message;
+`items.py` tells the kinds apart. `Raw` fields are known, but not supported. Fields that are not
+here are ignored; `None` means the same as an absent field.
 
-Knows: names, types, ranges. Does not know: what they lead to.
+Knows: names, types, ranges. Does not know: what a field does.
 """
 
 from typing import Annotated, Any, Literal
@@ -30,7 +30,7 @@ _ANY_CHOICE = {"type": ["object", "string", "null"]}
 class ItemPart(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A part of an item's text: `input_text`, `output_text`, `refusal`, `reasoning_text`, ...
 
-    Or what a shell returned, which has no `type`.
+    A part of a shell's output has no `type`.
     """
 
     type: str | None = None
@@ -47,8 +47,8 @@ class ItemPart(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Item(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One input item: a message, a call, its output, reasoning, or a reference to an item.
 
-    Also tools that come with it: `additional_tools`, or what a search has found. And calls of tools
-    that another server ran, with what came of them.
+    An item may also bring tools (`additional_tools`, or a search's results), or be another server's
+    call with its result.
     """
 
     type: str | None = None
@@ -107,7 +107,7 @@ class ReasoningOptions(Struct, frozen=True, kw_only=True):
 class ResponseCacheOptions(PromptCacheOptions, frozen=True, kw_only=True):
     """The prompt cache options; `prewarm` computes the prompt, and generates nothing.
 
-    `comparison_response_id` asks why the prompt is not a continuation of that of a response.
+    `comparison_response_id` asks why the prompt does not continue that response's prompt.
     """
 
     prewarm: bool | None = None
@@ -149,7 +149,7 @@ class ResponsesRequest(Struct, frozen=True, kw_only=True):
 
     @property
     def prewarms(self) -> bool:
-        """True if the request only computes its prompt into the cache."""
+        """Tell whether the request only computes its prompt into the cache."""
         options = self.prompt_cache_options
         return self.generate is False or (options is not None and options.prewarm is True)
 

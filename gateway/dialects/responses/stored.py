@@ -1,10 +1,10 @@
-"""The stored responses: looked up, referred to, continued, kept.
+"""The stored responses: they are stored, found, referred to, continued and deleted.
 
-A response is kept with its whole input, which has everything that it continued. So it can be
-continued without those before it, which may be gone by then.
+A response is stored with its whole input, including the items of the responses that it continued.
+So a request can continue it after those earlier responses have expired.
 
-Knows: what is stored of a response. Does not know: where (`gateway/state`), or what a prompt makes
-of it.
+Knows: what is stored of a response. Does not know: where it is stored (`gateway/state`), or how its
+items become a prompt.
 """
 
 import logging
@@ -58,7 +58,7 @@ class StoredResponses:
     async def find(self, tenant_id: str, response_id: str, body: BodyLease) -> Content:
         """Find a stored response of the tenant; raise NotFound if there is none.
 
-        `body` is grown as by `StoredRecords.find_all`.
+        `body` is grown as `StoredRecords.find_all` does.
         """
         _check_id(response_id)
         found = await self.records.find(tenant_id, response_id, body)
@@ -83,9 +83,10 @@ class StoredResponses:
     async def referred(
         self, tenant_id: str, items: Sequence[Item], body: BodyLease
     ) -> list[Content]:
-        """Find the stored responses whose items the references in `items` name; skip missing ones.
+        """Find the stored responses with the items that references in `items` name.
 
-        BadRequest for references to too many responses, or two to one item.
+        Missing responses are skipped. Raises BadRequest for references to items of too many
+        responses, or for two references to one item.
         """
         ids = [item.id for item in items if item.type == REFERENCE and item.id is not None]
         if len(set(ids)) < len(ids):
@@ -114,13 +115,13 @@ class StoredResponses:
 
 
 def _check_id(response_id: str) -> None:
-    """Raise NotFound for what a tenant stores beside responses."""
+    """Raise NotFound for the id of another kind of record than a response."""
     if not response_id.startswith("resp_"):
         raise missing_response()
 
 
 def items_of(content: Content) -> list[Item]:
-    """List the items with which a continuation begins: the response's input and output."""
+    """List the items that a continuation begins with: the response's input and output."""
     return _ITEMS.decode(content.input) + _OUTPUT.decode(content.response).output
 
 

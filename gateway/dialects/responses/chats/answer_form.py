@@ -1,7 +1,7 @@
 """The form of an answer: the tools that may or must be called, and the format of the text.
 
 Knows: `tool_choice`, `parallel_tool_calls`, `text.format`. Does not know: what a tool is
-(`toolset.py`), or how a call is spelled for the model.
+(`toolset.py`), or how a call is written for the model.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def answer_form(wire: ResponsesRequest, tools: Toolset) -> AnswerForm:
 
 
 def _allowed(allowed: _Chosen, form: AnswerForm, tools: Toolset) -> AnswerForm:
-    """Restrict `form` to the allowed tools; hosted tools among them are ignored."""
+    """Restrict `form` to the allowed tools; ignore the hosted tools among them."""
     for name in ("mode", "tools"):
         if getattr(allowed, name) is None:
             raise _missing(f"tool_choice.{name}")
@@ -82,7 +82,7 @@ def _allowed(allowed: _Chosen, form: AnswerForm, tools: Toolset) -> AnswerForm:
 
 
 def _names(chosen: _Chosen, tools: Toolset, where: str) -> Iterator[str]:
-    """Yield the model's names for the chosen tool; BadRequest for a missing or hosted tool."""
+    """Yield the names by which the model knows the choice; BadRequest if missing or hosted."""
     if not _runs(chosen, tools):
         raise BadRequest(
             "a tool of this type does not run here, so it cannot be chosen",
@@ -99,7 +99,7 @@ def _names(chosen: _Chosen, tools: Toolset, where: str) -> Iterator[str]:
 
 
 def _runs(chosen: _Chosen, tools: Toolset) -> bool:
-    """Tell whether the chosen tool can be called: its type is known and was not passed over."""
+    """Tell whether the chosen tool can be called here: it is of a known type and not hosted."""
     is_hosted = chosen.type in tools.types_passed_over
     return chosen.type in CALL_ITEMS and not (chosen.type in NAMELESS and is_hosted)
 

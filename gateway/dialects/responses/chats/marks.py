@@ -1,12 +1,12 @@
 """The breakpoints of a request, in OpenAI's form or in Anthropic's, which some clients send.
 
-    prompt_cache_breakpoint   on a part of an item that the assistant did not say
+    prompt_cache_breakpoint   on a part of any item but the assistant's
     cache_control             on a part, on an item, or on a tool
 
-Anthropic's have the rules that they have at `/v1/messages`, and those of a stored response count no
-more: what they kept is kept for its time.
+The rules for `cache_control` are those of `/v1/messages`. In the items of a stored response it is
+not read again, since the prefixes that it asked for are retained already.
 
-Knows: where items have marks, and what each covers. Does not know: tokens, or the cache.
+Knows: where breakpoints may be, and what each covers. Does not know: tokens, or the cache.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ from gateway.prompts.generation_request import CacheMark, ChatPrompt
 
 
 class _Place(NamedTuple):
-    """A breakpoint's place: after an item, after some of its parts, or after a tool."""
+    """A breakpoint's place: after an item, after its first `parts` parts, or after a tool."""
 
     item: int = 0
     parts: int | None = None
@@ -38,7 +38,7 @@ class _Place(NamedTuple):
 def marks_of_response(
     wire: ResponsesRequest, items: Sequence[Placed], prompt: ChatPrompt, tools: Toolset
 ) -> tuple[CacheMark, ...]:
-    """Read the breakpoints of `wire`, whose `items` became `prompt`; BadRequest if forbidden."""
+    """Read the breakpoints of `wire`, whose `items` are in `prompt`; BadRequest if forbidden."""
 
     def covered(place: _Place) -> ChatPrompt | None:
         return _covered(place, wire, items, prompt, tools)
@@ -89,7 +89,7 @@ def _covered(
     prompt: ChatPrompt,
     tools: Toolset,
 ) -> ChatPrompt | None:
-    """Return the chat up to the breakpoint; None: the breakpoint is at the chat's end."""
+    """Return the chat up to the breakpoint; None if the breakpoint is at the chat's end."""
     if place.tool is not None:
         system = takewhile(lambda one: one.role == "system", prompt.messages)
         return replace(prompt, messages=tuple(system), tools=tools.up_to(place.tool))

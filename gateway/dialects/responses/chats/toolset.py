@@ -1,13 +1,13 @@
 """All tools of a request: the name of each for the model, and where the prompt shows it.
 
-Tools come with the request, and with items of its input: `additional_tools`, and what a search has
-found. Those before all that was said are shown with the request's. Later ones are shown in place,
-so that what comes before them stays as it was.
+Tools come with the request's `tools`, and with items of its input: `additional_tools`, and the
+results of a search for tools. Tools from items before the conversation are shown with the request's
+tools. Later tools are shown in place, so that the prompt before them does not change.
 
-A member of a namespace has its own name, or NAMESPACE__NAME where another tool has that already.
+A member of a namespace keeps its own name, or is NAMESPACE__NAME if another tool has its name.
 
 Knows: names, and the order of tools. Does not know: which may be called (`answer_form.py`), or how
-a call is spelled for the model.
+a call is written for the model.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Toolset:
     passed_over: list[PassedOver] = field(default_factory=list)
     marks: list[tuple[int, CacheControl]] = field(default_factory=list)  # the request's breakpoints
     in_place: dict[int, list[Tool]] = field(default_factory=dict)  # tools by their item's index
-    _num_shown: int = 0  # number of tools shown first
-    _keys: dict[str, Key] = field(default_factory=dict)  # keys by shown name
+    _num_shown: int = 0  # number of tools shown at the prompt's beginning
+    _keys: dict[str, Key] = field(default_factory=dict)  # by the name that the model knows
     _formats: FreeFormats = field(default_factory=FreeFormats)
 
     @classmethod
@@ -78,7 +78,7 @@ class Toolset:
         return [one.form for one in self._shown()]
 
     def up_to(self, entry: int) -> list[Tool]:
-        """List the request's first `tools`, up to the tool at index `entry`."""
+        """List the request's own tools, up to the tool at the index `entry` in `tools`."""
         return [one.form for one in self._shown() if one.entry is not None and one.entry <= entry]
 
     def specs(self) -> tuple[ToolSpec, ...]:
@@ -86,7 +86,7 @@ class Toolset:
         return tuple(one.spec for one in self.offered.values())
 
     def later_specs(self) -> tuple[ToolSpec, ...]:
-        """List the specs of the callable tools that the prompt shows in place."""
+        """List the specs of the callable tools that are not shown at the prompt's beginning."""
         return self.specs()[self._num_shown :]
 
     @property
@@ -95,11 +95,11 @@ class Toolset:
         return frozenset(one.type for one in self.passed_over)
 
     def calls(self) -> Mapping[str, Called]:
-        """Map each tool's name for the model to the form in which the client gets its calls."""
+        """Map each tool's name for the model to the form of its calls for the client."""
         return {one.shown_name: one.called for one in self.offered.values()}
 
     def named(self, kind: str, name: str | None, namespace: str | None) -> list[str]:
-        """List the model's names of the tools that match a tool choice."""
+        """List the names, as the model knows them, of the tools that match a tool choice."""
         return [
             one.shown_name
             for (of, own), one in self.offered.items()
@@ -132,7 +132,7 @@ class Toolset:
                 else:
                     read.append(one)
             _check_number(len(read), len(self.passed_over))
-        # Tools without a namespace take their names first.
+        # Tools without a namespace choose their names first.
         names = {
             id(one): self._name(one)
             for one in sorted(read, key=lambda one: one.called.namespace is not None)
@@ -142,13 +142,13 @@ class Toolset:
             named = _renamed(one, names[id(one)])
             if found.setdefault(_key(one), named).form != named.form:
                 raise _name_taken(one)
-        # A tool that is defined again stays as it was first shown.
+        # A tool that is defined again keeps the form in which it was first shown.
         self.offered |= {key: one for key, one in found.items() if key not in self.offered}
         _check_number(len(self.offered))
         return [*found.values()]
 
     def _name(self, one: Offered) -> str:
-        """Choose the tool's name for the model; the same name if the tool is defined again."""
+        """Choose the tool's name for the model; a tool that is defined again keeps its name."""
         key = _key(one)
         space, name = key
         if space is not None and self._keys.get(name, key) != key:
@@ -159,7 +159,7 @@ class Toolset:
 
 
 def _check_number(*counts: int) -> None:
-    """Raise BadRequest for too many tools: before the rest is read."""
+    """Raise BadRequest if a count of tools is too high; called before more tools are read."""
     if max(counts) > MAX_OFFERED:
         raise BadRequest(f"there are more than {MAX_OFFERED} tools", param="tools")
 

@@ -1,7 +1,7 @@
 """The conversion of items to the messages of a chat.
 
-The assistant's items are parts of one turn: reasoning, then text, then calls. An item that would
-have to stand before what is there begins another turn.
+Adjacent items of the assistant are parts of one turn: reasoning, then one text, then calls. An item
+that does not fit in this order begins another turn.
 
 Knows: what a turn may hold. Does not know: templates, or where items come from.
 """
@@ -41,7 +41,8 @@ def messages_of(
 ) -> tuple[Message, ...]:
     """Read the items into messages; raise BadRequest that names the wrong field.
 
-    Tools that are shown `in_place` stand there as a text of the system, or as what a search found.
+    `in_place` has the tools to show in the place of an item: as a system text, or as the result of
+    a search for tools.
     """
     check_spelled((placed.item.arguments for placed in items), "input")
     said = _said(items, in_place)
@@ -112,7 +113,7 @@ def _arguments(given: str | dict[str, Any] | None, placed: Placed) -> dict[str, 
 
 @dataclass(slots=True)
 class _Turn:
-    """The assistant's turn since another role's last message."""
+    """The assistant's turn after the last message of another role."""
 
     reasoning: list[str] = field(default_factory=list)
     text: str | None = None

@@ -1,7 +1,7 @@
-"""The Responses API's tools that the client runs and that are no functions: shells and patches.
+"""The Responses API's tools that the client runs, but that are not functions: shells and patches.
 
-The model is shown each as a function that takes what an item of its calls has. A call comes back as
-such an item, and items of calls and outputs become messages again.
+The model is shown each tool as a function whose parameters are the fields of the tool's call items.
+A call by the model becomes such an item in the answer, and call and output items become messages.
 
 Knows: fields of these items. Does not know: other items, or which tools a request has.
 """
@@ -24,7 +24,7 @@ class ClientTool:
     """A tool of a fixed type, which is also the name by which the model calls it."""
 
     kind: ClientKind
-    field: Literal["action", "operation"]  # the call item's field of arguments
+    field: Literal["action", "operation"]  # the field of a call item that has the arguments
     form: Tool
 
     @property
@@ -104,7 +104,7 @@ CLIENT_OUTPUTS: Mapping[str, ClientTool] = {one.output_item: one for one in _TOO
 
 
 def client_tool(kind: str, environment: Mapping[str, Any] | None) -> ClientTool | None:
-    """Find the tool of a type; None for another type, or for a shell that the server runs."""
+    """Find the tool of a type; None for an unknown type, or a shell that the server runs."""
     where = "local" if environment is None else environment.get("type")
     return CLIENT_TOOLS.get(kind) if where == "local" else None
 
@@ -130,7 +130,8 @@ def _listed(value: Any) -> list[str]:
 def arguments_in(item: Item) -> dict[str, Any]:
     """Read the arguments from a call item, without the fields that `asked_of` adds.
 
-    In the order in which the model was told of them, since clients send fields in any.
+    The arguments are put in the order in which the model was shown them, since clients may send
+    fields in any order.
     """
     tool = CLIENT_CALLS[item.type or ""]
     given: Mapping[str, Any] = getattr(item, tool.field) or {}

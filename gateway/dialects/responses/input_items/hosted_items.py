@@ -1,8 +1,8 @@
 """Items of tools that another server ran, shown to the model if the item has the result.
 
-An agent that comes from such a server has them in its history. A call whose result is in its item
-is shown as a call and its result; one without, which no prompt could do justice to, is passed over,
-and the answer says so.
+An agent that used such a server before has these items in its history. If an item has a call and
+its result, the model is shown both. An item without a result is passed over, and the answer says
+so.
 
 Knows: fields of these items. Does not know: turns.
 """

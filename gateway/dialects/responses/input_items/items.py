@@ -1,9 +1,9 @@
 """Items of the input: their kinds, their required fields, and the form in which they are stored.
 
-An item is kept with an id, and its text in parts, so that it can be listed, referred to, and
-given to a later response as part of its input.
+An item is stored with an id, and with its text in parts, so that clients can list it, refer to it,
+and continue it in a later response.
 
-Knows: kinds and fields of items. Does not know: what a prompt makes of them (`turns.py`).
+Knows: kinds and fields of items. Does not know: which messages items become (`turns.py`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -68,7 +68,7 @@ def input_items(given: str | Sequence[Item] | None) -> list[Item]:
 
 
 def checked(placed: Iterable[Placed], request_id: str) -> list[Placed]:
-    """Check each item and put it into its stored form; raise BadRequest that names the field."""
+    """Check each item and return it in its stored form; raise BadRequest that names the field."""
     return [
         Placed(_checked(one.item, one.param, request_id, number), one.param)
         for number, one in enumerate(placed)
@@ -105,7 +105,7 @@ def _checked(item: Item, param: str, request_id: str, number: int) -> Item:
             _check_parts(item.output, f"{param}.output")
         case "local_shell_call" | "shell_call" | "apply_patch_call":
             _require(item, ("call_id", CLIENT_CALLS[kind].field), param)
-        case "local_shell_call_output":  # its id may be the call's
+        case "local_shell_call_output":  # clients may send the call's id as `id`
             kept = replace(kept, call_id=item.call_id or item.id)
             _require(kept, ("call_id", "output"), param)
         case "shell_call_output":

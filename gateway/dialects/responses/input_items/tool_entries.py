@@ -1,11 +1,11 @@
-"""The reading of one tool in a request: its form for the model, its calls' for the client.
+"""The reading of one tool in a request: its form for the model, and its calls' for the client.
 
-    function        as it is
-    custom          as a function that takes text (`gateway/prompts/chats/free_formats.py`)
-    namespace       its members
-    tool_search     that the client runs: as a function of this name
-    local_shell, shell, apply_patch, which the client runs: likewise (`client_tools.py`)
-    others          hosted tools, which nothing here runs, are passed over: the answer says so
+    function        is shown as it is
+    custom          is shown as a function that takes text (`gateway/prompts/chats/free_formats.py`)
+    namespace       its members are shown
+    tool_search     is shown as a function of this name, if the client runs the search
+    local_shell, shell, apply_patch   likewise, if the client runs them (`client_tools.py`)
+    others          are hosted tools, which nothing here runs: passed over, and the answer says so
 
 Knows: types and fields of tools. Does not know: the other tools of a request (`toolset.py`).
 """
@@ -30,7 +30,7 @@ from gateway.prompts.chats.free_formats import FreeFormat, FreeFormats, free_fun
 from gateway.prompts.chats.offered_tools import PassedOver
 from gateway.turn_formats.turn_format import ToolSpec
 
-MAX_OFFERED = 4 * MAX_TOOLS  # including members of namespaces
+MAX_OFFERED = 4 * MAX_TOOLS  # most tools of a request, with the members of namespaces
 SEARCH = "tool_search"
 
 T = TypeVar("T", bound=Struct)
@@ -42,7 +42,7 @@ CALL_ITEMS: Mapping[str, str] = {
     "tool_search": "tool_search_call",
     **{kind: tool.call_item for kind, tool in CLIENT_TOOLS.items()},
 }
-# The types of tools without a name, of which a request has at most one each.
+# The types of tools without a name; a request has at most one tool of each.
 NAMELESS = (SEARCH, *CLIENT_TOOLS)
 
 
@@ -99,7 +99,7 @@ class Offered(Struct, frozen=True):
     strict: bool
     entry: int | None  # index in the request's `tools`
     param: str
-    lark: str | None = None  # the grammar that calls of a free-text tool are held to
+    lark: str | None = None  # the grammar that the text of a free-text tool's calls must follow
 
     @property
     def shown_name(self) -> str:
@@ -117,7 +117,7 @@ class Offered(Struct, frozen=True):
 def read_entry(
     tool: dict[str, Any], where: str, entry: int | None, formats: FreeFormats
 ) -> Iterator[Offered | PassedOver | CacheControl]:
-    """Yield the tools of one list entry, and its breakpoint if the list is the request's own."""
+    """Yield the tools of one entry; also its breakpoint, if `entry` is its index in `tools`."""
     kind = _converted(tool, _Typed, where).type
     if kind == "namespace":
         space = _converted(tool, _Namespace, where)
