@@ -31,6 +31,7 @@ from engine.grammars.schemas.keywords import (
     binds,
     evaluates_elsewhere,
 )
+from engine.grammars.schemas.least_properties import with_least
 from engine.grammars.schemas.lengths import LENGTHS, can_be_held
 from engine.grammars.schemas.names import with_names
 from engine.grammars.schemas.unions import exclude_each_other, tag_of, with_tag
@@ -120,7 +121,8 @@ class _Walk:
         stated = {
             name: value for name, value in schema.items() if value is not None or name == "const"
         }
-        said = self._without_trivial(self._with_names(self._with_unevaluated(stated)), at)
+        said = self._with_names(self._with_unevaluated(stated))
+        said = with_least(self._without_trivial(said, at))
         found: JsonObject = {}
         for name, value in said.items():
             self._add(found, name, value, f"{at}/{name}")

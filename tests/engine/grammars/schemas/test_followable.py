@@ -119,6 +119,21 @@ FOLLOWED: dict[str, tuple[Any, list[Any], list[Any]]] = {
         ["a@b/1"],
         ["a[@b/1", "a@b/x"],
     ),
+    "as many properties as are required": (
+        OBJECT | {"properties": {"a": TEXT, "b": LIST}, "required": ["a"], "minProperties": 1},
+        [{"a": "b"}, {"a": "b", "b": [1]}],
+        [{}, {"b": [1]}],
+    ),
+    "one property of several": (
+        OBJECT
+        | {
+            "properties": {"a": TEXT, "b": LIST},
+            "additionalProperties": False,
+            "minProperties": 1,
+        },
+        [{"a": "b"}, {"b": [1]}, {"a": "b", "b": [1]}],
+        [{}, {"c": 1}],
+    ),
     "an int64": (
         {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1},
         [0, -(10**18), 10**18],
