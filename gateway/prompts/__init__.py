@@ -3,8 +3,8 @@
     pipeline         the steps from a request to token ids, namespaces and block keys
     verbatim_turns   turns that the model generated, put back as their own tokens
     (files here)     a dialect's request, the form of its answer, published prefixes as tokens
-    templates        chat templates: run, probed, fitted to
-    chats            messages, tools, and what a template is given
+    templates        chat templates: how they run, what they take, chats fitted to them
+    chats            messages, tools, and the inputs of a template
     tokens           from text to token ids
 
 Each imports only from those below it.

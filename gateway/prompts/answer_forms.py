@@ -80,8 +80,7 @@ class AnswerForms:
     ) -> Callable[[], TurnParser] | None:
         """Return a maker of parsers for answers to a chat whose rendered text ends as `prompt`.
 
-        `prefill` followed it, which the answer continues. None where the answer is text and
-        nothing else.
+        The answer continues `prefill`, which follows that text. None where an answer is text alone.
         """
         make = self._turn_parser(form, prompt, prefill)
         most = form.most_calls if form.may_call else None
@@ -112,7 +111,7 @@ class AnswerForms:
     def grammar(self, form: AnswerForm, prompt: str | None, prefill: str = "") -> Grammar | None:
         """Return the grammar of the answer; None for a free answer. `prompt` is None for no chat.
 
-        BadRequest where it is too long, to write or to be sent with each choice.
+        Raises BadRequest for a grammar that is too long to write, or to send with each choice.
         """
         param = self.grammar_param(form)
         try:

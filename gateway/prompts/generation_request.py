@@ -57,7 +57,7 @@ Prompt = ChatPrompt | str | TokenIds
 def size_of(prompt: Prompt) -> int:
     """Return the work of admitting a prompt, in characters; a lower bound for a large prompt.
 
-    The event loop counts: a chat of many thousand parts is not looked at to its end.
+    The event loop computes it, so a chat of many thousand parts is not looked at to its end.
     """
     if isinstance(prompt, ChatPrompt):
         size = prompt.tools_size
@@ -119,7 +119,7 @@ class TextRules:
 class AnswerForm:
     """The form of an answer: calls of tools, or a text that may have to match a grammar.
 
-    It has no part in the prompt, which is rendered from all tools whichever may be called.
+    It does not change the prompt, which shows all tools, whichever may be called.
     """
 
     tools: tuple[ToolSpec, ...] = ()  # the tools that may be called

@@ -1,8 +1,8 @@
 """The tokens of a published source that every prompt continuing it begins with.
 
-How a text is split into tokens depends on what follows it, and a template may write something
-between messages. So the source is rendered with several continuations, and the tokens that all of
-them begin with are the prefix: whatever follows it, its tokens are these.
+The tokens at a text's end depend on the text that follows, and a template may write something
+between messages. So the source is rendered with several continuations, and the tokens with which
+all of these begin are the prefix. Whatever follows the source, its prompt begins with these tokens.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """The model's sampling defaults for requests that set none, from generation_config.json.
 
-Makers publish it with their models; a request's own fields always count first. Which fields it has,
-and that `do_sample` has no effect, is as vLLM's `--generation-config auto` has it.
+Makers publish this file with their models; a request's own fields count first. The fields that are
+read, and that `do_sample` has no effect, are as in vLLM's `--generation-config auto`.
 """
 
 from pathlib import Path
@@ -17,7 +17,7 @@ FILE = "generation_config.json"
 
 
 class GenerationConfigBroken(ValueError):
-    """The error of a model's default that no request could have."""
+    """The error for a model's default that would be invalid in a request."""
 
 
 class SamplingDefaults(msgspec.Struct, frozen=True):

@@ -127,8 +127,8 @@ def check_arguments(messages: Sequence[ChatMessage]) -> None:
 def check_spelled(arguments: Iterable[object], param: str) -> None:
     """Raise BadRequest where those `arguments` that are JSON in strings have too many values.
 
-    All of a request's together: it may have thousands of calls, and what is made of a string takes
-    up to thirty times its bytes.
+    The values of all of a request's calls are added up: there may be thousands of calls, and the
+    values read from a string take up to thirty times its bytes.
     """
     texts = [one.encode() for one in arguments if isinstance(one, str)]
     if texts:

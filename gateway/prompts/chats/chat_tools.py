@@ -1,8 +1,8 @@
 """The tools of a chat as JSON: functions, tools that take text, and hosted tools.
 
-A template shows the model a tool as it was sent, with its fields in the caller's order and those
-that only the model knows. So a tool is checked as a Struct, and given on as a plain object. One
-that takes text is given on as a function (`free_formats.py`), and one of another type not at all.
+A template shows the model a tool as it was sent, with the fields in the caller's order, also fields
+that only the model knows. So a tool is checked as a Struct, and passed on as a plain object. A tool
+that takes text is passed on as a function (`free_formats.py`); a tool of another type is not.
 
 Knows: names and types. Does not know: who may send tools, or how a model writes a call
 (`gateway/turn_formats`).

@@ -1,13 +1,13 @@
 """The break characters that tell a request's strings apart from a chat template's own text.
 
 A template renders messages and tools into one text, in which a control token that a user wrote
-looks like one of the template's. So before rendering every such token in the request's strings is
-broken up by a *mark*, a character that none of them contains; what is whole in the rendered text
-is the template's own, and then the marks are removed. Templates may trim, split and join the
-strings as they like: a mark is no space, and lies within the token.
+looks like one of the template's. So before rendering, a *mark* breaks up every control token in the
+request's strings; the mark is a character that no string contains. Whole control tokens in the
+rendered text are then the template's own, and the marks are removed. Templates may trim, split and
+join the strings: a mark is no space, and lies within the token.
 
-A template may also write the rest of a token around a string, `<` and `>` around a parameter's
-name, say. So strings that lack nothing but brackets are *near* tokens, and can be marked as well.
+A template may also write the rest of a token around a string, such as `<` and `>` around a
+parameter's name. So strings that lack only the brackets are *near* tokens, and can be marked too.
 """
 
 import json
@@ -43,8 +43,8 @@ class ContentMarks:
     def mark_for(self, given: Given) -> str:
         """Choose a break character; "" if `given` has no control token and nothing like one.
 
-        BadRequest where no character is left, or there are more than MOST control tokens: either
-        takes a text made for that.
+        Raises BadRequest where no character is left, or for more than MOST control tokens: only a
+        text made for that has so many.
         """
         strings = [*_said(given["messages"]), *_strings(_rest(given))]
         if not any(self._any.search(text) or self._near.is_near(text) for text in strings):

@@ -1,11 +1,11 @@
 """The moving of an agent's environment (directory, date, git) out of its system prompt.
 
-Agents write it between tags of its own, in the middle of instructions that are the same for
+Agents write their environment between tags, in the middle of instructions that are the same for
 everybody: `<env>` (opencode, Continue, Claude Code), `<cwd>` (pi), `<context name="gitStatus">`,
-`<session_context>` (Copilot). Templates put tools after the system prompt, so a change there makes
-all of them miss.
+`<session_context>` (Copilot). Templates put tools after the system prompt, so a changed environment
+makes all tools miss the cache.
 
-Knows: how such a text is spelled. Does not know: which tenant wants it elsewhere.
+Knows: how an environment is spelled. Does not know: which tenant wants it moved.
 """
 
 import re
@@ -20,7 +20,7 @@ _OPENING = re.compile(
 
 
 def split_environment(system: str) -> tuple[str, str]:
-    """Cut the tagged environment texts out of `system`; return them too, with tags, in order."""
+    """Cut the tagged environment texts out of `system`; return both, the texts with their tags."""
     kept, moved, cursor = list[str](), list[str](), 0
     unclosed = set[str]()
     for opening in _OPENING.finditer(system):

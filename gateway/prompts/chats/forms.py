@@ -68,7 +68,7 @@ def _deepened(tool: Tool) -> Tool:
 
 
 def _described(schema: Any) -> Any:
-    """Add an empty description to a parameter's schema, and any schema of what it has within."""
+    """Add an empty description to a parameter's schema, and to all schemas within it."""
     return {"description": "", **_filled(schema)} if isinstance(schema, dict) else schema
 
 

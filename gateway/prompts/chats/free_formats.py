@@ -35,7 +35,7 @@ class FreeFormat(Struct, frozen=True, kw_only=True):
 class TextBounds(Struct, frozen=True):
     """The pattern, as in JSON Schema, or the Lark grammar of a free-text tool's texts.
 
-    Where there is neither, calls are not held, and `why` says why not.
+    With neither, calls are not held to anything, and `why` says why.
     """
 
     pattern: str | None = None
@@ -44,7 +44,7 @@ class TextBounds(Struct, frozen=True):
 
 
 class FreeFormats:
-    """The formats of one request's free-text tools: each is read once, and not all if many."""
+    """The formats of one request's free-text tools: each is read once, up to a bound."""
 
     def __init__(self) -> None:
         self._read: dict[FreeFormat, TextBounds] = {}
@@ -94,7 +94,7 @@ def free_function(
 
 
 def lark_spec(spec: ToolSpec, lark: str) -> ToolSpec:
-    """Hold a free-text tool to its Lark grammar, which is no part of what the model is shown."""
+    """Hold a free-text tool to its Lark grammar, which the model is not shown."""
     return replace(spec, parameters=_parameters({LARK: LarkText(lark)}), strict=True)
 
 

@@ -48,7 +48,8 @@ Part = Text | Reasoning | ToolCall | ToolResult
 class Message(Struct, frozen=True):
     """A message of a chat: one part of each kind at most, but any number of calls.
 
-    A dialect joins several texts: if templates' forms did, a control token could come about there.
+    A dialect joins several texts, not the template's form, where joining could make a control
+    token.
     """
 
     role: str

@@ -20,7 +20,7 @@ from gateway.prompts.chats.forms import Tool
 
 INPUT = "input"
 _STARTS = re.compile(r'\s*\{\s*"input"\s*:\s*"')
-_MAX_START = 64  # characters; an object that begins otherwise is read once it is whole
+_MAX_START = 64  # characters; after these an object of another form is read once it is whole
 # The part of a JSON string that is certain: without half an escape or half a surrogate pair.
 # Models also write escapes that JSON does not have, and halves that stand alone.
 _HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"

@@ -1,8 +1,8 @@
 """The prefill: a last assistant's message, which the model's answer continues.
 
-A template writes that message like any other, and may trim it, drop it or end the turn behind it.
-So it is given a mark in the message's place, and the prompt is what it wrote before the mark, and
-then what was sent, to the letter.
+A template may trim a last message, drop it or end the turn after it. So the template is given a
+mark in place of the message. The prompt is the text that the template wrote before the mark,
+followed by the message exactly as it was sent.
 
 Knows: messages, and marks of reasoning. Does not know: how a chat is rendered.
 """
@@ -22,7 +22,7 @@ from gateway.turn_formats.reasoning import ReasoningFormat
 class Prefill:
     """The last message of a chat, which the answer continues.
 
-    `thought`: what it thinks, where that is what goes on; the text is empty then.
+    `thought`: the message's reasoning, if the answer continues the reasoning; `text` is empty then.
     """
 
     message: Message

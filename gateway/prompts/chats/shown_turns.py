@@ -1,6 +1,6 @@
 """The assistant's turns as a chat template shows them, found by rendering small chats.
 
-So a model's formats are known by what its template writes, however the template spells that.
+So a model's formats are found from its template's output, however the template is written.
 
 Knows: templates and chats. Does not know: formats (`gateway/turn_formats`).
 """
@@ -57,7 +57,7 @@ def _turn(
 ) -> str | None:
     """Render the turn after a request to the assistant; None if the rendering lacks `said`.
 
-    With `is_whole` the chat before it, too: a prompt may open and close the reasoning.
+    With `is_whole` the chat before the turn is included: a prompt may open and close the reasoning.
     """
     asks = _rendered(render, [_ASKED], asks=True)
     for after in ([_RESULT], []):
@@ -69,7 +69,7 @@ def _turn(
 
 
 def _common(one: str, other: str) -> int:
-    """Return the length of two texts' common beginning, without a tag that has only begun."""
+    """Return the length of two texts' common beginning, without an unfinished tag at its end."""
     pairs = enumerate(zip(one, other, strict=False))
     alike = next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
     least = max(0, alike - _LONGEST_MARK)

@@ -1,6 +1,7 @@
 """The operator's chat settings, and the variables of chat templates that requests set too.
 
-It loads no library of templates: `ratoon serve` reads a flag by it before anything else is loaded.
+It loads no template library, since `ratoon serve` reads a flag with it before loading anything
+else.
 """
 
 from collections.abc import Mapping

@@ -6,7 +6,7 @@
 The head is what a chat template writes before the modules. It is a module as well: the tokens with
 which a model begins every text have to be read by all the others, and computed before them.
 
-Knows: modules, positions, namespaces as functions. Does not know: whose they are.
+Knows: modules, positions, namespaces as functions. Does not know: whose the namespaces are.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from prefix_cache.namespace import Namespace, NamespacePath
 
 _PADDING = 0  # a token that nothing attends to
 
-NamespaceOf = Callable[[str], Namespace]  # by the digest of what decides the bits
+NamespaceOf = Callable[[str], Namespace]  # from the digest of all that decides the blocks' bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class JoinedPrompt:
 def joined(
     head: TokenIds, selection: Selection, own: TokenIds, namespace_of: NamespaceOf, block_size: int
 ) -> JoinedPrompt:
-    """Join what stands before the modules, the modules, and the request's `own` tokens."""
+    """Join the head, the modules, and the request's `own` tokens."""
     shift = len(head)
     runs = [Run((None,), head, np.arange(shift, dtype=np.int32))] if shift else []
     runs += [Run(one.names, one.token_ids, one.positions + shift) for one in selection.runs]
@@ -87,14 +87,14 @@ def _module(run: Run, namespace: Namespace, block_size: int) -> PromptModule:
 
 
 def _digest(schema: bytes, run: Run) -> str:
-    """Hash what decides the KV of a run: the schema, its modules, tokens and positions."""
+    """Hash everything that decides a run's KV: the schema, its modules, tokens and positions."""
     names = "\n".join(name or "" for name in run.names)
     parts = (schema, names.encode(), pack_token_ids(run.token_ids), pack_token_ids(run.positions))
     return _hash(*parts)
 
 
 def _of_all(digests: list[str], values: TokenIds, first: int) -> str:
-    """Hash what decides the KV of a request's tokens, beside themselves."""
+    """Hash everything but the tokens themselves that decides the KV of a request's tokens."""
     return _hash(*(one.encode() for one in digests), pack_token_ids([*values, first]))
 
 

@@ -18,7 +18,7 @@ from gateway.processes.fair_executor import Steps
 from gateway.prompts.modules.schema import ModuleSpec, Parameter, SchemaSpec
 from gateway.prompts.tokens.tokenizer import TokenIds
 
-# A text's tokens; None: they are more than a number. Either may be known before all are made.
+# Returns a text's tokens, or None for more than a given number, once that is known.
 Encode = Callable[[str, int], Steps[TokenIds | None]]
 
 

@@ -7,10 +7,10 @@
       <scaffold><module name="fees">...</module><module name="rules">...</module></scaffold>
     </schema>
 
-Text outside of modules is part of every prompt. Spaces at the beginning and the end of a text are
-kept where it has anything else.
+Text outside of modules is part of every prompt. A text of spaces alone is dropped; other texts keep
+the spaces at their ends.
 
-Knows: PML. Does not know: what a schema may be (`schema.py`).
+Knows: PML. Does not know: which schemas are allowed (`schema.py`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ATTRIBUTES = {
 
 
 def schema_of_pml(text: str) -> SchemaSpec:
-    """Read a schema; raise BadRequest for what is no PML. Documents with a DTD are refused."""
+    """Read a schema; raise BadRequest for text that is not PML, or has a DTD."""
     if "<!DOCTYPE" in text:
         raise _wrong("a schema has no document type")
     try:
@@ -90,7 +90,7 @@ def _parameter(element: ET.Element) -> Parameter:
 
 
 def _contents(element: ET.Element) -> Iterator[str | ET.Element]:
-    """Yield an element's texts, but those of spaces alone, and its elements, in order."""
+    """Yield an element's texts, without texts of spaces alone, and its elements, in order."""
     if element.text and element.text.strip():
         yield element.text
     for child in element:

@@ -1,7 +1,7 @@
 """A schema of prompt modules, as a tenant sends it and as it is stored.
 
     modules    in the order of their positions; one without a name is always part of the prompt
-    union      modules of which a prompt has one at most: they begin at the same position
+    union      modules that begin at the same position: a prompt has at most one of them
     parameter  positions within a module that are left free for a request's own tokens
     scaffold   modules that attend to each other where a prompt has all of them
 
@@ -79,7 +79,7 @@ class SchemaSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 of the content: another schema has another one, so its blocks have other keys."""
+        """SHA-256 of the content: blocks of different schemas have different keys."""
         return hashlib.sha256(self.content).digest()
 
 
@@ -123,7 +123,7 @@ def _check_module(module: ModuleSpec, param: str) -> None:
 
 
 def _check_scaffolds(schema: SchemaSpec) -> None:
-    """Raise BadRequest for scaffolds of unknown modules, of two of a union, or with one in two."""
+    """Refuse scaffolds with unknown modules, two modules of a union, or shared modules."""
     places = {
         one.name: place
         for place, module in enumerate(schema.modules)

@@ -1,7 +1,7 @@
 """The modules that a request names, with the values of their parameters.
 
-Knows: placed schemas, and what a request may name of one. Does not know: how the modules and the
-request's own text become a prompt (`joined.py`).
+Knows: placed schemas, and which of their parts a request may name. Does not know: how the modules
+and the request's own text become a prompt (`joined.py`).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Selection:
 
 
 def select(schema: PlacedSchema, option: ModulesOption, encode: Encode) -> Steps[Selection]:
-    """Select the modules that a request names; raise BadRequest for what the schema has not."""
+    """Select the modules that a request names; raise BadRequest for names not in the schema."""
     wanted = _wanted(schema, option)
     chosen = [one for one in schema.modules if one.name is None or one.name in wanted]
     if not chosen:

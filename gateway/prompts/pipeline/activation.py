@@ -4,8 +4,8 @@
     an activated adapter     the model | adapter    the model's namespaces | the adapter's
 
 An activated adapter (aLoRA, https://arxiv.org/abs/2504.12397) is switched on by the last place of
-its invocation tokens in the prompt. Blocks before the one with that place are the model's own, so
-all activated adapters and the model share them.
+its invocation tokens in the prompt. The blocks before that place's block are computed by the model
+alone, so the model and all activated adapters share them.
 """
 
 from collections.abc import Sequence
@@ -69,7 +69,7 @@ def activated_path(
 
 
 def _last_place(wanted: Sequence[int], token_ids: TokenIds) -> int | None:
-    """Return the last position at which these tokens are; None: they are nowhere."""
+    """Return the last position at which these tokens begin; None without them."""
     count = len(token_ids) - len(wanted) + 1
     if count <= 0:
         return None

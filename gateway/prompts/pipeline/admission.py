@@ -78,9 +78,9 @@ class Admission:
         verdicts: Verdicts | None = None,
         schemas: SchemaStore | None = None,
     ) -> None:
-        """Admit requests; without `turns` remember no answer, without `seen` no prompt, and so on.
+        """Admit requests; remember no answer without `turns`, no prompt without `seen`, and so on.
 
-        Prompts of tenants that look at their `misses` are compared, too.
+        Prompts of tenants that look at their `misses` are compared too.
         """
         self.tokenizer = tokenizer
         self._turns = turns
@@ -109,8 +109,8 @@ class Admission:
     async def engine(self) -> Welcome:
         """Return the engine's limits; raise Unavailable if no engine connects within a moment.
 
-        Workers connect one after the other: the one that answered /readyz may have an engine a
-        moment before this one.
+        Workers connect one after the other: this worker may connect a moment after the worker that
+        answered /readyz.
         """
         for _ in range(_LOOKS):
             welcome = self._welcome()
@@ -124,8 +124,8 @@ class Admission:
     ) -> AdmittedRequest:
         """Check, render, tokenise and hash the prompts of the request `wanted`.
 
-        BadRequest or Unavailable when it cannot run. `writer` is the label under which it writes
-        into the cache (`usage.Writer`).
+        Raises BadRequest or Unavailable when the request cannot run. `writer` is the label under
+        which it writes into the cache (`usage.Writer`).
         """
         welcome = with_adapter(await self.engine(), wanted.adapter)
         schema = await self._schema(wanted.modules, caller)
@@ -206,7 +206,8 @@ class Admission:
     ) -> T:
         """Show a prompt's token ids by `show`; raise BadRequest for far more than a context holds.
 
-        By how much a prompt is too long can be seen up to twice the context.
+        Prompts of up to twice the context are shown, so that clients see by how much one is too
+        long.
         """
 
         def work(sent: Prompt, asked: PromptContext, welcome: Welcome) -> Steps[T]:
@@ -272,8 +273,8 @@ class Admission:
     async def spell(self, caller: Caller, work: Steps[T], size: int) -> T:
         """Run the work of spelling a computed and charged answer, which is never refused.
 
-        Its steps are short and hold the interpreter. In a thread of low priority, where large work
-        is done, they would keep the event loop from it for as long as the machine is busy.
+        The steps are short and hold the interpreter's lock. In a thread of low priority, where
+        large work is done, they would keep the lock from the event loop while the machine is busy.
         """
         size = min(size, LARGE)
         return await self._pool.run(caller.tenant_id, work, size, may_refuse=False)

@@ -2,14 +2,14 @@
 
 Three things are changed, and nothing that the model is meant to see is lost:
 
-- Claude Code's billing header, `x-anthropic-billing-header: ...`, goes where it is the first line
-  of a system text;
-- the keys of the JSON objects that define a tool have one order, whatever order they were sent in;
-- what an agent says in its system prompt of where it runs begins the first user's turn
+- Claude Code's billing header, `x-anthropic-billing-header: ...`, is removed where it is the first
+  line of a system text;
+- the keys of the JSON objects that define a tool get one order, whatever order they were sent in;
+- the environment in an agent's system prompt moves to the beginning of the first user's turn
   (`environment.py`).
 
-The order stays where it may say something: of tools, of every list, and of the arguments that a
-tool takes (`properties` and other maps by name). Values that are examples or allowed ones stay
+An order that may have a meaning stays: that of tools, of every list, and of the arguments that a
+tool takes (`properties` and other maps by name). Values that are examples or allowed values stay
 whole.
 
 Knows: the forms of messages, tools and JSON schemas. Does not know: which tenant wants it.
@@ -26,7 +26,7 @@ from gateway.prompts.chats.environment import environment_last, environment_of, 
 from gateway.prompts.chats.messages import Message, Text
 from gateway.prompts.generation_request import CacheMark, ChatPrompt, GenerationRequest, Prompt
 
-# The order in which tools' keys are mostly written, and so mostly seen by models.
+# The usual order of tools' keys, which models have seen most.
 _FIRST = ("type", "function", "name", "description", "enum", "properties", "items", "required")
 _BY_NAME = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
 _WHOLE = {"enum", "const", "default", "examples", "example"}
@@ -92,7 +92,7 @@ def canonical_request(wanted: GenerationRequest) -> GenerationRequest:
 def _canonical_mark(mark: CacheMark, environment: str) -> CacheMark:
     """Convert a breakpoint's chat like the prompt, so that their beginnings stay equal.
 
-    `environment` is the prompt's: a mark may cover the system alone, which it is moved out of.
+    `environment` is the prompt's: a mark may cover only the system text, from which it was moved.
     """
     if mark.chat is None:
         return mark

@@ -1,9 +1,9 @@
 """The places of cache breakpoints in a prompt's tokens, up to which it is retained.
 
-A mark stands in a chat, behind a block of it; which tokens come before it only the template knows.
-So the chat that ends with the marked block is rendered as well, once for each mark. The mark is
-where its tokens and the prompt's part: what is rendered alike is what the cache can find again.
-Some templates refuse a chat that ends there; then it is followed by a turn of the user.
+A mark stands after a block of a chat, and only the template knows which tokens come before the
+mark. So for each mark the chat up to the marked block is rendered too. The mark's place is where
+the tokens of that chat and of the prompt part, since the cache can find only the tokens that both
+have. Where a template refuses a chat that ends there, a user's turn is added.
 
 Knows: prompts and their tokens. Does not know: how a dialect writes a mark, or blocks of the cache.
 """
@@ -28,7 +28,7 @@ _NEXT = Message("user", (Text("."),))
 def placed_marks(
     marks: Sequence[CacheMark], token_ids: TokenIds, prompts: PromptTokens, asked: PromptContext
 ) -> Steps[tuple[Mark, ...]]:
-    """Place the breakpoints in these tokens, in order; none lies before an earlier breakpoint."""
+    """Place the breakpoints in these tokens, in order; none is before an earlier breakpoint."""
     placed, reached = [], 0
     for mark in marks:
         end = len(token_ids)

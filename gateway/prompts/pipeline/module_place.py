@@ -1,7 +1,7 @@
 """The place of modules in a chat: the beginning of its system message.
 
-A mark stands there while the chat is rendered. What the template writes before it is the head, and
-the rest follows the modules.
+A mark stands there while the chat is rendered. The rendered text before the mark is the head; the
+text after it follows the modules.
 
 Knows: chats and rendered chats. Does not know: modules.
 """
@@ -29,7 +29,7 @@ def new_mark() -> str:
 
 
 def marked(chat: ChatPrompt, mark: str) -> ChatPrompt:
-    """Put the mark at the beginning of the chat's system message, and make one if it has none."""
+    """Put the mark at the beginning of the chat's system message; add one if there is none."""
     first, *others = chat.messages
     if first.role not in _SYSTEM:
         return replace(chat, messages=(Message("system", (Text(mark),)), *chat.messages))
@@ -46,7 +46,7 @@ def _marked(message: Message, mark: str) -> Sequence[object]:
 
 
 def divided(rendered: Rendered, mark: str) -> tuple[Rendered, Rendered]:
-    """Divide a rendered chat at its mark, which is left out; raise BadRequest without a place."""
+    """Divide a rendered chat at its mark, and drop the mark; raise BadRequest without it."""
     found = [number for number, piece in enumerate(rendered.pieces) if mark in piece]
     if len(found) != 1 or found[0] % 2 or rendered.pieces[found[0]].count(mark) != 1:
         raise BadRequest(

@@ -1,7 +1,7 @@
 """The tenants' schemas of modules, and the preparation of prompts that name modules.
 
-A schema is stored as it was sent, and placed once for each request: its tokens are the tokenizer's,
-its positions begin where the chat template's head ends.
+A schema is stored as it was sent, and placed anew for each request: its tokens depend on the
+tokenizer, and its positions begin where the chat template's head ends.
 
 Knows: schemas, prompts, namespaces. Does not know: routes, or what the engine does with modules.
 """
@@ -70,7 +70,7 @@ class ModulePrompts:
     clock: Callable[[], float]
 
     def placed(self, spec: SchemaSpec, caller: Caller, welcome: Welcome) -> Steps[StoredSchema]:
-        """Place a new schema; raise BadRequest for one that cannot be used with the engine."""
+        """Place a new schema; raise BadRequest if the engine cannot use it."""
         check_schema(spec)
         _check_served(welcome)
         asked = self.context(caller, welcome)
@@ -121,7 +121,7 @@ class ModulePrompts:
         caller: Caller,
         welcome: Welcome,
     ) -> Steps[ModulePrompt]:
-        """Join a schema's modules and a prompt; raise BadRequest where there can be none."""
+        """Join a schema's modules and a prompt; raise BadRequest where they do not fit."""
         _check_served(welcome)
         special = isinstance(prompt, str)
         head, found = yield from self.prompts.divided(prompt, asked, add_special_tokens=special)
@@ -143,7 +143,7 @@ class ModulePrompts:
         caller: Caller,
         welcome: Welcome,
     ) -> Steps[Prepared]:
-        """Prepare a prompt of a schema's modules; raise BadRequest for what it cannot have."""
+        """Prepare a prompt of a schema's modules; raise BadRequest for unsupported options."""
         assert wanted.modules is not None, "others name no schema"
         _check_fields(wanted)
         work = self.joined(wanted.modules, wanted.salt, prompt, stored, asked, caller, welcome)
@@ -190,7 +190,7 @@ def _check_served(welcome: Welcome) -> None:
 
 
 def _check_fields(wanted: GenerationRequest) -> None:
-    """Raise BadRequest for what is not there together with modules."""
+    """Raise BadRequest for options that are not supported together with modules."""
     refused = {
         "`ratoon.explain`": wanted.explain is not None,
         "cache breakpoints": bool(wanted.marks),

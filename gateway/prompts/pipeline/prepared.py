@@ -1,6 +1,6 @@
 """The prepared prompts of a request, and the `Generate` messages of its choices.
 
-Knows: what the engine is sent of each choice. Does not know: how a prompt is prepared
+Knows: the message that the engine gets for each choice. Does not know: how a prompt is prepared
 (`admission.py`).
 """
 

@@ -1,7 +1,7 @@
 """A prompt's token ids: of a text, of a rendered chat, or as the client gave them.
 
-The one place where that is decided, whoever asks: a request that runs, or one that only counts. In
-a chat the turns that the model generated are their own tokens, where that may be (`verbatim.py`).
+The one place that decides a prompt's tokens, for requests that run and requests that only count. In
+a chat, turns that the model generated keep their own tokens where possible (`verbatim.py`).
 
 Knows: tokenizer, chat template, context and vocabulary. Does not know: which tenants share blocks.
 """
@@ -44,7 +44,8 @@ class PromptTokens:
     ) -> None:
         """Render every chat by its template alone if there are no `turns`.
 
-        Without `texts` every text is tokenised whole, without `verdicts` every shape judged.
+        Without `texts` every text is tokenised whole; without `verdicts` every shape is judged
+        anew.
         """
         self._verdicts = verdicts
         self._tokenizer = tokenizer
@@ -79,9 +80,9 @@ class PromptTokens:
     def divided(
         self, prompt: Prompt, asked: PromptContext, *, add_special_tokens: bool
     ) -> Steps[tuple[TokenIds, Tokenised]]:
-        """Tokenise what a prompt has before its modules, and what after.
+        """Tokenise a prompt's text before its modules, and its text after them.
 
-        Raises BadRequest as `tokenised` does, and where a chat has no place for modules.
+        Raises BadRequest as `tokenised` does, and for a chat without a place for modules.
         """
         special, nothing = add_special_tokens, Rendered(("",))
         if isinstance(prompt, np.ndarray):
@@ -241,7 +242,7 @@ class PromptTokens:
         return self._verdicts.of(asked.tenant_id, asked.namespace)
 
     def _variables(self, chat: ChatPrompt) -> dict[str, Scalar]:
-        """Return a chat's variables, and its dialect's that the operator does not set."""
+        """Return a chat's variables, and those of its dialect that the operator does not set."""
         set_by_operator = self._chats.variables
         implied = chat.implied.items()
         others = {name: value for name, value in implied if name not in set_by_operator}

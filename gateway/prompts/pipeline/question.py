@@ -1,9 +1,9 @@
-"""The place in a chat's tokens where the text of its last message begins, if the user says it.
+"""The place in a chat's tokens where the text of the last message, if a user's, begins.
 
-Other questions about the same documents part from the prompt there, so an engine of a model with
-recurrent layers keeps a state before it. A hint: it is found by the message's text in the rendered
-chat, nothing is rendered twice, and only what follows the last control token before the text is
-tokenised again.
+Prompts with other questions about the same documents differ from there on, so an engine of a model
+with recurrent layers keeps a state before that place. It is a hint, found by the message's text in
+the rendered chat: nothing is rendered twice, and only the text after the last control token before
+the message's text is tokenised again.
 
 Knows: rendered chats and their tokens. Does not know: blocks, or which states are kept.
 """

@@ -1,8 +1,8 @@
 """The renderer of chats into prompts, by the chat template of the model directory.
 
-Clients only supply values for a template, and the control tokens in these are text: what the
-template wrote itself is told apart (`content_marks.py`). How the template takes messages was found
-out before (`templates/`).
+Clients only supply values for a template, and control tokens in these values are text:
+`content_marks.py` tells them from the control tokens that the template wrote. Probing has found
+before how the template takes messages (`probing.py`).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ChatTemplate:
     ) -> None:
         """Compile a template; it may write the `control` tokens. `tokens`: special tokens by name.
 
-        `variables`: those of every chat that does not set them.
+        `variables`: defaults for chats that do not set them.
         """
         self.variables = variables or {}
         self._control = control or ControlTokens()
@@ -112,8 +112,8 @@ class ChatTemplate:
     ) -> Rendered:
         """Render the chat as text and control tokens; raise BadRequest if the template refuses it.
 
-        With `continue_final_message` the text ends with what the last message says, so that the
-        model continues it. `variables` cannot replace what every template is given.
+        With `continue_final_message` the text ends with the last message's text, so that the model
+        continues it. `variables` cannot replace what every template is given.
         Whether and where the model sees `tools` is the template's decision.
         """
         asked = {**self.variables, **(variables or {})}
@@ -216,7 +216,7 @@ class ChatTemplate:
         """Render the chat with break characters in its control tokens and near-tokens.
 
         A template may compare a short string that is near a token, such as a mode named `think`;
-        then that is left as it is.
+        such a string is left as it is.
         """
 
         def rendered(*, near: bool) -> str:

@@ -1,8 +1,8 @@
 """A compiled chat template, run in jinja2's immutable sandbox and within a bound of work.
 
-The template is code by the maker of the model, given what `transformers` gives it. It counts its
-own steps: each turn of a loop and each call of a macro is one. So one that does not end is refused
-like one that raises.
+The template is code by the model's maker, and gets the same inputs as from `transformers`. It is
+rewritten to count its own steps: each round of a loop and each call of a macro. So a template that
+does not end is refused like a template that raises.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
 """The files of a model's directory with its chat templates and special tokens.
 
-As `transformers` reads them: chat_template.jinja, and further ones by name in
-additional_chat_templates/; where there is no such file, what tokenizer_config.json says, or the
-older chat_template.json of a processor. A file that the operator names stands for all of them.
+They are read as `transformers` does: chat_template.jinja, and further templates by name in
+additional_chat_templates/; without such a file, tokenizer_config.json, or the older
+chat_template.json of a processor. A file that the operator names replaces all of them.
 """
 
 from pathlib import Path
@@ -50,7 +50,7 @@ def tokenizer_config(model_dir: Path) -> dict[str, Any]:
 def tokenizer_info(model_dir: Path, own: Path | None = None) -> dict[str, Any]:
     """Describe the tokenizer: tokenizer_config.json without paths, tokens as texts.
 
-    With the chat template that is in use, and a class as transformers names it.
+    It has the chat template that is in use, and the class by transformers' name.
     """
     config = {
         name: _as_text(value)
@@ -71,7 +71,7 @@ def _as_text(value: Any) -> Any:
 
 
 def _is_bound(value: Any) -> bool:
-    """Tell a value from the number that means no bound, which few readers of JSON can hold."""
+    """Return whether a value is a bound, not the huge number that stands for no bound."""
     return not isinstance(value, int | float) or value < _NO_BOUND
 
 

@@ -1,9 +1,9 @@
 """A chat template with its traits: it fits and renders chats, and finds what it cannot show.
 
-Traits are found by small chats, which do not foresee everything. So the shape of each chat is
-rendered as well, and a message that the template would leave out all the same is refused.
+Traits are found with small chats, which cannot cover every case. So the shape of each chat is
+rendered too, and a chat with a message that the template would still leave out is refused.
 
-Knows: messages, and what a template makes of them. Does not know: control tokens.
+Knows: messages, and how a template renders them. Does not know: control tokens.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class FittedTemplate:
         begin = shown.rstrip()
         if not asked.startswith(begin):
             return True
-        # As much space before the turn as before the answer it was.
+        # The space before the turn is the space before the answer that the turn was.
         blanks = {
             len(one) - len(one.lstrip()) for one in (asked[len(begin) :], after[len(begin) :])
         }
@@ -128,7 +128,7 @@ class FittedTemplate:
     ) -> None:
         """Raise BadRequest that names the first message not shown where it was sent.
 
-        Or the tools, where a template that shows them would not do so in this chat. `judged` keeps
+        It names the tools if the template shows tools but would not in this chat. `judged` keeps
         the verdict on a shape.
         """
         kinds = kinds_of(messages)
@@ -155,7 +155,7 @@ class FittedTemplate:
     ) -> int | Literal["tools"] | None:
         """Find the first message, or tools, of a shape that the template would not show.
 
-        None where it shows all, and where it refuses the shape.
+        Returns None if it shows all, or refuses the shape.
         """
         shape = shape_of(kinds)
         said = self.fitted(shape)

@@ -1,11 +1,11 @@
 """The fitting of a chat to a template's traits, so that no text is lost or moved.
 
-A message that the template would refuse, drop or move becomes a turn of the user in its place;
-turns that must alternate are joined. Each message is fitted by those before it: a chat that goes on
-begins as it began, and finds itself in the cache. (Calls and their results count as one: while
-results are missing, nothing is asked of the model.)
+A message that the template would refuse, drop or move becomes a user's turn in its place; turns
+that must alternate are joined. How a message is fitted depends only on the messages before it. So a
+longer chat begins like the shorter one, and finds it in the cache. (Calls and their results are
+fitted together: while results are missing, the model is asked for nothing.)
 
-Knows: messages and traits. Does not know: templates, or the form that they are given (`forms.py`).
+Knows: messages and traits. Does not know: templates, or the form of their inputs (`forms.py`).
 """
 
 import json

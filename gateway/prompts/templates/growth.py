@@ -1,7 +1,7 @@
 """The sizes of a template's results, checked before filters and operators compute them.
 
-Each is asked before it runs: TooMuchWork where the result would be too long. What is not listed
-gives no more than about what it was given.
+Each function here raises TooMuchWork for a result that would be too long. The results of filters
+and operators that are not listed are about as long as their inputs.
 
 Knows: Python's and jinja2's functions for texts. Does not know: templates.
 """

@@ -1,8 +1,8 @@
 """The search for a template's traits, by rendering small chats of all kinds.
 
-A question has answers, which are values of traits, and chats that tell them apart. Each chat is
-fitted as the answer has it and rendered; the first answer with which most chats are shown whole
-holds. Later questions build on earlier answers.
+A question has answers, which are values of traits, and chats that tell the answers apart. For each
+answer every chat is fitted accordingly and rendered; of the answers with the most chats shown whole
+the first is taken. Later questions build on earlier answers.
 """
 
 from collections.abc import Sequence
@@ -43,9 +43,9 @@ Answer = dict[str, Any]  # values of traits
 class _Question:
     """A question about traits, with chats spelled by roles: s, u, a and t, as in `_ROLES`.
 
-    The assistant's word may have more letters: `c` for each call, `x` for a text beside calls, `r`
-    where it thought before, `0` where it says nothing. Results are of the calls before them, in
-    order. Chats with calls, and those that begin with `+`, have tools.
+    More letters may follow the assistant's: `c` for each call, `x` for a text beside calls, `r` for
+    reasoning, `0` for an empty message. Results answer the calls before them, in order. Chats with
+    calls, and chats that begin with `+`, have tools.
     """
 
     answers: tuple[Answer, ...]
@@ -121,7 +121,7 @@ class _Probe:
             count = sum(self.shows(chat, traits) for chat in chats)
             if count > most:
                 most, best = count, traits
-            if most == len(chats):  # none can be better: mostly the first is so
+            if most == len(chats):  # no answer can be better; usually the first is that good
                 break
         return best
 
@@ -165,7 +165,7 @@ class _Probe:
     def numbers_of_calls(self, traits: TemplateTraits) -> Literal["no", "chat", "turn"]:
         """Tell whether calls are named by ids with numbers, as Kimi's templates name them.
 
-        These write such ids themselves, or show nothing of a call but its id and arguments.
+        Such templates write these ids themselves, or show only a call's id and arguments.
         """
         name = ONE_TOOL[0]["function"]["name"]
         asked, called = (self._text(chat_of(one), traits, ONE_TOOL) for one in ("u", "u ac"))

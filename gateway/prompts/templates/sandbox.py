@@ -1,11 +1,11 @@
 """jinja2's immutable sandbox with the filters and methods of published templates, bounded.
 
-Others cannot be called: whoever has one in a branch that is not taken is served.
-Those that can make much of little are asked beforehand how much (`growth.py`), and the clock is
-read at each call. All filters want the context, so nothing of theirs is computed while the
-template is compiled.
+Other filters and methods cannot be called, but a template may have them in a branch that is not
+taken. `growth.py` checks beforehand the result of those that can make much of little, and the clock
+is read at each call. All filters take the context, so that none is computed while the template is
+compiled.
 
-Knows: jinja2. Does not know: which template, or for which chat.
+Knows: jinja2. Does not know: the template, or the chat.
 """
 
 import json

@@ -1,8 +1,8 @@
 """The check, on a chat's shape, that a template shows the chat whole and in order.
 
-A chat's *shape* is who speaks, in what kinds of parts. In its place a chat of short words that
-occur nowhere else is rendered, so that each is found again, or missed. A loop of an agent is one
-kind of turn many times over, and twice is enough to tell.
+A chat's *shape* is its speakers and kinds of parts. A chat of the same shape, whose texts are short
+words that occur nowhere else, is rendered in its place: so each word is found again, or missed. An
+agent's loop repeats one kind of turn; two rounds of it are enough.
 
 Knows: messages. Does not know: templates.
 """
@@ -109,12 +109,12 @@ def shape_of(kinds: Iterable[TurnKind]) -> list[Message]:
 
 
 def _id(first: int, number: int) -> str:
-    """Make an id of nine letters and digits, as some templates want. Negative: of no call."""
+    """Make an id of nine letters and digits, as some templates want; negative: no call has it."""
     return f"id{first + number:07}" if number >= 0 else "idUnknown"
 
 
 def missed(text: str, fitted: Iterable[Message]) -> str | None:
-    """Find the first word of a shape that `text` lacks, repeats or has out of place, or None."""
+    """Find the first word of a shape that `text` lacks, repeats or misplaces; None without one."""
     wanted = [word for message in fitted for word in words_of(message)]
     found = _WORD.findall(text)
     if found == wanted:

@@ -1,9 +1,9 @@
 """The verdicts on shapes of a tenant's chats, which take a rendering each.
 
-What is kept for one tenant makes no other's chat faster, and takes no other's place: the time of a
-chat would tell of its variables and its shape.
+A tenant's verdicts make no other tenant's chat faster and take no other tenant's room, since the
+time of a chat would reveal another's variables and shapes.
 
-Knows: tenants and namespaces. Does not know: what a verdict is about (`fitted.py`).
+Knows: tenants and namespaces. Does not know: what a verdict means (`fitted.py`).
 """
 
 import hashlib

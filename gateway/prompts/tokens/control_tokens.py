@@ -1,8 +1,8 @@
 """The tokens that give a prompt its structure, such as `<|im_start|>`, and their places in texts.
 
-A tokenizer's *added tokens* are found in a text before anything else. Those that separate turns,
-and mark tools and reasoning, are control tokens; which these are, the model's files say
-(`engine/models/token_marks.py`). The rest is text that the vocabulary lacked.
+A tokenizer finds its *added tokens* in a text before anything else. Added tokens that separate
+turns or mark tools and reasoning are control tokens; the model's files say which they are
+(`engine/models/token_marks.py`). The other added tokens are text that the vocabulary lacked.
 
 Control tokens that come in pairs and are not special, `<think>` and `</think>`, are *markup*: a
 model's answer shows them, so a message of the assistant may contain them.
@@ -34,7 +34,7 @@ class Rendered:
         return "".join(self.pieces)
 
     def followed(self, more: Rendered) -> Rendered:
-        """Append `more`; no token may arise where the two join."""
+        """Append `more`, where no token may come about across the seam."""
         meeting = self.pieces[-1] + more.pieces[0]
         return Rendered((*self.pieces[:-1], meeting, *more.pieces[1:]))
 
@@ -71,8 +71,7 @@ def _is_markup(text: str, added: Mapping[str, bool]) -> bool:
 def pattern_of(tokens: Iterable[str]) -> re.Pattern[str]:
     """Make a pattern that matches any of `tokens`, the longest that fits.
 
-    Spelled as a trie, so that a character of a text costs the same for one token as for a
-    thousand.
+    The pattern is a trie, so that searching takes the same time for one token as for a thousand.
     """
     trie: dict[str, Any] = {}
     for token in tokens:

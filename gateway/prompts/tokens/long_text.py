@@ -1,17 +1,17 @@
 """The tokens of long texts, made chunk by chunk: the whole text's ids, in little memory.
 
-The library makes some 200 bytes for every byte of a text before it gives its ids, and does not
-stop in between. A text that is cut where the tokenizer would cut it anyhow gives the same tokens:
-byte-level tokenizers first split a text with a regular expression, and no token crosses the split.
-All expressions in `_KNOWN` split between a letter or a digit and white space or punctuation (but
-not the apostrophe), whatever comes before and after; none looks back, or beyond a letter. NFC
-leaves such a place as it is. So a text may be cut there, unless the place is within a special
-token, and a rendered chat between its pieces as well. Texts of other tokenizers (SentencePiece:
-Llama 2, Mistral 7B) are not cut.
+The library takes some 200 bytes for every byte of a text before it returns the ids, and cannot be
+interrupted. A text that is cut where the tokenizer splits it anyway gives the same tokens:
+byte-level tokenizers first split a text with a regular expression, and no token crosses such a
+split. All expressions in `_KNOWN` split between a letter or a digit and white space or punctuation
+(but not the apostrophe), whatever comes before and after; none looks back, or beyond a letter. NFC
+does not change such a place. So a text may be cut there, except within a special token, and a
+rendered chat may be cut between its pieces too. Texts of other tokenizers (SentencePiece: Llama 2,
+Mistral 7B) are not cut.
 
-Where a text is cut depends on nothing after that place. So the chunks with which two texts of a
-tenant begin are the same, and with a memory only those that it does not have are tokenised. The
-end of a text is no chunk of the longer text that comes next: it is tokenised each time.
+A cut depends on nothing after it. So two texts of a tenant with the same beginning begin with the
+same chunks, and with a memory only new chunks are tokenised. The end of a text is not remembered,
+since the longer text that comes next has no chunk like it.
 """
 
 import re
@@ -84,9 +84,9 @@ class LongTexts:
     ) -> Steps[TokenIds | None]:
         """Encode `text` to the ids that `Tokenizer.encode` returns.
 
-        None as soon as they are more than `most`, if the text is cut. BadRequest for a long text
-        with no place to cut it. Without an `owner` nothing is remembered. A text that `goes_on` has
-        its end where tokens follow that were given: it will be found there again.
+        Returns None for more than `most` ids, early if the text is cut. Raises BadRequest for a
+        long text with no place to cut it. Without an `owner` nothing is remembered. With `goes_on`
+        given tokens follow the text, so its last chunk will be found again and is remembered too.
         """
         if not self.can_cut or (len(text) <= self._chunk and not goes_on):
             return self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
@@ -124,7 +124,7 @@ class LongTexts:
         return ids, len(chunk)
 
     def _has_specials_in_front(self) -> bool:
-        """Tell whether all tokens that the model adds to a text stand before it."""
+        """Tell whether the model adds tokens only before a text."""
         bare, whole = (
             self._tokenizer.encode("a", add_special_tokens=special).tolist()
             for special in (False, True)

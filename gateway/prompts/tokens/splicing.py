@@ -1,8 +1,8 @@
-"""A rendered chat in which some turns are the very tokens that the model generated.
+"""A rendered chat in which some turns are the tokens that the model generated.
 
-Text has more than one spelling in tokens, and templates write arguments of calls in their own way:
-rendered again, an answer seldom has the tokens that are in the cache. So a part of the rendered
-text is replaced by tokens.
+A text can be spelled in tokens in several ways, and templates write arguments of calls in their own
+way. So an answer that is rendered again seldom has the tokens that are in the cache. Here the
+generated tokens replace that part of the rendered text.
 
 Knows: texts, control tokens, token ids. Does not know: which turns are remembered, or which may be
 put back (`verbatim_turns/verbatim.py`).
@@ -68,8 +68,8 @@ class SplicedChat:
 class ChatHash:
     """A hash of a rendered chat up to a place, in which splices count as their tokens.
 
-    Two chats of the same hash have the same tokens up to there, if a control token or a splice is
-    next.
+    Two chats with the same hash have the same tokens up to that place, if a control token or a
+    splice comes next.
     """
 
     def __init__(self, rendered: Rendered) -> None:
@@ -87,7 +87,7 @@ class ChatHash:
         return self._hash.digest()
 
     def splice(self, splice: Splice) -> None:
-        """Hash the tokens of `splice`, at whose begin the hash stands."""
+        """Hash the tokens of `splice`; the chat is hashed up to its begin."""
         ids = splice.token_ids.astype("<i4").tobytes()
         self._hash.update(_IDS + len(ids).to_bytes(8, "little") + ids)
         self._at = splice.end
@@ -123,7 +123,7 @@ def before_control(rendered: Rendered, begin: Place, tokens: frozenset[str]) -> 
 
 
 def before_last(rendered: Rendered, length: int) -> Place:
-    """Find the place before the last `length` characters; the end, where that is within a token."""
+    """Find the place before the last `length` characters; the end if it is within a token."""
     number, left = len(rendered.pieces) - 1, length
     while number > 0 and left > len(rendered.pieces[number]):
         left -= len(rendered.pieces[number])

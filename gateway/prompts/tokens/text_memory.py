@@ -52,7 +52,7 @@ class Owner:
 
 
 def key_of(namespace: bytes, text: str | Rendered, *, special: bool) -> bytes:
-    """Hash a piece of text for look-up; `special`: with the model's tokens in front of it."""
+    """Hash a piece of text for look-up; `special`: the model's special tokens precede it."""
     hashed = hashlib.blake2b(namespace, digest_size=32, person=b"special" if special else b"")
     pieces = (text,) if isinstance(text, str) else text.pieces
     for place, piece in enumerate(pieces):

@@ -1,7 +1,7 @@
 """The bytes that each token stands for in decoded text.
 
-Most tokens are whole characters: their text behind another token is theirs, whatever the model's
-decoder does with the marks of spaces. The others are bytes, as the vocabulary spells them: in the
+Most tokens are whole characters. Their text is what the model's decoder adds for them after another
+token, however it spells spaces. Other tokens are bytes, as the vocabulary spells them: in the
 alphabet of a byte-level tokenizer, or as `<0x0A>`.
 
 Knows: tokens. Does not know: how they are shown.

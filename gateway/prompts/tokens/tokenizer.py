@@ -1,11 +1,11 @@
 """The model's tokenizer: text to token ids, token ids to text and to bytes.
 
-In a text, control tokens are text as everything else is, unless the operator says otherwise
-(`parse_special`); in a rendered chat, those are tokens that the template wrote. The tokenizer of
-the model finds control tokens wherever a text has them. So for these texts there is another one
-(`TextTokenizer`), with the same model, normaliser and rules. It knows its control tokens under
-names of its own, which cannot be guessed: what a user wrote is text, and what the template wrote is
-put in by these names.
+A control token in a plain text is text like any other, unless the operator says otherwise
+(`parse_special`); in a rendered chat only those that the template wrote become tokens. The model's
+tokenizer finds control tokens wherever a text has them. So such texts have another tokenizer
+(`TextTokenizer`), with the same model, normaliser and rules. It knows control tokens only by random
+names that cannot be guessed: a user's text never has these names, and the template's control tokens
+are written as these names.
 
 Methods are safe to call from several threads; long texts are slow, so `admission.py` calls from a
 pool.
@@ -137,7 +137,7 @@ class Tokenizer:
     def grammar_tokens(self) -> dict[str, int]:
         """Map the texts of tokens that a grammar must name to their ids.
 
-        The special ones, and of the other control tokens those in angle brackets
+        These are the special tokens, and the other control tokens in angle brackets
         (`engine/grammars/vocabulary.py`).
         """
         added = self._inner.get_added_tokens_decoder().items()
@@ -200,7 +200,7 @@ class Tokenizer:
     def bytes_of(self, token_id: int, *, first: bool = False) -> bytes:
         """Return the bytes that a token stands for, which need not be whole characters.
 
-        Behind other tokens, or as the `first`, of which some decoders take a space away.
+        The token follows others, or is the `first`, from which some decoders remove a space.
         """
         return self._bytes.first(token_id) if first else self._bytes.next(token_id)
 
@@ -235,7 +235,7 @@ class TextTokenizer:
         return self._ids[np.array(encoding.ids, dtype=np.int32)]
 
     def inseparable(self) -> list[str]:
-        """List control tokens whose text the model encodes as these tokens even so."""
+        """List control tokens whose plain text the model still encodes as these tokens."""
         real = {int(self._ids[self._id_of(name)]): token for token, name in self._names.items()}
         found = {
             int(token_id)
@@ -274,8 +274,8 @@ def _bare(inner: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
 def _keep_no_words(model: tokenizers.models.Model) -> None:
     """Make the library look every word up again.
 
-    It would keep the first 10,000 words of all tenants, of which the time of a text tells. What it
-    finds there it finds as fast without.
+    Its cache would keep the first 10,000 words of all tenants, and the time of a text would reveal
+    them. Looking a word up again is as fast.
     """
     if isinstance(model, tokenizers.models.BPE | tokenizers.models.Unigram):
         model._resize_cache(0)

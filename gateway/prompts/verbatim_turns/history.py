@@ -1,8 +1,8 @@
 """A chat that continues the tokens of earlier turns exactly, thoughts included.
 
-Templates that drop thoughts write earlier turns anew with each request, and some not even as the
-model wrote them. Where a client or the operator wants thoughts kept, all up to the last turn that
-is remembered are the tokens that there were, and only what follows it is rendered.
+Templates that drop thoughts write earlier turns anew with each request, and some differ from what
+the model wrote. Where a client or the operator wants thoughts kept, the prompt keeps its earlier
+tokens up to the last remembered turn, and only the messages after that turn are rendered.
 
 Knows: rendered chats, remembered turns. Does not know: who wants this (`prompt_tokens.py`).
 """
@@ -48,9 +48,9 @@ class Marks(NamedTuple):
 def continued(
     chat: ChatPrompt, keys: Mapping[int, bytes], find: Find, render: Render, marks: Marks
 ) -> SplicedChat | None:
-    """Put `chat` behind the tokens up to its last remembered turn; None where there is none.
+    """Render `chat` after the tokens up to its last remembered turn; None without such a turn.
 
-    `keys` are those of turns, by place. Raises what `render` raises.
+    `keys` are the keys of turns, by place. Raises the errors of `render`.
     """
     for place in sorted(keys, reverse=True):
         known = _tokens_to(keys[place], find)
@@ -89,7 +89,7 @@ def _end_of_turn(
     begin = marks.begin(asked)
     if _begins_with(rendered, begin, asked):
         return before_control(rendered, begin, marks.ends)
-    # What stands before the turn is another text now.
+    # The text before the turn has changed.
     other = render(_without_thoughts(_changed(chat, place), place + 1))
     found = _end_of_change(rendered, other, marks)
     if found is None or not _shows(between(rendered, found, end_of(rendered)), chat, place + 1):
@@ -105,7 +105,7 @@ def _before_end(whole: Rendered, marks: Marks) -> Place:
 
 
 def _changed(chat: ChatPrompt, place: int) -> ChatPrompt:
-    """Let a turn say a little more at its end: in its last call, or in its text."""
+    """Add a little text at the end of a turn: in its last call, or in its text."""
     *before, last = chat.messages[place].parts
     more: Part = Text(".")
     if isinstance(last, ToolCall):
@@ -118,9 +118,9 @@ def _changed(chat: ChatPrompt, place: int) -> ChatPrompt:
 
 
 def _end_of_change(rendered: Rendered, other: Rendered, marks: Marks) -> Place | None:
-    """Find the first control token after the last difference that is none of a turn's own.
+    """Find the first control token after the last difference that does not belong to the turn.
 
-    None where there is no difference, or no such token after it.
+    Returns None without a difference, or without such a token after it.
     """
     pieces = rendered.pieces
     pairs = zip(reversed(pieces), reversed(other.pieces), strict=False)

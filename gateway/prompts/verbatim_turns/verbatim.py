@@ -1,13 +1,13 @@
 """The generated turns of a chat, put back into its next prompt as their own tokens.
 
-A turn is found by all that was said before it and by what it says, and is put back if
+A turn is found by its own content and by all messages before it, and is put back if
 
-- all before it is rendered, and spliced, as it was when the turn was generated;
-- the template's rendering of it ends with a token at which the model stops, has the same last
-  marker, and read as an answer says the same, its reasoning included.
+- the chat before it is rendered and spliced as it was when the turn was generated;
+- the template's rendering of the turn ends with a token at which the model stops, has the same last
+  marker, and, parsed as an answer, has the same content, reasoning included.
 
-Where the client left the reasoning out, the turn is rendered with it. So the template decides: one
-that drops the reasoning of earlier turns says something else, and is left as it renders.
+Where the client left the reasoning out, the turn is rendered with it. So the template decides: if
+it drops the reasoning of earlier turns, the content differs, and the rendering is used.
 
 Knows: messages, formats and the template's rendering. Does not know: the cache, or what a tenant
 may share (`sharing/namespaces.py`).
@@ -119,9 +119,9 @@ class VerbatimTurns:
     def continued(
         self, chat: ChatPrompt, keys: ChatKeys, render: Render, ends: Sequence[int]
     ) -> SplicedChat | None:
-        """Put `chat` behind the tokens of all up to its last remembered turn, if any.
+        """Render `chat` after the tokens up to its last remembered turn, if any.
 
-        So it has its thoughts, whatever the template does with them.
+        So the prompt keeps its thoughts, whatever the template does with them.
         """
         if not self.memory.knows(keys.tenant_id):
             return None
@@ -149,7 +149,7 @@ class VerbatimTurns:
     ) -> Origin | None:
         """Return the origin of the answer to `chat`, whose prompt became `token_ids`.
 
-        None where the answer is no turn of its own.
+        Returns None if the answer is not a turn of its own.
         """
         if not chat.add_generation_prompt or chat.continue_final_message:
             return None
@@ -201,7 +201,7 @@ class VerbatimTurns:
         found: Mapping[int, GeneratedTurn],
         ends: frozenset[str],
     ) -> dict[int, Splice]:
-        """Select those of `found` that fit into the rendering with all of them."""
+        """Select the turns of `found` that fit into the rendering of the chat with all of them."""
         tools = (*specs_of(chat.tools or ()), *chat.later_tools)
         parser = self._forms.parser(AnswerForm(tools), "") or TurnReader
         parsers = (parser, partial(HermesFormat().parser, tools))
@@ -226,7 +226,8 @@ class VerbatimTurns:
     ) -> None:
         """Keep the turns that were put back, and the template's spelling of them.
 
-        Under its key, which has all that was said and the tools, a turn reads the same next time.
+        A turn's key covers everything said and the tools, so the template spells it the same next
+        time.
         """
         for place in reversed(found):  # a chat's first turn stays longest
             turn, key = found[place], keys.of_turns[place]
@@ -250,7 +251,7 @@ class VerbatimTurns:
 def _fits(
     written: Rendered, turn: GeneratedTurn, parsers: Sequence[Callable[[], TurnParser]]
 ) -> bool:
-    """Tell whether the template's spelling is the turn; a spelling is read but once.
+    """Tell whether the template's spelling is the turn; a spelling is parsed only once.
 
     The second of `parsers` reads calls that a template was given as text (`fitting.py`).
     """
@@ -267,7 +268,7 @@ def _digest(written: Rendered) -> bytes:
 
 
 def _says(written: Rendered, turn: GeneratedTurn, parser: TurnParser) -> bool:
-    """Tell whether a turn that the template wrote closes and has the generated turn's content."""
+    """Tell whether the template's turn is closed and has the generated turn's content."""
     marker = written.pieces[-2] if len(written.pieces) > 1 else None
     if marker != turn.last_marker:
         return False
