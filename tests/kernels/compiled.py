@@ -128,6 +128,13 @@ def all_served() -> Iterator[Served]:
     for name, weight_format in (("plain", PLAIN), ("fp8", FORMATS["fp8"])):
         adapted = f"llama, {name}, adapters"
         yield Served(adapted, RECIPES["llama"], weight_format, num_adapters=3)
+    for name, weight_format in (
+        ("plain", PLAIN),
+        ("fp8", FORMATS["fp8"]),
+        ("int4", FORMATS["int4"]),
+    ):
+        adapted = f"qwen3-moe, {name}, adapters of experts"
+        yield Served(adapted, RECIPES["qwen3-moe"], weight_format, num_adapters=3)
     for rank, num_ranks in ((0, 2), (1, 2), (3, 4), (7, 8)):
         name = f"llama, rank {rank} of {num_ranks}"
         yield Served(name, RECIPES["llama"], rank=rank, num_ranks=num_ranks)
@@ -210,7 +217,9 @@ def variants_of(served: Served) -> list[Variant]:
     parameters = empty_parameters(model, dtype, CPU, group)
     part = shard_model(model, ranks)
     if served.num_adapters:
-        parameters, slots = with_adapters(model, parameters, served.num_adapters, ADAPTER_RANK)
+        parameters, slots = with_adapters(
+            model, parameters, served.num_adapters, ADAPTER_RANK, of_experts=True
+        )
     decoder = build_decoder(part, parameters, triton_ops(), MODEL_LEN, group)
     if served.num_adapters:
         decoder = replace(decoder, num_slots=slots.num_slots)
