@@ -1,8 +1,8 @@
-"""The stored cached contents: what their names stand for, until they expire.
+"""The cached contents, stored under their names until they expire.
 
-They are in the store of responses, with its bounds, since they are prompts of a tenant that are
-kept for a time like those. The KV of what they cache is retained as after any breakpoint; where it
-has left the cache, the next request that names the content computes it again.
+They are stored with responses, within the same bounds, since both are prompts of a tenant that are
+stored for a time. The KV of a cached content is retained as after any breakpoint. If the KV has
+left the cache, the next request that names the content computes it again.
 
 Knows: what is stored. Does not know: prompts, or the cache.
 """
@@ -33,7 +33,7 @@ _PAGE, _MOST_ON_PAGE = 50, 100
 
 
 class Stored(Struct, frozen=True, kw_only=True):
-    """The stored content of a record."""
+    """The content of a record: a cached content as it is stored."""
 
     model: str
     display_name: str | None
@@ -60,11 +60,11 @@ class NamedContent:
         return self.record.id
 
     def prefix(self) -> GeminiPrefix:
-        """Parse what is cached."""
+        """Parse the cached fields of the prompt."""
         return _PREFIX.decode(self.stored.prefix)
 
     def shown(self) -> CachedContent:
-        """Write the resource."""
+        """Write the cached content as clients are shown it."""
         return CachedContent(
             name=self.name,
             model=f"models/{self.stored.model}",
@@ -85,7 +85,7 @@ class CachedContents:
     async def find(self, tenant_id: str, name: str, body: BodyLease) -> NamedContent:
         """Find a cached content of the tenant; raise NotFound if there is none.
 
-        `body` is grown by as many bytes as it may have; raises as that does.
+        `body` is grown as `StoredRecords.find_all` does.
         """
         record_id = PREFIX + name.removeprefix(PREFIX)
         try:
@@ -97,7 +97,7 @@ class CachedContents:
     async def page(
         self, tenant_id: str, size: int | None, token: str | None, body: BodyLease
     ) -> CachedContentList:
-        """List a page of the tenant's cached contents; `token` is its place."""
+        """List a page of the tenant's cached contents; `token` says where the page begins."""
         begin = int(token) if token else 0
         end = begin + min(size or _PAGE, _MOST_ON_PAGE)
         names = await self.records.store.response_ids(tenant_id, PREFIX, now=self.records.clock())
@@ -114,7 +114,7 @@ class CachedContents:
         return CachedContentList(cached_contents=shown, next_page_token=more)
 
     def seconds(self, expiry: Expiry | CachedContentRequest) -> float:
-        """Read how long a content is to be kept from now on; BadRequest that names the field."""
+        """Return for how many seconds to store a content from now on; BadRequest out of bounds."""
         most = self.records.bounds.response_ttl_s
         if not most:
             raise BadRequest("this server stores no cached contents", code="not_allowed")
@@ -145,7 +145,7 @@ class CachedContents:
         return NamedContent(record, stored)
 
     async def renew(self, found: NamedContent, seconds: float) -> NamedContent:
-        """Let a content expire `seconds` from now; raise NotFound if it has expired."""
+        """Make a content expire in `seconds` from now; raise NotFound if it has expired already."""
         now = self.records.clock()
         stored = msgspec.structs.replace(found.stored, updated_at=now)
         record = msgspec.structs.replace(
@@ -155,12 +155,12 @@ class CachedContents:
         return NamedContent(record, stored)
 
     async def delete(self, found: NamedContent) -> None:
-        """Delete a content; raise NotFound if it has expired."""
+        """Delete a content; raise NotFound if it has expired already."""
         await self.records.drop(found.record.tenant_id, found.name)
 
 
 def missing() -> NotFound:
-    """Make the error for a content that is missing, or another tenant's or salt's."""
+    """Make the error for a missing content, or one of another tenant or salt."""
     return NotFound(
         "CachedContent not found (or permission denied)",
         code="cached_content_not_found",

@@ -1,4 +1,4 @@
-"""The routes of `cachedContents`, the cached contents as a resource.
+"""The routes of `cachedContents`, which create, show, renew and delete cached contents.
 
 Knows: paths. Does not know: how a content is computed (`creating.py`) or stored (`cached.py`).
 """

@@ -25,7 +25,7 @@ class Expiry(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class CachedContentRequest(GeminiPrefix, frozen=True, kw_only=True, rename="camel"):
-    """The body that creates a cached content: what it caches, for which model, for how long."""
+    """The body that creates a cached content: the cached fields, the model, and the expiry."""
 
     model: str
     display_name: Annotated[str, Meta(max_length=128)] | None = None
@@ -35,7 +35,7 @@ class CachedContentRequest(GeminiPrefix, frozen=True, kw_only=True, rename="came
 
 
 class Creation(Struct, frozen=True):
-    """A request that creates a cached content, and the JSON of what it caches."""
+    """A request that creates a cached content, and the JSON of the fields that it caches."""
 
     wire: CachedContentRequest
     prefix: Raw
@@ -48,7 +48,7 @@ class CachedUsage(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class CachedContent(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A cached content; requests name it by `name` in place of sending it."""
+    """A cached content; requests send its `name` in place of its fields."""
 
     name: str
     model: str

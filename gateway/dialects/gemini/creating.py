@@ -1,7 +1,7 @@
-"""The computing of a cached content: its prompt is computed into the cache, up to its end.
+"""The creation of a cached content: its prompt is computed into the cache, up to its end.
 
-The prompt goes on with a turn of the user, as that of each request that names the content will, so
-that it is rendered as theirs are.
+A turn of the user is put after the content. Requests that name the content continue it with such a
+turn, too, so the template renders the content the same in all these prompts.
 
 Knows: the order of reading, computing, storing. Does not know: paths, or how contents are stored.
 """
@@ -69,7 +69,7 @@ class CachedContentWriter:
         return await self.contents.keep(permit.caller.tenant_id, stored, seconds)
 
     async def renew(self, request: Request, permit: Permit, name: str) -> NamedContent:
-        """Let a content expire when the body says; what has left the cache is computed again."""
+        """Make a content expire when the body says; compute its KV again if it left the cache."""
         admission = self.parts.answering.admission
         wire = await read_wire(request, permit, _EXPIRY, self.parts.bounds, admission)
         if wire.ttl is None and wire.expire_time is None:
@@ -84,10 +84,10 @@ class CachedContentWriter:
         return await self.contents.renew(found, seconds)
 
     async def delete(self, request: Request, permit: Permit, name: str) -> None:
-        """Delete a content, and what no other breakpoint needs of its KV."""
+        """Delete a content, and the part of its KV that no other breakpoint retains."""
         found = await self.contents.find(permit.caller.tenant_id, name, permit.body)
         stored = found.stored
-        with suppress(NotFound, BadRequest):  # of another model: it leaves the cache in its time
+        with suppress(NotFound, BadRequest):  # KV of a model that is gone is evicted in time
             asked = await self._asked(
                 request, permit, stored.model, found.prefix(), stored.salt, 1.0
             )

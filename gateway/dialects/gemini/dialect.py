@@ -16,7 +16,7 @@ from gateway.dialects.gemini.routes import gemini_router
 from gateway.errors import GatewayError
 from gateway.http.error_dialect import RenderedError
 
-# Google calls what follows a resource's name a custom method.
+# Google calls the part of a path after a resource's name (`:generateContent`) a custom method.
 _METHODS = (
     *(":generateContent", ":streamGenerateContent", ":countTokens"),
     *(":embedContent", ":batchEmbedContents"),

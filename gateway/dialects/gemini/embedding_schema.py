@@ -1,6 +1,6 @@
 """Requests and answers of Gemini's embeddings as Structs.
 
-Fields that are not here, `taskType` and `title` among them, are ignored: models are not told.
+Fields that are not here, such as `taskType` and `title`, are ignored: no prompt contains them.
 """
 
 from collections.abc import Sequence

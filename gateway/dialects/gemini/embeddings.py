@@ -1,6 +1,6 @@
-"""Embeddings at Gemini's methods: from contents to prompts, from hidden states to numbers.
+"""Embeddings at Gemini's methods: from contents to prompts, from hidden states to embeddings.
 
-The texts of a content are one prompt. Each request of a batch has its own length of embeddings.
+All texts of a content are one prompt. Each request of a batch sets the length of its embedding.
 
 Knows: fields and answers. Does not know: paths (`routes.py`), or how a state is scaled
 (`prefill_request.py`).
@@ -49,18 +49,18 @@ _BATCH = EitherDecoder(BatchEmbedContentsRequest)
 class EmbeddingRendering(NoStream):
     """A renderer of embeddings."""
 
-    dimensions: Sequence[int | None]  # numbers of each embedding; None: all
+    dimensions: Sequence[int | None]  # how many numbers each embedding has; None: all
     is_batch: bool
 
     def headers(self, standing: RateStatus) -> Mapping[str, str]:
-        """Write no headers: Google's API has none for limits."""
+        """Return no headers: Google's API has no headers for rate limits."""
         del standing
         return {}
 
     def whole(
         self, choices: Sequence[FinishedChoice], usage: Usage
     ) -> EmbedContentResponse | BatchEmbedContentsResponse:
-        """Write the embedding, or those of all requests; each is made when it is encoded."""
+        """Write the embedding, or a batch's embeddings; each is made when it is encoded."""
         del usage
         if not self.is_batch:
             return EmbedContentResponse(self._embedding(choices[0]))
@@ -74,9 +74,9 @@ class EmbeddingRendering(NoStream):
 async def embedding_request(
     reader: GeminiReader, request: Request, permit: Permit, name: str, *, is_batch: bool
 ) -> tuple[DialectRequest, int]:
-    """Read a request of embeddings for the model `name`; return the bytes of its texts, too.
+    """Read a request for embeddings of the model `name`; return it, and the bytes of its texts.
 
-    BadRequest names the wrong field.
+    Raises BadRequest that names the wrong field.
     """
     model = reader.card.named(name, permit.caller)
     if is_batch:

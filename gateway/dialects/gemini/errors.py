@@ -1,6 +1,6 @@
 """The errors in Google's shape: `{"error": {"code", "message", "status", "details"}}`.
 
-Knows: how each error of the gateway is rendered. Does not know: where it came from.
+Knows: how each error of the gateway is rendered. Does not know: where an error came from.
 """
 
 from typing import Literal
@@ -19,7 +19,7 @@ _STATUSES = {
     429: "RESOURCE_EXHAUSTED",
     503: "UNAVAILABLE",
 }
-# Gemini's names of fields that shared code calls by OpenAI's names.
+# OpenAI's names of fields, which shared code uses, to Gemini's names.
 _PARAMS = {
     "cache_salt": "cacheSalt",
     "continue_final_message": "contents",
@@ -33,7 +33,7 @@ def _typed(name: str) -> str:
 
 
 class _Detail(Struct, frozen=True, kw_only=True, rename="camel", tag_field="@type", tag=_typed):
-    """A detail of an error; its name is that of Google's message."""
+    """The base of an error's details; `@type` names the Google message of the detail."""
 
 
 class ErrorInfo(_Detail, frozen=True, kw_only=True):
@@ -59,7 +59,7 @@ class FieldViolations(
 
 
 class RetryInfo(_Detail, frozen=True, kw_only=True):
-    """The time after which a request may pass, such as `3s`."""
+    """The time after which a request may be sent again, such as `3s`."""
 
     retry_delay: str
 

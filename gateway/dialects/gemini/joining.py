@@ -1,6 +1,6 @@
 """The joining of a request with the cached content that it names.
 
-Knows: which fields a request that names one may not have. Does not know: where contents are stored.
+Knows: the fields that such a request may not have. Does not know: where contents are stored.
 """
 
 from dataclasses import replace
@@ -20,7 +20,7 @@ _CACHED_ALONE = ("system_instruction", "tools", "tool_config")
 
 
 def joined(wire: Wire, prefix: GeminiPrefix) -> Wire:
-    """Put `prefix` before the contents of `wire`; raise BadRequest for what only it may have."""
+    """Put `prefix` before the contents of `wire`; BadRequest for fields that only it may have."""
     for field in structs.fields(wire):
         if field.name in _CACHED_ALONE and getattr(wire, field.name) is not None:
             raise BadRequest(
@@ -43,7 +43,7 @@ def joined(wire: Wire, prefix: GeminiPrefix) -> Wire:
 def marked_prefix(
     prefix: GeminiPrefix, tools: DeclaredTools, prompt: ChatPrompt, seconds: float
 ) -> CacheMark:
-    """Write the breakpoint at the end of `prefix`, with which `prompt` begins."""
+    """Write the breakpoint at the end of `prefix`, which is the beginning of `prompt`."""
     contents = contents_of(prefix.contents)
     messages = (
         *system_of(prefix.system_instruction),

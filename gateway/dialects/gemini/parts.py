@@ -1,7 +1,7 @@
-"""The contents of a conversation as Structs: turns, and the parts that they have.
+"""The contents of a conversation as Structs: turns and their parts.
 
-Fields that are not here are ignored, and so are signatures of thoughts. `Raw` fields are known, and
-refused where they ask for anything.
+Fields that are not here are ignored, and so are signatures of thoughts. `Raw` fields are known but
+unsupported: a value that asks for anything is refused.
 """
 
 from typing import Annotated, Any
@@ -18,7 +18,7 @@ class GeminiCall(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class GeminiResult(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The result of a call; without an id it belongs to the first open call of its name."""
+    """The result of a call; without an `id` it is of the first open call with its name."""
 
     name: str
     response: dict[str, Any] | None = None
@@ -42,11 +42,11 @@ class GeminiPart(Struct, frozen=True, kw_only=True, rename="camel"):
     tool_response: Raw = field(default_factory=Raw)
 
 
-Parts = list[GeminiPart] | GeminiPart  # the API takes one for a list of one
+Parts = list[GeminiPart] | GeminiPart  # the API takes one part in place of a list
 
 
 class GeminiContent(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A turn: the user's without a role, or of the role `user`; the assistant's is `model`.
+    """A turn: the assistant's has the role `model`, the user's the role `user` or none.
 
     Results of calls may be in a turn of the older role `function`.
     """

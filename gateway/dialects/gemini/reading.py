@@ -1,7 +1,7 @@
 """The parsing of request bodies in Gemini's dialect into generation requests.
 
-Knows: fields of sampling and their defaults. Does not know: how parts become messages (`turns.py`),
-or how a request is answered (`routes.py`).
+Knows: the sampling fields and their defaults. Does not know: how parts become messages
+(`turns.py`), or how a request is answered (`routes.py`).
 """
 
 from collections.abc import Callable
@@ -43,8 +43,8 @@ from gateway.requests.permits import Permit
 T = TypeVar("T")
 
 _CONFIG = "generationConfig"
-_LEAST_S = 1.0  # seconds for which a content that is about to expire is retained
-_LEAST = 1e-6  # the engine needs a `top_p` above 0, which Google takes too
+_LEAST_S = 1.0  # least seconds for which a named content is retained, even if it expires before
+_LEAST = 1e-6  # the engine needs a `top_p` above 0, but Google takes 0, too
 _GENERATE = EitherDecoder(GenerateContentRequest)
 _COUNT = EitherDecoder(CountTokensRequest)
 
@@ -112,13 +112,13 @@ class GeminiReader:
         return await self.off_the_loop(permit, understand), modules_of(asked.ratoon)
 
     async def _named(self, wire: GeminiPrompt, permit: Permit) -> NamedContent | None:
-        """Find the cached content that a request names; raise NotFound."""
+        """Find the cached content that a request names, if any; raise NotFound if it is missing."""
         if wire.cached_content is None:
             return None
         return await self.contents.find(permit.caller.tenant_id, wire.cached_content, permit.body)
 
     async def off_the_loop(self, permit: Permit, understand: Callable[[], T]) -> T:
-        """Run `understand`, in another thread if the body is large."""
+        """Run `understand`, off the event loop if the body is large."""
 
         size = permit.body.size // BYTES_PER_CHARACTER
         return await self.admission.off_the_loop(permit.caller, in_one_step(understand), size)
@@ -134,8 +134,8 @@ def generation_request(
 ) -> GenerationRequest:
     """Convert `wire` into a generation request; raise BadRequest that names the wrong field.
 
-    A maximum beyond what the context leaves is cut to that. The first `cached` contents are those
-    of a cached content.
+    Admission cuts `maxOutputTokens` to the room that the context leaves. The first `cached`
+    contents of `wire` come from a cached content.
     """
     refuse_unsupported(wire)
     config = wire.generation_config or GeminiGenerationConfig()
@@ -165,7 +165,7 @@ def generation_request(
 
 
 def check_use(found: NamedContent, model: str, salt: str | None) -> None:
-    """Raise BadRequest for another model than the content's, and NotFound for another salt."""
+    """Raise BadRequest if the content is of another model, NotFound if it is of another salt."""
     if found.stored.salt != salt:
         raise missing()
     if found.stored.model != model:
@@ -209,7 +209,7 @@ def _sampling(
 
 
 def _num_logprobs(config: GeminiGenerationConfig, bounds: Bounds) -> int | None:
-    """Read the number of likeliest tokens at each step; None: no log-probabilities."""
+    """Return how many likeliest tokens to list at each step; None for no log-probabilities."""
     if not config.response_logprobs:
         return None
     wanted = config.logprobs or 0

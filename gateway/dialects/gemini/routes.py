@@ -48,7 +48,7 @@ _MODEL = "/models/{model:path}"
 def gemini_router(parts: RouteParts) -> APIRouter:
     """Return a router with all routes of the dialect.
 
-    Clients ask below `/v1beta` and below `/v1`; here both are the same, and the first is described.
+    Clients use paths below `/v1beta` and `/v1`. Both are served; only `/v1beta` is in OpenAPI.
     """
     contents = CachedContents(parts.records)
     reader = GeminiReader(parts.card, parts.bounds, parts.answering.admission, contents)

@@ -1,9 +1,10 @@
 """Gemini's requests as Structs: field names, types and ranges.
 
-Fields that are not here are ignored; `None` is as good as absent. `Raw` fields are known, and
-refused where they ask for anything; tools of Google's servers are passed over.
+Fields that are not here are ignored; `None` means the same as an absent field. `Raw` fields are
+known but unsupported: a value that asks for anything is refused. Tools of Google's servers are
+passed over instead.
 
-Knows: names, types, ranges. Does not know: what they lead to (`prompts.py`, `reading.py`).
+Knows: names, types, ranges. Does not know: what a field does (`prompts.py`, `reading.py`).
 """
 
 from typing import Annotated, Any, ClassVar
@@ -17,11 +18,11 @@ Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
 
-MAX_TOOLS = 512  # declared functions of a request
+MAX_TOOLS = 512  # most declared functions of a request
 
 
 class FunctionDeclaration(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A function that the model may call; its parameters in Gemini's schema or as JSON Schema."""
+    """A function that the model may call; its parameters as Gemini's schema or as JSON Schema."""
 
     name: Annotated[str, Meta(min_length=1, max_length=128)]
     description: str | None = None
@@ -67,7 +68,7 @@ class GeminiThinking(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class GeminiGenerationConfig(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The sampling of an answer, and its form."""
+    """The sampling of an answer, and the form of its text."""
 
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Fraction | None = None
@@ -98,7 +99,7 @@ class GeminiPrefix(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class GeminiPrompt(GeminiPrefix, frozen=True, kw_only=True, rename="camel"):
-    """The fields of a prompt; `cachedContent` names what comes before them."""
+    """The fields of a prompt; `cachedContent` names a content that comes before them."""
 
     contents: list[GeminiContent] | GeminiContent
     generation_config: GeminiGenerationConfig | None = None

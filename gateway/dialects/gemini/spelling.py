@@ -1,8 +1,8 @@
-"""The spellings of names: Google's API takes `system_instruction` for `systemInstruction`.
+"""The spellings of names: Google's API takes both `systemInstruction` and `system_instruction`.
 
-A body without snake case, which is what clients write, is parsed at once. Any other is parsed into
-plain values, its known names are changed, and it is parsed again. What stands in arguments, results
-and schemas is the caller's own.
+A body without names in snake case, as clients write it, is parsed directly. In any other body the
+known names are first changed to camel case. Names within arguments, results and schemas are the
+caller's own and stay as they are.
 
 Knows: names. Does not know: what a field means.
 """
@@ -62,7 +62,7 @@ class EitherDecoder(Generic[T]):
 
 
 class CreationDecoder:
-    """A decoder of bodies that create a cached content, whose content stays as JSON too."""
+    """A decoder of bodies that create a cached content; it also returns the content as JSON."""
 
     def __init__(self) -> None:
         self._decoder = msgspec.json.Decoder(cached_schema.CachedContentRequest)

@@ -1,1 +1,1 @@
-"""Chats of a request: its turns, tools and breakpoints as the model is to read them."""
+"""The conversion of a request's turns, tools and breakpoints into the chat that the model reads."""

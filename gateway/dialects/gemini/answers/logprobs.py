@@ -11,7 +11,7 @@ from engine.link.messages import TokenLogprobs
 from gateway.dialects.lazy_json import Listed
 from gateway.prompts.tokens.tokenizer import Tokenizer
 
-_IMPOSSIBLE = -9999.0  # for minus infinity, which JSON does not have
+_IMPOSSIBLE = -9999.0  # stands for minus infinity, which JSON does not have
 
 
 class LogprobsCandidate(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -41,7 +41,7 @@ def logprobs_result(
     logprobs: Sequence[TokenLogprobs],
     listed: Listed,
 ) -> LogprobsResult:
-    """Write the log-probabilities of tokens."""
+    """Write the log-probabilities of tokens; `listed` makes the lists."""
 
     def chosen(at: int) -> LogprobsCandidate:
         return _candidate(tokenizer, token_ids[at], logprobs[at].chosen)

@@ -1,10 +1,10 @@
 """The rendering of one answer in Gemini's shape, whole or as stream events.
 
-Each event of a stream is an answer of its own, with the parts that are new. A call is sent once it
-is whole. Until a long prompt has its first token there are events with an empty text: clients read
-comments as data.
+Each event of a stream is an answer of its own, with only the new parts. A call is sent when it is
+whole. Before a long prompt's first token the stream has events with an empty text, to keep the
+connection alive; comments cannot do that, since clients read them as data.
 
-Knows: the order of events, and which call is open. Does not know: how a text is read for calls.
+Knows: the order of events, and which call is open. Does not know: how calls are found in a text.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -67,12 +67,12 @@ class GeminiRendering:
     ends: dict[int, ChoiceEnded] = field(default_factory=dict)  # by candidate
 
     def headers(self, standing: RateStatus) -> Mapping[str, str]:
-        """Write no headers: Google's API has none for limits."""
+        """Return no headers: Google's API has no headers for rate limits."""
         del standing
         return {}
 
     def begin(self, usage: Usage) -> None:
-        """Write nothing; the last event will say why the prompt missed the cache."""
+        """Write nothing; the last event says why the prompt missed the cache."""
         del usage
 
     def frame(self, told: Event) -> bytes | None:
@@ -93,7 +93,7 @@ class GeminiRendering:
         token_ids: Sequence[int],
         logprobs: Sequence[TokenLogprobs],
     ) -> bytes:
-        """Write an event with log-probabilities, whose text may be held back."""
+        """Write an event with log-probabilities; its text is empty while the text is held back."""
         result = logprobs_result(self.tokenizer, token_ids, logprobs, listed_now)
         candidate = self._candidate(index, parts or [_EMPTY])
         return event(self._reply([structs.replace(candidate, logprobs_result=result)]))
@@ -156,7 +156,7 @@ class GeminiRendering:
                 yield from self._part(piece)
 
     def _closed(self, index: int) -> Iterator[AnswerPart]:
-        """Yield the candidate's open call, which is whole now."""
+        """Close the candidate's open call, which is whole now, and yield its part."""
         call = self.is_open.pop(index, None)
         if call is not None:
             yield from self._part(call.finished())

@@ -1,4 +1,4 @@
-"""Gemini's answers as Structs: whole ones, which a stream's chunks are too.
+"""Gemini's answers as Structs, both whole answers and a stream's chunks.
 
 Knows: field names and their order. Does not know: where the values come from.
 """
@@ -37,7 +37,7 @@ class AnswerContent(Struct, frozen=True, kw_only=True):
 
 
 class AnswerCandidate(Struct, frozen=True, kw_only=True, rename="camel"):
-    """One of the answers, with the reason why it ended once it has."""
+    """One of the answers; a `finish_reason` says that it ended."""
 
     content: AnswerContent
     finish_reason: FinishReason | UnsetType = UNSET
@@ -47,7 +47,7 @@ class AnswerCandidate(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ModalityTokenCount(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The tokens of one modality; here all is text."""
+    """The number of tokens of one modality; all tokens here are text."""
 
     modality: Literal["TEXT"] = "TEXT"
     token_count: int

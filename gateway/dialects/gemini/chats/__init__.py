@@ -1,1 +1,1 @@
-"""Chats of a request: its contents, tools and schemas as the model is to read them."""
+"""The conversion of a request's contents, tools and schemas into the chat that the model reads."""

@@ -1,6 +1,6 @@
 """The form of an answer: which functions may or must be called, and the schema of the text.
 
-Knows: `toolConfig` and the fields of the text's form. Does not know: tools (`tools.py`).
+Knows: `toolConfig`, and the fields of the text's format. Does not know: tools (`tools.py`).
 """
 
 import json
@@ -73,7 +73,7 @@ def _text(config: GeminiGenerationConfig) -> tuple[Grammar | None, str | None]:
 
 
 def _schema(config: GeminiGenerationConfig) -> tuple[dict[str, Any] | bool | None, str]:
-    """Return the answer's JSON schema, and the request field that has it."""
+    """Return the answer's JSON schema and its request field; None if the request has no schema."""
     if config.response_json_schema is not None:
         return config.response_json_schema, f"{_CONFIG}.responseJsonSchema"
     if config.response_schema is not None:
@@ -83,7 +83,7 @@ def _schema(config: GeminiGenerationConfig) -> tuple[dict[str, Any] | bool | Non
 
 
 def _one_of(schema: dict[str, Any] | bool | None, param: str) -> Grammar:
-    """Write the grammar of a text that is one of the schema's `enum`."""
+    """Write the grammar of a text that is one of the texts in the schema's `enum`."""
     texts = schema.get("enum") if isinstance(schema, dict) else None
     if not texts or not all(isinstance(text, str) and text for text in texts):
         raise BadRequest("text/x.enum needs a schema with an `enum` of texts", param=param)

@@ -22,7 +22,7 @@ def chat_prompt(
 ) -> tuple[ChatPrompt, AnswerForm]:
     """Read the prompt and the form of its answer; raise BadRequest that names the wrong field.
 
-    The first `cached` contents are those of a cached content.
+    The first `cached` contents of `wire` come from a cached content.
     """
     contents = contents_of(wire.contents)
     if len(contents) > max_messages:

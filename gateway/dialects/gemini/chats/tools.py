@@ -27,7 +27,7 @@ _NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
 
 @dataclass(frozen=True, slots=True)
 class DeclaredTools:
-    """The tools of a request: as templates show them, as they may be called, and passed over."""
+    """The tools of a request: forms for templates, specs for calls, and the tools passed over."""
 
     forms: tuple[Tool, ...]
     specs: tuple[ToolSpec, ...]

@@ -1,10 +1,10 @@
 """The conversion of Gemini's turns into chat messages.
 
-Turns of one role that follow one another are one turn: clients that stream send each chunk back as
-a turn. Each result of a call is a message of its own. Calls without ids are numbered, and a result
-without one belongs to the first call of its name that has none yet.
+Adjacent turns of one role are one turn, since clients send each chunk of a stream back as a turn.
+Each result of a call is a message of its own. Calls without ids are numbered. A result without an
+id belongs to the first call of its name that has no result yet.
 
-Knows: parts, and what each becomes. Does not know: fields beside the turns (`prompts.py`).
+Knows: parts, and what each becomes. Does not know: the other fields (`prompts.py`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,14 +35,14 @@ class _Calls:
         self._open: list[tuple[str, str]] = []  # ids and names
 
     def made(self, name: str, given: str | None) -> str:
-        """Return the id of a call: the given one, or its number."""
+        """Add a call; return its id: the given id, or one made of its number."""
         self._made += 1
         call_id = given or f"call_{self._made}"
         self._open.append((call_id, name))
         return call_id
 
     def answered(self, result: GeminiResult) -> str:
-        """Return the id of the call that has this result."""
+        """Close the call that has this result, and return its id."""
         for place, (call_id, name) in enumerate(self._open):
             if call_id == result.id if result.id else name == result.name:
                 del self._open[place]
@@ -51,14 +51,14 @@ class _Calls:
 
 
 def contents_of(given: list[GeminiContent] | GeminiContent | None) -> list[GeminiContent]:
-    """List the turns of a field; the API takes one for a list of one."""
+    """List the turns of a field; the API takes one turn in place of a list."""
     return [given] if isinstance(given, GeminiContent) else given or []
 
 
 def messages_of(contents: Sequence[GeminiContent], cached: int = 0) -> Iterator[Message]:
     """Yield the messages of the turns; raise BadRequest that names a misplaced part.
 
-    The first `cached` turns are those of a cached content.
+    The first `cached` turns come from a cached content.
     """
     calls = _Calls()
     placed = [(_where(place - cached), turn) for place, turn in enumerate(contents)]
@@ -71,7 +71,7 @@ def messages_of(contents: Sequence[GeminiContent], cached: int = 0) -> Iterator[
 
 
 def text_of(given: GeminiContent, where: str) -> str:
-    """Join the texts of a content that has nothing else, at the field `where`, by lines."""
+    """Join the texts of the content in the field `where` with line ends; BadRequest for others."""
     texts = []
     for part, place in _parts(given, where):
         if part.text is None:
@@ -154,7 +154,7 @@ def _param(parts: Sequence[_Placed]) -> str:
 
 
 def _result(result: GeminiResult, where: str) -> str:
-    """Write a result: its `output` or `error` if it has one, or else all of it."""
+    """Write a result as text: its `output` or `error` if that is its only field, else all of it."""
     if asks_something(result.parts):
         raise unsupported(f"{where}.functionResponse.parts")
     given = result.response or {}

@@ -1,1 +1,1 @@
-"""Chats of a request: its items, tools and breakpoints as the model is to read them."""
+"""The conversion of a request's items, tools and breakpoints into the chat that the model reads."""
