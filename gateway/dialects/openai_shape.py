@@ -17,7 +17,10 @@ from gateway.requests.request_metrics import Usage
 from gateway.tenant_limits import Allowance, RateStatus
 from gateway.views import TokensByTier
 
-ServiceTier = Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"]
+# Of OpenAI, and `on_demand` and `performance` of Groq, whose clients are used with other servers.
+ServiceTier = Literal[
+    "auto", "default", "flex", "scale", "priority", "fast", "ultrafast", "on_demand", "performance"
+]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
 
 _TYPES = {403: "permission_error", 429: "requests"}  # error types by HTTP status

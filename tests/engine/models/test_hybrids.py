@@ -149,12 +149,12 @@ def test_kv_is_laid_out_for_layers_with_attention_alone(checkpoint: MakeCheckpoi
     assert state_layout(read_model_config(checkpoint("qwen3").model_dir).layers, "float32") is None
 
 
-def test_stages_are_refused(checkpoint: MakeCheckpoint) -> None:
+def test_the_layers_may_be_divided_between_ranks_and_stages(checkpoint: MakeCheckpoint) -> None:
     model = read_model_config(checkpoint("qwen3.5").model_dir)
-    check_ranks(model, 16, RankGrid())
-    check_ranks(model, 16, RankGrid(tensor=2))
-    with pytest.raises(UnsupportedModel, match=r"pipe.*recurrent layers"):
-        check_ranks(model, 16, RankGrid(stages=2))
+    for grid in (RankGrid(), RankGrid(tensor=2), RankGrid(stages=2)):
+        check_ranks(model, 16, grid)
+    with pytest.raises(UnsupportedModel):
+        check_ranks(model, 16, RankGrid(stages=8))
 
 
 def stacked(model_dir: Path, made: Path) -> Path:

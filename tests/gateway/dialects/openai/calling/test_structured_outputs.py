@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, get_args
 
 import openai
 import pytest
@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from engine.errors import InvalidGrammar
 from engine.link.messages import Grammar
 from gateway.dialects.openai.response_format import grammar_of
+from gateway.dialects.openai_shape import ServiceTier
 from tests.doubles.engine.fake_engine import FakeEngine, failing_at, prompt_of, saying
 from tests.doubles.gateway.served import MODEL
 from tests.gateway.dialects.openai.calling.hermes import HI, OSLO, TOOLS, tool, written
@@ -210,9 +211,7 @@ def test_what_cannot_be_followed_is_refused(
     assert engine.requests == []
 
 
-@pytest.mark.parametrize(
-    "tier", ["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"]
-)
+@pytest.mark.parametrize("tier", get_args(ServiceTier))
 def test_a_tier_there_is(client: openai.OpenAI, engine: FakeEngine, tier: Any) -> None:
     asked(client, service_tier=tier, max_tokens=1)
     assert engine.requests[-1].priority == ("batch" if tier == "flex" else "interactive")
