@@ -9,10 +9,10 @@ from gateway.turn_formats.turn_format import TurnParser
 
 
 class CallLimit:
-    """A `TurnParser` that ends the turn of `parser` behind the last allowed call.
+    """A `TurnParser` that ends the turn of `parser` after the last allowed call.
 
-    The turn is over when something follows, and not when that call is whole: what closes it is
-    still to be generated, so that the turn's tokens are those of a turn.
+    The turn is over when text or another call follows, not when the last call is whole. So the
+    model still generates the marks that close the call, and the turn's tokens are a whole turn's.
     """
 
     def __init__(self, parser: TurnParser, most: int) -> None:

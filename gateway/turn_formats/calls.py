@@ -1,8 +1,9 @@
 """The parsing of calls with JSON arguments, common to several formats.
 
-A *call object* is `{"name": ..., "arguments": {...}}`, in any order, also with `parameters` in
-place of `arguments`, with `function` or `tool_name` in place of `name`, `function` around both, and
-with an `id`, `tool_call_id` or `type` that is passed over. Some models write it as `{name: {...}}`.
+A *call object* is `{"name": ..., "arguments": {...}}`, with its members in any order. `arguments`
+may be called `parameters`, `name` may be called `function` or `tool_name`, and both may be within a
+member `function`. The members `id`, `tool_call_id` and `type` are passed over. Some models write
+call objects as `{name: {...}}`.
 """
 
 import re
@@ -15,11 +16,11 @@ from gateway.turn_formats.reading import SPACE, Markers, Read, TurnReader
 
 _OPEN, _COLON, _COMMA, _CLOSE = (Markers(char) for char in "{:,}")
 _LIST = Markers("[")
-_SURPLUS = re.compile(r"[ \t\r\n}]*")  # surplus closing braces of models
+_SURPLUS = re.compile(r"[ \t\r\n}]*")  # closing braces that models write beyond the needed ones
 BETWEEN = re.compile(r"[ \t\r\n,;]*")  # characters between calls
 _LIST_ENDS = re.compile(r"[ \t\r\n\]]*")
 _MAX_NAME = 1024  # most characters of a name or a key
-_MAX_HELD = 1 << 16  # most characters of arguments that precede their call's name
+_MAX_HELD = 1 << 16  # most characters of a value that is held, not streamed
 _NAMES = ("name", "function", "tool_name")
 _ARGUMENTS = ("arguments", "parameters")
 _PASSED_OVER = ("id", "type", "tool_call_id")
@@ -31,10 +32,10 @@ _NOTHING = ("", "null", "None", "[]")
 class CallReader(TurnReader):
     """The base of turn readers that parse calls."""
 
-    names_are_keys = False  # a call object has its arguments under the tool's name
+    names_are_keys = False  # whether call objects are `{name: arguments}`
 
     def known(self, name: str) -> str | None:
-        """Return the name of a known tool, without namespace if need be; None if unknown."""
+        """Return the known tool of this name, with or without its namespace; None if unknown."""
         bare = name.removeprefix(_NAMESPACE)
         return next((one for one in (name, bare) if one in self.tools), None)
 
@@ -53,9 +54,9 @@ class CallReader(TurnReader):
             self.pieces.append(CallArguments(arguments))
 
     def call_of(self, name: str, ends: Markers) -> Read[bool]:
-        """Read a call's arguments; if there are none, hold the text read and return False.
+        """Read and send a call's arguments; hold the text and return False if it is no call.
 
-        An empty text before one of `ends`, or before the end of the turn, is arguments, too.
+        Missing arguments before one of `ends`, or before the end of the turn, are an empty object.
         """
         yield from self.spaces()
         follows = yield from self.peek()
@@ -79,7 +80,7 @@ class CallReader(TurnReader):
     def arguments(self, ends: Markers) -> Read[bool]:
         """Send the object that follows as the started call's arguments; return whether it is whole.
 
-        Where it stops being JSON, the rest up to one of `ends` is sent as text.
+        From the place where the object is no longer JSON, text up to one of `ends` is sent as text.
         """
         scanner = JsonScanner()
         if (yield from self.scan(scanner, CallArguments)):
@@ -89,9 +90,10 @@ class CallReader(TurnReader):
         return False
 
     def broken_arguments(self, closes: str, ends: Markers, rest: str = "") -> Read[None]:
-        """End broken arguments with `closes`; send `rest`, held text and all before `ends` as text.
+        """Close broken arguments with `closes`; send the held text and more text up to `ends`.
 
-        Where the turn ends, `rest` and what is held belong to a member that is not whole.
+        `rest` is put before the held text. At the turn's end both are dropped, since they are part
+        of an incomplete member.
         """
         follows = yield from self.peek()
         self.pieces += [CallArguments(closes)] if closes and not self.is_cut else []
@@ -110,7 +112,7 @@ class CallReader(TurnReader):
         self.drop()
 
     def next_block(self, opens: Markers, closes: Markers | None = None) -> Read[str]:
-        """Read the end of a block of calls and the marker of the next block; return "" for none.
+        """Read the end of a block of calls, and return the next block's marker; "" if none follows.
 
         A comma between two blocks is dropped; a comma before text is sent with the text.
         """
@@ -127,9 +129,10 @@ class CallReader(TurnReader):
         return found
 
     def call_objects(self, ends: Markers) -> Read[bool]:
-        """Read call objects, in a list or in sequence; return False if one is no call.
+        """Read call objects, in a list or one after another; return False if one is no call.
 
-        Its text is sent as `call_object` sends it. A comma after the last call is held.
+        `call_object` sends the text of an object that is no call. A comma after the last call is
+        held.
         """
         yield from self.literal(_LIST)
         yield from self.spaces()
@@ -142,10 +145,10 @@ class CallReader(TurnReader):
         return False
 
     def call_object(self, ends: Markers) -> Read[bool]:
-        """Read a call object; return False if the text here is no call object.
+        """Read a call object; send the text and return False if it is no call object.
 
-        Then the held text, with what was read of the object, is sent as text. Where arguments are
-        broken, the rest up to one of `ends` is sent as text.
+        That text is the held text and the part of the object that was read. After broken arguments,
+        text up to one of `ends` is sent as text.
         """
         if not (yield from self.literal(_OPEN)):
             self.send(TextPiece)
@@ -211,7 +214,7 @@ class _CallObject:
         return _text_of((yield from self._reader.json_value(_MAX_NAME)))
 
     def _value(self, key: str) -> Read[bool]:
-        """Read a member's value, unless it is arguments that can be streamed."""
+        """Read a member's value; return False if it cannot be the value of `key`."""
         if key in _NAMES:
             self._name = yield from self._string()
             return self._name is not None
@@ -222,7 +225,7 @@ class _CallObject:
         return bool(value)
 
     def _arguments(self) -> Read[bool]:
-        """Stream the arguments; the call's name is known."""
+        """Read the arguments and send the call, whose name is known; stream them if possible."""
         assert self._name is not None
         if (yield from self._reader.peek()) == "{":
             self._reader.started(self._name)
@@ -238,13 +241,13 @@ class _CallObject:
         return True
 
     def _rest(self) -> Read[None]:
-        """Skip the members that follow the arguments."""
+        """Drop the members that follow the arguments, up to the object's end."""
         if not (yield from self._reader.scan(JsonScanner.after_value(), None)):
             self._reader.send_unless_space()
         self._reader.drop()
 
     def _ended(self) -> Read[bool]:
-        """Read the object's closing brace, and send the call if it has a name."""
+        """Read the closing brace and send the call; return False without a brace or a name."""
         if self._name is None or not (yield from self._reader.literal(_CLOSE)):
             return self._none()
         self._reader.whole_call(self._name, self._early or "{}")
@@ -255,7 +258,7 @@ class _CallObject:
         return False
 
     def _as_text(self, scanner: JsonScanner) -> Read[bool]:
-        """Send the rest of the object as text, so that markers within its strings do not count."""
+        """Send the rest of the object as text; markers within its strings begin no call."""
         self._reader.send(TextPiece)
         yield from self._reader.as_text(scanner)
         return False
@@ -267,9 +270,9 @@ def _text_of(value: str) -> str | None:
 
 
 def _object_of(value: str) -> str | None:
-    """Return the JSON object in `value`, also from within a JSON string, as some models write.
+    """Return the JSON object in `value`, or in the JSON string that some models write around it.
 
-    No arguments, `null`, an empty text or list are an empty one.
+    An empty text, an empty list and `null` are an empty object. Returns None for any other value.
     """
     inner = _text_of(value)
     value = (value if inner is None else inner).strip(SPACE)

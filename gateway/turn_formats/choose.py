@@ -1,8 +1,9 @@
 """The choice of a model's tool format and reasoning format by its chat template.
 
-A template shows turns as the model writes them, so a turn that it shows tells the formats, and
-where it shows none its source does. Where calls are shown as JSON without any mark, the tokenizer
-tells whether the model knows one. The name given by `--tool-format` wins.
+A template renders turns as the model writes them, so a rendered turn tells the format. If the
+template renders no calls, its source is searched. If calls are rendered as JSON without a mark, the
+tokenizer's special tokens tell whether the model knows a mark. A name in `--tool-format` decides
+alone.
 """
 
 import re
@@ -87,11 +88,11 @@ _FORMATS = (
 )
 _BARE = re.compile(r"\s*\[?\s*\{")  # a JSON call without a marker
 _REASONING = (THINK, MAGISTRAL, GEMMA, COHERE, APRIEL)
-_SHOWN_REASONING = (KIMI_K3, MUSE, SOLAR)  # put together by templates, so that no source has them
+_SHOWN_REASONING = (KIMI_K3, MUSE, SOLAR)  # built from parts, so no source has them
 
 
 class UnknownToolFormat(ValueError):
-    """The error for a tool format name that does not exist."""
+    """The error for a name of no tool format."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"no tool format {name!r}; there are {', '.join(tool_format_names())}")
@@ -100,7 +101,8 @@ class UnknownToolFormat(ValueError):
 class ShownTurns(Struct, frozen=True):
     """The assistant turns that a chat template renders, and the template's source.
 
-    `call` has a call of `tool`; `thought`, a chat, has reasoning that is `thinks`. None: not shown.
+    `call` is a rendered turn with a call of `tool`; `thought` is a rendered chat with the reasoning
+    `thinks`. They are None if the template does not show them.
     """
 
     source: str
@@ -120,7 +122,7 @@ def tool_format(
     name: str | None = None,
     special_tokens: Mapping[str, int] | None = None,
 ) -> ToolFormat | None:
-    """Return the format `name`, or else the format of the template's turns; None if unknown.
+    """Return the format `name`; without a name, the format of the template; None if unknown.
 
     Raises UnknownToolFormat.
     """
@@ -135,7 +137,7 @@ def tool_format(
     if shown.call is None:
         return next((one for one in formats if one.is_in(shown.source)), None)
     found = next((one for one in formats if _reads(one, shown)), None)
-    if found is None and _BARE.match(shown.call):  # the model may still know markers
+    if found is None and _BARE.match(shown.call):  # the model may know unshown markers
         if object_lists.FunctoolsFormat().is_in(shown.source):
             return object_lists.FunctoolsFormat(special_tokens)
         tokens = frozenset(special_tokens or ())
@@ -145,7 +147,7 @@ def tool_format(
 
 
 def _reads(format_: ToolFormat, shown: ShownTurns) -> bool:
-    """Tell whether the shown turn is in the format, and the format's parser finds its call."""
+    """Tell whether the shown turn has the format's marks, and its parser finds the call."""
     if shown.call is None or shown.tool is None or not format_.is_in(shown.call):
         return False
     parser = format_.parser([shown.tool])

@@ -1,4 +1,4 @@
-"""Cohere's Command R, R7B and A: a list of call objects, in later models marks around texts, too.
+"""Cohere's Command R, R7B and A: a list of call objects; later models also put marks around texts.
 
     <|START_ACTION|>[
         {"tool_call_id": "0", "tool_name": "get_weather", "parameters": {"city": "Oslo"}}

@@ -1,17 +1,17 @@
 """DeepSeek V3, R1 and V3.1: a block of calls between special tokens.
 
-V3 and R1, with a line's end between calls:
+V3 and R1 write a line end between calls:
 
     <calls-begin><call-begin>function<sep>get_weather
     ```json
     {"city": "Oslo"}
     ```<call-end><calls-end>
 
-V3.1, with nothing between calls:
+V3.1 writes nothing between calls:
 
     <calls-begin><call-begin>get_weather<sep>{"city": "Oslo"}<call-end><calls-end>
 
-The parser of each reads both.
+The parser of each format reads both forms.
 """
 
 import json
@@ -22,7 +22,7 @@ from gateway.turn_formats.grammar import GrammarText
 from gateway.turn_formats.shapes.named_calls import JSON_BEGIN, JSON_END, NamedCallFormat
 from gateway.turn_formats.turn_format import ToolSpec, ToolsText
 
-# Full-width bars and lower blocks, which ordinary text does not have.
+# The tokens have full-width bars and lower blocks, which ordinary text does not have.
 _CALLS, _CALLS_END = (
     "<\uff5ctool\u2581calls\u2581begin\uff5c>",
     "<\uff5ctool\u2581calls\u2581end\uff5c>",
@@ -34,7 +34,7 @@ _CALL, _CALL_END = (
 _SEPARATOR = "<\uff5ctool\u2581sep\uff5c>"
 _MARKS = (_CALLS, _CALLS_END, _CALL, _CALL_END, _SEPARATOR)
 
-# V3 and R1 were trained on no tools text; other servers describe the format like this.
+# V3 and R1 were trained without a tools text; other servers describe the format with this text.
 _TOLD_V3 = f"""## Tools
 
 You can call these functions:

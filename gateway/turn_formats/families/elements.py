@@ -1,11 +1,11 @@
-"""MiniMax-M3: each argument is an element with its name, and so are members and items of values.
+"""MiniMax-M3: arguments, members of objects and items of lists are elements, named by their tags.
 
     N<tool_call>
     N<invoke name="get_weather">N<city>OsloN</city>N<days>N<item>3N</item>N</days>N</invoke>
     N</tool_call>
 
-(`N` stands for the token before each tag, which no text has.) A text is sent as it comes, any other
-argument when it is whole.
+`N` stands for the token before each tag, which occurs in no text. An argument that is a text is
+streamed; any other argument is sent when it is whole.
 """
 
 import json
@@ -69,7 +69,7 @@ class _Values:
         self._tool = tool
 
     def members(self, schema: Schema, depth: int) -> str:
-        """Write an object's members in schema order, or any (also JSON) if none are named."""
+        """Write an object's members in the schema's order; any, or JSON, if it names none."""
         ways = [self._members(one, depth) for one in alternatives(schema, self._tool.parameters)]
         return self._grammar.one_of("members", ways)
 
@@ -128,7 +128,7 @@ class _ElementReader(CallReader):
         self.send(TextPiece)
 
     def _block(self) -> Read[bool]:
-        """Read calls after the block's tag; send text that is no call, and return False."""
+        """Read calls after the block's tag; if the text is no call, send it and return False."""
         yield from self.spaces()
         if not (yield from self.literal(_CALLS)):
             self.send(TextPiece)
@@ -165,7 +165,7 @@ class _ElementReader(CallReader):
         self.drop()
 
     def _argument(self, schema: Schema, root: Schema) -> Read[bool]:
-        """Send an argument's value; return False if it is cut off or nested too deeply."""
+        """Read and send an argument's value; return False if it is cut off or nested too deeply."""
         if types_of(schema, root) != {"string"} or (yield from self._is_nested()):
             written = yield from self._value(schema, root, _MAX_DEPTH)
             if written is not None or not self.is_cut:
@@ -178,7 +178,7 @@ class _ElementReader(CallReader):
         return not self.is_cut
 
     def _value(self, schema: Schema, root: Schema, depth: int) -> Read[str | None]:
-        """Read a value and its closing tag; return its JSON, None if cut off or too deep."""
+        """Read a value and its closing tag; return its JSON, or None if cut off or too deep."""
         types = types_of(schema, root)
         if (yield from self._is_nested()):
             members = yield from self._nested(schema, root, depth)
@@ -198,7 +198,7 @@ class _ElementReader(CallReader):
     def _nested(
         self, schema: Schema, root: Schema, depth: int
     ) -> Read[defaultdict[str, list[str]] | None]:
-        """Read the elements of a value: the JSON of each, by name; None if one is not whole."""
+        """Read the elements of a value; return their JSON by name, or None if one is not whole."""
         found = defaultdict[str, list[str]](list)
         while depth > 0:
             name = yield from self._opened()
@@ -211,7 +211,7 @@ class _ElementReader(CallReader):
         return None
 
     def _opened(self) -> Read[str | None]:
-        """Read an element's tag; return its name, or None for another tag, which is left unread."""
+        """Read an opening tag and return its name; return None and read nothing for another tag."""
         yield from self.spaces()
         found = yield from self.literal(_TAGS)
         if found != _OPEN:
@@ -222,14 +222,14 @@ class _ElementReader(CallReader):
         return name if (yield from self.literal(_TAG_ENDS)) else None
 
     def _is_nested(self) -> Read[bool]:
-        """Tell whether an element follows, which stays unread."""
+        """Tell whether an element follows, without reading it."""
         found = yield from self.literal(_TAGS)
         if found:
             self.unread(found)
         return found == _OPEN
 
     def _until_tag(self, kind: Kind) -> Read[None]:
-        """Send a text up to the next tag, which is left unread."""
+        """Send a text up to the next tag, and leave the tag unread."""
         self.drop()
         found = yield from self.until(_TAGS, kind, strips=False)
         if found:
@@ -238,7 +238,7 @@ class _ElementReader(CallReader):
             self.send(kind)
 
     def _is_closed(self) -> Read[bool]:
-        """Read an element's closing tag, if it is there; return False if the turn was cut off."""
+        """Read an element's closing tag, if one follows; return False if the turn was cut off."""
         yield from self.spaces()
         found = yield from self.literal(_TAGS)
         if found == _CLOSE:
@@ -251,7 +251,7 @@ class _ElementReader(CallReader):
 
 
 def _member(schema: Schema, name: str, root: Schema) -> Schema:
-    """Return the schema of a value's member, or of a list's items."""
+    """Return the schema of the member `name`, or of a list's items."""
     for one in alternatives(schema, root):
         named = one.get("properties")
         found: Any = named.get(name) if isinstance(named, dict) else None
@@ -266,7 +266,7 @@ def _array(items: Sequence[str]) -> str:
 
 
 def _object(members: Mapping[str, Sequence[str]]) -> str:
-    """Write an object; a member that came several times is a list."""
+    """Write an object; members of the same name become a list."""
     named = ((name, _array(all_) if all_[1:] else all_[0]) for name, all_ in members.items())
     return f"{{{', '.join(f'{string(name)}: {value}' for name, value in named)}}}"
 

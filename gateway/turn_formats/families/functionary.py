@@ -6,7 +6,8 @@
     Let me look.>>>get_weather
     {"city": "Oslo"}
 
-(3.2: the recipient `all` marks a text, and the prompt ends with the first `>>>`).
+The first form is 3.1, the second 3.2: there the recipient `all` marks a text, and the prompt ends
+with the first `>>>`.
 """
 
 import re
@@ -38,7 +39,7 @@ class FunctionaryV31Format(BlockFormat):
     trigger, closes = _OPEN, _CLOSE
 
     def is_in(self, template: str) -> bool:
-        """Tell whether a template, or a turn that it shows, has a JSON object in such a tag."""
+        """Tell whether a template, or a turn that it shows, has JSON in a function's tag."""
         return _SHOWN.search(template) is not None and "<tool_call>" not in template
 
     def parser(self, tools: Sequence[ToolSpec]) -> CallReader:
@@ -101,9 +102,9 @@ def _call(grammar: GrammarText, tools: Sequence[ToolSpec]) -> str:
 
 
 class _Reader(CallReader):
-    """A parser of calls as a mark, a name, `named`, and JSON arguments before `closes`.
+    """A parser of calls: the mark `opens`, a name, `named`, JSON arguments, and `closes`.
 
-    After the name `text_to` text follows, and the prompt may have had the first mark.
+    After the name `text_to` a text follows. With `text_to` the prompt may end with the first mark.
     """
 
     def __init__(
@@ -123,7 +124,7 @@ class _Reader(CallReader):
         self.send(TextPiece)
 
     def _message(self) -> Read[None]:
-        """Read what follows a mark; text that is no call is read again, as text."""
+        """Read a call or the head of a text after a mark; read anything else again, as text."""
         marked = len(self.held())
         name = yield from self.run(_NAME, _MAX_NAME)
         is_named = yield from self.literal(self._named)
@@ -139,7 +140,7 @@ class _Reader(CallReader):
             self.put_back(held[marked:])
 
     def _end(self) -> Read[None]:
-        """Read the mark after a call, and space before what follows."""
+        """Read the mark after a call, and the whitespace around it."""
         yield from self.spaces()
         if self._ends_itself and (yield from self.closing(self._closes)):
             yield from self.spaces()

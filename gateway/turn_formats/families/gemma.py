@@ -1,11 +1,11 @@
-"""FunctionGemma and Gemma 4: a call in a notation of their own, between special tokens.
+"""FunctionGemma and Gemma 4: a call in Gemma's own notation, between special tokens.
 
     <start_function_call>call:get_weather{city:<escape>Oslo<escape>,days:3}<end_function_call>
     <|tool_call>call:get_weather{city:<|"|>Oslo<|"|>,days:3}<tool_call|>
 
-Keys are bare, strings stand between quotes that are a token, so that nothing in them needs an
-escape; the rest is as in JSON, and is passed on as JSON while it comes. Gemma 3 itself has no
-form of calls: what its prompts show it is `pythonic`.
+Keys have no quotes. Strings stand between a token that no string contains, so they need no escapes.
+All else is as in JSON. Calls are sent as JSON while they arrive. Gemma 3 has no form of calls of
+its own: its prompts show it the form in `pythonic.py`.
 """
 
 import json
@@ -82,7 +82,7 @@ class _Values:
         self._quote = quote
 
     def object(self, schema: Schema, depth: int) -> str:
-        """Write an object's grammar, with members sorted by name, as templates write them."""
+        """Write the grammar of an object with members sorted by name, as templates sort them."""
         whole = resolved(schema, self._tool.parameters)
         if depth <= 0 or not isinstance(whole.get("properties"), dict):
             return self._any_object()
@@ -163,7 +163,7 @@ class _GemmaReader(CallReader):
         self.send(TextPiece)
 
     def _call(self) -> Read[bool]:
-        """Read a call after its marker; send text that is no call, and return False."""
+        """Read a call after its marker; if the text is no call, send it and return False."""
         yield from self.spaces()
         yield from self.literal(_CALL)
         yield from self.spaces()
@@ -179,7 +179,7 @@ class _GemmaReader(CallReader):
         return is_call
 
     def _object(self, depth: int) -> Read[bool]:
-        """Send an object; close it and return False if it is cut off or malformed."""
+        """Read and send an object; close it and return False if it is malformed or cut off."""
         before = "{"
         yield from self.literal(_OBJECT)
         self.drop()
@@ -204,7 +204,7 @@ class _GemmaReader(CallReader):
         return True
 
     def _broken(self, written: str) -> bool:
-        """Close a broken value with `written`, unless the turn was cut off; keep the held text."""
+        """Send `written` to close a broken value, unless the turn was cut off; return False."""
         if not self.is_cut:
             self.pieces.append(CallArguments(written))
         return False

@@ -1,15 +1,15 @@
-"""Harmony, of gpt-oss: a turn is messages, each on a channel, some to a recipient.
+"""Harmony, of gpt-oss: a turn is a series of messages, each on a channel, some to a recipient.
 
     <|channel|>analysis<|message|>The user asks for ...<|end|>
     <|start|>assistant<|channel|>commentary to=functions.get_weather <|constrain|>json
     <|message|>{"city": "Oslo"}<|call|>
 
-(on one line). The channel `analysis` is reasoning; `final`, and what is said on `commentary` to
-nobody in particular, is text. The recipient may also stand before the channel, or lack
-`functions.`. The prompt ends with `<|start|>assistant`, so the first message has no such beginning.
-The model stops at `<|call|>`, so that a call's arguments may end with the turn.
+The model writes all of this on one line. The channel `analysis` is reasoning; the channel `final`,
+and messages on `commentary` without a recipient, are text. The recipient may also stand before the
+channel, or lack `functions.`. The prompt ends with `<|start|>assistant`, so the first message lacks
+this beginning. The model stops at `<|call|>`, so a call's arguments may end with the turn.
 
-Text is passed on with its whitespace, since the marks stand around it without any.
+Text is sent with its whitespace, since there is no whitespace between the marks and a text.
 """
 
 import re
@@ -81,7 +81,7 @@ class HarmonyFormat:
         return "" if found is None else found[1]
 
     def resumed(self, turn: str, prompt: str) -> str:
-        """Write the grammar of an open thought's end, then `turn`; of `turn` if none is open."""
+        """Write the grammar of the rest of an open thought, then `turn`; `turn` if none is open."""
         if not _is_in_thought(prompt):
             return turn
         grammar = GrammarText(self._special_tokens, prefix="resumed")
@@ -109,7 +109,10 @@ class HarmonyFormat:
         return grammar.source(repeated(message, grammar.spelled(_BETWEEN), 1, None))
 
     def around(self, text: str, prompt: str) -> str:
-        """Write the grammar of optional reasoning, then `text` on `final`; `text` in a message."""
+        """Write the grammar of optional reasoning, then `text` on `final`.
+
+        Return `text` itself if the prompt ends within a message that is not reasoning.
+        """
         if not (prompt.endswith(_BETWEEN) or _is_in_thought(prompt)):
             return text
         grammar = GrammarText(self._special_tokens, prefix="final")
@@ -170,7 +173,7 @@ class _HarmonyReader(CallReader):
                 yield from self._body(kind or TextPiece)
 
     def _head(self) -> Read[tuple[str, str]]:
-        """Read a message's head and the control token that ends it; token "" if none ends it."""
+        """Read a message's head; return it and the control token that ends it, "" if none does."""
         parts = [self.held()]
         if parts == [_MESSAGE]:
             return "", _MESSAGE
@@ -183,20 +186,20 @@ class _HarmonyReader(CallReader):
         return "".join(parts), ""
 
     def _body(self, kind: Kind) -> Read[None]:
-        """Send a message's body, without its end token."""
+        """Read and send a message's body, without its end token."""
         found = yield from self.until(_BREAKS, kind, strips=False)
         if found in (_START, _CHANNEL):
             self.unread(found)
         self.drop() if found else self.send(kind)
 
     def _as_text(self) -> Read[None]:
-        """Send a message of unknown kind as text, with its head and its end token."""
+        """Send a message of an unknown kind as text, with its head and its end token."""
         self.send(TextPiece)
         yield from self.until(_ENDS, TextPiece, strips=False)
         self.send(TextPiece)
 
     def _call(self, name: str, mark: str) -> Read[None]:
-        """Read the call's arguments: an object, or nothing if the message is only a head."""
+        """Read and send a call's arguments; a message with only a head has empty arguments."""
         if mark != _MESSAGE:
             if not self.is_cut:
                 self.whole_call(name, "{}")

@@ -1,9 +1,9 @@
-"""Kimi K2: a section of calls, each named with a number, between special tokens.
+"""Kimi K2: a section of calls between special tokens, each with its name and a number.
 
     <|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0
     <|tool_call_argument_begin|>{"city": "Oslo"}<|tool_call_end|><|tool_calls_section_end|>
 
-(on one line).
+The model writes all of this on one line.
 """
 
 from typing import ClassVar

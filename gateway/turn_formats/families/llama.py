@@ -1,11 +1,11 @@
-"""Llama 3 and 4: a JSON object that is the turn, or follows `<|python_tag|>`.
+"""Llama 3 and 4: a JSON object that is the whole turn, or follows `<|python_tag|>`.
 
     {"name": "get_weather", "parameters": {"city": "Oslo"}}
 
-Several are separated by `; `; a list of them, or one in a Markdown fence that is all of the turn,
-is read as well, also after Llama 4's marks of Python. After text only the tag begins a call, since
-JSON in an answer is none. An answer that is itself an object, of other members, is text from its
-first key on.
+Several calls are separated by `; `. The parser also reads a list of calls, and a call in a Markdown
+fence that is the whole turn; both may follow Llama 4's marks of Python. After text only the tag
+begins a call, since JSON within a text is no call. An object with other members than those of a
+call is text.
 """
 
 import re

@@ -3,7 +3,7 @@
     [TOOL_CALLS] [{"name": "get_weather", "arguments": {"city": "Oslo"}}]
     [TOOL_CALLS]get_weather[ARGS]{"city": "Oslo"}[TOOL_CALLS]get_time[ARGS]{}
 
-Both parsers read both.
+The parser of each format reads both forms.
 """
 
 import re
@@ -42,7 +42,7 @@ class MistralFormat(BlockFormat):
         return _MistralReader(tools)
 
     def opening(self, grammar: GrammarText) -> str:
-        """Write the grammar of `[` after the marker; some templates write a space before it."""
+        """Write the grammar of `[` after the marker; some templates write a space between them."""
         return f"{grammar.spelled(' ')}? {grammar.spelled('[')}"
 
     def call(self, grammar: GrammarText, tool: ToolSpec) -> str:
@@ -79,7 +79,7 @@ class _MistralReader(CallReader):
         self.send(TextPiece)
 
     def _calls(self) -> Read[bool]:
-        """Read calls after their marker; send text that is no call, and return False."""
+        """Read calls after their marker; if the text is no call, send it and return False."""
         yield from self.spaces()
         if (yield from self.peek()) in ("[", "{"):
             return (yield from self.call_objects(_BEGINS))

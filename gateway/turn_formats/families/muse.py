@@ -1,4 +1,4 @@
-"""Muse Glimmer: messages to recipients, of which a call is one, its arguments between tags.
+"""Muse Glimmer: messages to recipients; a call is a message to a tool, with tagged arguments.
 
     to=self<|message|>The user asks for the weather.<|eom|>
     <|start|>assistant to=get_weather<|message|><atem:function_calls>
@@ -7,8 +7,8 @@
     </atem:invoke>
     </atem:function_calls><|eot|>
 
-(a space before each `to=`, and nothing between the messages). A text is to `user`. The prompt ends
-with `<|start|>assistant`.
+The model writes a space before each `to=`, and nothing between the messages. A text is a message to
+`user`. The prompt ends with `<|start|>assistant`.
 """
 
 import re
@@ -43,7 +43,7 @@ class MuseFormat(TaggedFormat):
     )
 
     def around_text(self, tools: Sequence[ToolSpec]) -> Sequence[str]:
-        """List the beginnings of messages, after the last one's end or alone."""
+        """List the marks that begin messages, with and without the end of the message before."""
         heads = [f"{_TO}{name}{_HEAD_END}" for name in ("user", *(one.name for one in tools))]
         spaced = [f" {head}" for head in heads]
         return (*heads, *spaced, *(f"{end}{_BEGIN}{one}" for one in spaced for end in ("", _END)))
@@ -67,7 +67,7 @@ class MuseFormat(TaggedFormat):
         return grammar.source(repeated(message, grammar.spelled(_BEGIN), 1, None))
 
     def around(self, text: str, prompt: str) -> str:
-        """Write the grammar of a message to the user that is `text`; of `text` in a message."""
+        """Write the grammar of `text` as a message to the user; `text` if a message is open."""
         if not prompt.endswith((_BEGIN, f"{_TO}self{_HEAD_END}")):
             return text
         grammar = GrammarText(self.special_tokens, prefix="message")
@@ -85,5 +85,5 @@ class MuseFormat(TaggedFormat):
 
 
 def _head(grammar: GrammarText, recipient: str) -> str:
-    """Write the grammar of a message's head; the space before it may be the prompt's."""
+    """Write the grammar of a message's head; the space before it may be part of the prompt."""
     return f'" "? {grammar.spelled(f"{_TO}{recipient}{_HEAD_END}")}'

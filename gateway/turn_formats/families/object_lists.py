@@ -11,8 +11,8 @@
     <|action_start|><|plugin|>
     {"name": "get_weather", "arguments": {"city": "Oslo"}}<|action_end|>
 
-(Nemotron Nano 2, Apriel, Apertus, Granite 3, GigaChat 3.1, Nemotron-Mini, Phi-4-mini, Granite 20B,
-InternLM 2.5; MiniMax-M1 writes each object on a line, without a list).
+These are Nemotron Nano 2, Apriel, Apertus, Granite 3, GigaChat 3.1, Nemotron-Mini, Phi-4-mini,
+Granite 20B and InternLM 2.5. MiniMax-M1 writes each object on its own line, without a list.
 """
 
 import json
@@ -106,7 +106,7 @@ class NemotronMiniFormat(
 
 
 class FunctoolsFormat(ObjectFormat, begin="functools"):
-    """The `ToolFormat` of Phi-4-mini as vLLM's template describes it, without marks in turns."""
+    """The `ToolFormat` of Phi-4-mini: vLLM's template describes the mark, and renders none."""
 
     name: ClassVar[str] = "functools"
 

@@ -1,10 +1,10 @@
-"""Llama 3.2, Llama 4, LFM2 and models prompted for it: calls as a list of Python calls.
+"""Llama 3.2, Llama 4, LFM2, and models whose prompts ask for it: calls as a list of Python calls.
 
     [get_weather(city="Oslo", days=3), get_time()]
 
-The list is at the beginning of the turn, in Llama 4 between `<|python_start|>` and
-`<|python_end|>`; in LFM2, between `<|tool_call_start|>` and `<|tool_call_end|>`, anywhere. Each
-argument is sent when it is whole, as JSON.
+The list begins the turn; Llama 4 writes it between `<|python_start|>` and `<|python_end|>`. LFM2
+writes it anywhere in the turn, between `<|tool_call_start|>` and `<|tool_call_end|>`. Each argument
+is sent as JSON, when it is whole.
 """
 
 import re
@@ -71,8 +71,8 @@ class PythonicFormat(UnmarkedText):
             return grammar.source(ANY_TEXT)
         names = "|".join(re.escape(tool.name) for tool in tools)
         text = grammar.text_without(rf"\s*({re.escape(_START)}\s*)?\[\s*({names})\s*\(")
-        # The bracket and the name are one literal: the longest match wins, and text not yet
-        # refused would be longer than the bracket alone.
+        # The bracket and the name are one literal: the longest match wins, and a text whose
+        # beginning is not refused yet would be a longer match than the bracket alone.
         first, other = _call(grammar, tools, "["), _call(grammar, tools)
         return grammar.source(f'{first} ({_BETWEEN} {other})* "]" | {text}')
 
@@ -108,7 +108,7 @@ def _call(grammar: GrammarText, tools: Sequence[ToolSpec], opens: str = "") -> s
 
 
 def _arguments(grammar: GrammarText, tool: ToolSpec) -> str:
-    """Write the grammar of a tool's arguments in schema order, or of any if none are named."""
+    """Write the grammar of arguments in the schema's order; any arguments if it names none."""
     properties = properties_of(tool)
     if properties is None:
         one = grammar.rule("any", f"{_ANY_PARAMETER} {grammar.json({}, strict=False)}")
@@ -122,7 +122,7 @@ def _arguments(grammar: GrammarText, tool: ToolSpec) -> str:
 
 
 def _value(grammar: GrammarText, tool: ToolSpec, schema: Schema) -> str:
-    """Write a value's grammar: a boolean in Python, else JSON, which the parser reads as well."""
+    """Write a value's grammar: a boolean as in Python, any other value as JSON."""
     if schema.get("type") == "boolean" and words_of(schema) is None:
         return '("True" | "False")'
     return grammar.value(tool, schema)
@@ -171,7 +171,7 @@ class _PythonicReader(CallReader):
         return True
 
     def _arguments(self, parameters: ParameterTypes) -> Read[str]:
-        """Send the arguments; return the text that closes them if they are cut off or malformed."""
+        """Read and send arguments; return the text that closes broken arguments, else ""."""
         before = "{"
         while True:
             yield from self.spaces()
@@ -194,7 +194,7 @@ class _PythonicReader(CallReader):
     def _value(self, parameters: ParameterTypes, name: str) -> Read[str | None]:
         """Read a value and the comma after it; return its JSON, or None if it is cut off.
 
-        What is no literal is a text, as it was written.
+        A value that is no Python literal becomes a string, as it was written.
         """
         yield from self.spaces()
         self.drop()
@@ -209,7 +209,7 @@ class _PythonicReader(CallReader):
         return value
 
     def _literal(self) -> Read[bool]:
-        """Read a literal up to the comma or bracket after it."""
+        """Read up to the comma or bracket after a literal; return False at the turn's end."""
         depth = 0
         while True:
             yield from self.run(_PLAIN_VALUE)

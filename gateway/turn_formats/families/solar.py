@@ -1,9 +1,10 @@
-"""Solar Open: a list of calls, each with an id, a name and JSON arguments; marks around texts, too.
+"""Solar Open: a list of calls, each with an id, a name and JSON arguments; texts have marks, too.
 
     <|tool_calls|><|tool_call:begin|>a1b2c3d4e5<|tool_call:name|>get_weather<|tool_call:args|>
     {"city": "Oslo"}<|tool_call:end|><|calls|>
 
-(on one line). A text stands between `<|content|>` and `<|end|>`. The model stops at `<|calls|>`.
+The model writes all of this on one line. A text stands between `<|content|>` and `<|end|>`. The
+model stops at `<|calls|>`.
 """
 
 from typing import ClassVar

@@ -1,7 +1,7 @@
 """Families whose calls have tagged arguments: a table of their tags.
 
-Qwen3-Coder, Qwen3.5 and Seed-OSS. Some models leave `<tool_call>` out; Seed-OSS writes no lines
-around values:
+Qwen3-Coder, Qwen3.5 and Seed-OSS write this form. Some models leave `<tool_call>` out; Seed-OSS
+writes no line ends around values:
 
     <tool_call>
     <function=get_weather>
@@ -11,17 +11,18 @@ around values:
     </function>
     </tool_call>
 
-GLM 4.5 to 4.7, Hy3 and others, since GLM 4.7 all on one line; Hy3 has other tags, and one around
-all calls:
+GLM 4.5 to 4.7, Hy3 and others write this form, since GLM 4.7 on one line; Hy3 has other tags, and a
+tag around all calls:
 
     <tool_call>get_weather
     <arg_key>city</arg_key>
     <arg_value>Oslo</arg_value>
     </tool_call>
 
-MiniMax-M2, DeepSeek V3.2 and V4, MiniCPM5. DeepSeek writes `DSML` and its bars before each tag's
-name, and after the argument's name whether it is a text, `string="true"`. MiniCPM5 writes
-`function` and `param`, without block and lines, and `<` only in CDATA:
+MiniMax-M2, DeepSeek V3.2 and V4, and MiniCPM5 write this form. DeepSeek writes `DSML` between bars
+before each tag's name, and after an argument's name says whether it is a text, as `string="true"`.
+MiniCPM5 names the tags `function` and `param`, writes no block and no line ends, and puts a text
+with `<` into CDATA:
 
     <minimax:tool_call>
     <invoke name="get_weather">
@@ -117,7 +118,7 @@ class MiniMaxM2Format(TaggedFormat):
     )
 
 
-_DSML = "\uff5cDSML\uff5c"  # with full-width bars
+_DSML = "\uff5cDSML\uff5c"  # between full-width bars
 
 
 class DeepSeekV4Format(TaggedFormat):
