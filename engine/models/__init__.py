@@ -1,17 +1,17 @@
 """Decoders described by their configs: reading a Hugging Face directory, computing logits.
 
-    checks, decoder    whether it can be served; the forward pass
-    shortened_decoder  fewer layers with all kernels; memories: of layers in a step
+    checks, decoder    whether a model can be served; the forward pass
+    shortened_decoder  fewer layers that launch all kernels; memories: each layer's memory in a step
     adapters           LoRA adapters beside a decoder's matrices
-    checkpoints        tensors in files, and which part of each a rank reads
+    checkpoints        tensors in files, and the part of each tensor that a rank reads
     parameters         all tensors of a decoder
-    architectures, shards, stages    config.json of each; the sizes that a rank, and a stage, has
-    eos, config        what a model is, before any tensor is there
-    layers             attention, MLPs and norms: what they are as data, and what they compute
-    weight_formats     how matrices are kept
+    architectures, shards, stages    readers of config.json; sizes of a rank and of a stage
+    eos, config        description of a model, read before any tensor
+    layers             attention, MLPs and norms: their configs and their computation
+    weight_formats     formats of matrices in memory and in files
     modules            what loading, sharding and the forward pass ask of a layer's parts
     rank_group, grid, names, token_marks, lfs_pointers, errors
-    model_files        the reading of descriptions that somebody else wrote
+    model_files        reading of descriptions that somebody else wrote
 
-Each imports only from those below it.
+Each module imports only from the modules below it.
 """

@@ -1,1 +1,1 @@
-"""LoRA adapters of a model: their files, their checks, and their matrices beside the model's."""
+"""LoRA adapters of a model: files, checks, and their matrices beside the model's matrices."""

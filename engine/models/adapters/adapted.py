@@ -2,11 +2,11 @@
 
     product = base(x) + B[slot] A[slot] x        a slot for each token; slot 0: no adapter
 
-Every matrix that an adapter may change has the A and B of all slots in one tensor of a fixed size,
-so captured graphs serve whichever adapters lie there. A decoder without adapters is not wrapped.
+For every matrix that an adapter may change, tensors of a fixed size hold the A and B of all slots,
+so captured graphs serve whichever adapters are loaded. A decoder without adapters is not wrapped.
 
-Knows: which matrices may be changed, and what lies in which slot. Does not know: whose an adapter
-is, or which kernels do the work (`Ops`).
+Knows: which matrices may be changed, and which adapter is in which slot. Does not know: which
+tenant uses an adapter, or which kernels compute (`Ops`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ TARGETS = frozenset(("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_pr
 class AdaptedLinear(Linear):
     """A matrix of any weight format, with the adapters' matrices beside it.
 
-    It reads plain inputs, and quantises them itself: an adapter is multiplied by what is not.
+    Inputs are plain, since A multiplies plain inputs; the model's matrix quantises them itself.
     """
 
     config: LinearConfig
@@ -78,11 +78,11 @@ class RankPart(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AdapterSlots:
-    """The adapters' matrices of a whole decoder on its device. Slot 0 stays without an adapter."""
+    """Matrices of all adapters of a decoder, on its device. Slot 0 never has an adapter."""
 
     linears: tuple[AdaptedLinear, ...]
     experts: tuple[ExpertsRoom, ...]
-    num_slots: int  # with slot 0
+    num_slots: int  # slot 0 included
     fits: AdapterShapes
 
     @torch.inference_mode()
@@ -111,7 +111,7 @@ def with_adapters(
 ) -> tuple[Parameters, AdapterSlots]:
     """Add room for `num_adapters` of up to `most_rank` to loaded parameters, on their device.
 
-    `part`: the one of several ranks, or of stages, that the parameters are of; None: of `model`.
+    `part`: the rank whose part `parameters` are; None: they are all of `model`.
     """
     num_slots, linears, rooms = num_adapters + 1, list[AdaptedLinear](), list[ExpertsRoom]()
     like = parameters.embedding
@@ -152,12 +152,12 @@ class Adaptable(NamedTuple):
 
     @property
     def configs(self) -> tuple[LinearConfig, ...]:
-        """The configs of all matrices; of each mixture those of one expert, for all are alike."""
+        """Configs of all matrices; one expert stands for all of a mixture, which are alike."""
         return (*self.linears, *(one for config in self.experts for one in stacked(config)))
 
     @classmethod
     def of(cls, linears: Iterable[AdaptedLinear], experts: Iterable[ExpertsRoom]) -> Adaptable:
-        """Collect the configs of what has room for adapters."""
+        """Collect the configs of the matrices and experts that have room for adapters."""
         return cls(tuple(one.config for one in linears), tuple(one.config for one in experts))
 
     @classmethod
@@ -175,7 +175,7 @@ def _is_adapted(config: LinearConfig) -> bool:
 
 
 def _rebuilt(part: Any, adapted: Any) -> Any:
-    """Rebuild a layer with other matrices, and with norms that do not quantise for them."""
+    """Replace a layer's matrices by `adapted` ones, and stop its norms from quantising."""
     if isinstance(part, Linear | Experts):
         return adapted(part)
     if isinstance(part, RmsNorm):

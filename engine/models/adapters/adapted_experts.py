@@ -1,6 +1,6 @@
 """Room for adapters beside the experts of a layer.
 
-Knows: the experts' sizes, and what lies in which slot. Does not know: files, or kernels.
+Knows: the experts' sizes, and which adapter is in which slot. Does not know: files, or kernels.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ExpertsRoom:
         return cls(config, ExpertSlots(inner, down))
 
     def load(self, slot: int, adapter: Adapter) -> None:
-        """Copy an adapter's matrices to its slot, which is emptied before."""
+        """Empty the slot, then copy the adapter's matrices to it."""
         count = self.config.num_experts
         first = first_slot(slot, count)
         for matrix, room in zip(

@@ -1,11 +1,11 @@
-"""An adapter in host memory: its matrices by the names of the model's, checked and digested.
+"""An adapter in host memory: its matrices by the model's names, checked, and its digest.
 
     base_model.model. | model.layers.0.self_attn.q_proj | .lora_A.weight (rank, in)
                       | the checkpoint's own name       | .lora_B.weight (out, rank)
 
-Where a checkpoint has several of the decoder's matrices as one (`qkv_proj`), each gets the same A
-and its rows of B. Matrices of experts are stacked (`adapter_experts`). The scale is multiplied into
-B, in float32.
+Where a checkpoint joins several of the decoder's matrices (`qkv_proj`), each matrix gets the same A
+and its own rows of B. Matrices of experts are stacked (`adapter_experts`). B is multiplied by the
+scale, in float32.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ from engine.models.names import CheckpointNames
 _PREFIX = "base_model.model."
 _ENDS = (".lora_A.weight", ".lora_B.weight")
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-_VERSION = b"lora 1"  # raised where the same files come to mean another product
+_VERSION = b"lora 1"  # increased when the same files give another product than before
 
 Shapes = Mapping[str, tuple[int, int]]  # rows and columns of matrices by their names in the decoder
-Pair = tuple[Tensor, Tensor]  # A (rank, in) and B (out, rank), which is scaled
+Pair = tuple[Tensor, Tensor]  # A (rank, in), and B (out, rank) times the scale
 
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """An adapter of one model. `digest` (32 bytes) differs where products may."""
+    """An adapter of one model. Different products have different `digest`s (32 bytes)."""
 
     digest: bytes
     rank: int
-    matrices: Mapping[str, Pair]  # on the host; of several ranks this one's part
-    num_bytes: int  # bytes in host memory; of several ranks all have together
+    matrices: Mapping[str, Pair]  # in host memory; with several ranks, this rank's part
+    num_bytes: int  # bytes in the host memory of all ranks together
     invocation: tuple[int, ...] = ()  # see `AdapterConfig`
 
 
@@ -63,32 +63,32 @@ class Adapter:
 class AdapterShapes:
     """Sizes that an adapter has to fit: those of the model's matrices, and the largest rank.
 
-    `experts`: those that adapters may change, by layer.
+    `experts`: the experts that adapters may change, by layer.
     """
 
     shapes: Shapes
     names: CheckpointNames
     most_rank: int
     dtype: torch.dtype
-    part: AdapterPart | None = None  # the part of one of several ranks; None: the whole
+    part: AdapterPart | None = None  # this rank's part of each matrix; None: all of the model
     experts: ExpertsByLayer = field(default_factory=dict)
 
     @property
     def most_numbers(self) -> int:
-        """Most numbers in an adapter's matrices."""
+        """Largest possible count of numbers in an adapter's matrices."""
         plain = sum(rows + size_in for rows, size_in in self.shapes.values()) * self.most_rank
         return plain + sum(num_numbers(one, self.most_rank) for one in self.experts.values())
 
 
 def adapter_digest(files: AdapterFiles) -> bytes:
-    """Digest the config that is served and the weights, framed; raises AdapterRefused."""
+    """Digest the fields that are read of the config, and the weights; raises AdapterRefused."""
     config = msgspec.msgpack.encode(read_adapter_config(files.config))
     weights = hashlib.sha256(files.weights).digest()
     return hashlib.sha256(msgspec.msgpack.encode([_VERSION, config, weights])).digest()
 
 
 def read_adapter(files: AdapterFiles, fits: AdapterShapes) -> Adapter:
-    """Make an adapter of its files' content; raises AdapterRefused, which names the fault."""
+    """Make an adapter from its files' content; raises AdapterRefused, which names the fault."""
     config = read_adapter_config(files.config)
     rank = max(config.rank, config.of_joined.rank)
     if rank > fits.most_rank:
@@ -187,7 +187,7 @@ def _check_sizes(name: str, a: Tensor, b: Tensor, sizes: tuple[int, set[int]]) -
 
 
 def _matrix_of(name: str) -> str:
-    """Return the checkpoint's name of the matrix that a tensor is for."""
+    """Return the checkpoint's name of the matrix that this tensor changes."""
     for end in _ENDS:
         if name.startswith(_PREFIX) and name.endswith(end):
             return name.removeprefix(_PREFIX).removesuffix(end)
@@ -206,9 +206,9 @@ def _check_dtypes(name: str, a: Tensor, b: Tensor) -> None:
 
 
 def _kept(name: str, matrix: Tensor, fits: AdapterShapes) -> Tensor:
-    """Convert to the model's dtype; a number that is not finite there would spoil its rows."""
+    """Convert to the model's dtype; raise AdapterRefused if a number is not finite in it."""
     kept = matrix.to(fits.dtype)
-    if not all(end.isfinite() for end in kept.aminmax()):  # a sixth of the time of asking each
+    if not all(end.isfinite() for end in kept.aminmax()):  # six times as fast as matrix.isfinite()
         raise AdapterRefused(f"{name} has a number that is not finite in {fits.dtype}")
     return kept.contiguous()
 

@@ -1,7 +1,7 @@
 """The adapter_config.json of a PEFT adapter: its rank and scale, or why it is not served.
 
-Only fields that change nothing of what is computed, or that are read here, may be set. A field that
-a later PEFT adds is refused by its name until somebody has looked at what it changes.
+A field may be set only if it is read here or does not change the computation. A field that a later
+PEFT adds is refused by name until somebody has checked what it changes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 from engine.models.adapters.errors import AdapterRefused
 from engine.models.model_files import decode
 
-# Fields of the training, of PEFT itself, or of which tensors are in the file, which is read anyway.
+# Fields about training or PEFT itself, and fields that list tensors, which the file shows anyway.
 _WITHOUT_EFFECT = frozenset(
     {
         "peft_type",
@@ -44,9 +44,9 @@ _WITHOUT_EFFECT = frozenset(
 )
 _PATTERNS = "rank_pattern", "alpha_pattern"
 _READ = frozenset({"r", "lora_alpha", "use_rslora", "bias", "alora_invocation_tokens", *_PATTERNS})
-# The one pattern that is served: PEFT writes it where it has joined adapters of gate and up.
+# The one served pattern: PEFT writes it for adapters of gate and up that it has joined.
 JOINED = r".*\.gate_up_proj"
-MOST_RANK = 1024  # far beyond any adapter; the engine's own bound is lower
+MOST_RANK = 1024  # far above any known adapter; the engine's own limit is lower
 MOST_INVOCATION = 256  # tokens
 
 _TokenId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
@@ -55,20 +55,20 @@ _TokenId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 class AdapterConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     """Rank and scale of an adapter: its product is `scale` * B A x, with A of `rank` rows.
 
-    An activated adapter (aLoRA, https://arxiv.org/abs/2504.12397) computes a prompt from the last
-    place on where `invocation` is; before that, the model alone does.
+    An activated adapter (aLoRA, https://arxiv.org/abs/2504.12397) changes a prompt's tokens from
+    the last occurrence of `invocation` on; the model alone computes the tokens before.
     """
 
     rank: int
     alpha: float
-    is_rank_stabilised: bool  # rsLoRA: divided by the root of the rank
+    is_rank_stabilised: bool  # rsLoRA: `alpha` is divided by the root of the rank
     invocation: tuple[int, ...] = ()  # token ids; empty: the adapter computes the whole prompt
-    joined_rank: int | None = None  # of gate and up of all experts as one tensor; None: as others
+    joined_rank: int | None = None  # rank of gate and up of all experts; None: `rank`
     joined_alpha: float | None = None
 
     @property
     def of_joined(self) -> AdapterConfig:
-        """Rank and scale of gate and up of all experts as one tensor."""
+        """Config with the rank and scale for gate and up of all experts as one tensor."""
         rank, alpha = self.joined_rank or self.rank, self.joined_alpha
         return AdapterConfig(rank, self.alpha if alpha is None else alpha, self.is_rank_stabilised)
 
@@ -123,7 +123,7 @@ def read_adapter_config(content: bytes) -> AdapterConfig:
 
 
 def _of_joined(field: str, pattern: Mapping[str, float]) -> float | None:
-    """Return the value for gate and up as one tensor; no other pattern is served."""
+    """Return the value for gate and up as one tensor; refuse every other pattern."""
     if pattern.keys() - {JOINED}:
         raise AdapterRefused(f"adapter_config.json: {field} is set, which is not served")
     return pattern.get(JOINED)

@@ -1,13 +1,13 @@
-"""The matrices of an adapter that change experts, in both forms that PEFT writes.
+"""An adapter's matrices that change experts, in both forms that PEFT writes.
 
     experts.3.up_proj        A (rank, in)      B (out, rank)      a matrix of one expert
-    experts[.base_layer]     A (E rank, in)    B (out, rank E)    one of all (`target_parameters`)
+    experts[.base_layer]     A (E rank, in)    B (out, rank E)    all experts (`target_parameters`)
 
 Both become a stack for each matrix of the experts: A (E rank, in) and B (out, E rank), expert after
-expert. An expert that an adapter leaves out has zeros. Which tensor of all experts one is of is
-read off its sizes, since names of modules tell no more than the order of PEFT's wrappers.
+expert. An expert that an adapter leaves out has zeros. The sizes of a pair for all experts tell
+which matrices it changes, since its name tells only the order of PEFT's wrappers.
 
-Knows: names and shapes. Does not know: scales, or what is on the device (`adapted_experts`).
+Knows: names and shapes. Does not know: scales, or tensors on the device (`adapted_experts`).
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _OF_ALL = re.compile(r"[\w.]*experts(\.base_layer)*")
 class Stack(NamedTuple):
     """A and B of one matrix of all experts, without the scale."""
 
-    name: str  # of the matrix, without the number of an expert
-    is_joined: bool  # A and B were those of gate and up as one tensor
+    name: str  # name of the matrix, without the number of an expert
+    is_joined: bool  # True if A and B were stored for gate and up as one tensor
     a: Tensor
     b: Tensor
 
@@ -46,7 +46,7 @@ class ExpertPlace:
 
 
 def stacked(config: ExpertsConfig) -> tuple[LinearConfig, LinearConfig]:
-    """Describe the inner matrices of the experts and the projection back, of any one expert."""
+    """Return the configs of one expert's inner matrices (gate and up), and of its last matrix."""
     *inner, down = (config.prefix + name for name in config.names)
     rows = tuple((name, config.size) for name in inner)
     back = ((down, config.size_in),)
@@ -57,7 +57,7 @@ def stacked(config: ExpertsConfig) -> tuple[LinearConfig, LinearConfig]:
 
 
 def place_of(own: str, experts: ExpertsByLayer) -> ExpertPlace | None:
-    """Return what a matrix of this name in the decoder changes; None: no expert."""
+    """Return the experts that the decoder's matrix `own` belongs to; None if it is no expert's."""
     layer = _LAYER.match(own)
     config = None if layer is None else experts.get(layer[0])
     if layer is None or config is None:
@@ -73,7 +73,7 @@ def place_of(own: str, experts: ExpertsByLayer) -> ExpertPlace | None:
 
 
 def stack_of_all(name: str, config: ExpertsConfig, a: Tensor, b: Tensor) -> Iterator[Stack]:
-    """Yield the stacks of a pair of all experts, whose sizes tell which matrices it changes."""
+    """Yield the stacks of A and B for all experts; their sizes tell which matrices they change."""
     inner, down = stacked(config)
     rank, rest = divmod(len(a), config.num_experts)
     sizes = [*a.shape[1:], *b.shape[:1]] if config.halves else [*b.shape[:1], *a.shape[1:]]
@@ -85,11 +85,11 @@ def stack_of_all(name: str, config: ExpertsConfig, a: Tensor, b: Tensor) -> Iter
         )
     [matrix] = fitting
     by_expert = b.view(b.shape[0], rank, config.num_experts).transpose(1, 2)
-    if config.halves:  # PEFT takes tensors with inputs first for ones with outputs first
+    if config.halves:  # PEFT takes the tensor's inputs, which come first, for its outputs
         by_expert, a = a.view(-1, rank, a.shape[1]).permute(2, 0, 1), by_expert.permute(1, 2, 0)
         a = a.flatten(0, 1)
     count = len(matrix.rows)
-    if config.packed and not config.halves and count > 1:  # rows of gate and up in turn
+    if config.packed and not config.halves and count > 1:  # rows of gate and up alternate
         parts = [by_expert[part::count] for part in range(count)]
     else:
         parts = [*by_expert.chunk(count)]
@@ -100,7 +100,7 @@ def stack_of_all(name: str, config: ExpertsConfig, a: Tensor, b: Tensor) -> Iter
 def stack_of_each(
     config: ExpertsConfig, matrix: str, pairs: Mapping[int, tuple[Tensor, Tensor]]
 ) -> Stack:
-    """Stack the pairs of single experts, by the expert; all have the same sizes."""
+    """Stack the pairs of single experts, given by expert number; all pairs have the same sizes."""
     a, b = next(iter(pairs.values()))
     (rank, size_in), rows, count = a.shape, b.shape[0], config.num_experts
     all_a, all_b = a.new_zeros((count, rank, size_in)), b.new_zeros((rows, count, rank))
@@ -116,13 +116,13 @@ def by_expert(a: Tensor, b: Tensor, num_experts: int) -> tuple[Tensor, Tensor]:
 
 
 def of_layer(config: ExpertsConfig) -> str:
-    """Return the prefix of the names of the experts' layer."""
+    """Return the prefix of names in the experts' layer."""
     layer = _LAYER.match(config.prefix)
     assert layer is not None, "experts are in a layer"
     return layer[0]
 
 
 def num_numbers(config: ExpertsConfig, rank: int) -> int:
-    """Count the numbers of A and B beside all matrices of the experts."""
+    """Count the numbers in A and B of `rank` for all matrices of the experts."""
     sizes = (rows + one.size_in for one in stacked(config) for _, rows in one.rows)
     return rank * config.num_experts * sum(sizes)

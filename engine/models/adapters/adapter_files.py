@@ -1,8 +1,8 @@
-"""The files of an adapter, below the one folder that the operator allows.
+"""The files of an adapter, in the one folder that the operator allows.
 
-A path is opened folder by folder, and a link is never followed: whoever may write into a folder of
-adapters cannot have the engine read a file elsewhere. Of an adapter two files are read, both
-bounded, and pickled weights are never opened.
+A path is opened folder by folder, and links are never followed: so nobody who may write into a
+folder of adapters can make the engine read other files. Two files of an adapter are read, both of
+limited size; pickled weights are never opened.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from engine.models.adapters.errors import AdapterRefused
 CONFIG_FILE = "adapter_config.json"
 WEIGHTS_FILE = "adapter_model.safetensors"
 MOST_CONFIG_BYTES = 1 << 20
-MOST_PARTS = 8  # folders of a path
+MOST_PARTS = 8  # limit of folders in a path
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
 
 

@@ -4,8 +4,8 @@
     a matrix divided by columns    its columns of A, and all of B
     a matrix of another stage      neither
 
-Ranks add up the products of a matrix that is divided by columns, so each adds the product with its
-columns of A before that.
+Ranks sum the products of a matrix that is divided by columns, so each rank adds the adapter's
+product of its columns before the sum.
 
 Knows: which part of the model's matrix the rank has. Does not know: files, or what is served.
 """
@@ -35,7 +35,7 @@ class AdapterPart:
     def of(
         cls, whole: Iterable[LinearConfig], own: Iterable[LinearConfig], rank: int, num_ranks: int
     ) -> AdapterPart:
-        """Compare the matrices of the model with those that the rank holds."""
+        """Find the rank's part by comparing the model's matrices with the rank's matrices."""
         return cls(ShardSlices(_by_name(whole), _by_name(own), rank, num_ranks), num_ranks)
 
     def has(self, name: str) -> bool:
@@ -46,10 +46,10 @@ class AdapterPart:
         """Return the rank's part of A (rank, in) and B (out, rank)."""
         if self.slices.shard_dim(name) == COLUMNS:
             return self.slices.cut(name, a).clone(), b
-        return a, self.slices.cut(name, b).clone()  # what is kept holds no more memory than it has
+        return a, self.slices.cut(name, b).clone()  # a view would keep all of B in memory
 
     def num_bytes(self, name: str, a: Tensor, b: Tensor) -> int:
-        """Return the bytes that all ranks together hold of whole A and B."""
+        """Return the bytes of A and B that all ranks hold together."""
         divided, repeated = (a, b) if self.slices.shard_dim(name) == COLUMNS else (b, a)
         return divided.nbytes + self.num_ranks * repeated.nbytes
 

@@ -1,1 +1,1 @@
-"""The architectures that are served, a file for each, and their registry."""
+"""The served architectures, one file each, and their registry."""

@@ -20,8 +20,8 @@ class Architecture(Protocol):
     def read(self, path: Path) -> ModelConfig:
         """Read a config.json into a model with plain weights and no end-of-sequence tokens.
 
-        Raises BadConfig for what is absent or malformed, UnsupportedModel for what is well formed
-        but not served.
+        Raises BadConfig for absent or malformed fields, UnsupportedModel for well-formed fields
+        whose values are not served.
         """
         ...
 

@@ -1,7 +1,7 @@
-"""GLM-4.5 to 4.7, dots.llm1 and MiniMax-M2: experts chosen by sigmoids that a bias corrects.
+"""GLM-4.5 to 4.7, dots.llm1 and MiniMax-M2: experts chosen by sigmoids plus a bias.
 
 GLM and dots follow DeepSeek V3: groups of experts, a factor, shared experts, dense layers first.
-MiniMax-M2 has norms of all heads together; both it and GLM rotate a part of each head.
+MiniMax-M2 has norms over all heads together. MiniMax-M2 and GLM rotate a part of each head.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class _Dots1Mixture(GroupedMixture, kw_only=True):
 def grouped_mixture(raw: GroupedMixture, *, group_best: int = 2, corrected: bool = True) -> InLayer:
     """Make the mixture of layers after the first dense ones; raises ModelError.
 
-    Groups are ranked by the sum of their `group_best` best experts; `corrected`: by a bias.
+    Groups are ranked by the sum of their `group_best` best experts. `corrected`: scores are
+    sigmoids, and experts are chosen by score plus a bias; else a softmax scores them.
     """
     check_value("scoring_func", raw.scoring_func, "sigmoid" if corrected else "softmax")
     check_value("moe_layer_freq", raw.moe_layer_freq, 1)
@@ -94,7 +95,7 @@ def _glm_rope(raw: LlamaFields) -> dict[str, Any]:
 
 
 def _dots1_windows(raw: WindowFields) -> Windows:
-    """Return windows of the layers that `layer_types` names, or from `max_window_layers` on."""
+    """Return windows by `layer_types`, else for the layers from `max_window_layers` on."""
     count, window = raw.num_hidden_layers, raw.window(None)
     first = count if window is None or raw.max_window_layers is None else raw.max_window_layers
     usual = [FULL if index < first else SLIDING for index in range(count)]
@@ -118,7 +119,7 @@ class _MiniMaxMixture(msgspec.Struct, kw_only=True):
 
 
 def _minimax_rope(raw: LlamaFields) -> dict[str, Any] | None:
-    """Return the rope's fields with `rotary_dim`, the published spelling of what is rotated."""
+    """Return the rope's fields, with the rotated part computed from the published `rotary_dim`."""
     assert isinstance(raw, _MiniMaxM2)
     given = usual_rope(raw)
     if raw.rotary_dim is None:

@@ -1,6 +1,6 @@
 """DeepSeek-V2 and V3, GLM-4.7-Flash and Mistral Small 4: latent attention, and experts in groups.
 
-They differ in defaults, in how experts are scored, and in YaRN's factor of scores.
+They differ in defaults, in scores of experts, and in YaRN's factor of attention scores.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class LatentModel:
 
     family: str
     fields: type[LatentFields] = LatentFields
-    usual_rope: dict[str, Any] | None = None  # where config.json has none
+    usual_rope: dict[str, Any] | None = None  # rope if config.json has none
     scales_queries: bool = False
     within: str | None = None  # field of config.json with the decoder's config; None: the file
     names: CheckpointNames = PLAIN_NAMES
@@ -96,7 +96,7 @@ class LatentModel:
         scaling = usual_rope(raw) or self.usual_rope
         rope = parse_rope(scaling, raw.rope_theta or 10000.0, raw.positions)
         queries = parse_query_scaling(scaling) if self.scales_queries else None
-        # What is rotated is a key of its own, so that all of it is.
+        # The rotated numbers are a key of their own, so all of them are rotated.
         rope = replace(rope, partial=1.0, queries=queries)
         positions = stretched_positions(rope, raw.positions)
         layer = self._layer(raw, rope, parse_score_factor(scaling, raw.positions))
@@ -183,7 +183,7 @@ def _v2_mixture(path: Path) -> InLayer:
 
 
 def _glm_mixture(path: Path) -> InLayer:
-    """Read the experts of GLM-4.7-Flash, with the kind of each layer's MLP where it is given."""
+    """Read the experts of GLM-4.7-Flash, and each layer's kind of MLP if config.json has it."""
     raw = read_json(path, _Glm4MoeLiteMixture)
     in_layer, kinds = grouped_mixture(raw), raw.mlp_layer_types
     if kinds is None:
@@ -203,7 +203,7 @@ def _mistral4_mixture(path: Path, within: str | None) -> InLayer:
 
 
 def mistral4(within: str | None, names: CheckpointNames, *examples: str) -> MixtureModel:
-    """Describe Mistral 4, in the file or in its field `within`, with these names of tensors."""
+    """Describe Mistral 4, whose config is the file or its field `within`; `names`: of tensors."""
     dense = LatentModel("mistral4", _Mistral4, MISTRAL4_ROPE, True, within, names, examples)
     return MixtureModel(dense, partial(_mistral4_mixture, within=within))
 

@@ -1,8 +1,8 @@
 """Gemma 2 and 3, and the text model of a multimodal Gemma 3.
 
-Both have four norms of 1 + weight in a layer, GeGLU, embeddings that are scaled, a scale of
-attention that the config gives, and windows in most layers. Gemma 2 caps scores and logits; Gemma 3
-has norms of queries and keys, and another base of rope in layers with a window.
+Both have four norms of 1 + weight in a layer, GeGLU, scaled embeddings, a scale of attention from
+config.json, and windows in most layers. Gemma 2 caps scores and logits; Gemma 3 has norms of
+queries and keys, and another rope base in layers with a window.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _ropes_of_gemma3(raw: _Fields) -> Ropes:
     parameters = dict(raw.rope_parameters or {})
     own = parameters.get(FULL) or {}
     if raw.rope_scaling and isinstance(own, dict):
-        # The older spelling, which is for layers without a window.
+        # The older spelling describes the rope of layers without a window.
         parameters[FULL] = {**own, **raw.rope_scaling}
     thetas = {FULL: raw.rope_theta, SLIDING: raw.rope_local_base_freq}
     return parse_rope_by_type(parameters, thetas, raw.max_position_embeddings)

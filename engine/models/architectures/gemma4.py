@@ -1,9 +1,8 @@
 """Gemma 4, and the text model of a Gemma 4 that sees and hears.
 
-Layers without a window have heads of another size, and may make values of what they make keys of.
-The last layers may read keys and values of the last layer of their type before them, and have
-wider MLPs then. Small models give each layer an input of its own, and 26B-A4B has experts beside
-the MLPs.
+Layers without a window have heads of another size, and may use one projection for keys and values.
+The last layers may read the KV of the last layer of their type before them, and then have wider
+MLPs. Small models give each layer an input of its own; 26B-A4B has experts beside the MLPs.
 """
 
 from __future__ import annotations
@@ -42,14 +41,14 @@ from engine.models.layers.rope import RopeConfig
 from engine.models.names import CheckpointNames
 from kernels.norms.gate import GELU_TANH
 
-PERIOD = 6  # one layer in so many has no window, where the config does not say
+PERIOD = 6  # by default every sixth layer has no window
 THETAS = {FULL: 1_000_000.0, SLIDING: 10_000.0}
 ROPE_OF_FULL = {"rope_type": "proportional", "partial_rotary_factor": 0.25}
 Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class _Heads(msgspec.Struct):
-    """Heads of a layer, where they are not as in most layers."""
+    """Heads of a layer that differs from most layers."""
 
     head_dim: Positive | None = None
     num_key_value_heads: Positive | None = None
@@ -76,7 +75,7 @@ class _Fields(WindowFields, kw_only=True):
     use_bidirectional_attention: str | bool | None = None
     global_head_dim: Positive = 512
     num_global_key_value_heads: Positive | None = None
-    per_layer_config: dict[str, _Heads] | None = None  # newer: heads by a layer's number, as "05"
+    per_layer_config: dict[str, _Heads] | None = None  # newer: heads by layer number, as "05"
     attention_k_eq_v: bool = False
     num_kv_shared_layers: Count = 0
     use_double_wide_mlp: bool = False
@@ -89,18 +88,18 @@ class _Fields(WindowFields, kw_only=True):
 
     @property
     def types(self) -> list[str]:
-        """Type of each layer; the last one has no window, whatever the file says."""
+        """Type of each layer; the last layer never has a window, whatever the file says."""
         count = self.num_hidden_layers
         usual = [SLIDING if (index + 1) % PERIOD else FULL for index in range(count)]
         return [*(self.layer_types or usual)[:-1], FULL]
 
     @property
     def first_sharing(self) -> int:
-        """Number of the first layer that reads another's keys and values."""
+        """Number of the first layer that reads the keys and values of another layer."""
         return self.num_hidden_layers - self.num_kv_shared_layers
 
     def heads(self, index: int) -> tuple[int, int]:
-        """Return the KV heads of a layer, and their size."""
+        """Return the number of KV heads of a layer, and the size of a head."""
         own = _Heads()
         if self.per_layer_config is not None:
             given = self.per_layer_config.items()
@@ -113,7 +112,7 @@ class _Fields(WindowFields, kw_only=True):
         return own.num_key_value_heads or self.num_kv_heads, own.head_dim or self.size_of_head()
 
     def kv_of(self, index: int) -> int | None:
-        """Return the layer whose keys and values a layer reads; raises BadConfig without one."""
+        """Return the layer whose KV a layer reads; raises BadConfig if there is none."""
         if index < self.first_sharing:
             return None
         kind, before = self.types[index], self.types[: max(self.first_sharing, 0)]
@@ -126,7 +125,7 @@ class _Fields(WindowFields, kw_only=True):
 
     @property
     def layer_inputs(self) -> LayerInputsConfig | None:
-        """The config of the layers' own inputs."""
+        """Config of the layers' own inputs."""
         if not self.hidden_size_per_layer_input:
             return None
         return LayerInputsConfig(
@@ -148,7 +147,7 @@ class _Fields(WindowFields, kw_only=True):
 
 
 class _Unified(_Fields, kw_only=True):
-    """Fields of the 12B, which sees and hears without towers: it has no inputs of layers."""
+    """Fields of the 12B model, which sees and hears without towers; layers have no own inputs."""
 
     max_position_embeddings: Positive = 262_144
     sliding_window: int | msgspec.UnsetType | None = 1024
@@ -156,7 +155,7 @@ class _Unified(_Fields, kw_only=True):
 
 
 def is_number(name: str, index: int) -> bool:
-    """Tell whether a key of `per_layer_config` is the layer's number, with zeros before or not."""
+    """Return whether a key of `per_layer_config` is `index`, with leading zeros or without."""
     return name.isdecimal() and name.lstrip("0") == str(index).lstrip("0")
 
 

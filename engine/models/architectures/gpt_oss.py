@@ -1,6 +1,6 @@
 """gpt-oss: windows in every second layer, sinks, YaRN, experts with biases and a clamped SwiGLU.
 
-Its checkpoints have all experts of a layer in one tensor, in mxfp4 (`weight_formats.mxfp4`) or
+Its checkpoints have one tensor for all experts of a layer, in mxfp4 (`weight_formats.mxfp4`) or
 plain.
 """
 
@@ -115,7 +115,7 @@ def _layers(raw: _Raw, rope: RopeConfig | None, positions: int) -> tuple[LayerCo
 
 
 def _windows(raw: _Raw) -> Windows:
-    """Return each layer's window: by `layer_types`, else in every second layer from the first."""
+    """Return windows by `layer_types`, else in every second layer from the first."""
     layers = raw.num_hidden_layers
     usual = [(SLIDING, FULL)[index % 2] for index in range(layers)]
     return windows_of(raw.layer_types or usual, layers, raw.window(None))

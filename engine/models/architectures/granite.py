@@ -1,12 +1,12 @@
 """Granite 3 and 4.1, dense or with experts: Llama with four multipliers.
 
-    embedding_multiplier   of what the table gives
-    residual_multiplier    of what attention and MLP put out, before it is added
-    attention_multiplier   of scores, in place of head_dim ** -0.5
+    embedding_multiplier   of embeddings
+    residual_multiplier    of the outputs of attention and MLP, before they are added
+    attention_multiplier   of scores, instead of head_dim ** -0.5
     logits_scaling         logits are divided by it
 
-Sums are kept divided by the residual multiplier s. Then what is added is added whole, and since
-norm(s y) with epsilon e is norm(y) with epsilon e / s^2, only numbers of the config change.
+The residual is kept divided by the residual multiplier s, so outputs are added without a factor.
+Since norm(s y) with epsilon e is norm(y) with epsilon e / s^2, only numbers of the config change.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Multipliers(msgspec.Struct, kw_only=True):
     logits_scaling: Multiplier = 1.0
 
     def multiply(self, model: ModelConfig) -> ModelConfig:
-        """Return the model with the multipliers, whose heads have no norms of their own."""
+        """Return the model with the multipliers; its heads must have no norms of their own."""
         return replace(
             model,
             layers=tuple(self._layer(layer) for layer in model.layers),

@@ -1,6 +1,6 @@
-"""Granite 4.0: Mamba-2 in most layers or in none, a shared MLP in each, experts beside it or none.
+"""Granite 4.0: Mamba-2 in most layers or none, shared MLPs, perhaps experts beside them.
 
-Its multipliers are those of Granite before it (`granite`).
+Its multipliers are those of earlier Granite models (`granite`).
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from engine.models.layers.rope import RopeConfig
 from engine.models.names import CheckpointNames
 
 LINEAR = "linear_attention"
-# Types of layers in files of before and after `transformers` 5.
+# Types of layers in files written before and after `transformers` 5.
 OLDER_TYPES = {"mamba": LINEAR, "attention": FULL}
-Experts = Annotated[int, msgspec.Meta(ge=0, le=4096)]  # 0: none beside the shared MLP
+Experts = Annotated[int, msgspec.Meta(ge=0, le=4096)]  # 0: the shared MLP alone
 Limit = Annotated[float, msgspec.Meta(ge=0)]
 
 

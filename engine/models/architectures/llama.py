@@ -1,6 +1,6 @@
 """Llama, Mistral, Qwen2 and Qwen3, which differ in biases, head norms and defaults.
 
-Families that differ in a few things more are in `plain`, those with experts in `mixtures`.
+Families with a few more differences are in `plain`, families with experts in `mixtures`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from engine.models.layers.norms import RmsNormConfig
 from engine.models.layers.rope import RopeConfig
 from engine.models.names import PLAIN_NAMES, CheckpointNames
 
-Ropes = Sequence[RopeConfig | None]  # one a layer; None: no position encoding
+Ropes = Sequence[RopeConfig | None]  # rope of each layer; None: no position encoding
 
 
 class _DualChunk(msgspec.Struct):
@@ -72,7 +72,7 @@ class LlamaFields(WindowFields, kw_only=True):
 
     @property
     def positions(self) -> int:
-        """Positions served; for a million-token Qwen only the positions with full attention."""
+        """Number of served positions; for Qwen's million-token models those with full attention."""
         chunks = self.dual_chunk_attention_config
         most = self.max_position_embeddings
         if chunks is None:
@@ -81,7 +81,7 @@ class LlamaFields(WindowFields, kw_only=True):
 
 
 def usual_rope(raw: LlamaFields) -> dict[str, Any] | None:
-    """Return the config's rope scaling, without its base."""
+    """Return the config's fields of the rope, with the part of a head that is rotated."""
     given = raw.rope_parameters or raw.rope_scaling
     if raw.partial_rotary_factor is None:
         return given
@@ -90,11 +90,11 @@ def usual_rope(raw: LlamaFields) -> dict[str, Any] | None:
 
 @dataclass(frozen=True, slots=True)
 class Llama:
-    """Architecture that its name determines; implements `Architecture`."""
+    """Llama, or a family that differs from it in these fields; implements `Architecture`."""
 
     family: str
-    default_head_dim: int | None = None  # None: hidden_size / heads
-    qkv_bias: bool = False  # QKV have biases, whatever attention_bias says
+    default_head_dim: int | None = None  # if config.json has none; None: hidden_size / heads
+    qkv_bias: bool = False  # QKV always have biases, whatever attention_bias says
     reads_attention_bias: bool = False
     reads_mlp_bias: bool = False
     qk_norm: bool = False
@@ -104,11 +104,11 @@ class Llama:
     partial_rotary: bool = False
     fields: type[LlamaFields] = LlamaFields
     output_bias: str | None = "attention_bias"  # field that gives the output a bias; None: no bias
-    qk_norm_by: str | None = None  # field that gives it head norms; None: they need none
-    norms_together: bool = False  # head norms are of all heads at once
+    qk_norm_by: str | None = None  # field that turns head norms on; None: `qk_norm` alone decides
+    norms_together: bool = False  # one head norm is over all heads together
     rounds_once: bool = False  # norms multiply in float32
     scales_queries: bool = False
-    ropes: Callable[[Any, RopeConfig], Ropes] | None = None  # one rope a layer; None: all alike
+    ropes: Callable[[Any, RopeConfig], Ropes] | None = None  # rope of each layer; None: all alike
     layer: type[LayerConfig] = LayerConfig
     within: str | None = None  # field of config.json with the decoder's config; None: the file
     names: CheckpointNames = PLAIN_NAMES
@@ -169,7 +169,7 @@ class Llama:
         return self.layer(sizes.hidden_size, attention, mlp, norm)
 
     def _with_flags(self, layer: LayerConfig, raw: LlamaFields) -> LayerConfig:
-        """Return the layer with what flags of config.json turn on or off."""
+        """Return the layer with the parts that flags of config.json turn on or off."""
         bias = self.reads_attention_bias and raw.attention_bias
         attention = replace(
             layer.attention,
@@ -200,7 +200,7 @@ class Llama:
 
 
 def _with_windows(layer: LayerConfig, windows: Windows) -> tuple[LayerConfig, ...]:
-    """Return the layer with each of these windows."""
+    """Return one copy of the layer for each of these windows."""
     return tuple(
         replace(layer, mixer=replace(layer.attention, window=window)) for window in windows
     )

@@ -1,7 +1,7 @@
-"""Llama 4's decoder: rope of neighbouring numbers, layers without rope, one expert a token.
+"""Llama 4's decoder: rope of neighbouring numbers, layers without rope, one expert per token.
 
-Layers with rope see the keys of a token's own chunk alone (`attention_chunk_size`). Sequences of
-one chunk are served, in which they see all keys.
+In layers with rope, a token sees only the keys of its own chunk (`attention_chunk_size`). Served
+sequences are at most one chunk long, so every layer sees all keys.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _Llama4(LlamaFields, kw_only=True):
     moe_layers: list[int] | None = None
     interleave_moe_layer_step: Positive = 1
     use_qk_norm: bool = True
-    no_rope_layers: list[int] | None = None  # 1: with rope
+    no_rope_layers: list[int] | None = None  # for each layer, 1 if it has rope
     no_rope_layer_interval: Positive = 4
     attention_chunk_size: Positive | None = 8192
     attn_temperature_tuning: bool | int = True
@@ -55,7 +55,7 @@ class _Llama4(LlamaFields, kw_only=True):
 
     @property
     def positions(self) -> int:
-        """Positions of one chunk, where any layer sees only its own."""
+        """Number of served positions: one chunk, if a layer sees only its own chunk."""
         is_chunked = CHUNKED in (self.layer_types or [CHUNKED])
         chunk = self.attention_chunk_size if is_chunked else None
         return min(self.max_position_embeddings, chunk or self.max_position_embeddings)
@@ -126,7 +126,7 @@ def _attention(raw: _Llama4, attention: AttentionConfig, *, is_rotated: bool) ->
 
 
 def _unrotated(raw: _Llama4) -> RopeConfig | None:
-    """Return the rope of a layer whose heads stand still, and whose queries may be scaled."""
+    """Return the rope of a layer that does not rotate heads, but may scale queries."""
     if not raw.attn_temperature_tuning:
         return None
     queries = QueryScaling(raw.attn_scale, raw.floor_scale, shift=1)

@@ -1,4 +1,4 @@
-"""Qwen2-MoE, Qwen3-MoE, Mixtral and OLMoE: dense models with mixtures of experts for MLPs."""
+"""Qwen2-MoE, Qwen3-MoE, Mixtral and OLMoE: dense models with mixtures of experts as MLPs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ InLayer = Callable[[int], MixtureConfig | None]  # mixture of a layer; None: the
 
 @dataclass(frozen=True, slots=True)
 class MixtureModel:
-    """A model with the layers of `dense`, but for their MLPs; implements `Architecture`."""
+    """A model with the layers of `dense`, but with other MLPs; implements `Architecture`."""
 
     dense: Architecture
     read_mixtures: Callable[[Path], InLayer]  # reads config.json; raises ModelError
@@ -70,14 +70,14 @@ class MixtureModel:
 
 
 def _possible_head(model: ModelConfig, layers: tuple[LayerConfig, ...]) -> DraftHeadConfig | None:
-    """Return the head of a model with one more layer in its files; it is as the last ones are."""
+    """Return the draft head if the files may have one more layer, which is like the last one."""
     if len(model.names.drafting_layers) != 1:
         return None
     return DraftHeadConfig(layers[-1], model.final_norm, names_beside(len(layers)))
 
 
 def check_experts(mixture: MixtureConfig) -> MixtureConfig:
-    """Return the mixture; raise ModelError if a token cannot choose as many experts as it uses."""
+    """Return the mixture; raise ModelError if a token cannot choose `top_k` of its experts."""
     if mixture.top_k > mixture.num_experts:
         raise BadConfig(
             f"num_experts_per_tok {mixture.top_k} is more than the {mixture.num_experts} experts"
@@ -147,7 +147,7 @@ class _Local(msgspec.Struct, kw_only=True):
 
 
 def local_experts(path: Path, **names: Any) -> InLayer:
-    """Read the fields of Mixtral and Granite; `names`: those of the tensors, of `MixtureConfig`."""
+    """Read the fields of Mixtral and Granite; `names`: names of tensors for `MixtureConfig`."""
     raw = read_json(path, _Local)
     sizes = raw.intermediate_size, raw.num_local_experts, raw.num_experts_per_tok
     mixture = check_experts(

@@ -3,8 +3,8 @@
     in the files    mixer | mixer | MLP | mixer | experts    each with a norm before it
     served          mixer | mixer, MLP  | mixer, experts
 
-An MLP or a mixture belongs to the mixer before it here, as in other models, and layers are counted
-so. The attention has no rope, MLPs and experts have no gate.
+Here, as in other models, one layer has a mixer and the MLP or mixture after it; layers are counted
+this way. Attention has no rope; MLPs and experts have no gate.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class _Raw(ModelSizes, kw_only=True):
     vocab_size: Positive = 131072
     hidden_size: Positive = 4096
     intermediate_size: Positive = 21504
-    num_hidden_layers: LayerCount = 4  # not read: each layer has a type
+    num_hidden_layers: LayerCount = 4  # not used: the list of types has every layer
     num_attention_heads: Positive = 32
     num_key_value_heads: Positive | None = 8
     head_dim: Positive | None = 128
@@ -100,7 +100,7 @@ class _Raw(ModelSizes, kw_only=True):
 
     @property
     def has_served_head(self) -> bool:
-        """True if it may have a head that drafts, of attention and then experts."""
+        """True if the files may have a draft head with attention and then experts."""
         listed = self.mtp_layers_block_type
         if listed is None:
             listed = [LETTERS.get(one, one) for one in self.mtp_hybrid_override_pattern or "*E"]
@@ -109,7 +109,7 @@ class _Raw(ModelSizes, kw_only=True):
 
     @property
     def types(self) -> list[str]:
-        """Type of each layer in the files, in the newer words."""
+        """Type of each layer in the files, in the newer spelling."""
         listed = self.layers_block_type or self.layer_types
         if listed is None:
             if self.hybrid_override_pattern is None:
@@ -149,7 +149,7 @@ class NemotronH:
 
 
 def _check_fields(raw: _Raw) -> None:
-    """Raise UnsupportedModel for fields that ask for anything that is not computed."""
+    """Raise UnsupportedModel for fields whose values are not served."""
     check_value("mlp_hidden_act", raw.mlp_hidden_act, "relu2")
     check_value("mamba_hidden_act", raw.mamba_hidden_act, "silu")
     check_value("sliding_window", raw.sliding_window, None)
@@ -210,7 +210,7 @@ def _mixture(raw: _Raw) -> MixtureConfig:
 
 
 def _joined(types: Sequence[str]) -> list[tuple[int, int | None]]:
-    """Return by layer the numbers of its mixer and its MLP in the files; raise UnsupportedModel."""
+    """Return the files' numbers of each layer's mixer and MLP; raises UnsupportedModel."""
     joined: list[tuple[int, int | None]] = []
     for index, kind in enumerate(types):
         if kind not in SERVED_TYPES:
@@ -235,7 +235,7 @@ def _names(raw: _Raw) -> CheckpointNames:
 
 
 def _prefixes(raw: _Raw) -> Iterator[tuple[str, str]]:
-    """Yield the files' prefixes of names with the decoder's instead."""
+    """Yield pairs of prefixes of names: the files' prefix, and the decoder's prefix for it."""
     yield "backbone.embeddings.", "model.embed_tokens."
     yield "backbone.norm_f.", "model.norm."
     for own, (layer, numbers) in enumerate(zip(_layers(raw), _joined(raw.types), strict=True)):
@@ -270,7 +270,7 @@ def _mamba(raw: _Raw) -> MambaConfig:
         state_size=raw.ssm_state_size,
         conv_width=raw.conv_kernel,
         eps=raw.layer_norm_epsilon,
-        dt_limit=(raw.time_step_min, inf),  # `transformers` ignores the file's limit too
+        dt_limit=(raw.time_step_min, inf),  # the file's limit is ignored, as in `transformers`
         conv_bias=raw.use_conv_bias,
         bias=raw.use_bias,
     )

@@ -1,6 +1,6 @@
 """Phi-3, Phi-3.5 and Phi-4 mini: Llama with joined QKV and joined gate and up matrices.
 
-LongRoPE, of which the longer models are, and of Phi-4 mini three quarters of a head are rotated.
+The longer models have LongRoPE. Phi-4 mini rotates three quarters of a head.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ OLDER_NAMES = ("su", "yarn")  # older names of LongRoPE
 
 
 def _rope(raw: LlamaFields) -> dict[str, Any] | None:
-    """Return the scaling with the original context, which may stand outside it and then counts."""
+    """Return the scaling with the original context; one outside the scaling takes precedence."""
     given = usual_rope(raw)
     if given is None:
         return None

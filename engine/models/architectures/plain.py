@@ -1,11 +1,11 @@
-"""Dense families that differ from Llama in a few things, each of which `Llama` has a field for.
+"""Dense families that differ from Llama in a few things, each a field of `Llama`.
 
 SmolLM3   layers without rope
 Seed-OSS  another field for the output's bias
-CWM       windows in three layers of four
+CWM       windows in three of four layers
 OLMo 2    norms after attention and MLP, and head norms of all heads together
-OLMo 3    the same with windows, and scaled rope in layers without one
-EXAONE 4  norms after, head norms; with windows, no rope in layers without one
+OLMo 3    as OLMo 2, with windows, and scaled rope in layers without a window
+EXAONE 4  norms after attention and MLP, head norms; with windows, other layers have no rope
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ CWM_ROPE = {
 class _SmolLm3(LlamaFields, kw_only=True):
     tie_word_embeddings: bool = True
     num_key_value_heads: Positive | None = 4
-    no_rope_layers: list[int] | None = None  # 1: with rope
+    no_rope_layers: list[int] | None = None  # for each layer, 1 if it has rope
     no_rope_layer_interval: Positive = 4
 
     @property
@@ -57,7 +57,7 @@ class _SmolLm3(LlamaFields, kw_only=True):
 
 
 def _smollm3_windows(raw: WindowFields) -> Windows:
-    """Return windows of layers without rope, or of those that `layer_types` names."""
+    """Return windows by `layer_types`, else for the layers without rope."""
     assert isinstance(raw, _SmolLm3)
     window = raw.window(None) if raw.use_sliding_window else None
     usual = [FULL if one or window is None else SLIDING for one in raw.rotated]

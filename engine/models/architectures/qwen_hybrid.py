@@ -1,7 +1,7 @@
 """Qwen3-Next and Qwen3.5: Gated DeltaNet in most layers, gated attention in the others.
 
-Norms are of 1 + weight, of a head a quarter is rotated, and mixtures have a shared expert. Of the
-models that see, the decoder is served; for text their rope is the plain one. Qwen3.6 and 3.8 have
+Norms are of 1 + weight, a quarter of each head is rotated, and mixtures have a shared expert. Of
+vision models the decoder is served; their rope equals the plain rope for text. Qwen3.6 and 3.8 have
 the architectures of Qwen3.5.
 """
 
@@ -45,7 +45,7 @@ from engine.models.names import CheckpointNames
 
 LINEAR = "linear_attention"
 Experts = Annotated[int, msgspec.Meta(ge=0, le=4096)]  # 0: every MLP is dense
-ROTATED = 0.25  # part of a head that is rotated, where the config does not say
+ROTATED = 0.25  # part of a head that is rotated by default
 
 
 class _Raw(ModelSizes, kw_only=True):
@@ -112,7 +112,7 @@ class QwenHybrid:
 
     family: str
     fields: type[_Raw]
-    joined: bool = False  # projections of DeltaNets are joined in the files, by head
+    joined: bool = False  # the files have a DeltaNet's projections as one, ordered by head
     within: str | None = None  # field of config.json with the decoder's config; None: the file
     examples: tuple[str, ...] = ()
 
@@ -148,7 +148,7 @@ class QwenHybrid:
         return self._layers(self._raw(path), None)
 
     def _raw(self, path: Path) -> _Raw:
-        """Read the fields; whether tables are tied, the file says before its part does."""
+        """Read the fields; `tie_word_embeddings` outside `within` takes precedence."""
         raw = read_json(path, self.fields, self.within)
         tied = read_json(path, _Whole).tie_word_embeddings
         return raw if tied is None else msgspec.structs.replace(raw, tie_word_embeddings=tied)
@@ -208,7 +208,7 @@ def _attention(raw: _Raw, rope: RopeConfig | None) -> AttentionConfig:
 def _draft_head(
     raw: _Raw, layers: tuple[LayerConfig, ...], rope: RopeConfig | None
 ) -> DraftHeadConfig | None:
-    """Return the head that the config names, if it has one layer; it is as the last ones are."""
+    """Return the draft head if it has one layer, which is like the last layer with attention."""
     if raw.mtp_num_hidden_layers != 1:
         return None
     layer = replace(layers[-1], mixer=_attention(raw, rope))

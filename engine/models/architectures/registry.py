@@ -1,8 +1,7 @@
-"""The models that are served: architectures and weight formats by name in config.json.
+"""The served architectures and weight formats, by their names in config.json.
 
-An architecture is one file that is entered here, and so is a weight format
-(`docs/how-to/add-a-model.md`). Reading configs takes no torch, since commands that only plan read
-them too.
+An architecture is one file and an entry here; so is a weight format (`docs/how-to/add-a-model.md`).
+Configs are read without torch, since commands that only plan read them too.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ class ServedModels:
 
     architectures: Mapping[str, Architecture]
     formats: Mapping[str, ReadFormat] = field(default_factory=dict)
-    # One weight format of each kind, to plan a model's memory in it.
+    # One weight format of each kind, for planning a model's memory.
     planned_formats: tuple[WeightFormat, ...] = (PLAIN,)
 
 
@@ -145,7 +144,7 @@ SERVED = ServedModels(
     },
     (PLAIN, ONLINE_FP8, PLANNED_INT4, MXFP4),
 )
-# Files with the quantisation of weights beside a plain config.json, and their makers.
+# Files that describe quantised weights beside a plain config.json, and the tools that write them.
 QUANTISED_BESIDE: Mapping[str, str] = {
     "hf_quant_config.json": "ModelOpt",
     "quantize_config.json": "AutoGPTQ, older than quantization_config",
@@ -161,12 +160,12 @@ class _Quantised(msgspec.Struct, kw_only=True):
 
     @property
     def quantised(self) -> dict[str, Any] | None:
-        """Description of quantised weights, or None."""
+        """Description of the quantised weights; None if they are plain."""
         return self.quantization_config or self.compression_config
 
 
 class _Beside(msgspec.Struct):
-    """Description of weights in a file beside config.json, such as transformers.js's for ONNX."""
+    """Fields of a file beside config.json, which transformers.js writes too, but for ONNX."""
 
     quantization: Any = None
     bits: Any = None
@@ -174,7 +173,7 @@ class _Beside(msgspec.Struct):
 
     @property
     def is_of_weights(self) -> bool:
-        """True if it describes safetensors weights."""
+        """True if the file describes safetensors weights."""
         return any(said is not None for said in (self.quantization, self.bits, self.w_bit))
 
 
@@ -191,7 +190,7 @@ def read_model_config(
 ) -> ModelConfig:
     """Read the model of a directory with config.json; raises like `Architecture.read`.
 
-    Weights that are plain there are kept as `quantization` says.
+    Weights that are plain in the files are quantised as `quantization` says.
     """
     path = model_dir / "config.json"
     named, known = read_json(path, _Named), served.architectures
@@ -210,7 +209,7 @@ def read_model_config(
 
 
 def _with_names(weight_format: WeightFormat, names: CheckpointNames) -> WeightFormat:
-    """Return the format with the prefixes below which it may name plain matrices."""
+    """Return the format with the files' prefixes, which its names of plain matrices may have."""
     if not isinstance(weight_format, Fp8Format | Int4Format) or not weight_format.ignored.names:
         return weight_format
     ignored = replace(weight_format.ignored, prefixes=names.prefixes)
@@ -251,12 +250,12 @@ def planned_format(path: Path) -> WeightFormat:
 
 
 def planned_sizes(path: Path) -> ModelSizes:
-    """Return the sizes of a config.json; read as Llama if its architecture is not served."""
+    """Return the sizes in a config.json; an architecture that is not served is read as Llama."""
     return _planned(path, SERVED).sizes(path)
 
 
 def planned_layers(path: Path, served: ServedModels = SERVED) -> tuple[LayerConfig, ...]:
-    """Return the layers of a config.json; read as Llama if its architecture is not served."""
+    """Return the layers in a config.json; an architecture that is not served is read as Llama."""
     return _planned(path, served).layers(path)
 
 

@@ -1,10 +1,10 @@
 """The fields of config.json for rotary position embedding.
 
     rope_theta, rope_scaling         the older spelling
-    rope_parameters                  the newer one, which carries the base as well
-    rope_parameters.full_attention   the same for each type of layer, where they differ
+    rope_parameters                  the newer spelling, which includes the base
+    rope_parameters.full_attention   the newer spelling where types of layers differ
 
-Knows: fields and their defaults. Does not know: what a scaling computes (`rope`), nor torch.
+Knows: fields and their defaults. Does not know: what a scaling computes (`rope`), or torch.
 """
 
 from __future__ import annotations
@@ -81,9 +81,9 @@ class _LongRope(msgspec.Struct):
 
 
 def parse_rope(scaling: dict[str, Any] | None, theta: float, max_positions: int) -> RopeConfig:
-    """Read `rope_scaling` or `rope_parameters`; `theta` is the base where they have none.
+    """Read `rope_scaling` or `rope_parameters`; `theta` is the base if the fields have none.
 
-    Raises BadConfig for a malformed one, UnsupportedModel for a scaling that is not served.
+    Raises BadConfig for malformed fields, UnsupportedModel for a scaling that is not served.
     """
     if scaling is None:
         return RopeConfig(theta)
@@ -110,7 +110,7 @@ def parse_query_scaling(scaling: dict[str, Any] | None) -> QueryScaling | None:
 
 
 def parse_score_factor(scaling: dict[str, Any] | None, max_positions: int) -> float:
-    """Read what DeepSeek multiplies scores by, beside the head's: the square of YaRN's mscale."""
+    """Return DeepSeek's extra factor of attention scores: the square of YaRN's mscale."""
     raw = _convert(scaling or {}, _Yarn)
     common = _convert(scaling or {}, _Common)
     if (common.rope_type or common.type or "default") == "default" or not raw.mscale_all_dim:
@@ -144,7 +144,7 @@ def parse_rope_by_type(
 ) -> dict[str, RopeConfig]:
     """Read `rope_parameters` of each type of layer; `thetas` has the types and their default bases.
 
-    A type that is left out, or null, has its usual base and no scaling. Raises as `parse_rope`.
+    A type that is absent or null has its default base and no scaling. Raises like `parse_rope`.
     """
     given = {name: value for name, value in (parameters or {}).items() if value is not None}
     for name in given:
@@ -157,9 +157,10 @@ def parse_rope_by_type(
 
 
 def stretched_positions(rope: RopeConfig, max_positions: int) -> int:
-    """Return the positions of a model, with YaRN often more than `max_position_embeddings`.
+    """Return the number of positions, which YaRN may extend beyond `max_position_embeddings`.
 
-    Makers tell their users to add YaRN to a config.json, and leave `max_position_embeddings` alone.
+    Makers of models tell users to add YaRN to config.json and not to change
+    `max_position_embeddings`.
     """
     match rope.scaling:
         case YarnScaling(factor, original):
@@ -188,10 +189,10 @@ def _yarn(raw: _Yarn, theta: float, max_positions: int) -> RopeConfig:
 
 
 def _yarn_attention_factor(raw: _Yarn, factor: float) -> float:
-    """Return YaRN's attention factor; with both of DeepSeek's two fields, their ratio.
+    """Return YaRN's attention factor; if both fields of DeepSeek are set, their ratio.
 
-    `attn_factor` is of the paper's own code: its makers multiply by it, as vLLM does, and
-    `transformers` does not read it. DeepSeek-R1-0528-Qwen3-8B has it, and all in all is at 1.
+    `attn_factor` comes from the code of YaRN's authors, who multiply by it, as vLLM does;
+    `transformers` does not read it. DeepSeek-R1-0528-Qwen3-8B has it, and its whole factor is 1.
     """
     if raw.mscale and raw.mscale_all_dim:
         return _mscale(factor, raw.mscale) / _mscale(factor, raw.mscale_all_dim)
@@ -213,7 +214,7 @@ def _long_rope(raw: _LongRope, theta: float, max_positions: int) -> RopeConfig:
 def check_rotary(rope: RopeConfig, head_dim: int, *, served: bool = False) -> None:
     """Raise BadConfig for a rope that does not fit heads of this size.
 
-    UnsupportedModel where a part of a head is to be rotated, unless that is `served`.
+    Raises UnsupportedModel if only a part of a head is rotated, unless `served` allows that.
     """
     if rope.partial != 1.0 and not served:
         raise UnsupportedModel(f"partial_rotary_factor {rope.partial}: served is 1")

@@ -1,6 +1,6 @@
-"""Causal models of `transformers` 5.23 that are not served, by what is missing for them.
+"""Causal models of `transformers` 5.23 that are not served, and what each needs.
 
-Names are as in `architectures` of config.json. A model may lack more than is said of it.
+Names are as in `architectures` of config.json. A model may need more than is listed.
 """
 
 from __future__ import annotations
@@ -74,5 +74,5 @@ UNSERVED: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 
 def missing_for(architecture: str) -> str | None:
-    """Return the missing part that an architecture needs; None if it is in no list."""
+    """Return the missing part that an architecture needs; None if it is not listed."""
     return next((missing for missing, names in UNSERVED.items() if architecture in names), None)

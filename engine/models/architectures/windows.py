@@ -2,10 +2,10 @@
 
     sliding_window                          in every layer (Mistral, Mixtral)
     use_sliding_window, max_window_layers   in all layers from the latter on (Qwen2, Qwen3)
-    layer_types                             as it says of each (Qwen2, Qwen3, gpt-oss, Gemma)
+    layer_types                             in its sliding layers (Qwen2, Qwen3, gpt-oss, Gemma)
 
-A token sees as many keys as the window has tokens, its own among them. Does not know: what a layer
-is (`layers`), nor torch.
+A token sees as many keys as the window has tokens, its own key included. Does not know: what a
+layer is (`layers`), or torch.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def by_layer(raw: WindowFields) -> Windows:
 
 
 def one_full_in(period: int, window: int = USUAL_WINDOW, *, first: bool = False) -> WindowRule:
-    """Return a rule: `layer_types`, else one layer of `period` sees all, the last or the first."""
+    """Return a rule: `layer_types`, else the last or first of `period` layers has no window."""
 
     def rule(raw: WindowFields) -> Windows:
         count = raw.num_hidden_layers
@@ -110,7 +110,7 @@ def by_type(layer_types: Sequence[str], layers: int, of_type: dict[str, T]) -> t
 
 
 def in_use(windows: Windows, positions: int | None) -> Windows:
-    """Drop windows that are longer than any context; None: the longest context is unknown."""
+    """Drop windows that hold the longest context of `positions` tokens (None: unknown)."""
     return tuple(
         None if window is None or (positions is not None and window >= positions) else window
         for window in windows
