@@ -6,9 +6,9 @@
     operating     commands for a running server, by its admin routes
     serving       configs and state of a server
     models, supervision    a model's files, and a server's processes
-    gguf          what a model's GGUF file says, as other models' files say it
+    gguf          a GGUF file described by the JSON files that other models have
     options, output, progress, charts, request_file    flags and files in, lines and plots out
     commands, tables, errors, echo, json_text
 
-Each imports only from those below it. `main` finds a command's module by its name in `commands`.
+Each module imports only modules listed below it. `main` finds a command's module in `commands`.
 """

@@ -1,7 +1,7 @@
 """Charts of curves, as SVG.
 
-pygal is only imported when there is something to draw, because it adds a finder of a kind that
-Python no longer supports to the import system. `_load_pygal` removes it again.
+pygal is imported only when there is something to draw, because it adds to the import system a
+finder of a kind that Python no longer supports. `_load_pygal` removes this finder again.
 """
 
 import importlib

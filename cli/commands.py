@@ -1,7 +1,7 @@
 """The commands, in the order and panels of the help.
 
-A command is where its function is, module:function. Imports none of them: what a command says of
-itself in a list is read from its source.
+Each command is given as module:function. This module imports no command: the list's summary of a
+command is read from the command's source.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Words on the standard streams: the only way out for text that may come from a server."""
+"""Printing to the standard streams; all text that may come from a server is printed here."""
 
 import typer
 
@@ -6,5 +6,5 @@ from gateway.telemetry.harmless import harmless
 
 
 def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
-    """Print `text` for a terminal, which obeys none of its control characters."""
+    """Print `text` with its control characters made harmless to a terminal."""
     typer.echo(harmless(text), err=err, nl=nl)

@@ -3,7 +3,7 @@
 CliError                exit 1
  |- BadSetting          exit 2  a flag or variable has a value that cannot work; `flag` names it
  |- ModelNotFound       exit 2  MODEL names nothing that can be loaded
- |- ModelRefused        exit 3  the model is there, and it is not one that is served
+ |- ModelRefused        exit 3  the model exists but cannot be served
  |- ServerUnreachable   exit 1  no server answers at the URL
  |- ServerRefused       exit 1  the server answered, with an error
  |- NotRatoon           exit 1  the server at the URL is not Ratoon
@@ -22,7 +22,7 @@ class CliError(Exception):
 
 
 class BadSetting(CliError):
-    """A value that cannot work, of a flag or of the variable that stands for it."""
+    """A flag, or its variable, has a value that cannot work."""
 
     exit_code = 2
 
@@ -40,7 +40,7 @@ class ModelNotFound(CliError):
 class ModelRefused(CliError):
     """The model exists but cannot be served.
 
-    The message is empty where a child process has said why.
+    The message is empty if a child process has printed the reason.
     """
 
     exit_code = 3

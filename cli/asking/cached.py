@@ -51,7 +51,7 @@ def warm(
 ) -> None:
     """Compute a request's prompt into the cache, without an answer.
 
-    It is charged for its prompt alone. The next request that begins alike finds the prompt.
+    Only the prompt is charged. The next request that begins alike finds the prompt.
 
     Example:
 
@@ -62,7 +62,7 @@ def warm(
 
 
 def body_of(request: dict[str, Any], dialect: Dialect | None) -> dict[str, Any]:
-    """Wrap a request for the cache routes, with the route that it is meant for."""
+    """Wrap a request in the form of the cache routes, which names the request's own route."""
     named: Dialect = dialect or ("completions" if "prompt" in request else "chat")
     return {"body": request, "url": ROUTES[named]}
 

@@ -1,4 +1,4 @@
-"""A streamed answer: its text, and its stream's report on the cache.
+"""A streamed answer: its text, and the stream's usage with the cached tokens.
 
 Pure: lines and times come from outside.
 """

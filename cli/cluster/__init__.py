@@ -1,5 +1,5 @@
 """Engines on several machines: placed, watched, and registered for gateways to find.
 
-Ray decides on which machine an engine runs and starts it again elsewhere; nothing that a request
-needs goes through it.
+Ray decides on which machine an engine runs, and starts the engine again elsewhere if it ends. No
+request or answer goes through Ray.
 """

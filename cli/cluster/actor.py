@@ -2,12 +2,12 @@
 
     started --> hosting --the engine dies--> this process ends, and Ray starts another, anywhere
                    |----the engine says that it never can start--> failed, with its reason
-                   `----drained--> drained, until it is taken away
+                   `----drained--> drained, until the actor is removed
 
-The thread and not Ray's event loop is the parent of the engine's process, which so dies with this
-one. No request and no token passes through here.
+The parent of the engine's process is the thread, not Ray's event loop, so the engine dies with
+the actor's process. No request and no token passes through the actor.
 
-Knows: a host and its end. Does not know: Ray; it is made an actor in `placing`.
+Knows: a host and its end. Does not know: Ray; `placing` makes the class an actor.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ ActorState = HostState | Literal["failed", "drained"]
 
 
 class EngineReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of an engine; `why` it failed or is not found by gateways, else ""."""
+    """The state of an engine; `why`: the reason why it failed or gateways do not find it, or ""."""
 
     state: ActorState
     address: str
@@ -55,7 +55,7 @@ class EngineActor:
     """The actor of one engine. Threads may call its methods, which never wait."""
 
     def __init__(self, settings: bytes, number: int, host: str) -> None:
-        """Start to host an engine by `settings`, a `ClusterSettings` in JSON, on machine `host`."""
+        """Host an engine in a thread on machine `host`; `settings`: `ClusterSettings` in JSON."""
         self._settings = msgspec.json.decode(settings, type=ClusterSettings)
         self._number = number
         self.address = f"tcp://{host}:{self._settings.port(number)}"
@@ -81,7 +81,7 @@ class EngineActor:
         return msgspec.json.encode(said)
 
     def drain(self) -> None:
-        """Unregister from the gateways, and end the engine once its requests have ended."""
+        """Unregister the engine, and end it once its requests have ended."""
         self._drains = True
         if (host := self._host) is not None and host.state != "ended":
             asyncio.run_coroutine_threadsafe(host.stop(drain=True), self._loop)

@@ -63,7 +63,7 @@ def up(file: SettingsFile) -> None:
         for one in (signal.SIGTERM, signal.SIGINT):  # Ray has installed its own handlers
             signal.signal(one, lambda *_: stop.set())
         check_machines(settings, machines(ray))
-        if settings.ray_address is None:  # no other machine can join
+        if settings.ray_address is None:  # a Ray started here: no other machine can join
             check_room(settings, machines(ray))
         placed = PlacedEngines(ray, settings)
         for number in range(settings.engines):
@@ -109,10 +109,10 @@ def check_machines(settings: ClusterSettings, found: Sequence[RayMachine]) -> No
 
 
 def end_here(ray: Any, grace_s: float, *, settle_s: float = LOOK_S) -> None:
-    """End the engines of a Ray that was started here, unless they were asked to end as well.
+    """End the engines of a Ray that was started here, unless Ray was asked to end as well.
 
-    It is, where a signal goes to all processes of a group or of systemd's unit. `settle_s`: what
-    it needs to end, in seconds.
+    Ray is asked too where a signal goes to all processes of a group or of a systemd unit, and needs
+    up to `settle_s` seconds to end.
     """
     time.sleep(settle_s)
     if has_ended(ray):
@@ -134,7 +134,7 @@ def _watch(
 ) -> None:
     """Print changes and keep as many engines as needed, until asked to stop.
 
-    ServingFailed where every engine has failed, or the gateway.
+    Raises ServingFailed if every engine has failed, or the gateway cannot start.
     """
     known: dict[int, str] = {}
     scaler = None if settings.scaling is None else Scaler(ray, placed.place, settings.scaling)
@@ -162,7 +162,7 @@ def _end(ray: Any, numbers: list[int], drain_s: float) -> None:
     left = numbers
     while left and time.monotonic() < give_up:
         found = reports(ray, left)
-        # An engine without a machine has no requests to drain, nor has a failed engine.
+        # An engine without a machine, or a failed engine, has no requests to drain.
         left = [n for n, one in found.items() if one and one.state not in ("drained", "failed")]
         time.sleep(0.2)
     for number in numbers:

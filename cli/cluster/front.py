@@ -4,7 +4,7 @@
        |`--cannot start (status 2)--> the command ends
        `--the command ends--> open streams may finish
 
-Its settings go to it in a file that is its user's alone, since the admin key may be among them.
+The gateway reads its settings from a file that only its user can read: the admin key may be in it.
 
 Knows: the section `gateway` and its process. Does not know: Ray, or engines.
 """
@@ -37,9 +37,9 @@ Look = Callable[[], None]
 
 @contextmanager
 def gateway_beside(settings: ClusterSettings) -> Iterator[Look]:
-    """Run the gateway, if configured; the caller calls the yielded function again and again.
+    """Run the gateway, if configured; yield a function that restarts it if it has ended.
 
-    That raises ServingFailed where the gateway cannot start.
+    The caller calls this function regularly. It raises ServingFailed if the gateway cannot start.
     """
     if settings.gateway is None:
         yield lambda: None
@@ -67,7 +67,7 @@ def check_gateway_ports(settings: ClusterSettings) -> None:
 
 
 def gateway_settings(settings: ClusterSettings) -> dict[str, Any]:
-    """Compose the gateway's settings: its section, and the place of this cluster's engines."""
+    """Compose the gateway's settings: its section, and the state in which engines register."""
     shared = settings.shared
     ours = {
         "model": settings.model,
@@ -86,7 +86,7 @@ class _Gateway:
         self._process = self._started()
 
     def look(self) -> None:
-        """Restart the gateway if it has ended. Raises ServingFailed."""
+        """Restart the gateway if it has ended; raise ServingFailed if it cannot start."""
         status = self._process.poll()
         if status is None:
             return

@@ -1,9 +1,9 @@
 """A check that Ray's head answers at an address: Ray itself would retry for ever, silently.
 
-    nothing listens            refused in a moment
-    no head: the dashboard...  it does not speak what the head does (HTTP/2), within ANSWER_S
-    http://, ray://            other doors of Ray: its dashboard, and its client, whose actors end
-                               with who has made them
+    nothing listens     refused at once
+    another server      refused if it does not answer in HTTP/2, as the head does, within ANSWER_S
+    http://, ray://     refused: the addresses of Ray's dashboard, and of Ray's client, whose actors
+                        end with the process that made them
 
 Knows: addresses and the first bytes of HTTP/2. Does not know: Ray.
 """

@@ -3,8 +3,8 @@
     starting --welcome--> ready <--silent, answers again--> silent --SILENT_S--> killed
                             `--asked to stop--> stopping: not registered any more, then drained
 
-The host asks the engine as gateways do: over its link. An engine that ends is not started again
-here: who has started the host does that, on this machine or on another one.
+The host queries the engine over the link, as gateways do. It does not restart an engine that ends:
+the process that started the host does, on this machine or on another one.
 
 Knows: the process, the link, the heartbeat. Does not know: Ray, signals, or what gateways do.
 """
@@ -52,9 +52,9 @@ class EngineHost:
         *,
         predicts: bool = False,
     ) -> None:
-        """Run an engine that gateways reach at `address`; `on_line` gets its output lines.
+        """Prepare to run an engine, reached at `address`; `on_line` gets its output lines.
 
-        With `predicts` the engine is asked about its queue.
+        With `predicts` the host queries the engine's queue, and predicts a new request's wait.
         """
         self.state: HostState = "starting"
         self.predicted: Prediction | None = None  # prediction for a new request; None: unknown
@@ -96,7 +96,7 @@ class EngineHost:
     async def stop(self, *, drain: bool) -> None:
         """Unregister the engine and end it: within its grace, or once its requests have ended.
 
-        Asked to drain, it may be asked again to end within its grace.
+        After a call that drains, a second call may end the engine within its grace.
         """
         self.state = "stopping"
         self._asked = "drain" if drain else "terminate"
@@ -157,7 +157,7 @@ class EngineHost:
             self._complain(error)
             return
         self._is_registered, self.unregistered = True, ""
-        if self.state == "stopping":  # stopped meanwhile
+        if self.state == "stopping":  # `stop` was called meanwhile
             await self._deregister()
 
     def _complain(self, error: Unavailable) -> None:

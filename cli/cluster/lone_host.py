@@ -23,7 +23,8 @@ _EVERYWHERE = ("tcp://0.0.0.0:", "tcp://[::]:", "tcp://*:")
 def host_engine(config: EngineConfig, data_dir: Path, flags: RegisterFlags) -> int:
     """Run the engine until its end or a signal; return its exit status, 1 after a signal.
 
-    SIGTERM ends it within its grace, SIGUSR1 once it has nothing left. BadSetting.
+    SIGTERM ends the engine within its grace, SIGUSR1 once its requests have ended. Raises
+    BadSetting.
     """
     shared = Shared(
         redis_url=flags.redis_url,

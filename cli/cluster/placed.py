@@ -1,10 +1,10 @@
 """The engines that a command has placed, and the errors of those that Ray could not place.
 
-Ray forgets an actor that it could not make, its name as well: on a machine without this package,
-or with another version of it. Only who has placed it can hear of that.
+Ray forgets an actor that it could not make, and its name: for example on a machine that lacks this
+package, or has another version. Only the process that placed the actor gets Ray's error.
 
-Knows: what was placed from here, and how all engines are doing. Does not know: how many there
-should be (`scaling`).
+Knows: the engines placed by this process, and the state of all engines. Does not know: how many
+engines there should be (`scaling`).
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
 """Engines as Ray actors: placed, queried, removed. The only module that knows Ray.
 
-Actors are detached: they outlive who has placed them, and are found by their names, `engine-0` and
-so on.
+Actors are detached: they outlive the process that placed them, and are found by their names,
+`engine-0` and so on.
 """
 
 import re
@@ -73,8 +73,8 @@ def engine_names(ray: Ray) -> list[int]:
 def place(ray: Ray, settings: ClusterSettings, number: int) -> Any:
     """Create an engine's actor; Ray starts it once a machine has its resources free.
 
-    One that is there stays as it is, whatever the settings are now. Returns what `why_not_made`
-    takes.
+    An actor that exists keeps its settings. Returns Ray's reference to the actor's start, which
+    `why_not_made` takes.
     """
     # An engine needs no gateway settings, which may contain the admin key.
     said = msgspec.json.encode(replace(settings, gateway=None))
@@ -86,7 +86,7 @@ def place(ray: Ray, settings: ClusterSettings, number: int) -> Any:
 
 
 def why_not_made(ray: Ray, made: Any) -> str:
-    """Return why Ray could not start the actor `made` by `place`; "" while it still may."""
+    """Return why Ray could not start the actor; "" otherwise. `made`: the result of `place`."""
     try:
         ray.get(made, timeout=0)
     except ray.exceptions.RayActorError as error:

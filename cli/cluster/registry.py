@@ -13,13 +13,13 @@ from gateway.state.private_file import PrivateFileError
 from gateway.state.sqlite.store import SqliteStore
 from gateway.state.store import EngineRegistry, Store
 
-REDIS_TIMEOUT_S = 2.0  # heartbeats are not waited for
+REDIS_TIMEOUT_S = 2.0  # a late answer is an error: the next heartbeat comes soon
 
 
 def make_state(data_dir: Path, shared: Shared) -> None:
-    """Create state and keys like a gateway of this machine, which may start later; BadSetting.
+    """Create state and keys as a gateway of this machine would, which may start later.
 
-    A state in Redis is left for a gateway to create.
+    With Redis nothing is created: a gateway creates the state. Raises BadSetting.
     """
     if shared.redis_url is None:
         first_start(data_dir, None)
@@ -27,7 +27,7 @@ def make_state(data_dir: Path, shared: Shared) -> None:
 
 @asynccontextmanager
 async def open_registry(data_dir: Path, shared: Shared) -> AsyncIterator[EngineRegistry]:
-    """Open the registry of engines; Redis need not answer or hold a state yet. BadSetting."""
+    """Open the registry of engines; Redis may be silent or empty. Raises BadSetting."""
     try:
         store = SqliteStore(data_dir / STATE_FILE) if shared.redis_url is None else _redis(shared)
     except (PrivateFileError, OSError, ValueError) as error:
@@ -46,7 +46,7 @@ def _flag(shared: Shared, error: Exception) -> str:
 
 
 def _redis(shared: Shared) -> Store:
-    """Open Redis without marking the installation, whose other parts may not exist."""
+    """Open Redis without writing the installation's mark: other parts of it may not exist yet."""
     # Imported here: the client takes 0.2 s to load, and a single machine needs no Redis.
     from gateway.state.redis.identity import REDIS
     from gateway.state.redis.link import open_link

@@ -1,7 +1,7 @@
 """A check that the machines of a Ray cluster have room for the requested engines.
 
-    Ray ran before         an engine that no machine has room for waits, and its line says so
-    Ray is started here    such an engine is refused, and so are more than have room together
+    Ray ran before         an engine that fits no machine waits, and its status line says so
+    Ray is started here    an engine that fits no machine, or more engines than fit, are refused
 
 Knows: what engines need and machines have, by Ray's names. Does not know: what is free just now.
 """

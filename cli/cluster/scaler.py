@@ -1,6 +1,6 @@
 """The scaler of a cluster, which adds and removes engines as `scaling` decides.
 
-Knows: which engines are ready, and which one goes. Does not know: when (`scaling`).
+Knows: which engines are ready, and which engine is removed. Does not know: when (`scaling`).
 """
 
 import time
@@ -16,7 +16,7 @@ Reports = Mapping[int, EngineReport | None]
 
 
 class Scaler:
-    """The scaler of one cluster. A failed engine counts as changing until it is looked at."""
+    """The scaler of one cluster. A failed engine counts as starting or ending."""
 
     def __init__(
         self,

@@ -1,11 +1,11 @@
 """The number of engines to run, by the wait of a new request for its first token.
 
-    more    the engine that would be soonest takes longer than the target, for UP_AFTER_S
-    fewer   all that waits would be computed by one engine fewer, in a quarter of the target, and
-            what all do is at most MOST_USED of what one fewer can do, for DOWN_AFTER_S
+    one more    the shortest wait of all engines exceeds the target, for UP_AFTER_S
+    one fewer   with one engine fewer the mean wait would be below SLACK of the target, and the
+                others would be at most MOST_USED busy, for DOWN_AFTER_S
 
-One at a time, and none while another one is still coming or going: what it changes must be seen
-first. Between the two there is room, so that the number comes to rest.
+No engine is added or removed while another one starts or ends: the effect of the last change must
+be seen first. The two conditions lie far apart, so that the number of engines does not oscillate.
 
 Pure: knows numbers and a clock's readings. Does not know: Ray, or how a wait is predicted (`wait`).
 """
@@ -47,14 +47,14 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """The times since when the cluster has been too slow, or too large; None: it is not."""
+    """The times at which the cluster became too slow, and too large; None: it is not."""
 
     slow: float | None = None
     idle: float | None = None
 
 
 def decide(fleet: Fleet, since: Since, bounds: ScalingBounds, now: float) -> tuple[Change, Since]:
-    """Return the number of engines to add, and the times to remember. `now` in seconds."""
+    """Return how many engines to add (-1: remove one), and the next `since`. `now`: seconds."""
     if fleet.engines < bounds.least:
         return 1, Since()
     if fleet.changing or not fleet.waits:

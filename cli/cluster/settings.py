@@ -1,7 +1,7 @@
 """`cluster.yaml`: the parts that run in a cluster, and the resources of each engine.
 
-Its keys are names of flags with underscores, as in every other file of settings: those of `ratoon
-engine`, and `ClusterFlags`. They are read and refused by the same code (`options.config_file`).
+Its keys are the flags of `ratoon engine` and of `ClusterFlags`, with underscores, as in every file
+of settings. `options.config_file` reads and checks all these files.
 
 Knows: the file, and which values exclude each other. Does not know: Ray.
 """
@@ -192,7 +192,7 @@ def _check_ranks(cluster: ClusterFlags, engine: EngineConfig) -> None:
 
 
 def _check_needs(cluster: ClusterFlags) -> None:
-    """Check the resource needs against Ray's rules that fail at once; Ray reports the others."""
+    """Check the resource needs by the rules that Ray enforces at once; Ray reports the others."""
     if cluster.num_gpus > 1 and cluster.num_gpus % 1:
         raise BadSetting("num_gpus", f"{cluster.num_gpus:g} is no whole number")
     for resource, count in (cluster.resources or {}).items():

@@ -1,16 +1,16 @@
 """Predictions of an engine's use, and of a new request's wait in it, from its counters.
 
-    wait    prompt tokens that are not computed / tokens a second of its large steps
-            and not less than the oldest request that waits has waited
-    used    of the last minute, what it computed prompts for; or of its places, how many are taken;
-            whichever is more
+    wait    prompt tokens not computed yet / tokens a second of large steps; at least the time for
+            which the oldest waiting request has waited
+    used    the larger of two shares: of the last minute, the time spent on computing prompts; of
+            the sequences that may run at once, the number of requests
 
-Below its limit an engine has next to no wait however much it is used, so the wait alone does not
-say whether it can be spared.
+An engine below its limit has almost no wait however busy it is, so the wait alone does not show
+whether the engine can be removed.
 
-The engine is asked and no gateway: of several gateways, each with several workers, every one knows
-only what it has sent itself. What waiting prompts will find in the cache is not known before they
-are scheduled, so they count whole.
+The engine is queried, not a gateway: each worker of each gateway knows only the requests that it
+sent itself. How much of a waiting prompt is cached is not known before the prompt is scheduled, so
+all of its tokens count.
 """
 
 import time

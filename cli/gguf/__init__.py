@@ -1,1 +1,1 @@
-"""The description of a GGUF file as Hugging Face's models are described."""
+"""The description of a GGUF file by the JSON files that Hugging Face's models have."""

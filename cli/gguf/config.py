@@ -26,7 +26,7 @@ _GEMMA3_27B_LAYERS = 62
 
 
 def read_config(header: GgufHeader, rope_factors: list[float] | None) -> dict[str, Any]:
-    """Return the fields of config.json; `rope_factors`: the numbers of the tensor of that name.
+    """Return the fields of config.json; `rope_factors`: the values of the tensor of rope factors.
 
     Raises BadConfig, UnsupportedModel.
     """
@@ -79,9 +79,9 @@ def _vocabulary(header: GgufHeader) -> int:
 
 
 def _gemma_scale(config: dict[str, Any]) -> Any:
-    """Return the square of what scores are divided by, which the file does not say.
+    """Return query_pre_attn_scalar, which the file does not give; scores are divided by its root.
 
-    A head's size, but for the largest model, as llama.cpp has it.
+    It is the head size, except for the largest model, as in llama.cpp.
     """
     if config.get("num_hidden_layers") == _GEMMA3_27B_LAYERS:
         return config["hidden_size"] // config["num_attention_heads"]
@@ -95,7 +95,7 @@ def _rope_scaling(
     factor = fields.get(f"{of_model}rope.scaling.factor")
     original = fields.get(f"{of_model}rope.scaling.original_context_length")
     if factors is not None:
-        # Llama 3's scaling, already computed: LongRoPE with one number a pair, however long.
+        # Llama 3's scaling, already computed: LongRoPE with the same factors at every length.
         return {
             "rope_type": "longrope",
             "short_factor": factors,

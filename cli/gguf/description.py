@@ -1,9 +1,9 @@
-"""The directory that describes a GGUF file as Hugging Face's models are described.
+"""The directory that describes a GGUF file by the JSON files that Hugging Face's models have.
 
     config.json  generation_config.json  tokenizer.json  tokenizer_config.json
     model.gguf -> the file itself
 
-It is written once for each file (path, size, time of change), below the user's cache directory.
+The directory is written once for each file (path, size, time of change), in the user's cache.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from engine.models.gguf.numbers import read_numbers
 
 
 def describe(path: Path, places: Path) -> Path:
-    """Return the directory that describes the file `path`, below `places`; writes it if it is new.
+    """Return the directory below `places` that describes the file `path`; write it if missing.
 
-    Raises ModelError for a file that cannot be served, OSError where nothing can be written.
+    Raises ModelError for a file that cannot be served, OSError if the directory cannot be written.
     """
     path = path.resolve()
     stat = path.stat()
@@ -48,7 +48,7 @@ def _publish(written: Path, place: Path) -> None:
     try:
         written.rename(place)
     except OSError:
-        if not place.is_dir():  # else another process wrote the same
+        if not place.is_dir():  # otherwise another process has written it
             raise
 
 

@@ -46,7 +46,7 @@ _CASED = (
 
 
 class _Fields(msgspec.Struct, rename=lambda name: f"{_FIELD}{name}"):
-    """The fields of a tokenizer that are read, without their common beginning."""
+    """The tokenizer's fields that are read, named without the prefix `tokenizer.ggml.`."""
 
     tokens: list[Annotated[str, Meta(max_length=MAX_TOKEN)]]
     token_type: list[int] = []
@@ -63,7 +63,7 @@ class _Fields(msgspec.Struct, rename=lambda name: f"{_FIELD}{name}"):
     padding_token_id: _Id | None = None
 
     def token(self, number: int | None) -> str | None:
-        """Return the token of an id; None without an id or without its token."""
+        """Return the token of an id; None if the id is None or has no token."""
         return None if number is None or number >= len(self.tokens) else self.tokens[number]
 
     def of_kind(self, kind: int) -> list[str]:
@@ -75,8 +75,10 @@ class _Fields(msgspec.Struct, rename=lambda name: f"{_FIELD}{name}"):
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """The way in which a text is cut. `pattern` None: as GPT-2 cuts; `merges_whole`: whole words
-    that are tokens need no merges."""
+    """The cutting of a text before merges.
+
+    `pattern` None: as GPT-2 cuts; `merges_whole`: a word that is a token needs no merges.
+    """
 
     pattern: str | None = None
     single_digits: bool = False
@@ -210,7 +212,7 @@ def _given_merges(fields: _Fields, vocabulary: Mapping[str, int]) -> list[tuple[
 
 
 def _scored_merges(fields: _Fields, vocabulary: Mapping[str, int]) -> list[tuple[str, str]]:
-    """Return the merges that SentencePiece's scores stand for, the best score first."""
+    """Derive merges from SentencePiece's scores, best score first."""
     if len(fields.scores) != len(fields.tokens):
         raise BadConfig(f"the GGUF file has neither {_FIELD}merges nor a score for each token")
     found = [
