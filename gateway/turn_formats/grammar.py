@@ -1,14 +1,14 @@
 """Grammars in llguidance's Lark dialect, put together rule by rule.
 
-A marker that is one token of the loaded tokenizer is written as that token, since llguidance
-does not take a special token for its characters. It counts as special each added token that is
-flagged so or stands in angle brackets.
+A marker that is a special token of the loaded tokenizer is written as that token, since llguidance
+does not match a special token by its characters. llguidance takes each added token as special that
+has the flag or stands in angle brackets.
 
-Whitespace in JSON is bounded: at each place a few spaces, or one line's end and an indentation.
-A small model would else write newlines for ever.
+Whitespace in JSON is bounded: at each place a few spaces, or one line end and an indentation.
+Without the bound a small model may write newlines for ever.
 
-Knows: Lark, JSON schemas as llguidance takes them. Does not know: llguidance itself, which the
-engine calls; so a grammar that it refuses is found there.
+Knows: Lark, and JSON schemas as llguidance takes them. Does not know: llguidance itself. The engine
+calls llguidance, so the engine finds the grammars that llguidance refuses.
 """
 
 import json
@@ -23,7 +23,7 @@ MAX_CHARS = 1 << 17  # most characters of a grammar that an engine accepts
 _SPACE = r"[ ]{1,20}|\r?\n[ \t]{0,20}"
 _EMBEDDED = "%grammar"
 _DEFINED = ("$defs", "definitions")
-_ROOT = "tool"  # the name under which a tool's whole schema is defined for one of its parameters
+_ROOT = "tool"  # names the definition of a tool's whole schema within a parameter's schema
 _NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
@@ -35,18 +35,18 @@ class GrammarText:
     """A builder of a grammar; every method that adds a rule may raise GrammarTooLong."""
 
     def __init__(self, special_tokens: Mapping[str, int], *, prefix: str = "") -> None:
-        """Start a grammar with the tokenizer's ids by text; rule names begin with `prefix`."""
+        """Start a grammar with the special tokens' ids by text; rule names begin with `prefix`."""
         self._prefix = prefix
         self._ids = dict(special_tokens)
         tokens = sorted(map(re.escape, self._ids), key=len, reverse=True)
         self._tokens = re.compile(f"({'|'.join(tokens)})" if tokens else "(?!)")
         self._rules: list[str] = []
         self._once: dict[str, str] = {}
-        self._roots: dict[str, Any] = {}  # tools' schemas that refer to more than definitions
+        self._roots: dict[str, Any] = {}  # by tool: its schema, if that refers beyond definitions
         self._chars = 0
 
     def spelled(self, text: str, quote: Callable[[str], str] | None = None) -> str:
-        """Write a literal of `text`, with each special token in it written as a token."""
+        """Write `text` as literals; each special token in it is written as a token."""
         parts = [part for part in self._tokens.split(text) if part]
         return " ".join(self._token(part) or (quote or quoted)(part) for part in parts)
 
@@ -54,7 +54,7 @@ class GrammarText:
         return f"<[{self._ids[text]}]>" if text in self._ids else ""
 
     def rule(self, name: str, body: str, *, lazy: bool = False) -> str:
-        """Add a rule and return its name, with a number; capitals in a name make a terminal."""
+        """Add a rule; return its name, `name` with a number. A name in capitals is a terminal's."""
         prefix = self._prefix.upper() if name.isupper() else self._prefix
         name = f"{prefix}{name}_{len(self._rules)}"
         self._rules.append("")
@@ -64,7 +64,7 @@ class GrammarText:
     def rule_once(self, name: str, key: str, write: Callable[[], str]) -> str:
         """Return the name of the rule for `key`; add the rule on first use.
 
-        `write` gives its body, which may have the rule itself in it.
+        `write` returns the rule's body, which may refer to the rule itself.
         """
         if key not in self._once:
             place = len(self._rules)
@@ -86,8 +86,8 @@ class GrammarText:
     def up_to(self, marker: str, bounds: Sequence[str] = ()) -> str:
         """Write the grammar of any text up to and including the first `marker`.
 
-        `bounds` are terminals, of all of which the text must be; or one embedded grammar, whose
-        texts should not have the marker.
+        `bounds` are terminals that must all match the text, or one embedded grammar, whose texts
+        should not contain the marker.
         """
         if any(map(is_embedded, bounds)):
             body = f"root ::= {bounds[0]} {self.spelled(marker, quoted_in_gbnf)}"
@@ -101,7 +101,7 @@ class GrammarText:
         return self.rule("up_to", f"({' & '.join(bodies)}) {quoted(marker)}", lazy=True)
 
     def text_without(self, beginning: str) -> str:
-        """Write the grammar of any text that does not match the regex `beginning` at its start."""
+        """Write the grammar of any text whose beginning does not match the regex `beginning`."""
         return self.rule("TEXT", f"{ANY_TEXT} & ~/(?s:{beginning}.*)/")
 
     def arguments(self, tool: ToolSpec) -> str:
@@ -116,13 +116,13 @@ class GrammarText:
         return self.json(_of_tool(tool, schema), strict=tool.strict)
 
     def _arguments_of_text(self, name: str, lark: str) -> str:
-        """Write the grammar of a JSON object with one string, a text of the Lark grammar."""
+        """Write the grammar of a JSON object with one string, which follows the Lark grammar."""
         gap = self.rule("GAP", f"/{_SPACE}/")
         parts = (quoted("{"), quoted(json.dumps(name)), quoted(":"), embedded("lark_string", lark))
         return self.rule("arguments", f"{f' {gap}? '.join((*parts, quoted('}')))}")
 
     def value(self, tool: ToolSpec, schema: Schema) -> str:
-        """Write the grammar of a tool parameter's JSON value; `schema` may refer to the tool's."""
+        """Write the grammar of a parameter's JSON; `schema` may refer to the tool's schema."""
         lark = lark_in(schema)
         if lark is not None:
             return self.rule("string", embedded("lark_string", lark))
@@ -137,13 +137,16 @@ class GrammarText:
         return self.json(_of_tool(tool, whole), strict=tool.strict)
 
     def json(self, schema: Schema, *, strict: bool) -> str:
-        """Write the grammar of JSON of `schema`; unless `strict`, as far as llguidance can."""
+        """Write the grammar of JSON that follows `schema`.
+
+        Unless `strict`, llguidance passes over the keywords that it does not know.
+        """
         options = {"whitespace_pattern": _SPACE, "lenient": not strict}
         spelled = json.dumps({**schema, "x-guidance": options}, ensure_ascii=False)
         return self.rule("json", f"%json {spelled}")
 
     def source(self, start: str) -> str:
-        """Write the whole grammar, with the body `start` of its start rule."""
+        """Write the whole grammar; `start` is the body of its start rule."""
         return "\n".join([f"start: {start}", *self._rules, ""])
 
 
@@ -183,7 +186,7 @@ def embedded(kind: str, text: str) -> str:
 
 
 def is_embedded(bound: str) -> bool:
-    """Tell whether the bound is an embedded grammar, so no terminal."""
+    """Tell whether the bound is an embedded grammar, not a terminal."""
     return bound.startswith(_EMBEDDED)
 
 
@@ -199,12 +202,12 @@ def quoted_in_gbnf(text: str) -> str:
 
 
 def without(text: str) -> str:
-    """Write the terminal of all texts in which `text` is not."""
+    """Write the terminal of all texts that do not contain `text`."""
     return f"~/(?s:.*{_exactly(text)}.*)/"
 
 
 def _exactly(text: str) -> str:
-    """Write a regular expression that matches exactly `text`."""
+    """Write a regular expression that matches only `text`."""
     return re.escape(text).replace("\\\n", "\\n").replace("/", "\\/")
 
 
@@ -223,7 +226,7 @@ def checked(tools: Sequence[ToolSpec], at_least: int, at_most: int | None) -> No
 
 
 def in_order(parts: Sequence[tuple[str, bool]], separator: str, grammar: GrammarText) -> str:
-    """Write the parts in order; each is a rule body, and whether it is required."""
+    """Write parts in order; each is a rule body, and tells whether the part is required."""
     first, others = '""', '""'
     for body, is_required in reversed(parts):
         others = grammar.rule("rest", others)

@@ -1,11 +1,12 @@
 """A streaming scanner that finds the end of a JSON value and repairs what is nearly JSON.
 
-An object, an array or a string: these show their end themselves. Linear, and nothing is kept but
-the open brackets, a key or a number that is being read, and an escape.
+The value is an object, an array or a string, whose last character shows the end. Work is linear in
+the text. The scanner keeps only the open brackets, the key or number that is being read, and an
+escape.
 
-Models write what is nearly JSON: line breaks within strings, backslashes that escape nothing, half
-a surrogate pair, Python's words and quotes, no quotes at all, a comma after the last member. Those
-are passed on as JSON; everything else as it was written.
+Models write text that is nearly JSON: line breaks within strings, backslashes that escape nothing,
+half a surrogate pair, Python's words and quotes, no quotes at all, a comma after the last member.
+The scanner passes these on as JSON, and all other text as it was written.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _ESCAPE = re.compile(r'["\\/bfnrt]|u[0-9a-fA-F]{4}')
 _BEGUN_ESCAPE = re.compile(r"u[0-9a-fA-F]{0,3}")
 _HIGH, _LOW = re.compile(r"\\u[dD][89abAB]..", re.DOTALL), re.compile(r"\\u[dD][c-fC-F]..")
 _NO_CHARACTER = "\\ufffd"  # replaces half a surrogate pair
-_ATOM_PART = re.compile(r'[^,:{}\[\]"<`\r\n]*')  # ends before any marker
+_ATOM_PART = re.compile(r'[^,:{}\[\]"<`\r\n]*')  # stops where a marker may begin
 _KEY_PART = re.compile(r"[-\w]*")
 _ATOM = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|true|false|null")
 _MAX_ATOM = 400  # characters; no double needs as many
@@ -61,13 +62,13 @@ class JsonScanner:
         return scanner
 
     def feed(self, text: str, at: int = 0) -> tuple[str, int]:
-        """Scan `text` from `at`; return the certain part of the value, and the index of its end."""
+        """Scan `text` from `at`; return the JSON that is certain now, and the index reached."""
         while at < len(text) and not (self.is_whole or self.is_broken):
             at = self._expects(self, text, at)
         return self._taken(), at
 
     def close(self) -> str:
-        """End the scan; return the text that completes the value passed on so far."""
+        """End the scan; return the text that completes the JSON passed on so far."""
         if self._quote and not self._is_key:
             self._show(_NO_CHARACTER if self._high else "", self._quoted())
         elif self._expects is JsonScanner._atom_part and self._atom.strip():
@@ -78,7 +79,7 @@ class JsonScanner:
 
     @property
     def rest(self) -> str:
-        """The text of an incomplete member that was read and not passed on."""
+        """The text of an incomplete member that was read but not passed on."""
         return "".join(self._pending).lstrip(", \t\r\n") + self._atom * self.is_broken
 
     def _taken(self) -> str:
@@ -89,7 +90,7 @@ class JsonScanner:
         (self._pending if self._is_key else self._shown).extend(parts)
 
     def _show_value(self, text: str) -> None:
-        """Pass on the first characters of a value, after the pending text before it."""
+        """Pass on the pending text, then `text`, which begins a value or closes a bracket."""
         self._shown += [*self._pending, text]
         self._pending = []
 
@@ -194,7 +195,7 @@ class JsonScanner:
         return end + len(char)
 
     def _quoted(self) -> str:
-        """End a string; return its closing quote."""
+        """Note the end of a string; return its closing quote."""
         self._quote, self._high = "", ""
         return '"'
 
@@ -222,7 +223,7 @@ class JsonScanner:
         return at
 
     def _escaped(self, escape: str) -> None:
-        """Pass on an escape; hold half a surrogate pair until the other half has come."""
+        """Pass on an escape; hold the first half of a surrogate pair until the second comes."""
         is_low = _LOW.fullmatch(escape)
         if self._high:
             escape = self._high + escape if is_low else _NO_CHARACTER + escape
@@ -232,7 +233,7 @@ class JsonScanner:
         self._show(escape.removesuffix(self._high) if self._high else escape)
 
     def _atom_part(self, text: str, at: int) -> int:
-        """Read a number or a word, or a string whose quotes are missing."""
+        """Read a number, a word, or a string without quotes."""
         end = _end(_ATOM_PART, text, at)
         self._atom += text[at : min(end, at + _MAX_ATOM)]
         atom = self._atom.rstrip()
@@ -244,7 +245,7 @@ class JsonScanner:
         return end
 
     def _close_after_comma(self, at: int) -> int:
-        """Close the bracket without the comma after the last member."""
+        """Close the bracket, and drop the comma before it."""
         self._pending = [part for part in self._pending if part != ","]
         return self._close(at, _CLOSES[self._open[-1]])
 
@@ -267,19 +268,19 @@ _State = Callable[[JsonScanner, str, int], int]
 
 
 def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
-    """Return the index where the run of `pattern`, which may be empty, ends."""
+    """Return the index where the match of `pattern` at `at` ends; the match may be empty."""
     found = pattern.match(text, at)
     return at if found is None else found.end()
 
 
 def _finished(atom: str) -> str:
-    """Complete `atom` to the word that it begins, if there is one."""
+    """Return the JSON or Python word that begins with `atom`; `atom` itself if there is none."""
     words = (*PYTHON_WORDS, *PYTHON_WORDS.values())
     return next((word for word in words if word.startswith(atom)), atom)
 
 
 def _json_of(atom: str) -> str:
-    """Return the JSON of `atom`: a number, a word, or else a string."""
+    """Return `atom` as JSON: a number or a word as it is, any other text as a string."""
     atom = PYTHON_WORDS.get(atom, atom)
     is_number = _ATOM.fullmatch(atom) and (atom in PYTHON_WORDS.values() or isfinite(float(atom)))
     return atom if is_number else json.dumps(atom, ensure_ascii=False)

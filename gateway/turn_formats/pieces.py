@@ -1,6 +1,6 @@
 """The pieces of a model's turn, in the order in which they were written.
 
-The ids and numbers of calls are given by the layer above.
+Dialects give calls their ids and numbers.
 """
 
 from msgspec import Struct
@@ -27,7 +27,7 @@ class CallStarted(Struct, frozen=True):
 class CallArguments(Struct, frozen=True):
     """The next characters of the last started call's arguments.
 
-    All of a call's, joined, are one JSON object, unless the answer was cut off by length.
+    A call's joined arguments are one JSON object, unless the answer was cut off by length.
     """
 
     text: str

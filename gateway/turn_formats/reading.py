@@ -1,11 +1,11 @@
 """The reading of a model's turn from front to back, as its text arrives in pieces.
 
-A format's parser is written as if all of the text were there: `turn` is a generator, which reads
-through the methods here and is continued when more text has come. So where the text was cut
-cannot matter.
+A format's parser is written as if the whole text were there: `turn` is a generator, which reads
+with the methods here, and is continued when more text has arrived. So the pieces do not depend on
+where the text was split.
 
-What was read is *held* until it is sent as a piece or dropped. What turns out to be no call is
-sent as text. Of what is not yet read, no more is kept than can be the beginning of a marker.
+Text that was read is *held* until it is sent as a piece or dropped. Text that turns out to be no
+call is sent as text. Text waits to be read only while it may be the beginning of a marker.
 """
 
 import re
@@ -24,7 +24,7 @@ SPACE = " \t\r\n"
 
 
 class Markers:
-    """A search for several strings at once; at one place the longest string is found."""
+    """A search for several strings at once; the longest string at a place is found."""
 
     def __init__(self, *markers: str) -> None:
         self._markers = tuple(sorted(markers, key=len, reverse=True))
@@ -33,7 +33,10 @@ class Markers:
         self._any = re.compile("|".join(map(re.escape, self._markers)))
 
     def find(self, text: str, at: int) -> tuple[int, int]:
-        """Find (begin, end) of the first marker, or (b, b) where the text's end may begin one."""
+        """Find (begin, end) of the first marker.
+
+        If none is certain, return (b, b): a marker may begin at b, or b is the text's end.
+        """
         found = self._any.search(text, at)
         if found is not None and not self._may_grow(text, found.start()):
             return found.span()
@@ -47,7 +50,7 @@ class Markers:
         return len(text)
 
     def _may_grow(self, text: str, begin: int) -> bool:
-        """Tell whether more text could complete a (longer) marker at `begin`."""
+        """Tell whether more text could complete a marker, or a longer marker, at `begin`."""
         rest = text[begin : begin + self._longest]
         return any(len(rest) < len(one) and one.startswith(rest) for one in self._markers)
 
@@ -56,7 +59,7 @@ class Markers:
         return next((one for one in self._markers if text.startswith(one, at)), "")
 
     def may_grow(self, text: str, at: int) -> bool:
-        """Tell whether more text could complete a (longer) marker at index `at`."""
+        """Tell whether more text could complete a marker, or a longer marker, at index `at`."""
         return self._may_grow(text, at)
 
 
@@ -69,7 +72,7 @@ class TurnReader:
         self.tools = {tool.name: tool for tool in tools}
         self.pieces: list[Piece] = []
         self._text = ""
-        self._at = 0  # index up to which `_text` is read
+        self._at = 0  # index up to which `_text` was read
         self._held: list[str] = []
         self._is_over = False
         self.is_cut = False  # the turn was cut off
@@ -89,7 +92,10 @@ class TurnReader:
         return self._go_on()
 
     def end(self, *, is_cut: bool = False) -> list[Piece]:
-        """End the turn; return the held pieces, of a turn that was cut off only whitespace."""
+        """End the turn; return the last pieces.
+
+        If the turn was cut off, text that was not sent is dropped, unless it is whitespace.
+        """
         self._is_over, self.is_cut = True, is_cut
         if is_cut and self.held().strip(SPACE) + self._text[self._at :].strip(SPACE):
             self._held, self._text, self._at = [], "", 0
@@ -124,16 +130,16 @@ class TurnReader:
         self._held.insert(0, text)
 
     def held(self) -> str:
-        """Return the held text: read, and neither sent nor dropped."""
+        """Return the held text, which was read, but neither sent nor dropped."""
         return "".join(self._held)
 
     def unread(self, marker: str) -> None:
-        """Put back the marker that was read last."""
+        """Put back `marker`, the last text read, to be read again."""
         self._held.pop()
         self._at -= len(marker)
 
     def put_back(self, text: str) -> None:
-        """Put back `text`, which was held, to be read again."""
+        """Put back `text`, which was read and is no longer held, to be read again."""
         self._text, self._at = text + self._text[self._at :], 0
 
     def take_all(self) -> str:
@@ -179,16 +185,16 @@ class TurnReader:
         return found
 
     def closing(self, markers: Markers) -> Read[str]:
-        """Read like `literal`; at the turn's end read a marker's cut-off beginning, too."""
+        """Read a marker as `literal` does; at the turn's end read a marker's beginning, too."""
         found = yield from self.literal(markers)
         if not found and self._is_over and markers.may_grow(self._text, self._at):
             self._take(len(self._text))
         return found
 
     def run(self, chars: re.Pattern[str], limit: int | None = None) -> Read[str]:
-        """Read the run of characters that the pattern `chars` matches; it may be empty.
+        """Read the run of characters that the pattern `chars` matches; the run may be empty.
 
-        Of more than `limit` some are left unread.
+        At most `limit` characters are read.
         """
         parts: list[str] = []
         size = 0
@@ -210,8 +216,8 @@ class TurnReader:
     def until(self, markers: Markers, kind: Kind, *, strips: bool = True) -> Read[str]:
         """Send all text before the first marker; hold and return the marker, or "" at the end.
 
-        With `strips` the whitespace before it is held with it, to be dropped or sent. At the end
-        what may be whitespace before a marker is held, too.
+        With `strips` the whitespace before the marker is held, too, to be dropped or sent with it.
+        At the turn's end the last whitespace is held likewise.
         """
         while True:
             begin, end = markers.find(self._text, self._at)
@@ -244,7 +250,7 @@ class TurnReader:
     def json_value(self, limit: int) -> Read[str]:
         """Read a JSON value; return "" if it is invalid or longer than `limit` characters.
 
-        A number or a word may be any: what follows says whether it is whole.
+        Numbers and words are not checked; the caller sees from the next text whether one is whole.
         """
         if (yield from self.peek()) not in _BEGIN_JSON:
             return (yield from self.run(_ATOM, limit))
@@ -261,7 +267,7 @@ class TurnReader:
         return ""
 
     def as_text(self, scanner: JsonScanner) -> Read[None]:
-        """Read a value with `scanner`, and send its source as text."""
+        """Read a value with `scanner`, and send the text of the value as it was written."""
         while True:
             _, end = scanner.feed(self._text, self._at)
             self._take(end)
@@ -272,7 +278,7 @@ class TurnReader:
     def scan(self, scanner: JsonScanner, kind: Kind | None) -> Read[bool]:
         """Read a value with `scanner`; return True if the value is whole.
 
-        Sends it as `kind`, as it comes; without a kind it is held.
+        The value is sent in pieces of `kind` while it arrives; without a kind it is held.
         """
         while True:
             shown, end = scanner.feed(self._text, self._at)

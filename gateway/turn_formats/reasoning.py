@@ -1,8 +1,8 @@
-"""The tags with which families of models delimit their reasoning before an answer.
+"""The tags that families of models write around their reasoning before an answer.
 
-Where the prompt already opened the reasoning, the turn begins within it. What follows is another
-parser's: the tool format's, or plain text. Harmony's reasoning is read with its calls
-(`families/harmony.py`).
+If the prompt already opens the reasoning, the turn begins within it. The text after the reasoning
+is read by another parser, of the tool format or of plain text. Harmony's reasoning is read with its
+calls (`families/harmony.py`).
 """
 
 import re
@@ -39,7 +39,7 @@ class ReasoningFormat(Struct, frozen=True):
         return self.closes in template
 
     def is_around(self, thought: str, turn: str) -> bool:
-        """Tell whether these tags stand around a thought in a turn."""
+        """Tell whether these tags are around `thought` in `turn`."""
         return f"{self.opens}{thought}{self.closes}" in turn
 
     def is_open(self, prompt: str, prefill: str = "") -> bool:
@@ -67,15 +67,15 @@ class ReasoningFormat(Struct, frozen=True):
     ) -> TurnParser:
         """Make a parser that reads the reasoning, and the rest with a parser from `make`.
 
-        `calls` are marks with which calls begin. Calls with which reasoning ends, and the turn, are
-        calls: nothing else was meant.
+        `calls` are the marks that begin calls. If both the reasoning and the turn end with calls,
+        they are read as calls: the model only forgot to close its reasoning.
         """
         return _ReasoningReader(self, make, calls, is_open=is_open)
 
     def before(self, grammar: str, special_tokens: Mapping[str, int], *, is_open: bool) -> str:
-        """Write a grammar of reasoning, followed by turns of `grammar`.
+        """Write the grammar of reasoning, followed by a turn of `grammar`.
 
-        Reasoning that is not open yet may be left out.
+        Unless the prompt opened it (`is_open`), the reasoning is optional.
         """
         head = GrammarText(special_tokens, prefix="reasoning")
         thought = f"{head.up_to(self.closes)} {_LINES}"
@@ -105,7 +105,7 @@ class _ReasoningReader(TurnReader):
         yield from self.spaces()
         if (yield from self.literal(self._opens)) or self._is_open:
             yield from self._reasoning()
-        elif (yield from self.literal(self._closes)):  # the model says that it does not think
+        elif (yield from self.literal(self._closes)):  # the model closes unopened reasoning
             yield from self.spaces()
             self.drop()
         answer = self._make()
@@ -134,7 +134,7 @@ class _ReasoningReader(TurnReader):
 
 
 class _Doubt:
-    """A buffer of reasoning that holds back its end while that may be calls."""
+    """A buffer of reasoning that holds back text at its end that may be calls."""
 
     def __init__(self, make: Callable[[], TurnParser]) -> None:
         self._make = make
@@ -144,11 +144,11 @@ class _Doubt:
         self._has_text = False  # whether the pieces have text
 
     def begin(self) -> None:
-        """Start to hold text that may be calls; text that is held already stays held."""
+        """Start to hold text, since calls may begin here; do nothing if text is held already."""
         self._answer = self._answer or self._make()
 
     def add(self, text: str) -> Piece | None:
-        """Add text; return the part that is certainly reasoning."""
+        """Add text; return the reasoning that is certain now, or None."""
         if self._answer is None:
             return ReasoningPiece(text)
         self._held.append(text)
@@ -159,13 +159,13 @@ class _Doubt:
         return thought
 
     def thought(self) -> list[Piece]:
-        """Return all held text as reasoning."""
+        """Return all held text as reasoning, and stop holding text."""
         held, self._held = "".join(self._held), []
         self._answer, self._pieces, self._has_text = None, [], False
         return [ReasoningPiece(held)] if held else []
 
     def at_end(self, *, is_cut: bool) -> list[Piece]:
-        """Return the held text at the turn's end, as calls if it is only calls, or as reasoning."""
+        """Return the held text at the turn's end: as calls if it is only calls, else reasoning."""
         if self._answer is None or is_cut:
             return self.thought()
         self._take(self._answer.end())
@@ -177,7 +177,7 @@ class _Doubt:
 
 
 def marks_around(thought: str, turn: str) -> ReasoningFormat | None:
-    """Find the tags around a thought in a turn, if they are a pair such as `<x>` and `</x>`."""
+    """Find the tags around `thought` in `turn`; None unless they are a pair as `<x>` and `</x>`."""
     before, _, after = turn.partition(thought)
     opens, closes = _LAST_MARK.search(before), _FIRST_MARK.match(after)
     if opens is None or closes is None or not _are_pair(opens[1], closes[1]):

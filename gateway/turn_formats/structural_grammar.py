@@ -1,6 +1,6 @@
 """Structural tags as grammars.
 
-Knows: what each part accepts. Does not know: how a structural tag is sent.
+Knows: the texts that each part accepts. Does not know: how a structural tag is sent.
 """
 
 from __future__ import annotations
@@ -82,9 +82,10 @@ def _rest(grammar: GrammarText, tag: Tag) -> str:
 
 
 def _in_order(grammar: GrammarText, parts: Sequence[Format]) -> str:
-    """Write parts in order; a part of variable length ends where the next begins, as in GBNF.
+    """Write parts in order; a part of variable length ends where the next part begins, as in GBNF.
 
-    Any text before a constant, with more than texts behind that, ends where the constant first is.
+    Any text before a constant ends where the constant first occurs, if parts other than texts
+    follow.
     """
     bodies: list[str] = []
     others = [n for n, part in enumerate(parts) if not _is_of(part, _TEXTS)]
@@ -125,7 +126,7 @@ def _is_of(part: Format, kinds: tuple[type[Part], ...]) -> bool:
 
 
 def _may_be_longer(part: Format) -> bool:
-    """Tell whether a part's texts vary in length without a mark of their end."""
+    """Tell whether a part's texts vary in length, and no mark shows their end."""
     match part:
         case Regex() | Ebnf() | AnyText() | Repeated():
             return True
@@ -156,7 +157,7 @@ def _gbnf(grammar: GrammarText, part: Format) -> str:
 
 
 def _triggered(grammar: GrammarText, part: TriggeredTags, ends: Sequence[str] = ()) -> str:
-    """Write the grammar of text with tags, up to one of `ends` if there are any."""
+    """Write the grammar of text with tags, up to one of `ends` if there are `ends`."""
     bounds = _without(part.excludes)
     found = [
         f"{grammar.up_to(trigger, bounds)} {_after(grammar, trigger, part.tags)}"
@@ -178,7 +179,7 @@ def _triggered(grammar: GrammarText, part: TriggeredTags, ends: Sequence[str] = 
 
 
 def _after(grammar: GrammarText, trigger: str, tags: Sequence[Tag]) -> str:
-    """Write the grammar after a trigger: the rest of any tag that begins with the trigger."""
+    """Write the grammar of the text after a trigger: the rest of any tag that begins with it."""
     rests = [
         f"{grammar.spelled(tag.begin.removeprefix(trigger))} {_rest(grammar, tag)}"
         for tag in tags
@@ -192,13 +193,13 @@ def _text(grammar: GrammarText, bounds: Sequence[str]) -> str:
 
 
 def _bounds(text: AnyText) -> list[str]:
-    """Write the terminals of all of which any text must be."""
+    """Write the terminals that must all match a text."""
     length = [] if text.max_chars is None else [f"/(?s:.{{0,{text.max_chars}}})/"]
     return [*length, *_without(text.excludes)]
 
 
 def _without(excluded: Sequence[str]) -> list[str]:
-    """Write the terminals of texts without any of the excluded ones."""
+    """Write the terminals of texts that contain none of the `excluded` texts."""
     return [ANY_TEXT, *map(without, excluded)] if excluded else []
 
 

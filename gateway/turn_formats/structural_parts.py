@@ -1,6 +1,6 @@
-"""The parts of structural tags, with the field names of xgrammar's, which vLLM and SGLang take.
+"""The parts of structural tags, with xgrammar's names of fields, which vLLM and SGLang take.
 
-Knows: what a part says. Does not know: how it is a grammar (`structural_grammar.py`).
+Knows: fields. Does not know: how a part becomes a grammar (`structural_grammar.py`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import Meta, Struct
 
-MAX_TIMES = 10_000  # repetitions of a part
+MAX_TIMES = 10_000  # most repetitions of a part
 
 
 class Part(Struct, frozen=True, tag_field="type", forbid_unknown_fields=True):
@@ -37,7 +37,7 @@ class JsonSchema(Part, frozen=True, tag="json_schema"):
 
 
 class Regex(Part, frozen=True, tag="regex"):
-    """A text that a whole regular expression matches."""
+    """A text that as a whole matches a regular expression."""
 
     pattern: str
 
@@ -119,7 +119,7 @@ class Times(Repeated, frozen=True, tag="repeat"):
 
 
 class Tag(Part, frozen=True, tag="tag"):
-    """A format between two fixed texts; of several ends each may come."""
+    """A format between two fixed texts; any of several `end` texts may end it."""
 
     begin: str
     content: Format
@@ -134,7 +134,7 @@ class Tag(Part, frozen=True, tag="tag"):
 class TriggeredTags(Part, frozen=True, tag="triggered_tags"):
     """Any text with tags; a trigger in the text begins a tag.
 
-    With `at_least_one` it begins with a tag.
+    With `at_least_one` the text begins with a tag.
     """
 
     triggers: list[str]

@@ -1,8 +1,8 @@
 """Structural tags: a text in which some parts follow schemas, as vLLM's and SGLang's clients ask.
 
-Both spellings are read: `structures` with `triggers`, and the newer `format`, a tree.
+Both forms are read: the older `structures` with `triggers`, and the newer `format`, a tree.
 
-Knows: what a structural tag says. Does not know: requests.
+Knows: the form of structural tags. Does not know: requests.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Structure(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StructuralTag(Struct, frozen=True):
-    """The structural tag of a whole answer: `format`, or else any text with `structures`."""
+    """The structural tag of a whole answer: `format` if set, else any text with `structures`."""
 
     format: Format | None = None
     structures: list[_Structure] = field(default_factory=list)

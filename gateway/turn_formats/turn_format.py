@@ -2,12 +2,12 @@
 
 Rules of parsing:
 
-- Fed at every possible split of a text, a parser gives the same pieces when adjacent ones of a
-  kind are joined.
-- What looks like a call and is none (an unknown tool's name, no JSON, a marker that nothing
-  follows) is text, whole and unchanged.
-- Once `CallStarted` was sent, what follows is the call's arguments as far as they can be read, and
-  a JSON object: what is missing is added at the end, what cannot be read is text after the call.
+- A parser gives the same pieces wherever the text was split, when adjacent pieces of a kind are
+  joined.
+- Text that looks like a call but is none (an unknown tool's name, no JSON, a marker that nothing
+  follows) is sent as text, whole and unchanged.
+- After `CallStarted` the parser sends the arguments as far as it can read them. They are a JSON
+  object: a missing end is added, and text that cannot be read is sent as text after the call.
 - Whitespace around markers and between calls is not text.
 - Work is linear in the text.
 """
@@ -20,20 +20,20 @@ from msgspec import Struct
 from gateway.turn_formats.pieces import Piece
 
 Schema = Mapping[str, Any]  # a JSON schema, as the client sent it
-LARK = "lark"  # keyword for the grammar of a free-text tool's text, a `LarkText`
+LARK = "lark"  # schema keyword whose value, a `LarkText`, is the grammar of a free-text tool's text
 
 # A writer of the text that describes the request's tools to a model.
 ToolsText = Callable[[Sequence[Mapping[str, Any]]], str]
 
 
 class LarkText(str):
-    """A Lark grammar that the gateway has read; JSON has no such string, so no client sends one."""
+    """A Lark grammar that the gateway has read; a client's JSON never has this type of string."""
 
     __slots__ = ()
 
 
 def lark_in(schema: Schema) -> LarkText | None:
-    """Return the grammar of a free-text tool's text, if that is what the schema is of."""
+    """Return the grammar of a free-text tool's text, if `schema` has one."""
     lark = schema.get(LARK)
     return lark if isinstance(lark, LarkText) else None
 
@@ -41,9 +41,9 @@ def lark_in(schema: Schema) -> LarkText | None:
 class ToolSpec(Struct, frozen=True):
     """A tool that a request offers.
 
-    `parameters` is a JSON schema of an object; None: the tool takes none. `strict`: a grammar
-    must follow the schema to the letter, or be refused where llguidance does not know a keyword;
-    otherwise such a keyword is passed over.
+    `parameters` is a JSON schema of an object; None if the tool takes no arguments. With `strict` a
+    schema with a keyword that llguidance does not know is refused, otherwise the keyword is passed
+    over.
     """
 
     name: str
@@ -56,35 +56,35 @@ class TurnParser(Protocol):
 
     @property
     def is_over(self) -> bool:
-        """True if the turn ended before its text: all further text is dropped."""
+        """True if the turn is over though more text may follow, which is dropped."""
 
     def feed(self, text: str) -> list[Piece]:
         """Return the pieces that are certain; hold back text that may begin a marker."""
 
     def end(self, *, is_cut: bool = False) -> list[Piece]:
-        """Return the pieces that were held back; no more text comes.
+        """End the turn; return the pieces that were held back.
 
-        With `is_cut` the turn would have gone on: what could have become a mark, or the head of
-        a call, is dropped, and arguments that are not whole stay so.
+        `is_cut` says that the turn was cut off: text that may be the beginning of a mark or of a
+        call is dropped, and incomplete arguments are not completed.
         """
 
 
 class ToolFormat(Protocol):
     """The format in which a family of models writes tool calls.
 
-    The grammars are in llguidance's Lark dialect, with the rule `start`. They are of what follows
-    the reasoning (`ReasoningFormat.before`).
+    The grammars are in llguidance's Lark dialect, with the rule `start`. They describe the text
+    after the reasoning (`ReasoningFormat.before` adds the reasoning).
     """
 
     name: ClassVar[str]  # a value of --tool-format
     markers: ClassVar[tuple[str, ...]]  # special tokens that the parser must see in the text
-    call_marks: ClassVar[tuple[str, ...]]  # marks that begin calls after text
-    reads_reasoning: ClassVar[bool]  # by the parser itself
-    marks_text: ClassVar[bool]  # if so, turns without tools need the parser, too
+    call_marks: ClassVar[tuple[str, ...]]  # marks that may begin calls after text
+    reads_reasoning: ClassVar[bool]  # whether the parser itself reads reasoning
+    marks_text: ClassVar[bool]  # whether texts have marks, so turns without tools need the parser
 
     @property
     def tools_text(self) -> ToolsText | None:
-        """The documented tools text for templates that show no tools; None: none is documented."""
+        """The documented text that tells a model of tools, if its template does not; None: none."""
 
     def is_in(self, template: str) -> bool:
         """Tell whether a template's source, or a turn that it shows, has calls in this format."""
@@ -93,10 +93,10 @@ class ToolFormat(Protocol):
         """Make a parser of a turn that may call `tools`."""
 
     def opened(self, prompt: str) -> str:
-        """Return the answer's beginning in a rendered prompt, which the parser must read first."""
+        """Return the beginning of the answer within `prompt`, which the parser must read first."""
 
     def resumed(self, turn: str, prompt: str) -> str:
-        """Write the grammar of a thought that `prompt` leaves open, then of turns of `turn`."""
+        """Write the grammar of the rest of a thought that `prompt` leaves open, then of `turn`."""
 
     def call_grammar(
         self, tools: Sequence[ToolSpec], *, at_least: int = 1, at_most: int | None = None
@@ -107,4 +107,4 @@ class ToolFormat(Protocol):
         """Write the grammar of any text, with calls anywhere that follow their tools' schemas."""
 
     def around(self, text: str, prompt: str) -> str:
-        """Write the grammar of turns after `prompt` whose answer follows the grammar `text`."""
+        """Write the grammar of turns after `prompt` whose text follows the grammar `text`."""

@@ -59,12 +59,12 @@ class HarmonyFormat:
     call_marks: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, special_tokens: Mapping[str, int] | None = None) -> None:
-        """Write grammars with `special_tokens`, the tokenizer's ids by text; see `grammar.py`."""
+        """Make a format whose grammars write `special_tokens` (ids by text) as tokens."""
         self._special_tokens = special_tokens or {}
 
     @property
     def tools_text(self) -> ToolsText | None:
-        """None: no documented text describes tools to the model."""
+        """None, since no documented text tells the model of tools."""
         return None
 
     def is_in(self, template: str) -> bool:

@@ -1,1 +1,1 @@
-"""The shapes in which families write calls: grammars and readers made of a family's marks."""
+"""The shapes of calls that families share: grammars and readers made from a family's marks."""

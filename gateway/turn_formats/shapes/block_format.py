@@ -1,7 +1,7 @@
 """The base of formats whose calls stand in a block that begins with a marker.
 
-A block is the marker, `opens`, calls with `between_calls` between them, and `closes`. Where
-`between_calls` is None a block has one call, and blocks follow each other.
+A block is the marker, `opens`, calls with `between_calls` between them, and `closes`. If
+`between_calls` is None, a block has one call, and several blocks may follow each other.
 """
 
 import json
@@ -19,12 +19,12 @@ class UnmarkedText:
     marks_text: ClassVar[bool] = False
 
     def __init__(self, special_tokens: Mapping[str, int] | None = None) -> None:
-        """Write grammars with `special_tokens`, the tokenizer's ids by text; see `grammar.py`."""
+        """Make a format whose grammars write `special_tokens` (ids by text) as tokens."""
         self.special_tokens = special_tokens or {}
 
     @property
     def tools_text(self) -> ToolsText | None:
-        """None: no documented text describes tools to the model."""
+        """None, since no documented text tells the model of tools."""
         return None
 
     def opened(self, prompt: str) -> str:
@@ -44,7 +44,7 @@ class UnmarkedText:
 
 
 class BlockFormat(UnmarkedText):
-    """The base of formats with blocks: their grammars; a subclass adds markers and parser."""
+    """The base of formats with blocks, with their grammars; a subclass adds markers and parser."""
 
     trigger: ClassVar[str]
     opens: ClassVar[str] = ""
@@ -57,11 +57,11 @@ class BlockFormat(UnmarkedText):
         return grammar.spelled(self.opens)
 
     def opening_after_text(self, grammar: GrammarText) -> str:
-        """Write the grammar of any text up to a block, and of the block's opening."""
+        """Write the grammar of any text up to a block, then the block's opening."""
         return f"{grammar.up_to(self.trigger)} {self.opening(grammar)}"
 
     def last_text(self, grammar: GrammarText) -> str:
-        """Write the grammar of the text after the last block, or of a turn without any."""
+        """Write the grammar of the text after the last block, or of a turn without a block."""
         del grammar
         return ANY_TEXT
 
@@ -102,7 +102,7 @@ class BlockFormat(UnmarkedText):
 
 
 def call_object(grammar: GrammarText, tool: ToolSpec, arguments: str = "arguments") -> str:
-    """Write the grammar of `{"name": ..., "arguments": {...}}`, spaced as in templates."""
+    """Write the grammar of `{"name": ..., "arguments": {...}}`, with the spaces of templates."""
     name = json.dumps(tool.name, ensure_ascii=False)
     head = grammar.spelled(f'{{"name": {name}, "{arguments}": ')
     return f"{head} {grammar.arguments(tool)} {grammar.spelled('}')}"

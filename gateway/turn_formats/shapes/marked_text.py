@@ -11,15 +11,15 @@ _TEXT_START = re.compile(r"^start:", re.MULTILINE)
 
 
 class MarkedText(BlockFormat):
-    """The base of formats whose texts stand between marks; a subclass says which."""
+    """The base of formats whose texts stand between marks; a subclass gives the marks."""
 
     marks_text: ClassVar[bool] = True
     text_opens: ClassVar[tuple[str, ...]]
     text_closes: ClassVar[tuple[str, ...]]
-    turn_begins: ClassVar[str]  # the end of a prompt, before marks of a text
+    turn_begins: ClassVar[str]  # the end of a prompt without an open text
 
     def before_calls(self, grammar: GrammarText) -> str:
-        """Write the grammar of a text between its marks, which the prompt may have opened."""
+        """Write the grammar of an optional text and its marks; the prompt may have opened it."""
         opens = f"{_one_of(grammar, self.text_opens)}?"
         return f"({opens} ({' | '.join(map(grammar.up_to, self.text_closes))}))?"
 

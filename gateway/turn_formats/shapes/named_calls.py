@@ -1,7 +1,7 @@
 """Calls as a name and JSON arguments between marks, in a section: the shape of several families.
 
-A family says its marks. The parser also reads a type before the name, and a fence around the
-arguments, as DeepSeek V3 writes them.
+A family gives its marks. The parser also reads a type before the name, and a fence around the
+arguments, which DeepSeek V3 writes.
 """
 
 import re
@@ -24,7 +24,7 @@ _MAX_NAME = 256
 
 
 class NamedCallFormat(BlockFormat):
-    """The base of formats with named calls; a subclass says its `marks`."""
+    """The base of formats with named calls; a subclass gives its `marks`."""
 
     marks: ClassVar[tuple[str, str, str, str, str]]  # section, its end, call, its end, separator
     between_calls = ""
@@ -107,6 +107,6 @@ class _NamedCallReader(CallReader):
         return False
 
     def _named(self, written: str) -> str | None:
-        """Return the name of a known tool, without a call's number if need be."""
+        """Return the known tool of this name, with or without a call's number; None if unknown."""
         name = written.strip()
         return self.known(name) or self.known(_NUMBER.sub("", name))

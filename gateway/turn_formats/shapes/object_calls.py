@@ -1,6 +1,6 @@
 """Calls as JSON objects between two marks, alone or in a list: the shape of several families.
 
-A family says its marks; the grammars and the parser are made of them.
+A family gives its marks; the grammars and the parser are made from them.
 """
 
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ from gateway.turn_formats.turn_format import ToolSpec
 
 
 class ObjectFormat(BlockFormat):
-    """The base of formats with call objects; a subclass says its marks and the text beside them.
+    """The base of formats with call objects; a subclass gives its marks and the text beside them.
 
-    A list of objects unless `opens`, `between` and `closes` say otherwise.
+    A block is a list of objects, unless `opens`, `between` and `closes` are set otherwise.
     """
 
     markers: ClassVar[tuple[str, ...]] = ()
     call_marks: ClassVar[tuple[str, ...]] = ()
-    names_are_keys: ClassVar[bool] = False  # `{"get_weather": {...}}`
+    names_are_keys: ClassVar[bool] = False  # whether an object is `{"get_weather": {...}}`
     around_text: ClassVar[tuple[str, ...]] = ()  # marks that are no text
     tokens: ClassVar[tuple[str, ...]] = ()  # control tokens within marks
     end: ClassVar[str]
@@ -74,7 +74,7 @@ class ObjectReader(CallReader):
         around_text: Sequence[str] = (),
         fence: str = "",
     ) -> None:
-        """Read calls of `tools`; `closes` is "" where nothing ends a block."""
+        """Read calls of `tools`; `closes` is "" if no mark ends a block."""
         super().__init__(tools)
         self._opens, self._closes = Markers(opens), Markers(closes) if closes else None
         self._either = Markers(opens, closes or opens)
@@ -93,7 +93,7 @@ class ObjectReader(CallReader):
         self.send(TextPiece)
 
     def _calls(self) -> Read[None]:
-        """Read the call after the opening mark, or several calls, as some models write."""
+        """Read the calls after the opening mark, also several calls in formats with one."""
         yield from self.spaces()
         if self._fence is not None and (yield from self.literal(self._fence)):
             yield from self.spaces()

@@ -1,6 +1,6 @@
 """Grammars of values that are written without quotes and follow a schema.
 
-A text has its bounds, and never the mark that ends it. Any other value is JSON.
+A text follows its bounds, and never contains the mark that ends it. Any other value is JSON.
 """
 
 import json
@@ -21,17 +21,17 @@ class ValueTags(Struct, frozen=True):
     """The tags around a value."""
 
     tail: str
-    typed: tuple[tuple[str, str], ...] = ()  # JSON types ("": others), tags before their values
-    quote: tuple[str, str] | None = None  # around a text with `<` in it
+    typed: tuple[tuple[str, str], ...] = ()  # (JSON type or "" for others, tag before its values)
+    quote: tuple[str, str] | None = None  # marks around a text that contains `<`
 
     def type_tag(self, kind: str) -> str:
-        """Return the tag before a value of the JSON type `kind`; "" if no tag says the type."""
+        """Return the tag before a value of the JSON type `kind`; "" if there is none."""
         tags = dict(self.typed)
         return tags.get(kind, tags.get("", ""))
 
 
 def plain_value(grammar: GrammarText, tool: ToolSpec, schema: Schema, tags: ValueTags) -> str:
-    """Write the grammar of a value that follows a parameter's `schema`, and of its end."""
+    """Write the grammar of a value that follows a parameter's `schema`, and of the tag after it."""
     types = types_of(schema, tool.parameters)
     if types and "string" not in types and not tags.typed:
         return f"{grammar.value(tool, schema)} {grammar.spelled(tags.tail)}"

@@ -1,7 +1,7 @@
 """The conversion of a Python literal to JSON, without evaluating it.
 
-Strings, numbers, True, False, None, lists, tuples and dicts with strings as keys; JSON's own
-words, too. Linear.
+A literal has strings, numbers, True, False, None, JSON's own words, lists, tuples, and dicts with
+strings as keys. Work is linear in the text.
 """
 
 import re

@@ -11,9 +11,9 @@ from urllib.parse import unquote
 
 from gateway.turn_formats.turn_format import Schema, ToolSpec
 
-_MAX_PARTS = 64  # parts read of one schema, which may refer to itself
-_MAX_KEYS = 64  # keys of a schema that count as one part
-_MAX_TYPES = 64  # names read of one list of types
+_MAX_PARTS = 64  # most parts that are read of one schema, which may refer to itself
+_MAX_KEYS = 64  # this many keys of a schema count as one part more
+_MAX_TYPES = 64  # most names that are read of one list of types
 _PARTS = ("$ref", "allOf")
 _UNION = ("anyOf", "oneOf")
 _OF_TYPE = {  # keywords that imply a type
@@ -23,7 +23,7 @@ _OF_TYPE = {  # keywords that imply a type
 
 
 def properties_of(tool: ToolSpec) -> dict[str, Schema] | None:
-    """Return the schemas of a tool's named parameters; None if it names none and takes any."""
+    """Return the schemas of a tool's named parameters; None if it names none, but takes any."""
     if tool.parameters is None:
         return {}
     properties = resolved(tool.parameters, tool.parameters).get("properties")
@@ -71,7 +71,7 @@ def resolved(schema: Schema, root: Schema | None) -> Schema:
 
 
 def alternatives(schema: Schema, root: Schema | None) -> Sequence[Schema]:
-    """List the alternatives (`anyOf`, `oneOf`) of a schema; a value must follow one of them."""
+    """List the alternatives of a schema (`anyOf`, `oneOf`), of which a value must follow one."""
     return list(_Resolver(root).alternatives(schema))
 
 
@@ -90,7 +90,7 @@ def words_of(schema: Schema) -> Sequence[Any] | None:
 
 
 def type_names(value: Any) -> tuple[str, ...]:
-    """Return JSON Schema's type names for `value`."""
+    """Return JSON Schema's names of the types of `value`."""
     match value:
         case bool():
             return ("boolean",)
@@ -126,7 +126,7 @@ def names(value: object) -> frozenset[str]:
 
 
 def _types_alone(schema: Schema) -> Schema:
-    """Select the keywords of a schema that determine a value's type."""
+    """Return only the keywords of a schema that determine a value's type."""
     said = {name: schema[name] for name in ("const", *_PARTS, *_UNION) if name in schema}
     said |= {name: True for name in chain(*_OF_TYPE.values()) if name in schema}
     kind, words = schema.get("type"), schema.get("enum")
@@ -140,7 +140,7 @@ def _types_alone(schema: Schema) -> Schema:
 class _Resolver:
     """A resolver of schemas that reads at most `_MAX_PARTS` parts.
 
-    `view` says what of each part is looked at.
+    `view` selects the keywords of each part that are looked at.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class _Resolver:
         self._root = root or {}
         self._left = _MAX_PARTS
         self._view = view
-        self._views: dict[int, tuple[Schema, Schema]] = {}  # by `id` of the first, kept alive here
+        self._views: dict[int, tuple[Schema, Schema]] = {}  # schema and view, by schema's `id`
         self._targets: dict[str, Any] = {}
 
     def resolved(self, schema: Schema) -> Schema:
@@ -190,7 +190,7 @@ class _Resolver:
         return self._targets[reference]
 
     def _dicts(self, parts: Iterable[Any], keys: int = 0) -> Iterator[Schema]:
-        """Yield the schemas among `parts`, up to the limit, which their keys and `keys` use up."""
+        """Yield the schemas among `parts` up to the limit; their keys and `keys` count, too."""
         for part in parts:
             if self._left <= 0:
                 return

@@ -8,7 +8,7 @@
     </function>
     </tool_call>
 
-A family says its tags (`Tags`); the grammars and the parser are made of them.
+A family gives its tags (`Tags`); the grammars and the parser are made from them.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ _ANY_NAME = r'/[^<>\n"]{1,64}/'
 
 
 class TaggedFormat(BlockFormat):
-    """The base of formats with tagged arguments; a subclass says its name and `tags`."""
+    """The base of formats with tagged arguments; a subclass gives its name and `tags`."""
 
     name: ClassVar[str]
     tags: ClassVar[Tags]
@@ -35,7 +35,7 @@ class TaggedFormat(BlockFormat):
     call_marks: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls, **more: Any) -> None:
-        """Derive from the tags what the grammars of blocks need."""
+        """Set the attributes that the grammars of blocks need from the tags."""
         super().__init_subclass__(**more)
         tags = cls.tags
         cls.markers, cls.call_marks, cls.trigger = tags.whole, tags.begins, tags.begins[0]
@@ -55,12 +55,12 @@ class TaggedFormat(BlockFormat):
         return TaggedReader(tools, self.tags, self.around_text(tools))
 
     def around_text(self, tools: Sequence[ToolSpec]) -> Sequence[str]:
-        """List the marks in a turn that are neither text nor of calls."""
+        """List the marks in a turn that belong neither to text nor to calls."""
         del tools
         return ()
 
     def opening_after_text(self, grammar: GrammarText) -> str:
-        """Write the grammar of any text up to a block, with or without the outer tag."""
+        """Write the grammar of any text up to a block, or up to a call without a block's tag."""
         outer = super().opening_after_text(grammar)
         return f"({outer} | {grammar.up_to(self.tags.call)})" if self.tags.block else outer
 
@@ -74,7 +74,7 @@ class TaggedFormat(BlockFormat):
         return f"{head} {self._parameters(grammar, tool)} {grammar.spelled(self.tags.call_end)}"
 
     def _parameters(self, grammar: GrammarText, tool: ToolSpec) -> str:
-        """Write the grammar of a tool's parameters in schema order, or of any if none are named."""
+        """Write the grammar of parameters in the schema's order; any if it names none."""
         tags = self.tags
         properties = properties_of(tool)
         if properties is None:

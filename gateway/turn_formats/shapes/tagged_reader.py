@@ -1,7 +1,7 @@
 """The reader of calls whose arguments are plain text between tags.
 
-What is text by the tool's schema is sent as it comes, as the characters of a JSON string; any other
-argument when it is whole, since its text alone does not say whether it is a number.
+An argument that is a text by the tool's schema is sent while it arrives, as characters of a JSON
+string. Any other argument is sent when it is whole, since only its whole text tells its type.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class TaggedReader(CallReader):
         self._either = Markers(*tags.begins, *around_text)
         self._parameters = {tool.name: ParameterTypes(tool) for tool in tools}
         self._tags, self._marks = tags, _Marks(tags)
-        self._kind = ""  # the tag that says the type of the value that follows
+        self._kind = ""  # the tag with the type of the value that follows
 
     def turn(self) -> Read[None]:
         marks = self._marks
@@ -78,7 +78,7 @@ class TaggedReader(CallReader):
         self.send(TextPiece)
 
     def _block(self) -> Read[bool]:
-        """Read calls after their tag; send text that is no call, and return False."""
+        """Read calls after their tag; if the text is no call, send it and return False."""
         if self._tags.block and self.held().endswith(self._tags.block):
             yield from self.spaces()
             if not (yield from self.literal(self._marks.calls)):
@@ -101,7 +101,7 @@ class TaggedReader(CallReader):
         return True
 
     def _is_named(self) -> Read[bool]:
-        """Read what follows a tool's name; return False if that is no call."""
+        """Read the text after a tool's name up to the arguments; return False if it is no call."""
         if self._tags.numbered and (yield from self.literal(self._marks.numbered)):
             yield from self.run(_NUMBER)
         if self._marks.named is not None:
@@ -127,7 +127,7 @@ class TaggedReader(CallReader):
         self.drop()
 
     def _tag(self) -> Read[_Tag]:
-        """Read the tag after a parameter; leave a tag that ends the call unread."""
+        """Read the next parameter's tag and name; return another tag, but leave it unread."""
         yield from self.spaces()
         tag = yield from self.closing(self._marks.within)
         if tag == self._tags.key:
@@ -137,7 +137,7 @@ class TaggedReader(CallReader):
         return tag, None
 
     def _name(self) -> Read[str | None]:
-        """Read a parameter's name and the tags before its value."""
+        """Read a parameter's name and the tags before its value; None if a tag is missing."""
         name = yield from self.run(self._marks.parameter, _MAX_NAME)
         for tag in self._marks.keyed:
             yield from self.spaces()
@@ -150,7 +150,7 @@ class TaggedReader(CallReader):
         return name.strip()
 
     def _parameter(self, parameters: ParameterTypes, name: str, given: set[str]) -> Read[_Tag]:
-        """Send a parameter's value, and read the tag after it."""
+        """Send a parameter's value; read and return the tag after it."""
         self.pieces.append(CallArguments(f"{', ' if given else '{'}{string(name)}: "))
         given.add(name)
         if self._tags.pad:
@@ -177,14 +177,14 @@ class TaggedReader(CallReader):
             self.send(value.add)
 
     def _quoted(self, value: _Value) -> Read[None]:
-        """Send the text within the quotes with which a value may begin."""
+        """If the value begins with a quote, send the text within the quotes."""
         if self._marks.quote and (yield from self.literal(self._marks.quote[0])):
             self.drop()
             found = yield from self.until(self._marks.quote[1], value.add, strips=False)
             self.drop() if found else self.send(value.add)
 
     def _types_of(self, name: str, parameters: ParameterTypes) -> Set[str]:
-        """Return a value's JSON types: the schema's, narrowed to the type that its tag says."""
+        """Return a value's JSON types: those of the schema that its tag allows."""
         types = parameters.types(name)
         if not self._kind:
             return types
@@ -198,8 +198,8 @@ class TaggedReader(CallReader):
     ) -> Read[_Tag]:
         """Read the tag after an unclosed value; return "" if the tag is part of the value.
 
-        It is not part of the value if it begins a parameter that was not given yet, or ends the
-        call and is followed by another call or by nothing.
+        The tag ends the value if it begins a parameter that was not given yet, or if it ends the
+        call, and another call or nothing follows.
         """
         if found == self._tags.key:
             name = yield from self._name()
@@ -222,10 +222,10 @@ class _Value:
     def __init__(self, types: Set[str]) -> None:
         self._types = types
         self._is_text = is_text(types)
-        self._parts: list[str] = []  # unsent text; of a string, only a last newline
+        self._parts: list[str] = []  # unsent text; in a string, only a newline at its end
 
     def begin(self) -> list[Piece]:
-        """Return the opening quote of a string; nothing for other types."""
+        """Begin the value; return the opening quote of a string, nothing for other types."""
         return [CallArguments('"')] if self._is_text else []
 
     def add(self, text: str) -> Piece | None:
@@ -239,7 +239,7 @@ class _Value:
         return CallArguments(inner(solid)) if solid else None
 
     def end(self, *, strips: bool = False) -> list[Piece]:
-        """End the value; `strips` drops a newline at its end."""
+        """End the value and return its last piece; `strips` drops a newline at the value's end."""
         rest = "".join(self._parts)
         rest = rest.removesuffix("\n") if strips else rest
         if self._is_text:

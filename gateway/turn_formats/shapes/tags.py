@@ -6,9 +6,9 @@ from gateway.turn_formats.shapes.plain_values import ValueTags
 
 
 class Tags(Struct, frozen=True):
-    """The tags of a call, in their order."""
+    """The tags of a call, in their order, and the text between them."""
 
-    call: str  # before the tool's name
+    call: str  # the tag before the tool's name
     named: str  # after the name; "": another tag or whitespace follows
     key: str  # before a parameter's name
     keyed: tuple[str, ...]  # between the name and the value
@@ -27,7 +27,7 @@ class Tags(Struct, frozen=True):
 
     @property
     def key_end(self) -> str:
-        """All between a parameter's name and its value, or the tag that says its type."""
+        """All text between a parameter's name and its value, or the tag with the value's type."""
         return self.line.join(self.keyed) + self.pad
 
     @property

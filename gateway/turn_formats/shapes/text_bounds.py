@@ -1,6 +1,6 @@
-"""A schema's bounds on a string, as Lark terminals, all of which the string must match.
+"""A schema's bounds on a string, as Lark terminals that must all match the string.
 
-The `format`s are those that llguidance knows in JSON. Others describe, and bind nothing.
+The values of `format` are those that llguidance knows in JSON. Any other `format` bounds nothing.
 """
 
 import json
@@ -50,7 +50,7 @@ _FORMATS = {
 def bounds_of(schema: Schema) -> list[str]:
     """Write the terminals that a whole string must match; none if `schema` sets no bounds.
 
-    A Lark grammar is the only bound where there is one.
+    If the schema has a Lark grammar, the grammar is the only bound.
     """
     lark = lark_in(schema)
     return list(_bounds(schema)) if lark is None else [embedded("lark_text", lark)]

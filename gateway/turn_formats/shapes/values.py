@@ -1,7 +1,7 @@
-"""The conversion of argument values that a model does not write as JSON into JSON.
+"""The conversion of argument values that are not written as JSON into JSON.
 
-The tool's schema says the type. A text whose type is not known stays a string, and so does one
-that is not of the type it should have: the client sees then what the model wrote.
+The tool's schema gives the type. A value stays a string if its type is unknown, or if its text is
+not of the schema's type: then the client sees the text that the model wrote.
 """
 
 from collections.abc import Set
@@ -30,7 +30,7 @@ def is_text(types: Set[str]) -> bool:
 
 
 def _as_json(text: str) -> str:
-    """Return `text`, JSON or a Python literal, as JSON; "" if it is neither."""
+    """Convert `text`, JSON or a Python literal, to JSON; return "" if it is neither."""
     if text[:1] in ("{", "["):
         shown, end = (scanner := JsonScanner()).feed(text)
         if scanner.is_whole and end == len(text):
